@@ -1,0 +1,26 @@
+"""A fixed pool of KV blocks with a prefix cache. Knows tokens and keys; nothing of requests or priorities."""
+
+from kvpool.block import GARBAGE, Block, BlockId, BlockKey
+from kvpool.chain import TokenChain, chain_root
+from kvpool.counters import Counters, MissReason
+from kvpool.errors import InvariantViolation, PoolExhausted, StalePlan
+from kvpool.plan import AdmissionPlan
+from kvpool.pool import BlockPool
+from kvpool.table import BlockTable
+
+__all__ = [
+    "GARBAGE",
+    "AdmissionPlan",
+    "Block",
+    "BlockId",
+    "BlockKey",
+    "BlockPool",
+    "BlockTable",
+    "Counters",
+    "InvariantViolation",
+    "MissReason",
+    "PoolExhausted",
+    "StalePlan",
+    "TokenChain",
+    "chain_root",
+]

@@ -1,0 +1,84 @@
+"""Prefix keys: a block's key names its tokens, all tokens before them, and the lane that computed them."""
+
+import sys
+from array import array
+from collections.abc import Iterable
+from hashlib import sha256
+
+from kvpool.block import BlockKey
+from octet.identity import Lane, digest_of
+
+_TOKEN = "I"  # unsigned, 32 bits
+_TOKEN_BYTES = array(_TOKEN).itemsize
+
+
+def chain_root(lane: Lane, tenant_salt: bytes, kv_dtype: str, block_size: int) -> bytes:
+    """The key before the first block: two chains with different roots never share a block."""
+    adapters = digest_of(adapter.encode() for adapter in lane.adapters)
+    return digest_of(
+        (
+            lane.specialist.encode(),
+            lane.revision.encode(),
+            adapters,
+            tenant_salt,
+            kv_dtype.encode(),
+            str(block_size).encode(),
+        )
+    )
+
+
+class TokenChain:
+    """A growing token sequence with the key of each full block, hashed once and only when asked for."""
+
+    __slots__ = ("_keys", "_packed", "_tokens", "block_size", "root")
+
+    def __init__(self, root: bytes, block_size: int, tokens: Iterable[int] = ()) -> None:
+        """Raises ValueError for a token that is not an integer in [0, 2**32)."""
+        self.root = root
+        self.block_size = block_size
+        try:
+            self._tokens = array(_TOKEN, tokens)
+        except (OverflowError, TypeError) as error:
+            raise ValueError(f"tokens must be integers in [0, 2**32): {error}") from error
+        self._keys: list[BlockKey] = []
+        self._packed: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def append(self, token: int) -> None:
+        self._tokens.append(token)
+
+    def tokens(self, start: int, stop: int | None = None) -> tuple[int, ...]:
+        return tuple(self._tokens[start:stop])
+
+    def last(self) -> int:
+        return self._tokens[-1]
+
+    def keys(self, num_blocks: int) -> list[BlockKey]:
+        """Keys of at least the first `num_blocks` blocks, which must be full. Not to be changed."""
+        if num_blocks > len(self._keys):
+            self._hash_up_to(num_blocks)
+        return self._keys
+
+    def packed(self, num_blocks: int) -> list[bytes]:
+        """Tokens of at least the first `num_blocks` blocks as bytes, to compare on a hit. Not to be changed."""
+        if num_blocks > len(self._keys):
+            self._hash_up_to(num_blocks)
+        return self._packed
+
+    def _hash_up_to(self, num_blocks: int) -> None:
+        first = len(self._keys)
+        fresh = self._tokens[first * self.block_size : num_blocks * self.block_size]
+        if len(fresh) < (num_blocks - first) * self.block_size:
+            raise ValueError(f"{len(self)} tokens do not fill {num_blocks} blocks of {self.block_size}")
+        if sys.byteorder == "big":
+            fresh.byteswap()
+        raw = fresh.tobytes()
+        stride = self.block_size * _TOKEN_BYTES
+        parent = self._keys[-1] if self._keys else self.root
+        for offset in range(0, len(raw), stride):
+            packed = raw[offset : offset + stride]
+            parent = sha256(parent + packed).digest()
+            self._keys.append(BlockKey(parent))
+            self._packed.append(packed)

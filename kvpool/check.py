@@ -1,0 +1,72 @@
+"""The pool's invariants as code. Tests run this after every event."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from kvpool.block import GARBAGE, Block, BlockKey, FreeList
+from kvpool.errors import InvariantViolation
+from kvpool.table import BlockTable
+
+
+def check_pool(
+    blocks: Sequence[Block],
+    free: FreeList,
+    index: dict[BlockKey, Block],
+    tables: Collection[BlockTable],
+) -> None:
+    listed = _check_free_list(free, len(blocks))
+    _check_reference_counts(blocks, tables)
+    _check_garbage_bin(blocks[GARBAGE])
+    used = sum(1 for block in blocks if block.ref_count > 0)
+    if len(listed) + used != len(blocks) - 1:
+        raise InvariantViolation(f"{len(listed)} free + {used} used != {len(blocks) - 1} blocks")
+    _check_index(blocks, index)
+
+
+def _check_free_list(free: FreeList, most: int) -> set[int]:
+    """Linked both ways, no block twice, none in use, empty blocks before cache entries."""
+    listed: set[int] = set()
+    seen_keyed = False
+    previous: Block | None = None
+    for block in free:
+        if block.block_id in listed or len(listed) > most:
+            raise InvariantViolation(f"{block} is in the free list twice")
+        if previous is not None and block.prev is not previous:
+            raise InvariantViolation(f"{block} is not linked back to {previous}")
+        if block.ref_count != 0:
+            raise InvariantViolation(f"{block} is free and in use")
+        if seen_keyed and block.key is None:
+            raise InvariantViolation(f"{block} is empty and queues behind cache entries")
+        seen_keyed = block.key is not None
+        listed.add(block.block_id)
+        previous = block
+    if len(listed) != len(free):
+        raise InvariantViolation(f"the free list holds {len(listed)} blocks and counts {len(free)}")
+    return listed
+
+
+def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable]) -> None:
+    holders = [0] * len(blocks)
+    for table in tables:
+        if table.released:
+            raise InvariantViolation("a released table is still live")
+        if len(set(table.block_ids)) != len(table.block_ids):
+            raise InvariantViolation("a table holds a block twice")
+        for block_id in table.block_ids:
+            holders[block_id] += 1
+    for block, count in zip(blocks, holders, strict=True):
+        if block.ref_count != count:
+            raise InvariantViolation(f"{block} is held by {count} tables")
+
+
+def _check_garbage_bin(block: Block) -> None:
+    if block.ref_count or block.key is not None or block.next is not block:
+        raise InvariantViolation("the garbage bin is in use, cached or free")
+
+
+def _check_index(blocks: Sequence[Block], index: dict[BlockKey, Block]) -> None:
+    for key, block in index.items():
+        if block.key != key:
+            raise InvariantViolation(f"{block} is found under a key that is not its own")
+    keyed = sum(1 for block in blocks if block.key is not None)
+    if keyed != len(index):
+        raise InvariantViolation(f"{keyed} blocks carry a key, {len(index)} can be found")

@@ -1,0 +1,29 @@
+"""What admitting a sequence would take, decided once."""
+
+from dataclasses import dataclass
+
+from kvpool.block import Block
+from kvpool.counters import MissReason
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionPlan:
+    """The answer of `BlockPool.admit()`. Valid until the pool next changes, and applied as it stands."""
+
+    block_size: int
+    hit: tuple[Block, ...]
+    """Cached blocks to share, from the first token on."""
+    num_cached: int
+    """Leading blocks that are cached, shared or not: more than `hit` when a boundary held it back."""
+    num_missed: int
+    """Cacheable blocks that will have to be computed."""
+    miss_reason: MissReason
+    num_fresh: int
+    """Blocks to allocate behind the hit."""
+    shortage: int
+    """Blocks that must come free before this plan can be applied; 0 when it can be applied now."""
+    version: int
+
+    @property
+    def num_hit_tokens(self) -> int:
+        return len(self.hit) * self.block_size

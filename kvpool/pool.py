@@ -1,0 +1,214 @@
+"""The pool: shares cached blocks, hands out free ones, and takes them back."""
+
+from collections.abc import Callable, Iterable
+
+from kvpool.block import GARBAGE, Block, BlockId, BlockKey, FreeList
+from kvpool.chain import TokenChain
+from kvpool.check import check_pool
+from kvpool.counters import Counters, MissReason
+from kvpool.errors import InvariantViolation, PoolExhausted, StalePlan
+from kvpool.plan import AdmissionPlan
+from kvpool.table import BlockTable
+
+
+class BlockPool:
+    """`num_blocks` blocks of `block_size` tokens, allocated once and never grown. Block 0 is the garbage bin."""
+
+    def __init__(self, num_blocks: int, block_size: int, *, prefix_cache: bool = True) -> None:
+        if num_blocks < 2:
+            raise ValueError(f"num_blocks must be at least 2 (block 0 is the garbage bin), got {num_blocks}")
+        if block_size < 1:
+            raise ValueError(f"block_size must be at least 1, got {block_size}")
+        self.block_size = block_size
+        self.prefix_cache = prefix_cache
+        self.blocks = [Block(BlockId(i)) for i in range(num_blocks)]
+        self.free = FreeList(self.blocks[GARBAGE + 1 :])
+        self.index: dict[BlockKey, Block] = {}
+        """One block a key. A second copy, computed at the same time, stays unkeyed and private to its owner."""
+        self.tables: dict[int, BlockTable] = {}
+        """Live tables by `id()`: who holds the reference counts."""
+        self.counters = Counters()
+        self._version = 0
+        self._evicted: dict[BlockKey, None] = {}
+        """Keys evicted most recently, at most one a block: tells a cold miss from a pool that is too small."""
+
+    @property
+    def capacity(self) -> int:
+        """Blocks that sequences can ever hold."""
+        return len(self.blocks) - 1
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that can be allocated now; evictable cache entries are among them."""
+        return len(self.free)
+
+    @property
+    def num_used(self) -> int:
+        return self.capacity - len(self.free)
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def admit(
+        self,
+        chain: TokenChain,
+        num_tokens: int,
+        *,
+        headroom: int = 0,
+        resumable: Callable[[BlockKey], bool] | None = None,
+    ) -> AdmissionPlan:
+        """Plan a table of `num_tokens` slots for `chain`, with `headroom` blocks left over. Changes nothing.
+
+        The hit never covers the chain's last token, which must be computed to sample the next. With
+        `resumable`, it ends only behind a block whose key that accepts.
+        """
+        cached, miss_reason = self._match(chain)
+        num_hit = len(cached)
+        if resumable is not None:
+            keys = chain.keys(num_hit)
+            while num_hit and not resumable(keys[num_hit - 1]):
+                num_hit -= 1
+                miss_reason = "no_boundary"
+        hit = tuple(cached[:num_hit])
+        num_fresh = max(0, self.blocks_for(num_tokens) - num_hit)
+        num_revived = sum(1 for block in hit if block.ref_count == 0)
+        return AdmissionPlan(
+            block_size=self.block_size,
+            hit=hit,
+            num_cached=len(cached),
+            num_missed=self._cacheable(chain) - num_hit,
+            miss_reason=miss_reason,
+            num_fresh=num_fresh,
+            shortage=max(0, num_fresh + num_revived + headroom - len(self.free)),
+            version=self._version,
+        )
+
+    def apply(self, plan: AdmissionPlan) -> BlockTable:
+        """Do what the plan says. Raises StalePlan or PoolExhausted, and then has changed nothing."""
+        if plan.version != self._version:
+            raise StalePlan(f"planned at version {plan.version}, the pool is at {self._version}")
+        if plan.shortage:
+            raise PoolExhausted(f"{plan.shortage} blocks short")
+        table = BlockTable(self.block_size)
+        for block in plan.hit:
+            if block.ref_count == 0:
+                self.free.remove(block)
+            block.ref_count += 1
+            table.block_ids.append(block.block_id)
+        table.num_registered = len(plan.hit)
+        self._allocate(table, plan.num_fresh)
+        self.tables[id(table)] = table
+        self.counters.hits += len(plan.hit)
+        self.counters.misses[plan.miss_reason] += plan.num_missed
+        return table
+
+    def blocks_short(self, table: BlockTable, num_tokens: int) -> int:
+        """Blocks that `grow()` would allocate."""
+        return max(0, -(-num_tokens // self.block_size) - len(table.block_ids))
+
+    def grow(self, table: BlockTable, num_tokens: int) -> None:
+        """Append blocks until the table has `num_tokens` slots. Raises PoolExhausted, having changed nothing."""
+        short = self.blocks_short(table, num_tokens)
+        if short > len(self.free):
+            raise PoolExhausted(f"{short} blocks needed, {len(self.free)} free")
+        self._allocate(table, short)
+
+    def register(self, table: BlockTable, chain: TokenChain, num_computed: int) -> None:
+        """Make the table's full blocks below `num_computed` findable. Only for tokens that are computed for good."""
+        full = num_computed // self.block_size
+        first = table.num_registered
+        if full <= first:
+            return
+        table.num_registered = full
+        if not self.prefix_cache:
+            return
+        keys, packed = chain.keys(full), chain.packed(full)
+        for i in range(first, full):
+            if keys[i] not in self.index:
+                block = self.blocks[table.block_ids[i]]
+                block.key, block.tokens = keys[i], packed[i]
+                self.index[keys[i]] = block
+        self._version += 1
+
+    def release(self, table: BlockTable) -> None:
+        """Give the table's blocks back, last block first, so that a prefix outlives what was built on it.
+
+        Releasing twice is harmless. Registered blocks stay findable until they are evicted.
+        """
+        if table.released:
+            return
+        table.released = True
+        del self.tables[id(table)]
+        for block_id in reversed(table.block_ids):
+            block = self.blocks[block_id]
+            block.ref_count -= 1
+            if block.ref_count == 0:
+                if block.key is None:
+                    self.free.push_front(block)
+                else:
+                    self.free.push_back(block)
+            elif block.ref_count < 0:
+                raise InvariantViolation(f"{block} was released more often than it was taken")
+        self._version += 1
+
+    def reclaimable(self, tables: Iterable[BlockTable], keep: Iterable[Block] = ()) -> int:
+        """Blocks that would come free if all of these tables were released and the `keep` ones taken at once."""
+        holders: dict[int, int] = {}
+        for table in tables:
+            for block_id in table.block_ids:
+                holders[block_id] = holders.get(block_id, 0) + 1
+        kept = {block.block_id for block in keep}
+        return sum(
+            1
+            for block_id, count in holders.items()
+            if count == self.blocks[block_id].ref_count and block_id not in kept
+        )
+
+    def touch(self, table: BlockTable, start: int, stop: int) -> None:
+        """Count the blocks that a step reads and writes when it computes positions [start, stop)."""
+        size = self.block_size
+        last = (stop - 1) // size
+        self.counters.reads += last + 1
+        self.counters.writes += last + 1 - start // size
+
+    def check(self) -> None:
+        """Prove every invariant, or raise InvariantViolation. O(pool)."""
+        check_pool(self.blocks, self.free, self.index, self.tables.values())
+
+    def _cacheable(self, chain: TokenChain) -> int:
+        """Blocks that a hit may cover: full ones that leave at least the last token to compute."""
+        return max(0, (len(chain) - 1) // self.block_size)
+
+    def _match(self, chain: TokenChain) -> tuple[list[Block], MissReason]:
+        if not self.prefix_cache:
+            return [], "disabled"
+        count = self._cacheable(chain)
+        index = self.index
+        hit: list[Block] = []
+        for key, packed in zip(chain.keys(count)[:count], chain.packed(count), strict=False):
+            block = index.get(key)
+            if block is None:
+                return hit, "evicted" if key in self._evicted else "cold"
+            if block.tokens != packed:
+                return hit, "tokens_differ"
+            hit.append(block)
+        return hit, "cold"
+
+    def _allocate(self, table: BlockTable, count: int) -> None:
+        """The only place that takes free blocks, and therefore the only one that evicts."""
+        append = table.block_ids.append
+        for block in self.free.take(count):
+            if block.key is not None:
+                self._evict(block, block.key)
+            block.ref_count = 1
+            append(block.block_id)
+        self._version += 1
+
+    def _evict(self, block: Block, key: BlockKey) -> None:
+        del self.index[key]
+        block.key, block.tokens = None, b""
+        self._evicted.pop(key, None)
+        self._evicted[key] = None
+        if len(self._evicted) > self.capacity:
+            del self._evicted[next(iter(self._evicted))]
+        self.counters.evictions += 1

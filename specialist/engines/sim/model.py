@@ -1,0 +1,54 @@
+"""A token function that depends on everything a real model's would, so that any mistake shows in the output."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from octet.identity import Lane
+from specialist.request import Request
+
+_PRIME = 2**61 - 1
+
+
+@lru_cache(maxsize=1024)
+def lane_number(lane: Lane) -> int:
+    return int.from_bytes(lane.digest()[:7], "little")
+
+
+@dataclass(frozen=True, slots=True)
+class SimModel:
+    """What a position computes to, its cell, depends on the cells of every position before it, as in attention.
+
+    A context is the sum of the cells before a position. A hybrid also carries a recurrent state along.
+    """
+
+    vocab_size: int = 97
+    hybrid: bool = False
+
+    def cell(self, lane: int, context: int, token: int, position: int) -> int:
+        mixed = (context + token * 0x9E3779B97F4A7C15) % _PRIME
+        return (mixed * 0x2545F4914F6CDD1D + position * 0x1B873593 + lane) % _PRIME
+
+    def absorb(self, state: int, token: int) -> int:
+        return (state * 0x5851F42D4C957F2D + token + 1) % _PRIME if self.hybrid else 0
+
+    def sample(self, context: int, state: int, seed: int, position: int) -> int:
+        mixed = (context + 3 * state + seed * 0x6A09E667F3BCC909 + position) % _PRIME
+        return (mixed * 0x9E6C63D0876A9A47 % _PRIME >> 17) % self.vocab_size
+
+    def answer(self, request: Request, limit: int | None = None) -> tuple[int, ...]:
+        """The one right answer, computed without blocks, batches or caches."""
+        lane, context, state = lane_number(request.lane), 0, 0
+        tokens, generated = list(request.prompt), 0
+        most = request.max_tokens if limit is None else min(limit, request.max_tokens)
+        position = 0
+        while generated < most:
+            while position < len(tokens):
+                state = self.absorb(state, tokens[position])
+                context += self.cell(lane, context, tokens[position], position)
+                position += 1
+            token = self.sample(context, state, request.seed, position)
+            if token in request.stop_ids:
+                break
+            tokens.append(token)
+            generated += 1
+        return tuple(tokens[len(request.prompt) :])

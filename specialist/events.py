@@ -1,0 +1,38 @@
+"""What the scheduler decided, in order. The stream a replica serves its clients from and a test its laws."""
+
+from typing import Literal, NamedTuple
+
+from specialist.request import FinishReason
+
+
+class Submitted(NamedTuple):
+    request_id: str
+    priority: int
+
+
+class Admitted(NamedTuple):
+    request_id: str
+    num_tokens: int
+    num_hit_tokens: int
+    times_preempted: int
+
+
+class Preempted(NamedTuple):
+    request_id: str
+    cause: Literal["admission", "growth"]
+    beneficiary: str
+    """Who gets the blocks; with cause "growth" possibly a sequence of the same priority."""
+
+
+class Emitted(NamedTuple):
+    request_id: str
+    tokens: tuple[int, ...]
+
+
+class Finished(NamedTuple):
+    request_id: str
+    reason: FinishReason
+    detail: str
+
+
+Event = Submitted | Admitted | Preempted | Emitted | Finished

@@ -1,0 +1,136 @@
+"""The books: every change in a sequence's life happens here, and each leaves the pool whole."""
+
+from typing import Literal
+
+from kvpool import AdmissionPlan, BlockPool
+from specialist.events import Admitted, Emitted, Event, Finished, Preempted, Submitted
+from specialist.request import FinishReason
+from specialist.running import Running
+from specialist.sequence import Sequence
+from specialist.speculation import accept
+from specialist.states import PureAttention
+from specialist.step import Rollback, Row, RowFault
+from specialist.waiting import WaitingQueue
+
+
+class Ledger:
+    """A live sequence is waiting, without blocks, or running, with them. Events tell of every move."""
+
+    def __init__(self, pool: BlockPool, states: PureAttention, age_bound: int) -> None:
+        self.pool = pool
+        self.states = states
+        self.live: dict[str, Sequence] = {}
+        self.waiting = WaitingQueue(rank=lambda seq: seq.rank)
+        self.deadlines = WaitingQueue(rank=lambda seq: (seq.request.deadline or 0.0, seq.index))
+        self.running = Running(age_bound)
+        self.events: list[Event] = []
+
+    def enqueue(self, seq: Sequence) -> None:
+        self.live[seq.request.request_id] = seq
+        self.waiting.push(seq)
+        if seq.request.deadline is not None:
+            self.deadlines.push(seq)
+        self.events.append(Submitted(seq.request.request_id, seq.request.priority))
+
+    def start(self, seq: Sequence, plan: AdmissionPlan) -> None:
+        """Raises SnapshotUnusable, having changed nothing but that the snapshot is forgotten."""
+        self.states.enter(seq, plan)
+        self.waiting.discard(seq)
+        self.running.add(seq)
+        self.events.append(
+            Admitted(seq.request.request_id, seq.num_tokens, seq.num_computed, seq.times_preempted)
+        )
+
+    def preempt(self, seq: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
+        self.states.save(seq)
+        self.running.discard(seq)
+        self._give_back(seq)
+        seq.times_preempted += 1
+        self.waiting.push(seq)
+        self.events.append(Preempted(seq.request.request_id, cause, beneficiary.request.request_id))
+
+    def advance(self, row: Row, sampled: tuple[int, ...] | RowFault) -> Rollback | None:
+        """A row's step succeeded: keep what it computed, register full blocks, hand out the tokens."""
+        seq = row.sequence
+        if isinstance(sampled, RowFault):
+            return self.roll_back(row, sampled.error)
+        if len(sampled) != row.num_samples:
+            return self.roll_back(row, f"the engine sampled {len(sampled)} tokens where {row.num_samples} were due")
+        seq.num_scheduled = 0
+        if seq.finish_reason is not None:
+            self._release(seq)
+            return None
+        was_prefilling = seq.prefilling
+        accepted = accept(row, sampled)
+        emitted, reason = self._until_the_end(seq, accepted)
+        for token in emitted:
+            seq.chain.append(token)
+        computed = row.stop - row.num_drafts + max(0, len(accepted) - 1)
+        seq.num_computed = min(computed, seq.num_tokens)
+        self.pool.register(row.table, seq.chain, seq.num_computed)
+        self.states.settle(seq)
+        if seq.suspect or (was_prefilling and not seq.prefilling):
+            seq.suspect = False
+            self.running.refile(seq)
+        if emitted:
+            self.events.append(Emitted(seq.request.request_id, emitted))
+        if reason is not None:
+            self.finish(seq, reason)
+            return None
+        return Rollback(row.table, seq.num_computed, row.stop) if seq.num_computed < row.stop else None
+
+    def roll_back(self, row: Row, error: str | None, *, suspect: bool = False) -> Rollback | None:
+        """A row's step failed: as if it had never run, but for the sequence that `error` ends."""
+        seq = row.sequence
+        seq.num_scheduled = 0
+        if seq.finish_reason is not None:
+            self._release(seq)
+            return None
+        if error is not None:
+            self.finish(seq, "error", error)
+            return None
+        self.states.settle(seq)
+        if suspect:
+            seq.suspect = True
+            self.running.refile(seq)
+        return Rollback(row.table, row.start, row.stop)
+
+    def finish(self, seq: Sequence, reason: FinishReason, detail: str = "") -> bool:
+        """The only way out, from wherever the sequence is. False if it had ended before."""
+        if seq.finish_reason is not None:
+            return False
+        seq.finish_reason = reason
+        del self.live[seq.request.request_id]
+        self.waiting.discard(seq)
+        self.deadlines.discard(seq)
+        self.running.discard(seq)
+        self._release(seq)
+        self.events.append(Finished(seq.request.request_id, reason, detail))
+        return True
+
+    def _release(self, seq: Sequence) -> None:
+        """Free everything a finished sequence holds; while a step writes to its blocks, that step's commit does."""
+        if seq.num_scheduled:
+            return
+        self._give_back(seq)
+        self.states.drop(seq)
+
+    def _give_back(self, seq: Sequence) -> None:
+        if seq.table is not None:
+            self.pool.release(seq.table)
+        seq.table = None
+        seq.num_computed = 0
+
+    @staticmethod
+    def _until_the_end(
+        seq: Sequence, tokens: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], Literal["stop", "length"] | None]:
+        """The tokens up to where the answer ends, and how it ends there."""
+        room = seq.max_total_tokens - seq.num_tokens
+        stop_ids = seq.request.stop_ids
+        for i, token in enumerate(tokens):
+            if token in stop_ids:
+                return tokens[:i], "stop"
+            if i + 1 == room:
+                return tokens[: i + 1], "length"
+        return tokens, None

@@ -1,0 +1,32 @@
+"""The replica's heartbeat: assemble, run, commit. No request can stop it."""
+
+from specialist.engines.base import Completion, Engine, EngineFault
+from specialist.scheduler import Scheduler
+from specialist.step import Step, StepFailure
+
+
+class StepLoop:
+    def __init__(self, scheduler: Scheduler, engine: Engine) -> None:
+        self.scheduler = scheduler
+        self.engine = engine
+
+    def run_once(self) -> Step | None:
+        """Take one step. None when there is nothing to run."""
+        step = self.scheduler.assemble_step()
+        if step is not None:
+            for completion in self._run(step):
+                self.finish(completion)
+            if self.scheduler.in_flight is step:
+                self.finish(Completion(step, StepFailure("the engine did not complete the step")))
+        return step
+
+    def finish(self, completion: Completion) -> None:
+        self.engine.discard(self.scheduler.commit(completion.step, completion.outcome))
+
+    def _run(self, step: Step) -> list[Completion]:
+        try:
+            return list(self.engine.run(step))
+        except EngineFault as fault:
+            return [Completion(step, StepFailure(str(fault), fault.culprit))]
+        except Exception as error:  # whatever an engine raises must cost one request, not the loop
+            return [Completion(step, StepFailure(f"{type(error).__name__}: {error}"))]

@@ -1,0 +1,252 @@
+"""Who runs next, and who gives way."""
+
+from dataclasses import replace
+from math import ceil
+from typing import Literal
+
+from kvpool import BlockPool, InvariantViolation, TokenChain, chain_root
+from octet.clock import Clock
+from specialist.budget import FixedBudget, PrefillBudget
+from specialist.config import SchedulerConfig
+from specialist.errors import InvalidRequest, LaneMismatch, NeverFits
+from specialist.events import Event
+from specialist.ledger import Ledger
+from specialist.request import FinishReason, Request
+from specialist.sequence import Sequence
+from specialist.speculation import Proposer
+from specialist.state import SnapshotUnusable
+from specialist.states import PureAttention
+from specialist.step import Outcome, Rollback, Row, Step, StepFailure, StepOutcome
+from specialist.victims import victims_for, worst_of
+
+
+Drafts = dict[Sequence, tuple[int, ...]]
+
+
+class Scheduler:
+    """A deterministic state machine: `assemble_step()` decides, `commit()` makes it true, nothing else counts."""
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        config: SchedulerConfig,
+        clock: Clock,
+        *,
+        budget: PrefillBudget | None = None,
+        states: PureAttention | None = None,
+        proposer: Proposer | None = None,
+    ) -> None:
+        self.pool = pool
+        self.config = config
+        self.clock = clock
+        self.budget = budget or FixedBudget(256)
+        self.states = states or PureAttention(pool)
+        self.proposer = proposer
+        self.ledger = Ledger(pool, self.states, config.age_bound)
+        self.waiting = self.ledger.waiting
+        self.running = self.ledger.running
+        self.in_flight: Step | None = None
+        self.num_stale_commits = 0
+        self.num_steps = 0
+        self._num_submitted = 0
+        self._num_preempted = 0
+        self._last_was_prefill = False
+
+    # The policy
+
+    def assemble_step(self) -> Step | None:
+        """Decide who runs next. The step is in flight until its commit; None when there is nothing to run."""
+        if self.in_flight is not None:
+            raise RuntimeError(f"step {self.in_flight.number} is in flight: commit it first")
+        self.expire()
+        self._admit_waiting()
+        rows = self._next_rows()
+        return self._launch(rows) if rows else None
+
+    def _admit_waiting(self) -> None:
+        """The first in line enters when all it needs fits; else strictly lower runners make way; else all wait."""
+        while (head := self.waiting.peek()) is not None:
+            no_seat = len(self.running) >= self.config.max_running
+            lower = [seq for seq in self.running if seq.request.priority < head.request.priority]
+            if no_seat and not lower:
+                return
+            plan = self.states.plan(head, self._headroom())
+            if no_seat or plan.shortage:
+                victims = victims_for(plan, lower, most=len(self.running) - 1, pool=self.pool)
+                if not victims:
+                    return
+                for victim in victims:
+                    self._preempt(victim, "admission", head)
+                plan = self.states.plan(head, self._headroom())
+            try:
+                self.ledger.start(head, plan)
+            except SnapshotUnusable:
+                continue
+
+    def _next_rows(self) -> list[Row]:
+        """A suspect runs alone. Otherwise prompts and answers alternate: a chunk, then a step for those who decode."""
+        running = self.running
+        if running.suspects:
+            alone = [next(iter(running.suspects))]
+            return self._prefill_rows(alone) if alone[0].prefilling else self._decode_rows(alone)
+        if len(running.to_prefill) and not (self._last_was_prefill and len(running.to_decode)):
+            return self._prefill_rows(running.to_prefill.pick())
+        return self._decode_rows(running.to_decode.pick())
+
+    def _prefill_rows(self, seqs: list[Sequence]) -> list[Row]:
+        """Prompts of one adapter stack share a chunk that costs those who decode no more than the budget."""
+        budget = self.budget.tokens() if len(self.running.to_decode) else self.config.max_step_tokens
+        rows: list[Row] = []
+        for seq in seqs:
+            if budget == 0:
+                break
+            rows.append(self._row(seq, self.states.clip(seq, min(seq.remaining, budget))))
+            budget -= len(rows[-1].tokens)
+        self.running.to_prefill.served(row.sequence for row in rows)
+        self._last_was_prefill = True
+        return rows
+
+    def _decode_rows(self, seqs: list[Sequence]) -> list[Row]:
+        """Everyone of one adapter stack takes a step. When the pool is dry drafts go first, then the worst runner."""
+        if not seqs:
+            return []
+        drafts = self._propose(seqs)
+        if drafts and self._blocks_short(seqs, drafts) > self.pool.num_free:
+            drafts = {}
+        while self._blocks_short(seqs, drafts) > self.pool.num_free:
+            worst = worst_of(self.running, self.pool)
+            if worst is None or len(self.running) == 1:
+                raise InvariantViolation("the only runner does not fit the pool it was admitted to")
+            self._preempt(worst, "growth", min(seqs, key=lambda seq: seq.rank))
+            seqs = [seq for seq in seqs if seq is not worst]
+        if not seqs:
+            return self._next_rows()
+        self.running.to_decode.served(seqs[0].request.lane.adapters)
+        self._last_was_prefill = False
+        return [self._row(seq, 1, drafts.get(seq, ())) for seq in seqs]
+
+    # Its means
+
+    def _headroom(self) -> int:
+        return ceil(self.config.watermark * self.pool.capacity) if len(self.running) else 0
+
+    def _preempt(self, victim: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
+        self._num_preempted += 1
+        self.ledger.preempt(victim, cause, beneficiary)
+
+    def _propose(self, seqs: list[Sequence]) -> Drafts:
+        """Guesses for those who speculate, never past the longest answer they may give."""
+        if self.proposer is None:
+            return {}
+        drafts = {}
+        for seq in seqs:
+            limit = min(seq.draft_window, seq.max_total_tokens - seq.num_tokens - 1)
+            if limit > 0 and not seq.suspect:
+                drafts[seq] = self.proposer.propose(seq.chain.tokens(0), limit)[:limit]
+        return drafts
+
+    def _blocks_short(self, seqs: list[Sequence], drafts: Drafts) -> int:
+        """Blocks to allocate before each can take its step."""
+        size = self.pool.block_size
+        short = 0
+        for seq in seqs:
+            table = seq.table
+            num_tokens = seq.num_tokens + (len(drafts[seq]) if seq in drafts else 0)
+            if table is not None and num_tokens > len(table) * size:
+                short += self.pool.blocks_short(table, num_tokens)
+        return short
+
+    def _row(self, seq: Sequence, num_tokens: int, drafts: tuple[int, ...] = ()) -> Row:
+        table, start = seq.table, seq.num_computed
+        if table is None:
+            raise InvariantViolation(f"{seq} runs without blocks")
+        stop = start + num_tokens
+        reaches_end = stop == seq.num_tokens
+        tokens = seq.chain.tokens(start, stop) + drafts
+        if start + len(tokens) > table.num_slots:
+            self.pool.grow(table, start + len(tokens))
+        self.pool.touch(table, start, start + len(tokens))
+        seq.num_scheduled = len(tokens)
+        return Row(seq, table, start, tokens, len(drafts), 1 + len(drafts) if reaches_end else 0)
+
+    def _launch(self, rows: list[Row]) -> Step:
+        self.num_steps += 1
+        adapters = rows[0].sequence.request.lane.adapters
+        step = Step(self.num_steps, adapters, tuple(rows), self._num_preempted, self.clock.now())
+        self.in_flight, self._num_preempted = step, 0
+        return step
+
+    # What happens to requests
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises Refused when it could never run here."""
+        if request.request_id in self.ledger.live:
+            raise InvalidRequest("request_id", f"{request.request_id!r} is already live")
+        if differences := replace(request.lane, adapters=()).differences(self.config.lane):
+            raise LaneMismatch(differences)
+        size, capacity = self.pool.block_size, self.pool.capacity
+        prompt_and_step = len(request.prompt) + 1
+        if (needed := self.pool.blocks_for(prompt_and_step)) > capacity:
+            raise NeverFits(needed, capacity, size)
+        root = chain_root(request.lane, request.tenant_salt, self.config.kv_dtype, size)
+        try:
+            chain = TokenChain(root, size, request.prompt)
+        except ValueError as error:
+            raise InvalidRequest("prompt", str(error)) from error
+        speculates = self.pool.blocks_for(prompt_and_step + request.draft_window) <= capacity
+        self._num_submitted += 1
+        self.ledger.enqueue(
+            Sequence(
+                request,
+                chain,
+                index=self._num_submitted,
+                max_total_tokens=min(len(request.prompt) + request.max_tokens, capacity * size),
+                draft_window=request.draft_window if speculates else 0,
+            )
+        )
+
+    def end(self, request_id: str, reason: FinishReason, detail: str = "") -> bool:
+        """End a request now, wherever it is. False if there is no such request any more."""
+        seq = self.ledger.live.get(request_id)
+        return seq is not None and self.ledger.finish(seq, reason, detail)
+
+    def expire(self) -> None:
+        """End whatever is past its deadline, without spending another token on it."""
+        now = self.clock.now()
+        while (seq := self.ledger.deadlines.peek()) is not None:
+            if seq.request.deadline is None or seq.request.deadline > now:
+                return
+            self.ledger.finish(seq, "deadline", f"{now - seq.request.deadline:.3f} s past its deadline")
+
+    def commit(self, step: Step, outcome: Outcome) -> list[Rollback]:
+        """Make a step's outcome true. One that is not in flight, because it comes late or twice, changes nothing.
+
+        Returns the slots whose content does not count after all.
+        """
+        if step is not self.in_flight:
+            self.num_stale_commits += 1
+            return []
+        self.in_flight = None
+        if isinstance(outcome, StepOutcome) and len(outcome.sampled) != len(step.rows):
+            outcome = StepFailure(f"the engine answered {len(outcome.sampled)} of {len(step.rows)} rows")
+        if isinstance(outcome, StepFailure):
+            rollbacks = self._roll_back(step, outcome)
+        else:
+            if step.mode == "prefill":
+                self.budget.observe(step.num_tokens, self.clock.now() - step.started_at)
+            rollbacks = [self.ledger.advance(row, sampled) for row, sampled in zip(step.rows, outcome.sampled)]
+        return [rollback for rollback in rollbacks if rollback is not None]
+
+    def _roll_back(self, step: Step, failure: StepFailure) -> list[Rollback | None]:
+        """One request is lost at most: the culprit if it is known, or the only row there was."""
+        rows = step.rows
+        guilty = rows if len(rows) == 1 else [r for r in rows if r.sequence.request.request_id == failure.culprit]
+        return [
+            self.ledger.roll_back(row, failure.error if row in guilty else None, suspect=not guilty)
+            for row in rows
+        ]
+
+    def take_events(self) -> list[Event]:
+        """What happened since the last call, in order."""
+        events, self.ledger.events = self.ledger.events, []
+        return events

@@ -1,0 +1,82 @@
+"""One request on its way through the replica."""
+
+from kvpool import BlockTable, TokenChain
+from specialist.request import FinishReason, Request
+from specialist.state import SequenceState, Snapshot
+
+
+class Sequence:
+    """Three integers say where a sequence stands; everything else about its progress is derived from them.
+
+    num_tokens     known: the prompt and what has been generated
+    num_computed   their leading part that is in the KV cache for good
+    num_scheduled  computed by the step in flight: not to be relied on before its commit
+    """
+
+    __slots__ = (
+        "chain",
+        "draft_window",
+        "finish_reason",
+        "index",
+        "max_total_tokens",
+        "num_computed",
+        "num_scheduled",
+        "rank",
+        "request",
+        "saved",
+        "snapshot_at",
+        "state",
+        "suspect",
+        "table",
+        "times_preempted",
+    )
+
+    def __init__(
+        self, request: Request, chain: TokenChain, index: int, max_total_tokens: int, draft_window: int
+    ) -> None:
+        self.request = request
+        self.chain = chain
+        self.index = index
+        """Order of submission: settles what priority and arrival leave open."""
+        self.rank = (-request.priority, request.arrival, index)
+        """Smaller is served first. Never changes, so a preempted request keeps its place."""
+        self.max_total_tokens = max_total_tokens
+        self.draft_window = draft_window
+        self.num_computed = 0
+        self.num_scheduled = 0
+        self.table: BlockTable | None = None
+        self.times_preempted = 0
+        self.finish_reason: FinishReason | None = None
+        self.suspect = False
+        """Was in a step that failed for an unknown reason: runs alone until a step of its own succeeds."""
+        self.state: SequenceState | None = None
+        self.saved: Snapshot | None = None
+        self.snapshot_at: tuple[int, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.chain)
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.chain) - len(self.request.prompt)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens to compute before the next one can be sampled."""
+        return len(self.chain) - self.num_computed
+
+    @property
+    def prefilling(self) -> bool:
+        return len(self.chain) - self.num_computed > 1
+
+    @property
+    def reserve(self) -> int:
+        """Slots to have before it may run: all known tokens, one step, and the whole draft window."""
+        return len(self.chain) + 1 + self.draft_window
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequence({self.request.request_id}, {self.num_computed}+{self.num_scheduled}/{self.num_tokens}, "
+            f"priority={self.request.priority}, finish={self.finish_reason})"
+        )

@@ -1,0 +1,93 @@
+"""Taking turns under an age bound: stay with what is cheap, but let nobody be passed over for long."""
+
+from collections.abc import Iterable
+
+from specialist.sequence import Sequence
+
+AdapterStack = tuple[str, ...]
+
+
+class PrefillTurns:
+    """Sequences whose prompt is not computed yet, best rank first; one passed over `age_bound` times goes first."""
+
+    def __init__(self, age_bound: int) -> None:
+        self._age_bound = age_bound
+        self._ticks = 0
+        self._last_served: dict[Sequence, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._last_served)
+
+    def __iter__(self) -> Iterable[Sequence]:
+        return iter(self._last_served)
+
+    def add(self, seq: Sequence) -> None:
+        self._last_served[seq] = self._ticks
+
+    def discard(self, seq: Sequence) -> None:
+        self._last_served.pop(seq, None)
+
+    def pick(self) -> list[Sequence]:
+        """Whose prompts to compute next, in this order: all of one adapter stack. Empty when there are none."""
+        if not self._last_served:
+            return []
+        order = sorted(self._last_served, key=self._urgency)
+        adapters = order[0].request.lane.adapters
+        return [seq for seq in order if seq.request.lane.adapters == adapters]
+
+    def served(self, seqs: Iterable[Sequence]) -> None:
+        self._ticks += 1
+        for seq in seqs:
+            if seq in self._last_served:
+                self._last_served[seq] = self._ticks
+
+    def _urgency(self, seq: Sequence) -> tuple[float, ...]:
+        last = self._last_served[seq]
+        if self._ticks - last >= self._age_bound:
+            return (0, last, *seq.rank)
+        return (1, 0, *seq.rank)
+
+
+class DecodeTurns:
+    """Adapter stacks with sequences to decode; the current one goes on until another has waited `age_bound` steps."""
+
+    def __init__(self, age_bound: int) -> None:
+        self._age_bound = age_bound
+        self._ticks = 0
+        self._groups: dict[AdapterStack, dict[Sequence, None]] = {}
+        self._last_served: dict[AdapterStack, int] = {}
+        self._current: AdapterStack | None = None
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def add(self, seq: Sequence) -> None:
+        adapters = seq.request.lane.adapters
+        if adapters not in self._groups:
+            self._groups[adapters] = {}
+            self._last_served[adapters] = self._ticks
+        self._groups[adapters][seq] = None
+
+    def discard(self, seq: Sequence) -> None:
+        adapters = seq.request.lane.adapters
+        group = self._groups.get(adapters, {})
+        group.pop(seq, None)
+        if not group:
+            self._groups.pop(adapters, None)
+            self._last_served.pop(adapters, None)
+
+    def pick(self) -> list[Sequence]:
+        """Every sequence of the stack whose turn it is. Empty when there are none."""
+        if not self._groups:
+            return []
+        longest = min(self._last_served, key=self._last_served.__getitem__)
+        overdue = self._ticks - self._last_served[longest] >= self._age_bound
+        if overdue or self._current is None or self._current not in self._groups:
+            return list(self._groups[longest])
+        return list(self._groups[self._current])
+
+    def served(self, adapters: AdapterStack) -> None:
+        self._ticks += 1
+        self._current = adapters
+        if adapters in self._last_served:
+            self._last_served[adapters] = self._ticks
