@@ -52,9 +52,6 @@ class TokenChain:
     def tokens(self, start: int, stop: int | None = None) -> tuple[int, ...]:
         return tuple(self._tokens[start:stop])
 
-    def last(self) -> int:
-        return self._tokens[-1]
-
     def keys(self, num_blocks: int) -> list[BlockKey]:
         """Keys of at least the first `num_blocks` blocks, which must be full. Not to be changed."""
         if num_blocks > len(self._keys):

@@ -164,12 +164,16 @@ class BlockPool:
             if count == self.blocks[block_id].ref_count and block_id not in kept
         )
 
-    def touch(self, table: BlockTable, start: int, stop: int) -> None:
-        """Count the blocks that a step reads and writes when it computes positions [start, stop)."""
+    def count_traffic(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Count the blocks that a step reads and writes when it computes positions [start, stop) of each table."""
         size = self.block_size
-        last = (stop - 1) // size
-        self.counters.reads += last + 1
-        self.counters.writes += last + 1 - start // size
+        reads = writes = 0
+        for start, stop in spans:
+            end = (stop - 1) // size + 1
+            reads += end
+            writes += end - start // size
+        self.counters.reads += reads
+        self.counters.writes += writes
 
     def check(self) -> None:
         """Prove every invariant, or raise InvariantViolation. O(pool)."""

@@ -37,9 +37,7 @@ class Ledger:
         self.states.enter(seq, plan)
         self.waiting.discard(seq)
         self.running.add(seq)
-        self.events.append(
-            Admitted(seq.request.request_id, seq.num_tokens, seq.num_computed, seq.times_preempted)
-        )
+        self.events.append(Admitted(seq.request.request_id, seq.num_tokens, seq.num_computed, seq.times_preempted))
 
     def preempt(self, seq: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
         self.states.save(seq)
@@ -61,11 +59,10 @@ class Ledger:
             self._release(seq)
             return None
         was_prefilling = seq.prefilling
-        accepted = accept(row, sampled)
+        accepted = accept(row, sampled) if row.num_drafts else sampled
         emitted, reason = self._until_the_end(seq, accepted)
-        for token in emitted:
-            seq.chain.append(token)
-        computed = row.stop - row.num_drafts + max(0, len(accepted) - 1)
+        seq.append(emitted)
+        computed = row.start + len(row.tokens) - row.num_drafts + max(0, len(accepted) - 1)
         seq.num_computed = min(computed, seq.num_tokens)
         self.pool.register(row.table, seq.chain, seq.num_computed)
         self.states.settle(seq)
@@ -77,7 +74,9 @@ class Ledger:
         if reason is not None:
             self.finish(seq, reason)
             return None
-        return Rollback(row.table, seq.num_computed, row.stop) if seq.num_computed < row.stop else None
+        if seq.num_computed == row.start + len(row.tokens):
+            return None
+        return Rollback(row.table, seq.num_computed, row.stop)
 
     def roll_back(self, row: Row, error: str | None, *, suspect: bool = False) -> Rollback | None:
         """A row's step failed: as if it had never run, but for the sequence that `error` ends."""

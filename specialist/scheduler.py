@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Literal
 
-from kvpool import BlockPool, InvariantViolation, TokenChain, chain_root
+from kvpool import BlockPool, BlockTable, InvariantViolation, TokenChain, chain_root
 from octet.clock import Clock
 from specialist.budget import FixedBudget, PrefillBudget
 from specialist.config import SchedulerConfig
@@ -47,6 +47,7 @@ class Scheduler:
         self.running = self.ledger.running
         self.in_flight: Step | None = None
         self.num_stale_commits = 0
+        self.num_failed_guesses = 0
         self.num_steps = 0
         self._num_submitted = 0
         self._num_preempted = 0
@@ -117,7 +118,8 @@ class Scheduler:
             worst = worst_of(self.running, self.pool)
             if worst is None or len(self.running) == 1:
                 raise InvariantViolation("the only runner does not fit the pool it was admitted to")
-            self._preempt(worst, "growth", min(seqs, key=lambda seq: seq.rank))
+            stays = min((seq for seq in self.running if seq is not worst), key=lambda seq: seq.rank)
+            self._preempt(worst, "growth", stays)
             seqs = [seq for seq in seqs if seq is not worst]
         if not seqs:
             return self._next_rows()
@@ -142,36 +144,48 @@ class Scheduler:
         for seq in seqs:
             limit = min(seq.draft_window, seq.max_total_tokens - seq.num_tokens - 1)
             if limit > 0 and not seq.suspect:
-                drafts[seq] = self.proposer.propose(seq.chain.tokens(0), limit)[:limit]
+                drafts[seq] = self._guess(seq, self.proposer, limit)
         return drafts
+
+    def _guess(self, seq: Sequence, proposer: Proposer, limit: int) -> tuple[int, ...]:
+        try:
+            return proposer.propose(seq.chain.tokens(0), limit)[:limit]
+        except Exception:  # a guess is never worth a request
+            self.num_failed_guesses += 1
+            return ()
 
     def _blocks_short(self, seqs: list[Sequence], drafts: Drafts) -> int:
         """Blocks to allocate before each can take its step."""
         size = self.pool.block_size
         short = 0
         for seq in seqs:
-            table = seq.table
-            num_tokens = seq.num_tokens + (len(drafts[seq]) if seq in drafts else 0)
-            if table is not None and num_tokens > len(table) * size:
-                short += self.pool.blocks_short(table, num_tokens)
+            slots = len(self._table(seq).block_ids) * size
+            num_tokens = seq.num_tokens + len(drafts[seq]) if drafts and seq in drafts else seq.num_tokens
+            if num_tokens > slots:
+                short += -(-(num_tokens - slots) // size)
         return short
 
     def _row(self, seq: Sequence, num_tokens: int, drafts: tuple[int, ...] = ()) -> Row:
-        table, start = seq.table, seq.num_computed
-        if table is None:
-            raise InvariantViolation(f"{seq} runs without blocks")
-        stop = start + num_tokens
-        reaches_end = stop == seq.num_tokens
-        tokens = seq.chain.tokens(start, stop) + drafts
-        if start + len(tokens) > table.num_slots:
-            self.pool.grow(table, start + len(tokens))
-        self.pool.touch(table, start, start + len(tokens))
+        """The next `num_tokens` known tokens and the drafts behind them, with blocks to write them to."""
+        table, start = self._table(seq), seq.num_computed
+        num_samples = 1 + len(drafts) if start + num_tokens == seq.num_tokens else 0
+        tokens = seq.chain.tokens(start, start + num_tokens) + drafts
+        stop = start + len(tokens)
+        if stop > len(table.block_ids) * table.block_size:
+            self.pool.grow(table, stop)
         seq.num_scheduled = len(tokens)
-        return Row(seq, table, start, tokens, len(drafts), 1 + len(drafts) if reaches_end else 0)
+        return Row(seq, table, start, tokens, len(drafts), num_samples)
+
+    @staticmethod
+    def _table(seq: Sequence) -> BlockTable:
+        if seq.table is None:
+            raise InvariantViolation(f"{seq} runs without blocks")
+        return seq.table
 
     def _launch(self, rows: list[Row]) -> Step:
         self.num_steps += 1
         adapters = rows[0].sequence.request.lane.adapters
+        self.pool.count_traffic((row.start, row.start + len(row.tokens)) for row in rows)
         step = Step(self.num_steps, adapters, tuple(rows), self._num_preempted, self.clock.now())
         self.in_flight, self._num_preempted = step, 0
         return step
@@ -234,7 +248,9 @@ class Scheduler:
         else:
             if step.mode == "prefill":
                 self.budget.observe(step.num_tokens, self.clock.now() - step.started_at)
-            rollbacks = [self.ledger.advance(row, sampled) for row, sampled in zip(step.rows, outcome.sampled)]
+            rollbacks = [
+                self.ledger.advance(row, sampled) for row, sampled in zip(step.rows, outcome.sampled, strict=True)
+            ]
         return [rollback for rollback in rollbacks if rollback is not None]
 
     def _roll_back(self, step: Step, failure: StepFailure) -> list[Rollback | None]:
@@ -242,8 +258,7 @@ class Scheduler:
         rows = step.rows
         guilty = rows if len(rows) == 1 else [r for r in rows if r.sequence.request.request_id == failure.culprit]
         return [
-            self.ledger.roll_back(row, failure.error if row in guilty else None, suspect=not guilty)
-            for row in rows
+            self.ledger.roll_back(row, failure.error if row in guilty else None, suspect=not guilty) for row in rows
         ]
 
     def take_events(self) -> list[Event]:

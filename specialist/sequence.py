@@ -21,6 +21,7 @@ class Sequence:
         "max_total_tokens",
         "num_computed",
         "num_scheduled",
+        "num_tokens",
         "rank",
         "request",
         "saved",
@@ -42,6 +43,7 @@ class Sequence:
         """Smaller is served first. Never changes, so a preempted request keeps its place."""
         self.max_total_tokens = max_total_tokens
         self.draft_window = draft_window
+        self.num_tokens = len(chain)
         self.num_computed = 0
         self.num_scheduled = 0
         self.table: BlockTable | None = None
@@ -54,26 +56,27 @@ class Sequence:
         self.snapshot_at: tuple[int, ...] = ()
 
     @property
-    def num_tokens(self) -> int:
-        return len(self.chain)
-
-    @property
     def num_generated(self) -> int:
-        return len(self.chain) - len(self.request.prompt)
+        return self.num_tokens - len(self.request.prompt)
 
     @property
     def remaining(self) -> int:
         """Tokens to compute before the next one can be sampled."""
-        return len(self.chain) - self.num_computed
+        return self.num_tokens - self.num_computed
 
     @property
     def prefilling(self) -> bool:
-        return len(self.chain) - self.num_computed > 1
+        return self.num_tokens - self.num_computed > 1
 
     @property
     def reserve(self) -> int:
         """Slots to have before it may run: all known tokens, one step, and the whole draft window."""
-        return len(self.chain) + 1 + self.draft_window
+        return self.num_tokens + 1 + self.draft_window
+
+    def append(self, tokens: tuple[int, ...]) -> None:
+        for token in tokens:
+            self.chain.append(token)
+        self.num_tokens += len(tokens)
 
     def __repr__(self) -> str:
         return (

@@ -67,17 +67,13 @@ class Hybrid(PureAttention):
             if plan is not None:
                 return plan
             seq.saved = None
-        return self.pool.admit(
-            seq.chain, self._slots(seq), headroom=headroom, resumable=self._snapshots.__contains__
-        )
+        return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom, resumable=self._snapshots.__contains__)
 
     def _plan_resume(self, seq: Sequence, saved: Snapshot, headroom: int) -> AdmissionPlan | None:
         """A plan that shares every full block below the saved boundary, or None if one is gone."""
         full = saved.num_tokens // self.pool.block_size
         boundary = seq.chain.keys(full)[full - 1] if full else None
-        plan = self.pool.admit(
-            seq.chain, self._slots(seq), headroom=headroom, resumable=lambda key: key == boundary
-        )
+        plan = self.pool.admit(seq.chain, self._slots(seq), headroom=headroom, resumable=lambda key: key == boundary)
         return plan if len(plan.hit) == full else None
 
     def enter(self, seq: Sequence, plan: AdmissionPlan) -> None:

@@ -18,9 +18,6 @@ class PrefillTurns:
     def __len__(self) -> int:
         return len(self._last_served)
 
-    def __iter__(self) -> Iterable[Sequence]:
-        return iter(self._last_served)
-
     def add(self, seq: Sequence) -> None:
         self._last_served[seq] = self._ticks
 

@@ -13,9 +13,7 @@ def victim_order(seq: Sequence) -> tuple[float, ...]:
     return (request.priority, seq.state is not None, -request.arrival, seq.num_computed, -seq.index)
 
 
-def victims_for(
-    plan: AdmissionPlan, candidates: Iterable[Sequence], most: int, pool: BlockPool
-) -> list[Sequence]:
+def victims_for(plan: AdmissionPlan, candidates: Iterable[Sequence], most: int, pool: BlockPool) -> list[Sequence]:
     """The first few in order whose blocks make the plan possible; nobody if even `most` of them would not.
 
     One whose blocks would not come free, because others share them, is passed over.

@@ -1,0 +1,33 @@
+"""What every test shares."""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "octet", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("octet")
+
+SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With OCTET_NO_SKIP=1, as in CI, a skipped test is a failed one."""
+    report = yield
+    if report.skipped and os.environ.get("OCTET_NO_SKIP") == "1" and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped where nothing may be skipped: {report.longrepr}"
+    return report
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """Public traces that are not part of the repository; docs/benchmarks.md says where they come from."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"no data folder at {SHARED_DATA}")
+    return SHARED_DATA
