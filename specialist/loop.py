@@ -14,16 +14,19 @@ class StepLoop:
         """Take one step. None when there is nothing to run."""
         step = self.scheduler.assemble_step()
         if step is not None:
-            for completion in self._run(step):
-                self.finish(completion)
-            if self.scheduler.in_flight is step:
-                self.finish(Completion(step, StepFailure("the engine did not complete the step")))
+            self.run(step)
         return step
 
-    def finish(self, completion: Completion) -> None:
+    def run(self, step: Step) -> None:
+        for completion in self._complete(step):
+            self._commit(completion)
+        if self.scheduler.in_flight is step:
+            self._commit(Completion(step, StepFailure("the engine did not complete the step")))
+
+    def _commit(self, completion: Completion) -> None:
         self.engine.discard(self.scheduler.commit(completion.step, completion.outcome))
 
-    def _run(self, step: Step) -> list[Completion]:
+    def _complete(self, step: Step) -> list[Completion]:
         try:
             return list(self.engine.run(step))
         except EngineFault as fault:

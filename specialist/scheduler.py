@@ -19,7 +19,6 @@ from specialist.states import PureAttention
 from specialist.step import Outcome, Rollback, Row, Step, StepFailure, StepOutcome
 from specialist.victims import victims_for, worst_of
 
-
 Drafts = dict[Sequence, tuple[int, ...]]
 
 

@@ -53,8 +53,9 @@ class Hybrid(PureAttention):
     def __init__(self, pool: BlockPool, new_state: Callable[[], SequenceState], max_snapshot_bytes: int) -> None:
         super().__init__(pool)
         self._new_state = new_state
-        self._max_bytes = max_snapshot_bytes
-        self._snapshots: OrderedDict[BlockKey, Snapshot] = OrderedDict()
+        self.max_snapshot_bytes = max_snapshot_bytes
+        self.snapshots: OrderedDict[BlockKey, Snapshot] = OrderedDict()
+        """By the key of the block they stand behind, the longest unused first."""
         self._num_bytes = 0
 
     @property
@@ -67,7 +68,7 @@ class Hybrid(PureAttention):
             if plan is not None:
                 return plan
             seq.saved = None
-        return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom, resumable=self._snapshots.__contains__)
+        return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom, resumable=self.snapshots.__contains__)
 
     def _plan_resume(self, seq: Sequence, saved: Snapshot, headroom: int) -> AdmissionPlan | None:
         """A plan that shares every full block below the saved boundary, or None if one is gone."""
@@ -86,8 +87,8 @@ class Hybrid(PureAttention):
                 state.restore(seq.saved, table.block_ids[len(plan.hit)] if partial else None)
             elif plan.hit:
                 key = seq.chain.keys(len(plan.hit))[len(plan.hit) - 1]
-                self._snapshots.move_to_end(key)
-                state.restore(self._snapshots[key], None)
+                self.snapshots.move_to_end(key)
+                state.restore(self.snapshots[key], None)
         except Exception as error:
             self._forget(seq, plan)
             self.pool.release(table)
@@ -129,16 +130,16 @@ class Hybrid(PureAttention):
         seq.state = seq.saved = None
 
     def _keep(self, key: BlockKey, state: SequenceState) -> None:
-        if key in self._snapshots:
-            self._snapshots.move_to_end(key)
+        if key in self.snapshots:
+            self.snapshots.move_to_end(key)
             return
         snapshot = state.snapshot(None)
         if snapshot is None:
             return
-        self._snapshots[key] = snapshot
+        self.snapshots[key] = snapshot
         self._num_bytes += snapshot.nbytes
-        while self._num_bytes > self._max_bytes:
-            self._discard(next(iter(self._snapshots)))
+        while self._num_bytes > self.max_snapshot_bytes:
+            self._discard(next(iter(self.snapshots)))
 
     def _discard(self, key: BlockKey) -> None:
-        self._num_bytes -= self._snapshots.pop(key).nbytes
+        self._num_bytes -= self.snapshots.pop(key).nbytes

@@ -49,7 +49,7 @@ class SimState:
         self._staged = [self._staged[ahead]]
         self._num_tokens = num_tokens
 
-    def snapshot(self, tail: int | None) -> SimSnapshot:
+    def snapshot(self, tail: int | None) -> SimSnapshot | None:
         cells = None if tail is None else self._memory.read_block(tail)
         checksum = _checksum(self._num_tokens, self.state, cells)
         return SimSnapshot(self._num_tokens, self.state, cells, checksum)

@@ -1,0 +1,209 @@
+"""What must hold after every event, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import Literal
+
+from kvpool import AdmissionPlan, BlockPool
+from octet.identity import Lane
+from specialist.engines.sim import SimEngine, SimModel
+from specialist.events import Admitted, Emitted, Event, Finished
+from specialist.request import Request
+from specialist.scheduler import Scheduler
+from specialist.sequence import Sequence
+from specialist.states import Hybrid
+from specialist.step import Step
+
+ERRORS_ON_PURPOSE = ("injected", "asked for", "the engine did not complete the step")
+
+
+class LawBroken(AssertionError):
+    pass
+
+
+def require(holds: bool, law: str, *about: object) -> None:
+    if not holds:
+        raise LawBroken(f"{law}: {about}")
+
+
+def owner_of(seq: Sequence) -> tuple[Lane, bytes]:
+    return seq.request.lane, seq.request.tenant_salt
+
+
+class Laws:
+    """Watches a scheduler from outside: its events, its steps, and the two moves that must not go wrong."""
+
+    def __init__(self, scheduler: Scheduler, engine: SimEngine, model: SimModel) -> None:
+        self.scheduler = scheduler
+        self.pool: BlockPool = scheduler.pool
+        self.memory = engine.memory
+        self.model = model
+        self.answers: dict[str, tuple[int, ...]] = {}
+        self.emitted: dict[str, list[int]] = {}
+        self.finished: dict[str, str] = {}
+        self._places: dict[str, tuple[float, ...]] = {}
+        self._writers: dict[int, tuple[Lane, bytes]] = {}
+        self._passed_over: dict[Sequence, int] = {}
+        self._prefilled_last = False
+        self._watch_moves()
+
+    def submitted(self, request: Request) -> None:
+        capacity = self.pool.capacity * self.pool.block_size
+        self.answers[request.request_id] = self.model.answer(request, capacity - len(request.prompt))
+        self.emitted[request.request_id] = []
+        self._places[request.request_id] = (-request.priority, request.arrival, len(self._places))
+
+    def after_event(self, events: list[Event]) -> None:
+        for event in events:
+            self._check_event(event)
+        self.pool.check()
+        self._check_queue()
+        self._check_sequences()
+        self._check_in_flight()
+        self._check_snapshots()
+        self._check_cached_content()
+
+    def assembled(self, step: Step) -> None:
+        require(all(row.sequence.request.lane.adapters == step.adapters for row in step.rows), "one adapter a batch")
+        require(len({row.sequence for row in step.rows}) == len(step.rows), "one row a sequence")
+        for row in step.rows:
+            deadline = row.sequence.request.deadline
+            require(deadline is None or deadline > step.started_at, "no work past the deadline", row)
+            require(row.stop <= row.table.num_slots, "a row has its slots", row)
+            for block_id in row.table.block_ids[row.start // self.pool.block_size :]:
+                self._writers[block_id] = owner_of(row.sequence)
+        self._check_turns(step)
+
+    def at_rest(self) -> None:
+        """Nothing is live any more."""
+        require(self.finished.keys() == self.answers.keys(), "exactly one terminal state a request")
+        require(self.pool.num_free == self.pool.capacity and not self.pool.tables, "all blocks come back")
+        require(not len(self.scheduler.waiting) and not len(self.scheduler.running), "nobody is left behind")
+
+    def _check_event(self, event: Event) -> None:
+        if isinstance(event, Emitted):
+            require(event.request_id not in self.finished, "no token after the end", event)
+            self.emitted[event.request_id].extend(event.tokens)
+            said = tuple(self.emitted[event.request_id])
+            require(said == self.answers[event.request_id][: len(said)], "the right answer", event, said)
+        elif isinstance(event, Finished):
+            require(event.request_id not in self.finished, "exactly one terminal state a request", event)
+            self.finished[event.request_id] = event.reason
+            if event.reason in ("stop", "length"):
+                said = tuple(self.emitted[event.request_id])
+                require(said == self.answers[event.request_id], "the whole answer", event, said)
+            if event.reason == "error":
+                require(event.detail in ERRORS_ON_PURPOSE, "errors only on purpose", event)
+        elif isinstance(event, Admitted):
+            require(event.num_hit_tokens < event.num_tokens, "a hit never covers the last token", event)
+
+    def _check_queue(self) -> None:
+        require(self.scheduler.waiting.peek() is self._first_in_line(), "the first in line is seen first")
+
+    def _first_in_line(self) -> Sequence | None:
+        return min(self.scheduler.waiting, key=lambda seq: self._places[seq.request.request_id], default=None)
+
+    def _check_sequences(self) -> None:
+        for request_id, seq in self.scheduler.ledger.live.items():
+            require(seq.request.request_id == request_id, "filed under its own id")
+            require(seq.num_tokens == len(seq.chain), "three integers tell the truth", seq)
+            require(0 <= seq.num_computed <= seq.num_tokens, "three integers are ordered", seq)
+            require((seq in self.scheduler.waiting) != (seq in self.scheduler.running), "waiting or running", seq)
+            require((seq.table is None) == (seq in self.scheduler.waiting), "blocks if and only if running", seq)
+            require(seq.num_scheduled == 0 or self.scheduler.in_flight is not None, "scheduled means in flight", seq)
+            if seq.state is not None and self.scheduler.in_flight is None:
+                require(seq.state.num_tokens == seq.num_computed, "the state stands where the blocks do", seq)
+
+    def _check_in_flight(self) -> None:
+        for row in self.scheduler.in_flight.rows if self.scheduler.in_flight else ():
+            require(not row.table.released, "no block comes free while a step writes to it", row)
+
+    def _check_snapshots(self) -> None:
+        states = self.scheduler.states
+        if isinstance(states, Hybrid):
+            held = sum(snapshot.nbytes for snapshot in states.snapshots.values())
+            require(held == states.num_snapshot_bytes <= states.max_snapshot_bytes, "snapshots stay in their bounds")
+
+    def _check_cached_content(self) -> None:
+        """What can be found has been written; what nobody can find is poisoned, so that reading it shows."""
+        for block in self.pool.blocks:
+            if block.key is not None:
+                require(None not in self.memory.read_block(block.block_id), "only computed blocks are cached", block)
+            elif block.ref_count == 0:
+                self.memory.poison(block.block_id)
+
+    def _check_turns(self, step: Step) -> None:
+        running = self.scheduler.running
+        served = {row.sequence for row in step.rows}
+        if any(seq.suspect for seq in served):
+            require(len(served) == 1, "a suspect runs alone")
+            return
+        require(not running.suspects, "suspects first")
+        chunk = any(row.sequence.num_tokens - row.start > 1 for row in step.rows)
+        someone_decodes = any(not seq.prefilling for seq in running)
+        require(not (chunk and self._prefilled_last and someone_decodes), "decode is not starved by prefill")
+        if chunk and someone_decodes:
+            require(step.num_tokens <= self.scheduler.budget.tokens(), "a chunk stays in its budget")
+        self._prefilled_last = chunk
+        self._check_starvation(chunk, served)
+
+    def _check_starvation(self, chunk: bool, served: set[Sequence]) -> None:
+        config = self.scheduler.config
+        bound = config.age_bound + config.max_running
+        for seq in self.scheduler.running:
+            if seq in served:
+                self._passed_over[seq] = 0
+            elif seq.prefilling == chunk:
+                self._passed_over[seq] = self._passed_over.get(seq, 0) + 1
+                require(self._passed_over[seq] <= bound, "nobody is passed over for long", seq)
+        self._passed_over = {seq: self._passed_over.get(seq, 0) for seq in self.scheduler.running}
+
+    def _watch_moves(self) -> None:
+        ledger = self.scheduler.ledger
+        ledger.start = self._watched_start(ledger.start)  # type: ignore[method-assign, assignment]
+        ledger.preempt = self._watched_preempt(ledger.preempt)  # type: ignore[method-assign, assignment]
+
+    def _watched_start(
+        self, start: Callable[[Sequence, AdmissionPlan], None]
+    ) -> Callable[[Sequence, AdmissionPlan], None]:
+        def watched(seq: Sequence, plan: AdmissionPlan) -> None:
+            others = len(self.scheduler.running)
+            require(seq is self._first_in_line(), "only the first in line enters", seq)
+            for block in plan.hit:
+                require(self._writers[block.block_id] == owner_of(seq), "no block crosses lanes or tenants", seq)
+            start(seq, plan)
+            require(others < self.scheduler.config.max_running, "nobody enters without a seat")
+            slots = min(seq.num_tokens + 1 + seq.draft_window, self.pool.capacity * self.pool.block_size)
+            require(seq.table is not None and seq.table.num_slots >= slots, "all it needs is reserved", seq)
+            if others:
+                reserve = ceil(self.scheduler.config.watermark * self.pool.capacity)
+                require(self.pool.num_free >= reserve, "the watermark stays free", seq)
+
+        return watched
+
+    def _watched_preempt(
+        self, preempt: Callable[[Sequence, Literal["admission", "growth"], Sequence], None]
+    ) -> Callable[[Sequence, Literal["admission", "growth"], Sequence], None]:
+        def watched(victim: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
+            require(len(self.scheduler.running) > 1, "never the only runner", victim)
+            if cause == "admission":
+                above, below = beneficiary.request.priority, victim.request.priority
+                require(below < above, "only for a strictly higher priority", victim, beneficiary)
+            for seq in self.scheduler.running:
+                if seq.request.priority < victim.request.priority:
+                    require(not self._would_help(seq, beneficiary), "the lowest priority first", victim, seq)
+            before = self.pool.num_free
+            preempt(victim, cause, beneficiary)
+            require(self.pool.num_free > before, "a victim's blocks come free", victim)
+
+        return watched
+
+    def _would_help(self, seq: Sequence, beneficiary: Sequence) -> bool:
+        """Whether preempting `seq` would free a block that the beneficiary does not want to share anyway."""
+        if seq.table is None:
+            return False
+        wanted = set(beneficiary.chain.keys(beneficiary.num_tokens // self.pool.block_size))
+        blocks = [self.pool.blocks[block_id] for block_id in seq.table.block_ids]
+        return any(block.ref_count == 1 and block.key not in wanted for block in blocks)

@@ -1,0 +1,122 @@
+"""Bugs planted on purpose: each is a small edit of product code that the laws must notice."""
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+import kvpool.chain
+import kvpool.pool
+import specialist.ledger
+import specialist.scheduler
+import specialist.states
+import specialist.victims
+from specialist.engines.sim import SimState
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    owner: Any
+    """The class or module that holds the function."""
+    function: str
+    was: str
+    becomes: str
+
+    def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        original: FunctionType = getattr(self.owner, self.function)
+        mutated = _edited(original, self.was, self.becomes)
+        monkeypatch.setattr(self.owner, self.function, mutated)
+        for module in list(sys.modules.values()):
+            if getattr(module, self.function, None) is original:
+                monkeypatch.setattr(module, self.function, mutated)
+
+
+def _edited(function: FunctionType, was: str, becomes: str) -> Callable[..., Any]:
+    source = textwrap.dedent(inspect.getsource(function))
+    if source.count(was) != 1:
+        raise ValueError(f"{function.__qualname__} holds {was!r} {source.count(was)} times, not once")
+    namespace: dict[str, Any] = {}
+    exec(source.replace(was, becomes), function.__globals__, namespace)  # noqa: S102
+    edited: Callable[..., Any] = namespace[function.__name__]
+    return edited
+
+
+POOL = kvpool.pool.BlockPool
+LEDGER = specialist.ledger.Ledger
+SCHEDULER = specialist.scheduler.Scheduler
+HYBRID = specialist.states.Hybrid
+
+THE_SIX = (
+    Mutant("hash without adapter", kvpool.chain, "chain_root", "        adapters,\n", ""),
+    Mutant(
+        "double free",
+        POOL,
+        "release",
+        "in reversed(table.block_ids):",
+        "in [*reversed(table.block_ids), *table.block_ids[:1]]:",
+    ),
+    Mutant(
+        "register before commit",
+        SCHEDULER,
+        "_launch",
+        "self.num_steps += 1",
+        "self.num_steps += 1\n"
+        "    for row in rows:\n"
+        "        self.pool.register(row.table, row.sequence.chain, min(row.stop, row.sequence.num_tokens))",
+    ),
+    Mutant(
+        "preempt equal priority",
+        SCHEDULER,
+        "_admit_waiting",
+        "seq.request.priority < head.request.priority",
+        "seq.request.priority <= head.request.priority",
+    ),
+    Mutant(
+        "leak on abort while chunked",
+        LEDGER,
+        "finish",
+        "self._release(seq)",
+        "seq.prefilling and seq.num_computed or self._release(seq)",
+    ),
+    Mutant("hit covering the last token", POOL, "_cacheable", "(len(chain) - 1)", "len(chain)"),
+)
+
+MORE = (
+    Mutant("hash without tenant salt", kvpool.chain, "chain_root", "        tenant_salt,\n", "        b'',\n"),
+    Mutant("evicted block keeps its key", POOL, "_evict", 'block.key, block.tokens = None, b""', "pass"),
+    Mutant("late completion counts", SCHEDULER, "commit", "if step is not self.in_flight:", "if False:"),
+    Mutant("every draft is accepted", specialist.ledger, "accept", "== sampled[accepted]", "is not None"),
+    Mutant("blocks freed in flight", LEDGER, "_release", "if seq.num_scheduled:", "if False:"),
+    Mutant("the only runner is preempted", SCHEDULER, "_admit_waiting", "most=len(self.running) - 1", "most=99"),
+    Mutant("no watermark", SCHEDULER, "_headroom", "if len(self.running) else 0", "if False else 0"),
+    Mutant("draft window not reserved", specialist.states.PureAttention, "_slots", "seq.reserve", "seq.num_tokens + 1"),
+    Mutant(
+        "newest in line first",
+        LEDGER,
+        "preempt",
+        "self.waiting.push(seq)",
+        "seq.rank = (9, 9e9, 0); self.waiting.push(seq)",
+    ),
+    Mutant(
+        "highest priority gives way", specialist.victims, "victim_order", "(request.priority,", "(-request.priority,"
+    ),
+    Mutant(
+        "prefill starves decode",
+        SCHEDULER,
+        "_next_rows",
+        "not (self._last_was_prefill and len(running.to_decode))",
+        "True",
+    ),
+    Mutant("expired work runs", SCHEDULER, "assemble_step", "self.expire()", "pass"),
+    Mutant("hit without a snapshot", HYBRID, "plan", "resumable=self.snapshots.__contains__", "resumable=None"),
+    Mutant("state keeps rejected drafts", SimState, "trim", "self._staged[ahead]", "self._staged[-1]"),
+    Mutant(
+        "resume without the tail block", SimState, "restore", "self._memory.write_block(tail, snapshot.tail)", "pass"
+    ),
+)

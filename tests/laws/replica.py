@@ -1,0 +1,83 @@
+"""A whole replica over the sim engine, to run a list of requests to their ends."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kvpool import BlockPool
+from octet.clock import ManualClock
+from specialist.budget import FixedBudget
+from specialist.config import SchedulerConfig
+from specialist.engines.sim import CostModel, FaultSource, SimEngine, SimModel
+from specialist.events import Emitted, Event, Finished
+from specialist.loop import StepLoop
+from specialist.request import Request
+from specialist.scheduler import Scheduler
+from specialist.speculation import Proposer
+from specialist.states import Hybrid, PureAttention
+from tests.laws.scenario import BARE
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What must never change an answer."""
+
+    num_blocks: int = 64
+    block_size: int = 4
+    prefix_cache: bool = True
+    chunk_tokens: int = 16
+    max_running: int = 8
+    age_bound: int = 4
+    hybrid: bool = False
+
+
+class Replica:
+    def __init__(
+        self, shape: Shape, *, proposer: Proposer | None = None, faults: FaultSource = lambda step: None
+    ) -> None:
+        self.clock = ManualClock()
+        self.model = SimModel(hybrid=shape.hybrid)
+        self.pool = BlockPool(shape.num_blocks, shape.block_size, prefix_cache=shape.prefix_cache)
+        self.engine = SimEngine(
+            self.model,
+            CostModel(),
+            self.clock,
+            num_blocks=shape.num_blocks,
+            block_size=shape.block_size,
+            faults=faults,
+        )
+        self.scheduler = Scheduler(
+            self.pool,
+            SchedulerConfig(
+                BARE,
+                max_running=shape.max_running,
+                max_step_tokens=shape.chunk_tokens,
+                age_bound=shape.age_bound,
+            ),
+            self.clock,
+            budget=FixedBudget(shape.chunk_tokens),
+            states=Hybrid(self.pool, self.engine.new_state, 1 << 20) if shape.hybrid else PureAttention(self.pool),
+            proposer=proposer,
+        )
+        self.loop = StepLoop(self.scheduler, self.engine)
+        self.events: list[Event] = []
+
+    def run(self, requests: Iterable[Request]) -> dict[str, tuple[int, ...]]:
+        """The answer to each request, once all have ended."""
+        for request in requests:
+            self.scheduler.submit(request)
+        while self.loop.run_once() is not None:
+            self.pool.check()
+        self.events += self.scheduler.take_events()
+        return self.answers()
+
+    def answers(self) -> dict[str, tuple[int, ...]]:
+        said: dict[str, tuple[int, ...]] = {}
+        for event in self.events:
+            if isinstance(event, Emitted):
+                said[event.request_id] = said.get(event.request_id, ()) + event.tokens
+            elif isinstance(event, Finished):
+                said.setdefault(event.request_id, ())
+        return said
+
+    def ends(self) -> dict[str, str]:
+        return {event.request_id: event.reason for event in self.events if isinstance(event, Finished)}

@@ -1,0 +1,60 @@
+"""The laws hold under a thousand random histories, and notice when they do not."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.laws.laws import LawBroken
+from tests.laws.mutants import MORE, THE_SIX, Mutant
+from tests.laws.world import World
+
+NUM_EVENTS = 500
+SEEDS = 1000
+SHARE = 50
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SHARE))
+def test_a_thousand_histories_keep_every_law(first: int) -> None:
+    for seed in range(first, first + SHARE):
+        world = World(seed).run(NUM_EVENTS)
+        assert len(world.log) > NUM_EVENTS
+
+
+@pytest.mark.parametrize("mutant", [*THE_SIX, *MORE], ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_a_planted_bug_is_caught_within_fifty_seeds(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant.plant(monkeypatch)
+    with pytest.raises(LawBroken):
+        for seed in range(50):
+            World(seed).run(NUM_EVENTS)
+
+
+def test_one_seed_is_one_history_byte_for_byte() -> None:
+    """Also in another process with another hash seed: nothing hangs on set order or addresses."""
+    script = "import sys; from tests.laws.world import World; sys.stdout.buffer.write(World(7).run(500).history())"
+    history = World(7).run(NUM_EVENTS).history()
+    for hash_seed in ("1", "2"):
+        other = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+        )
+        assert hashlib.sha256(other.stdout).hexdigest() == hashlib.sha256(history).hexdigest()
+
+
+def test_histories_are_not_all_alike() -> None:
+    """The random runs reach what the laws are about: every end, preemption, hits, speculation, late completions."""
+    worlds = [World(seed).run(NUM_EVENTS) for seed in range(20)]
+    ends = {reason for world in worlds for reason in world.laws.finished.values()}
+    assert ends == {"stop", "length", "cancelled", "deadline", "error"}
+    text = b"\n".join(world.history() for world in worlds).decode()
+    for sight in ("cause='admission'", "cause='growth'", " spec_verify ", " prefill ", " decode ", "Preempted("):
+        assert sight in text
+    assert sum(world.pool.counters.hits for world in worlds) > 100
+    assert sum(world.pool.counters.evictions for world in worlds) > 100
+    assert sum(world.pool.counters.misses["no_boundary"] for world in worlds) > 10
+    assert sum(world.scheduler.num_stale_commits for world in worlds) > 10

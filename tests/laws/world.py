@@ -1,0 +1,195 @@
+"""A replica under random traffic, faults and interruptions: one seed, one history."""
+
+from dataclasses import replace
+from random import Random
+from typing import get_args
+
+from kvpool import BlockPool
+from octet.clock import ManualClock
+from specialist.budget import FixedBudget, TimedBudget
+from specialist.config import SchedulerConfig
+from specialist.engines.sim import CostModel, Fault, FaultKind, SimEngine, SimModel, SimState
+from specialist.engines.sim.memory import SimMemory
+from specialist.engines.sim.state import SimSnapshot
+from specialist.errors import NeverFits
+from specialist.events import Finished
+from specialist.loop import StepLoop
+from specialist.request import FinishReason
+from specialist.scheduler import Scheduler
+from specialist.states import Hybrid, PureAttention
+from specialist.step import Step
+from tests.laws.laws import LawBroken, Laws, require
+from tests.laws.oracle import OracleProposer
+from tests.laws.scenario import BARE, Callers, Setup
+
+ENDS: tuple[FinishReason, ...] = ("cancelled", "cancelled", "error")
+FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = Random(seed)
+        self.setup = setup = Setup.draw(self.rng)
+        self.clock = ManualClock()
+        self.model = SimModel(hybrid=setup.hybrid)
+        self.callers = Callers(self.rng, self.model.vocab_size)
+        self.proposer = OracleProposer(self.rng, self.model)
+        self.pool = BlockPool(setup.num_blocks, setup.block_size, prefix_cache=setup.prefix_cache)
+        self.fault_rate = setup.fault_rate
+        self.engine = SimEngine(
+            self.model,
+            CostModel(),
+            self.clock,
+            num_blocks=setup.num_blocks,
+            block_size=setup.block_size,
+            faults=self._fault,
+        )
+        self.states = Hybrid(self.pool, self._new_state, 80) if setup.hybrid else PureAttention(self.pool)
+        self.scheduler = self._scheduler()
+        self.loop = StepLoop(self.scheduler, self.engine)
+        self.laws = Laws(self.scheduler, self.engine, self.model)
+        self.log: list[str] = [repr(setup)]
+
+    def run(self, num_events: int) -> "World":
+        """Live through the events, then let everything come to rest. Raises whatever law was broken."""
+        try:
+            for _ in range(num_events):
+                self._event()
+            self._settle()
+        except Exception as error:
+            raise LawBroken(f"seed {self.seed}, event {len(self.log)}: {error}") from error
+        return self
+
+    def history(self) -> bytes:
+        return "\n".join(self.log).encode()
+
+    def _event(self) -> None:
+        roll = self.rng.random()
+        if roll < 0.22:
+            self._submit()
+        elif roll < 0.90:
+            self._step(interrupted=self.rng.random() < 0.08)
+        elif roll < 0.95:
+            self._end_one()
+        elif roll < 0.97:
+            self._spoil_a_snapshot()
+        else:
+            self.clock.sleep(self.rng.uniform(0.0, 0.05))
+            self.scheduler.expire()
+            self._observe("wait")
+
+    def _settle(self) -> None:
+        self.fault_rate = 0.0
+        for _ in range(5000):
+            if not self.scheduler.ledger.live:
+                break
+            ran = self._step(interrupted=False)
+            require(ran or not self.scheduler.ledger.live, "whoever is live can run")
+        self.laws.at_rest()
+
+    def _submit(self) -> None:
+        if len(self.scheduler.ledger.live) > 24:
+            self._step(interrupted=False)
+            return
+        request = self.callers.request(self.clock.now())
+        fits = self.pool.blocks_for(len(request.prompt) + 1) <= self.pool.capacity
+        try:
+            self.scheduler.submit(request)
+        except NeverFits:
+            require(not fits, "only what never fits is refused", request)
+            self._observe(f"refuse {request.request_id}")
+            return
+        require(fits, "what never fits is refused", request)
+        self.laws.submitted(request)
+        self.proposer.learn(request, self.laws.answers[request.request_id])
+        self._observe(f"submit {request.request_id}")
+
+    def _step(self, *, interrupted: bool) -> bool:
+        """Take a step; when interrupted, some of its requests end while it is in flight."""
+        step = self.scheduler.assemble_step()
+        if step is None:
+            self._observe("idle")
+            return False
+        self.laws.assembled(step)
+        if interrupted:
+            for row in step.rows:
+                if self.rng.random() < 0.4:
+                    self.scheduler.end(row.sequence.request.request_id, "cancelled")
+            self._end_one()
+        self.loop.run(step)
+        self._observe(self._describe(step))
+        return True
+
+    def _end_one(self) -> None:
+        live = list(self.scheduler.ledger.live)
+        if not live:
+            return
+        request_id = self.rng.choice(live)
+        reason = self.rng.choice(ENDS)
+        require(self.scheduler.end(request_id, reason, "asked for"), "what is live can end", request_id)
+        require(not self.scheduler.end(request_id, "cancelled"), "nothing ends twice", request_id)
+        self._observe(f"{reason} {request_id}")
+
+    def _spoil_a_snapshot(self) -> None:
+        """A flipped bit in what a hybrid saved must cost time, never the right answer."""
+        waiting = [seq for seq in self.scheduler.waiting if seq.saved is not None]
+        if waiting:
+            seq = self.rng.choice(waiting)
+            if isinstance(seq.saved, SimSnapshot):
+                seq.saved = replace(seq.saved, value=seq.saved.value ^ 1)
+        if isinstance(self.states, Hybrid) and self.states.snapshots:
+            key = self.rng.choice(list(self.states.snapshots))
+            spoiled = self.states.snapshots[key]
+            if isinstance(spoiled, SimSnapshot):
+                self.states.snapshots[key] = replace(spoiled, value=spoiled.value ^ 1)
+        self._observe("spoil")
+
+    def _observe(self, what: str) -> None:
+        events = self.scheduler.take_events()
+        self.laws.after_event(events)
+        for event in events:
+            if isinstance(event, Finished):
+                self.proposer.forget(event.request_id)
+        self.log.append(f"{self.clock.now():.6f} {what} {events}")
+
+    def _describe(self, step: Step) -> str:
+        rows = " ".join(f"{row.sequence.request.request_id}@{row.start}+{len(row.tokens)}" for row in step.rows)
+        return f"step {step.number} {step.mode} {rows}"
+
+    def _fault(self, step: Step) -> Fault | None:
+        if self.rng.random() >= self.fault_rate:
+            return None
+        return Fault(self.rng.choice(FAULTS), row=self.rng.randrange(len(step.rows)), named=self.rng.random() < 0.5)
+
+    def _scheduler(self) -> Scheduler:
+        setup = self.setup
+        timed = TimedBudget(seconds=0.02, first_guess=2, most=32)
+        return Scheduler(
+            self.pool,
+            SchedulerConfig(
+                BARE,
+                max_running=setup.max_running,
+                max_step_tokens=setup.max_step_tokens,
+                watermark=setup.watermark,
+                age_bound=setup.age_bound,
+            ),
+            self.clock,
+            budget=timed if setup.chunk_tokens is None else FixedBudget(setup.chunk_tokens),
+            states=self.states,
+            proposer=self.proposer,
+        )
+
+    def _new_state(self) -> SimState:
+        return ForgetfulState(self.engine.memory, self.rng)
+
+
+class ForgetfulState(SimState):
+    """Now and then there is no room for a snapshot."""
+
+    def __init__(self, memory: SimMemory, rng: Random) -> None:
+        super().__init__(memory)
+        self._rng = rng
+
+    def snapshot(self, tail: int | None) -> SimSnapshot | None:
+        return super().snapshot(tail) if self._rng.random() < 0.9 else None
