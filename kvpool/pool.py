@@ -38,6 +38,11 @@ class BlockPool:
         return len(self.blocks) - 1
 
     @property
+    def num_slots(self) -> int:
+        """Tokens that a single sequence can ever hold."""
+        return self.capacity * self.block_size
+
+    @property
     def num_free(self) -> int:
         """Blocks that can be allocated now; evictable cache entries are among them."""
         return len(self.free)

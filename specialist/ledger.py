@@ -9,7 +9,7 @@ from specialist.running import Running
 from specialist.sequence import Sequence
 from specialist.speculation import accept
 from specialist.states import PureAttention
-from specialist.step import Rollback, Row, RowFault
+from specialist.step import Outcome, Rollback, Row, RowFault, Step, StepFailure, StepOutcome
 from specialist.waiting import WaitingQueue
 
 
@@ -47,13 +47,23 @@ class Ledger:
         self.waiting.push(seq)
         self.events.append(Preempted(seq.request.request_id, cause, beneficiary.request.request_id))
 
-    def advance(self, row: Row, sampled: tuple[int, ...] | RowFault) -> Rollback | None:
+    def settle(self, step: Step, outcome: Outcome) -> list[Rollback]:
+        """Book what came of a step. Returns the slots whose content does not count after all."""
+        if isinstance(outcome, StepOutcome) and len(outcome.sampled) != len(step.rows):
+            outcome = StepFailure(f"the engine answered {len(outcome.sampled)} of {len(step.rows)} rows")
+        if isinstance(outcome, StepFailure):
+            rollbacks = self._roll_back_all(step, outcome)
+        else:
+            rollbacks = [self._advance(row, sampled) for row, sampled in zip(step.rows, outcome.sampled, strict=True)]
+        return [rollback for rollback in rollbacks if rollback is not None]
+
+    def _advance(self, row: Row, sampled: tuple[int, ...] | RowFault) -> Rollback | None:
         """A row's step succeeded: keep what it computed, register full blocks, hand out the tokens."""
         seq = row.sequence
         if isinstance(sampled, RowFault):
-            return self.roll_back(row, sampled.error)
+            return self._roll_back(row, sampled.error)
         if len(sampled) != row.num_samples:
-            return self.roll_back(row, f"the engine sampled {len(sampled)} tokens where {row.num_samples} were due")
+            return self._roll_back(row, f"the engine sampled {len(sampled)} tokens where {row.num_samples} were due")
         seq.num_scheduled = 0
         if seq.finish_reason is not None:
             self._release(seq)
@@ -78,7 +88,13 @@ class Ledger:
             return None
         return Rollback(row.table, seq.num_computed, row.stop)
 
-    def roll_back(self, row: Row, error: str | None, *, suspect: bool = False) -> Rollback | None:
+    def _roll_back_all(self, step: Step, failure: StepFailure) -> list[Rollback | None]:
+        """One request is lost at most: the culprit if it is known, or the only row there was."""
+        rows = step.rows
+        guilty = rows if len(rows) == 1 else [r for r in rows if r.sequence.request.request_id == failure.culprit]
+        return [self._roll_back(row, failure.error if row in guilty else None, suspect=not guilty) for row in rows]
+
+    def _roll_back(self, row: Row, error: str | None, *, suspect: bool = False) -> Rollback | None:
         """A row's step failed: as if it had never run, but for the sequence that `error` ends."""
         seq = row.sequence
         seq.num_scheduled = 0

@@ -1,25 +1,24 @@
 """Who runs next, and who gives way."""
 
-from dataclasses import replace
 from math import ceil
 from typing import Literal
 
-from kvpool import BlockPool, BlockTable, InvariantViolation, TokenChain, chain_root
+from kvpool import BlockPool, InvariantViolation
 from octet.clock import Clock
 from specialist.budget import FixedBudget, PrefillBudget
 from specialist.config import SchedulerConfig
-from specialist.errors import InvalidRequest, LaneMismatch, NeverFits
+from specialist.errors import InvalidRequest
 from specialist.events import Event
+from specialist.intake import Intake
 from specialist.ledger import Ledger
 from specialist.request import FinishReason, Request
+from specialist.rows import RowBuilder
 from specialist.sequence import Sequence
 from specialist.speculation import Proposer
 from specialist.state import SnapshotUnusable
 from specialist.states import PureAttention
-from specialist.step import Outcome, Rollback, Row, Step, StepFailure, StepOutcome
+from specialist.step import Outcome, Rollback, Row, Step, StepOutcome
 from specialist.victims import victims_for, worst_of
-
-Drafts = dict[Sequence, tuple[int, ...]]
 
 
 class Scheduler:
@@ -40,19 +39,16 @@ class Scheduler:
         self.clock = clock
         self.budget = budget or FixedBudget(256)
         self.states = states or PureAttention(pool)
-        self.proposer = proposer
+        self.intake = Intake(pool, config, speculates=proposer is not None)
+        self.rows = RowBuilder(pool, proposer)
         self.ledger = Ledger(pool, self.states, config.age_bound)
         self.waiting = self.ledger.waiting
         self.running = self.ledger.running
         self.in_flight: Step | None = None
         self.num_stale_commits = 0
-        self.num_failed_guesses = 0
         self.num_steps = 0
-        self._num_submitted = 0
         self._num_preempted = 0
         self._last_was_prefill = False
-
-    # The policy
 
     def assemble_step(self) -> Step | None:
         """Decide who runs next. The step is in flight until its commit; None when there is nothing to run."""
@@ -100,7 +96,7 @@ class Scheduler:
         for seq in seqs:
             if budget == 0:
                 break
-            rows.append(self._row(seq, self.states.clip(seq, min(seq.remaining, budget))))
+            rows.append(self.rows.row(seq, self.states.clip(seq, min(seq.remaining, budget))))
             budget -= len(rows[-1].tokens)
         self.running.to_prefill.served(row.sequence for row in rows)
         self._last_was_prefill = True
@@ -110,10 +106,10 @@ class Scheduler:
         """Everyone of one adapter stack takes a step. When the pool is dry drafts go first, then the worst runner."""
         if not seqs:
             return []
-        drafts = self._propose(seqs)
-        if drafts and self._blocks_short(seqs, drafts) > self.pool.num_free:
+        drafts = self.rows.drafts(seqs)
+        if drafts and self.rows.blocks_short(seqs, drafts) > self.pool.num_free:
             drafts = {}
-        while self._blocks_short(seqs, drafts) > self.pool.num_free:
+        while self.rows.blocks_short(seqs, drafts) > self.pool.num_free:
             worst = worst_of(self.running, self.pool)
             if worst is None or len(self.running) == 1:
                 raise InvariantViolation("the only runner does not fit the pool it was admitted to")
@@ -124,9 +120,7 @@ class Scheduler:
             return self._next_rows()
         self.running.to_decode.served(seqs[0].request.lane.adapters)
         self._last_was_prefill = False
-        return [self._row(seq, 1, drafts.get(seq, ())) for seq in seqs]
-
-    # Its means
+        return [self.rows.row(seq, 1, drafts.get(seq, ())) for seq in seqs]
 
     def _headroom(self) -> int:
         return ceil(self.config.watermark * self.pool.capacity) if len(self.running) else 0
@@ -134,52 +128,6 @@ class Scheduler:
     def _preempt(self, victim: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
         self._num_preempted += 1
         self.ledger.preempt(victim, cause, beneficiary)
-
-    def _propose(self, seqs: list[Sequence]) -> Drafts:
-        """Guesses for those who speculate, never past the longest answer they may give."""
-        if self.proposer is None:
-            return {}
-        drafts = {}
-        for seq in seqs:
-            limit = min(seq.draft_window, seq.max_total_tokens - seq.num_tokens - 1)
-            if limit > 0 and not seq.suspect:
-                drafts[seq] = self._guess(seq, self.proposer, limit)
-        return drafts
-
-    def _guess(self, seq: Sequence, proposer: Proposer, limit: int) -> tuple[int, ...]:
-        try:
-            return proposer.propose(seq.chain.tokens(0), limit)[:limit]
-        except Exception:  # a guess is never worth a request
-            self.num_failed_guesses += 1
-            return ()
-
-    def _blocks_short(self, seqs: list[Sequence], drafts: Drafts) -> int:
-        """Blocks to allocate before each can take its step."""
-        size = self.pool.block_size
-        short = 0
-        for seq in seqs:
-            slots = len(self._table(seq).block_ids) * size
-            num_tokens = seq.num_tokens + len(drafts[seq]) if drafts and seq in drafts else seq.num_tokens
-            if num_tokens > slots:
-                short += -(-(num_tokens - slots) // size)
-        return short
-
-    def _row(self, seq: Sequence, num_tokens: int, drafts: tuple[int, ...] = ()) -> Row:
-        """The next `num_tokens` known tokens and the drafts behind them, with blocks to write them to."""
-        table, start = self._table(seq), seq.num_computed
-        num_samples = 1 + len(drafts) if start + num_tokens == seq.num_tokens else 0
-        tokens = seq.chain.tokens(start, start + num_tokens) + drafts
-        stop = start + len(tokens)
-        if stop > len(table.block_ids) * table.block_size:
-            self.pool.grow(table, stop)
-        seq.num_scheduled = len(tokens)
-        return Row(seq, table, start, tokens, len(drafts), num_samples)
-
-    @staticmethod
-    def _table(seq: Sequence) -> BlockTable:
-        if seq.table is None:
-            raise InvariantViolation(f"{seq} runs without blocks")
-        return seq.table
 
     def _launch(self, rows: list[Row]) -> Step:
         self.num_steps += 1
@@ -189,34 +137,24 @@ class Scheduler:
         self.in_flight, self._num_preempted = step, 0
         return step
 
-    # What happens to requests
+    def commit(self, step: Step, outcome: Outcome) -> list[Rollback]:
+        """Make a step's outcome true. One that is not in flight, because it comes late or twice, changes nothing.
+
+        Returns the slots whose content does not count after all.
+        """
+        if step is not self.in_flight:
+            self.num_stale_commits += 1
+            return []
+        self.in_flight = None
+        if step.mode == "prefill" and isinstance(outcome, StepOutcome):
+            self.budget.observe(step.num_tokens, self.clock.now() - step.started_at)
+        return self.ledger.settle(step, outcome)
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises Refused when it could never run here."""
         if request.request_id in self.ledger.live:
             raise InvalidRequest("request_id", f"{request.request_id!r} is already live")
-        if differences := replace(request.lane, adapters=()).differences(self.config.lane):
-            raise LaneMismatch(differences)
-        size, capacity = self.pool.block_size, self.pool.capacity
-        prompt_and_step = len(request.prompt) + 1
-        if (needed := self.pool.blocks_for(prompt_and_step)) > capacity:
-            raise NeverFits(needed, capacity, size)
-        root = chain_root(request.lane, request.tenant_salt, self.config.kv_dtype, size)
-        try:
-            chain = TokenChain(root, size, request.prompt)
-        except ValueError as error:
-            raise InvalidRequest("prompt", str(error)) from error
-        speculates = self.pool.blocks_for(prompt_and_step + request.draft_window) <= capacity
-        self._num_submitted += 1
-        self.ledger.enqueue(
-            Sequence(
-                request,
-                chain,
-                index=self._num_submitted,
-                max_total_tokens=min(len(request.prompt) + request.max_tokens, capacity * size),
-                draft_window=request.draft_window if speculates else 0,
-            )
-        )
+        self.ledger.enqueue(self.intake.receive(request))
 
     def end(self, request_id: str, reason: FinishReason, detail: str = "") -> bool:
         """End a request now, wherever it is. False if there is no such request any more."""
@@ -230,35 +168,6 @@ class Scheduler:
             if seq.request.deadline is None or seq.request.deadline > now:
                 return
             self.ledger.finish(seq, "deadline", f"{now - seq.request.deadline:.3f} s past its deadline")
-
-    def commit(self, step: Step, outcome: Outcome) -> list[Rollback]:
-        """Make a step's outcome true. One that is not in flight, because it comes late or twice, changes nothing.
-
-        Returns the slots whose content does not count after all.
-        """
-        if step is not self.in_flight:
-            self.num_stale_commits += 1
-            return []
-        self.in_flight = None
-        if isinstance(outcome, StepOutcome) and len(outcome.sampled) != len(step.rows):
-            outcome = StepFailure(f"the engine answered {len(outcome.sampled)} of {len(step.rows)} rows")
-        if isinstance(outcome, StepFailure):
-            rollbacks = self._roll_back(step, outcome)
-        else:
-            if step.mode == "prefill":
-                self.budget.observe(step.num_tokens, self.clock.now() - step.started_at)
-            rollbacks = [
-                self.ledger.advance(row, sampled) for row, sampled in zip(step.rows, outcome.sampled, strict=True)
-            ]
-        return [rollback for rollback in rollbacks if rollback is not None]
-
-    def _roll_back(self, step: Step, failure: StepFailure) -> list[Rollback | None]:
-        """One request is lost at most: the culprit if it is known, or the only row there was."""
-        rows = step.rows
-        guilty = rows if len(rows) == 1 else [r for r in rows if r.sequence.request.request_id == failure.culprit]
-        return [
-            self.ledger.roll_back(row, failure.error if row in guilty else None, suspect=not guilty) for row in rows
-        ]
 
     def take_events(self) -> list[Event]:
         """What happened since the last call, in order."""

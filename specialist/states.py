@@ -38,7 +38,7 @@ class PureAttention:
         """The sequence has ended."""
 
     def _slots(self, seq: Sequence) -> int:
-        return min(seq.reserve, self.pool.capacity * self.pool.block_size)
+        return min(seq.reserve, self.pool.num_slots)
 
 
 class Hybrid(PureAttention):

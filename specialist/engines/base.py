@@ -24,7 +24,8 @@ class Engine(Protocol):
         """Compute the rows' tokens, write their KV through their tables, and sample.
 
         Returns the completions that have arrived: as a rule this step's and no other. May raise; whatever
-        the step has written by then does not count.
+        the step has written by then does not count. Once it has returned or raised, the engine no longer
+        writes to the step's blocks: they may belong to somebody else.
         """
 
     def discard(self, rollbacks: Iterable[Rollback]) -> None:

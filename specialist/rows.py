@@ -1,0 +1,57 @@
+"""Turns sequences into rows of a step, with blocks to write to."""
+
+from kvpool import BlockPool, BlockTable, InvariantViolation
+from specialist.sequence import Sequence
+from specialist.speculation import Proposer
+from specialist.step import Row
+
+Drafts = dict[Sequence, tuple[int, ...]]
+
+
+class RowBuilder:
+    def __init__(self, pool: BlockPool, proposer: Proposer | None) -> None:
+        self._pool = pool
+        self._proposer = proposer
+        self.num_failed_guesses = 0
+
+    def drafts(self, seqs: list[Sequence]) -> Drafts:
+        """Guesses for those who speculate, never past the longest answer they may give."""
+        if self._proposer is None:
+            return {}
+        return {seq: self._guess(seq, self._proposer) for seq in seqs if seq.draft_window and not seq.suspect}
+
+    def blocks_short(self, seqs: list[Sequence], drafts: Drafts) -> int:
+        """Blocks to allocate before each can take its step."""
+        size = self._pool.block_size
+        short = 0
+        for seq in seqs:
+            slots = len(_table(seq).block_ids) * size
+            num_tokens = seq.num_tokens + len(drafts[seq]) if drafts and seq in drafts else seq.num_tokens
+            if num_tokens > slots:
+                short += -(-(num_tokens - slots) // size)
+        return short
+
+    def row(self, seq: Sequence, num_tokens: int, drafts: tuple[int, ...] = ()) -> Row:
+        """The next `num_tokens` known tokens and the drafts behind them."""
+        table, start = _table(seq), seq.num_computed
+        num_samples = 1 + len(drafts) if start + num_tokens == seq.num_tokens else 0
+        tokens = seq.chain.tokens(start, start + num_tokens) + drafts
+        stop = start + len(tokens)
+        if stop > len(table.block_ids) * table.block_size:
+            self._pool.grow(table, stop)
+        seq.num_scheduled = len(tokens)
+        return Row(seq, table, start, tokens, len(drafts), num_samples)
+
+    def _guess(self, seq: Sequence, proposer: Proposer) -> tuple[int, ...]:
+        limit = min(seq.draft_window, seq.max_total_tokens - seq.num_tokens - 1)
+        try:
+            return proposer.propose(seq.chain.tokens(0), limit)[:limit] if limit > 0 else ()
+        except Exception:  # a guess is never worth a request
+            self.num_failed_guesses += 1
+            return ()
+
+
+def _table(seq: Sequence) -> BlockTable:
+    if seq.table is None:
+        raise InvariantViolation(f"{seq} runs without blocks")
+    return seq.table

@@ -1,0 +1,51 @@
+"""The walls between the rooms stand: a forbidden import fails the build."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("octet", "kvpool", "specialist", "bench")
+
+
+def lint(house: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    return subprocess.run(command, cwd=house, capture_output=True, text=True, env={"PYTHONPATH": str(house)})
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("kvpool/pool.py", "import specialist.scheduler"),
+        ("kvpool/table.py", "import time"),
+        ("specialist/victims.py", "import random"),
+        ("specialist/step.py", "import torch"),
+        ("specialist/loop.py", "import bench.cli"),
+        ("octet/identity.py", "import kvpool"),
+    ],
+)
+def test_a_forbidden_import_is_noticed(house: Path, module: str, forbidden: str) -> None:
+    assert lint(house).returncode == 0
+    (house / module).write_text((house / module).read_text() + f"\n{forbidden}\n")
+    broken = lint(house)
+    assert broken.returncode != 0
+    assert "BROKEN" in broken.stdout
+
+
+def test_a_caller_loads_neither_the_rooms_nor_their_tools() -> None:
+    script = (
+        "import octet, octet.identity, octet.clock, sys; "
+        f"sys.exit(any(name.partition('.')[0] in {(*ROOMS[1:], 'torch', 'numpy')!r} for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT).returncode == 0
