@@ -37,7 +37,7 @@ class FreeList:
     """
 
     def __init__(self, blocks: Iterable[Block]) -> None:
-        self._ring = Block(BlockId(-1))
+        self.ring = Block(BlockId(-1))
         self._length = 0
         for block in blocks:
             self.push_back(block)
@@ -46,14 +46,14 @@ class FreeList:
         return self._length
 
     def __iter__(self) -> Iterator[Block]:
-        block = self._ring.next
-        while block is not self._ring:
+        block = self.ring.next
+        while block is not self.ring:
             yield block
             block = block.next
 
     def take(self, count: int) -> list[Block]:
         """Cut the first `count` blocks out."""
-        ring = self._ring
+        ring = self.ring
         taken = []
         block = ring.next
         for _ in range(count):
@@ -70,10 +70,10 @@ class FreeList:
         self._length -= 1
 
     def push_front(self, block: Block) -> None:
-        self._insert(block, self._ring, self._ring.next)
+        self._insert(block, self.ring, self.ring.next)
 
     def push_back(self, block: Block) -> None:
-        self._insert(block, self._ring.prev, self._ring)
+        self._insert(block, self.ring.prev, self.ring)
 
     def _insert(self, block: Block, before: Block, after: Block) -> None:
         block.prev = before

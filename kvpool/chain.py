@@ -36,6 +36,8 @@ class TokenChain:
         """Raises ValueError for a token that is not an integer in [0, 2**32)."""
         self.root = root
         self.block_size = block_size
+        if isinstance(tokens, bytes | bytearray | str):
+            raise ValueError(f"tokens must be integers in [0, 2**32), got {type(tokens).__name__}")
         try:
             self._tokens = array(_TOKEN, tokens)
         except (OverflowError, TypeError) as error:
@@ -47,7 +49,10 @@ class TokenChain:
         return len(self._tokens)
 
     def append(self, token: int) -> None:
-        self._tokens.append(token)
+        try:
+            self._tokens.append(token)
+        except (OverflowError, TypeError) as error:
+            raise ValueError(f"tokens must be integers in [0, 2**32): {error}") from error
 
     def tokens(self, start: int, stop: int | None = None) -> tuple[int, ...]:
         return tuple(self._tokens[start:stop])

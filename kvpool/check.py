@@ -26,11 +26,11 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
     """Linked both ways, no block twice, none in use, empty blocks before cache entries."""
     listed: set[int] = set()
     seen_keyed = False
-    previous: Block | None = None
+    previous = free.ring
     for block in free:
         if block.block_id in listed or len(listed) > most:
             raise InvariantViolation(f"{block} is in the free list twice")
-        if previous is not None and block.prev is not previous:
+        if block.prev is not previous:
             raise InvariantViolation(f"{block} is not linked back to {previous}")
         if block.ref_count != 0:
             raise InvariantViolation(f"{block} is free and in use")
@@ -39,6 +39,8 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
         seen_keyed = block.key is not None
         listed.add(block.block_id)
         previous = block
+    if free.ring.prev is not previous:
+        raise InvariantViolation(f"the ring is not linked back to {previous}")
     if len(listed) != len(free):
         raise InvariantViolation(f"the free list holds {len(listed)} blocks and counts {len(free)}")
     return listed

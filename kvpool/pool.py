@@ -67,13 +67,14 @@ class BlockPool:
         The hit never covers the chain's last token, which must be computed to sample the next. With
         `resumable`, it ends only behind a block whose key that accepts.
         """
-        cached, miss_reason = self._match(chain)
+        if chain.block_size != self.block_size:
+            raise ValueError(f"a chain of blocks of {chain.block_size} in a pool of blocks of {self.block_size}")
+        cached, uncached_reason = self._match(chain)
         num_hit = len(cached)
         if resumable is not None:
             keys = chain.keys(num_hit)
             while num_hit and not resumable(keys[num_hit - 1]):
                 num_hit -= 1
-                miss_reason = "no_boundary"
         hit = tuple(cached[:num_hit])
         num_fresh = max(0, self.blocks_for(num_tokens) - num_hit)
         num_revived = sum(1 for block in hit if block.ref_count == 0)
@@ -81,8 +82,8 @@ class BlockPool:
             block_size=self.block_size,
             hit=hit,
             num_cached=len(cached),
-            num_missed=self._cacheable(chain) - num_hit,
-            miss_reason=miss_reason,
+            num_uncached=self._cacheable(chain) - len(cached),
+            uncached_reason=uncached_reason,
             num_fresh=num_fresh,
             shortage=max(0, num_fresh + num_revived + headroom - len(self.free)),
             version=self._version,
@@ -104,7 +105,8 @@ class BlockPool:
         self._allocate(table, plan.num_fresh)
         self.tables[id(table)] = table
         self.counters.hits += len(plan.hit)
-        self.counters.misses[plan.miss_reason] += plan.num_missed
+        for reason, count in plan.misses.items():
+            self.counters.misses[reason] += count
         return table
 
     def blocks_short(self, table: BlockTable, num_tokens: int) -> int:
@@ -113,6 +115,7 @@ class BlockPool:
 
     def grow(self, table: BlockTable, num_tokens: int) -> None:
         """Append blocks until the table has `num_tokens` slots. Raises PoolExhausted, having changed nothing."""
+        self._require_live(table)
         short = self.blocks_short(table, num_tokens)
         if short > len(self.free):
             raise PoolExhausted(f"{short} blocks needed, {len(self.free)} free")
@@ -124,10 +127,13 @@ class BlockPool:
         first = table.num_registered
         if full <= first:
             return
+        self._require_live(table)
+        if full > len(table.block_ids):
+            raise ValueError(f"{num_computed} tokens computed in a table of {table.num_slots} slots")
+        keys, packed = chain.keys(full), chain.packed(full)
         table.num_registered = full
         if not self.prefix_cache:
             return
-        keys, packed = chain.keys(full), chain.packed(full)
         for i in range(first, full):
             if keys[i] not in self.index:
                 block = self.blocks[table.block_ids[i]]
@@ -160,6 +166,7 @@ class BlockPool:
         """Blocks that would come free if all of these tables were released and the `keep` ones taken at once."""
         holders: dict[int, int] = {}
         for table in tables:
+            self._require_live(table)
             for block_id in table.block_ids:
                 holders[block_id] = holders.get(block_id, 0) + 1
         kept = {block.block_id for block in keep}
@@ -174,15 +181,21 @@ class BlockPool:
         size = self.block_size
         reads = writes = 0
         for start, stop in spans:
-            end = (stop - 1) // size + 1
-            reads += end
-            writes += end - start // size
+            if start < stop:
+                end = (stop - 1) // size + 1
+                reads += end
+                writes += end - start // size
         self.counters.reads += reads
         self.counters.writes += writes
 
     def check(self) -> None:
         """Prove every invariant, or raise InvariantViolation. O(pool)."""
         check_pool(self.blocks, self.free, self.index, self.tables.values())
+
+    @staticmethod
+    def _require_live(table: BlockTable) -> None:
+        if table.released:
+            raise InvariantViolation("the table has been released: its blocks may be somebody else's")
 
     def _cacheable(self, chain: TokenChain) -> int:
         """Blocks that a hit may cover: full ones that leave at least the last token to compute."""

@@ -1,6 +1,7 @@
 """Time is handed in: a state machine that never reads the clock itself can be replayed and simulated."""
 
 import time
+from math import inf
 from typing import Protocol
 
 
@@ -29,6 +30,6 @@ class ManualClock:
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        if seconds < 0:
-            raise ValueError(f"a clock never steps back, got {seconds} seconds")
+        if not 0 <= seconds < inf:
+            raise ValueError(f"a clock never steps back and never leaps to infinity, got {seconds} seconds")
         self._now += seconds

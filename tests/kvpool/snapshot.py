@@ -1,0 +1,20 @@
+"""What a pool remembers, by value."""
+
+from dataclasses import replace
+
+from kvpool import BlockPool
+
+
+def snapshot(pool: BlockPool) -> object:
+    """Equal before and after whatever claims to have changed nothing.
+
+    Without the pool's version, which is its own word for whether it changed.
+    """
+    return (
+        [block.block_id for block in pool.free],
+        [(block.ref_count, block.key, block.tokens) for block in pool.blocks],
+        {key: block.block_id for key, block in pool.index.items()},
+        [tuple(table.block_ids) for table in pool.tables.values()],
+        list(pool._evicted),
+        replace(pool.counters, misses=dict(pool.counters.misses)),
+    )

@@ -1,0 +1,229 @@
+"""Whatever is done to the pool, it agrees with the naive one and proves its own invariants."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kvpool import AdmissionPlan, BlockKey, BlockPool, BlockTable, PoolExhausted, StalePlan, TokenChain, chain_root
+from tests.kvpool.naive_pool import Content, Forecast, NaivePool
+from tests.kvpool.prompts import OWNERS, Prompt, few_tokens, prompts
+from tests.kvpool.snapshot import snapshot
+
+EVERYTHING = 100
+"""More tokens than any sequence has."""
+
+places = st.integers(0, 20)
+progress = st.sampled_from([EVERYTHING, EVERYTHING, EVERYTHING, 0, 1, 3, 5, 8])
+
+T = TypeVar("T")
+
+
+def pick(items: list[T], which: int) -> T:
+    return items[which % len(items)]
+
+
+@dataclass(eq=False)
+class Sequence:
+    handle: int
+    owner: int
+    tokens: tuple[int, ...]
+    chain: TokenChain
+    table: BlockTable
+
+
+@dataclass(frozen=True)
+class Planned:
+    plan: AdmissionPlan
+    seen: object
+    """Snapshot of the pool that the plan was made for."""
+
+
+class PoolLaws(RuleBasedStateMachine):
+    """Does the same to a pool and to a naive one, and compares all that can be seen of them after each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live: list[Sequence] = []
+        self.released: list[Sequence] = []
+        self.plans: deque[Planned] = deque(maxlen=3)
+        self.handles = count()
+
+    @initialize(
+        num_blocks=st.sampled_from([12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2]),
+        block_size=st.integers(1, 4),
+        prefix_cache=st.sampled_from([True] * 4 + [False]),
+    )
+    def make_pools(self, num_blocks: int, block_size: int, prefix_cache: bool) -> None:
+        self.pool = BlockPool(num_blocks, block_size, prefix_cache=prefix_cache)
+        self.naive = NaivePool(num_blocks - 1, block_size, prefix_cache)
+        self.roots = [chain_root(lane, salt, "float16", block_size) for lane, salt in OWNERS]
+
+    @rule(prompt=prompts(), num_computed=progress)
+    def admit(self, prompt: Prompt, num_computed: int) -> None:
+        chain = self._chain_of(prompt)
+        plan, forecast = self._plan(chain, prompt)
+        if plan.shortage:
+            self._assert_refused(PoolExhausted, lambda: self.pool.apply(plan))
+            self._release(self.live[:1])
+            return
+        sequence = Sequence(next(self.handles), prompt.owner, prompt.tokens, chain, self.pool.apply(plan))
+        self.naive.admit(sequence.handle, forecast)
+        self.live.append(sequence)
+        self._register(sequence, num_computed)
+
+    @precondition(lambda self: self.live)
+    @rule(which=places, more=few_tokens)
+    def fork(self, which: int, more: list[int]) -> None:
+        """Admit a continuation of a live sequence, which shares blocks that are in use."""
+        parent = pick(self.live, which)
+        text = parent.tokens + tuple(more)
+        self.admit(Prompt(parent.owner, text, num_tokens=len(text)), EVERYTHING)
+
+    @precondition(lambda self: self.live)
+    @rule(which=places, num_more=st.integers(-3, 12))
+    def grow(self, which: int, num_more: int) -> None:
+        sequence = pick(self.live, which)
+        num_tokens = max(0, sequence.table.num_slots + num_more)
+        needed = self.naive.growth(sequence.handle, num_tokens)
+        assert self.pool.blocks_short(sequence.table, num_tokens) == needed
+        if needed > len(self.naive.free):
+            self._assert_refused(PoolExhausted, lambda: self.pool.grow(sequence.table, num_tokens))
+        else:
+            self.pool.grow(sequence.table, num_tokens)
+            self.naive.grow(sequence.handle, num_tokens)
+
+    @precondition(lambda self: self.live)
+    @rule(which=places, more=few_tokens)
+    def append(self, which: int, more: list[int]) -> None:
+        sequence = pick(self.live, which)
+        for token in more:
+            sequence.chain.append(token)
+        sequence.tokens += tuple(more)
+
+    @precondition(lambda self: self.live)
+    @rule(which=places, num_computed=progress)
+    def register(self, which: int, num_computed: int) -> None:
+        self._register(pick(self.live, which), num_computed)
+
+    @precondition(lambda self: self.live)
+    @rule(which=places)
+    def release(self, which: int) -> None:
+        self._release([pick(self.live, which)])
+
+    @precondition(lambda self: self.released)
+    @rule(which=places)
+    def release_twice(self, which: int) -> None:
+        before = snapshot(self.pool)
+        self.pool.release(self.released.pop(which % len(self.released)).table)
+        assert snapshot(self.pool) == before
+
+    @precondition(lambda self: len(self.live) > 1)
+    @rule(prompt=prompts(), spare=places)
+    def reclaim(self, prompt: Prompt, spare: int) -> None:
+        plan, forecast = self._plan(self._chain_of(prompt), prompt)
+        spared = self.live[: spare % len(self.live)]
+        victims = [sequence for sequence in self.live if sequence not in spared]
+        reclaimable = self.pool.reclaimable([victim.table for victim in victims], keep=plan.hit)
+        assert reclaimable == self.naive.reclaimable([victim.handle for victim in victims], forecast.hit)
+
+    @invariant()
+    def is_sound(self) -> None:
+        self.pool.check()
+
+    @invariant()
+    def holds_the_same_blocks(self) -> None:
+        assert [block.block_id for block in self.pool.free] == self.naive.free
+        assert self.pool.num_free == len(self.naive.free)
+        assert self.pool.num_used == self.naive.capacity - len(self.naive.free)
+        for sequence in self.live:
+            expected = self.naive.tables[sequence.handle]
+            assert list(sequence.table.block_ids) == expected.blocks
+            assert sequence.table.num_registered == expected.num_settled
+
+    @invariant()
+    def caches_the_same_content(self) -> None:
+        keyed = {block.block_id: block.key for block in self.pool.blocks if block.key is not None}
+        assert keyed == {block: self._key_of(content) for block, content in self.naive.cached.items()}
+        assert list(self.pool._evicted) == [self._key_of(content) for content in self.naive.evicted]
+
+    @invariant()
+    def counts_the_same(self) -> None:
+        counters = self.pool.counters
+        assert (counters.hits, counters.evictions) == (self.naive.hits, self.naive.evictions)
+        assert counters.misses == {reason: self.naive.misses.get(reason, 0) for reason in counters.misses}
+
+    @invariant()
+    def refuses_stale_plans(self) -> None:
+        """A plan is good for no pool but the one it was made for; a fresh one is left for the next step to outdate."""
+        now = snapshot(self.pool)
+        for planned in self.plans:
+            if planned.seen != now:
+                self._assert_refused(StalePlan, partial(self.pool.apply, planned.plan))
+        self.plans.append(Planned(self.pool.admit(TokenChain(self.roots[0], self.pool.block_size), 0), now))
+
+    def teardown(self) -> None:
+        self._release(list(self.live))
+        if hasattr(self, "pool"):
+            self.pool.check()
+            assert self.pool.num_free == self.pool.capacity
+
+    def _register(self, sequence: Sequence, num_computed: int) -> None:
+        num_computed = min(num_computed, len(sequence.tokens), sequence.table.num_slots)
+        self.pool.register(sequence.table, sequence.chain, num_computed)
+        self.naive.register(sequence.handle, sequence.owner, sequence.tokens, num_computed)
+
+    def _release(self, sequences: list[Sequence]) -> None:
+        for sequence in sequences:
+            self.pool.release(sequence.table)
+            self.naive.release(sequence.handle)
+            self.live.remove(sequence)
+            self.released.append(sequence)
+
+    def _chain_of(self, prompt: Prompt) -> TokenChain:
+        return TokenChain(self.roots[prompt.owner], self.pool.block_size, prompt.tokens)
+
+    def _key_of(self, content: Content) -> BlockKey:
+        owner, tokens = content
+        chain = TokenChain(self.roots[owner], self.pool.block_size, tokens)
+        return chain.keys(len(tokens) // self.pool.block_size)[-1]
+
+    def _plan(self, chain: TokenChain, prompt: Prompt) -> tuple[AdmissionPlan, Forecast]:
+        """Plan twice: a plan is what the naive pool foresees, and planning leaves no trace."""
+        before = snapshot(self.pool)
+        resumable = None if prompt.depths is None else self._keys_at(chain, prompt.depths).__contains__
+        plan = self.pool.admit(chain, prompt.num_tokens, headroom=prompt.headroom, resumable=resumable)
+        assert self.pool.admit(chain, prompt.num_tokens, headroom=prompt.headroom, resumable=resumable) == plan
+        assert snapshot(self.pool) == before
+        self.plans.append(Planned(plan, before))
+        forecast = self.naive.forecast(prompt.owner, prompt.tokens, prompt.num_tokens, prompt.headroom, prompt.depths)
+        self._assert_foreseen(plan, forecast)
+        return plan, forecast
+
+    def _keys_at(self, chain: TokenChain, depths: frozenset[int]) -> set[BlockKey]:
+        num_full = len(chain) // self.pool.block_size
+        return {key for depth, key in enumerate(chain.keys(num_full), start=1) if depth in depths}
+
+    def _assert_foreseen(self, plan: AdmissionPlan, forecast: Forecast) -> None:
+        assert [block.block_id for block in plan.hit] == forecast.hit
+        assert plan.num_hit_tokens == len(forecast.hit) * self.naive.block_size
+        assert plan.num_cached == forecast.num_cached
+        assert plan.misses == forecast.misses
+        assert plan.shortage == forecast.shortage
+
+    def _assert_refused(self, error: type[Exception], change: Callable[[], object]) -> None:
+        before = snapshot(self.pool)
+        with pytest.raises(error):
+            change()
+        assert snapshot(self.pool) == before
+
+
+TestPoolLaws = PoolLaws.TestCase
+TestPoolLaws.settings = settings(max_examples=120, stateful_step_count=50)
