@@ -6,6 +6,7 @@ from kvpool.counters import Counters, MissReason
 from kvpool.errors import InvariantViolation, PoolExhausted, StalePlan
 from kvpool.plan import AdmissionPlan
 from kvpool.pool import BlockPool
+from kvpool.reclaim import Reclaim
 from kvpool.table import BlockTable
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "InvariantViolation",
     "MissReason",
     "PoolExhausted",
+    "Reclaim",
     "StalePlan",
     "TokenChain",
     "chain_root",

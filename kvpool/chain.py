@@ -2,7 +2,7 @@
 
 import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 from kvpool.block import BlockKey
@@ -56,6 +56,10 @@ class TokenChain:
 
     def tokens(self, start: int, stop: int | None = None) -> tuple[int, ...]:
         return tuple(self._tokens[start:stop])
+
+    def view(self) -> Sequence[int]:
+        """All tokens without a copy. Not to be changed, nor kept past the next append."""
+        return self._tokens
 
     def keys(self, num_blocks: int) -> list[BlockKey]:
         """Keys of at least the first `num_blocks` blocks, which must be full. Not to be changed."""

@@ -1,12 +1,14 @@
 """The pool: shares cached blocks, hands out free ones, and takes them back."""
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from kvpool.block import GARBAGE, Block, BlockId, BlockKey, FreeList
 from kvpool.chain import TokenChain
 from kvpool.check import check_pool
 from kvpool.counters import Counters, MissReason
 from kvpool.errors import InvariantViolation, PoolExhausted, StalePlan
+from kvpool.evicted import RecentlyEvicted
 from kvpool.plan import AdmissionPlan
 from kvpool.table import BlockTable
 
@@ -29,8 +31,7 @@ class BlockPool:
         """Live tables by `id()`: who holds the reference counts."""
         self.counters = Counters()
         self._version = 0
-        self._evicted: dict[BlockKey, None] = {}
-        """Keys evicted most recently, at most one a block: tells a cold miss from a pool that is too small."""
+        self._evicted = RecentlyEvicted(self.capacity)
 
     @property
     def capacity(self) -> int:
@@ -162,19 +163,10 @@ class BlockPool:
                 raise InvariantViolation(f"{block} was released more often than it was taken")
         self._version += 1
 
-    def reclaimable(self, tables: Iterable[BlockTable], keep: Iterable[Block] = ()) -> int:
-        """Blocks that would come free if all of these tables were released and the `keep` ones taken at once."""
-        holders: dict[int, int] = {}
-        for table in tables:
-            self._require_live(table)
-            for block_id in table.block_ids:
-                holders[block_id] = holders.get(block_id, 0) + 1
-        kept = {block.block_id for block in keep}
-        return sum(
-            1
-            for block_id, count in holders.items()
-            if count == self.blocks[block_id].ref_count and block_id not in kept
-        )
+    def frees_a_block(self, table: BlockTable) -> bool:
+        """Whether releasing this table would free anything; the last block is the least likely to be shared."""
+        self._require_live(table)
+        return any(self.blocks[block_id].ref_count == 1 for block_id in reversed(table.block_ids))
 
     def count_traffic(self, spans: Iterable[tuple[int, int]]) -> None:
         """Count the blocks that a step reads and writes when it computes positions [start, stop) of each table."""
@@ -207,7 +199,7 @@ class BlockPool:
         count = self._cacheable(chain)
         index = self.index
         hit: list[Block] = []
-        for key, packed in zip(chain.keys(count)[:count], chain.packed(count), strict=False):
+        for key, packed in islice(zip(chain.keys(count), chain.packed(count), strict=True), count):
             block = index.get(key)
             if block is None:
                 return hit, "evicted" if key in self._evicted else "cold"
@@ -229,8 +221,5 @@ class BlockPool:
     def _evict(self, block: Block, key: BlockKey) -> None:
         del self.index[key]
         block.key, block.tokens = None, b""
-        self._evicted.pop(key, None)
-        self._evicted[key] = None
-        if len(self._evicted) > self.capacity:
-            del self._evicted[next(iter(self._evicted))]
+        self._evicted.add(key)
         self.counters.evictions += 1

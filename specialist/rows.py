@@ -1,6 +1,6 @@
 """Turns sequences into rows of a step, with blocks to write to."""
 
-from kvpool import BlockPool, BlockTable, InvariantViolation
+from kvpool import BlockPool
 from specialist.sequence import Sequence
 from specialist.speculation import Proposer
 from specialist.step import Row
@@ -25,7 +25,7 @@ class RowBuilder:
         size = self._pool.block_size
         short = 0
         for seq in seqs:
-            slots = len(_table(seq).block_ids) * size
+            slots = len(seq.running_table().block_ids) * size
             num_tokens = seq.num_tokens + len(drafts[seq]) if drafts and seq in drafts else seq.num_tokens
             if num_tokens > slots:
                 short += -(-(num_tokens - slots) // size)
@@ -33,7 +33,7 @@ class RowBuilder:
 
     def row(self, seq: Sequence, num_tokens: int, drafts: tuple[int, ...] = ()) -> Row:
         """The next `num_tokens` known tokens and the drafts behind them."""
-        table, start = _table(seq), seq.num_computed
+        table, start = seq.running_table(), seq.num_computed
         num_samples = 1 + len(drafts) if start + num_tokens == seq.num_tokens else 0
         tokens = seq.chain.tokens(start, start + num_tokens) + drafts
         stop = start + len(tokens)
@@ -45,13 +45,7 @@ class RowBuilder:
     def _guess(self, seq: Sequence, proposer: Proposer) -> tuple[int, ...]:
         limit = min(seq.draft_window, seq.max_total_tokens - seq.num_tokens - 1)
         try:
-            return proposer.propose(seq.chain.tokens(0), limit)[:limit] if limit > 0 else ()
+            return proposer.propose(seq.chain.view(), limit)[:limit] if limit > 0 else ()
         except Exception:  # a guess is never worth a request
             self.num_failed_guesses += 1
             return ()
-
-
-def _table(seq: Sequence) -> BlockTable:
-    if seq.table is None:
-        raise InvariantViolation(f"{seq} runs without blocks")
-    return seq.table

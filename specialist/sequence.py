@@ -1,6 +1,6 @@
 """One request on its way through the replica."""
 
-from kvpool import BlockTable, TokenChain
+from kvpool import BlockTable, InvariantViolation, TokenChain
 from specialist.request import FinishReason, Request
 from specialist.state import SequenceState, Snapshot
 
@@ -72,6 +72,12 @@ class Sequence:
     def reserve(self) -> int:
         """Slots to have before it may run: all known tokens, one step, and the whole draft window."""
         return self.num_tokens + 1 + self.draft_window
+
+    def running_table(self) -> BlockTable:
+        """The blocks of a sequence that runs."""
+        if self.table is None:
+            raise InvariantViolation(f"{self} runs without blocks")
+        return self.table
 
     def append(self, tokens: tuple[int, ...]) -> None:
         for token in tokens:

@@ -1,13 +1,17 @@
 """Guessing ahead: drafts are free to be wrong, a step verifies them."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from specialist.step import Row
 
 
 class Proposer(Protocol):
-    def propose(self, tokens: tuple[int, ...], limit: int) -> tuple[int, ...]:
-        """At most `limit` tokens that may follow `tokens`; fewer or none when it has no idea."""
+    def propose(self, tokens: Sequence[int], limit: int) -> tuple[int, ...]:
+        """At most `limit` tokens that may follow `tokens`; fewer or none when it has no idea.
+
+        `tokens` is the sequence's own memory: not to be changed or kept.
+        """
 
 
 def accept(row: Row, sampled: tuple[int, ...]) -> tuple[int, ...]:

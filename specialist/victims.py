@@ -1,9 +1,8 @@
 """Who gives way when the pool or the seats run out."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from kvpool import BlockPool, BlockTable
-from kvpool.plan import AdmissionPlan
+from kvpool import AdmissionPlan, BlockPool, Reclaim
 from specialist.sequence import Sequence
 
 
@@ -13,28 +12,27 @@ def victim_order(seq: Sequence) -> tuple[float, ...]:
     return (request.priority, seq.state is not None, -request.arrival, seq.num_computed, -seq.index)
 
 
-def victims_for(plan: AdmissionPlan, candidates: Iterable[Sequence], most: int, pool: BlockPool) -> list[Sequence]:
+def victims_for(plan: AdmissionPlan, candidates: Collection[Sequence], most: int, pool: BlockPool) -> list[Sequence]:
     """The first few in order whose blocks make the plan possible; nobody if even `most` of them would not.
 
     One whose blocks would not come free, because others share them, is passed over.
     """
+    if sum(len(seq.running_table()) for seq in candidates) < plan.shortage:
+        return []
+    reclaim = Reclaim(pool, keep=plan.hit)
     chosen: list[Sequence] = []
-    tables: list[BlockTable] = []
-    gained = 0
     for seq in sorted(candidates, key=victim_order):
-        if len(chosen) == most or seq.table is None:
+        if len(chosen) == most:
             break
-        gain = pool.reclaimable([*tables, seq.table], keep=plan.hit)
-        if gain > gained:
-            gained = gain
+        if reclaim.gain(seq.running_table()) > 0:
+            reclaim.add(seq.running_table())
             chosen.append(seq)
-            tables.append(seq.table)
-            if gained >= plan.shortage:
+            if reclaim.num_blocks >= plan.shortage:
                 return chosen
     return []
 
 
 def worst_of(running: Iterable[Sequence], pool: BlockPool) -> Sequence | None:
     """The first in order who would free a block."""
-    reclaiming = (seq for seq in running if seq.table is not None and pool.reclaimable([seq.table]))
-    return min(reclaiming, key=victim_order, default=None)
+    in_order = sorted(running, key=victim_order)
+    return next((seq for seq in in_order if pool.frees_a_block(seq.running_table())), None)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from kvpool import MissReason
 
@@ -33,7 +33,8 @@ class NaivePool:
     prefix_cache: bool
     free: list[int] = field(init=False)
     cached: dict[int, Content] = field(default_factory=dict)
-    evicted: list[Content] = field(default_factory=list)
+    evicted: list[list[Content]] = field(default_factory=lambda: [[]])
+    """Generations of as many as the pool has blocks; the last two are remembered."""
     tables: dict[int, NaiveTable] = field(default_factory=dict)
     hits: int = 0
     misses: dict[MissReason, int] = field(default_factory=dict)
@@ -103,11 +104,14 @@ class NaivePool:
         if not self.prefix_cache:
             misses["disabled"] = len(uncached)
         else:
-            misses["evicted" if uncached and uncached[0] in self.evicted else "cold"] = len(uncached)
+            misses["evicted" if uncached and uncached[0] in chain(*self.evicted[-2:]) else "cold"] = len(uncached)
         return {reason: count for reason, count in misses.items() if count}
 
     def _take(self, blocks: list[int], *, evict: list[int]) -> None:
         self.free = [block for block in self.free if block not in blocks]
         for content in [self.cached.pop(block) for block in evict if block in self.cached]:
-            self.evicted = [*(other for other in self.evicted if other != content), content][-self.capacity :]
+            if content not in self.evicted[-1]:
+                self.evicted[-1].append(content)
+            if len(self.evicted[-1]) == self.capacity:
+                self.evicted.append([])
             self.evictions += 1

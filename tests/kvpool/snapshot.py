@@ -15,6 +15,6 @@ def snapshot(pool: BlockPool) -> object:
         [(block.ref_count, block.key, block.tokens) for block in pool.blocks],
         {key: block.block_id for key, block in pool.index.items()},
         [tuple(table.block_ids) for table in pool.tables.values()],
-        list(pool._evicted),
+        (set(pool._evicted._younger), set(pool._evicted._older)),
         replace(pool.counters, misses=dict(pool.counters.misses)),
     )

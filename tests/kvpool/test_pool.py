@@ -123,7 +123,7 @@ def test_a_released_table_is_of_no_more_use() -> None:
     for misuse in (
         lambda: pool.grow(table, 6),
         lambda: pool.register(table, chain, 2),
-        lambda: pool.reclaimable([table]),
+        lambda: pool.frees_a_block(table),
     ):
         with pytest.raises(InvariantViolation, match="has been released"):
             misuse()

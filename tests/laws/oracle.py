@@ -1,5 +1,6 @@
 """A proposer that knows the right answers and is wrong on purpose now and then."""
 
+from collections.abc import Sequence
 from random import Random
 
 from specialist.engines.sim import SimModel
@@ -18,14 +19,15 @@ class OracleProposer:
     def forget(self, request_id: str) -> None:
         self._texts.pop(request_id, None)
 
-    def propose(self, tokens: tuple[int, ...], limit: int) -> tuple[int, ...]:
+    def propose(self, tokens: Sequence[int], limit: int) -> tuple[int, ...]:
         roll = self._rng.random()
         if roll < 0.1:
             return ()
         if roll < 0.15:
             raise RuntimeError("a proposer may fail")
+        known = tuple(tokens)
         for text in self._texts.values():
-            if text[: len(tokens)] == tokens:
+            if text[: len(tokens)] == known:
                 guess = text[len(tokens) : len(tokens) + limit]
                 return guess if roll < 0.7 else tuple(self._rng.choice((token, 1)) for token in guess)
         return (1,) * limit

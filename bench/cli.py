@@ -1,0 +1,148 @@
+"""`octet bench`: what Octet's own machinery costs on this computer."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench import hit_rate, kv, scheduler
+from bench.plot import PlotUnavailable, plot_hit_rate
+from bench.record import Record, write_records
+from bench.table import table_by_metric, table_of_spreads
+from bench.trace import TraceError, read_trace
+
+RUNS = 31
+QUICK_RUNS = 2
+
+_FIGURES = """\
+Every figure is the median of its runs; p10 and p90, in JSON low and high, are
+the 10th and the 90th percentile by nearest rank. What is compared runs in one
+process, in turns, in an order that changes from round to round; a ratio is
+taken round by round. The system is "octet", or "limit" for a bound that
+nothing can beat.
+"""
+_BENCH = f"""\
+Measure what Octet's own machinery costs on this computer. No model is run.
+
+{_FIGURES}"""
+_KV = f"""\
+Time the block pool: allocating and freeing with and without eviction, sharing
+a cached prefix, and hashing and matching a prompt, beside bare sha256 over the
+same bytes ("limit").
+
+With --trace, replay a recorded trace instead, one request after the other, and
+show what share of all its blocks pools of different sizes find, beside an
+infinite cache ("limit"). These are counts: one run, no spread.
+
+{_FIGURES}"""
+_SCHEDULER = f"""\
+Time the scheduler alone, without an engine. A step is what a replica does
+between two forward passes: commit, take the events, assemble. It is timed with
+many running or waiting, with a blocked queue, chunked prompts, speculation and
+preemption; so are a submission and a cancellation.
+
+{_FIGURES}"""
+
+
+def add_bench_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    bench = _add(commands, "bench", _BENCH, "measure what Octet's own machinery costs")
+    benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True)
+    _add_kv(_add(benches, "kv", _KV, "the block pool: its operations, and hit rates on a trace"))
+    _add_scheduler(_add(benches, "scheduler", _SCHEDULER, "the scheduler: its steps and its queue"))
+
+
+def _add(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, description: str, summary: str
+) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name, description=description, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def _add_kv(parser: argparse.ArgumentParser) -> None:
+    _add_common(parser, "no pool above 10,000 blocks (with --trace, only the largest pool)")
+    trace = parser.add_argument_group("replaying a trace")
+    trace.add_argument("--trace", type=Path, metavar="FILE", help="a trace in the Mooncake format (JSON lines)")
+    trace.add_argument(
+        "--pool-sizes",
+        type=_pool_size,
+        nargs="+",
+        metavar="N",
+        help=f"blocks of 512 tokens (default: {' '.join(map(str, hit_rate.POOL_SIZES))})",
+    )
+    trace.add_argument("--plot", type=Path, metavar="FILE", help="draw the hit rates as .svg or .png")
+    parser.set_defaults(run=_reporting(lambda arguments: _run_kv(parser, arguments)))
+
+
+def _add_scheduler(parser: argparse.ArgumentParser) -> None:
+    _add_common(parser, "no queue above 1,000")
+    parser.set_defaults(run=_reporting(_run_scheduler))
+
+
+def _add_common(parser: argparse.ArgumentParser, smaller: str) -> None:
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures, one JSON record a line")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"{QUICK_RUNS} runs instead of {RUNS}, and {smaller}: to see that it works, not how fast",
+    )
+
+
+def _pool_size(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a pool size is a number of blocks, at least 1, got {text!r}")
+    return int(text)
+
+
+def _reporting(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """What a user can put right is told in one line."""
+
+    def run_and_report(arguments: argparse.Namespace) -> int:
+        try:
+            return run(arguments)
+        except (OSError, TraceError, PlotUnavailable) as error:
+            print(f"octet bench: {error}", file=sys.stderr)
+            return 2
+
+    return run_and_report
+
+
+def _run_kv(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    if arguments.trace is not None:
+        return _run_trace(arguments)
+    if arguments.plot is not None or arguments.pool_sizes is not None:
+        parser.error("--plot and --pool-sizes need --trace")
+    measure, sizes = kv.measure_kv, kv.POOL_SIZES
+    records = measure(QUICK_RUNS, sizes[:2]) if arguments.quick else measure(RUNS)
+    _publish(arguments, records, table_of_spreads(records, kv.kv_targets()))
+    return 0
+
+
+def _run_trace(arguments: argparse.Namespace) -> int:
+    requests = read_trace(arguments.trace)
+    infinite = hit_rate.replay_infinite(requests)
+    replays = hit_rate.replay_pools(requests, _pool_sizes(arguments))
+    records = hit_rate.hit_rate_records(infinite, replays)
+    _publish(arguments, records, table_by_metric(records))
+    if arguments.plot is not None:
+        plot_hit_rate(arguments.plot, infinite, replays)
+    return 0
+
+
+def _pool_sizes(arguments: argparse.Namespace) -> Sequence[int]:
+    if arguments.pool_sizes is not None:
+        return sorted(set(arguments.pool_sizes))
+    return hit_rate.POOL_SIZES[-1:] if arguments.quick else hit_rate.POOL_SIZES
+
+
+def _run_scheduler(arguments: argparse.Namespace) -> int:
+    measure, sizes = scheduler.measure_scheduler, scheduler.NUMS_WAITING
+    records = measure(QUICK_RUNS, sizes[:2]) if arguments.quick else measure(RUNS)
+    _publish(arguments, records, table_of_spreads(records, scheduler.scheduler_targets()))
+    return 0
+
+
+def _publish(arguments: argparse.Namespace, records: Sequence[Record], table: str) -> None:
+    print(table)
+    if arguments.json is not None:
+        write_records(arguments.json, records)

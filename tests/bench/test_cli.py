@@ -1,0 +1,104 @@
+import json
+import sys
+from math import isfinite
+from pathlib import Path
+
+import pytest
+
+from octet.cli import main
+
+SCHEMA = {"bench", "case", "system", "metric", "unit", "value", "low", "high", "runs"}
+TRACE = [
+    {"timestamp": 0, "input_length": 1536, "output_length": 1, "hash_ids": [1, 2, 3]},
+    {"timestamp": 1, "input_length": 1100, "output_length": 1, "hash_ids": [1, 2, 4]},
+]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in TRACE))
+    return path
+
+
+def check_records(path: Path, bench: str) -> set[str]:
+    """Every line keeps to the schema; returns the systems."""
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert records
+    for record in records:
+        assert set(record) == SCHEMA
+        assert all(isfinite(record[figure]) for figure in ("value", "low", "high", "runs"))
+        assert record["bench"] == bench
+    keys = [(record["case"], record["system"], record["metric"]) for record in records]
+    assert len(set(keys)) == len(keys)
+    return {record["system"] for record in records}
+
+
+@pytest.mark.parametrize(("bench", "systems"), [("kv", {"octet", "limit"}), ("scheduler", {"octet"})])
+def test_a_quick_bench_prints_a_table_and_writes_records(
+    bench: str, systems: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", bench, "--quick", "--json", str(tmp_path / "out.jsonl")]) == 0
+    assert check_records(tmp_path / "out.jsonl", bench) == systems
+    header, rule, *rows = capsys.readouterr().out.splitlines()
+    assert header.startswith("case ")
+    assert set(rule) == {"-", " "}
+    assert len(rows) == len((tmp_path / "out.jsonl").read_text().splitlines())
+
+
+def test_a_trace_is_replayed_tabled_recorded_and_drawn(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, plot = tmp_path / "out.jsonl", tmp_path / "plot.svg"
+    options = ["--pool-sizes", "100", "2", "--json", str(out), "--plot", str(plot)]
+    assert main(["bench", "kv", "--trace", str(trace), *options]) == 0
+    assert check_records(out, "kv trace") == {"octet", "limit"}
+    assert plot.exists()
+    rows = capsys.readouterr().out.splitlines()[3:]
+    assert [row.split("  ")[0] for row in rows] == ["infinite cache", "pool of 2 blocks", "pool of 100 blocks"]
+
+
+def test_a_malformed_trace_is_told_in_one_line(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace.write_text("nonsense\n")
+    assert main(["bench", "kv", "--trace", str(trace)]) == 2
+    assert f"octet bench: {trace}, line 1: " in capsys.readouterr().err
+
+
+def test_a_missing_trace_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "kv", "--trace", str(tmp_path / "none.jsonl")]) == 2
+    assert "none.jsonl" in capsys.readouterr().err
+
+
+def test_without_matplotlib_the_figures_are_kept(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    out = tmp_path / "out.jsonl"
+    options = ["--pool-sizes", "100", "--json", str(out), "--plot", str(tmp_path / "plot.svg")]
+    assert main(["bench", "kv", "--trace", str(trace), *options]) == 2
+    assert "pip install 'octet[bench]'" in capsys.readouterr().err
+    check_records(out, "kv trace")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--plot", "x.svg"], "--plot and --pool-sizes need --trace"),
+        (["--trace", "x", "--pool-sizes", "0"], "a pool size is a number of blocks, at least 1, got '0'"),
+        (["--trace", "x", "--pool-sizes", "many"], "a pool size is a number of blocks, at least 1, got 'many'"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["bench", "kv", *options])
+    assert caught.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["bench"], ["bench", "kv"], ["bench", "scheduler"]])
+def test_help_says_what_the_spread_is(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    assert "10th and the 90th percentile" in capsys.readouterr().out

@@ -1,0 +1,60 @@
+import gc
+from collections.abc import Callable
+
+import pytest
+
+from bench.measure import Subject, Timing, interleave, percentile
+
+
+def subject(name: str, ready: Callable[[], Callable[[], object]]) -> Subject:
+    return Subject(name, "call", "µs", ready)
+
+
+def test_every_subject_is_made_ready_and_run_once_a_round_after_one_to_warm_up() -> None:
+    log: list[str] = []
+
+    def ready_as(name: str) -> Callable[[], Callable[[], object]]:
+        def ready() -> Callable[[], object]:
+            log.append(f"{name} ready")
+            return lambda: log.append(f"{name} runs")
+
+        return ready
+
+    timings = interleave([subject("a", ready_as("a")), subject("b", ready_as("b"))], runs=5)
+    assert [len(timing.samples) for timing in timings] == [5, 5]
+    rounds = [log[i : i + 4] for i in range(0, len(log), 4)]
+    assert len(rounds) == 6
+    assert {tuple(r) for r in rounds} == {
+        ("a ready", "a runs", "b ready", "b runs"),
+        ("b ready", "b runs", "a ready", "a runs"),
+    }
+
+
+def test_the_collector_is_off_while_timing_and_on_again_even_after_a_failure() -> None:
+    seen: list[bool] = []
+
+    def fail() -> None:
+        seen.append(gc.isenabled())
+        raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        interleave([subject("a", lambda: fail)], runs=1)
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+def test_a_percentile_is_one_of_the_samples() -> None:
+    samples = [float(i) for i in range(1, 12)]
+    assert (percentile(samples, 10), percentile(samples, 90)) == (2.0, 10.0)
+    assert (percentile([3.0, 1.0], 10), percentile([3.0, 1.0], 90)) == (1.0, 3.0)
+
+
+def test_a_record_is_the_median_with_its_spread() -> None:
+    record = Timing(subject("a", lambda: lambda: None), (4.0, 1.0, 2.0)).record("kv")
+    assert (record.value, record.low, record.high, record.runs) == (2.0, 1.0, 4.0, 3)
+
+
+def test_a_ratio_is_taken_round_by_round() -> None:
+    base = Timing(subject("a", lambda: lambda: None), (1.0, 10.0, 1.0))
+    record = Timing(subject("b", lambda: lambda: None), (2.0, 20.0, 3.0)).ratio(base, "kv", "b vs a", "call")
+    assert (record.value, record.low, record.high, record.unit) == (2.0, 2.0, 3.0, "x")

@@ -1,0 +1,49 @@
+"""What is timed is what the figure says."""
+
+import pytest
+
+from bench.pool_states import TABLE_BLOCKS, EmptyPool, FullPool, SharedPrefix, new_tokens
+from bench.prefix import BareHash, Lookup
+from kvpool import AdmissionPlan, TokenChain
+
+
+def test_an_empty_pool_never_evicts() -> None:
+    state = EmptyPool(1_000)
+    state.ready()()
+    state.pool.check()
+    assert state.pool.counters.evictions == 0
+    assert state.pool.num_used == 0
+
+
+def test_a_full_pool_evicts_for_every_block() -> None:
+    state = FullPool(1_000)
+    for _ in range(2):
+        work = state.ready()
+        before = state.pool.counters.evictions
+        assert len(state.pool.index) == 1_000
+        work()
+        assert state.pool.counters.evictions == before + TABLE_BLOCKS
+    state.pool.check()
+
+
+def test_a_shared_prefix_is_shared_in_full() -> None:
+    state = SharedPrefix(1_000)
+    for _ in range(2):
+        state.ready_to_share()()
+        assert list(state.sharer.block_ids) == list(state.holder.block_ids)[:TABLE_BLOCKS]
+        state.ready_to_leave()()
+        assert state.sharer.released
+    state.pool.check()
+
+
+@pytest.mark.parametrize(("cached", "num_hit"), [(True, 62), (False, 0)])
+def test_a_lookup_hits_all_or_nothing(cached: bool, num_hit: int) -> None:
+    plan = Lookup(1_000, 16, cached=cached).ready()()
+    assert isinstance(plan, AdmissionPlan)
+    assert len(plan.hit) == num_hit
+    assert plan.misses == ({} if cached else {"cold": 62})
+
+
+def test_the_limit_hashes_what_a_lookup_hashes() -> None:
+    chain = TokenChain(bytes(32), 16, new_tokens(0, 1_000))
+    assert BareHash(1_000, 16).ready()() == chain.keys(62)[61]

@@ -1,0 +1,185 @@
+"""The scheduler's policy once more: plain lists, sorted and searched anew each time, short enough to be believed."""
+
+from collections.abc import Collection, Iterable
+from math import ceil
+from typing import Literal, NamedTuple
+
+from kvpool import Block, BlockPool, BlockTable, TokenChain, chain_root
+from specialist.config import SchedulerConfig
+from specialist.events import Admitted, Emitted, Event, Finished, Preempted, Submitted
+from specialist.request import FinishReason, Request
+from specialist.step import Outcome, RowFault, StepFailure
+from tests.specialist.naive_sequence import NaiveSequence, deadline, rank, victim_order
+from tests.specialist.naive_turns import NaiveTurns
+
+
+class NaiveRow(NamedTuple):
+    request_id: str
+    start: int
+    num_tokens: int
+    num_drafts: int
+    num_samples: int
+
+
+class NaiveScheduler:
+    """For pure attention without speculation, with a fixed budget."""
+
+    def __init__(self, pool: BlockPool, config: SchedulerConfig, budget: int) -> None:
+        self.pool, self.config, self.budget = pool, config, budget
+        self.num_submitted = 0
+        self.live: list[NaiveSequence] = []
+        self.turns = NaiveTurns(config.age_bound)
+        self.tables: dict[NaiveSequence, BlockTable] = {}
+        self.in_flight: list[tuple[NaiveSequence, int]] = []
+        self.events: list[Event] = []
+
+    @property
+    def running(self) -> list[NaiveSequence]:
+        return self.turns.running
+
+    @property
+    def waiting(self) -> list[NaiveSequence]:
+        return sorted((seq for seq in self.live if seq not in self.running), key=rank)
+
+    def submit(self, request: Request) -> None:
+        self.num_submitted += 1
+        size = self.pool.block_size
+        root = chain_root(request.lane, request.tenant_salt, self.config.kv_dtype, size)
+        longest = min(len(request.prompt) + request.max_tokens, self.pool.capacity * size)
+        self.live.append(NaiveSequence(request, self.num_submitted, TokenChain(root, size, request.prompt), longest))
+        self.events.append(Submitted(request.request_id, request.priority))
+
+    def end(self, request_id: str, reason: FinishReason) -> bool:
+        ending = [seq for seq in self.live if seq.name == request_id]
+        for seq in ending:
+            self._end(seq, reason)
+        return bool(ending)
+
+    def expire(self, now: float) -> None:
+        for seq in sorted(self.live, key=deadline):
+            if deadline(seq)[0] <= now:
+                self._end(seq, "deadline")
+
+    def assemble(self, now: float) -> list[NaiveRow]:
+        self.expire(now)
+        while self.waiting and self._admit(self.waiting[0]):
+            pass
+        self.in_flight = self._shares() if self.running else []
+        return [NaiveRow(seq.name, seq.num_computed, n, 0, int(n == seq.remaining)) for seq, n in self.in_flight]
+
+    def commit(self, outcome: Outcome) -> None:
+        shares, self.in_flight = self.in_flight, []
+        culprit = outcome.culprit if isinstance(outcome, StepFailure) else None
+        guilty = [seq for seq, _ in shares if seq.name == culprit or len(shares) == 1]
+        for i, (seq, num_tokens) in enumerate(shares):
+            if seq not in self.live:
+                self._release(seq)
+            elif isinstance(outcome, StepFailure):
+                self._blame(seq, guilty)
+            else:
+                self._advance(seq, num_tokens, outcome.sampled[i])
+
+    def _admit(self, head: NaiveSequence) -> bool:
+        leaving = self._who_makes_way(head)
+        if leaving is None:
+            return False
+        for victim in leaving:
+            self._preempt(victim, "admission", head)
+        plan = self.pool.admit(head.chain, len(head.chain) + 1)
+        self.tables[head] = self.pool.apply(plan)
+        head.num_computed = plan.num_hit_tokens
+        self.turns.file(head)
+        self.events.append(Admitted(head.name, len(head.chain), head.num_computed, head.times_preempted))
+        return True
+
+    def _who_makes_way(self, head: NaiveSequence) -> list[NaiveSequence] | None:
+        """Nobody if it fits as it is, None if it has to wait."""
+        hit = self.pool.admit(head.chain, 0).hit
+        watermark = ceil(self.config.watermark * self.pool.capacity) if self.running else 0
+        needed = self.pool.blocks_for(len(head.chain) + 1) - len(hit) + watermark
+        leaving: list[NaiveSequence] = []
+
+        def fits() -> bool:
+            has_seat = len(self.running) - len(leaving) < self.config.max_running
+            return has_seat and self._room(leaving, hit) >= needed
+
+        lower = [seq for seq in self.running if seq.request.priority < head.request.priority]
+        for seq in sorted(lower, key=victim_order):
+            frees_more = self._room([*leaving, seq], hit) > self._room(leaving, hit)
+            if frees_more and not fits() and len(leaving) + 1 < len(self.running):
+                leaving.append(seq)
+        return leaving if fits() else None
+
+    def _room(self, leaving: Collection[NaiveSequence], hit: Iterable[Block] = ()) -> int:
+        """Blocks that nobody holds once these have left and the hit is shared."""
+        held: set[int] = {block.block_id for block in hit}
+        held.update(*(table.block_ids for seq, table in self.tables.items() if seq not in leaving))
+        return self.pool.capacity - len(held)
+
+    def _shares(self) -> list[tuple[NaiveSequence, int]]:
+        """Who computes how many tokens next."""
+        seqs = self.turns.pick()
+        return self._prefill(seqs) if seqs[0].remaining > 1 else self._decode(seqs)
+
+    def _prefill(self, seqs: list[NaiveSequence]) -> list[tuple[NaiveSequence, int]]:
+        budget = self.budget if self.turns.last_decode else self.config.max_step_tokens
+        before = [sum(other.remaining for other in seqs[:i]) for i in range(len(seqs))]
+        shares = [
+            (seq, min(budget - used, seq.remaining)) for seq, used in zip(seqs, before, strict=True) if used < budget
+        ]
+        self.turns.count_prefill([seq for seq, _ in shares])
+        return shares
+
+    def _decode(self, seqs: list[NaiveSequence]) -> list[tuple[NaiveSequence, int]]:
+        while sum(self.pool.blocks_short(self.tables[seq], len(seq.chain)) for seq in seqs) > self.pool.num_free:
+            worst = min((seq for seq in self.running if self._room([seq]) > self._room([])), key=victim_order)
+            self._preempt(worst, "growth", min((seq for seq in self.running if seq is not worst), key=rank))
+            seqs = [seq for seq in seqs if seq is not worst]
+        if not seqs:
+            return self._shares()
+        self.turns.count_decode(seqs[0].adapters)
+        for seq in seqs:
+            self.pool.grow(self.tables[seq], len(seq.chain))
+        return [(seq, 1) for seq in seqs]
+
+    def _advance(self, seq: NaiveSequence, num_tokens: int, sampled: tuple[int, ...] | RowFault) -> None:
+        if isinstance(sampled, RowFault):
+            return self._end(seq, "error")
+        was_decoding = seq.remaining == 1
+        emitted = tuple(token for token in sampled if token not in seq.request.stop_ids)
+        for token in emitted:
+            seq.chain.append(token)
+            self.events.append(Emitted(seq.name, emitted))
+        seq.num_computed += num_tokens
+        self.pool.register(self.tables[seq], seq.chain, seq.num_computed)
+        if emitted != sampled or len(seq.chain) == seq.longest:
+            return self._end(seq, "length" if emitted == sampled else "stop")
+        if seq.suspect or (seq.remaining == 1 and not was_decoding):
+            seq.suspect = False
+            self.turns.file(seq)
+        return None
+
+    def _blame(self, seq: NaiveSequence, guilty: list[NaiveSequence]) -> None:
+        if seq in guilty:
+            self._end(seq, "error")
+        elif not guilty:
+            seq.suspect = True
+            self.turns.file(seq)
+
+    def _preempt(self, seq: NaiveSequence, cause: Literal["admission", "growth"], winner: NaiveSequence) -> None:
+        self.turns.leave(seq)
+        self._release(seq)
+        seq.times_preempted += 1
+        self.events.append(Preempted(seq.name, cause, winner.name))
+
+    def _end(self, seq: NaiveSequence, reason: FinishReason) -> None:
+        self.live.remove(seq)
+        self.turns.leave(seq)
+        if all(seq is not flying for flying, _ in self.in_flight):
+            self._release(seq)
+        self.events.append(Finished(seq.name, reason, ""))
+
+    def _release(self, seq: NaiveSequence) -> None:
+        if seq in self.tables:
+            self.pool.release(self.tables.pop(seq))
+        seq.num_computed = 0

@@ -1,0 +1,45 @@
+"""A request on its way through the naive scheduler."""
+
+from dataclasses import dataclass
+from math import inf
+
+from kvpool import TokenChain
+from specialist.request import Request
+
+
+@dataclass(eq=False)
+class NaiveSequence:
+    request: Request
+    index: int
+    chain: TokenChain
+    longest: int
+    """Tokens at which the answer ends."""
+    num_computed: int = 0
+    times_preempted: int = 0
+    suspect: bool = False
+    last_prefill: int = 0
+    """The prefill step that last served it, or the last one before it had to be served."""
+
+    @property
+    def name(self) -> str:
+        return self.request.request_id
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        return self.request.lane.adapters
+
+    @property
+    def remaining(self) -> int:
+        return len(self.chain) - self.num_computed
+
+
+def rank(seq: NaiveSequence) -> tuple[float, ...]:
+    return (-seq.request.priority, seq.request.arrival, seq.index)
+
+
+def victim_order(seq: NaiveSequence) -> tuple[float, ...]:
+    return (seq.request.priority, -seq.request.arrival, seq.num_computed, -seq.index)
+
+
+def deadline(seq: NaiveSequence) -> tuple[float, ...]:
+    return (inf if seq.request.deadline is None else seq.request.deadline, seq.index)

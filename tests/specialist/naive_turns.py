@@ -1,0 +1,65 @@
+"""Whose turn it is among those who run, found by looking at all of them."""
+
+from tests.specialist.naive_sequence import NaiveSequence, rank
+
+
+class NaiveTurns:
+    def __init__(self, age_bound: int) -> None:
+        self.age_bound = age_bound
+        self.running: list[NaiveSequence] = []
+        """In the order in which they came to need what they need now: a prompt, a token, or to run alone."""
+        self.num_prefills = self.num_decodes = 0
+        self.last_was_prefill = False
+        self.stack: tuple[str, ...] | None = None
+        self.last_decode: dict[tuple[str, ...], int] = {}
+        """For each stack that can decode, the decode step that last served it, or the last one before it could."""
+
+    def file(self, seq: NaiveSequence) -> None:
+        """It needs something else from now on."""
+        self.leave(seq)
+        seq.last_prefill = self.num_prefills
+        self.running.append(seq)
+        self._note_stacks()
+
+    def leave(self, seq: NaiveSequence) -> None:
+        self.running = [other for other in self.running if other is not seq]
+        self._note_stacks()
+
+    def pick(self) -> list[NaiveSequence]:
+        if suspects := [seq for seq in self.running if seq.suspect]:
+            return suspects[:1]
+        prompts = [seq for seq in self.running if seq.remaining > 1]
+        if prompts and not (self.last_was_prefill and self.last_decode):
+            return self._prompts_of_one_stack(prompts)
+        stack = self._stack_to_decode()
+        return [seq for seq in self.running if seq.remaining == 1 and seq.adapters == stack]
+
+    def count_prefill(self, served: list[NaiveSequence]) -> None:
+        self.last_was_prefill = True
+        self.num_prefills += 1
+        for seq in served:
+            seq.last_prefill = self.num_prefills
+
+    def count_decode(self, stack: tuple[str, ...]) -> None:
+        self.last_was_prefill = False
+        self.num_decodes += 1
+        self.stack = stack
+        if stack in self.last_decode:
+            self.last_decode[stack] = self.num_decodes
+
+    def _prompts_of_one_stack(self, prompts: list[NaiveSequence]) -> list[NaiveSequence]:
+        latest = self.num_prefills - self.age_bound
+        overdue = sorted((s for s in prompts if s.last_prefill <= latest), key=lambda s: (s.last_prefill, rank(s)))
+        order = overdue + sorted((s for s in prompts if s.last_prefill > latest), key=rank)
+        return [seq for seq in order if seq.adapters == order[0].adapters]
+
+    def _stack_to_decode(self) -> tuple[str, ...] | None:
+        overdue = any(self.num_decodes - last >= self.age_bound for last in self.last_decode.values())
+        if self.stack in self.last_decode and not overdue:
+            return self.stack
+        return min(self.last_decode, key=self.last_decode.__getitem__, default=None)
+
+    def _note_stacks(self) -> None:
+        stacks = [seq.adapters for seq in self.running if seq.remaining == 1 and not seq.suspect]
+        known = {stack: last for stack, last in self.last_decode.items() if stack in stacks}
+        self.last_decode = known | {stack: self.num_decodes for stack in stacks if stack not in known}
