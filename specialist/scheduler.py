@@ -98,8 +98,6 @@ class Scheduler:
                 break
             rows.append(self.rows.row(seq, self.states.clip(seq, min(seq.remaining, budget))))
             budget -= len(rows[-1].tokens)
-        self.running.to_prefill.served(row.sequence for row in rows)
-        self._last_was_prefill = True
         return rows
 
     def _decode_rows(self, seqs: list[Sequence]) -> list[Row]:
@@ -118,8 +116,6 @@ class Scheduler:
             seqs = [seq for seq in seqs if seq is not worst]
         if not seqs:
             return self._next_rows()
-        self.running.to_decode.served(seqs[0].request.lane.adapters)
-        self._last_was_prefill = False
         return [self.rows.row(seq, 1, drafts.get(seq, ())) for seq in seqs]
 
     def _headroom(self) -> int:
@@ -129,7 +125,19 @@ class Scheduler:
         self._num_preempted += 1
         self.ledger.preempt(victim, cause, beneficiary)
 
+    def _count_turn(self, rows: list[Row]) -> None:
+        """A suspect's step is nobody's turn: the others are owed what they were owed before."""
+        first = rows[0].sequence
+        if first.suspect:
+            return
+        self._last_was_prefill = first.prefilling
+        if first.prefilling:
+            self.running.to_prefill.served(row.sequence for row in rows)
+        else:
+            self.running.to_decode.served(first.request.lane.adapters)
+
     def _launch(self, rows: list[Row]) -> Step:
+        self._count_turn(rows)
         self.num_steps += 1
         adapters = rows[0].sequence.request.lane.adapters
         self.pool.count_traffic((row.start, row.start + len(row.tokens)) for row in rows)

@@ -35,8 +35,7 @@ class PrefillTurns:
     def served(self, seqs: Iterable[Sequence]) -> None:
         self._ticks += 1
         for seq in seqs:
-            if seq in self._last_served:
-                self._last_served[seq] = self._ticks
+            self._last_served[seq] = self._ticks
 
     def _urgency(self, seq: Sequence) -> tuple[float, ...]:
         last = self._last_served[seq]
@@ -86,5 +85,4 @@ class DecodeTurns:
     def served(self, adapters: AdapterStack) -> None:
         self._ticks += 1
         self._current = adapters
-        if adapters in self._last_served:
-            self._last_served[adapters] = self._ticks
+        self._last_served[adapters] = self._ticks

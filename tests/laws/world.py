@@ -124,6 +124,7 @@ class World:
     def _end_one(self) -> None:
         live = list(self.scheduler.ledger.live)
         if not live:
+            self._observe("nobody to end")
             return
         request_id = self.rng.choice(live)
         reason = self.rng.choice(ENDS)

@@ -36,7 +36,7 @@ configs = st.builds(
     SchedulerConfig,
     lane=st.just(BARE),
     max_running=st.sampled_from([1, 2, 3, 4, 4, 5, 5]),
-    max_step_tokens=st.integers(1, 12),
+    max_step_tokens=st.sampled_from([1, 2, 3, 5, 12]),
     watermark=st.sampled_from([0.0, 0.05, 0.2, 0.5]),
     age_bound=st.integers(1, 3),
 )
@@ -103,6 +103,13 @@ class SchedulerLaws(RuleBasedStateMachine):
             self._submit(request)
 
     @precondition(anyone_lives)
+    @rule(request=requests, which=st.integers(0, 9))
+    def follow_up(self, request: Request, which: int) -> None:
+        """Somebody asks on from where another request stands, before it has ended."""
+        seq = self._one_alive(which)
+        self._submit(replace(request, lane=seq.request.lane, prompt=seq.chain.tokens(0) + request.prompt[-2:]))
+
+    @precondition(anyone_lives)
     @rule(interruption=interruptions, newcomer=requests, fate=fates, which=st.integers(0, 4))
     def step(self, interruption: Interruption, newcomer: Request, fate: Fate, which: int) -> None:
         step = self._launch()
@@ -122,8 +129,7 @@ class SchedulerLaws(RuleBasedStateMachine):
     @precondition(anyone_lives)
     @rule(which=st.integers(0, 9), reason=st.sampled_from(["cancelled", "error"]))
     def end(self, which: int, reason: FinishReason) -> None:
-        live = list(self.scheduler.ledger.live)
-        self._end(live[which % len(live)], reason)
+        self._end(self._one_alive(which).request.request_id, reason)
 
     def teardown(self) -> None:
         """Left alone, everything comes to its end and gives back what it held."""
@@ -179,8 +185,9 @@ class SchedulerLaws(RuleBasedStateMachine):
     def _three_integers_are_ordered(self) -> None:
         step = self.scheduler.in_flight
         num_drafts = {row.sequence: row.num_drafts for row in step.rows} if step else {}
-        for seq in self.scheduler.ledger.live.values():
-            assert seq.num_computed >= 0
+        computed = {seq.name: seq.num_computed for seq in self.naive.live}
+        for name, seq in self.scheduler.ledger.live.items():
+            assert seq.num_computed == computed[name] >= 0
             assert seq.num_computed + seq.num_scheduled <= seq.num_tokens + num_drafts.get(seq, 0)
             assert (seq.num_scheduled > 0) == (seq in num_drafts)
 
@@ -207,6 +214,10 @@ class SchedulerLaws(RuleBasedStateMachine):
             with pytest.raises(NeverFits):
                 self.scheduler.submit(request)
             self.finished.add(request.request_id)
+
+    def _one_alive(self, which: int) -> Sequence:
+        live = list(self.scheduler.ledger.live.values())
+        return live[which % len(live)]
 
     def _launch(self) -> Step | None:
         num_events = len(self.naive.events)
