@@ -27,6 +27,15 @@ def chain_root(lane: Lane, tenant_salt: bytes, kv_dtype: str, block_size: int) -
     )
 
 
+def _packed_tokens(tokens: Iterable[int]) -> "array[int]":
+    if isinstance(tokens, bytes | bytearray | str):
+        raise ValueError(f"tokens must be integers in [0, 2**32), got {type(tokens).__name__}")
+    try:
+        return array(_TOKEN, tokens)
+    except (OverflowError, TypeError) as error:
+        raise ValueError(f"tokens must be integers in [0, 2**32): {error}") from error
+
+
 class TokenChain:
     """A growing token sequence with the key of each full block, hashed once and only when asked for."""
 
@@ -36,23 +45,16 @@ class TokenChain:
         """Raises ValueError for a token that is not an integer in [0, 2**32)."""
         self.root = root
         self.block_size = block_size
-        if isinstance(tokens, bytes | bytearray | str):
-            raise ValueError(f"tokens must be integers in [0, 2**32), got {type(tokens).__name__}")
-        try:
-            self._tokens = array(_TOKEN, tokens)
-        except (OverflowError, TypeError) as error:
-            raise ValueError(f"tokens must be integers in [0, 2**32): {error}") from error
+        self._tokens = _packed_tokens(tokens)
         self._keys: list[BlockKey] = []
         self._packed: list[bytes] = []
 
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def append(self, token: int) -> None:
-        try:
-            self._tokens.append(token)
-        except (OverflowError, TypeError) as error:
-            raise ValueError(f"tokens must be integers in [0, 2**32): {error}") from error
+    def extend(self, tokens: Iterable[int]) -> None:
+        """Raises ValueError, having added nothing."""
+        self._tokens.extend(_packed_tokens(tokens))
 
     def tokens(self, start: int, stop: int | None = None) -> tuple[int, ...]:
         return tuple(self._tokens[start:stop])

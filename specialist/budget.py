@@ -1,5 +1,6 @@
 """How many prompt tokens a step may take before those who are decoding have waited long enough."""
 
+from math import inf
 from typing import Protocol
 
 
@@ -27,31 +28,31 @@ class FixedBudget:
 
 
 class TimedBudget:
-    """As many tokens as fit into `seconds` at the measured rate, which follows the recent steps."""
+    """As many tokens as fit into `seconds`, found by trying: each step moves the number by a factor of 2 at most.
 
-    SMOOTHING = 0.25
+    Cost is not proportional, since a step has a price of its own, so a rate learnt from small steps would keep them
+    small; and one step that stalls says little about the next.
+    """
+
+    MOST_CHANGE = 2.0
 
     def __init__(self, seconds: float, first_guess: int, most: int) -> None:
         """`first_guess` tokens are taken until a step has been measured, `most` at any time."""
-        if seconds <= 0:
-            raise ValueError(f"seconds must be positive, got {seconds}")
+        if not 0 < seconds < inf:
+            raise ValueError(f"seconds must be positive and finite, got {seconds}")
         if not 1 <= first_guess <= most:
             raise ValueError(f"first_guess must be in [1, {most}], got {first_guess}")
         self._seconds = seconds
-        self._first_guess = first_guess
         self._most = most
-        self._seconds_per_token: float | None = None
+        self._tokens = float(first_guess)
 
     def tokens(self) -> int:
-        if self._seconds_per_token is None:
-            return self._first_guess
-        return max(1, int(min(self._most, self._seconds / self._seconds_per_token)))
+        return int(self._tokens)
 
     def observe(self, num_tokens: int, seconds: float) -> None:
-        if seconds <= 0:
-            return
-        measured = seconds / num_tokens
-        if self._seconds_per_token is None:
-            self._seconds_per_token = measured
-        else:
-            self._seconds_per_token += self.SMOOTHING * (measured - self._seconds_per_token)
+        if num_tokens < self.tokens() and seconds <= self._seconds:
+            return  # a small step that was in time says nothing about larger ones
+        expected = seconds * min(1.0, self._tokens / num_tokens)
+        ratio = self._seconds / expected if expected > 0 else inf
+        change = min(max(ratio, 1 / self.MOST_CHANGE), self.MOST_CHANGE)
+        self._tokens = min(max(self._tokens * change, 1.0), self._most)

@@ -71,9 +71,12 @@ class Ledger:
         was_prefilling = seq.prefilling
         accepted = accept(row, sampled) if row.num_drafts else sampled
         emitted, reason = self._until_the_end(seq, accepted)
-        seq.append(emitted)
-        computed = row.start + len(row.tokens) - row.num_drafts + max(0, len(accepted) - 1)
-        seq.num_computed = min(computed, seq.num_tokens)
+        try:
+            seq.append(emitted)
+        except ValueError as error:
+            return self._roll_back(row, f"the engine sampled nonsense: {error}")
+        stop = row.start + len(row.tokens)
+        seq.num_computed = min(stop - row.num_drafts + max(0, len(accepted) - 1), seq.num_tokens)
         self.pool.register(row.table, seq.chain, seq.num_computed)
         self.states.settle(seq)
         if seq.suspect or (was_prefilling and not seq.prefilling):
@@ -84,9 +87,7 @@ class Ledger:
         if reason is not None:
             self.finish(seq, reason)
             return None
-        if seq.num_computed == row.start + len(row.tokens):
-            return None
-        return Rollback(row.table, seq.num_computed, row.stop)
+        return Rollback(row.table, seq.num_computed, stop) if seq.num_computed < stop else None
 
     def _roll_back_all(self, step: Step, failure: StepFailure) -> list[Rollback | None]:
         """One request is lost at most: the culprit if it is known, or the only row there was."""

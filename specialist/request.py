@@ -1,11 +1,14 @@
 """What a caller asks of a replica."""
 
+import reprlib
 from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
 from octet.identity import Lane
 from specialist.errors import InvalidRequest
+
+_SECRET = ("tenant_salt",)
 
 FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
 
@@ -30,15 +33,27 @@ class Request:
     """Requests with different salts never share a cached block."""
 
     def __post_init__(self) -> None:
-        if not self.request_id:
-            raise InvalidRequest("request_id", "must not be empty")
-        if not self.prompt:
-            raise InvalidRequest("prompt", "must hold at least 1 token")
-        if self.max_tokens < 1:
-            raise InvalidRequest("max_tokens", f"must be at least 1, got {self.max_tokens}")
-        if self.draft_window < 0:
-            raise InvalidRequest("draft_window", f"must be at least 0, got {self.draft_window}")
-        if not isfinite(self.arrival):
-            raise InvalidRequest("arrival", f"must be finite, got {self.arrival}")
-        if self.deadline is not None and not isfinite(self.deadline):
-            raise InvalidRequest("deadline", f"must be finite, got {self.deadline}")
+        self._require(isinstance(self.request_id, str) and self.request_id != "", "request_id", "a non-empty string")
+        self._require(isinstance(self.lane, Lane), "lane", "a Lane")
+        self._require(isinstance(self.prompt, tuple) and len(self.prompt) > 0, "prompt", "a tuple of at least 1 token")
+        for name, least in (("max_tokens", 1), ("draft_window", 0), ("priority", None), ("seed", None)):
+            self._require_integer(name, least)
+        for name in ("arrival", "deadline"):
+            value = getattr(self, name)
+            finite = isinstance(value, float | int) and isfinite(value)
+            self._require(finite or (name == "deadline" and value is None), name, "a finite time")
+        tokens = isinstance(self.stop_ids, frozenset) and all(isinstance(token, int) for token in self.stop_ids)
+        self._require(tokens, "stop_ids", "a frozenset of tokens")
+        self._require(isinstance(self.tenant_salt, bytes), "tenant_salt", "bytes")
+
+    def _require_integer(self, name: str, least: int | None) -> None:
+        value = getattr(self, name)
+        integer = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+        bound = "an integer of 64 bits" if least is None else f"an integer of at least {least}"
+        self._require(integer and (least is None or value >= least), name, bound)
+
+    def _require(self, holds: bool, field: str, what: str) -> None:
+        if not holds:
+            value = getattr(self, field)
+            shown = type(value).__name__ if field in _SECRET else reprlib.repr(value)
+            raise InvalidRequest(field, f"must be {what}, got {shown}")

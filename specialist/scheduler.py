@@ -154,7 +154,7 @@ class Scheduler:
             self.num_stale_commits += 1
             return []
         self.in_flight = None
-        if step.mode == "prefill" and isinstance(outcome, StepOutcome):
+        if step.rows[0].sequence.prefilling and isinstance(outcome, StepOutcome):
             self.budget.observe(step.num_tokens, self.clock.now() - step.started_at)
         return self.ledger.settle(step, outcome)
 

@@ -80,8 +80,8 @@ class Sequence:
         return self.table
 
     def append(self, tokens: tuple[int, ...]) -> None:
-        for token in tokens:
-            self.chain.append(token)
+        """Raises ValueError for what is not a token, having added nothing."""
+        self.chain.extend(tokens)
         self.num_tokens += len(tokens)
 
     def __repr__(self) -> str:

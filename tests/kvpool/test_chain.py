@@ -69,7 +69,7 @@ def test_key_is_the_published_hash_of_little_endian_tokens() -> None:
 def test_keys_do_not_depend_on_how_the_chain_grew(tokens: list[int], block_size: int, asked_at: set[int]) -> None:
     grown = TokenChain(ROOT, block_size)
     for length, token in enumerate(tokens, start=1):
-        grown.append(token)
+        grown.extend([token])
         if length in asked_at:
             all_keys(grown)
     whole = TokenChain(ROOT, block_size, tokens)
@@ -122,7 +122,7 @@ def test_a_chain_is_not_made_of_what_is_not_a_token(value: object) -> None:
 def test_what_is_not_a_token_is_not_appended(value: object) -> None:
     chain = TokenChain(ROOT, 1, [0])
     with pytest.raises(ValueError, match="tokens must be integers"):
-        chain.append(cast(int, value))
+        chain.extend([cast(int, value)])
     assert chain.tokens(0) == (0,)
 
 

@@ -107,7 +107,7 @@ def test_a_registration_that_fails_changes_nothing() -> None:
     table = pool.apply(pool.admit(chain, 4))
     with pytest.raises(ValueError, match="do not fill"):
         pool.register(table, chain, 4)
-    chain.append(4)
+    chain.extend([4])
     with pytest.raises(ValueError, match="table of 4 slots"):
         pool.register(table, chain, 6)
     assert (table.num_registered, pool.index) == (0, {})

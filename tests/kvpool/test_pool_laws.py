@@ -115,7 +115,7 @@ class PoolLaws(RuleBasedStateMachine):
     def append(self, which: int, more: list[int]) -> None:
         sequence = pick(self.live, which)
         for token in more:
-            sequence.chain.append(token)
+            sequence.chain.extend([token])
         sequence.tokens += tuple(more)
 
     @precondition(lambda self: self.live)

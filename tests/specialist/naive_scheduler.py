@@ -65,6 +65,8 @@ class NaiveScheduler:
         while self.waiting and self._admit(self.waiting[0]):
             pass
         self.in_flight = self._shares() if self.running else []
+        if self.in_flight:
+            self.turns.count([seq for seq, _ in self.in_flight])
         return [NaiveRow(seq.name, seq.num_computed, n, 0, int(n == seq.remaining)) for seq, n in self.in_flight]
 
     def commit(self, outcome: Outcome) -> None:
@@ -124,11 +126,9 @@ class NaiveScheduler:
     def _prefill(self, seqs: list[NaiveSequence]) -> list[tuple[NaiveSequence, int]]:
         budget = self.budget if self.turns.last_decode else self.config.max_step_tokens
         before = [sum(other.remaining for other in seqs[:i]) for i in range(len(seqs))]
-        shares = [
+        return [
             (seq, min(budget - used, seq.remaining)) for seq, used in zip(seqs, before, strict=True) if used < budget
         ]
-        self.turns.count_prefill([seq for seq, _ in shares])
-        return shares
 
     def _decode(self, seqs: list[NaiveSequence]) -> list[tuple[NaiveSequence, int]]:
         while sum(self.pool.blocks_short(self.tables[seq], len(seq.chain)) for seq in seqs) > self.pool.num_free:
@@ -137,7 +137,6 @@ class NaiveScheduler:
             seqs = [seq for seq in seqs if seq is not worst]
         if not seqs:
             return self._shares()
-        self.turns.count_decode(seqs[0].adapters)
         for seq in seqs:
             self.pool.grow(self.tables[seq], len(seq.chain))
         return [(seq, 1) for seq in seqs]
@@ -148,7 +147,7 @@ class NaiveScheduler:
         was_decoding = seq.remaining == 1
         emitted = tuple(token for token in sampled if token not in seq.request.stop_ids)
         for token in emitted:
-            seq.chain.append(token)
+            seq.chain.extend([token])
             self.events.append(Emitted(seq.name, emitted))
         seq.num_computed += num_tokens
         self.pool.register(self.tables[seq], seq.chain, seq.num_computed)

@@ -34,18 +34,24 @@ class NaiveTurns:
         stack = self._stack_to_decode()
         return [seq for seq in self.running if seq.remaining == 1 and seq.adapters == stack]
 
-    def count_prefill(self, served: list[NaiveSequence]) -> None:
-        self.last_was_prefill = True
+    def count(self, served: list[NaiveSequence]) -> None:
+        """These are in the next step. A suspect's step is nobody's turn."""
+        if not served[0].suspect:
+            self.last_was_prefill = served[0].remaining > 1
+            if self.last_was_prefill:
+                self._count_prefill(served)
+            else:
+                self._count_decode(served[0].adapters)
+
+    def _count_prefill(self, served: list[NaiveSequence]) -> None:
         self.num_prefills += 1
         for seq in served:
             seq.last_prefill = self.num_prefills
 
-    def count_decode(self, stack: tuple[str, ...]) -> None:
-        self.last_was_prefill = False
+    def _count_decode(self, stack: tuple[str, ...]) -> None:
         self.num_decodes += 1
         self.stack = stack
-        if stack in self.last_decode:
-            self.last_decode[stack] = self.num_decodes
+        self.last_decode[stack] = self.num_decodes
 
     def _prompts_of_one_stack(self, prompts: list[NaiveSequence]) -> list[NaiveSequence]:
         latest = self.num_prefills - self.age_bound

@@ -24,7 +24,9 @@ from specialist.step import Outcome, RowFault, Step, StepFailure, StepOutcome
 from tests.specialist.builders import BARE, LANES, make_request
 from tests.specialist.naive_scheduler import NaiveRow, NaiveScheduler
 
-Interruption = Literal["none", "time passes", "a row is cancelled", "deadlines pass", "a newcomer", "a late commit"]
+Interruption = Literal[
+    "none", "time passes", "a row is cancelled", "deadlines pass", "a newcomer", "a late commit", "a second assembly"
+]
 Fate = Literal["sound", "fails", "fails and names a culprit", "loses a row"]
 
 MODEL = SimModel(vocab_size=3)
@@ -57,7 +59,7 @@ requests = st.builds(
     seed=st.integers(0, 1),
 )
 interruptions = st.sampled_from(get_args(Interruption))
-fates = st.sampled_from([*["sound"] * 4, *get_args(Fate)])
+fates = st.sampled_from(["sound", "sound", "fails", *get_args(Fate)])
 
 
 def rows_of(step: Step | None) -> list[NaiveRow]:
@@ -79,7 +81,17 @@ def anyone_lives(laws: "SchedulerLaws") -> bool:
     return bool(laws.scheduler.ledger.live)
 
 
+def crowded(laws: "SchedulerLaws") -> bool:
+    return len(laws.scheduler.ledger.live) > 6
+
+
+def lonely(laws: "SchedulerLaws") -> bool:
+    return not crowded(laws)
+
+
 class SchedulerLaws(RuleBasedStateMachine):
+    """The scheduler and the naive one side by side, each with a pool of its own."""
+
     def __init__(self) -> None:
         super().__init__()
         self._open_replica(SchedulerConfig(BARE), num_blocks=6, block_size=1, budget=1)
@@ -89,7 +101,7 @@ class SchedulerLaws(RuleBasedStateMachine):
         num_blocks=st.integers(6, 24),
         block_size=st.integers(1, 4),
         budget=st.integers(1, 9),
-        requests=st.lists(requests, min_size=3, max_size=6),
+        requests=st.lists(requests, min_size=5, max_size=8),
     )
     def open_replica(
         self, config: SchedulerConfig, num_blocks: int, block_size: int, budget: int, requests: list[Request]
@@ -97,17 +109,19 @@ class SchedulerLaws(RuleBasedStateMachine):
         self._open_replica(config, num_blocks, block_size, budget)
         self.submit(requests)
 
-    @rule(requests=st.lists(requests, min_size=1, max_size=2))
+    @precondition(lonely)
+    @rule(requests=st.lists(requests, min_size=1, max_size=3))
     def submit(self, requests: list[Request]) -> None:
         for request in requests:
             self._submit(request)
 
-    @precondition(anyone_lives)
+    @precondition(lambda self: anyone_lives(self) and lonely(self))
     @rule(request=requests, which=st.integers(0, 9))
     def follow_up(self, request: Request, which: int) -> None:
-        """Somebody asks on from where another request stands, before it has ended."""
+        """Somebody asks on, more urgently, from where another request stands."""
         seq = self._one_alive(which)
-        self._submit(replace(request, lane=seq.request.lane, prompt=seq.chain.tokens(0) + request.prompt[-2:]))
+        prompt = seq.chain.tokens(0) + request.prompt[-2:]
+        self._submit(replace(request, lane=seq.request.lane, prompt=prompt, priority=seq.request.priority + 1))
 
     @precondition(anyone_lives)
     @rule(interruption=interruptions, newcomer=requests, fate=fates, which=st.integers(0, 4))
@@ -126,7 +140,7 @@ class SchedulerLaws(RuleBasedStateMachine):
             self._land(step, self._outcome(step, "sound", 0))
             most -= 1
 
-    @precondition(anyone_lives)
+    @precondition(crowded)
     @rule(which=st.integers(0, 9), reason=st.sampled_from(["cancelled", "error"]))
     def end(self, which: int, reason: FinishReason) -> None:
         self._end(self._one_alive(which).request.request_id, reason)
@@ -244,6 +258,9 @@ class SchedulerLaws(RuleBasedStateMachine):
             self._submit(newcomer)
         if interruption == "a late commit" and self.committed:
             self._commit_again(self.committed[-1])
+        if interruption == "a second assembly":
+            with pytest.raises(RuntimeError, match="in flight"):
+                self.scheduler.assemble_step()
 
     def _land(self, step: Step, outcome: Outcome) -> None:
         self.engine.discard(self.scheduler.commit(step, outcome))
@@ -281,4 +298,4 @@ class SchedulerLaws(RuleBasedStateMachine):
 
 
 TestSchedulerLaws = SchedulerLaws.TestCase
-TestSchedulerLaws.settings = settings(max_examples=100, stateful_step_count=50)
+TestSchedulerLaws.settings = settings(max_examples=120, stateful_step_count=50)

@@ -58,7 +58,7 @@ def test_one_whose_blocks_others_share_is_passed_over() -> None:
     assert owner.table is not None
     pool.register(owner.table, owner.chain, 4)
     sharer = runner(2, priority=0)
-    sharer.chain.append(9)
+    sharer.chain.extend([9])
     sharer.table = pool.apply(pool.admit(sharer.chain, 4))
     private = admitted(pool, runner(3, priority=1), 4)
     assert not pool.frees_a_block(sharer.table)

@@ -1,0 +1,93 @@
+"""The waiting queue is a sorted set that forgets its dead."""
+
+from typing import Literal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specialist.sequence import Sequence
+from specialist.waiting import WaitingQueue
+from tests.specialist.builders import make_sequence
+
+NUM_SEQUENCES = 12
+
+ranks = st.tuples(st.integers(0, 2), st.integers(0, 2))
+moves = st.tuples(st.sampled_from(["push", "push", "discard"]), st.integers(0, NUM_SEQUENCES - 1))
+
+
+def new_queue() -> WaitingQueue:
+    return WaitingQueue(rank=lambda seq: seq.rank)
+
+
+def heap_is_bounded(queue: WaitingQueue) -> bool:
+    return len(queue._heap) <= 2 * len(queue) + 16
+
+
+@given(
+    ranks=st.lists(ranks, min_size=NUM_SEQUENCES, max_size=NUM_SEQUENCES),
+    moves=st.lists(moves, max_size=60),
+    peeks=st.booleans(),
+)
+def test_it_is_a_sorted_set(
+    ranks: list[tuple[int, int]], moves: list[tuple[Literal["push", "discard"], int]], peeks: bool
+) -> None:
+    """Highest priority first, then earliest arrival, then first submitted, whoever left in between."""
+    seqs = [make_sequence(i, priority=priority, arrival=arrival) for i, (priority, arrival) in enumerate(ranks)]
+    queue, members = new_queue(), set[Sequence]()
+    for move, i in moves:
+        if move == "discard":
+            queue.discard(seqs[i])
+            members.discard(seqs[i])
+        elif seqs[i] not in members:
+            queue.push(seqs[i])
+            members.add(seqs[i])
+        in_order = sorted(members, key=lambda seq: (-seq.request.priority, seq.request.arrival, seq.index))
+        assert list(queue) == in_order
+        assert len(queue) == len(members)
+        assert [seq in queue for seq in seqs] == [seq in members for seq in seqs]
+        assert heap_is_bounded(queue)
+        if peeks:
+            assert queue.peek() is (in_order[0] if in_order else None)
+
+
+def test_it_empties_in_order() -> None:
+    seqs = [make_sequence(i, priority=i % 3, arrival=i % 5) for i in range(30)]
+    queue = new_queue()
+    for seq in seqs:
+        queue.push(seq)
+    served = []
+    while (head := queue.peek()) is not None:
+        served.append(head)
+        queue.discard(head)
+    assert served == sorted(seqs, key=lambda seq: seq.rank)
+
+
+def test_coming_and_going_leaves_no_litter() -> None:
+    """Whoever is preempted again and again, behind a head that never leaves, costs no memory."""
+    queue = new_queue()
+    queue.push(make_sequence(0, priority=9))
+    restless = [make_sequence(i) for i in range(1, 8)]
+    for _ in range(100):
+        for seq in restless:
+            queue.push(seq)
+        for seq in restless:
+            queue.discard(seq)
+            assert heap_is_bounded(queue)
+
+
+def test_who_comes_back_takes_the_old_place() -> None:
+    first, second = make_sequence(1), make_sequence(2)
+    queue = new_queue()
+    queue.push(first)
+    queue.push(second)
+    queue.discard(first)
+    assert queue.peek() is second
+    queue.push(first)
+    assert list(queue) == [first, second]
+
+
+def test_discarding_a_stranger_is_harmless() -> None:
+    queue = new_queue()
+    queue.discard(make_sequence(1))
+    assert len(queue) == 0
+    assert queue.peek() is None

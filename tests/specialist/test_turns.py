@@ -1,0 +1,131 @@
+"""Nobody is passed over for longer than the age bound and the line ahead of them.
+
+Say at most `peak` members take turns, and one of them was last served, or came, at turn t. It is overdue after
+turn t + age_bound. Ahead of it are then at most those not served since t either: not itself, and not whoever
+was served at turn t + 1. Every further turn serves the first of these `peak - 2`, and nobody can join them.
+"""
+
+from collections.abc import Collection, Hashable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specialist.sequence import Sequence
+from specialist.turns import AdapterStack, DecodeTurns, PrefillTurns
+from tests.specialist.builders import BARE, LANES, make_sequence
+
+STACKS = [replace(BARE, adapters=(f"{i:064x}",)) for i in range(6)]
+
+age_bounds = st.integers(1, 5)
+sequences = st.lists(st.tuples(st.sampled_from(STACKS), st.integers(0, 3)), min_size=1, max_size=8).map(
+    lambda fields: [make_sequence(i, lane=lane, priority=priority) for i, (lane, priority) in enumerate(fields)]
+)
+who_comes_or_goes = st.lists(st.integers(0, 20), max_size=80)
+"""Before each turn; a number with no sequence to it means nobody."""
+
+
+class Waits:
+    """For how many turns each of those present has been passed over."""
+
+    def __init__(self) -> None:
+        self.turns: dict[Hashable, int] = {}
+        self.peak = 1
+
+    def turn(self, present: Collection[Hashable], served: Collection[Hashable]) -> None:
+        self.turns = {who: 0 if who in served else self.turns.get(who, 0) + 1 for who in present}
+        self.peak = max(self.peak, len(present))
+
+    @property
+    def longest(self) -> int:
+        return max(self.turns.values(), default=0)
+
+
+def longest_wait(age_bound: int, peak: int) -> int:
+    return age_bound + peak - 2 if peak > 1 else 0
+
+
+def come_or_go(seqs: list[Sequence], which: int, present: set[Sequence], turns: PrefillTurns | DecodeTurns) -> None:
+    for seq in seqs[which : which + 1]:
+        (turns.discard if seq in present else turns.add)(seq)
+        present ^= {seq}
+
+
+def stacks_of(seqs: Collection[Sequence]) -> set[AdapterStack]:
+    return {seq.request.lane.adapters for seq in seqs}
+
+
+@given(age_bounds, sequences, who_comes_or_goes, st.integers(1, 3))
+def test_no_prompt_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence], moves: list[int], most: int) -> None:
+    turns, waits, present = PrefillTurns(age_bound), Waits(), set[Sequence]()
+    for which in moves:
+        come_or_go(seqs, which, present, turns)
+        if served := turns.pick()[:most]:
+            assert len(stacks_of(served)) == 1
+            turns.served(served)
+            waits.turn(present, served)
+        assert len(turns) == len(present)
+        assert waits.longest <= longest_wait(age_bound, waits.peak)
+
+
+@given(age_bounds, sequences, who_comes_or_goes)
+def test_no_stack_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence], moves: list[int]) -> None:
+    turns, waits, present = DecodeTurns(age_bound), Waits(), set[Sequence]()
+    for which in moves:
+        come_or_go(seqs, which, present, turns)
+        if served := turns.pick():
+            [stack] = stacks_of(served)
+            assert set(served) == {seq for seq in present if seq.request.lane.adapters == stack}
+            turns.served(stack)
+            waits.turn(stacks_of(present), [stack])
+        assert len(turns) == len(stacks_of(present))
+        assert waits.longest <= longest_wait(age_bound, waits.peak)
+
+
+@pytest.mark.parametrize("age_bound", [1, 2, 5])
+@pytest.mark.parametrize("peak", [1, 2, 3, 6])
+def test_the_last_in_rank_waits_exactly_so_long(age_bound: int, peak: int) -> None:
+    turns = PrefillTurns(age_bound)
+    seqs = [make_sequence(i) for i in range(peak)]
+    for seq in seqs:
+        turns.add(seq)
+    waited = 0
+    while (first := turns.pick()[0]) is not seqs[-1]:
+        turns.served([first])
+        waited += 1
+    assert waited == longest_wait(age_bound, peak)
+
+
+@pytest.mark.parametrize("age_bound", [1, 2, 5])
+@pytest.mark.parametrize("peak", [1, 2, 3, 6])
+def test_the_last_stack_to_come_waits_exactly_so_long(age_bound: int, peak: int) -> None:
+    turns = DecodeTurns(age_bound)
+    seqs = [make_sequence(i, lane=lane) for i, lane in enumerate(STACKS[:peak])]
+    for seq in seqs:
+        turns.add(seq)
+    waited = 0
+    while (picked := turns.pick()) != [seqs[-1]]:
+        turns.served(picked[0].request.lane.adapters)
+        waited += 1
+    assert waited == longest_wait(age_bound, peak)
+
+
+def test_prompts_of_the_best_ones_stack_come_by_rank() -> None:
+    turns = PrefillTurns(age_bound=8)
+    seqs = [make_sequence(i, lane=LANES[i % 2], priority=i // 2) for i in range(6)]
+    for seq in seqs:
+        turns.add(seq)
+    assert turns.pick() == [seqs[4], seqs[2], seqs[0]]
+
+
+def test_a_stack_that_has_run_dry_gives_way_to_the_longest_unserved() -> None:
+    turns = DecodeTurns(age_bound=8)
+    seqs = [make_sequence(i, lane=lane) for i, lane in enumerate(LANES)]
+    turns.add(seqs[0])
+    turns.served(seqs[0].request.lane.adapters)
+    turns.add(seqs[1])
+    turns.served(seqs[0].request.lane.adapters)
+    turns.add(seqs[2])
+    turns.discard(seqs[0])
+    assert turns.pick() == [seqs[1]]
