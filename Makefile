@@ -6,7 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= auto
 
-.PHONY: test lint clean
+FIRST ?= 1000
+LAST ?= 3000
+
+.PHONY: test lint fuzz clean
 .DEFAULT_GOAL := test
 
 test: lint
@@ -17,6 +20,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# Random histories beyond the thousand that `make test` lives through.
+fuzz: $(READY)
+	$(BIN)/python -m tests.laws $(FIRST) $(LAST)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Octet needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 test")'
