@@ -29,11 +29,15 @@ def chain_root(lane: Lane, tenant_salt: bytes, kv_dtype: str, block_size: int) -
 
 def _packed_tokens(tokens: Iterable[int]) -> "array[int]":
     if isinstance(tokens, bytes | bytearray | str):
-        raise ValueError(f"tokens must be integers in [0, 2**32), got {type(tokens).__name__}")
+        raise _not_tokens(f"got {type(tokens).__name__}")
     try:
         return array(_TOKEN, tokens)
     except (OverflowError, TypeError) as error:
-        raise ValueError(f"tokens must be integers in [0, 2**32): {error}") from error
+        raise _not_tokens(error) from error
+
+
+def _not_tokens(why: object) -> ValueError:
+    return ValueError(f"tokens must be integers in [0, 2**32): {why}")
 
 
 class TokenChain:
@@ -52,11 +56,22 @@ class TokenChain:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def extend(self, tokens: Iterable[int]) -> None:
+    def extend(self, tokens: Sequence[int]) -> None:
         """Raises ValueError, having added nothing."""
-        self._tokens.extend(_packed_tokens(tokens))
+        if len(tokens) == 1:
+            self._append(tokens[0])
+        else:
+            self._tokens.extend(_packed_tokens(tokens))
 
-    def tokens(self, start: int, stop: int | None = None) -> tuple[int, ...]:
+    def _append(self, token: int) -> None:
+        try:
+            self._tokens.append(token)
+        except (OverflowError, TypeError) as error:
+            raise _not_tokens(error) from error
+
+    def tokens(self, start: int, stop: int) -> tuple[int, ...]:
+        if stop - start == 1:
+            return (self._tokens[start],)
         return tuple(self._tokens[start:stop])
 
     def view(self) -> Sequence[int]:

@@ -59,25 +59,26 @@ class Ledger:
 
     def _advance(self, row: Row, sampled: tuple[int, ...] | RowFault) -> Rollback | None:
         """A row's step succeeded: keep what it computed, register full blocks, hand out the tokens."""
-        seq = row.sequence
+        seq, table, start, tokens, num_drafts, num_samples = row
         if isinstance(sampled, RowFault):
             return self._roll_back(row, sampled.error)
-        if len(sampled) != row.num_samples:
-            return self._roll_back(row, f"the engine sampled {len(sampled)} tokens where {row.num_samples} were due")
+        if len(sampled) != num_samples:
+            return self._roll_back(row, f"the engine sampled {len(sampled)} tokens where {num_samples} were due")
         seq.num_scheduled = 0
         if seq.finish_reason is not None:
             self._release(seq)
             return None
         was_prefilling = seq.prefilling
-        accepted = accept(row, sampled) if row.num_drafts else sampled
+        accepted = accept(row, sampled) if num_drafts else sampled
         emitted, reason = self._until_the_end(seq, accepted)
         try:
             seq.append(emitted)
         except ValueError as error:
             return self._roll_back(row, f"the engine sampled nonsense: {error}")
-        stop = row.start + len(row.tokens)
-        seq.num_computed = min(stop - row.num_drafts + max(0, len(accepted) - 1), seq.num_tokens)
-        self.pool.register(row.table, seq.chain, seq.num_computed)
+        stop = start + len(tokens)
+        num_rejected = num_drafts + 1 - len(accepted) if num_drafts else 0
+        seq.num_computed = min(stop - num_rejected, seq.num_tokens)
+        self.pool.register(table, seq.chain, seq.num_computed)
         self.states.settle(seq)
         if seq.suspect or (was_prefilling and not seq.prefilling):
             seq.suspect = False
@@ -87,7 +88,7 @@ class Ledger:
         if reason is not None:
             self.finish(seq, reason)
             return None
-        return Rollback(row.table, seq.num_computed, stop) if seq.num_computed < stop else None
+        return Rollback(table, seq.num_computed, stop) if seq.num_computed < stop else None
 
     def _roll_back_all(self, step: Step, failure: StepFailure) -> list[Rollback | None]:
         """One request is lost at most: the culprit if it is known, or the only row there was."""

@@ -25,10 +25,10 @@ class RowBuilder:
         size = self._pool.block_size
         short = 0
         for seq in seqs:
-            slots = len(seq.running_table().block_ids) * size
-            num_tokens = seq.num_tokens + len(drafts[seq]) if drafts and seq in drafts else seq.num_tokens
-            if num_tokens > slots:
-                short += -(-(num_tokens - slots) // size)
+            num_tokens = seq.num_tokens + len(drafts.get(seq, ())) if drafts else seq.num_tokens
+            missing = num_tokens - len(seq.running_table().block_ids) * size
+            if missing > 0:
+                short += -(-missing // size)
         return short
 
     def row(self, seq: Sequence, num_tokens: int, drafts: tuple[int, ...] = ()) -> Row:

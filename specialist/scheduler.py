@@ -140,7 +140,7 @@ class Scheduler:
         self._count_turn(rows)
         self.num_steps += 1
         adapters = rows[0].sequence.request.lane.adapters
-        self.pool.count_traffic((row.start, row.start + len(row.tokens)) for row in rows)
+        self.pool.count_traffic([(row.start, row.start + len(row.tokens)) for row in rows])
         step = Step(self.num_steps, adapters, tuple(rows), self._num_preempted, self.clock.now())
         self.in_flight, self._num_preempted = step, 0
         return step

@@ -120,7 +120,7 @@ class SchedulerLaws(RuleBasedStateMachine):
     def follow_up(self, request: Request, which: int) -> None:
         """Somebody asks on, more urgently, from where another request stands."""
         seq = self._one_alive(which)
-        prompt = seq.chain.tokens(0) + request.prompt[-2:]
+        prompt = tuple(seq.chain.view()) + request.prompt[-2:]
         self._submit(replace(request, lane=seq.request.lane, prompt=prompt, priority=seq.request.priority + 1))
 
     @precondition(anyone_lives)
