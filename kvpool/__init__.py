@@ -1,7 +1,7 @@
 """A fixed pool of KV blocks with a prefix cache. Knows tokens and keys; nothing of requests or priorities."""
 
 from kvpool.block import GARBAGE, Block, BlockId, BlockKey
-from kvpool.chain import TokenChain, chain_root
+from kvpool.chain import TokenChain, as_tokens, chain_root
 from kvpool.counters import Counters, MissReason
 from kvpool.errors import InvariantViolation, PoolExhausted, StalePlan
 from kvpool.plan import AdmissionPlan
@@ -24,5 +24,6 @@ __all__ = [
     "Reclaim",
     "StalePlan",
     "TokenChain",
+    "as_tokens",
     "chain_root",
 ]

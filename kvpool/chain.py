@@ -36,6 +36,11 @@ def _packed_tokens(tokens: Iterable[int]) -> "array[int]":
         raise _not_tokens(error) from error
 
 
+def as_tokens(tokens: Iterable[int]) -> tuple[int, ...]:
+    """The same tokens, checked. Raises ValueError for one that is not an integer in [0, 2**32)."""
+    return tuple(_packed_tokens(tokens))
+
+
 def _not_tokens(why: object) -> ValueError:
     return ValueError(f"tokens must be integers in [0, 2**32): {why}")
 

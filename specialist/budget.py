@@ -54,5 +54,7 @@ class TimedBudget:
             return  # a small step that was in time says nothing about larger ones
         expected = seconds * min(1.0, self._tokens / num_tokens)
         ratio = self._seconds / expected if expected > 0 else inf
-        change = min(max(ratio, 1 / self.MOST_CHANGE), self.MOST_CHANGE)
+        # A larger step spreads its own price over more tokens: it can show that fewer fit, never that more do.
+        most = 1.0 if num_tokens > self._tokens else self.MOST_CHANGE
+        change = min(max(ratio, 1 / self.MOST_CHANGE), most)
         self._tokens = min(max(self._tokens * change, 1.0), self._most)

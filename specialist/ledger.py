@@ -49,21 +49,27 @@ class Ledger:
 
     def settle(self, step: Step, outcome: Outcome) -> list[Rollback]:
         """Book what came of a step. Returns the slots whose content does not count after all."""
-        if isinstance(outcome, StepOutcome) and len(outcome.sampled) != len(step.rows):
-            outcome = StepFailure(f"the engine answered {len(outcome.sampled)} of {len(step.rows)} rows")
         if isinstance(outcome, StepFailure):
             rollbacks = self._roll_back_all(step, outcome)
+        elif not self._answers(outcome, step):
+            rollbacks = self._roll_back_all(step, StepFailure(f"the engine did not answer {len(step.rows)} rows"))
         else:
             rollbacks = [self._advance(row, sampled) for row, sampled in zip(step.rows, outcome.sampled, strict=True)]
         return [rollback for rollback in rollbacks if rollback is not None]
+
+    @staticmethod
+    def _answers(outcome: object, step: Step) -> bool:
+        """Whether this is an answer to every row; an engine is trusted with tokens, not with its shape."""
+        sampled = outcome.sampled if isinstance(outcome, StepOutcome) else None
+        return isinstance(sampled, tuple) and len(sampled) == len(step.rows)
 
     def _advance(self, row: Row, sampled: tuple[int, ...] | RowFault) -> Rollback | None:
         """A row's step succeeded: keep what it computed, register full blocks, hand out the tokens."""
         seq, table, start, tokens, num_drafts, num_samples = row
         if isinstance(sampled, RowFault):
             return self._roll_back(row, sampled.error)
-        if len(sampled) != num_samples:
-            return self._roll_back(row, f"the engine sampled {len(sampled)} tokens where {num_samples} were due")
+        if not isinstance(sampled, tuple) or len(sampled) != num_samples:
+            return self._roll_back(row, f"the engine sampled {sampled!r:.40} where {num_samples} tokens were due")
         seq.num_scheduled = 0
         if seq.finish_reason is not None:
             self._release(seq)

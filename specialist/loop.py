@@ -9,6 +9,7 @@ class StepLoop:
     def __init__(self, scheduler: Scheduler, engine: Engine) -> None:
         self.scheduler = scheduler
         self.engine = engine
+        self.num_failed_discards = 0
 
     def run_once(self) -> Step | None:
         """Take one step. None when there is nothing to run."""
@@ -24,11 +25,18 @@ class StepLoop:
             self._commit(Completion(step, StepFailure("the engine did not complete the step")))
 
     def _commit(self, completion: Completion) -> None:
-        self.engine.discard(self.scheduler.commit(completion.step, completion.outcome))
+        rollbacks = self.scheduler.commit(completion.step, completion.outcome)
+        try:
+            self.engine.discard(rollbacks)
+        except Exception:  # what was not zeroed is written over before it is read
+            self.num_failed_discards += 1
 
     def _complete(self, step: Step) -> list[Completion]:
         try:
-            return list(self.engine.run(step))
+            completions = list(self.engine.run(step))
+            if all(isinstance(completion, Completion) for completion in completions):
+                return completions
+            return [Completion(step, StepFailure("the engine returned something that is no completion"))]
         except EngineFault as fault:
             return [Completion(step, StepFailure(str(fault), fault.culprit))]
         except Exception as error:  # whatever an engine raises must cost one request, not the loop

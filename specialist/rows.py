@@ -1,6 +1,6 @@
 """Turns sequences into rows of a step, with blocks to write to."""
 
-from kvpool import BlockPool
+from kvpool import BlockPool, as_tokens
 from specialist.sequence import Sequence
 from specialist.speculation import Proposer
 from specialist.step import Row
@@ -20,16 +20,16 @@ class RowBuilder:
             return {}
         return {seq: self._guess(seq, self._proposer) for seq in seqs if seq.draft_window and not seq.suspect}
 
-    def blocks_short(self, seqs: list[Sequence], drafts: Drafts) -> int:
-        """Blocks to allocate before each can take its step."""
+    def growing(self, seqs: list[Sequence], drafts: Drafts) -> dict[Sequence, int]:
+        """Who needs new blocks to take its step, and how many."""
         size = self._pool.block_size
-        short = 0
+        growing = {}
         for seq in seqs:
             num_tokens = seq.num_tokens + len(drafts.get(seq, ())) if drafts else seq.num_tokens
             missing = num_tokens - len(seq.running_table().block_ids) * size
             if missing > 0:
-                short += -(-missing // size)
-        return short
+                growing[seq] = -(-missing // size)
+        return growing
 
     def row(self, seq: Sequence, num_tokens: int, drafts: tuple[int, ...] = ()) -> Row:
         """The next `num_tokens` known tokens and the drafts behind them."""
@@ -44,8 +44,10 @@ class RowBuilder:
 
     def _guess(self, seq: Sequence, proposer: Proposer) -> tuple[int, ...]:
         limit = min(seq.draft_window, seq.max_total_tokens - seq.num_tokens - 1)
+        if limit <= 0:
+            return ()
         try:
-            return proposer.propose(seq.chain.view(), limit)[:limit] if limit > 0 else ()
+            return as_tokens(proposer.propose(seq.chain.view(), limit)[:limit])
         except Exception:  # a guess is never worth a request
             self.num_failed_guesses += 1
             return ()

@@ -3,7 +3,7 @@
 from math import ceil
 from typing import Literal
 
-from kvpool import BlockPool, InvariantViolation
+from kvpool import BlockPool
 from octet.clock import Clock
 from specialist.budget import FixedBudget, PrefillBudget
 from specialist.config import SchedulerConfig
@@ -18,7 +18,7 @@ from specialist.speculation import Proposer
 from specialist.state import SnapshotUnusable
 from specialist.states import PureAttention
 from specialist.step import Outcome, Rollback, Row, Step, StepOutcome
-from specialist.victims import victims_for, worst_of
+from specialist.victims import victim_of_growth, victims_for
 
 
 class Scheduler:
@@ -101,19 +101,20 @@ class Scheduler:
         return rows
 
     def _decode_rows(self, seqs: list[Sequence]) -> list[Row]:
-        """Everyone of one adapter stack takes a step. When the pool is dry drafts go first, then the worst runner."""
+        """Everyone of one adapter stack takes a step. When the pool is dry drafts go, then the worst runner."""
         if not seqs:
             return []
         drafts = self.rows.drafts(seqs)
-        if drafts and self.rows.blocks_short(seqs, drafts) > self.pool.num_free:
+        growing = self.rows.growing(seqs, drafts)
+        if drafts and sum(growing.values()) > self.pool.num_free:
             drafts = {}
-        while self.rows.blocks_short(seqs, drafts) > self.pool.num_free:
-            worst = worst_of(self.running, self.pool)
-            if worst is None or len(self.running) == 1:
-                raise InvariantViolation("the only runner does not fit the pool it was admitted to")
-            stays = min((seq for seq in self.running if seq is not worst), key=lambda seq: seq.rank)
-            self._preempt(worst, "growth", stays)
-            seqs = [seq for seq in seqs if seq is not worst]
+            growing = self.rows.growing(seqs, drafts)
+        while sum(growing.values()) > self.pool.num_free:
+            victim = victim_of_growth(growing, self.running, self.pool)
+            growing.pop(victim, None)
+            stays = min(growing or (seq for seq in self.running if seq is not victim), key=lambda seq: seq.rank)
+            self._preempt(victim, "growth", stays)
+            seqs = [seq for seq in seqs if seq is not victim]
         if not seqs:
             return self._next_rows()
         return [self.rows.row(seq, 1, drafts.get(seq, ())) for seq in seqs]

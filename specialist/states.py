@@ -60,6 +60,7 @@ class Hybrid(PureAttention):
 
     @property
     def num_snapshot_bytes(self) -> int:
+        """Held for later prompts and for the preempted together; never more than `max_snapshot_bytes`."""
         return self._num_bytes
 
     def plan(self, seq: Sequence, headroom: int) -> AdmissionPlan:
@@ -67,7 +68,7 @@ class Hybrid(PureAttention):
             plan = self._plan_resume(seq, seq.saved, headroom)
             if plan is not None:
                 return plan
-            seq.saved = None
+            self._forget_saved(seq)
         return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom, resumable=self.snapshots.__contains__)
 
     def _plan_resume(self, seq: Sequence, saved: Snapshot, headroom: int) -> AdmissionPlan | None:
@@ -93,7 +94,7 @@ class Hybrid(PureAttention):
             self._forget(seq, plan)
             self.pool.release(table)
             raise SnapshotUnusable(f"{seq.request.request_id}: {error}") from error
-        seq.saved = None
+        self._forget_saved(seq)
         seq.state, seq.table, seq.num_computed = state, table, state.num_tokens
         # Where a later prompt may want to resume: behind the last block its own lookup could cover, and where
         # this prompt parted from blocks that are cached but have no snapshot.
@@ -101,7 +102,7 @@ class Hybrid(PureAttention):
 
     def _forget(self, seq: Sequence, plan: AdmissionPlan) -> None:
         if seq.saved is not None:
-            seq.saved = None
+            self._forget_saved(seq)
         else:
             self._discard(seq.chain.keys(len(plan.hit))[len(plan.hit) - 1])
 
@@ -120,25 +121,41 @@ class Hybrid(PureAttention):
             self._keep(seq.chain.keys(full)[full - 1], seq.state)
 
     def save(self, seq: Sequence) -> None:
-        if seq.state is None or seq.table is None or seq.num_computed == 0:
+        """What a preempted sequence saves goes before what later prompts might want; without room it is lost."""
+        state, seq.state = seq.state, None
+        if state is None or seq.num_computed == 0:
             return
         full, rest = divmod(seq.num_computed, self.pool.block_size)
-        seq.saved = seq.state.snapshot(seq.table.block_ids[full] if rest else None)
-        seq.state = None
+        snapshot = state.snapshot(seq.running_table().block_ids[full] if rest else None)
+        if snapshot is None:
+            return
+        seq.saved = snapshot
+        self._num_bytes += snapshot.nbytes
+        self._make_room()
+        if self._num_bytes > self.max_snapshot_bytes:
+            self._forget_saved(seq)
 
     def drop(self, seq: Sequence) -> None:
-        seq.state = seq.saved = None
+        seq.state = None
+        self._forget_saved(seq)
+
+    def _forget_saved(self, seq: Sequence) -> None:
+        if seq.saved is not None:
+            self._num_bytes -= seq.saved.nbytes
+            seq.saved = None
 
     def _keep(self, key: BlockKey, state: SequenceState) -> None:
         if key in self.snapshots:
             self.snapshots.move_to_end(key)
             return
         snapshot = state.snapshot(None)
-        if snapshot is None:
-            return
-        self.snapshots[key] = snapshot
-        self._num_bytes += snapshot.nbytes
-        while self._num_bytes > self.max_snapshot_bytes:
+        if snapshot is not None:
+            self.snapshots[key] = snapshot
+            self._num_bytes += snapshot.nbytes
+            self._make_room()
+
+    def _make_room(self) -> None:
+        while self.snapshots and self._num_bytes > self.max_snapshot_bytes:
             self._discard(next(iter(self.snapshots)))
 
     def _discard(self, key: BlockKey) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from kvpool import AdmissionPlan, BlockPool, Reclaim
+from kvpool import AdmissionPlan, BlockPool, InvariantViolation, Reclaim
 from specialist.sequence import Sequence
 
 
@@ -32,7 +32,10 @@ def victims_for(plan: AdmissionPlan, candidates: Collection[Sequence], most: int
     return []
 
 
-def worst_of(running: Iterable[Sequence], pool: BlockPool) -> Sequence | None:
-    """The first in order who would free a block."""
-    in_order = sorted(running, key=victim_order)
-    return next((seq for seq in in_order if pool.frees_a_block(seq.running_table())), None)
+def victim_of_growth(growing: Collection[Sequence], running: Iterable[Sequence], pool: BlockPool) -> Sequence:
+    """The first in order who would free a block; but before anyone above the weakest of the growing, that one."""
+    weakest = min(growing, key=victim_order)
+    for seq in sorted(running, key=victim_order):
+        if seq is weakest or pool.frees_a_block(seq.running_table()):
+            return seq
+    raise InvariantViolation("the growing are not among the running")

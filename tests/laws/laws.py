@@ -123,7 +123,8 @@ class Laws:
     def _check_snapshots(self) -> None:
         states = self.scheduler.states
         if isinstance(states, Hybrid):
-            held = sum(snapshot.nbytes for snapshot in states.snapshots.values())
+            saved = [seq.saved for seq in self.scheduler.ledger.live.values() if seq.saved is not None]
+            held = sum(snapshot.nbytes for snapshot in (*states.snapshots.values(), *saved))
             require(held == states.num_snapshot_bytes <= states.max_snapshot_bytes, "snapshots stay in their bounds")
 
     def _check_cached_content(self) -> None:
@@ -191,12 +192,16 @@ class Laws:
             if cause == "admission":
                 above, below = beneficiary.request.priority, victim.request.priority
                 require(below < above, "only for a strictly higher priority", victim, beneficiary)
+            else:
+                above, below = beneficiary.request.priority, victim.request.priority
+                require(below <= above, "nobody grows at the cost of a higher priority", victim, beneficiary)
             for seq in self.scheduler.running:
                 if seq.request.priority < victim.request.priority:
                     require(not self._would_help(seq, beneficiary), "the lowest priority first", victim, seq)
             before = self.pool.num_free
+            gives_up = cause == "growth" and victim.num_tokens > victim.running_table().num_slots
             preempt(victim, cause, beneficiary)
-            require(self.pool.num_free > before, "a victim's blocks come free", victim)
+            require(gives_up or self.pool.num_free > before, "a victim's blocks come free", victim)
 
         return watched
 

@@ -131,15 +131,23 @@ class NaiveScheduler:
         ]
 
     def _decode(self, seqs: list[NaiveSequence]) -> list[tuple[NaiveSequence, int]]:
-        while sum(self.pool.blocks_short(self.tables[seq], len(seq.chain)) for seq in seqs) > self.pool.num_free:
-            worst = min((seq for seq in self.running if self._room([seq]) > self._room([])), key=victim_order)
-            self._preempt(worst, "growth", min((seq for seq in self.running if seq is not worst), key=rank))
+        while growing := [seq for seq in seqs if self._growth(seq)]:
+            if sum(self._growth(seq) for seq in growing) <= self.pool.num_free:
+                break
+            weakest = min(growing, key=victim_order)
+            freeing = [seq for seq in self.running if self._room([seq]) > self._room([]) or seq is weakest]
+            worst = min(freeing, key=victim_order)
+            winners = [seq for seq in growing if seq is not worst] or [seq for seq in self.running if seq is not worst]
+            self._preempt(worst, "growth", min(winners, key=rank))
             seqs = [seq for seq in seqs if seq is not worst]
         if not seqs:
             return self._shares()
         for seq in seqs:
             self.pool.grow(self.tables[seq], len(seq.chain))
         return [(seq, 1) for seq in seqs]
+
+    def _growth(self, seq: NaiveSequence) -> int:
+        return self.pool.blocks_short(self.tables[seq], len(seq.chain))
 
     def _advance(self, seq: NaiveSequence, num_tokens: int, sampled: tuple[int, ...] | RowFault) -> None:
         if isinstance(sampled, RowFault):

@@ -69,11 +69,13 @@ def test_a_short_prompt_in_time_does_not_shrink_the_budget() -> None:
     assert budget.tokens() == 32
 
 
-def test_a_large_step_counts_by_its_share() -> None:
+def test_a_large_step_counts_by_its_share_and_never_in_favour_of_more() -> None:
     """While nobody decodes a step takes more than the budget: that it took longer is no reason to shrink."""
     budget = TimedBudget(0.05, first_guess=64, most=1000)
     budget.observe(2048, 2048 * 0.0005)
-    assert budget.tokens() == 100
+    assert budget.tokens() == 64
+    budget.observe(2048, 2048 * 0.001)
+    assert budget.tokens() == 50
 
 
 def test_a_step_that_took_no_time_at_all_doubles_the_budget() -> None:

@@ -9,7 +9,7 @@ from specialist.engines.sim.memory import SimMemory
 from specialist.engines.sim.state import SimState
 from specialist.request import Request
 from specialist.sequence import Sequence
-from specialist.victims import victim_order, victims_for, worst_of
+from specialist.victims import victim_of_growth, victim_order, victims_for
 from tests.laws.scenario import BARE
 
 PLAIN = Request("x", BARE, (1, 2, 3, 4), max_tokens=4, priority=1, arrival=5.0)
@@ -62,6 +62,20 @@ def test_one_whose_blocks_others_share_is_passed_over() -> None:
     sharer.table = pool.apply(pool.admit(sharer.chain, 4))
     private = admitted(pool, runner(3, priority=1), 4)
     assert not pool.frees_a_block(sharer.table)
-    assert worst_of([owner, sharer, private], pool) is private
+    assert victim_of_growth([owner], [owner, sharer, private], pool) is private
     plan = pool.admit(TokenChain(b"other", 2, range(9)), 10)
     assert victims_for(plan, [sharer, private], most=2, pool=pool) == [private]
+
+
+def test_nobody_grows_at_the_cost_of_a_higher_priority() -> None:
+    """The weakest that grows shares all its blocks: it gives up its own place, though that frees nothing."""
+    pool = BlockPool(9, 2)
+    low = admitted(pool, runner(1, priority=0), 4)
+    assert low.table is not None
+    pool.register(low.table, low.chain, 4)
+    high = runner(2, priority=5)
+    high.chain.extend([9])
+    high.table = pool.apply(pool.admit(high.chain, 6))
+    assert not pool.frees_a_block(low.table)
+    assert victim_of_growth([low], [low, high], pool) is low
+    assert victim_of_growth([high], [low, high], pool) is high
