@@ -1,6 +1,6 @@
 """What admitting a sequence would take, decided once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvpool.block import Block
 from kvpool.counters import MissReason
@@ -22,6 +22,7 @@ class AdmissionPlan:
     """Blocks to allocate behind the hit."""
     shortage: int
     """Blocks that must come free before this plan can be applied; 0 when it can be applied now."""
+    pool: object = field(repr=False)
     version: int
 
     @property

@@ -68,6 +68,8 @@ class BlockPool:
         The hit never covers the chain's last token, which must be computed to sample the next. With
         `resumable`, it ends only behind a block whose key that accepts.
         """
+        if headroom < 0:
+            raise ValueError(f"headroom must be at least 0, got {headroom}")
         if chain.block_size != self.block_size:
             raise ValueError(f"a chain of blocks of {chain.block_size} in a pool of blocks of {self.block_size}")
         cached, uncached_reason = self._match(chain)
@@ -87,11 +89,14 @@ class BlockPool:
             uncached_reason=uncached_reason,
             num_fresh=num_fresh,
             shortage=max(0, num_fresh + num_revived + headroom - len(self.free)),
+            pool=self,
             version=self._version,
         )
 
     def apply(self, plan: AdmissionPlan) -> BlockTable:
         """Do what the plan says. Raises StalePlan or PoolExhausted, and then has changed nothing."""
+        if plan.pool is not self:
+            raise StalePlan("planned by another pool")
         if plan.version != self._version:
             raise StalePlan(f"planned at version {plan.version}, the pool is at {self._version}")
         if plan.shortage:
@@ -149,8 +154,9 @@ class BlockPool:
         """
         if table.released:
             return
+        if self.tables.pop(id(table), None) is not table:
+            raise InvariantViolation("the table is of another pool")
         table.released = True
-        del self.tables[id(table)]
         for block_id in reversed(table.block_ids):
             block = self.blocks[block_id]
             block.ref_count -= 1

@@ -19,8 +19,11 @@ class SchedulerConfig:
     """Steps of its kind that a prompt or an adapter may be passed over."""
 
     def __post_init__(self) -> None:
+        if self.lane.adapters:
+            raise ValueError("lane must be bare: requests bring their adapters")
         for name in ("max_running", "max_step_tokens", "age_bound"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {value}")
         if not 0 <= self.watermark < 1:
             raise ValueError(f"watermark must be in [0, 1), got {self.watermark}")

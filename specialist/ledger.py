@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kvpool import AdmissionPlan, BlockPool
+from kvpool import AdmissionPlan, BlockPool, InvariantViolation
 from specialist.events import Admitted, Emitted, Event, Finished, Preempted, Submitted
 from specialist.request import FinishReason
 from specialist.running import Running
@@ -54,7 +54,7 @@ class Ledger:
         elif not self._answers(outcome, step):
             rollbacks = self._roll_back_all(step, StepFailure(f"the engine did not answer {len(step.rows)} rows"))
         else:
-            rollbacks = [self._advance(row, sampled) for row, sampled in zip(step.rows, outcome.sampled, strict=True)]
+            rollbacks = [self._book(row, sampled) for row, sampled in zip(step.rows, outcome.sampled, strict=True)]
         return [rollback for rollback in rollbacks if rollback is not None]
 
     @staticmethod
@@ -62,6 +62,14 @@ class Ledger:
         """Whether this is an answer to every row; an engine is trusted with tokens, not with its shape."""
         sampled = outcome.sampled if isinstance(outcome, StepOutcome) else None
         return isinstance(sampled, tuple) and len(sampled) == len(step.rows)
+
+    def _book(self, row: Row, sampled: tuple[int, ...] | RowFault) -> Rollback | None:
+        try:
+            return self._advance(row, sampled)
+        except InvariantViolation:
+            raise
+        except Exception as error:  # a state that cannot settle costs its own sequence, not the rows behind it
+            return self._roll_back(row, f"{type(error).__name__}: {error}")
 
     def _advance(self, row: Row, sampled: tuple[int, ...] | RowFault) -> Rollback | None:
         """A row's step succeeded: keep what it computed, register full blocks, hand out the tokens."""
@@ -77,10 +85,7 @@ class Ledger:
         was_prefilling = seq.prefilling
         accepted = accept(row, sampled) if num_drafts else sampled
         emitted, reason = self._until_the_end(seq, accepted)
-        try:
-            seq.append(emitted)
-        except ValueError as error:
-            return self._roll_back(row, f"the engine sampled nonsense: {error}")
+        seq.append(emitted)
         stop = start + len(tokens)
         num_rejected = num_drafts + 1 - len(accepted) if num_drafts else 0
         seq.num_computed = min(stop - num_rejected, seq.num_tokens)
@@ -112,7 +117,11 @@ class Ledger:
         if error is not None:
             self.finish(seq, "error", error)
             return None
-        self.states.settle(seq)
+        try:
+            self.states.settle(seq)
+        except Exception as unsettled:
+            self.finish(seq, "error", f"{type(unsettled).__name__}: {unsettled}")
+            return None
         if suspect:
             seq.suspect = True
             self.running.refile(seq)

@@ -2,7 +2,6 @@
 
 import reprlib
 from dataclasses import dataclass
-from math import isfinite
 from typing import Literal
 
 from octet.identity import Lane
@@ -40,7 +39,7 @@ class Request:
             self._require_integer(name, least)
         for name in ("arrival", "deadline"):
             value = getattr(self, name)
-            finite = isinstance(value, float | int) and isfinite(value)
+            finite = isinstance(value, float | int) and abs(value) < 2**63
             self._require(finite or (name == "deadline" and value is None), name, "a finite time")
         tokens = isinstance(self.stop_ids, frozenset) and all(isinstance(token, int) for token in self.stop_ids)
         self._require(tokens, "stop_ids", "a frozenset of tokens")

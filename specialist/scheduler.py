@@ -1,9 +1,9 @@
 """Who runs next, and who gives way."""
 
 from math import ceil
-from typing import Literal
+from typing import Literal, get_args
 
-from kvpool import BlockPool
+from kvpool import AdmissionPlan, BlockPool, InvariantViolation
 from octet.clock import Clock
 from specialist.budget import FixedBudget, PrefillBudget
 from specialist.config import SchedulerConfig
@@ -22,7 +22,16 @@ from specialist.victims import victim_of_growth, victims_for
 
 
 class Scheduler:
-    """A deterministic state machine: `assemble_step()` decides, `commit()` makes it true, nothing else counts."""
+    """A deterministic state machine: `assemble_step()` decides, `commit()` makes it true, nothing else counts.
+
+    In line: by priority, then arrival. A preempted request keeps its place.
+    Enters: the first in line, when its whole prompt, one step and its draft window fit, with a watermark to spare
+    once something runs. If not, runners of strictly lower priority make way; if that is not enough, all wait.
+    Runs: after a chunk of prompt, one decode step for every adapter stack; then the next chunk, best rank first.
+    Without prompts the current stack goes on. Nobody is passed over more than `age_bound` times.
+    Gives way: the lowest priority; among equals pure attention before hybrid, then the newest, then the cheapest to
+    restore. Never the only runner, never one whose blocks would not come free, never a higher for a lower.
+    """
 
     def __init__(
         self,
@@ -48,7 +57,6 @@ class Scheduler:
         self.num_stale_commits = 0
         self.num_steps = 0
         self._num_preempted = 0
-        self._last_was_prefill = False
 
     def assemble_step(self) -> Step | None:
         """Decide who runs next. The step is in flight until its commit; None when there is nothing to run."""
@@ -74,18 +82,17 @@ class Scheduler:
                 for victim in victims:
                     self._preempt(victim, "admission", head)
                 plan = self.states.plan(head, self._headroom())
-            try:
-                self.ledger.start(head, plan)
-            except SnapshotUnusable:
-                continue
+            self._start(head, plan)
 
     def _next_rows(self) -> list[Row]:
-        """A suspect runs alone. Otherwise prompts and answers alternate: a chunk, then a step for those who decode."""
+        """After a chunk of prompt, everyone who decodes first; then a suspect, alone; then the next chunk."""
         running = self.running
+        if running.to_decode.owed:
+            return self._decode_rows(running.to_decode.pick())
         if running.suspects:
             alone = [next(iter(running.suspects))]
             return self._prefill_rows(alone) if alone[0].prefilling else self._decode_rows(alone)
-        if len(running.to_prefill) and not (self._last_was_prefill and len(running.to_decode)):
+        if len(running.to_prefill):
             return self._prefill_rows(running.to_prefill.pick())
         return self._decode_rows(running.to_decode.pick())
 
@@ -119,6 +126,17 @@ class Scheduler:
             return self._next_rows()
         return [self.rows.row(seq, 1, drafts.get(seq, ())) for seq in seqs]
 
+    def _start(self, head: Sequence, plan: AdmissionPlan) -> None:
+        """A head whose snapshot is of no use stays in line, to be planned again without it."""
+        try:
+            self.ledger.start(head, plan)
+        except InvariantViolation:
+            raise
+        except SnapshotUnusable:
+            pass
+        except Exception as error:  # an engine that cannot hold its state costs this one request
+            self.ledger.finish(head, "error", f"{type(error).__name__}: {error}")
+
     def _headroom(self) -> int:
         return ceil(self.config.watermark * self.pool.capacity) if len(self.running) else 0
 
@@ -127,11 +145,9 @@ class Scheduler:
         self.ledger.preempt(victim, cause, beneficiary)
 
     def _count_turn(self, rows: list[Row]) -> None:
-        """A suspect's step is nobody's turn: the others are owed what they were owed before."""
         first = rows[0].sequence
         if first.suspect:
-            return
-        self._last_was_prefill = first.prefilling
+            return  # nobody's turn: the others are owed what they were owed before
         if first.prefilling:
             self.running.to_prefill.served(row.sequence for row in rows)
         else:
@@ -155,9 +171,13 @@ class Scheduler:
             self.num_stale_commits += 1
             return []
         self.in_flight = None
-        if step.rows[0].sequence.prefilling and isinstance(outcome, StepOutcome):
+        was_chunk = step.rows[0].sequence.prefilling
+        if was_chunk and isinstance(outcome, StepOutcome):
             self.budget.observe(step.num_tokens, self.clock.now() - step.started_at)
-        return self.ledger.settle(step, outcome)
+        rollbacks = self.ledger.settle(step, outcome)
+        if was_chunk:
+            self.running.to_decode.owe_all()
+        return rollbacks
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises Refused when it could never run here."""
@@ -167,6 +187,8 @@ class Scheduler:
 
     def end(self, request_id: str, reason: FinishReason, detail: str = "") -> bool:
         """End a request now, wherever it is. False if there is no such request any more."""
+        if reason not in get_args(FinishReason):
+            raise ValueError(f"reason must be one of {get_args(FinishReason)}, got {reason!r}")
         seq = self.ledger.live.get(request_id)
         return seq is not None and self.ledger.finish(seq, reason, detail)
 

@@ -11,8 +11,6 @@ from specialist.state import SequenceState, Snapshot, SnapshotUnusable
 class PureAttention:
     """Everything a sequence has computed is in its blocks."""
 
-    hybrid = False
-
     def __init__(self, pool: BlockPool) -> None:
         self.pool = pool
 
@@ -48,8 +46,6 @@ class Hybrid(PureAttention):
     and its partial block on the host; if one of its full blocks is evicted meanwhile, they are worthless.
     """
 
-    hybrid = True
-
     def __init__(self, pool: BlockPool, new_state: Callable[[], SequenceState], max_snapshot_bytes: int) -> None:
         super().__init__(pool)
         self._new_state = new_state
@@ -57,6 +53,7 @@ class Hybrid(PureAttention):
         self.snapshots: OrderedDict[BlockKey, Snapshot] = OrderedDict()
         """By the key of the block they stand behind, the longest unused first."""
         self._num_bytes = 0
+        self.num_failed_snapshots = 0
 
     @property
     def num_snapshot_bytes(self) -> int:
@@ -126,7 +123,11 @@ class Hybrid(PureAttention):
         if state is None or seq.num_computed == 0:
             return
         full, rest = divmod(seq.num_computed, self.pool.block_size)
-        snapshot = state.snapshot(seq.running_table().block_ids[full] if rest else None)
+        try:
+            snapshot = state.snapshot(seq.running_table().block_ids[full] if rest else None)
+        except Exception:  # the tokens can always be computed again
+            self.num_failed_snapshots += 1
+            return
         if snapshot is None:
             return
         seq.saved = snapshot

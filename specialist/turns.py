@@ -45,7 +45,10 @@ class PrefillTurns:
 
 
 class DecodeTurns:
-    """Adapter stacks with sequences to decode; the current one goes on until another has waited `age_bound` steps."""
+    """Adapter stacks with sequences to decode; the current one goes on until another has waited `age_bound` steps.
+
+    After a chunk of prompt every stack is owed a step, so that none waits for two chunks.
+    """
 
     def __init__(self, age_bound: int) -> None:
         self._age_bound = age_bound
@@ -53,8 +56,10 @@ class DecodeTurns:
         self._groups: dict[AdapterStack, dict[Sequence, None]] = {}
         self._last_served: dict[AdapterStack, int] = {}
         self._current: AdapterStack | None = None
+        self.owed: dict[AdapterStack, None] = {}
 
     def __len__(self) -> int:
+        """How many stacks can decode."""
         return len(self._groups)
 
     def add(self, seq: Sequence) -> None:
@@ -71,18 +76,24 @@ class DecodeTurns:
         if not group:
             self._groups.pop(adapters, None)
             self._last_served.pop(adapters, None)
+            self.owed.pop(adapters, None)
 
     def pick(self) -> list[Sequence]:
         """Every sequence of the stack whose turn it is. Empty when there are none."""
         if not self._groups:
             return []
-        longest = min(self._last_served, key=self._last_served.__getitem__)
+        eligible = self.owed or self._last_served
+        longest = min(eligible, key=self._last_served.__getitem__)
         overdue = self._ticks - self._last_served[longest] >= self._age_bound
-        if overdue or self._current is None or self._current not in self._groups:
-            return list(self._groups[longest])
-        return list(self._groups[self._current])
+        if self._current is not None and self._current in eligible and not overdue:
+            return list(self._groups[self._current])
+        return list(self._groups[longest])
 
     def served(self, adapters: AdapterStack) -> None:
         self._ticks += 1
         self._current = adapters
         self._last_served[adapters] = self._ticks
+        self.owed.pop(adapters, None)
+
+    def owe_all(self) -> None:
+        self.owed = dict.fromkeys(self._groups)

@@ -46,7 +46,9 @@ class Laws:
         self._places: dict[str, tuple[float, ...]] = {}
         self._writers: dict[int, tuple[Lane, bytes]] = {}
         self._passed_over: dict[Sequence, int] = {}
-        self._prefilled_last = False
+        self._owed: set[Sequence] = set()
+        self._could_decode: set[Sequence] = set()
+        self._chunk_taken = False
         self._watch_moves()
 
     def submitted(self, request: Request) -> None:
@@ -63,6 +65,7 @@ class Laws:
         self._check_sequences()
         self._check_in_flight()
         self._check_snapshots()
+        self._note_who_could_decode()
         self._check_cached_content()
 
     def assembled(self, step: Step) -> None:
@@ -136,19 +139,28 @@ class Laws:
                 self.memory.poison(block.block_id)
 
     def _check_turns(self, step: Step) -> None:
-        running = self.scheduler.running
         served = {row.sequence for row in step.rows}
+        chunk = any(row.sequence.num_tokens - row.start > 1 for row in step.rows)
+        self._check_owed(chunk, served)
         if any(seq.suspect for seq in served):
             require(len(served) == 1, "a suspect runs alone")
             return
-        require(not running.suspects, "suspects first")
-        chunk = any(row.sequence.num_tokens - row.start > 1 for row in step.rows)
-        someone_decodes = any(not seq.prefilling for seq in running)
-        require(not (chunk and self._prefilled_last and someone_decodes), "decode is not starved by prefill")
-        if chunk and someone_decodes:
+        if chunk and any(not seq.prefilling and not seq.suspect for seq in self.scheduler.running):
             require(step.num_tokens <= self.scheduler.budget.tokens(), "a chunk stays in its budget")
-        self._prefilled_last = chunk
         self._check_starvation(chunk, served)
+
+    def _check_owed(self, chunk: bool, served: set[Sequence]) -> None:
+        """Between two chunks of prompt, whoever can decode after the first has a step."""
+        owed = self._could_decode if self._chunk_taken else self._owed
+        self._owed = {seq for seq in owed if seq in self.scheduler.running and not (seq.suspect or seq.prefilling)}
+        self._owed -= served
+        if chunk:
+            require(not self._owed, "decode is not starved by prefill", self._owed)
+        self._chunk_taken = chunk
+
+    def _note_who_could_decode(self) -> None:
+        if self.scheduler.in_flight is None:
+            self._could_decode = {s for s in self.scheduler.running if not s.prefilling and not s.suspect}
 
     def _check_starvation(self, chunk: bool, served: set[Sequence]) -> None:
         config = self.scheduler.config
@@ -175,6 +187,7 @@ class Laws:
             for block in plan.hit:
                 require(self._writers[block.block_id] == owner_of(seq), "no block crosses lanes or tenants", seq)
             start(seq, plan)
+            require(seq.num_computed < seq.num_tokens, "a hit never covers the last token", seq)
             require(others < self.scheduler.config.max_running, "nobody enters without a seat")
             slots = min(seq.num_tokens + 1 + seq.draft_window, self.pool.capacity * self.pool.block_size)
             require(seq.table is not None and seq.table.num_slots >= slots, "all it needs is reserved", seq)

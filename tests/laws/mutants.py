@@ -106,13 +106,7 @@ MORE = (
     Mutant(
         "highest priority gives way", specialist.victims, "victim_order", "(request.priority,", "(-request.priority,"
     ),
-    Mutant(
-        "prefill starves decode",
-        SCHEDULER,
-        "_next_rows",
-        "not (self._last_was_prefill and len(running.to_decode))",
-        "True",
-    ),
+    Mutant("prefill starves decode", SCHEDULER, "_next_rows", "if running.to_decode.owed:", "if False:"),
     Mutant("expired work runs", SCHEDULER, "assemble_step", "self.expire()", "pass"),
     Mutant("hit without a snapshot", HYBRID, "plan", "resumable=self.snapshots.__contains__", "resumable=None"),
     Mutant("state keeps rejected drafts", SimState, "trim", "self._staged[ahead]", "self._staged[-1]"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kvpool import InvariantViolation
 from tests.laws.laws import LawBroken
 from tests.laws.mutants import MORE, THE_SIX, Mutant
 from tests.laws.world import World
@@ -26,9 +27,10 @@ def test_a_thousand_histories_keep_every_law(first: int) -> None:
 @pytest.mark.parametrize("mutant", [*THE_SIX, *MORE], ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_planted_bug_is_caught_within_fifty_seeds(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.plant(monkeypatch)
-    with pytest.raises(LawBroken):
+    with pytest.raises(LawBroken) as caught:
         for seed in range(50):
             World(seed).run(NUM_EVENTS)
+    assert isinstance(caught.value.__cause__, LawBroken | InvariantViolation), "it crashed before a law could notice"
 
 
 def test_one_seed_is_one_history_byte_for_byte() -> None:

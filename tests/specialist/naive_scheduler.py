@@ -71,6 +71,7 @@ class NaiveScheduler:
 
     def commit(self, outcome: Outcome) -> None:
         shares, self.in_flight = self.in_flight, []
+        was_chunk = bool(shares) and shares[0][0].remaining > 1
         culprit = outcome.culprit if isinstance(outcome, StepFailure) else None
         guilty = [seq for seq, _ in shares if seq.name == culprit or len(shares) == 1]
         for i, (seq, num_tokens) in enumerate(shares):
@@ -80,6 +81,8 @@ class NaiveScheduler:
                 self._blame(seq, guilty)
             else:
                 self._advance(seq, num_tokens, outcome.sampled[i])
+        if was_chunk:
+            self.turns.owe()
 
     def _admit(self, head: NaiveSequence) -> bool:
         leaving = self._who_makes_way(head)

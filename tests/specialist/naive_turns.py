@@ -9,7 +9,8 @@ class NaiveTurns:
         self.running: list[NaiveSequence] = []
         """In the order in which they came to need what they need now: a prompt, a token, or to run alone."""
         self.num_prefills = self.num_decodes = 0
-        self.last_was_prefill = False
+        self.owed: list[tuple[str, ...]] = []
+        """Stacks that could decode when the last chunk of prompt was taken, and have not had a step since."""
         self.stack: tuple[str, ...] | None = None
         self.last_decode: dict[tuple[str, ...], int] = {}
         """For each stack that can decode, the decode step that last served it, or the last one before it could."""
@@ -26,22 +27,27 @@ class NaiveTurns:
         self._note_stacks()
 
     def pick(self) -> list[NaiveSequence]:
-        if suspects := [seq for seq in self.running if seq.suspect]:
-            return suspects[:1]
+        suspects = [seq for seq in self.running if seq.suspect]
         prompts = [seq for seq in self.running if seq.remaining > 1]
-        if prompts and not (self.last_was_prefill and self.last_decode):
+        if suspects and not self.owed:
+            return suspects[:1]
+        if prompts and not self.owed:
             return self._prompts_of_one_stack(prompts)
-        stack = self._stack_to_decode()
-        return [seq for seq in self.running if seq.remaining == 1 and seq.adapters == stack]
+        stack = self._stack_to_decode(self.owed or list(self.last_decode))
+        return [seq for seq in self.running if seq.remaining == 1 and seq.adapters == stack and not seq.suspect]
 
     def count(self, served: list[NaiveSequence]) -> None:
         """These are in the next step. A suspect's step is nobody's turn."""
-        if not served[0].suspect:
-            self.last_was_prefill = served[0].remaining > 1
-            if self.last_was_prefill:
-                self._count_prefill(served)
-            else:
-                self._count_decode(served[0].adapters)
+        if served[0].suspect:
+            return
+        if served[0].remaining > 1:
+            self._count_prefill(served)
+        else:
+            self._count_decode(served[0].adapters)
+
+    def owe(self) -> None:
+        """A chunk of prompt has been taken."""
+        self.owed = list(self.last_decode)
 
     def _count_prefill(self, served: list[NaiveSequence]) -> None:
         self.num_prefills += 1
@@ -52,6 +58,7 @@ class NaiveTurns:
         self.num_decodes += 1
         self.stack = stack
         self.last_decode[stack] = self.num_decodes
+        self.owed = [other for other in self.owed if other != stack]
 
     def _prompts_of_one_stack(self, prompts: list[NaiveSequence]) -> list[NaiveSequence]:
         latest = self.num_prefills - self.age_bound
@@ -59,13 +66,14 @@ class NaiveTurns:
         order = overdue + sorted((s for s in prompts if s.last_prefill > latest), key=rank)
         return [seq for seq in order if seq.adapters == order[0].adapters]
 
-    def _stack_to_decode(self) -> tuple[str, ...] | None:
-        overdue = any(self.num_decodes - last >= self.age_bound for last in self.last_decode.values())
-        if self.stack in self.last_decode and not overdue:
+    def _stack_to_decode(self, stacks: list[tuple[str, ...]]) -> tuple[str, ...] | None:
+        overdue = any(self.num_decodes - self.last_decode[stack] >= self.age_bound for stack in stacks)
+        if self.stack in stacks and not overdue:
             return self.stack
-        return min(self.last_decode, key=self.last_decode.__getitem__, default=None)
+        return min(stacks, key=self.last_decode.__getitem__, default=None)
 
     def _note_stacks(self) -> None:
         stacks = [seq.adapters for seq in self.running if seq.remaining == 1 and not seq.suspect]
         known = {stack: last for stack, last in self.last_decode.items() if stack in stacks}
         self.last_decode = known | {stack: self.num_decodes for stack in stacks if stack not in known}
+        self.owed = [stack for stack in self.owed if stack in stacks]
