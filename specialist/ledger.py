@@ -50,26 +50,26 @@ class Ledger:
     def settle(self, step: Step, outcome: Outcome) -> list[Rollback]:
         """Book what came of a step. Returns the slots whose content does not count after all."""
         if isinstance(outcome, StepFailure):
-            rollbacks = self._roll_back_all(step, outcome)
-        elif not self._answers(outcome, step):
-            rollbacks = self._roll_back_all(step, StepFailure(f"the engine did not answer {len(step.rows)} rows"))
-        else:
-            rollbacks = [self._book(row, sampled) for row, sampled in zip(step.rows, outcome.sampled, strict=True)]
-        return [rollback for rollback in rollbacks if rollback is not None]
+            return self._roll_back_all(step, outcome)
+        if not self._answers(outcome, step):
+            return self._roll_back_all(step, StepFailure(f"the engine did not answer {len(step.rows)} rows"))
+        rollbacks = []
+        for row, sampled in zip(step.rows, outcome.sampled, strict=True):
+            try:
+                rollback = self._advance(row, sampled)
+            except InvariantViolation:
+                raise
+            except Exception as error:  # a state that cannot settle costs its own sequence, not the rows behind it
+                rollback = self._roll_back(row, f"{type(error).__name__}: {error}")
+            if rollback is not None:
+                rollbacks.append(rollback)
+        return rollbacks
 
     @staticmethod
     def _answers(outcome: object, step: Step) -> bool:
         """Whether this is an answer to every row; an engine is trusted with tokens, not with its shape."""
         sampled = outcome.sampled if isinstance(outcome, StepOutcome) else None
         return isinstance(sampled, tuple) and len(sampled) == len(step.rows)
-
-    def _book(self, row: Row, sampled: tuple[int, ...] | RowFault) -> Rollback | None:
-        try:
-            return self._advance(row, sampled)
-        except InvariantViolation:
-            raise
-        except Exception as error:  # a state that cannot settle costs its own sequence, not the rows behind it
-            return self._roll_back(row, f"{type(error).__name__}: {error}")
 
     def _advance(self, row: Row, sampled: tuple[int, ...] | RowFault) -> Rollback | None:
         """A row's step succeeded: keep what it computed, register full blocks, hand out the tokens."""
@@ -101,11 +101,12 @@ class Ledger:
             return None
         return Rollback(table, seq.num_computed, stop) if seq.num_computed < stop else None
 
-    def _roll_back_all(self, step: Step, failure: StepFailure) -> list[Rollback | None]:
+    def _roll_back_all(self, step: Step, failure: StepFailure) -> list[Rollback]:
         """One request is lost at most: the culprit if it is known, or the only row there was."""
         rows = step.rows
         guilty = rows if len(rows) == 1 else [r for r in rows if r.sequence.request.request_id == failure.culprit]
-        return [self._roll_back(row, failure.error if row in guilty else None, suspect=not guilty) for row in rows]
+        rollbacks = [self._roll_back(row, failure.error if row in guilty else None, suspect=not guilty) for row in rows]
+        return [rollback for rollback in rollbacks if rollback is not None]
 
     def _roll_back(self, row: Row, error: str | None, *, suspect: bool = False) -> Rollback | None:
         """A row's step failed: as if it had never run, but for the sequence that `error` ends."""
