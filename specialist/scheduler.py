@@ -81,7 +81,7 @@ class Scheduler:
                     return
                 for victim in victims:
                     self._preempt(victim, "admission", head)
-                plan = self.states.plan(head, self._headroom())
+                continue
             self._start(head, plan)
 
     def _next_rows(self) -> list[Row]:

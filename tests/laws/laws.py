@@ -214,6 +214,8 @@ class Laws:
             before = self.pool.num_free
             gives_up = cause == "growth" and victim.num_tokens > victim.running_table().num_slots
             preempt(victim, cause, beneficiary)
+            self._could_decode.discard(victim)
+            self._owed.discard(victim)
             require(gives_up or self.pool.num_free > before, "a victim's blocks come free", victim)
 
         return watched

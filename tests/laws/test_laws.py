@@ -15,6 +15,8 @@ from tests.laws.world import World
 NUM_EVENTS = 500
 SEEDS = 1000
 SHARE = 50
+ONCE_BROKEN = (20775, 21042, 21719, 22157)
+"""Seeds beyond the thousand that once found a mistake, in the scheduler or in a law."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SHARE))
@@ -22,6 +24,11 @@ def test_a_thousand_histories_keep_every_law(first: int) -> None:
     for seed in range(first, first + SHARE):
         world = World(seed).run(NUM_EVENTS)
         assert len(world.log) > NUM_EVENTS
+
+
+@pytest.mark.parametrize("seed", ONCE_BROKEN)
+def test_a_history_that_once_broke_a_law_keeps_them_all(seed: int) -> None:
+    assert World(seed).run(NUM_EVENTS).laws.finished
 
 
 @pytest.mark.parametrize("mutant", [*THE_SIX, *MORE], ids=lambda mutant: mutant.name.replace(" ", "-"))
