@@ -33,7 +33,7 @@ class Ledger:
         self.events.append(Submitted(seq.request.request_id, seq.request.priority))
 
     def start(self, seq: Sequence, plan: AdmissionPlan) -> None:
-        """Raises SnapshotUnusable, having changed nothing but that the snapshot is forgotten."""
+        """Raises SnapshotUnusable: the sequence still waits, its blocks are given back, the snapshot is forgotten."""
         self.states.enter(seq, plan)
         self.waiting.discard(seq)
         self.running.add(seq)

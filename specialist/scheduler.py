@@ -55,6 +55,7 @@ class Scheduler:
         self.running = self.ledger.running
         self.in_flight: Step | None = None
         self.num_stale_commits = 0
+        self.num_unusable_snapshots = 0
         self.num_steps = 0
         self._num_preempted = 0
 
@@ -133,7 +134,7 @@ class Scheduler:
         except InvariantViolation:
             raise
         except SnapshotUnusable:
-            pass
+            self.num_unusable_snapshots += 1
         except Exception as error:  # an engine that cannot hold its state costs this one request
             self.ledger.finish(head, "error", f"{type(error).__name__}: {error}")
 

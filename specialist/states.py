@@ -18,7 +18,7 @@ class PureAttention:
         return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom)
 
     def enter(self, seq: Sequence, plan: AdmissionPlan) -> None:
-        """Take the planned blocks. Raises SnapshotUnusable, having taken nothing; planning again then works."""
+        """Take the planned blocks. Raises SnapshotUnusable with all of them given back; planning again then works."""
         seq.table = self.pool.apply(plan)
         seq.num_computed = plan.num_hit_tokens
 

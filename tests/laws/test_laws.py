@@ -67,3 +67,4 @@ def test_histories_are_not_all_alike() -> None:
     assert sum(world.pool.counters.evictions for world in worlds) > 100
     assert sum(world.pool.counters.misses["no_boundary"] for world in worlds) > 10
     assert sum(world.scheduler.num_stale_commits for world in worlds) > 10
+    assert sum(world.scheduler.num_unusable_snapshots for world in worlds) > 0
