@@ -1,19 +1,26 @@
-# `make test` is all a fresh machine needs: Python 3.11 or newer and make. The rest it installs into .venv.
+# `make serve` and `make test` are all a fresh machine needs: Python 3.11 or newer, make and a C++ compiler. The rest
+# is installed into .venv; the demo model and the compiled kernels are kept in $OCTET_CACHE, or ~/.cache/octet.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+SERVES := $(VENV)/.serves
 READY := $(VENV)/.ready
 WORKERS ?= auto
 
 FIRST ?= 1000
 LAST ?= 3000
 
-.PHONY: test lint fuzz clean
+.PHONY: serve test lint fuzz proto clean
 .DEFAULT_GOAL := test
 
+# Options for the specialist: make serve ARGS="--model DIR --port 50200"
+serve: $(SERVES)
+	$(BIN)/octet specialist $(ARGS)
+
+# One thread a worker: two that each spin on two cores would wait for each other.
 test: lint
-	$(BIN)/pytest -n $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -25,11 +32,23 @@ lint: $(READY)
 fuzz: $(READY)
 	$(BIN)/python -m tests.laws $(FIRST) $(LAST)
 
-$(READY): pyproject.toml constraints.txt
+# The stubs in octet/v1, after a change to proto/.
+proto: $(READY)
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/octet/v1/specialist.proto
+
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Octet needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 test")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+
+$(SERVES): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[serve]'
 	@touch $@
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[dev]'
+	@touch $@ $(SERVES)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

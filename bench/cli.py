@@ -1,4 +1,4 @@
-"""`octet bench`: what Octet's own machinery costs on this computer."""
+"""`octet bench`: what Octet costs on this computer."""
 
 import argparse
 import sys
@@ -10,8 +10,10 @@ from bench.plot import PlotUnavailable, plot_hit_rate
 from bench.record import Record, write_records
 from bench.table import table_by_metric, table_of_spreads
 from bench.trace import TraceError, read_trace
+from specialist.models.errors import ModelRefused
 
 RUNS = 31
+ENGINE_RUNS = 9
 QUICK_RUNS = 2
 
 _FIGURES = """\
@@ -22,7 +24,8 @@ taken round by round. The system is "octet", or "limit" for a bound that
 nothing can beat.
 """
 _BENCH = f"""\
-Measure what Octet's own machinery costs on this computer. No model is run.
+Measure what Octet costs on this computer: its own machinery without a model,
+and its engine beside other engines on the same model.
 
 {_FIGURES}"""
 _KV = f"""\
@@ -42,13 +45,28 @@ many running or waiting, with a blocked queue, chunked prompts, speculation and
 preemption; so are a submission and a cancellation.
 
 {_FIGURES}"""
+_ENGINE = f"""\
+Time the engine on a real model: decoding 1, 4, 16 and 32 sequences at once,
+prefill, time to the first token (TTFT) and between tokens (ITL), and a warm
+prefix against a cold one; beside it the bare linear layers and the weights'
+bytes over the read bandwidth ("limit").
+
+With --peers, other engines do the same in the same rounds: hf (transformers),
+llamacpp (llama-cpp-python), vllm (vLLM's CPU build). Each is installed into an
+environment of its own below $OCTET_CACHE (default: ~/.cache/octet), tried with
+different settings, and measured with the fastest. Whoever waits is stopped.
+One that cannot be installed, dies or hangs is told in a line and left out; the
+exit code is then 1.
+
+{_FIGURES}"""
 
 
 def add_bench_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    bench = _add(commands, "bench", _BENCH, "measure what Octet's own machinery costs")
+    bench = _add(commands, "bench", _BENCH, "measure what Octet costs, beside its peers")
     benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True)
     _add_kv(_add(benches, "kv", _KV, "the block pool: its operations, and hit rates on a trace"))
     _add_scheduler(_add(benches, "scheduler", _SCHEDULER, "the scheduler: its steps and its queue"))
+    _add_engine(_add(benches, "engine", _ENGINE, "the engine on a real model, beside its peers"))
 
 
 def _add(
@@ -79,13 +97,36 @@ def _add_scheduler(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_reporting(_run_scheduler))
 
 
-def _add_common(parser: argparse.ArgumentParser, smaller: str) -> None:
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    _add_common(parser, "small prompts and answers", ENGINE_RUNS)
+    parser.add_argument(
+        "--model", type=Path, metavar="PATH", help="GGUF file or Hugging Face directory (default: the demo model)"
+    )
+    parser.add_argument("--peers", type=_names, default=(), metavar="NAME,...", help="hf, llamacpp, vllm")
+    parser.add_argument("--served", action="store_true", help="measure Octet over gRPC as well")
+    parser.add_argument("--runs", type=_count, metavar="N", help=f"rounds that count (default: {ENGINE_RUNS})")
+    parser.add_argument("--timeout", type=_count, default=600, metavar="S", help="seconds an engine may take to answer")
+    parser.add_argument("--calibrate", type=Path, metavar="FILE", help="write what steps cost, for the simulation")
+    parser.set_defaults(run=_reporting(_run_engine))
+
+
+def _add_common(parser: argparse.ArgumentParser, smaller: str, runs: int = RUNS) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures, one JSON record a line")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"{QUICK_RUNS} runs instead of {RUNS}, and {smaller}: to see that it works, not how fast",
+        help=f"{QUICK_RUNS} runs instead of {runs}, and {smaller}: to see that it works, not how fast",
     )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in text.split(",") if name))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, got {text!r}")
+    return int(text)
 
 
 def _pool_size(text: str) -> int:
@@ -100,7 +141,7 @@ def _reporting(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.N
     def run_and_report(arguments: argparse.Namespace) -> int:
         try:
             return run(arguments)
-        except (OSError, TraceError, PlotUnavailable) as error:
+        except (OSError, TraceError, PlotUnavailable, ModelRefused) as error:
             print(f"octet bench: {error}", file=sys.stderr)
             return 2
 
@@ -140,6 +181,34 @@ def _run_scheduler(arguments: argparse.Namespace) -> int:
     records = measure(QUICK_RUNS, sizes[:2]) if arguments.quick else measure(RUNS)
     _publish(arguments, records, table_of_spreads(records, scheduler.scheduler_targets()))
     return 0
+
+
+def _run_engine(arguments: argparse.Namespace) -> int:
+    from bench.engine import Options, engine_targets, measure_engine  # loads torch: other benches do without
+    from bench.engine_model import open_model
+    from specialist.models.demo import cache_directory, demo_model
+    from specialist.models.progress import bar
+
+    cache = cache_directory()
+    model = arguments.model or demo_model(cache, bar())
+    runs = arguments.runs or (QUICK_RUNS if arguments.quick else ENGINE_RUNS)
+    options = Options(
+        arguments.peers,
+        runs,
+        cache,
+        arguments.timeout,
+        quick=arguments.quick,
+        calibrate=arguments.calibrate,
+        served=arguments.served,
+    )
+    outcome = measure_engine(open_model(model, cache), options, _say)
+    _publish(arguments, outcome.records, table_of_spreads(outcome.records, engine_targets()))
+    print("", *outcome.notes, sep="\n")
+    return 1 if outcome.failures else 0
+
+
+def _say(line: str) -> None:
+    print(f"octet bench: {line}", file=sys.stderr, flush=True)
 
 
 def _publish(arguments: argparse.Namespace, records: Sequence[Record], table: str) -> None:

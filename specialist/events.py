@@ -3,6 +3,7 @@
 from typing import Literal, NamedTuple
 
 from specialist.request import FinishReason
+from specialist.sampling import TokenLogprobs
 
 
 class Submitted(NamedTuple):
@@ -27,6 +28,8 @@ class Preempted(NamedTuple):
 class Emitted(NamedTuple):
     request_id: str
     tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One for each token, where the request asked for them."""
 
 
 class Finished(NamedTuple):

@@ -6,6 +6,7 @@ from kvpool import AdmissionPlan, BlockPool, InvariantViolation
 from specialist.events import Admitted, Emitted, Event, Finished, Preempted, Submitted
 from specialist.request import FinishReason
 from specialist.running import Running
+from specialist.sampling import TokenLogprobs
 from specialist.sequence import Sequence
 from specialist.speculation import accept
 from specialist.states import PureAttention
@@ -54,9 +55,10 @@ class Ledger:
         if not self._answers(outcome, step):
             return self._roll_back_all(step, StepFailure(f"the engine did not answer {len(step.rows)} rows"))
         rollbacks = []
-        for row, sampled in zip(step.rows, outcome.sampled, strict=True):
+        logprobs = outcome.logprobs or ((),) * len(step.rows)
+        for row, sampled, likely in zip(step.rows, outcome.sampled, logprobs, strict=True):
             try:
-                rollback = self._advance(row, sampled)
+                rollback = self._advance(row, sampled, likely)
             except InvariantViolation:
                 raise
             except Exception as error:  # a state that cannot settle costs its own sequence, not the rows behind it
@@ -68,10 +70,13 @@ class Ledger:
     @staticmethod
     def _answers(outcome: object, step: Step) -> bool:
         """Whether this is an answer to every row; an engine is trusted with tokens, not with its shape."""
-        sampled = outcome.sampled if isinstance(outcome, StepOutcome) else None
-        return isinstance(sampled, tuple) and len(sampled) == len(step.rows)
+        if not isinstance(outcome, StepOutcome) or not isinstance(outcome.sampled, tuple):
+            return False
+        return len(outcome.sampled) == len(step.rows) and len(outcome.logprobs) in (0, len(step.rows))
 
-    def _advance(self, row: Row, sampled: tuple[int, ...] | RowFault) -> Rollback | None:
+    def _advance(
+        self, row: Row, sampled: tuple[int, ...] | RowFault, logprobs: tuple[TokenLogprobs, ...] = ()
+    ) -> Rollback | None:
         """A row's step succeeded: keep what it computed, register full blocks, hand out the tokens."""
         seq, table, start, tokens, num_drafts, num_samples = row
         if isinstance(sampled, RowFault):
@@ -95,7 +100,7 @@ class Ledger:
             seq.suspect = False
             self.running.refile(seq)
         if emitted:
-            self.events.append(Emitted(seq.request.request_id, emitted))
+            self.events.append(Emitted(seq.request.request_id, emitted, logprobs[: len(emitted)]))
         if reason is not None:
             self.finish(seq, reason)
             return None

@@ -6,6 +6,7 @@ from typing import Literal
 
 from octet.identity import Lane
 from specialist.errors import InvalidRequest
+from specialist.sampling import GREEDY, Sampling
 
 _SECRET = ("tenant_salt",)
 
@@ -25,6 +26,7 @@ class Request:
     """On the replica's clock. Past it the request ends, wherever it is."""
     stop_ids: frozenset[int] = frozenset()
     """Tokens that end the answer and are not part of it."""
+    sampling: Sampling = GREEDY
     seed: int = 0
     draft_window: int = 0
     """Tokens to speculate ahead at most; 0 for plain decoding."""
@@ -44,6 +46,7 @@ class Request:
         tokens = isinstance(self.stop_ids, frozenset) and all(isinstance(token, int) for token in self.stop_ids)
         self._require(tokens, "stop_ids", "a frozenset of tokens")
         self._require(isinstance(self.tenant_salt, bytes), "tenant_salt", "bytes")
+        self._require(isinstance(self.sampling, Sampling), "sampling", "a Sampling")
 
     def _require_integer(self, name: str, least: int | None) -> None:
         value = getattr(self, name)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kvpool import BlockTable
+from specialist.sampling import TokenLogprobs
 from specialist.sequence import Sequence
 
 Mode = Literal["prefill", "decode", "spec_verify"]
@@ -61,6 +62,8 @@ class RowFault:
 class StepOutcome:
     sampled: tuple[tuple[int, ...] | RowFault, ...]
     """For each row, `num_samples` tokens."""
+    logprobs: tuple[tuple[TokenLogprobs, ...], ...] = ()
+    """For each row, one for each token, or none; empty when no row asked for them."""
 
 
 @dataclass(frozen=True, slots=True)

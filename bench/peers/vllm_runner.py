@@ -1,0 +1,69 @@
+"""vLLM's CPU build: its offline engine, stepped by hand so that the time of every token is seen."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from importlib import import_module
+from itertools import count
+from typing import Any
+
+from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
+
+_CONTEXT = 2048
+_MOST_SEQUENCES = 32
+_KV_SPACE_GIB = "3"
+
+
+class Vllm:
+    def __init__(self, model: str, dtype: str) -> None:
+        self._vllm = import_module("vllm")
+        self._engine = self._vllm.LLM(
+            model=model,
+            dtype=dtype,
+            skip_tokenizer_init=True,
+            enable_prefix_caching=False,
+            max_model_len=_CONTEXT,
+            max_num_seqs=_MOST_SEQUENCES,
+        ).llm_engine
+        self._names = count()
+
+    @property
+    def version(self) -> str:
+        return str(self._vllm.__version__)
+
+    def generate(self, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
+        sampling = self._vllm.SamplingParams(
+            temperature=0.0,
+            max_tokens=new_tokens,
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=import_module("vllm.sampling_params").RequestOutputKind.DELTA,
+        )
+        stopwatch = Stopwatch(len(prompts))
+        prompt_of: dict[str, int] = {}
+        for i, prompt in enumerate(prompts):
+            name = f"r{next(self._names)}"
+            prompt_of[name] = i
+            self._engine.add_request(name, {"prompt_token_ids": list(prompt)}, sampling)
+        while self._engine.has_unfinished_requests():
+            for output in self._engine.step():
+                stopwatch.arrived(prompt_of[output.request_id], list(output.outputs[0].token_ids))
+        return stopwatch.result()
+
+
+def load(arguments: Sequence[str]) -> Loaded:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("--dtype", default="float32")
+    options = parser.parse_args(arguments)
+    threads = len(os.sched_getaffinity(0))
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ["VLLM_CPU_KVCACHE_SPACE"] = _KV_SPACE_GIB
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # left unset, vLLM computes with one thread
+    runner = Vllm(options.model, options.dtype)
+    settings = f"vLLM {runner.version} for CPU, {options.dtype}, {threads} threads, prefix caching off"
+    return Loaded(settings, {"generate": runner.generate})
+
+
+if __name__ == "__main__":
+    serve(load)

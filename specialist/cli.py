@@ -1,0 +1,190 @@
+"""`octet specialist`: one process that owns one specialist."""
+
+import argparse
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import get_args
+
+from specialist.service.bind import check_reach
+from specialist.service.settings import DEFAULT_PORT, LOOPBACK, KernelName, ReplicaSettings, ServiceSettings, Tls
+
+_DESCRIPTION = """\
+Serve one model over gRPC (octet.v1.Specialist, health and reflection). Prints
+one line when it is warm and ready; SIGTERM and Ctrl-C finish what is running,
+a second Ctrl-C does not.
+
+Exit status: 0 after an orderly end, 1 when the engine died, 2 when something
+must be put right first (the message says what), 130 after a second Ctrl-C.
+"""
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def add_specialist_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "specialist",
+        description=_DESCRIPTION,
+        help="serve one model over gRPC",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_model(parser.add_argument_group("what it serves"))
+    _add_memory(parser.add_argument_group("how much at once"))
+    _add_door(parser.add_argument_group("where and to whom"))
+    parser.set_defaults(run=_run)
+
+
+def _add_model(group: "argparse._ArgumentGroup") -> None:
+    usual = ReplicaSettings()
+    group.add_argument(
+        "--model", type=Path, metavar="PATH", help="a Hugging Face directory or a .gguf file (default: the demo model)"
+    )
+    group.add_argument("--name", default=None, help="the specialist's name (default: the model's)")
+    group.add_argument(
+        "--adapter", type=_adapter, action="append", default=[], metavar="NAME=DIR", help="a LoRA adapter; repeatable"
+    )
+    group.add_argument("--engine", choices=["native", "sim"], default=usual.engine, help="default: %(default)s")
+    group.add_argument("--device", default=usual.device, help="of the native engine: cpu, cuda (default: %(default)s)")
+    group.add_argument("--dtype", choices=["float32", "bfloat16"], default=usual.dtype, help="default: %(default)s")
+    group.add_argument(
+        "--kernel",
+        choices=["auto", *get_args(KernelName)],
+        default=usual.kernel,
+        help="what multiplies matrices on a CPU (default: the fastest, by trial)",
+    )
+    group.add_argument("--threads", type=_positive, default=usual.threads, metavar="N", help="default: one a CPU")
+
+
+def _add_memory(group: "argparse._ArgumentGroup") -> None:
+    usual = ReplicaSettings()
+    pool = group.add_mutually_exclusive_group()
+    pool.add_argument("--kv-blocks", type=_positive, metavar="N", help="blocks of the KV pool")
+    pool.add_argument(
+        "--kv-memory", type=_size, default=usual.kv_bytes, metavar="SIZE", help="memory of the KV pool (default: 1g)"
+    )
+    group.add_argument("--block-size", type=_positive, default=usual.block_size, metavar="TOKENS")
+    group.add_argument("--context", type=_positive, metavar="TOKENS", help="prompt and answer (default: the model's)")
+    group.add_argument("--max-running", type=_positive, default=usual.max_running, metavar="N")
+    group.add_argument("--max-waiting", type=_positive, default=ServiceSettings().max_waiting, metavar="N")
+    group.add_argument(
+        "--itl-budget",
+        type=_seconds,
+        default=usual.itl_seconds,
+        metavar="SECONDS",
+        help="how long a chunk of a prompt may hold up those who decode (default: %(default)s)",
+    )
+
+
+def _add_door(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--host", default=LOOPBACK, help="default: %(default)s")
+    group.add_argument("--port", type=_port, default=DEFAULT_PORT, help="0 for any that is free (default: %(default)s)")
+    group.add_argument("--tls-certificate", type=Path, metavar="FILE")
+    group.add_argument("--tls-key", type=Path, metavar="FILE")
+    group.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="serve only whom it has signed for")
+    group.add_argument(
+        "--insecure-bind", action="store_true", help="serve other machines without TLS: something else guards the way"
+    )
+    group.add_argument(
+        "--adapter-root", type=Path, metavar="DIR", help="callers may load adapters below it (default: none)"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        return _serve(arguments)
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
+        print(f"octet specialist: {error}", file=sys.stderr)
+        return 2
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    door = _service_settings(arguments)
+    check_reach(door)
+    from octet.clock import SystemClock  # what follows loads a framework: not for --help, nor for a mistake
+    from specialist.models.progress import bar
+    from specialist.service.assemble import assemble
+    from specialist.service.process import serve
+
+    return serve(assemble(_replica_settings(arguments), SystemClock(), bar(sys.stderr)), door)
+
+
+def _replica_settings(arguments: argparse.Namespace) -> ReplicaSettings:
+    return ReplicaSettings(
+        name=arguments.name or _model_name(arguments),
+        engine=arguments.engine,
+        model=arguments.model,
+        adapters=dict(arguments.adapter),
+        num_blocks=arguments.kv_blocks,
+        kv_bytes=arguments.kv_memory,
+        block_size=arguments.block_size,
+        max_running=arguments.max_running,
+        context=arguments.context,
+        device=arguments.device,
+        dtype=arguments.dtype,
+        kernel=arguments.kernel,
+        threads=arguments.threads,
+        itl_seconds=arguments.itl_budget,
+    )
+
+
+def _model_name(arguments: argparse.Namespace) -> str:
+    if arguments.model is not None:
+        return str(arguments.model.resolve().stem)
+    return "sim" if arguments.engine == "sim" else "demo"
+
+
+def _service_settings(arguments: argparse.Namespace) -> ServiceSettings:
+    return ServiceSettings(
+        host=arguments.host,
+        port=arguments.port,
+        tls=_tls(arguments),
+        insecure_bind=arguments.insecure_bind,
+        adapter_root=arguments.adapter_root,
+        max_waiting=arguments.max_waiting,
+    )
+
+
+def _tls(arguments: argparse.Namespace) -> Tls | None:
+    given = (arguments.tls_certificate, arguments.tls_key)
+    if given == (None, None) and arguments.tls_client_ca is None:
+        return None
+    if None in given:
+        raise ValueError("--tls-certificate and --tls-key belong together")
+    return Tls(*given, client_ca=arguments.tls_client_ca)
+
+
+def _adapter(text: str) -> tuple[str, Path]:
+    name, equals, directory = text.partition("=")
+    if not name or not equals or not directory:
+        raise argparse.ArgumentTypeError(f"an adapter is given as NAME=DIR, got {text!r}")
+    return name, Path(directory)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a number of at least 1 is needed, got {text!r}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"a port is a number in [0, 65535], got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"a positive number of seconds is needed, got {text!r}")
+    return value
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"([0-9]+)([kmg]?)", text.lower())
+    if found is None or int(found[1]) < 1:
+        raise argparse.ArgumentTypeError(f"a size is given like 512m or 2g, got {text!r}")
+    return int(found[1]) * _SIZES[found[2]]

@@ -1,0 +1,118 @@
+"""From a checkpoint to an engine that runs it, on the best kernels this machine has."""
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from specialist.adapters.slots import DeviceSlots
+from specialist.adapters.store import AdapterStore
+from specialist.engines.native.decoder import Decoder
+from specialist.engines.native.engine import NativeEngine
+from specialist.engines.native.fused_decoder import FusedDecoder
+from specialist.engines.native.kernels import TORCH_KERNELS, Choice, choose_kernel
+from specialist.engines.native.settings import KVType, NativeSettings
+from specialist.engines.native.torch_decoder import TorchDecoder
+from specialist.models.checkpoint import Checkpoint
+from specialist.models.progress import Progress, silent
+from specialist.models.weight import Affine
+from specialist.ops.cpu.build import BuildFailed, build
+from specialist.ops.cpu.library import load_library
+from specialist.ops.cpu.prepare import prepare
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Native:
+    engine: NativeEngine
+    decoder: Decoder
+    adapters: AdapterStore
+    choice: Choice
+    kv_dtype: str
+
+
+def create_native(checkpoint: Checkpoint, settings: NativeSettings, progress: Progress = silent) -> Native:
+    """Raises OSError for a cache that cannot be written, MemoryError for a pool that does not fit."""
+    library = _library(settings)
+    choice = choose_kernel(checkpoint.weights["layers.0.gate"], library, settings.kernel, settings.device)
+    _log.info("matrices are multiplied by the %s kernel; tried: %s", choice.kernel, choice.why)
+    if choice.kernel == "fused":
+        return _with(_fused(checkpoint, settings, library, progress), checkpoint, settings, choice)
+    return _with(_torch(checkpoint, settings, choice), checkpoint, settings, choice)
+
+
+def _with(made: tuple[Decoder, str], checkpoint: Checkpoint, settings: NativeSettings, choice: Choice) -> Native:
+    decoder, kv_dtype = made
+    store = AdapterStore(checkpoint.config, settings.max_adapters)
+    slots = DeviceSlots(settings.adapter_slots, decoder.device, _compute_type(settings, choice))
+    return Native(NativeEngine(decoder, store, slots), decoder, store, choice, kv_dtype)
+
+
+def _library(settings: NativeSettings) -> Any | BuildFailed:
+    """Compiled only where it may be used."""
+    if torch.device(settings.device).type != "cpu" or settings.kernel not in ("auto", "fused"):
+        return BuildFailed("not asked for")
+    try:
+        return load_library(build(settings.cache))
+    except BuildFailed as failure:
+        if settings.kernel == "fused":
+            raise
+        _log.warning("the fast CPU kernels cannot be built: %s", failure)
+        return failure
+
+
+def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, progress: Progress) -> tuple[Decoder, str]:
+    kv_dtype = _half_if_quantised(checkpoint) if settings.kv_dtype == "auto" else settings.kv_dtype
+    decoder = FusedDecoder(
+        checkpoint.config,
+        prepare(checkpoint, settings.cache, progress),
+        library,
+        num_blocks=_num_blocks(checkpoint, settings, kv_dtype),
+        block_size=settings.block_size,
+        max_tokens=settings.max_tokens,
+        threads=_threads(settings),
+        kv_dtype=kv_dtype,
+        max_adapters=settings.adapter_slots,
+    )
+    return decoder, kv_dtype
+
+
+def _torch(checkpoint: Checkpoint, settings: NativeSettings, choice: Choice) -> tuple[Decoder, str]:
+    torch.set_num_threads(_threads(settings))
+    kv_dtype = settings.dtype
+    decoder = TorchDecoder(
+        checkpoint,
+        num_blocks=_num_blocks(checkpoint, settings, kv_dtype),
+        block_size=settings.block_size,
+        device=settings.device,
+        dtype=getattr(torch, settings.dtype),
+        linear=TORCH_KERNELS[choice.kernel],
+    )
+    return decoder, kv_dtype
+
+
+def _half_if_quantised(checkpoint: Checkpoint) -> KVType:
+    return "float16" if isinstance(checkpoint.weights["layers.0.gate"], Affine) else "float32"
+
+
+def _num_blocks(checkpoint: Checkpoint, settings: NativeSettings, kv_dtype: str) -> int:
+    if settings.num_blocks is not None:
+        return settings.num_blocks
+    config = checkpoint.config
+    token_bytes = 2 * config.num_layers * config.kv_size * getattr(torch, kv_dtype).itemsize
+    fits = settings.kv_bytes // (token_bytes * settings.block_size)
+    if fits < 2:
+        needed = 2 * token_bytes * settings.block_size
+        raise MemoryError(f"kv_bytes {settings.kv_bytes:,} is less than two blocks of this model need, {needed:,}")
+    return int(fits)
+
+
+def _threads(settings: NativeSettings) -> int:
+    return settings.threads or len(os.sched_getaffinity(0))
+
+
+def _compute_type(settings: NativeSettings, choice: Choice) -> torch.dtype:
+    return torch.float32 if choice.kernel == "fused" else getattr(torch, settings.dtype)

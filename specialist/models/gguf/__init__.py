@@ -1,0 +1,1 @@
+"""Models as llama.cpp stores them: everything in one GGUF file."""

@@ -1,0 +1,1 @@
+"""Models as Hugging Face stores them: a directory of JSON and safetensors."""

@@ -1,0 +1,217 @@
+// y = W x, over weights packed in tiles of 16 rows. Each output is accumulated in column order whatever the number of
+// tokens, so a row of a batch never depends on its neighbours.
+//
+// float    for each column k: 16 floats
+// 8 bits   for each group of 32 columns: 8 vectors, byte [4r + i] of vector j is row r, column 4j + i;
+//          then 16 half scales and 16 half minima
+// 4 bits   for each group of 32 columns: 4 vectors, byte [4r + i] of vector j holds row r, column 8j + i in its low and
+//          column 8j + 4 + i in its high nibble; then scales and minima
+#pragma once
+
+#include <algorithm>
+
+#include "vector.hpp"
+
+namespace octet {
+
+constexpr int GROUP = 32;
+
+enum Kind : int32_t { ABSENT = 0, FLOAT = 32, EIGHT = 8, FOUR = 4 };
+
+struct Linear {
+    int32_t kind;
+    int32_t rows;
+    int32_t columns;
+    int32_t offset;  // where its outputs begin in a row of y
+    const uint8_t* data;
+    const float* bias;
+
+    int tiles() const { return (rows + LANES - 1) / LANES; }
+    size_t tile_bytes() const {
+        if (kind == FLOAT) return size_t(columns) * LANES * sizeof(float);
+        return size_t(columns / GROUP) * (GROUP * LANES * kind / 8 + 4 * LANES);
+    }
+};
+
+constexpr int BLOCK = 16;  // tokens whose quantised activations lie together
+
+// Activations: floats, and for each group of 32 the same in 16 bits, split into two signed bytes, with their scale and
+// their scaled sum. With 8 bits alone every other greedy answer would change within 32 tokens.
+struct Input {
+    const float* floats;  // [tokens, columns]
+    int columns;
+    int8_t* highs;        // [tokens / 16, groups, 16, 32]
+    int8_t* lows;         // likewise
+    float* scales;        // [tokens / 16, groups, 16]
+    float* sums;          // likewise
+
+    size_t group_of(int token, int group) const { return (size_t(token / BLOCK) * (columns / GROUP) + group) * BLOCK + token % BLOCK; }
+};
+
+constexpr float STEPS = 127.0f * 256.0f;  // the largest of a group; its high byte is then 127, its low byte 0
+
+inline void quantise(const Input& x, int token) {
+    for (int g = 0; g < x.columns / GROUP; g++) {
+        const float* from = x.floats + size_t(token) * x.columns + g * GROUP;
+        const size_t at = x.group_of(token, g);
+        f32x16 halves[2] = {load<f32x16>(from), load<f32x16>(from + LANES)};
+        f32x16 most{}, broken{}, total{};
+        for (f32x16 v : halves) {
+            most = larger(v < f32x16{} ? -v : v, most);
+            broken += v - v;  // NaN if anything is not finite: the row then fails, and it alone
+        }
+        const float peak = largest(most), nan = sum(broken);
+        const bool usable = nan == 0.0f && peak > 0.0f;
+        const f32x16 inverse = splat(usable ? STEPS / peak : 0.0f);
+        for (int i = 0; i < 2; i++) {
+            f32x16 steps = usable ? nearest(halves[i] * inverse) : f32x16{};
+            i32x16 q = __builtin_convertvector(steps, i32x16);
+            i32x16 high = (q + 128) >> 8;
+            store(x.highs + at * GROUP + i * LANES, __builtin_convertvector(high, i8x16));
+            store(x.lows + at * GROUP + i * LANES, __builtin_convertvector(q - (high << 8), i8x16));
+            total += steps;
+        }
+        x.scales[at] = peak / STEPS + nan;
+        x.sums[at] = sum(total) * x.scales[at];
+    }
+}
+
+// The 32 columns of a group as 8 vectors of 4 columns x 16 rows.
+template <int BITS>
+inline void unpack(const uint8_t* group, u8x64 (&out)[8]) {
+    if constexpr (BITS == 8) {
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) out[j] = load<u8x64>(group + 64 * j);
+    } else {
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            u8x64 both = load<u8x64>(group + 64 * j);
+            out[2 * j] = both & 15;
+            out[2 * j + 1] = (both >> 4) & 15;
+        }
+    }
+}
+
+// acc += the exact dot products of the group's 16 rows with each token's bytes. Unrolled, or the sums live in memory.
+template <int BITS, int TOKENS>
+inline void add_dots(const u8x64 (&w)[8], const int8_t* x, i32x16 (&acc)[TOKENS]) {
+    constexpr bool HALVES = BITS == 8 && WIDEST_DOT < 255;
+    i32x16 upper[TOKENS]{};
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++)
+#pragma GCC unroll 8
+        for (int t = 0; t < TOKENS; t++) {
+            int32_t quad = load<int32_t>(x + t * GROUP + 4 * j);
+            acc[t] = dot4(acc[t], HALVES ? w[j] & 15 : w[j], quad);
+            if (HALVES) upper[t] = dot4(upper[t], (w[j] >> 4) & 15, quad);
+        }
+    if (HALVES)
+        for (int t = 0; t < TOKENS; t++) acc[t] += upper[t] << 4;
+}
+
+// What a group adds to an output, in the one order that every path keeps to.
+inline f32x16 add_group(f32x16 acc, i32x16 dot, f32x16 scale, f32x16 minimum, float x_scale, float x_sum) {
+    acc = fma(to_float(dot), scale * splat(x_scale), acc);
+    return fma(minimum, splat(x_sum), acc);
+}
+
+// Tokens [first, first + TOKENS), all of one block.
+template <int BITS, int TOKENS>
+inline void affine_tile(const uint8_t* tile, const Input& x, int first, f32x16* out) {
+    constexpr int VALUES = GROUP * LANES * BITS / 8, STRIDE = VALUES + 4 * LANES;
+    f32x16 acc[TOKENS];
+#pragma GCC unroll 8
+    for (int t = 0; t < TOKENS; t++) acc[t] = f32x16{};
+#pragma GCC unroll 1
+    for (int g = 0; g < x.columns / GROUP; g++, tile += STRIDE) {
+        const size_t at = x.group_of(first, g);
+        u8x64 w[8];
+        unpack<BITS>(tile, w);
+        f32x16 scale = from_half(reinterpret_cast<const uint16_t*>(tile + VALUES));
+        f32x16 minimum = from_half(reinterpret_cast<const uint16_t*>(tile + VALUES + 2 * LANES));
+        i32x16 dots[TOKENS]{};
+        add_dots<BITS, TOKENS>(w, x.highs + at * GROUP, dots);
+#pragma GCC unroll 8
+        for (int t = 0; t < TOKENS; t++) dots[t] <<= 8;
+        add_dots<BITS, TOKENS>(w, x.lows + at * GROUP, dots);
+#pragma GCC unroll 8
+        for (int t = 0; t < TOKENS; t++) acc[t] = add_group(acc[t], dots[t], scale, minimum, x.scales[at + t], x.sums[at + t]);
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < TOKENS; t++) out[t] = acc[t];
+}
+
+template <int TOKENS>
+inline void float_tile(const uint8_t* tile, const Input& x, int first, f32x16* out) {
+    const int columns = x.columns;
+    const float* w = reinterpret_cast<const float*>(tile);
+    const float* in = x.floats + size_t(first) * columns;
+    f32x16 acc[TOKENS];
+#pragma GCC unroll 8
+    for (int t = 0; t < TOKENS; t++) acc[t] = f32x16{};
+    for (int k = 0; k < columns; k++) {
+        f32x16 column = load<f32x16>(w + size_t(k) * LANES);
+#pragma GCC unroll 8
+        for (int t = 0; t < TOKENS; t++) acc[t] = fma(column, splat(in[size_t(t) * columns + k]), acc[t]);
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < TOKENS; t++) out[t] = acc[t];
+}
+
+}  // namespace octet
+
+#include "amx.hpp"
+
+namespace octet {
+
+template <int TOKENS>
+inline void tile_times(const Linear& w, const uint8_t* tile, const Input& x, int first, f32x16* out) {
+    if (w.kind == FOUR) affine_tile<4, TOKENS>(tile, x, first, out);
+    else if (w.kind == EIGHT) affine_tile<8, TOKENS>(tile, x, first, out);
+    else float_tile<TOKENS>(tile, x, first, out);
+}
+
+// Some of the tokens from `first` on, at most `tokens`; returns how many.
+inline int tile_times_some(const Linear& w, const uint8_t* tile, const Input& x, int first, int tokens, f32x16* out) {
+    if (w.kind != FLOAT && tokens >= AMX_PAYS_FROM && amx_allowed()) {
+        if (w.kind == FOUR) amx_tile<4>(tile, x, first, out);
+        else amx_tile<8>(tile, x, first, out);
+        return std::min(tokens, BLOCK);
+    }
+    switch (std::min(tokens, 8)) {  // 8 divides a block
+        case 1: tile_times<1>(w, tile, x, first, out); return 1;
+        case 2: tile_times<2>(w, tile, x, first, out); return 2;
+        case 3: tile_times<3>(w, tile, x, first, out); return 3;
+        case 4: tile_times<4>(w, tile, x, first, out); return 4;
+        case 5: tile_times<5>(w, tile, x, first, out); return 5;
+        case 6: tile_times<6>(w, tile, x, first, out); return 6;
+        case 7: tile_times<7>(w, tile, x, first, out); return 7;
+        default: tile_times<8>(w, tile, x, first, out); return 8;
+    }
+}
+
+// One tile's outputs for all tokens: y[t, offset + 16 tile + lane] = value, or += factor * value.
+inline void linear_tile(const Linear& w, int tile, const Input& x, int tokens, float* y, int stride, bool add, float factor = 1.0f) {
+    const uint8_t* packed = w.data + tile * w.tile_bytes();
+    const int lanes = std::min(LANES, w.rows - tile * LANES);
+    f32x16 out[BLOCK];
+    f32x16 bias{};
+    if (w.bias) std::memcpy(&bias, w.bias + tile * LANES, lanes * sizeof(float));
+    for (int first = 0; first < tokens;) {
+        int some = tile_times_some(w, packed, x, first, tokens - first, out);
+        for (int t = 0; t < some; t++) {
+            float* to = y + size_t(first + t) * stride + w.offset + tile * LANES;
+            f32x16 value = out[t] + bias;
+            if (add) {
+                f32x16 before{};
+                std::memcpy(&before, to, lanes * sizeof(float));
+                value = before + value * splat(factor);
+            }
+            if (lanes == LANES) store(to, value);
+            else std::memcpy(to, &value, lanes * sizeof(float));
+        }
+        first += some;
+    }
+}
+
+}  // namespace octet

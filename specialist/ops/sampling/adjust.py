@@ -1,0 +1,70 @@
+"""What is done to the logits of one row before a token is drawn: bias, penalties, minimum length."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specialist.ops.sampling.row import SampleRow
+
+
+def adjusted(logits: Tensor, row: SampleRow) -> Tensor:
+    """logits: [vocab], left as they are. Raises ValueError for a token outside the vocabulary."""
+    want = row.sampling
+    if want.logit_bias:
+        logits = _biased(logits, want.logit_bias)
+    if want.repetition_penalty != 1.0:
+        logits = _less_repeated(logits, row.tokens, want.repetition_penalty)
+    if want.presence_penalty or want.frequency_penalty:
+        generated = row.tokens[row.num_prompt :]
+        logits = _less_generated(logits, generated, want.presence_penalty, want.frequency_penalty)
+    if row.bans_stops:
+        logits = logits.index_fill(0, _on_device(np.array(sorted(row.stop_ids)), logits), -torch.inf)
+    return logits
+
+
+def _biased(logits: Tensor, bias: tuple[tuple[int, float], ...]) -> Tensor:
+    """A token named twice gets both."""
+    total: dict[int, float] = {}
+    for token, value in bias:
+        total[token] = total.get(token, 0.0) + value
+    ids = _on_device(np.array(list(total)), logits)
+    return logits.index_add(0, ids, _moved(np.array(list(total.values())), logits).to(logits.dtype))
+
+
+def _less_repeated(logits: Tensor, tokens: Sequence[int], penalty: float) -> Tensor:
+    ids, _ = _counted(tokens, logits)
+    seen = logits[ids]
+    return logits.index_copy(0, ids, torch.where(seen > 0, seen / penalty, seen * penalty))
+
+
+def _less_generated(logits: Tensor, generated: Sequence[int], presence: float, frequency: float) -> Tensor:
+    ids, counts = _counted(generated, logits)
+    return logits.index_add(0, ids, frequency * counts + presence, alpha=-1)
+
+
+def _counted(tokens: Sequence[int], logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Which tokens there are, and how often each."""
+    ids = _checked(np.asarray(tokens), logits.shape[0])
+    counts = np.bincount(ids)
+    present = np.flatnonzero(counts)
+    return _moved(present, logits), _moved(counts[present], logits).to(logits.dtype)
+
+
+def _on_device(tokens: NDArray[np.generic], logits: Tensor) -> Tensor:
+    return _moved(_checked(tokens, logits.shape[0]), logits)
+
+
+def _checked(tokens: NDArray[np.generic], vocab: int) -> NDArray[np.int64]:
+    ids = tokens.astype(np.int64)
+    if ids.size and not (ids.min() >= 0 and ids.max() < vocab):
+        raise ValueError(f"a token lies outside the vocabulary of {vocab}: {ids.min()} to {ids.max()}")
+    return ids
+
+
+def _moved(values: NDArray[Any], logits: Tensor) -> Tensor:
+    """To the logits' device, without waiting for what runs there."""
+    return torch.from_numpy(values).to(logits.device, non_blocking=True)

@@ -1,0 +1,49 @@
+"""What is asked of one draw, and what came of it."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from specialist.sampling import Sampling, TokenLogprobs
+
+
+class SampleRow(NamedTuple):
+    sampling: Sampling
+    seed: int
+    tokens: Sequence[int]
+    """Prompt and generated so far; an array without a copy. Not kept."""
+    num_prompt: int
+    stop_ids: frozenset[int] = frozenset()
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.tokens) - self.num_prompt
+
+    @property
+    def bans_stops(self) -> bool:
+        return bool(self.stop_ids) and self.num_generated < self.sampling.min_tokens
+
+    @property
+    def is_plain_greedy(self) -> bool:
+        """The most likely token of the model's own distribution, and nothing else."""
+        want = self.sampling
+        return (
+            want.temperature == 0.0
+            and want.num_logprobs is None
+            and not want.logit_bias
+            and want.repetition_penalty == 1.0
+            and want.presence_penalty == 0.0
+            and want.frequency_penalty == 0.0
+            and not self.bans_stops
+        )
+
+
+class Drawn(NamedTuple):
+    token: int
+    logprobs: TokenLogprobs | None
+
+
+def uniform(seed: int, position: int) -> float:
+    """In [0, 1), a function of the two alone."""
+    digest = sha256(f"{seed}:{position}".encode()).digest()
+    return (int.from_bytes(digest[:8]) >> 11) / (1 << 53)

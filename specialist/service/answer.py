@@ -1,0 +1,58 @@
+"""The text of one answer, as its tokens come."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from specialist.sampling import TokenLogprobs
+from specialist.service.words import Detokenizer
+from specialist.text.stops import StopStrings
+
+
+class Piece(NamedTuple):
+    """What is new since the last one."""
+
+    text: str
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+
+class Answer:
+    """Ends before the first stop string; a token that only completes one still counts as generated."""
+
+    def __init__(self, detokenizer: Detokenizer, stops: Sequence[str] = (), min_tokens: int = 0) -> None:
+        self._detokenizer = detokenizer
+        self._stops = tuple(stops)
+        self._stopper = StopStrings(stops)
+        self._min_tokens = min_tokens
+        self._unsent = ""
+        self.num_tokens = 0
+        self.stop_string: str | None = None
+
+    def push(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs] = ()) -> Piece:
+        """Tokens behind a stop string are not taken."""
+        text, num_taken = "", 0
+        for token in tokens:
+            if self.stop_string is not None:
+                break
+            num_taken += 1
+            self.num_tokens += 1
+            text += self._safe(self._detokenizer.push((token,)))
+        return Piece(text, tuple(tokens[:num_taken]), tuple(logprobs[:num_taken]))
+
+    def finish(self) -> Piece:
+        """What was held back. An answer that met a stop string has nothing left."""
+        if self.stop_string is not None:
+            return Piece("")
+        text = self._safe(self._detokenizer.finish())
+        return Piece(text if self.stop_string is not None else text + self._stopper.finish())
+
+    def _safe(self, text: str) -> str:
+        """The part that cannot belong to a stop string any more."""
+        if self.num_tokens <= self._min_tokens:
+            return text
+        self._unsent += text
+        safe, met = self._stopper.push(text)
+        self._unsent = self._unsent[len(safe) :]
+        if met:
+            self.stop_string = max((stop for stop in self._stops if self._unsent.startswith(stop)), key=len)
+        return safe

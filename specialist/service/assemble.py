@@ -1,0 +1,24 @@
+"""From settings to a replica, whatever engine it runs on."""
+
+from octet.clock import Clock
+from specialist.engines.sim import CostModel
+from specialist.models.progress import Progress, silent
+from specialist.service.replica import Replica
+from specialist.service.settings import ReplicaSettings
+from specialist.service.sim_replica import sim_replica
+
+
+def assemble(settings: ReplicaSettings, clock: Clock, progress: Progress = silent) -> Replica:
+    """Raises ModelRefused, AdapterRefused, OSError or MemoryError, each saying what to do."""
+    replica = _without_adapters(settings, clock, progress)
+    for name, directory in settings.adapters.items():
+        replica.adapters.load(name, directory)
+    return replica
+
+
+def _without_adapters(settings: ReplicaSettings, clock: Clock, progress: Progress) -> Replica:
+    if settings.engine == "sim":
+        return sim_replica(settings, clock, CostModel())
+    from specialist.service.native_replica import native_replica  # loads a compiler's worth of machinery
+
+    return native_replica(settings, clock, progress)

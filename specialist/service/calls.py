@@ -1,0 +1,75 @@
+"""Around every call: bytes in, a message or a typed refusal out, and nothing of the inside in between."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from specialist.service.parse import parse
+from specialist.service.refusal import METADATA_KEY, Refusal, engine_failed
+
+_log = logging.getLogger(__name__)
+
+Context: TypeAlias = Any
+"""A grpc.aio.ServicerContext."""
+_AskT = TypeVar("_AskT", bound=Message)
+_Handler = Callable[[bytes, Context], Awaitable[Any]]
+
+
+class CallerGone(Exception):
+    """There is nobody left to answer."""
+
+
+async def write(context: Context, message: Message, seconds: float) -> bool:
+    """False when the caller's window stayed full for so long. Raises CallerGone."""
+    try:
+        async with asyncio.timeout(seconds):
+            await context.write(message)
+    except TimeoutError:
+        return False
+    except Exception as error:  # nothing can be written to a call that is over
+        raise CallerGone from error
+    return True
+
+
+def unary(kind: type[_AskT], answer: type[Message], serve: Callable[[_AskT], Awaitable[Message]], limit: int) -> Any:
+    """A call with one answer. Its bytes are parsed here: gRPC itself would call malformed ones an internal error."""
+
+    async def serve_alone(ask: _AskT, _: Context) -> Message:
+        return await serve(ask)
+
+    return grpc.unary_unary_rpc_method_handler(
+        _guarded(kind, serve_alone, limit), response_serializer=answer.SerializeToString
+    )
+
+
+def streaming(
+    kind: type[_AskT], answer: type[Message], serve: Callable[[_AskT, Context], Awaitable[None]], limit: int
+) -> Any:
+    """A call whose answers `serve` writes to the context."""
+    return grpc.unary_stream_rpc_method_handler(
+        _guarded(kind, serve, limit), response_serializer=answer.SerializeToString
+    )
+
+
+def _guarded(kind: type[_AskT], serve: Callable[[_AskT, Context], Awaitable[Any]], limit: int) -> _Handler:
+    async def handle(raw: bytes, context: Context) -> Any:
+        try:
+            return await serve(parse(raw, kind, limit), context)
+        except Refusal as refusal:
+            await _refuse(context, refusal)
+        except CallerGone:
+            return None
+        except Exception:
+            _log.error("%s failed", kind.DESCRIPTOR.name, exc_info=True)
+            await _refuse(context, engine_failed(kind.DESCRIPTOR.name))
+
+    return handle
+
+
+async def _refuse(context: Context, refusal: Refusal) -> None:
+    metadata = ((METADATA_KEY, refusal.error.SerializeToString()),)
+    await context.abort(refusal.code, str(refusal), metadata)

@@ -1,0 +1,218 @@
+"""The thread that owns scheduler and engine. Nobody else touches them."""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Thread
+from typing import NamedTuple
+
+from octet.clock import Clock
+from specialist.errors import NeverFits, Refused
+from specialist.events import Admitted, Emitted, Event, Finished, Preempted
+from specialist.loop import StepLoop
+from specialist.request import FinishReason
+from specialist.service.answer import Piece
+from specialist.service.job import Job, News, Sink, Verdict
+from specialist.service.live import Live
+from specialist.service.load import Load, load_of
+from specialist.service.meter import Meter
+from specialist.service.refusal import Refusal, engine_failed, invalid, prompt_too_long, replica_failed
+
+_log = logging.getLogger(__name__)
+
+
+class End(NamedTuple):
+    request_id: str
+    reason: FinishReason
+
+
+class Handover(NamedTuple):
+    """Everything a step has to tell, in one piece."""
+
+    news: list[tuple[Sink, News]]
+    load: Load | None
+    """When it is worth telling."""
+    died: bool = False
+
+
+class EngineThread:
+    """Steps while there is work and sleeps while there is none. Commands take effect between two steps."""
+
+    LOAD_SECONDS = 0.05
+    """While busy, load is told no more often than this."""
+    STUCK_SECONDS = 0.01
+    """How soon to look again when requests are live and yet there is nothing to run."""
+
+    def __init__(self, loop: StepLoop, clock: Clock, hand_over: Callable[[Handover], None]) -> None:
+        """`hand_over` is called on this thread: once a step, and once for the verdicts before it."""
+        self._loop = loop
+        self._scheduler = loop.scheduler
+        self._clock = clock
+        self._hand_over = hand_over
+        self._meter = Meter(clock)
+        self._live: dict[str, Live] = {}
+        self._news: list[tuple[Sink, News]] = []
+        self._load_told_at = -self.LOAD_SECONDS
+        self._inbox: deque[Job | End] = deque()
+        self._wake = Condition()
+        self._stopping = False
+        self._dead = False
+        self._thread = Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the step under way has ended. What was live stays unanswered."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def submit(self, job: Job) -> None:
+        """The job's sink gets a verdict or a refusal."""
+        if not self._post(job):
+            self._hand_over(Handover([(job.sink, replica_failed())], None, died=True))
+
+    def end(self, request_id: str, reason: FinishReason) -> None:
+        """Harmless when the request has ended before."""
+        self._post(End(request_id, reason))
+
+    def _post(self, command: Job | End) -> bool:
+        """False when nobody is there to carry it out."""
+        with self._wake:
+            if not self._dead:
+                self._inbox.append(command)
+                self._wake.notify()
+            return not self._dead
+
+    def _run(self) -> None:
+        try:
+            busy = True
+            while self._obey(wait=not busy):
+                busy = self._step()
+        except Exception:
+            _log.critical("the step loop died", exc_info=True)
+            self._die()
+
+    def _obey(self, *, wait: bool) -> bool:
+        """Carry out what is in the inbox, waiting for something when asked to. False when it is time to stop."""
+        with self._wake:
+            if wait and not self._inbox and not self._stopping:
+                self._wake.wait(self.STUCK_SECONDS if self._live else None)
+            commands, self._inbox = self._inbox, deque()
+        for command in commands:
+            if isinstance(command, End):
+                self._scheduler.end(command.request_id, command.reason)
+            else:
+                self._submit(command)
+        if self._news:  # a verdict does not wait for the step behind it
+            self._deliver_news(None)
+        return not self._stopping
+
+    def _step(self) -> bool:
+        """Whether there was anything to do."""
+        step = self._loop.run_once()
+        events = self._scheduler.take_events()
+        if step is None:
+            self._meter.idle()
+        else:
+            num_emitted = sum(len(event.tokens) for event in events if isinstance(event, Emitted))
+            self._meter.step(step, num_emitted, self._clock.now() - step.started_at)
+        started_at = self._clock.now() if step is None else step.started_at
+        while events:
+            for event in events:
+                self._tell(event, started_at)
+            events = self._scheduler.take_events()  # a stop string ends its request
+        self._deliver(idle=step is None)
+        return step is not None
+
+    def _submit(self, job: Job) -> None:
+        refusal = self._refusal(job)
+        if refusal is not None:
+            job.release()
+            self._news.append((job.sink, refusal))
+            return
+        position = len(self._scheduler.waiting) - 1
+        self._live[job.request.request_id] = Live(job, self._clock)
+        self._news.append((job.sink, Verdict(position)))
+
+    def _refusal(self, job: Job) -> Refusal | None:
+        """None when the request is in line."""
+        try:
+            self._scheduler.submit(job.request)
+        except NeverFits:
+            return prompt_too_long(len(job.request.prompt), self._scheduler.pool.num_slots - 1)
+        except Refused as refused:
+            return invalid(getattr(refused, "field", "request"), "one that this replica can run", str(refused))
+        except Exception:
+            _log.error("request %s could not be submitted", job.public_id, exc_info=True)
+            return engine_failed(job.public_id)
+        return None
+
+    def _tell(self, event: Event, started_at: float) -> None:
+        """A text that cannot be written costs its own request."""
+        live = self._live.get(event.request_id)
+        if live is None:
+            return
+        if isinstance(event, Finished):
+            self._finish(live, event)
+            return
+        try:
+            self._follow(live, event, started_at)
+        except Exception:
+            _log.error("request %s failed", live.job.public_id, exc_info=True)
+            self._scheduler.end(event.request_id, "error")
+
+    def _follow(self, live: Live, event: Event, started_at: float) -> None:
+        if isinstance(event, Admitted):
+            live.admit(event, started_at)
+        elif isinstance(event, Preempted):
+            live.preempt()
+            self._meter.preempted()
+        elif isinstance(event, Emitted):
+            self._news.append((live.job.sink, live.emit(event)))
+            if live.job.answer.stop_string is not None:
+                self._scheduler.end(event.request_id, "stop")
+
+    def _finish(self, live: Live, event: Finished) -> None:
+        job = live.job
+        del self._live[event.request_id]
+        self._meter.finished()
+        if event.reason == "error":
+            _log.error("request %s failed: %s", job.public_id, event.detail)
+        rest, event = self._rest(job, event)
+        self._news += [(job.sink, rest), (job.sink, live.finish(event))]
+        job.release()
+
+    @staticmethod
+    def _rest(job: Job, event: Finished) -> tuple[Piece, Finished]:
+        """Text that was held back until the end."""
+        try:
+            return job.answer.finish(), event
+        except Exception:
+            _log.error("request %s failed at its end", job.public_id, exc_info=True)
+            return Piece(""), event._replace(reason="error")
+
+    def _deliver(self, *, idle: bool) -> None:
+        now = self._clock.now()
+        due = idle or now - self._load_told_at >= self.LOAD_SECONDS
+        if due:
+            self._load_told_at = now
+        if due or self._news:
+            self._deliver_news(load_of(self._scheduler, self._meter) if due else None)
+
+    def _deliver_news(self, load: Load | None) -> None:
+        news, self._news = self._news, []
+        self._hand_over(Handover(news, load))
+
+    def _die(self) -> None:
+        """Every live request ends, those in the inbox as well; whoever comes later is refused at once."""
+        with self._wake:
+            self._dead = True
+            unread = [command for command in self._inbox if isinstance(command, Job)]
+        jobs = [live.job for live in self._live.values()] + unread
+        lost: list[tuple[Sink, News]] = [(job.sink, replica_failed()) for job in jobs]
+        self._live.clear()
+        self._hand_over(Handover([*self._news, *lost], None, died=True))

@@ -1,0 +1,50 @@
+"""The books of one live request: when it came, entered, spoke first and last."""
+
+from octet.clock import Clock
+from specialist.events import Admitted, Emitted, Finished
+from specialist.service.answer import Piece
+from specialist.service.job import Job, Usage
+
+
+class Live:
+    def __init__(self, job: Job, clock: Clock) -> None:
+        self.job = job
+        self._clock = clock
+        self._admitted_at: float | None = None
+        self._first_token_at: float | None = None
+        self._last_token_at: float | None = None
+        self._num_hit = 0
+        self._times_preempted = 0
+
+    def admit(self, event: Admitted, at: float) -> None:
+        if self._admitted_at is None:
+            self._admitted_at = at
+            self._num_hit = event.num_hit_tokens
+
+    def preempt(self) -> None:
+        self._times_preempted += 1
+
+    def emit(self, event: Emitted) -> Piece:
+        self._last_token_at = self._clock.now()
+        if self._first_token_at is None:
+            self._first_token_at = self._last_token_at
+        return self.job.answer.push(event.tokens, event.logprobs)
+
+    def finish(self, event: Finished) -> Usage:
+        request, answer = self.job.request, self.job.answer
+        return Usage(
+            reason=event.reason,
+            stop_string=answer.stop_string,
+            prompt_tokens=len(request.prompt),
+            completion_tokens=answer.num_tokens,
+            cache_hit_tokens=self._num_hit,
+            times_preempted=self._times_preempted,
+            queued=_between(request.arrival, self._admitted_at),
+            prefill=_between(self._admitted_at, self._first_token_at),
+            decode=_between(self._first_token_at, self._last_token_at),
+            total=self._clock.now() - request.arrival,
+        )
+
+
+def _between(start: float | None, stop: float | None) -> float | None:
+    return None if start is None or stop is None else stop - start

@@ -1,0 +1,77 @@
+"""A specialist as a process: starts, says that it is ready, drains when told to end."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from specialist.service.replica import Replica
+from specialist.service.server import Server
+from specialist.service.settings import ServiceSettings
+
+FLUSH_SECONDS = 10.0
+"""For callers to read the ends of their streams, once everything is answered."""
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def serve(replica: Replica, settings: ServiceSettings, say: Callable[[str], None] = _say) -> int:
+    """Until SIGTERM or SIGINT, which drain: 0. A second SIGINT ends at once: 130. A dead engine: 1.
+
+    Raises BindRefused, NotWarm.
+    """
+    return asyncio.run(_serve(replica, settings, say))
+
+
+async def _serve(replica: Replica, settings: ServiceSettings, say: Callable[[str], None]) -> int:
+    server = Server(replica, settings)
+    ends = _Ends()
+    try:
+        if not await ends.first_of(asyncio.create_task(server.start())):
+            return 130
+        say(_ready_line(replica, settings, server.port))
+        await ends.first_of(asyncio.create_task(ends.asked.wait()), asyncio.create_task(server.failed.wait()))
+        if ends.asked.is_set():
+            await ends.first_of(asyncio.create_task(server.drain()), asyncio.create_task(server.failed.wait()))
+    finally:
+        await server.stop(0 if ends.at_once.is_set() else FLUSH_SECONDS)
+    if ends.at_once.is_set():
+        return 130
+    return 1 if server.failed.is_set() else 0
+
+
+class _Ends:
+    """What the signals have asked for."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.at_once = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.asked.set)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self) -> None:
+        if self.asked.is_set():
+            self.at_once.set()
+        self.asked.set()
+
+    async def first_of(self, *tasks: "asyncio.Task[object]") -> bool:
+        """Whether one of the tasks is done before everything is to end at once. Raises what it raised."""
+        impatience = asyncio.create_task(self.at_once.wait())
+        done, pending = await asyncio.wait({*tasks, impatience}, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        for task in done:
+            task.result()
+        return impatience not in done
+
+
+def _ready_line(replica: Replica, settings: ServiceSettings, port: int) -> str:
+    pool = replica.scheduler.pool
+    kernels = ", ".join(f"{kernel.op} {kernel.choice}" for kernel in replica.kernels)
+    return (
+        f"octet specialist {replica.lane.specialist} ready on {settings.host}:{port} "
+        f"(model {replica.model.name}, engine {replica.engine_name}, kernels: {kernels}, "
+        f"{pool.capacity} blocks of {pool.block_size})"
+    )

@@ -1,0 +1,108 @@
+"""From a checked request to a job: words become tokens, names become digests, durations become times."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count
+from uuid import uuid4
+
+from octet.clock import Clock
+from octet.identity import Lane
+from specialist.request import Request
+from specialist.service.adapters import Adapters, lease
+from specialist.service.answer import Answer
+from specialist.service.ask import Ask, ChatPrompt, TokenPrompt
+from specialist.service.job import Job, Sink
+from specialist.service.refusal import invalid, queue_full
+from specialist.service.validate import Validator
+from specialist.service.words import Words
+from specialist.text.errors import TemplateRefused
+
+
+class Reception:
+    """Tokenising happens on threads of its own, so that no prompt holds up anybody's tokens."""
+
+    NUM_THREADS = 2
+
+    def __init__(
+        self,
+        lane: Lane,
+        words: Words,
+        adapters: Adapters,
+        validator: Validator,
+        clock: Clock,
+        *,
+        max_receiving: int,
+        draw_seed: Callable[[], int],
+    ) -> None:
+        self._lane = lane
+        self._words = words
+        self._adapters = adapters
+        self._validator = validator
+        self._clock = clock
+        self._max_receiving = max_receiving
+        self._draw_seed = draw_seed
+        self._num_receiving = 0
+        self._names = count(1)
+        self._threads = ThreadPoolExecutor(self.NUM_THREADS, thread_name_prefix="tokenize")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def new_id(self) -> str:
+        """The replica's own name for a request: callers' names may be the same."""
+        return str(next(self._names))
+
+    async def receive(self, ask: Ask, request_id: str, sink: Sink, seconds_left: float | None) -> Job:
+        """Raises Refusal. `seconds_left` is what the call itself still has."""
+        arrival = self._clock.now()
+        prompt = ask.prompt.ids if isinstance(ask.prompt, TokenPrompt) else await self._tokenize(ask.prompt)
+        self._validator.prompt_length(len(prompt))
+        digests, release = lease(self._adapters, ask.adapters)
+        request = Request(
+            request_id=request_id,
+            lane=replace(self._lane, adapters=digests),
+            prompt=prompt,
+            max_tokens=min(ask.max_tokens, self._validator.limits.context - len(prompt)),
+            priority=ask.priority,
+            arrival=arrival,
+            deadline=_earlier(arrival, ask.timeout, seconds_left),
+            stop_ids=frozenset() if ask.ignore_eos else self._words.stop_ids,
+            sampling=ask.sampling,
+            seed=self._seed(ask),
+            tenant_salt=ask.tenant_salt,
+        )
+        answer = Answer(self._words.detokenizer(), ask.stop, ask.sampling.min_tokens)
+        return Job(request, ask.request_id or uuid4().hex, answer, sink, release)
+
+    def _seed(self, ask: Ask) -> int:
+        if ask.seed is not None:
+            return ask.seed
+        return self._draw_seed() if ask.sampling.temperature > 0 else 0
+
+    async def _tokenize(self, prompt: str | ChatPrompt) -> tuple[int, ...]:
+        if self._num_receiving >= self._max_receiving:
+            raise queue_full("being tokenised", self._max_receiving, None)
+        self._num_receiving += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._tokens_of, prompt)
+        finally:
+            self._num_receiving -= 1
+
+    def _tokens_of(self, prompt: str | ChatPrompt) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            try:
+                return self._words.prompt(prompt)
+            except ValueError as error:
+                raise invalid("text", "text that this model's vocabulary can write", str(error)) from None
+        try:
+            return self._words.render(prompt.messages)
+        except TemplateRefused as refused:
+            raise invalid("chat", "messages that the model's chat template accepts", refused.why) from None
+        except ValueError as error:
+            raise invalid("chat", "text that this model's vocabulary can write", str(error)) from None
+
+
+def _earlier(now: float, *seconds: float | None) -> float | None:
+    return min((now + each for each in seconds if each is not None), default=None)

@@ -1,0 +1,102 @@
+"""What the service says, in the words of the wire."""
+
+from collections.abc import Mapping
+
+from octet.identity import Lane
+from octet.v1 import specialist_pb2 as wire
+from specialist.request import FinishReason
+from specialist.sampling import TokenLogprobs
+from specialist.service.answer import Piece
+from specialist.service.job import Job, Usage, Verdict
+from specialist.service.load import Load, Seats
+from specialist.service.refusal import Refusal, cancelled, engine_failed, past_deadline
+
+_REASONS: dict[FinishReason, wire.FinishReason] = {
+    "stop": wire.FINISH_REASON_STOP,
+    "length": wire.FINISH_REASON_LENGTH,
+    "cancelled": wire.FINISH_REASON_CANCELLED,
+    "deadline": wire.FINISH_REASON_DEADLINE,
+    "error": wire.FINISH_REASON_ERROR,
+}
+
+
+def event_of(job: Job, news: Verdict | Piece | Usage) -> wire.GenerateEvent:
+    if isinstance(news, Verdict):
+        return wire.GenerateEvent(accepted=_accepted(job, news))
+    if isinstance(news, Piece):
+        return wire.GenerateEvent(chunk=_chunk(news))
+    return wire.GenerateEvent(usage=_usage(news))
+
+
+def failure_of(job: Job, usage: Usage) -> Refusal | None:
+    """The status behind the usage; None for OK."""
+    match usage.reason:
+        case "stop" | "length":
+            return None
+        case "deadline":
+            return past_deadline()
+        case "cancelled":
+            return cancelled()
+        case "error":
+            return engine_failed(job.public_id)
+
+
+def lane_of(lane: Lane) -> wire.Lane:
+    return wire.Lane(specialist=lane.specialist, revision=lane.revision, adapter_digests=lane.adapters)
+
+
+def residents_of(names: Mapping[str, str]) -> list[wire.ResidentAdapter]:
+    return [wire.ResidentAdapter(name=name, digest=digest) for name, digest in sorted(names.items())]
+
+
+def report_of(
+    load: Load, names: Mapping[str, str], seats: Seats, *, preempting: bool, draining: bool
+) -> wire.LoadReport:
+    return wire.LoadReport(
+        waiting=load.waiting,
+        running=load.running,
+        blocks=wire.Blocks(
+            total=load.total_blocks, free=load.free_blocks, cached=load.cached_blocks, used=load.used_blocks
+        ),
+        preempting=preempting,
+        times_preempted=load.times_preempted,
+        prefill_rate=load.rates.prefill,
+        decode_rate=load.rates.decode,
+        drain_rate=load.rates.drain,
+        adapters=residents_of(names),
+        draining=draining,
+        max_running=seats.running,
+        max_waiting=seats.waiting,
+    )
+
+
+def _accepted(job: Job, verdict: Verdict) -> wire.Accepted:
+    return wire.Accepted(
+        request_id=job.public_id,
+        lane=lane_of(job.request.lane),
+        prompt_tokens=len(job.request.prompt),
+        queue_position=verdict.queue_position,
+        max_tokens=job.request.max_tokens,
+        seed=job.request.seed,
+    )
+
+
+def _chunk(piece: Piece) -> wire.Chunk:
+    return wire.Chunk(text=piece.text, token_ids=piece.tokens, logprobs=map(_logprobs, piece.logprobs))
+
+
+def _logprobs(logprobs: TokenLogprobs) -> wire.TokenLogprobs:
+    top = [wire.TokenLogprob(token=token, logprob=logprob) for token, logprob in logprobs.top]
+    return wire.TokenLogprobs(chosen=logprobs.chosen, top=top)
+
+
+def _usage(usage: Usage) -> wire.Usage:
+    return wire.Usage(
+        finish_reason=_REASONS[usage.reason],
+        stop_string=usage.stop_string,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cache_hit_tokens=usage.cache_hit_tokens,
+        times_preempted=usage.times_preempted,
+        timings=wire.Timings(queued=usage.queued, prefill=usage.prefill, decode=usage.decode, total=usage.total),
+    )

@@ -1,0 +1,130 @@
+"""The process: a gRPC server on the event loop, the engine in its thread, and an orderly end."""
+
+import asyncio
+import secrets
+from contextlib import suppress
+from typing import Any
+
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from specialist.loop import StepLoop
+from specialist.service.bind import bind
+from specialist.service.board import LoadBoard
+from specialist.service.engine_thread import EngineThread, Handover
+from specialist.service.generate import Generator
+from specialist.service.limits import Limits
+from specialist.service.load import Seats, load_of
+from specialist.service.meter import Meter
+from specialist.service.reception import Reception
+from specialist.service.replica import Replica
+from specialist.service.service import NAME, SpecialistService
+from specialist.service.settings import ServiceSettings
+from specialist.service.validate import Validator
+from specialist.service.warm import warm_up
+
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    # Larger than any request that is served, so that most of what is too large gets our answer and gets it at once.
+    ("grpc.max_receive_message_length", 32 << 20),
+    # A peer that is gone without a word is noticed.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),
+)
+_LAST_WORDS_SECONDS = 0.2
+"""For the statuses of calls that have ended."""
+_SPARE_CALLS = 1024
+"""Watchers, health checks, and callers that were cut and have not noticed."""
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class Server:
+    """Created and used on a running event loop."""
+
+    def __init__(self, replica: Replica, settings: ServiceSettings, limits: Limits | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._replica = replica
+        self._step_loop = StepLoop(replica.scheduler, replica.engine)
+        validator = Validator(limits or Limits(replica.context, replica.words.vocab_size))
+        self.engine = EngineThread(self._step_loop, replica.clock, self._hand_over)
+        seats = Seats(replica.scheduler.config.max_running, settings.max_waiting)
+        self._reception = Reception(
+            replica.lane,
+            replica.words,
+            replica.adapters,
+            validator,
+            replica.clock,
+            max_receiving=seats.total,
+            draw_seed=lambda: secrets.randbits(63),
+        )
+        nothing_yet = load_of(replica.scheduler, Meter(replica.clock))
+        self.board = LoadBoard(replica.adapters, replica.clock, seats, nothing_yet)
+        self.generator = Generator(
+            self.engine,
+            self._reception,
+            validator,
+            self.board,
+            stream_bytes=settings.stream_bytes,
+            stall_seconds=settings.stall_seconds,
+        )
+        self.service = SpecialistService(replica, settings, validator, self.generator, self.board, self._not_serving)
+        self._health: Any = health.aio.HealthServicer()
+        self._server = self._grpc_server(seats.total + _SPARE_CALLS)
+        self.port: int = bind(self._server, settings)
+        self.failed = asyncio.Event()
+        """Set when the engine's thread has died."""
+        self._failing: asyncio.Task[None] | None = None
+
+    def _grpc_server(self, max_calls: int) -> Any:
+        server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=max_calls)
+        server.add_generic_rpc_handlers((self.service.handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        return server
+
+    async def start(self) -> None:
+        """Health is asked and answered from here on; serving begins when the engine is warm."""
+        await self._not_serving()
+        await self._server.start()
+        await asyncio.to_thread(warm_up, self._replica, self._step_loop)
+        self.engine.start()
+        self.generator.door = "open"
+        await self._set_health(_SERVING)
+
+    async def drain(self) -> int:
+        return await self.service.drain()
+
+    async def stop(self, grace: float) -> None:
+        """Streams get `grace` seconds to be read to their ends; those who only watch hold nobody up."""
+        await self._not_serving()
+        self.board.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.generator.flushed(), grace)
+        await self._server.stop(min(grace, _LAST_WORDS_SECONDS))
+        await asyncio.to_thread(self.engine.stop)
+        self._reception.close()
+        self._replica.words.close()
+
+    def _hand_over(self, handover: Handover) -> None:
+        self._loop.call_soon_threadsafe(self._deliver, handover)
+
+    def _deliver(self, handover: Handover) -> None:
+        self.generator.deliver(handover)
+        if handover.load is not None:
+            self.board.post(handover.load)
+        if handover.died and self._failing is None:
+            self._failing = self._loop.create_task(self._fail())
+
+    async def _fail(self) -> None:
+        await self._not_serving()
+        self.failed.set()
+
+    async def _not_serving(self) -> None:
+        await self._set_health(_NOT_SERVING)
+
+    async def _set_health(self, status: Any) -> None:
+        await self._health.set("", status)
+        await self._health.set(NAME, status)

@@ -1,0 +1,113 @@
+"""`octet.v1.Specialist`: its six calls."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import grpc
+
+from octet import __version__
+from octet.v1 import specialist_pb2 as wire
+from specialist.adapters.errors import AdapterRefused, UnknownAdapter
+from specialist.service.adapters import below
+from specialist.service.board import LoadBoard, Watch
+from specialist.service.calls import Context, streaming, unary, write
+from specialist.service.generate import Generator
+from specialist.service.refusal import adapter_refused, caller_stalled, unknown_adapter
+from specialist.service.replica import Replica
+from specialist.service.reply import lane_of, residents_of
+from specialist.service.settings import ServiceSettings
+from specialist.service.validate import Validator
+
+NAME: str = wire.DESCRIPTOR.services_by_name["Specialist"].full_name
+
+
+class SpecialistService:
+    def __init__(
+        self,
+        replica: Replica,
+        settings: ServiceSettings,
+        validator: Validator,
+        generator: Generator,
+        board: LoadBoard,
+        close_door: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`close_door` says to the world that nothing new is taken."""
+        self._replica = replica
+        self._settings = settings
+        self._validator = validator
+        self._generator = generator
+        self._board = board
+        self._loading = asyncio.Lock()
+        self._close_door = close_door
+
+    def handler(self) -> Any:
+        most = self._validator.limits.request_bytes
+        return grpc.method_handlers_generic_handler(
+            NAME,
+            {
+                "Generate": streaming(wire.GenerateRequest, wire.GenerateEvent, self._generator.generate, most),
+                "WatchLoad": streaming(wire.WatchLoadRequest, wire.LoadReport, self._watch_load, most),
+                "LoadAdapter": unary(wire.LoadAdapterRequest, wire.LoadAdapterResponse, self._load_adapter, most),
+                "UnloadAdapter": unary(
+                    wire.UnloadAdapterRequest, wire.UnloadAdapterResponse, self._unload_adapter, most
+                ),
+                "Drain": unary(wire.DrainRequest, wire.DrainResponse, self._drain, most),
+                "Describe": unary(wire.DescribeRequest, wire.DescribeResponse, self._describe, most),
+            },
+        )
+
+    async def _watch_load(self, ask: wire.WatchLoadRequest, context: Context) -> None:
+        interval = self._validator.watch_interval(ask, self._settings.watch_seconds)
+        with Watch(self._board) as watch:
+            while (report := await watch.next()) is not None:
+                if not await write(context, report, self._settings.stall_seconds):
+                    raise caller_stalled(f"nothing was taken for {self._settings.stall_seconds:g} s")
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._board.closed.wait(), interval)
+
+    async def _load_adapter(self, ask: wire.LoadAdapterRequest) -> wire.LoadAdapterResponse:
+        name = self._validator.adapter_name(ask.name)
+        directory = below(self._settings.adapter_root, self._validator.adapter_path(ask.path))
+        try:
+            async with self._loading:  # one at a time: a load is as large as the caller made it
+                digest = await asyncio.to_thread(self._replica.adapters.load, name, directory)
+        except AdapterRefused as refused:
+            raise adapter_refused(refused.field, refused.why) from None
+        self._board.changed()
+        return wire.LoadAdapterResponse(adapter=wire.ResidentAdapter(name=name, digest=digest))
+
+    async def _unload_adapter(self, ask: wire.UnloadAdapterRequest) -> wire.UnloadAdapterResponse:
+        name = self._validator.adapter_name(ask.name)
+        try:
+            self._replica.adapters.unload(name)
+        except UnknownAdapter:
+            raise unknown_adapter(name) from None
+        self._board.changed()
+        return wire.UnloadAdapterResponse()
+
+    async def _drain(self, _: wire.DrainRequest) -> wire.DrainResponse:
+        return wire.DrainResponse(finished=await self.drain())
+
+    async def drain(self) -> int:
+        """Refuse what is new, finish what is not. How many requests that were."""
+        self._board.draining = True
+        self._board.changed()
+        await self._close_door()
+        return await self._generator.drain()
+
+    async def _describe(self, _: wire.DescribeRequest) -> wire.DescribeResponse:
+        replica, pool = self._replica, self._replica.scheduler.pool
+        return wire.DescribeResponse(
+            lane=lane_of(replica.lane),
+            version=__version__,
+            model=replica.model,
+            kernels=replica.kernels,
+            context=replica.context,
+            block_size=pool.block_size,
+            num_blocks=pool.capacity,
+            adapters=residents_of(replica.adapters.names()),
+            limits=[wire.Limit(field=field, limit=limit) for field, limit in self._validator.limits.described()],
+            engine=replica.engine_name,
+        )

@@ -1,0 +1,73 @@
+"""What whoever starts a replica decides."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+KernelName = Literal["fused", "int4pack", "dyn-quant", "float32"]
+EngineName = Literal["native", "sim"]
+LOOPBACK = "127.0.0.1"
+DEFAULT_PORT = 50151
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """The specialist itself: what it computes with."""
+
+    name: str = "specialist"
+    engine: EngineName = "native"
+    model: Path | None = None
+    """A Hugging Face directory or a GGUF file; None for the demo model."""
+    adapters: Mapping[str, Path] = field(default_factory=dict)
+    num_blocks: int | None = None
+    """Blocks of the KV pool; None to derive it from `kv_bytes`."""
+    kv_bytes: int = 1 << 30
+    block_size: int = 16
+    max_running: int = 32
+    context: int | None = None
+    """Tokens, prompt and answer together; None for all the model can attend over."""
+    device: str = "cpu"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of a model in PyTorch."""
+    kernel: KernelName | Literal["auto"] = "auto"
+    threads: int = 0
+    """0 for one on each CPU that this process may use."""
+    itl_seconds: float = 0.1
+    """How long a chunk of somebody's prompt may hold up those who decode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    """With it, only callers whose certificate it has signed are served."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """The door: who may come in, and how many."""
+
+    host: str = LOOPBACK
+    port: int = DEFAULT_PORT
+    tls: Tls | None = None
+    insecure_bind: bool = False
+    """Serve beyond this machine without TLS: only where something else guards the way."""
+    adapter_root: Path | None = None
+    """Adapters named by callers lie below it; None to load none while serving."""
+    max_waiting: int = 256
+    stream_bytes: int = 1 << 20
+    """What may wait for one caller that reads too slowly."""
+    stall_seconds: float = 30.0
+    """How long one caller may leave its stream unread."""
+    watch_seconds: float = 0.25
+    """Between two load reports, where the watcher does not say."""
+
+    def __post_init__(self) -> None:
+        if self.max_waiting < 1:
+            raise ValueError(f"max_waiting must be at least 1, got {self.max_waiting}")
+        if not 0 <= self.port < 65536:
+            raise ValueError(f"port must be in [0, 65535], got {self.port}")
+        if self.stream_bytes < 1 or not 0 < self.stall_seconds < float("inf"):
+            raise ValueError("stream_bytes and stall_seconds must be positive and finite")

@@ -1,0 +1,78 @@
+"""What waits to be sent to one caller. Bounded: a caller that does not read loses its request, not our memory."""
+
+import asyncio
+from collections.abc import Callable
+
+from specialist.sampling import TokenLogprobs
+from specialist.service.answer import Piece
+from specialist.service.job import News
+
+_TOKEN_BYTES = 8
+_LOGPROB_BYTES = 16
+
+
+class Stream:
+    """Belongs to the event loop. Pieces that wait become one; everything else keeps its place."""
+
+    def __init__(self, max_bytes: int, overflow: Callable[[], None]) -> None:
+        """`overflow` is called once, when more than `max_bytes` wait."""
+        self._max_bytes = max_bytes
+        self._overflow = overflow
+        self._waiting: list[News] = []
+        self._num_bytes = 0
+        self._arrived = asyncio.Event()
+        self.overflowed = False
+
+    def put(self, news: News) -> None:
+        if self.overflowed or news == Piece(""):
+            return
+        self._waiting.append(news)
+        if isinstance(news, Piece):
+            self._num_bytes += _num_bytes(news)
+        self._arrived.set()
+        if self._num_bytes > self._max_bytes:
+            self.overflowed = True
+            self._waiting.clear()
+            self._overflow()
+
+    async def take(self) -> list[News]:
+        """Everything that waits, at least one; nothing after an overflow."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        taken, self._waiting, self._num_bytes = self._waiting, [], 0
+        return _coalesced(taken)
+
+
+def _coalesced(all_news: list[News]) -> list[News]:
+    """Neighbouring pieces as one."""
+    result: list[News] = []
+    pieces: list[Piece] = []
+    for news in all_news:
+        if isinstance(news, Piece):
+            pieces.append(news)
+            continue
+        if pieces:
+            result.append(_joined(pieces))
+            pieces = []
+        result.append(news)
+    if pieces:
+        result.append(_joined(pieces))
+    return result
+
+
+def _joined(pieces: list[Piece]) -> Piece:
+    if len(pieces) == 1:
+        return pieces[0]
+    return Piece(
+        "".join(piece.text for piece in pieces),
+        tuple(token for piece in pieces for token in piece.tokens),
+        tuple(logprob for piece in pieces for logprob in piece.logprobs),
+    )
+
+
+def _num_bytes(piece: Piece) -> int:
+    return len(piece.text.encode()) + _TOKEN_BYTES * len(piece.tokens) + sum(map(_logprob_bytes, piece.logprobs))
+
+
+def _logprob_bytes(logprobs: TokenLogprobs) -> int:
+    return _LOGPROB_BYTES * (1 + len(logprobs.top))

@@ -1,0 +1,43 @@
+"""A model's vocabulary, as the service uses it."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from specialist.models.checkpoint import Vocabulary
+from specialist.text.detokenizer import Detokenizer
+from specialist.text.encoder import Encoder
+from specialist.text.errors import TemplateRefused
+from specialist.text.message import Message
+from specialist.text.pieces import Pieces
+from specialist.text.template import ChatTemplate
+
+
+class VocabularyWords:
+    def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
+        """`vocab_size` is the model's: it may have rows that stand for no word."""
+        self.stop_ids = vocabulary.eos_ids
+        self.vocab_size = vocab_size
+        self._encoder = Encoder(vocabulary)
+        self._pieces = Pieces(vocabulary)
+        has_template = vocabulary.chat_template is not None
+        self._template = ChatTemplate(vocabulary, self._encoder) if has_template else None
+
+    def prompt(self, text: str) -> tuple[int, ...]:
+        return self._encoder.prompt(text, "text")
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        if self._template is None:
+            raise TemplateRefused("this model has none; send a plain prompt instead")
+        return self._template.render(messages)
+
+    def detokenizer(self) -> Detokenizer:
+        return Detokenizer(self._pieces)
+
+    def warm_up(self) -> None:
+        """A template that refuses everything is told of by the requests that need it."""
+        with suppress(TemplateRefused):
+            self.render([Message("user", "warm up")])
+
+    def close(self) -> None:
+        if self._template is not None:
+            self._template.close()

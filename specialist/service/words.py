@@ -1,0 +1,39 @@
+"""What a service needs of a model's vocabulary."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from specialist.text.message import Message
+
+
+class Detokenizer(Protocol):
+    """One a request."""
+
+    def push(self, tokens: Sequence[int]) -> str:
+        """Whole characters only."""
+
+    def finish(self) -> str: ...
+
+
+class Words(Protocol):
+    """Safe to use from several threads at once."""
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens with which the model ends a text."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def prompt(self, text: str) -> tuple[int, ...]:
+        """Raises ValueError for text that this vocabulary cannot write."""
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Raises TemplateRefused."""
+
+    def detokenizer(self) -> Detokenizer: ...
+
+    def warm_up(self) -> None:
+        """Do now what would be slow the first time."""
+
+    def close(self) -> None: ...

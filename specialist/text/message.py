@@ -1,0 +1,8 @@
+"""One turn of a conversation."""
+
+from typing import NamedTuple
+
+
+class Message(NamedTuple):
+    role: str
+    content: str

@@ -1,0 +1,145 @@
+"""The whole bench, with a simulated engine and peers of a few lines."""
+
+import os
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from bench import engine
+from bench.engine import Options, Outcome, engine_targets, measure_engine
+from bench.engine_model import BenchModel
+from bench.peers.environment import PeerUnavailable
+from bench.peers.process import Peer
+from bench.peers.start import Place
+from bench.table import table_of_spreads
+from octet.cli import main
+from specialist.engines.sim.calibration import cost_model_from_json
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = BenchModel(Path("no-model.gguf"), vocab_size=250, revision="0" * 64, hf_directory=Path)
+SIM = ("--engine", "sim")
+
+
+@pytest.fixture
+def fake_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peers that are started without an environment of their own; the name says what is wrong with each."""
+
+    def start(spec: str, place: Place, say: Any, *, try_all: bool) -> tuple[Peer, str]:
+        if spec == "cannot be installed":
+            raise PeerUnavailable(f"{spec}: no network")
+        command = [sys.executable, "-m", "tests.bench.fake_peer", str(place.model), spec]
+        log = place.peers / f"{spec}.log"
+        peer = Peer(spec, command, cwd=ROOT, env=os.environ, log=log, timeout=place.timeout)
+        return peer, peer.settings
+
+    names = ("well", "dies", "dies later", "hangs", "cuts short", "cannot be installed", "does not load")
+    monkeypatch.setattr(engine, "PEERS", {name: name for name in names})
+    monkeypatch.setattr(engine, "start_peer", start)
+
+
+def run(tmp_path: Path, *peers: str, said: list[str], timeout: float = 30.0, **changes: Any) -> Outcome:
+    options = Options(peers, runs=2, cache=tmp_path, timeout=timeout, quick=True, octet=SIM, **changes)
+    return measure_engine(MODEL, options, said.append)
+
+
+def systems(outcome: Outcome) -> set[str]:
+    return {record.system for record in outcome.records}
+
+
+@pytest.mark.usefixtures("fake_peers")
+def test_everyone_is_measured_and_compared(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "well", said=[], served=True)
+    assert outcome.failures == []
+    assert systems(outcome) == {"octet", "octet served", "well", "limit"}
+    found = {(record.case, record.system, record.metric) for record in outcome.records}
+    assert len(found) == len(outcome.records)
+    for system in ("octet", "octet served", "well"):
+        for metric in ("decode", "TTFT p50", "TTFT p95", "ITL p50", "ITL p95"):
+            assert {("1 sequence", system, metric), ("4 sequences", system, metric)} <= found
+        assert ("prompt of 64 tokens", system, "prefill") in found
+    assert ("1 sequence", "limit", "weights at read bandwidth") in found
+    for case in ("4 sequences vs well", "1 sequence vs weights at read bandwidth"):
+        assert (case, "octet", "decode") in found
+    assert ("prefix of 128 tokens vs cold", "octet", "TTFT, warm") in found
+    assert {record.runs for record in outcome.records} == {2}
+    assert ("4 sequences vs in process", "octet served", "decode") in found
+    assert [note.partition(":")[0] for note in outcome.notes] == ["octet", "octet served", "well"]
+    assert table_of_spreads(outcome.records, engine_targets()).startswith("case ")
+
+
+@pytest.mark.usefixtures("fake_peers")
+def test_those_who_fail_are_told_once_each_and_the_others_go_on(tmp_path: Path) -> None:
+    told = {
+        "cannot be installed": "cannot be installed: no network",
+        "does not load": "does not load: failed while loading: ValueError",
+        "unheard of": "unheard of: no such peer, there are well, ",
+        "dies": "dies: died of SIGILL while generate",
+        "cuts short": "cuts short: asked for 1 x 8 tokens, got lengths [7]",
+    }
+    said: list[str] = []
+    outcome = run(tmp_path, *told, "well", said=said)
+    for beginning in told.values():
+        assert len([failure for failure in outcome.failures if failure.startswith(beginning)]) == 1
+    assert len(outcome.failures) == len(told)
+    assert [line for line in said if line in outcome.failures] == outcome.failures
+    assert systems(outcome) == {"octet", "well", "limit"}
+
+
+@pytest.mark.usefixtures("fake_peers")
+def test_one_that_hangs_costs_no_more_than_the_timeout(tmp_path: Path) -> None:
+    start = monotonic()
+    outcome = run(tmp_path, "hangs", said=[], timeout=10.0)
+    assert monotonic() - start < 30
+    assert [failure.startswith("hangs: no answer within 10 s") for failure in outcome.failures] == [True]
+    assert systems(outcome) == {"octet", "limit"}
+
+
+@pytest.mark.usefixtures("fake_peers")
+def test_what_a_peer_did_before_it_died_counts(tmp_path: Path) -> None:
+    """It survives the round that does not count and the first that does."""
+    outcome = run(tmp_path, "dies later", said=[])
+    runs = {record.runs for record in outcome.records if record.system == "dies later"}
+    assert len(outcome.failures) == 1
+    assert runs == {1}
+    [ratio] = [record for record in outcome.records if record.case == "4 sequences vs dies later"]
+    assert ratio.runs == 1
+
+
+@pytest.mark.usefixtures("fake_peers")
+def test_octet_failing_is_a_failure_too(tmp_path: Path) -> None:
+    options = Options(("well",), runs=1, cache=tmp_path, timeout=30.0, quick=True, octet=("--no-such-option",))
+    outcome = measure_engine(MODEL, options, lambda line: None)
+    assert [failure.startswith("octet: died with exit code 2 while loading") for failure in outcome.failures] == [True]
+    assert systems(outcome) == {"well"}
+
+
+def test_a_calibration_is_written_so_that_a_simulation_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "cost.json"
+    outcome = run(tmp_path, said=[], calibrate=file)
+    assert outcome.failures == []
+    cost = cost_model_from_json(file.read_text())
+    assert 0 < cost.decode_step + cost.decode_token < 0.1
+    assert any(note.startswith(str(file)) for note in outcome.notes)
+
+
+def test_a_model_that_is_not_there_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "engine", "--model", str(tmp_path / "none.gguf")]) == 2
+    assert "none.gguf: no such file or directory" in capsys.readouterr().err
+
+
+def test_help_says_what_is_measured_and_what_the_spread_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["bench", "engine", "--help"])
+    assert caught.value.code == 0
+    told = capsys.readouterr().out
+    assert all(word in told for word in ("hf", "llamacpp", "vllm", "OCTET_CACHE", "10th and the 90th percentile"))
+
+
+@pytest.mark.parametrize("option", ["--runs", "--timeout"])
+def test_counts_are_at_least_one(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "engine", option, "0"])
+    assert "must be a whole number, at least 1, got '0'" in capsys.readouterr().err

@@ -1,0 +1,43 @@
+"""What the limits are measured with."""
+
+from dataclasses import replace
+from time import sleep
+
+import pytest
+import torch
+
+from bench.peers.octet_runner import least_bytes, mean_seconds, timed_read
+from specialist.models.config import Architecture
+from specialist.models.weight import Affine, Weight
+from tests.bench.test_peers_hf_directory import tiny
+
+
+def test_a_mean_is_of_one_run() -> None:
+    assert 0.01 <= mean_seconds(lambda: sleep(0.01)) < 0.1
+
+
+def test_reading_more_takes_longer() -> None:
+    small, large = timed_read(2**14), timed_read(2**26)
+    assert (small.nbytes, large.nbytes) == (2**14, 2**26)
+    assert large.seconds > 10 * small.seconds
+
+
+def affine(minimum: float) -> Affine:
+    scale = torch.full((96, 2), 0.5, dtype=torch.float16)
+    return Affine(4, torch.zeros(96, 32, dtype=torch.uint8), scale, scale * minimum)
+
+
+@pytest.mark.parametrize(
+    ("weight", "nbytes"),
+    [(torch.zeros(96, 64), 96 * 64 * 4), (affine(-8.0), 96 * 32 + 96 * 4), (affine(-7.0), 96 * 32 + 2 * 96 * 4)],
+    ids=["floats", "symmetric", "with minima"],
+)
+def test_a_weight_is_counted_as_it_is_stored(weight: Weight, nbytes: int) -> None:
+    assert least_bytes(replace(tiny("llama"), weights={"layers.0.gate": weight})) == nbytes
+
+
+@pytest.mark.parametrize(("architecture", "num_read"), [("llama", 1), ("mistral", 0)], ids=["tied", "untied"])
+def test_an_embedding_is_read_whole_only_where_it_is_the_head(architecture: Architecture, num_read: int) -> None:
+    checkpoint = tiny(architecture)
+    embed = torch.zeros(96, 64)
+    assert least_bytes(replace(checkpoint, weights={"embed": embed})) == num_read * embed.nbytes

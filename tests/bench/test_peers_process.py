@@ -1,0 +1,120 @@
+"""A peer's process: what it says is heard, and whatever becomes of it is told in one line."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from bench.peers.process import Peer, PeerFailed
+
+Start = Callable[..., Peer]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    peers: list[Peer] = []
+
+    def start(behaviour: str = "", timeout: float = 30.0) -> Peer:
+        command = [sys.executable, "-m", "tests.bench.fake_peer", "model", behaviour]
+        log = tmp_path / "fake.log"
+        peers.append(Peer("fake", command, cwd=ROOT, env=os.environ, log=log, timeout=timeout))
+        return peers[-1]
+
+    yield start
+    for peer in peers:
+        peer.close()
+
+
+def state_of(pid: int) -> str:
+    """One letter, as in ps: T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    stop = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < stop
+        time.sleep(0.01)
+
+
+def test_it_answers_again_and_again_whatever_its_libraries_print(start: Start) -> None:
+    peer = start()
+    assert peer.settings == "fake"
+    assert peer.calls == {"generate", "spin"}
+    for _ in range(2):
+        generated = peer.call("generate", prompts=[[5, 6], [50, 60]], new_tokens=3)
+        assert generated["tokens"] == [[5, 6, 7], [50, 51, 52]]
+        assert all(times == sorted(times) and times[0] > 0 for times in generated["times"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_whoever_waits_is_stopped_with_all_it_has_started(start: Start) -> None:
+    peer = start()
+    spinning = peer.call("spin", seconds=60)
+    wait_for(lambda: state_of(spinning) == "T")
+    assert peer.call("generate", prompts=[[5]], new_tokens=1)["tokens"] == [[5]]
+    wait_for(lambda: state_of(spinning) == "T")
+    peer.close()
+    with suppress(FileNotFoundError):
+        wait_for(lambda: state_of(spinning) == "Z")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "told", "signalled"),
+    [
+        ("dies", "fake: died of SIGILL while generate; its last words: an illegal thing was done; see ", True),
+        ("raises", "fake: failed while generate: RuntimeError: no luck; see ", False),
+    ],
+)
+def test_how_a_call_failed_is_told_in_one_line(start: Start, behaviour: str, told: str, signalled: bool) -> None:
+    peer = start(behaviour)
+    with pytest.raises(PeerFailed) as caught:
+        peer.call("generate", prompts=[[5]], new_tokens=1)
+    assert str(caught.value).startswith(told)
+    assert "\n" not in str(caught.value)
+    assert caught.value.signalled == signalled
+
+
+def test_one_that_hangs_is_given_up_and_killed(start: Start) -> None:
+    peer = start("hangs", timeout=5.0)
+    with pytest.raises(PeerFailed, match="fake: no answer within 5 s while generate; see "):
+        peer.call("generate", prompts=[[5]], new_tokens=1)
+    assert not list_group(peer)
+
+
+def list_group(peer: Peer) -> list[int]:
+    with suppress(ProcessLookupError):
+        os.killpg(peer._process.pid, 0)
+        return [peer._process.pid]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "timeout", "told"),
+    [
+        ("does not load", 30.0, "failed while loading: ValueError: the model is not to its taste"),
+        ("never ready", 1.0, "no answer within 1 s while loading"),
+    ],
+)
+def test_one_that_is_never_ready_does_not_start(start: Start, behaviour: str, timeout: float, told: str) -> None:
+    with pytest.raises(PeerFailed, match=told):
+        start(behaviour, timeout)
+
+
+def test_a_death_between_two_calls_is_told_by_the_next(start: Start) -> None:
+    peer = start()
+    os.killpg(peer._process.pid, signal.SIGKILL)
+    with pytest.raises(PeerFailed, match="died of SIGKILL"):
+        peer.call("generate", prompts=[[5]], new_tokens=1)
+
+
+def test_a_stranger_who_does_not_speak_the_protocol_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "print('hello')"]
+    with pytest.raises(PeerFailed, match=r"answered 'hello\\n' while loading"):
+        Peer("fake", command, cwd=tmp_path, env=os.environ, log=tmp_path / "log", timeout=30.0)

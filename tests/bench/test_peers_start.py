@@ -1,0 +1,108 @@
+"""Finding settings with which a peer runs, and runs fastest."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.peers import start
+from bench.peers.environment import Environment, PeerUnavailable
+from bench.peers.process import PeerFailed
+from bench.peers.spec import PEERS, PeerSpec
+from bench.peers.start import Place, link_bench, start_peer
+
+SPEC = PeerSpec("toy", "toy.runner", ("toy",), "gguf", variants=(("slow",), ("fast",), ("medium",)), compiled=True)
+SECONDS = {"slow": 3.0, "fast": 1.0, "medium": 2.0}
+
+
+class ToyPeer:
+    """Takes as long as its variant says; one that is broken is killed at its first call."""
+
+    def __init__(self, variant: str, broken: bool) -> None:
+        self.name, self.settings, self.closed = "toy", f"toy {variant}", False
+        self._seconds = SECONDS[variant]
+        self._broken = broken
+
+    def call(self, name: str, prompts: list[list[int]], new_tokens: int) -> dict[str, Any]:
+        if self._broken:
+            self.close()
+            raise PeerFailed("toy", "died of SIGILL", signalled=True)
+        return {"times": [[self._seconds]] * len(prompts)}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Toys:
+    """Launched in place of real ones."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, broken: Callable[[str, str], bool]) -> None:
+        self.launched: list[ToyPeer] = []
+        self.builds: list[bool] = []
+        self._broken = broken
+        monkeypatch.setattr(start, "prepare", self._prepare)
+        monkeypatch.setattr(start, "_launch", self._launch)
+
+    def _prepare(self, spec: PeerSpec, peers: Path, say: object, *, careful: bool = False) -> Environment:
+        self.builds.append(careful)
+        return Environment(spec, peers / spec.name, "without AMX" if careful else "native")
+
+    def _launch(self, environment: Environment, model: Path, variant: tuple[str, ...], place: Place) -> ToyPeer:
+        self.launched.append(ToyPeer(variant[0], self._broken(environment.build, variant[0])))
+        return self.launched[-1]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, tmp_path, tmp_path / "model.gguf", lambda: tmp_path / "hf", timeout=1.0)
+
+
+def test_the_fastest_stays_and_the_others_are_closed(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+    toys = Toys(monkeypatch, lambda build, variant: False)
+    peer, settings = start_peer(SPEC, place, lambda line: None, try_all=True)
+    assert settings == "toy fast"
+    assert [toy.settings for toy in toys.launched if not toy.closed] == ["toy fast"]
+    assert peer is not None
+
+
+def test_one_setting_that_kills_it_is_left_out(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+    toys = Toys(monkeypatch, lambda build, variant: variant == "fast")
+    said: list[str] = []
+    _, settings = start_peer(SPEC, place, said.append, try_all=True)
+    assert settings == "toy medium"
+    assert toys.builds == [False]
+    assert said.count("toy: died of SIGILL") == 1
+
+
+def test_a_native_build_that_is_killed_is_built_again_without_amx(
+    monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
+    toys = Toys(monkeypatch, lambda build, variant: build == "native")
+    said: list[str] = []
+    _, settings = start_peer(SPEC, place, said.append, try_all=False)
+    assert settings == "toy slow, built without AMX: the native build does not run here"
+    assert toys.builds == [False, True]
+    assert "toy: died of SIGILL; building it again without AMX" in said
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_one_that_never_runs_fails_for_good(monkeypatch: pytest.MonkeyPatch, place: Place, compiled: bool) -> None:
+    toys = Toys(monkeypatch, lambda build, variant: True)
+    with pytest.raises(PeerFailed, match="SIGILL"):
+        start_peer(replace(SPEC, compiled=compiled), place, lambda line: None, try_all=True)
+    assert toys.builds == ([False, True] if compiled else [False])
+    assert all(toy.closed for toy in toys.launched)
+
+
+def test_a_peer_that_reads_gguf_only_is_not_given_anything_else(place: Place, tmp_path: Path) -> None:
+    elsewhere = replace(place, model=tmp_path / "directory")
+    with pytest.raises(PeerUnavailable, match="toy: reads GGUF files only"):
+        start_peer(SPEC, elsewhere, lambda line: None, try_all=True)
+
+
+def test_a_peer_can_import_the_bench_and_nothing_beside_it(tmp_path: Path) -> None:
+    assert [entry.name for entry in link_bench(tmp_path).iterdir()] == ["bench"]
+    for spec in PEERS.values():
+        assert tmp_path.joinpath(*spec.module.split(".")).with_suffix(".py").is_file()

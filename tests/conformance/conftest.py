@@ -1,0 +1,11 @@
+"""Each law is proven for each engine."""
+
+import pytest
+
+from tests.conformance.engines import FACTORIES
+from tests.conformance.shape import Factory
+
+
+@pytest.fixture(scope="session", params=sorted(FACTORIES))
+def engine(request: pytest.FixtureRequest) -> Factory:
+    return FACTORIES[request.param]

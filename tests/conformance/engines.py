@@ -1,0 +1,30 @@
+"""Every engine that must keep the laws. A new one is added here and nowhere else."""
+
+from collections.abc import Iterable
+
+from octet.clock import Clock
+from specialist.engines.sim import SimEngine
+from specialist.service.settings import ReplicaSettings
+from specialist.service.sim_replica import sim_replica
+from tests.conformance.native import in_cpp, in_torch
+from tests.conformance.shape import Factory, Shape, Subject, reshaped
+from tests.service.harness import QUICK
+
+
+def sim(shape: Shape, clock: Clock) -> Subject:
+    settings = ReplicaSettings(
+        name="writer", engine="sim", num_blocks=shape.num_blocks, block_size=shape.block_size, context=512
+    )
+    replica = reshaped(sim_replica(settings, clock, QUICK), shape)
+    engine = replica.engine
+    if not isinstance(engine, SimEngine):
+        raise TypeError(f"not a sim engine: {engine!r}")
+
+    def poison(block_ids: Iterable[int]) -> None:
+        for block_id in block_ids:
+            engine.memory.poison(block_id)
+
+    return Subject(replica, poison, ((), ("a" * 64,), ("a" * 64, "b" * 64)), vocab_size=90, tells_logprobs=False)
+
+
+FACTORIES: dict[str, Factory] = {"sim": sim, "native-torch": in_torch, "native-cpp": in_cpp}

@@ -1,0 +1,84 @@
+"""The native engine over a tiny random model, in PyTorch and in C++, with two random adapters."""
+
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+from octet.clock import Clock
+from specialist.engines.native.engine import NativeEngine
+from specialist.engines.native.fused_decoder import FusedDecoder
+from specialist.engines.native.torch_decoder import TorchDecoder
+from specialist.models.checkpoint import Checkpoint, expected_shapes
+from specialist.models.config import ModelConfig, Rope
+from specialist.service.native_replica import replica_of
+from specialist.service.replica import Replica
+from specialist.service.settings import KernelName, ReplicaSettings
+from specialist.service.sim_vocabulary import sim_vocabulary
+from tests.adapters.peft_files import random_tensors, write
+from tests.conformance.shape import Shape, Subject, reshaped
+
+MODEL = ModelConfig(
+    architecture="llama",
+    vocab_size=sim_vocabulary().tokenizer.get_vocab_size(),
+    hidden_size=64,
+    intermediate_size=96,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    norm_eps=1e-5,
+    rope=Rope(),
+    context=512,
+    tied_head=True,
+)
+
+
+@cache
+def checkpoint() -> Checkpoint:
+    torch.manual_seed(1)
+    weights = {name: 0.3 * torch.randn(shape) for name, shape in expected_shapes(MODEL)}
+    return Checkpoint(MODEL, sim_vocabulary(), revision="c0" * 32, weights=weights)
+
+
+def native(shape: Shape, clock: Clock, *, kernel: KernelName) -> Subject:
+    settings = ReplicaSettings(
+        name="writer", num_blocks=shape.num_blocks, block_size=shape.block_size, kernel=kernel, threads=1
+    )
+    replica = reshaped(replica_of(checkpoint(), "tiny", settings, clock), shape)
+    with TemporaryDirectory() as folder:
+        first, second = (_adapter(replica, Path(folder), seed) for seed in (1, 2))
+    return Subject(replica, _poisoner(replica), ((), (first,), (first, second)), vocab_size=90, tells_logprobs=True)
+
+
+def _adapter(replica: Replica, folder: Path, seed: int) -> str:
+    small = {name: 0.1 * tensor for name, tensor in random_tensors(seed=seed, model=MODEL).items()}
+    digest = replica.adapters.load(f"a{seed}", write(folder / str(seed), small))
+    replica.adapters.acquire(digest)
+    return digest
+
+
+def _poisoner(replica: Replica) -> Callable[[Iterable[int]], None]:
+    if not isinstance(replica.engine, NativeEngine):
+        raise TypeError(f"not a native engine: {replica.engine!r}")
+    decoder = replica.engine.decoder
+    if isinstance(decoder, TorchDecoder):
+        caches = (decoder.k_cache.numpy(), decoder.v_cache.numpy())
+    elif isinstance(decoder, FusedDecoder):
+        caches = decoder.cache_views()
+    else:
+        raise TypeError(f"where {decoder!r} keeps its blocks is not known")
+
+    def poison(block_ids: Iterable[int]) -> None:
+        where = list(block_ids)
+        for kept in caches:
+            kept[:, where] = np.nan
+
+    return poison
+
+
+in_torch = partial(native, kernel="float32")
+in_cpp = partial(native, kernel="fused")

@@ -1,0 +1,126 @@
+"""Runs requests to their ends on any engine, checking what must hold after every step."""
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from random import Random
+
+from octet.clock import ManualClock
+from octet.identity import Lane
+from specialist.engines.base import Completion, Engine, EngineFault
+from specialist.events import Emitted, Event, Finished, Preempted
+from specialist.loop import StepLoop
+from specialist.request import Request
+from specialist.sampling import Sampling
+from specialist.step import Rollback, RowFault, Step, StepOutcome
+from tests.conformance.shape import Factory, Shape, Subject
+
+ROOMY = Shape(num_blocks=64, block_size=8, prefix_cache=False, chunk_tokens=512, max_running=1)
+
+
+class Run:
+    """One replica, stepped by hand. Blocks that nobody owns are poisoned before every step."""
+
+    def __init__(self, factory: Factory, shape: Shape, *, wrap: Callable[[Engine], Engine] = lambda engine: engine):
+        self.subject: Subject = factory(shape, ManualClock())
+        self.scheduler = self.subject.replica.scheduler
+        self._loop = StepLoop(self.scheduler, wrap(self.subject.replica.engine))
+        self.events: list[Event] = []
+
+    def step(self) -> bool:
+        pool = self.scheduler.pool
+        self.subject.poison(block.block_id for block in pool.blocks[1:] if block.ref_count == 0 and block.key is None)
+        stepped = self._loop.run_once() is not None
+        pool.check()
+        self.events += self.scheduler.take_events()
+        return stepped
+
+    def finish(self, requests: Iterable[Request] = ()) -> "Run":
+        for request in requests:
+            self.scheduler.submit(request)
+        while self.step():
+            pass
+        pool = self.scheduler.pool
+        assert pool.num_free == pool.capacity, "a block is still held"
+        assert not self.scheduler.ledger.live
+        return self
+
+    def answers(self) -> dict[str, tuple[int, ...]]:
+        said: dict[str, tuple[int, ...]] = {}
+        for event in self.events:
+            if isinstance(event, Emitted):
+                said[event.request_id] = said.get(event.request_id, ()) + event.tokens
+        return said
+
+    def ends(self) -> dict[str, str]:
+        """How each request ended; it must have ended once."""
+        finished = [event for event in self.events if isinstance(event, Finished)]
+        ends = {event.request_id: event.reason for event in finished}
+        assert len(ends) == len(finished), "a request ended twice"
+        return dict(ends)
+
+    @property
+    def times_preempted(self) -> int:
+        return sum(isinstance(event, Preempted) for event in self.events)
+
+
+class Sabotaged:
+    """An engine that fails on purpose, in every way one can."""
+
+    def __init__(self, engine: Engine, rng: Random) -> None:
+        self._engine = engine
+        self._rng = rng
+        self.num_faults = 0
+
+    def run(self, step: Step) -> Iterable[Completion]:
+        kind = self._rng.choice(["none"] * 8 + ["before", "after", "row", "named"])
+        self.num_faults += kind != "none"
+        if kind == "before":
+            raise RuntimeError("before")
+        completions = list(self._engine.run(step))
+        if kind == "after":
+            raise RuntimeError("after")
+        if kind == "named":
+            raise EngineFault("named", step.rows[0].sequence.request.request_id)
+        if kind == "row":
+            return [_without_a_row(completion) for completion in completions]
+        return completions
+
+    def discard(self, rollbacks: Iterable[Rollback]) -> None:
+        self._engine.discard(rollbacks)
+
+
+def _without_a_row(completion: Completion) -> Completion:
+    outcome = completion.outcome
+    if not isinstance(outcome, StepOutcome):
+        return completion
+    return Completion(completion.step, StepOutcome((RowFault("lost"), *outcome.sampled[1:]), outcome.logprobs))
+
+
+class Alone:
+    """The right answer to a request: what the engine says when it has nothing else to do."""
+
+    def __init__(self, factory: Factory) -> None:
+        self._factory = factory
+        self.answer = lru_cache(maxsize=4096)(self._answer)
+
+    def _answer(self, request: Request) -> tuple[int, ...]:
+        return Run(self._factory, ROOMY).finish([request]).answers().get(request.request_id, ())
+
+
+def workload(subject: Subject, rng: Random, count: int) -> list[Request]:
+    """Prompts with shared beginnings, of several adapter stacks, greedy and drawn."""
+    replica = subject.replica
+    stems = [tuple(rng.randrange(subject.vocab_size) for _ in range(length)) for length in (0, 9, 17)]
+    return [
+        Request(
+            request_id=f"r{i}",
+            lane=Lane(replica.lane.specialist, replica.lane.revision, rng.choice(subject.stacks)),
+            prompt=rng.choice(stems) + tuple(rng.randrange(subject.vocab_size) for _ in range(rng.randrange(1, 8))),
+            max_tokens=rng.randrange(1, 14),
+            priority=rng.randrange(3),
+            stop_ids=replica.words.stop_ids,
+            sampling=Sampling(temperature=rng.choice([0.0, 0.8])),
+            seed=rng.randrange(1000),
+        )
+        for i in range(count)
+    ]

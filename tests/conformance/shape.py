@@ -1,0 +1,53 @@
+"""What a replica under test may look like, and what a test needs to know of it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from kvpool import BlockPool
+from octet.clock import Clock
+from specialist.budget import FixedBudget
+from specialist.config import SchedulerConfig
+from specialist.scheduler import Scheduler
+from specialist.service.replica import Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What must never change an answer."""
+
+    num_blocks: int = 64
+    """That sequences can hold; the garbage bin comes on top."""
+    block_size: int = 4
+    prefix_cache: bool = True
+    chunk_tokens: int = 16
+    max_running: int = 8
+
+
+class Subject(NamedTuple):
+    """A replica over the engine, and what a test needs to know of it."""
+
+    replica: Replica
+    poison: Callable[[Iterable[int]], None]
+    """Fill these blocks with what must never be read."""
+    stacks: tuple[tuple[str, ...], ...]
+    """Adapter stacks that requests may name, by digest; the bare model's among them."""
+    vocab_size: int
+    """Tokens that prompts may be made of."""
+    tells_logprobs: bool
+
+
+Factory = Callable[[Shape, Clock], Subject]
+
+
+def reshaped(replica: Replica, shape: Shape) -> Replica:
+    """The same engine under a scheduler of this shape; its blocks must be as many and as large."""
+    pool = BlockPool(shape.num_blocks + 1, shape.block_size, prefix_cache=shape.prefix_cache)
+    config = SchedulerConfig(
+        replica.lane,
+        kv_dtype=replica.scheduler.config.kv_dtype,
+        max_running=shape.max_running,
+        max_step_tokens=shape.chunk_tokens,
+    )
+    scheduler = Scheduler(pool, config, replica.clock, budget=FixedBudget(shape.chunk_tokens))
+    return replace(replica, scheduler=scheduler, context=min(replica.context, pool.num_slots))

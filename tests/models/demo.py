@@ -1,0 +1,17 @@
+"""The embedded default model, for tests that need a real one."""
+
+from pathlib import Path
+
+import pytest
+
+from specialist.models.demo import cache_directory, demo_model
+from specialist.models.errors import ModelRefused
+
+
+@pytest.fixture(scope="session")
+def demo_gguf() -> Path:
+    """SmolLM2-135M-Instruct, prepared once into the cache; skips where it can neither be found nor fetched."""
+    try:
+        return demo_model(cache_directory())
+    except ModelRefused as refused:
+        pytest.skip(str(refused))

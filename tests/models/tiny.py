@@ -1,0 +1,79 @@
+"""Tiny random models of each family, saved as Hugging Face saves them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+FAMILIES: dict[str, tuple[type[PreTrainedConfig], type[PreTrainedModel]]] = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "mistral": (MistralConfig, MistralForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+
+CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MERGES = [("h", "e"), ("i", "n"), ("Ġ", "t"), ("Ġ", "Ġ"), ("Ġt", "he"), ("e", "r"), ("o", "n"), ("t", "he")]
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+VOCAB_SIZE = 320
+"""A few rows more than the tokenizer has words, as real models do."""
+
+TINY: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 512,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+    "initializer_range": 0.2,
+}
+
+
+def tiny_tokenizer() -> Tokenizer:
+    """Byte-level BPE: three control tokens (ids 0 to 2), every byte, a few merges."""
+    words = [*CONTROL, *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in MERGES)]
+    tokenizer = Tokenizer(BPE({word: i for i, word in enumerate(words)}, MERGES))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(word, special=True, normalized=False) for word in CONTROL])
+    return tokenizer
+
+
+def tiny_model(directory: Path, family: str, *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
+    """Save a random model of `family` into `directory`, with a tokenizer and a chat template, and return it."""
+    config_class, model_class = FAMILIES[family]
+    torch.manual_seed(seed)
+    model: PreTrainedModel = model_class(config_class(**{**TINY, **overrides}))
+    model.eval()  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(("bias", "norm.weight")):
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(directory, safe_serialization=True)
+    tiny_tokenizer().save(str(directory / "tokenizer.json"))
+    settings = {"eos_token": "<|im_end|>", "bos_token": "<|endoftext|>", "chat_template": CHAT_TEMPLATE}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    return model

@@ -1,0 +1,62 @@
+"""The C++ decoder over a checkpoint, for tests."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from torch import Tensor
+
+from specialist.adapters.adapter import Adapter
+from specialist.engines.native.batch import Batch
+from specialist.engines.native.fused_decoder import FusedDecoder
+from specialist.models.checkpoint import Checkpoint
+from specialist.models.demo import cache_directory
+from specialist.ops.cpu.build import build
+from specialist.ops.cpu.library import load_library
+from specialist.ops.cpu.prepare import prepare
+from tests.native.greedy_replica import GreedyReplica
+
+
+@lru_cache
+def kernels() -> Any:
+    """Compiled once, into the cache that `make serve` uses."""
+    return load_library(build(cache_directory()))
+
+
+def fused_decoder(checkpoint: Checkpoint, folder: Path, **changes: Any) -> FusedDecoder:
+    """Weights are packed into `folder`."""
+    settings = {"num_blocks": 120, "block_size": 8, "max_tokens": 256, "threads": 2, **changes}
+    return FusedDecoder(checkpoint.config, prepare(checkpoint, folder), kernels(), **settings)
+
+
+class _Keeping:
+    """Logits that outlive the next step."""
+
+    def __init__(self, decoder: FusedDecoder) -> None:
+        self.num_blocks, self.block_size, self.device = decoder.num_blocks, decoder.block_size, decoder.device
+        self.decoder = decoder
+
+    def forward(self, batch: Batch, adapters: Sequence[Adapter]) -> Tensor:
+        return self.decoder.forward(batch, adapters).clone()
+
+    def zero(self, slots: Sequence[int]) -> None:
+        self.decoder.zero(slots)
+
+
+class FusedReplica(GreedyReplica):
+    def __init__(self, decoder: FusedDecoder, **settings: Any) -> None:
+        super().__init__(cast(Any, _Keeping(decoder)), **settings)
+        self.fused = decoder
+
+    def poison(self) -> None:
+        held = {slot for seq in self.scheduler.running for slot in seq.running_table().slots(0, seq.num_computed)}
+        size, config = self.fused.block_size, self.fused.config
+        free = [slot for slot in range(self.fused.num_blocks * size) if slot not in held]
+        blocks, offsets = np.array(free) // size, np.array(free) % size
+        keys, values = self.fused.cache_views()
+        heads = (config.num_layers, self.fused.num_blocks, config.num_kv_heads)
+        for layer in range(config.num_layers):
+            keys.reshape(*heads, config.head_dim, size)[layer, blocks, :, :, offsets] = np.nan
+            values.reshape(*heads, size, config.head_dim)[layer, blocks, :, offsets] = np.nan

@@ -1,0 +1,207 @@
+"""The C++ decoder computes what transformers computes, and the same to the bit in any company."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from specialist.adapters.store import AdapterStore
+from specialist.engines.native.batch import Batch
+from specialist.engines.native.fused_decoder import FusedDecoder
+from specialist.engines.native.torch_decoder import TorchDecoder
+from specialist.events import Emitted, Preempted
+from specialist.models.checkpoint import LAYER_MATRICES, Checkpoint
+from specialist.models.weight import dense
+from tests.adapters.peft_files import random_tensors, write
+from tests.native.fused import FusedReplica, fused_decoder
+from tests.native.greedy_replica import GreedyReplica, ask
+from tests.native.test_torch_decoder import MODELS, Guesses, prompts
+from tests.native.transformers_models import checkpoint_of, greedy, model_config, random_model
+from tests.ops.quantise import quantise
+
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
+
+
+def quantised(model: Any, bits: Literal[4, 8] = 4) -> Checkpoint:
+    """The embedding and every v in 8 bits, as in real files; the rest in `bits`."""
+    exact = checkpoint_of(model)
+    stored = {
+        name: quantise(dense(weight), 8 if name.endswith((".v", "embed")) else bits)
+        if name.rpartition(".")[2] in (*LAYER_MATRICES, "embed", "head")
+        else weight
+        for name, weight in exact.weights.items()
+    }
+    return replace(exact, weights=stored, revision=f"{bits}" * 64)
+
+
+def logits_of(replica: GreedyReplica, count: int) -> list[Tensor]:
+    return [replica.logits(f"r{i}") for i in range(count)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_tokens_and_logits_equal_transformers(name: str, tmp_path: Path) -> None:
+    family, changes = MODELS[name]
+    model = random_model(family, **changes)
+    replica = FusedReplica(fused_decoder(checkpoint_of(model), tmp_path, block_size=16), chunk=24)
+    replica.run(ask(f"r{i}", prompt, 128) for i, prompt in enumerate(prompts(3)))
+    for i, prompt in enumerate(prompts(3)):
+        tokens, logits = greedy(model, prompt, 128)
+        torch.testing.assert_close(replica.logits(f"r{i}"), logits, atol=1e-4, rtol=0)
+        assert replica.answer(f"r{i}") == tokens
+
+
+@pytest.fixture(scope="module", params=["float32", "4 bits", "8 bits", "4 bits, half cache"])
+def decoders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    model = random_model("llama", seed=1, **SIZES)
+    bits: Literal[4, 8] = 8 if "8" in request.param else 4
+    checkpoint = checkpoint_of(model) if request.param == "float32" else quantised(model, bits)
+    kv_dtype = "float16" if "half" in request.param else "float32"
+    folder = tmp_path_factory.mktemp("packed")
+
+    def make(**changes: Any) -> FusedDecoder:
+        return fused_decoder(checkpoint, folder, kv_dtype=kv_dtype, **changes)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "block_size", "chunk", "max_running", "threads"),
+    [(120, 8, 5, 8, 2), (60, 16, 128, 8, 1), (520, 1, 33, 3, 2), (16, 32, 7, 8, 3), (21, 8, 16, 8, 2)],
+    ids=["small chunks", "all at once", "a token a block", "large blocks", "preempting"],
+)
+def test_every_logit_is_the_same_to_the_bit_in_any_company(
+    num_blocks: int, block_size: int, chunk: int, max_running: int, threads: int, decoders: Any
+) -> None:
+    alone = []
+    for prompt in prompts(5):
+        replica = FusedReplica(decoders(threads=1), chunk=128, max_running=1)
+        replica.run([ask("r", prompt, 30)])
+        alone.append(replica.logits("r"))
+    decoder = decoders(num_blocks=num_blocks, block_size=block_size, threads=threads)
+    replica = FusedReplica(decoder, chunk=chunk, max_running=max_running)
+    replica.run(ask(f"r{i}", prompt, 30) for i, prompt in enumerate(prompts(5)))
+    assert any(isinstance(event, Preempted) for event in replica.events) == (num_blocks == 21)
+    assert all(torch.equal(one, other) for one, other in zip(logits_of(replica, 5), alone, strict=True))
+
+
+def test_verifying_drafts_changes_no_answer(decoders: Any) -> None:
+    plain = FusedReplica(decoders())
+    plain.run(ask(f"r{i}", prompt, 30) for i, prompt in enumerate(prompts(5)))
+    right = {f"r{i}": plain.answer(f"r{i}") for i in range(5)}
+    whole = [prompt + right[f"r{i}"] for i, prompt in enumerate(prompts(5))]
+    replica = FusedReplica(decoders(), proposer=Guesses(whole))
+    replica.run(replace(ask(f"r{i}", prompt, 30), draft_window=1 + i) for i, prompt in enumerate(prompts(5)))
+    assert {f"r{i}": replica.answer(f"r{i}") for i in range(5)} == right
+    emitted = [event.tokens for event in replica.events if isinstance(event, Emitted)]
+    assert max(map(len, emitted)) > 1, "no draft was accepted"
+
+
+def test_freed_blocks_poisoned_with_nan_change_nothing(decoders: Any) -> None:
+    clean, poisoned = (FusedReplica(decoders(), prefix_cache=False) for _ in range(2))
+    poisoned.poison()
+    clean.run(ask(f"r{i}", prompt, 30) for i, prompt in enumerate(prompts(5)))
+    poisoned.run((ask(f"r{i}", prompt, 30) for i, prompt in enumerate(prompts(5))), poisoned.poison)
+    pairs = zip(logits_of(clean, 5), logits_of(poisoned, 5), strict=True)
+    assert all(bool(one.isfinite().all()) and torch.equal(one, other) for one, other in pairs)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_small_integers_compute_nearly_as_the_floats_they_stand_for(bits: Literal[4, 8], tmp_path: Path) -> None:
+    """Weights are exact; all of the error is that activations have 16 bits."""
+    checkpoint = quantised(random_model("llama", strength=1.0, **SIZES), bits)
+    oracle = GreedyReplica(TorchDecoder(checkpoint, num_blocks=40, block_size=8))
+    replica = FusedReplica(fused_decoder(checkpoint, tmp_path))
+    for each in (oracle, replica):
+        each.run([ask("r", prompts(3)[2], 1)])
+    error = (replica.logits("r") - oracle.logits("r")).norm() / oracle.logits("r").norm()
+    assert float(error) < 1e-3
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_adapters_compute_as_the_reference_does(family: str, tmp_path: Path) -> None:
+    model = random_model(family, **({"head_dim": 16} if family == "qwen3" else {}))
+    checkpoint = checkpoint_of(model)
+    config = model_config(model.config)
+    store = AdapterStore(config, max_adapters=2)
+    modules = [f"{name}_proj" for name in LAYER_MATRICES]
+    for seed, rank in ((1, 4), (2, 17)):
+        tensors = random_tensors(LAYER_MATRICES, rank=rank, seed=seed, model=config)
+        weak = {name: tensor * 0.2 for name, tensor in tensors.items()}
+        directory = write(tmp_path / f"{seed}", weak, r=rank, lora_alpha=1, target_modules=modules)
+        store.load(f"a{seed}", directory)
+    stacks = [(), (store.resolve("a1"),), (store.resolve("a2"), store.resolve("a1"))]
+    oracle = GreedyReplica(TorchDecoder(checkpoint, num_blocks=120, block_size=8), adapter=store.get)
+    replica = FusedReplica(fused_decoder(checkpoint, tmp_path), adapter=store.get)
+    for each in (oracle, replica):
+        each.run(ask(f"r{i}", prompts(3)[i], 16, stack) for i, stack in enumerate(stacks))
+    for i in range(3):
+        torch.testing.assert_close(replica.logits(f"r{i}"), oracle.logits(f"r{i}"), atol=2e-4, rtol=0)
+
+
+def test_a_token_that_breaks_its_row_breaks_no_other(tmp_path: Path) -> None:
+    model = random_model("llama", **SIZES)
+    checkpoint = quantised(model)
+    broken = dense(checkpoint.weights["embed"]).clone()
+    broken[7] = torch.nan
+    poisoned = replace(checkpoint, weights={**checkpoint.weights, "embed": broken}, revision="f" * 64)
+    decoder = fused_decoder(poisoned, tmp_path)
+    alone = decoder.forward(_batch([[1, 2, 3]]), ()).clone()
+    both = decoder.forward(_batch([[1, 7, 3], [1, 2, 3]]), ())
+    assert bool(both[0].isnan().all())
+    assert torch.equal(both[1], alone[0])
+
+
+def _batch(rows: list[list[int]]) -> Batch:
+    """Each row's tokens at the beginning of a block of its own, blocks of 8; the last token's logits."""
+
+    def int32(values: object) -> Tensor:
+        return torch.tensor(values, dtype=torch.int32)
+
+    lengths = [len(row) for row in rows]
+    starts = [sum(lengths[:i]) for i in range(len(rows) + 1)]
+    return Batch(
+        tokens=int32([token for row in rows for token in row]),
+        positions=int32([position for row in rows for position in range(len(row))]),
+        slots=int32([8 * (1 + i) + position for i, row in enumerate(rows) for position in range(len(row))]),
+        query_start=int32(starts),
+        context_lens=int32(lengths),
+        block_tables=int32([[1 + i] for i in range(len(rows))]),
+        outputs=int32([stop - 1 for stop in starts[1:]]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokens": [1, 131, 3]}, r"token 131 is outside of \[0, 131\)"),
+        ({"tokens": [1, -1, 3]}, "token"),
+        ({"positions": [0, 1, 512]}, r"position 512 is outside of \[0, 512\)"),
+        ({"block_tables": [[120]]}, r"block 120 is outside of \[0, 120\)"),
+        ({"tokens": [1] * 257}, "a step of 257 tokens; the most is 256"),
+    ],
+)
+def test_what_memory_does_not_hold_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    decoder = fused_decoder(checkpoint_of(random_model("llama", **SIZES)), tmp_path)
+    tensors = {name: torch.tensor(values, dtype=torch.int32) for name, values in changes.items()}
+    with pytest.raises(ValueError, match=message):
+        decoder.forward(replace(_batch([[1, 2, 3]]), **tensors), ())
+
+
+def test_slots_are_zeroed_and_no_others(decoders: Any) -> None:
+    decoder = decoders(num_blocks=4, block_size=4)
+    config = decoder.config
+    keys, values = decoder.cache_views()
+    keys[:], values[:] = 1.0, 1.0
+    decoder.zero([0, 7, 15])
+    by_slot = (
+        keys.reshape(config.num_layers, 4, -1, 4).transpose(0, 1, 3, 2).reshape(config.num_layers, 16, -1),
+        values.reshape(config.num_layers, 4, config.num_kv_heads, 4, -1)
+        .transpose(0, 1, 3, 2, 4)
+        .reshape(config.num_layers, 16, -1),
+    )
+    for cache in by_slot:
+        assert not cache[:, [0, 7, 15]].any()
+        assert (cache[:, [slot for slot in range(16) if slot not in (0, 7, 15)]] == 1).all()

@@ -1,0 +1,227 @@
+"""The decoder computes what Hugging Face transformers computes, whatever the batch, the chunk and the neighbours."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from specialist.adapters.adapter import Adapter
+from specialist.engines.native.batch import Batch
+from specialist.engines.native.torch_decoder import TorchDecoder
+from specialist.events import Emitted, Preempted
+from specialist.models.checkpoint import LAYER_MATRICES, Checkpoint
+from specialist.models.weight import dense
+from specialist.ops.linear.dyn_quant import DynQuant
+from specialist.ops.linear.int4pack import Int4Pack
+from specialist.ops.linear.linear import MakeLinear
+from specialist.ops.linear.mixed import Mixed
+from specialist.ops.linear.reference import AsStored, Dense
+from tests.native.device import DEVICE
+from tests.native.greedy_replica import GreedyReplica, ask
+from tests.native.transformers_models import SMALL, checkpoint_of, greedy, random_model
+from tests.ops.quantise import quantise
+
+LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 128}
+
+# seeds whose answers are varied and hold no near tie
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {"seed": 1}),
+    "llama tied": ("llama", {"seed": 4, "tie_word_embeddings": True}),
+    "llama biased": ("llama", {"seed": 5, "attention_bias": True, "mlp_bias": True}),
+    "llama one kv head": ("llama", {"num_key_value_heads": 1}),
+    "llama no groups, sdpa": ("llama", {"num_key_value_heads": 6, "attn_implementation": "sdpa"}),
+    "llama linear": ("llama", {"rope_parameters": LINEAR}),
+    "llama dynamic": ("llama", {"seed": 1, "rope_parameters": DYNAMIC}),
+    "llama llama3": ("llama", {"seed": 5, "rope_parameters": LLAMA3}),
+    "llama yarn": ("llama", {"seed": 2, "rope_parameters": YARN}),
+    "mistral": ("mistral", {"seed": 1, "sliding_window": None}),
+    "mistral window": ("mistral", {"seed": 2, "sliding_window": 24}),
+    "mistral wide heads, yarn": ("mistral", {"head_dim": 32, "rope_parameters": YARN}),
+    "qwen2": ("qwen2", {"seed": 1}),
+    "qwen2 tied, yarn": ("qwen2", {"tie_word_embeddings": True, "rope_parameters": YARN}),
+    "qwen2 windows above": ("qwen2", {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 2}),
+    "qwen3": ("qwen3", {"head_dim": 16}),
+    "qwen3 tied, biased, yarn": (
+        "qwen3",
+        {
+            "seed": 3,
+            "strength": 3.0,
+            "head_dim": 16,
+            "tie_word_embeddings": True,
+            "attention_bias": True,
+            "rope_parameters": YARN,
+        },
+    ),
+}
+
+
+def prompts(count: int, seed: int = 0) -> list[tuple[int, ...]]:
+    """Of lengths from 1 to 90, some with a beginning in common."""
+    rng = Random(seed)
+    stem = tuple(rng.randrange(SMALL["vocab_size"]) for _ in range(40))
+    lengths = [1, 7, 90, 33, 50][:count]
+    return [
+        (stem[: (i % 2) * length] + tuple(rng.randrange(SMALL["vocab_size"]) for _ in range(length)))[:length]
+        for i, length in enumerate(lengths)
+    ]
+
+
+def decoder_of(model: Any, **changes: Any) -> TorchDecoder:
+    return TorchDecoder(checkpoint_of(model), **{"num_blocks": 120, "block_size": 8, "device": DEVICE, **changes})
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_tokens_and_logits_equal_those_of_transformers(name: str) -> None:
+    family, changes = MODELS[name]
+    model = random_model(family, **changes)
+    replica = GreedyReplica(decoder_of(model))
+    replica.run(ask(f"r{i}", prompt, 128) for i, prompt in enumerate(prompts(3)[1:]))
+    for i, prompt in enumerate(prompts(3)[1:]):
+        tokens, logits = greedy(model, prompt, 128)
+        best, second = logits.topk(2).values.unbind(-1)
+        assert len(set(tokens)) > 10 and (best - second).min() > 1e-3, "an answer that proves little"
+        torch.testing.assert_close(replica.logits(f"r{i}"), logits, atol=1e-4, rtol=0)
+        assert replica.answer(f"r{i}") == tokens
+
+
+ANY = random_model("llama", seed=1)
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[tuple[int, ...]]:
+    """Each prompt's answer with nobody beside it, its prompt in one piece."""
+    answers = []
+    for prompt in prompts(5):
+        replica = GreedyReplica(decoder_of(ANY), chunk=128, max_running=1)
+        replica.run([ask("r", prompt, 40)])
+        answers.append(replica.answer("r"))
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "block_size", "chunk", "max_running"),
+    [(120, 8, 5, 8), (60, 16, 128, 8), (520, 1, 33, 3), (21, 8, 16, 8)],
+    ids=["small chunks", "all at once", "a token a block", "preempting"],
+)
+def test_an_answer_is_the_same_in_any_company(
+    num_blocks: int, block_size: int, chunk: int, max_running: int, alone: list[tuple[int, ...]]
+) -> None:
+    decoder = decoder_of(ANY, num_blocks=num_blocks, block_size=block_size)
+    replica = GreedyReplica(decoder, chunk=chunk, max_running=max_running)
+    replica.run(ask(f"r{i}", prompt, 40) for i, prompt in enumerate(prompts(5)))
+    assert [replica.answer(f"r{i}") for i in range(5)] == alone
+    assert any(isinstance(event, Preempted) for event in replica.events) == (num_blocks == 21)
+    replica.run(ask(f"again {i}", prompt, 40) for i, prompt in enumerate(prompts(5)))
+    assert [replica.answer(f"again {i}") for i in range(5)] == alone
+
+
+class Guesses:
+    """Proposes what will follow, with every third token wrong."""
+
+    def __init__(self, texts: list[tuple[int, ...]]) -> None:
+        self.texts = texts
+
+    def propose(self, tokens: Sequence[int], limit: int) -> tuple[int, ...]:
+        known = len(tokens)
+        text = next(text for text in self.texts if text[:known] == tuple(tokens))
+        coming = enumerate(text[known : known + limit], known)
+        return tuple(token if i % 3 else (token + 1) % SMALL["vocab_size"] for i, token in coming)
+
+
+def test_verifying_drafts_changes_no_answer(alone: list[tuple[int, ...]]) -> None:
+    proposer = Guesses([prompt + answer for prompt, answer in zip(prompts(5), alone, strict=True)])
+    replica = GreedyReplica(decoder_of(ANY), proposer=proposer)
+    requests = [replace(ask(f"r{i}", prompt, 40), draft_window=1 + i) for i, prompt in enumerate(prompts(5))]
+    replica.run(requests)
+    assert [replica.answer(f"r{i}") for i in range(5)] == alone
+    emitted = [event.tokens for event in replica.events if isinstance(event, Emitted)]
+    assert max(map(len, emitted)) > 1, "no draft was accepted"
+
+
+def test_slots_are_zeroed_and_no_others() -> None:
+    decoder = decoder_of(ANY, num_blocks=4, block_size=4)
+    for cache in (decoder.k_cache, decoder.v_cache):
+        cache.fill_(1.0)
+    decoder.zero([0, 7, 15])
+    for cache in (decoder.k_cache, decoder.v_cache):
+        flat = cache.view(len(cache), 16, -1)
+        assert not flat[:, [0, 7, 15]].any()
+        assert bool((flat[:, [i for i in range(16) if i not in (0, 7, 15)]] == 1).all())
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_bfloat16_stays_close_to_transformers_in_bfloat16(family: str) -> None:
+    model = random_model(family, strength=1.0).bfloat16()
+    replica = GreedyReplica(decoder_of(model, dtype=torch.bfloat16))
+    prompt = prompts(3)[2]
+    replica.run([ask("r", prompt, 1)])
+    exact = random_model(family, strength=1.0)
+    _, expected = greedy(exact, prompt, 1)
+    _, theirs = greedy(model, prompt, 1)
+    ours = (replica.logits("r") - expected).norm() / expected.norm()
+    assert float(ours) < 2 * float((theirs - expected).norm() / expected.norm())
+
+
+def quantised(checkpoint: Checkpoint, bits: Literal[4, 8]) -> Checkpoint:
+    """The embedding and every v in the other width, every o in floats, as real files mix them."""
+    widths: dict[str, Literal[4, 8]] = {"v": 12 - bits, "embed": 12 - bits}  # type: ignore[dict-item]
+    weights = dict(checkpoint.weights)
+    for name, weight in checkpoint.weights.items():
+        part = name.rpartition(".")[2]
+        if part in (*LAYER_MATRICES, "embed", "head") and part != "o":
+            weights[name] = quantise(dense(weight), widths.get(part, bits))
+    return replace(checkpoint, weights=weights)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_small_integers_compute_as_the_floats_they_stand_for(bits: Literal[4, 8]) -> None:
+    model = random_model("llama", hidden_size=64, intermediate_size=96, num_attention_heads=4, vocab_size=144)
+    small = quantised(checkpoint_of(model), bits)
+    floats = replace(small, weights={name: dense(weight) for name, weight in small.weights.items()})
+
+    def logits(checkpoint: Checkpoint, linear: MakeLinear, device: torch.device = DEVICE) -> Tensor:
+        decoder = TorchDecoder(checkpoint, num_blocks=40, block_size=8, device=device, linear=linear)
+        replica = GreedyReplica(decoder)
+        replica.run([ask("r", prompts(3)[2], 1)])
+        return replica.logits("r").cpu()
+
+    expected = logits(floats, Dense)
+    torch.testing.assert_close(logits(small, Dense), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(logits(small, AsStored), expected, atol=1e-4, rtol=0)
+    kernels: list[tuple[MakeLinear, float]] = [(DynQuant, 0.1), (Int4Pack, 0.05)]
+    for kernel, most in kernels:
+        found = logits(small, Mixed(kernel), torch.device("cpu"))
+        assert float((found - expected).norm() / expected.norm()) < most
+
+
+if DEVICE.type == "cuda":
+
+    @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+    def test_a_step_never_waits_for_the_device() -> None:
+        replica = GreedyReplica(decoder_of(ANY))
+        forward = replica.engine.decoder.forward
+
+        def watched(batch: Batch, adapters: Sequence[Adapter]) -> Tensor:
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                return forward(batch, adapters)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+        replica.engine.decoder.forward = watched  # type: ignore[method-assign]
+        replica.run(ask(f"r{i}", prompt, 4) for i, prompt in enumerate(prompts(5)))
+        assert all(len(replica.answer(f"r{i}")) == 4 for i in range(5))

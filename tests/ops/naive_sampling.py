@@ -1,0 +1,75 @@
+"""Sampling from its definition, in plain Python: slow, and nothing shared with the code under test."""
+
+from collections import Counter
+from math import exp, inf, log
+
+from specialist.ops.sampling.reference import SampleRow
+
+
+def naive_probabilities(logits: list[float], row: SampleRow) -> dict[int, float]:
+    """What each token that may be drawn is drawn with. For a temperature above 0."""
+    want = row.sampling
+    scores = {token: score / want.temperature for token, score in enumerate(naive_adjusted(logits, row))}
+    scores = {token: score for token, score in scores.items() if score > -inf}
+    if want.top_k:
+        scores = _top_k(scores, want.top_k)
+    if want.typical_p < 1:
+        scores = _typical(scores, want.typical_p)
+    if want.top_p < 1:
+        scores = _top_p(scores, want.top_p)
+    if want.min_p > 0:
+        p = softmax(scores)
+        scores = {token: scores[token] for token in scores if p[token] >= want.min_p * max(p.values())}
+    return softmax(scores)
+
+
+def naive_adjusted(logits: list[float], row: SampleRow) -> list[float]:
+    want = row.sampling
+    scores = list(logits)
+    for token, bias in want.logit_bias:
+        scores[token] += bias
+    for token in set(row.tokens):
+        scores[token] *= want.repetition_penalty if scores[token] < 0 else 1 / want.repetition_penalty
+    for token, count in Counter(list(row.tokens)[row.num_prompt :]).items():
+        scores[token] -= want.presence_penalty + count * want.frequency_penalty
+    if len(row.tokens) - row.num_prompt < want.min_tokens:
+        for token in row.stop_ids:
+            scores[token] = -inf
+    return scores
+
+
+def softmax(scores: dict[int, float]) -> dict[int, float]:
+    peak = max(scores.values())
+    weights = {token: exp(score - peak) for token, score in scores.items()}
+    total = sum(weights.values())
+    return {token: weight / total for token, weight in weights.items()}
+
+
+def _top_k(scores: dict[int, float], count: int) -> dict[int, float]:
+    least = sorted(scores.values(), reverse=True)[:count][-1]
+    return {token: score for token, score in scores.items() if score >= least}
+
+
+def _top_p(scores: dict[int, float], mass: float) -> dict[int, float]:
+    kept: dict[int, float] = {}
+    p, reached = softmax(scores), 0.0
+    for token in sorted(scores, key=lambda token: (-scores[token], token)):
+        if kept and reached >= mass:
+            break
+        kept[token] = scores[token]
+        reached += p[token]
+    return kept
+
+
+def _typical(scores: dict[int, float], mass: float) -> dict[int, float]:
+    """Locally typical sampling: the information of a token next to the entropy of all."""
+    p = {token: one for token, one in softmax(scores).items() if one > 0}
+    entropy = -sum(one * log(one) for one in p.values())
+    distance = {token: abs(-log(one) - entropy) for token, one in p.items()}
+    reached, furthest = 0.0, 0.0
+    for token in sorted(p, key=lambda token: distance[token]):
+        furthest = distance[token]
+        reached += p[token]
+        if reached >= mass:
+            break
+    return {token: scores[token] for token in p if distance[token] <= furthest + 1e-12}

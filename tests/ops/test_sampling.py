@@ -1,0 +1,268 @@
+"""The next token: each filter by its definition, every draw by its seed alone."""
+
+from array import array
+from collections import Counter
+from dataclasses import replace
+from math import inf, log, nan
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import (
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
+)
+
+from specialist.ops.sampling import filters, places, reference
+from specialist.ops.sampling.adjust import adjusted
+from specialist.ops.sampling.filters import Candidates, candidates, draw
+from specialist.ops.sampling.reference import Drawn, SampleRow, sample
+from specialist.ops.sampling.row import uniform
+from specialist.sampling import GREEDY, Sampling
+from specialist.step import RowFault
+from tests.ops.naive_sampling import naive_adjusted, naive_probabilities, softmax
+
+VOCAB = 11
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+MASSES = (0.0137, 0.31, 0.618, 0.8731, 0.951, 1.0)  # no sum of a few equal shares
+
+samplings = st.builds(
+    Sampling,
+    temperature=st.sampled_from((0.31, 0.7, 1.0, 1.9)),
+    top_k=st.sampled_from((0, 1, 2, 5, VOCAB, 99)),
+    top_p=st.sampled_from(MASSES),
+    min_p=st.sampled_from((0.0, 0.037, 0.41, 1.0)),
+    typical_p=st.sampled_from(MASSES),
+    repetition_penalty=st.sampled_from((1.0, 1.3, 0.6)),
+    presence_penalty=st.sampled_from((0.0, 0.53, -1.1)),
+    frequency_penalty=st.sampled_from((0.0, 0.29, -0.4)),
+    logit_bias=st.lists(st.tuples(st.integers(0, VOCAB - 1), st.sampled_from((-3.7, 0.9, 5.1))), max_size=3).map(tuple),
+    min_tokens=st.integers(0, 4),
+)
+tokens = st.lists(st.integers(0, VOCAB - 1), max_size=8)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> SampleRow:
+    seen = draw(tokens)
+    stop_ids = draw(st.frozensets(st.integers(0, VOCAB - 1), max_size=3))
+    num_prompt = draw(st.integers(0, len(seen)))
+    return SampleRow(draw(samplings), draw(st.integers(-(2**70), 2**70)), array("I", seen), num_prompt, stop_ids)
+
+
+logit_lists = st.lists(
+    st.one_of(st.floats(-9, 9, width=32), st.sampled_from((0.0, 1.5, -2.25)), st.just(-inf)),
+    min_size=VOCAB,
+    max_size=VOCAB,
+).filter(lambda values: sum(value > -inf for value in values) > 3)
+
+
+def row(seed: int = 0, seen: tuple[int, ...] = (), num_prompt: int = 0, **want: float) -> SampleRow:
+    return SampleRow(Sampling(**want), seed, array("I", seen), num_prompt)  # type: ignore[arg-type]
+
+
+def distribution(logits: Tensor, one: SampleRow) -> dict[int, float]:
+    found = candidates(adjusted(logits, one), one.sampling)
+    shares = zip(found.ids.tolist(), found.scores.exp().tolist(), strict=True)
+    return {token: share for token, share in shares if share > 0}
+
+
+@settings(max_examples=300)
+@given(logit_lists, rows())
+def test_all_filters_together_are_their_definitions(values: list[float], one: SampleRow) -> None:
+    expected = naive_probabilities(torch.tensor(values).tolist(), one)
+    assert distribution(torch.tensor(values), one) == pytest.approx(expected, abs=1e-4)
+
+
+@given(logit_lists, rows())
+def test_a_token_that_is_not_a_candidate_is_never_drawn(values: list[float], one: SampleRow) -> None:
+    allowed = naive_probabilities(torch.tensor(values).tolist(), one)
+    for drawn in sample(torch.tensor([values] * 8), [one._replace(seed=seed) for seed in range(8)]):
+        assert isinstance(drawn, Drawn)
+        assert drawn.token in allowed
+
+
+@given(logit_lists, rows())
+def test_temperature_0_takes_the_lowest_id_of_the_largest_adjusted_logit(values: list[float], one: SampleRow) -> None:
+    one = one._replace(sampling=replace(one.sampling, temperature=0.0))
+    expected = adjusted(torch.tensor(values), one).tolist()
+    assert expected == pytest.approx(naive_adjusted(torch.tensor(values).tolist(), one), abs=1e-4)
+    assert sample(torch.tensor([values]), [one]) == [Drawn(expected.index(max(expected)), None)]
+
+
+@given(logit_lists, st.sampled_from(MASSES[:-1]))
+def test_each_filter_is_the_one_of_transformers(values: list[float], mass: float) -> None:
+    scores = torch.tensor([values], dtype=torch.float64)
+    for want, warper in (
+        (Sampling(temperature=1.0, top_k=4), TopKLogitsWarper(4)),
+        (Sampling(temperature=1.0, typical_p=mass), TypicalLogitsWarper(mass)),
+        (Sampling(temperature=1.0, min_p=mass), MinPLogitsWarper(mass)),
+    ):
+        warped = warper(torch.LongTensor([[0]]), scores)  # type: ignore[arg-type]
+        expected = dict(enumerate(warped.softmax(1)[0].tolist()))
+        got = distribution(torch.tensor(values), SampleRow(want, 0, (), 0))
+        assert got == pytest.approx({token: share for token, share in expected.items() if share > 0})
+
+
+@given(st.lists(st.floats(-9, 9, width=32), min_size=VOCAB, max_size=VOCAB, unique=True), st.sampled_from(MASSES[:-1]))
+def test_top_p_is_the_one_of_transformers_where_nothing_ties(values: list[float], mass: float) -> None:
+    warped = TopPLogitsWarper(mass)(torch.tensor([[0]]), torch.tensor([values], dtype=torch.float64))
+    expected = {token: share for token, share in enumerate(warped.softmax(1)[0].tolist()) if share > 0}
+    assert distribution(torch.tensor(values), row(temperature=1.0, top_p=mass)) == pytest.approx(expected)
+
+
+@given(logit_lists, tokens.filter(len), st.sampled_from((0.5, 1.3)))
+def test_the_repetition_penalty_is_the_one_of_transformers(
+    values: list[float], seen: list[int], penalty: float
+) -> None:
+    expected = RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([seen]), torch.tensor([values]))
+    one = SampleRow(Sampling(repetition_penalty=penalty), 0, seen, 0)
+    assert torch.equal(adjusted(torch.tensor(values), one), expected[0])
+
+
+def test_of_equals_top_p_keeps_the_lower_ids() -> None:
+    assert distribution(torch.zeros(8), row(temperature=1.0, top_p=0.3)) == pytest.approx(
+        {0: 1 / 3, 1: 1 / 3, 2: 1 / 3}
+    )
+
+
+def test_top_p_is_reached_by_exactly_as_much() -> None:
+    assert distribution(torch.zeros(2), row(temperature=1.0, top_p=0.5)) == {0: 1.0}
+
+
+def test_the_smallest_number_does_not_draw_what_cannot_be_drawn() -> None:
+    assert draw(Candidates(torch.tensor([-inf, 0.0, -inf]), torch.tensor([4, 5, 6])), 0.0).tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    "want",
+    [
+        Sampling(temperature=1.0),
+        Sampling(temperature=0.6, top_k=4),
+        Sampling(temperature=1.3, top_p=0.8731),
+        Sampling(temperature=1.0, typical_p=0.618, min_p=0.037),
+        Sampling(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.53, logit_bias=((3, 0.9),)),
+    ],
+)
+def test_over_many_seeds_tokens_come_as_often_as_they_are_likely(want: Sampling) -> None:
+    logits = torch.linspace(-2.0, 2.0, VOCAB).sin() * 2
+    one = SampleRow(want, 0, array("I", (1, 3, 3, 7)), 2)
+    expected = naive_probabilities(logits.tolist(), one)
+    num_draws = 3000
+    drawn = sample(logits.expand(num_draws, -1), [one._replace(seed=seed) for seed in range(num_draws)])
+    counts = Counter(one.token for one in drawn if isinstance(one, Drawn))
+    assert counts.total() == num_draws
+    assert counts.keys() <= expected.keys()
+    surplus = sum((counts[token] - num_draws * p) ** 2 / (num_draws * p) for token, p in expected.items())
+    assert surplus < 35.6  # chi-square, 10 degrees of freedom: one in ten thousand
+
+
+def test_the_uniform_number_is_a_function_of_seed_and_position() -> None:
+    numbers = [uniform(seed, position) for seed in range(-50, 50) for position in range(50)]
+    assert all(0.0 <= number < 1.0 for number in numbers)
+    assert len(set(numbers)) == len(numbers)
+    tenths = Counter(int(number * 10) for number in numbers)
+    assert all(400 < tenths[tenth] < 600 for tenth in range(10))
+
+
+@given(st.lists(st.tuples(logit_lists, rows()), min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_what_a_row_gets_is_its_own_affair(batch: list[tuple[list[float], SampleRow]], order: object) -> None:
+    batch = [(values, one._replace(sampling=replace(one.sampling, num_logprobs=3))) for values, one in batch]
+    logits = torch.tensor([values for values, _ in batch])
+    alone = [sample(torch.tensor([values]), [one])[0] for values, one in batch]
+    assert sample(logits, [one for _, one in batch]) == alone
+    assert sample(logits.flip(0), [one for _, one in reversed(batch)]) == alone[::-1]
+
+
+@pytest.mark.parametrize("vocab", [49_157, 32_000])
+def test_also_over_a_whole_vocabulary(vocab: int) -> None:
+    logits = torch.randn(6, vocab, generator=torch.Generator().manual_seed(7)) * 4
+    wants = [GREEDY, *(Sampling(temperature=1.0, top_p=p, num_logprobs=2) for p in (0.5, 0.99, 1.0))]
+    wants += [Sampling(temperature=0.7, top_k=50, min_p=0.01), Sampling(temperature=1.0, typical_p=0.9)]
+    batch = [SampleRow(want, 5, range(100), 50) for want in wants]
+    assert sample(logits, batch) == [sample(logits[i : i + 1].clone(), [one])[0] for i, one in enumerate(batch)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@given(batch=st.lists(st.tuples(logit_lists, rows()), min_size=1, max_size=4))
+def test_a_device_that_must_not_sync_draws_the_same(device: str, batch: list[tuple[list[float], SampleRow]]) -> None:
+    logits = torch.tensor([values for values, _ in batch])
+    asked = [one for _, one in batch]
+    expected = sample(logits, asked)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (filters, places, reference):
+            patch.setattr(module, "sizes_are_free", lambda _: False)
+        assert sample(logits.to(device), asked) == expected
+
+
+@pytest.mark.parametrize("syncs", [True, False])
+@pytest.mark.parametrize("want", [GREEDY, Sampling(temperature=1.0, top_p=0.9, typical_p=0.9, num_logprobs=2)])
+@pytest.mark.parametrize("bad", [(nan, 1.0), (1.0, nan), (inf, 1.0), (-inf, -inf), (nan, inf), (-inf, nan)])
+def test_a_faulty_row_harms_nobody_else(bad: tuple[float, float], want: Sampling, syncs: bool) -> None:
+    good = [0.5, 1.5]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (filters, places, reference):
+            patch.setattr(module, "sizes_are_free", lambda _: syncs)
+        got = sample(torch.tensor([good, list(bad), good]), [SampleRow(want, 3, (0,), 1)] * 3)
+        alone = sample(torch.tensor([good]), [SampleRow(want, 3, (0,), 1)])[0]
+    assert isinstance(got[1], RowFault)
+    assert "not usable" in got[1].error
+    assert got[0] == got[2] == alone
+
+
+def test_stop_tokens_are_banned_until_enough_are_generated() -> None:
+    logits = torch.tensor([[0.0, 9.0, 1.0]])
+    one = SampleRow(Sampling(min_tokens=2), 0, array("I", (1, 1, 1)), 2, frozenset({1}))
+    assert sample(logits, [one]) == [Drawn(2, None)]
+    assert sample(logits, [one._replace(num_prompt=1)]) == [Drawn(1, None)]
+    (fault,) = sample(logits, [one._replace(stop_ids=frozenset({0, 1, 2}))])
+    assert isinstance(fault, RowFault)
+    assert "nothing to draw" in fault.error
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        SampleRow(Sampling(logit_bias=((7, 1.0),)), 0, (), 0),
+        SampleRow(Sampling(repetition_penalty=1.1), 0, array("I", (2**32 - 1,)), 0),
+        SampleRow(Sampling(presence_penalty=1.1), 0, (-1,), 0),
+        SampleRow(Sampling(min_tokens=1), 0, (), 0, frozenset({3})),
+    ],
+)
+def test_a_token_outside_the_vocabulary_is_that_rows_fault(one: SampleRow) -> None:
+    fault, good = sample(torch.tensor([[0.0, 1.0, 2.0]] * 2), [one, row(temperature=1.0, top_k=1)])
+    assert isinstance(fault, RowFault)
+    assert "vocabulary of 3" in fault.error
+    assert good == Drawn(2, None)
+
+
+@given(logit_lists, rows(), st.integers(0, VOCAB + 2))
+def test_log_probabilities_are_the_models_own(values: list[float], one: SampleRow, count: int) -> None:
+    one = one._replace(sampling=replace(one.sampling, num_logprobs=count))
+    (drawn,) = sample(torch.tensor([values]), [one])
+    assert isinstance(drawn, Drawn)
+    assert drawn.logprobs is not None
+    shares = softmax({token: value for token, value in enumerate(values) if value > -inf})
+    expected = [log(shares[token]) if shares.get(token) else -inf for token in range(VOCAB)]
+    ranked = sorted(range(VOCAB), key=lambda token: (-values[token], token))
+    assert drawn.logprobs.chosen == pytest.approx(expected[drawn.token], abs=1e-5)
+    assert [token for token, _ in drawn.logprobs.top] == ranked[:count]
+    assert [p for _, p in drawn.logprobs.top] == pytest.approx([expected[token] for token in ranked[:count]], abs=1e-5)
+
+
+def test_the_logits_and_the_tokens_are_left_as_they_are() -> None:
+    logits, seen = torch.randn(2, VOCAB), array("I", (1, 2))
+    before = logits.clone()
+    want = Sampling(temperature=1.0, top_k=3, repetition_penalty=2.0, presence_penalty=1.0, logit_bias=((1, 2.0),))
+    sample(logits, [SampleRow(want, 0, seen, 1)] * 2)
+    assert torch.equal(logits, before)
+    seen.append(3)  # raises BufferError while somebody holds a view
+
+
+def test_no_rows_no_tokens() -> None:
+    assert sample(torch.zeros(0, VOCAB), []) == []

@@ -1,0 +1,130 @@
+"""A thousand callers that go away in every way they can: nothing is left of them."""
+
+import asyncio
+import gc
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import grpc
+
+from octet.client import SpecialistClient
+from octet.v1 import specialist_pb2 as wire
+from specialist.request import FinishReason
+from specialist.sequence import Sequence
+from tests.service.harness import QUICK, Heard, Served, ask, asking, expected, run, serving, sim
+
+NUM_ABORTS = 1000
+CONCURRENCY = 24
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+async def cancel(served: Served, request: wire.GenerateRequest, rng: Random) -> None:
+    """Read a few events, then cancel the call."""
+    stop_after = rng.randrange(6)
+    events = served.client.generate(request)
+    seen = 0
+    async for _ in events:
+        seen += 1
+        if seen > stop_after:
+            break
+    await events.aclose()  # type: ignore[attr-defined]
+
+
+async def disconnect(served: Served, request: wire.GenerateRequest, rng: Random) -> None:
+    """Close the whole connection in the middle of an answer."""
+    async with SpecialistClient(served.address) as client:
+        call = asyncio.create_task(ask(client, request))
+        await asyncio.sleep(rng.random() * 0.02)
+    await asyncio.gather(call, return_exceptions=True)
+
+
+async def run_late(served: Served, request: wire.GenerateRequest, rng: Random) -> None:
+    """Let a deadline pass, the call's own or the request's."""
+    if rng.random() < 0.5:
+        await ask(served.client, request, timeout=0.001 + rng.random() * 0.02)
+    else:
+        request.timeout_ms = rng.randrange(1, 20)
+        await ask(served.client, request)
+
+
+async def abort(served: Served, rng: Random, turns: asyncio.Semaphore) -> None:
+    request = asking(
+        "shared beginning " * rng.randrange(4) + str(rng.random()),
+        max_tokens=rng.randrange(50, 400),
+        ignore_eos=True,
+        priority=rng.randrange(3),
+    )
+    async with turns:
+        await rng.choice([cancel, disconnect, run_late])(served, request, rng)
+
+
+async def abort_many(served: Served, rng: Random, count: int) -> None:
+    turns = asyncio.Semaphore(CONCURRENCY)
+    await asyncio.gather(*(abort(served, rng, turns) for _ in range(count)))
+
+
+def count_ends(served: Served) -> Counter[str]:
+    """How often a request ended in which way, as the books have it."""
+    ledger, ends = served.replica.scheduler.ledger, Counter[str]()
+    finish = ledger.finish
+
+    def counted(seq: Sequence, reason: FinishReason, detail: str = "") -> bool:
+        ended = finish(seq, reason, detail)
+        ends[reason] += ended
+        return ended
+
+    ledger.finish = counted  # type: ignore[method-assign]
+    return ends
+
+
+async def keep_asking(served: Served, request: wire.GenerateRequest, answers: list[Heard]) -> None:
+    while True:
+        answers.append(await ask(served.client, request))
+
+
+def test_a_thousand_aborts_leave_nothing_behind() -> None:
+    async def scenario() -> None:
+        rng = Random(7)
+        async with serving(sim(QUICK, num_blocks=96, max_running=16)) as served:
+            neighbour = asking("the neighbour", max_tokens=30, seed=3, ignore_eos=True, priority=1)
+            answers: list[Heard] = []
+            ends = count_ends(served)
+            asking_on = asyncio.create_task(keep_asking(served, neighbour, answers))
+            await abort_many(served, rng, NUM_ABORTS // 4)
+            gc.collect()
+            before = resident_bytes()
+            await abort_many(served, rng, NUM_ABORTS - NUM_ABORTS // 4)
+            gc.collect()
+            grown = resident_bytes() - before
+            asking_on.cancel()
+            await asyncio.gather(asking_on, return_exceptions=True)
+            await served.idle()
+            served.check_whole()
+            assert ends["cancelled"] > NUM_ABORTS // 4 and ends["deadline"] > NUM_ABORTS // 20, ends
+            assert len(answers) >= 5
+            assert all(heard.tokens == expected(served.replica, neighbour) for heard in answers)
+            assert grown < 8 << 20, f"{grown:,} bytes more after {NUM_ABORTS * 3 // 4} aborts"
+
+    run(scenario(), seconds=120)
+
+
+def test_a_thousand_requests_that_end_before_they_begin() -> None:
+    """Cancelled while still being tokenised, or the moment they are in line."""
+
+    async def scenario() -> None:
+        async with serving(sim(QUICK)) as served, grpc.aio.insecure_channel(served.address) as channel:
+            method = channel.unary_stream("/octet.v1.Specialist/Generate", wire.GenerateRequest.SerializeToString)
+            for i in range(1000):
+                call = method(asking(f"{i}", max_tokens=300, ignore_eos=True))
+                if i % 3:
+                    await asyncio.sleep(0)
+                call.cancel()
+            await served.idle()
+            served.check_whole()
+
+    run(scenario())

@@ -1,0 +1,113 @@
+"""`octet generate` and `octet specialist` as functions: what they write and how they end."""
+
+import argparse
+import io
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from octet.generate import add_generate_command
+from specialist.cli import add_specialist_command
+from tests.service.background import Background, in_background
+
+
+@pytest.fixture(scope="module")
+def background() -> Iterator[Background]:
+    with in_background() as background:
+        yield background
+
+
+def octet(*arguments: str) -> int:
+    parser = argparse.ArgumentParser(prog="octet")
+    commands = parser.add_subparsers(required=True)
+    add_generate_command(commands)
+    add_specialist_command(commands)
+    parsed = parser.parse_args(arguments)
+    return int(parsed.run(parsed))
+
+
+def generate(background: Background, *arguments: str) -> int:
+    return octet("generate", "--address", background.served.address, *arguments)
+
+
+def test_generate_streams_text_and_a_receipt(
+    background: Background, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    length = ("--max-tokens", "9", "--ignore-eos")
+    assert generate(background, "hello", *length) == 0
+    plain = capsys.readouterr()
+    assert plain.err == "" and 2 <= len(plain.out) <= 10 and plain.out.endswith("\n")
+    assert generate(background, "hello", *length, "--verbose") == 0
+    verbose = capsys.readouterr()
+    assert verbose.out == plain.out
+    assert all(word in verbose.err for word in ("writer", "9 generated", "tok/s", "cached"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello"))
+    assert generate(background, *length) == 0
+    assert capsys.readouterr().out == plain.out
+    assert generate(background, "hello", *length, "--json") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [next(iter(event)) for event in events] == ["accepted", *["chunk"] * (len(events) - 2), "usage"]
+    assert "".join(event["chunk"].get("text", "") for event in events[1:-1]) == plain.out[:-1]
+
+
+def test_raw_leaves_the_template_out(background: Background, capsys: pytest.CaptureFixture[str]) -> None:
+    def prompt_tokens(*arguments: str) -> int:
+        assert generate(background, "hello", "--max-tokens", "1", "--json", *arguments) == 0
+        return int(json.loads(capsys.readouterr().out.splitlines()[0])["accepted"]["prompt_tokens"])
+
+    assert prompt_tokens("--raw") == 5
+    assert 5 < prompt_tokens() < prompt_tokens("--system", "be brief")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["--temperature", "nan"], 2, "sampling.temperature must be in [0, 100], got nan"),
+        (["--adapter", "nobody"], 2, "no adapter is loaded under the name 'nobody'"),
+        (["--seed", str(2**70)], 2, "out of range"),
+        (["--timeout", "inf"], 2, "--timeout"),
+        (["--address", "127.0.0.1:1"], 3, "start one with: octet specialist"),
+    ],
+)
+def test_what_goes_wrong_is_told_in_one_line(
+    background: Background, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, says: str
+) -> None:
+    assert generate(background, "hello", *arguments) == status
+    said = capsys.readouterr()
+    assert said.out == "" and len(said.err.splitlines()) == 1
+    assert said.err.startswith("octet generate: ") and says in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--host", "0.0.0.0"], "--insecure-bind"),  # noqa: S104
+        (["--tls-key", "key.pem"], "belong together"),
+        (["--adapter", "a=/nowhere"], "adapter_config.json"),
+        (["--tls-key", "/nowhere", "--tls-certificate", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_a_start_that_cannot_be_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    assert octet("specialist", "--engine", "sim", "--port", "0", *arguments) == 2
+    assert says in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_port_that_is_taken_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert octet("specialist", "--engine", "sim", "--port", str(taken.getsockname()[1])) == 2
+    assert "--port" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--port", "70000"], ["--kv-memory", "-1"], ["--kv-blocks", "0"], ["--adapter", "x"], ["--itl-budget", "nan"]],
+)
+def test_nonsense_is_refused_before_anything_starts(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        octet("specialist", *arguments)

@@ -1,0 +1,108 @@
+"""A template that means harm costs a refusal, and nothing else."""
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from specialist.text.errors import TemplateRefused
+from specialist.text.message import Message
+from specialist.text.renderer import TemplateLimits
+from specialist.text.template import ChatTemplate
+from tests.text.vocabularies import words
+
+QUICK = TemplateLimits(seconds=0.3, max_memory=256 << 20)
+LOOP = (
+    "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}"
+)
+ASKED = "{% if messages[0].content == 'harm' %}" + LOOP + "{% endif %}fine"
+
+
+def template(source: str) -> ChatTemplate:
+    return ChatTemplate(words("gpt-2", source).vocabulary, limits=QUICK)
+
+
+HARMFUL = {
+    "a loop": LOOP,
+    "a number": "{{ 9 ** (9 ** 9) }}",
+    "a number of the conversation": "{{ (9 + messages|length) ** (9 ** 9) }}",
+    "a string": "{{ 'a' * 10 ** 9 }}",
+    "a string of the conversation": "{{ messages[0].content * 10 ** 9 }}",
+    "an output": "{% for a in range(9999) %}{{ 'a' * 1000 }}{% endfor %}",
+    "a block": "{% set x %}{% for a in range(99999) %}{{ 'a' * 99999 }}{% endfor %}{% endset %}",
+    "a list": "{{ [0] * 10 ** 9 }}",
+    "a range": "{% for i in range(10 ** 9) %}{% endfor %}",
+    "a recursion": "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+    "a lookup of classes": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "a module": "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+    "another module": "{{ lipsum.__globals__['os'].getcwd() }}",
+    "a format": "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
+    "an import": "{% import 'os' as os %}",
+    "an include": "{% include '/etc/passwd' %}",
+    "a change of the messages": "{{ messages.append(1) }}",
+    "half a character": "{{ '\\ud800' }}",
+    "nonsense": "{% endfor %}",
+    "nesting": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+}
+
+
+@pytest.mark.parametrize("source", HARMFUL.values(), ids=HARMFUL.keys())
+def test_harm_is_refused_in_time(source: str) -> None:
+    harmful = template(source)
+    started = time.monotonic()
+    with pytest.raises(TemplateRefused):
+        harmful.render([Message("user", "a")])
+    assert time.monotonic() - started < 10.0
+    harmful.close()
+
+
+def test_after_a_conversation_that_hung_the_next_is_served() -> None:
+    asked = template(ASKED)
+    fine = asked.render([Message("user", "a")])
+    for _ in range(2):
+        with pytest.raises(TemplateRefused, match="took too long"):
+            asked.render([Message("user", "harm")])
+        assert asked.render([Message("user", "a")]) == fine
+    asked.close()
+    assert asked.render([Message("user", "a")]) == fine
+    asked.close()
+
+
+def test_nothing_is_left_of_a_process_that_was_killed() -> None:
+    def num_open() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    def children() -> set[str]:
+        return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+    before, family = num_open(), children()
+    asked = template(ASKED)
+    for _ in range(3):
+        with pytest.raises(TemplateRefused):
+            asked.render([Message("user", "harm")])
+    assert num_open() == before
+    assert children() == family
+    asked.render([Message("user", "a")])
+    del asked
+    assert num_open() == before
+    assert children() == family
+
+
+def test_many_threads_share_one_template() -> None:
+    shared = template("{{ messages[0].content }}")
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda word: shared.render([Message("user", word)]), [str(n) for n in range(200)]))
+    assert got == [shared.render([Message("user", str(n))]) for n in range(200)]
+    shared.close()
+
+
+def test_a_template_sees_nothing_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OCTET_SECRET", "swordfish")
+    asked = template("the")
+    asked.render([])
+    child = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[-1]
+    assert b"swordfish" not in Path(f"/proc/{child}/environ").read_bytes()
+    assert b"torch" not in Path(f"/proc/{child}/maps").read_bytes()
+    asked.close()

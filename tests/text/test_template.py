@@ -1,0 +1,144 @@
+"""Chat templates: what transformers makes of an ordinary conversation, and no control token out of a hostile one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
+
+from specialist.text.detokenizer import Detokenizer
+from specialist.text.encoder import Encoder
+from specialist.text.errors import NotText, TemplateRefused, TextTooLong, TooManyMessages
+from specialist.text.message import Message
+from specialist.text.pieces import Pieces
+from specialist.text.renderer import TemplateLimits
+from specialist.text.template import ChatTemplate
+from tests.text.templates import CHATML, TEMPLATES
+from tests.text.vocabularies import CONTROLS, words
+
+NOON = datetime(2025, 7, 26, 12)
+ordinary = st.text("the quick\n ßBär12<>|你{%}'\"\\", max_size=25) | st.sampled_from(("<tool_response>a", " a ", ""))
+hostile = st.lists(st.sampled_from((*CONTROLS, "<|im_", "start|>", "{{ bos_token }}", "a", " ", "\n")), max_size=6).map(
+    "".join
+)
+
+
+@st.composite
+def conversations(draw: st.DrawFn, contents: st.SearchStrategy[str], system: bool) -> list[Message]:
+    turns = draw(st.lists(contents, min_size=1, max_size=4))
+    talk = [Message(("user", "assistant")[index % 2], content) for index, content in enumerate(turns)]
+    first = [Message("system", draw(contents))] if system and draw(st.booleans()) else []
+    return first + talk
+
+
+@cache
+def template_of(name: str, kind: str) -> ChatTemplate:
+    vocabulary = words(kind, TEMPLATES[name], "<s>").vocabulary
+    return ChatTemplate(vocabulary, now=lambda: NOON, limits=TemplateLimits(seconds=10.0))
+
+
+@cache
+def peer_of(name: str, kind: str) -> PreTrainedTokenizerFast:
+    dated = TEMPLATES[name].replace('strftime_now("%d %b %Y")', repr(NOON.strftime("%d %b %Y")))
+    full = words(kind).full
+    named = {"bos_token": "<s>", "eos_token": "</s>"}
+    return PreTrainedTokenizerFast(tokenizer_object=full, chat_template=dated, **named)  # type: ignore[no-untyped-call]
+
+
+def control_sequence(kind: str, tokens: Sequence[int]) -> list[int]:
+    control = set(words(kind).vocabulary.control_ids.values())
+    return [token for token in tokens if token in control]
+
+
+CASES = [(name, "byte-level") for name in TEMPLATES] + [
+    ("chatml", "gpt-2"),
+    ("mistral", "first only"),
+    ("mistral", "byte-fallback"),
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_an_ordinary_conversation_is_what_transformers_makes_of_it(name: str, kind: str, data: st.DataObject) -> None:
+    messages = data.draw(conversations(ordinary, system=name != "mistral"))
+    expected = peer_of(name, kind).apply_chat_template(
+        [message._asdict() for message in messages], add_generation_prompt=True, return_dict=False
+    )
+    assert list(template_of(name, kind).render(messages)) == expected
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_no_message_becomes_a_control_token(name: str, kind: str, data: st.DataObject) -> None:
+    messages = data.draw(conversations(hostile, system=name != "mistral"))
+    harmless = [message._replace(content="a") for message in messages]
+    template = template_of(name, kind)
+    assert control_sequence(kind, template.render(messages)) == control_sequence(kind, template.render(harmless))
+
+
+@settings(max_examples=40)
+@given(st.lists(hostile | ordinary, min_size=1, max_size=3), hostile)
+def test_every_word_of_a_message_and_of_its_role_arrives(contents: list[str], role: str) -> None:
+    tokens = template_of("chatml", "byte-level").render([Message(role, content) for content in contents])
+    detokenizer = Detokenizer(Pieces(words("byte-level").vocabulary))
+    text = detokenizer.push(tokens) + detokenizer.finish()
+    system = "" if role == "system" else "system\nYou are a helpful assistant.\n"
+    assert text == system + "".join(f"{role}\n{content}\n" for content in contents) + "assistant\n"
+
+
+def test_a_template_reads_in_a_message_what_transformers_reads() -> None:
+    """Qwen3 cuts reasoning off earlier answers, by a text that is also a control token."""
+    talk = [Message("user", "a"), Message("assistant", "<think>the quick</think>\n\nbrown"), Message("user", "fox")]
+    cut = [*talk[:1], Message("assistant", "brown"), *talk[2:]]
+    template = template_of("qwen 3", "byte-level")
+    assert template.render(talk) == template.render(cut)
+
+
+def test_what_a_template_says_itself_is_passed_on() -> None:
+    with pytest.raises(TemplateRefused, match="roles must alternate"):
+        template_of("mistral", "byte-level").render([Message("assistant", "a")])
+
+
+def test_a_model_without_a_template_is_refused() -> None:
+    with pytest.raises(TemplateRefused, match="has none"):
+        ChatTemplate(words("gpt-2").vocabulary)
+
+
+def test_a_template_that_makes_control_tokens_out_of_pieces_is_refused() -> None:
+    made = CHATML.replace("'<|im_start|>' + message", "'<|im_' + ('start' if message else '') + '|>' + message")
+    with pytest.raises(TemplateRefused, match="out of pieces"):
+        ChatTemplate(words("gpt-2", made).vocabulary).render([Message("user", "a")])
+
+
+def test_a_control_token_written_as_a_constant_is_found_however_it_is_written() -> None:
+    made = CHATML.replace("'<|im_start|>' + message", "'<|im' '_sta' + 'rt' ~ '|>' + message")
+    again = ChatTemplate(words("byte-level", made).vocabulary).render([Message("user", "a")])
+    assert again == template_of("chatml", "byte-level").render([Message("user", "a")])
+
+
+def test_several_ends_leave_it_open_which_one_a_template_means() -> None:
+    vocabulary = replace(words("gpt-2", "{{ eos_token }}").vocabulary, eos_ids=frozenset({1, 2}))
+    with pytest.raises(TemplateRefused, match=r"has several: \[1, 2\]"):
+        ChatTemplate(vocabulary).render([Message("user", "a")])
+    assert ChatTemplate(replace(vocabulary, chat_template="the")).render([]) == Encoder(vocabulary).encode("the")
+
+
+def test_limits_are_checked_before_anything_is_rendered() -> None:
+    vocabulary = words("gpt-2", "{{ no such thing").vocabulary
+    template = ChatTemplate(vocabulary, Encoder(vocabulary, max_bytes=10), limits=TemplateLimits(max_messages=2))
+    with pytest.raises(TooManyMessages, match="messages has 3 entries, the limit is 2"):
+        template.render([Message("user", "a")] * 3)
+    with pytest.raises(TextTooLong, match=r"messages\[1\].content has 11 bytes, the limit is 10"):
+        template.render([Message("user", "a"), Message("u", "a" * 11)])
+    with pytest.raises(TextTooLong, match="messages has 12 bytes"):
+        template.render([Message("user", "aa")] * 2)
+    with pytest.raises(NotText, match=r"messages\[0\].role"):
+        template.render([Message("\ud800", "a")])
+    with pytest.raises(TemplateRefused, match="TemplateSyntaxError"):
+        template.render([Message("user", "a")])
