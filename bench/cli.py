@@ -18,10 +18,10 @@ QUICK_RUNS = 2
 
 _FIGURES = """\
 Every figure is the median of its runs; p10 and p90, in JSON low and high, are
-the 10th and the 90th percentile by nearest rank. What is compared runs in one
-process, in turns, in an order that changes from round to round; a ratio is
-taken round by round. The system is "octet", or "limit" for a bound that
-nothing can beat.
+the 10th and the 90th percentile by nearest rank. What is compared runs in
+turns, in an order that changes from round to round; a ratio is taken round by
+round. The system is "octet", a peer, or "limit" for a bound that nothing can
+beat.
 """
 _BENCH = f"""\
 Measure what Octet costs on this computer: its own machinery without a model,

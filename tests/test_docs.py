@@ -11,11 +11,32 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_the_readme_example_shows_what_the_readme_says(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    script = tmp_path / "decide.py"
+def example_in(document: str) -> str:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    return str(example)
+
+
+def run_example(example: str, folder: Path) -> str:
+    script = folder / "example.py"
     script.write_text(example)
-    shown = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+    return subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_readme_client_gets_an_answer(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "octet.cli", "specialist", "--engine", "sim", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as replica:
+        try:
+            ready = replica.stdout.readline() if replica.stdout else ""
+            port = re.findall(r"127\.0\.0\.1:(\d+)", ready)[0]
+            shown = run_example(example_in("README.md").replace("50151", port), tmp_path)
+        finally:
+            replica.terminate()
+    assert shown.startswith("answered by sim ")
+    assert shown.rstrip().endswith("80 tokens, 0 cached")
+
+
+def test_the_architecture_example_shows_what_is_said_of_it(tmp_path: Path) -> None:
+    shown = run_example(example_in("docs/architecture.md"), tmp_path)
     assert "Preempted(request_id='second', cause='admission', beneficiary='urgent')" in shown
     assert "Admitted(request_id='urgent', num_tokens=32, num_hit_tokens=16, times_preempted=0)" in shown
     assert shown.index("Finished(request_id='urgent'") < shown.index("Finished(request_id='second'")

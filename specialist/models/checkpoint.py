@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer
 
 from specialist.models.config import ModelConfig
-from specialist.models.weight import Weight
+
+if TYPE_CHECKING:  # who only wants the words does not load torch
+    from specialist.models.weight import Weight
 
 LAYER_MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 
@@ -22,6 +25,9 @@ class Vocabulary:
     eos_ids: frozenset[int]
     chat_template: str | None
     """Jinja source, untrusted."""
+    bos_token: str | None = None
+    """What a template means by that name, where the files say; one of the control tokens."""
+    eos_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +36,7 @@ class Checkpoint:
     vocabulary: Vocabulary
     revision: str
     """sha256 of the content, hex."""
-    weights: Mapping[str, Weight]
+    weights: "Mapping[str, Weight]"
     """Memory-mapped, read when asked for. Shapes are [out, in]; rows of q and k stand as in Hugging Face's layout,
     where rope turns the first half of a head against the second.
 

@@ -14,8 +14,9 @@ def silent(what: str, done: int, total: int) -> None:
     """Say nothing."""
 
 
-def bar(stream: TextIO = sys.stderr) -> Progress:
-    """A bar that fills on a terminal; elsewhere one line when a task begins and one when it ends."""
+def bar(stream: TextIO | None = None) -> Progress:
+    """On stderr unless told: a bar that fills on a terminal, elsewhere a line when a task begins and when it ends."""
+    stream = stream or sys.stderr
     return _moving(stream) if stream.isatty() else _plain(stream)
 
 

@@ -84,16 +84,17 @@ class ChatTemplate:
 
     def _named_tokens(self, marked: bool) -> dict[str, str]:
         """A template may name the tokens that begin and end a text without writing them out."""
-        named = {"bos_token": self._vocabulary.bos_id, "eos_token": self._eos_id()}
-        texts = {
-            token_id: self._encoder.aliases[text] if marked else text
-            for text, token_id in self._vocabulary.control_ids.items()
+        words = self._vocabulary
+        texts: dict[int | None, str] = {token_id: text for text, token_id in words.control_ids.items()}
+        named = {
+            "bos_token": words.bos_token or texts.get(words.bos_id),
+            "eos_token": words.eos_token or texts.get(self._only_eos_id()),
         }
-        return {name: texts[token_id] for name, token_id in named.items() if token_id in texts}
+        return {name: self._encoder.aliases[text] if marked else text for name, text in named.items() if text}
 
-    def _eos_id(self) -> int | None:
+    def _only_eos_id(self) -> int | None:
         eos_ids = self._vocabulary.eos_ids
-        if len(eos_ids) > 1 and "eos_token" in self._renderer.variables():
+        if len(eos_ids) > 1 and not self._vocabulary.eos_token and "eos_token" in self._renderer.variables():
             raise TemplateRefused(f"it writes eos_token, and the model has several: {sorted(eos_ids)}")
         return next(iter(eos_ids), None)
 

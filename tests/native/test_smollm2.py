@@ -127,21 +127,21 @@ def test_greedy_answers_in_float32_equal_transformers(
     assert answers(exact, in_floats) == right
 
 
-def test_most_greedy_answers_in_4_bits_are_the_same(
+def test_greedy_answers_in_4_bits_are_the_same_but_for_near_ties(
     small: Decoder, checkpoint: Checkpoint, right: list[tuple[int, ...]]
 ) -> None:
     same = sum(one == other for one, other in zip(answers(small, checkpoint), right, strict=True))
-    assert same > len(PROMPTS) / 2, f"{same} of {len(PROMPTS)} answers unchanged"
+    assert same >= len(PROMPTS) - 2, f"{same} of {len(PROMPTS)} answers unchanged"
 
 
-def test_perplexity_in_4_bits_is_within_2_percent(
+def test_perplexity_in_4_bits_is_that_of_the_same_weights_in_floats(
     exact: Decoder, small: Decoder, checkpoint: Checkpoint, shared_data: Path
 ) -> None:
     texts = list(solutions(shared_data / "humaneval-x" / "humaneval_cpp.jsonl.gz"))[:NUM_TEXTS]
     losses = [sum(loss(decoder, tokens_of(checkpoint, text)) for text in texts) for decoder in (exact, small)]
     num_predicted = sum(len(tokens_of(checkpoint, text)) - 1 for text in texts)
     exact_perplexity, small_perplexity = (torch.tensor(total / num_predicted).exp().item() for total in losses)
-    assert small_perplexity < 1.02 * exact_perplexity
+    assert small_perplexity < 1.002 * exact_perplexity
 
 
 def solutions(file: Path) -> Iterator[str]:

@@ -142,3 +142,16 @@ def test_limits_are_checked_before_anything_is_rendered() -> None:
         template.render([Message("\ud800", "a")])
     with pytest.raises(TemplateRefused, match="TemplateSyntaxError"):
         template.render([Message("user", "a")])
+
+
+def test_a_template_gets_the_tokens_that_its_files_name() -> None:
+    source = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{{ eos_token }}{% endfor %}"
+    plain = words("gpt-2", source).vocabulary
+    end, start = sorted(plain.control_ids)[:2]
+    named = replace(plain, bos_id=None, eos_ids=frozenset(plain.control_ids.values()), bos_token=start, eos_token=end)
+    template = ChatTemplate(named)
+    try:
+        ids = template.render([Message("user", "hello")])
+    finally:
+        template.close()
+    assert (ids[0], ids[-1]) == (named.control_ids[start], named.control_ids[end])

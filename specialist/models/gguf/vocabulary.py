@@ -61,9 +61,17 @@ def read_vocabulary(fields: Fields) -> tuple[Vocabulary, int]:
             bos_id=fields.integer("tokenizer.ggml.bos_token_id", low=0, high=num_tokens - 1) if adds_bos else None,
             eos_ids=_eos_ids(fields, control_ids, num_tokens),
             chat_template=fields.maybe_text("tokenizer.chat_template"),
+            bos_token=_named_token(fields, "bos", control_ids),
+            eos_token=_named_token(fields, "eos", control_ids),
         ),
         num_tokens,
     )
+
+
+def _named_token(fields: Fields, name: str, control_ids: dict[str, int]) -> str | None:
+    key = f"tokenizer.ggml.{name}_token_id"
+    token_id = fields.integer(key, low=0) if fields.has(key) else None
+    return next((text for text, control_id in control_ids.items() if control_id == token_id), None)
 
 
 def _words(fields: Fields) -> Words:

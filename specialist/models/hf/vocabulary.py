@@ -31,6 +31,8 @@ def read_vocabulary(directory: Directory, config: Fields) -> Vocabulary:
         bos_id=_bos_id(source, settings, control_ids),
         eos_ids=eos_ids,
         chat_template=_chat_template(directory, settings),
+        bos_token=_named_token(settings, "bos_token", control_ids),
+        eos_token=_named_token(settings, "eos_token", control_ids),
     )
 
 
@@ -124,6 +126,11 @@ def _eos_ids(directory: Directory, config: Fields, settings: Fields, ids: Mappin
     if text is not None and text not in ids:
         raise settings.wrong("eos_token", f"must be one of the tokenizer's tokens, got {text!r:.80}")
     return frozenset(found if text is None else found | {ids[text]})
+
+
+def _named_token(settings: Fields, name: str, control_ids: Mapping[str, int]) -> str | None:
+    text = _token_text(settings, name)
+    return text if text in control_ids else None
 
 
 def _token_text(settings: Fields, name: str) -> str | None:
