@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from bench.engine_jobs import Figure, Workload, decode_case
+from bench.engine_jobs import Figure, Workload, decode_case, prefill_case
 from bench.peers.process import Peer
 
 LINEAR, READING = "linear", "read"
@@ -16,10 +16,12 @@ def limit_figures(limit: str, workload: Workload, peer: Peer) -> Iterator[tuple[
 
 
 def _linear(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
-    """Every matrix of the model once, the head too, for a batch of that many tokens, and nothing else."""
+    """Every matrix of the model once for that many tokens, the head for those that are sampled, and nothing else."""
     for concurrency in workload.answers:
-        seconds = float(peer.call(LINEAR, batch=concurrency)["seconds"])
+        seconds = float(peer.call(LINEAR, tokens=concurrency, outputs=concurrency)["seconds"])
         yield decode_case(concurrency), Figure(BARE_LINEAR, "tok/s", concurrency / seconds)
+    seconds = float(peer.call(LINEAR, tokens=workload.prefill_prompt, outputs=1)["seconds"])
+    yield prefill_case(workload), Figure(BARE_LINEAR, "tok/s", workload.prefill_prompt / seconds)
 
 
 def _reading(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:

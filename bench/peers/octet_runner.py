@@ -36,8 +36,8 @@ class Opened:
     settings: str
     weight_bytes: int
     """What a decode step has to read at least."""
-    linear_only: Callable[[int], object] | None
-    """Runs every matrix of the model once for a batch of that many tokens; None where there is none to run."""
+    linear_only: Callable[[int, int], object] | None
+    """Runs every matrix of the model once for so many tokens and outputs; None where there is none to run."""
 
     @property
     def lane(self) -> Lane:
@@ -80,10 +80,10 @@ class Octet:
             start = now
         return steps
 
-    def linear(self, batch: int) -> dict[str, float]:
+    def linear(self, tokens: int, outputs: int) -> dict[str, float]:
         if self._opened.linear_only is None:
             raise ValueError("this engine has no bare linear layers to run")
-        return {"seconds": mean_seconds(partial(self._opened.linear_only, batch))}
+        return {"seconds": mean_seconds(partial(self._opened.linear_only, tokens, outputs))}
 
     def read(self, nbytes: int | None) -> dict[str, Any]:
         """Seconds to read that many bytes with all threads, over and over; of None, as many as the weights have."""

@@ -110,14 +110,14 @@ def test_freed_blocks_poisoned_with_nan_change_nothing(decoders: Any) -> None:
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_small_integers_compute_nearly_as_the_floats_they_stand_for(bits: Literal[4, 8], tmp_path: Path) -> None:
-    """Weights are exact; all of the error is that activations have 16 bits."""
+    """Weights are exact; all of the error is that activations have 12 bits."""
     checkpoint = quantised(random_model("llama", strength=1.0, **SIZES), bits)
     oracle = GreedyReplica(TorchDecoder(checkpoint, num_blocks=40, block_size=8))
     replica = FusedReplica(fused_decoder(checkpoint, tmp_path))
     for each in (oracle, replica):
         each.run([ask("r", prompts(3)[2], 1)])
     error = (replica.logits("r") - oracle.logits("r")).norm() / oracle.logits("r").norm()
-    assert float(error) < 1e-3
+    assert float(error) < 1e-2
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])

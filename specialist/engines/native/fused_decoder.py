@@ -95,10 +95,12 @@ class FusedDecoder:
         self._library.octet_forward(self._handle, rows)
         return logits
 
-    def linear_only(self, num_tokens: int) -> None:
+    def linear_only(self, num_tokens: int, num_outputs: int) -> None:
         """Every matrix once and nothing else: the floor under a step of so many tokens."""
-        logits = self._room_for(num_tokens)
-        self._library.octet_linear_only(self._handle, num_tokens, logits.data_ptr())
+        if not 0 < num_tokens <= self.max_tokens:
+            raise ValueError(f"num_tokens must be in [1, {self.max_tokens}], got {num_tokens}")
+        logits = self._room_for(num_outputs)
+        self._library.octet_linear_only(self._handle, num_tokens, num_outputs, logits.data_ptr())
 
     def zero(self, slots: Sequence[int]) -> None:
         where = np.asarray(slots, np.int32)

@@ -11,7 +11,7 @@ namespace octet {
 
 #if defined(__AMX_INT8__) && defined(__linux__)
 
-constexpr int AMX_PAYS_FROM = 6;
+constexpr int AMX_PAYS_FROM = 8;
 
 // The kernel lets a process use the tiles only when it has asked.
 inline bool amx_allowed() {
@@ -20,84 +20,118 @@ inline bool amx_allowed() {
     return allowed;
 }
 
-// Tiles 0 to 3: 16 tokens x 16 sums. 4 and 5: 16 tokens x 32 bytes. 6: 8 quads of columns x 16 rows.
+// Tiles 0 to 3: 16 tokens x 16 sums. 4 and 5: 16 tokens x 32 bytes. 6: 8 quads of columns x 16 rows, 7 as well.
 class AmxSession {
    public:
     AmxSession() {
         struct alignas(64) {
             uint8_t palette = 1, start = 0, reserved[14] = {};
-            uint16_t row_bytes[16] = {64, 64, 64, 64, 32, 32, 64};
-            uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8};
+            uint16_t row_bytes[16] = {64, 64, 64, 64, 32, 32, 64, 64};
+            uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8, 8};
         } layout;
         _tile_loadconfig(&layout);
     }
     ~AmxSession() { _tile_release(); }
 };
 
-// The sums of one group. Neighbouring groups take different tiles, so that one need not wait for the other.
-template <int BITS, int SIDE>
-inline void amx_group(const uint8_t* group, const int8_t* x_highs, const int8_t* x_lows, int32_t* highs, int32_t* lows) {
-    if constexpr (BITS == 4) {
-        alignas(64) uint8_t bytes[8 * 64];
-        u8x64 w[8];
-        unpack<4>(group, w);
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) store(bytes + 64 * j, w[j]);
-        asm volatile("" ::"r"(bytes) : "memory");  // compilers do not know that a tile load reads memory
-        _tile_loadd(6, bytes, 64);
-    } else {
-        _tile_loadd(6, group, 64);
-    }
-    _tile_loadd(4, x_highs, GROUP);
-    _tile_loadd(5, x_lows, GROUP);
-    if constexpr (SIDE == 0) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_dpbsud(0, 4, 6);
-        _tile_dpbsud(1, 5, 6);
-        _tile_stored(0, highs, 64);
-        _tile_stored(1, lows, 64);
-    } else {
-        _tile_zero(2);
-        _tile_zero(3);
-        _tile_dpbsud(2, 4, 6);
-        _tile_dpbsud(3, 5, 6);
-        _tile_stored(2, highs, 64);
-        _tile_stored(3, lows, 64);
+// A tile load waits long for bytes that were stored just before it, and so do loads for a tile that was stored just
+// before them. So each of the stages runs over a few groups before the next one does.
+constexpr int STAGE = 6;
+
+// The integers of a 4-bit group, and behind them the same times 16: with those as the other factor of the high bytes,
+// one sum holds both products.
+inline void amx_unpack(const uint8_t* group, uint8_t* bytes) {
+    const __m512i low = _mm512_set1_epi8(15), high = _mm512_set1_epi8(char(240));
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        const __m512i both = _mm512_loadu_si512(group + 64 * j);
+        const __m512i even = _mm512_and_si512(both, low), odd = _mm512_and_si512(both, high);
+        _mm512_store_si512(bytes + 128 * j, even);
+        _mm512_store_si512(bytes + 128 * j + 64, _mm512_srli_epi16(odd, 4));
+        _mm512_store_si512(bytes + 512 + 128 * j, _mm512_slli_epi16(even, 4));
+        _mm512_store_si512(bytes + 512 + 128 * j + 64, odd);
     }
 }
+
+// Neighbouring groups take different tiles, so that one need not wait for the other. (Tiles are named by literals only.)
+#define OCTET_AMX_SUM_FOUR(TILE, bytes, x_highs, x_lows, sums) \
+    _tile_loadd(6, bytes, 64);                                 \
+    _tile_loadd(7, bytes + 8 * 64, 64);                        \
+    _tile_loadd(4, x_highs, GROUP);                            \
+    _tile_loadd(5, x_lows, GROUP);                             \
+    _tile_zero(TILE);                                          \
+    _tile_dpbsud(TILE, 4, 7);                                  \
+    _tile_dpbsud(TILE, 5, 6);                                  \
+    _tile_stored(TILE, sums, 64)
+
+#define OCTET_AMX_SUMS_EIGHT(HIGH, LOW, bytes, x_highs, x_lows, highs, lows) \
+    _tile_loadd(6, bytes, 64);                                               \
+    _tile_loadd(4, x_highs, GROUP);                                          \
+    _tile_loadd(5, x_lows, GROUP);                                           \
+    _tile_zero(HIGH);                                                        \
+    _tile_zero(LOW);                                                         \
+    _tile_dpbsud(HIGH, 4, 6);                                                \
+    _tile_dpbsud(LOW, 5, 6);                                                 \
+    _tile_stored(HIGH, highs, 64);                                           \
+    _tile_stored(LOW, lows, 64)
 
 // The whole block of tokens that begins at `first`, however many of them count.
 template <int BITS>
 inline void amx_tile(const uint8_t* tile, const Input& x, int first, f32x16* out) {
     constexpr int VALUES = GROUP * LANES * BITS / 8, STRIDE = VALUES + 4 * LANES;
+    alignas(64) uint8_t bytes[BITS == 4 ? STAGE : 1][2 * 8 * 64];
+    alignas(64) int32_t sums[STAGE][BLOCK * LANES], lows[BITS == 8 ? STAGE : 1][BLOCK * LANES];
     const int groups = x.columns / GROUP;
-    alignas(64) int32_t highs[2][BLOCK * LANES], lows[2][BLOCK * LANES];
     f32x16 acc[BLOCK];
 #pragma GCC unroll 16
     for (int t = 0; t < BLOCK; t++) acc[t] = f32x16{};
-    size_t at = x.group_of(first, 0);
-    amx_group<BITS, 0>(tile, x.highs + at * GROUP, x.lows + at * GROUP, highs[0], lows[0]);
-#pragma GCC unroll 1
-    for (int g = 0; g < groups; g++, at += BLOCK) {
-        const uint8_t* now = tile + g * STRIDE;
-        const int8_t *next_highs = x.highs + (at + BLOCK) * GROUP, *next_lows = x.lows + (at + BLOCK) * GROUP;
-        if (g + 1 < groups) {  // the tiles work on the next group while this one's sums are added up
-            if (g % 2) amx_group<BITS, 0>(now + STRIDE, next_highs, next_lows, highs[0], lows[0]);
-            else amx_group<BITS, 1>(now + STRIDE, next_highs, next_lows, highs[1], lows[1]);
+    for (int begin = 0; begin < groups; begin += STAGE, tile += STAGE * STRIDE) {
+        const int count = std::min(STAGE, groups - begin);
+        const size_t at = x.group_of(first, begin);
+        if constexpr (BITS == 4) {
+            for (int i = 0; i < count; i++) {
+                const uint8_t* next = tile + (groups + i) * STRIDE;  // of the next tile, while this one computes
+                for (int line = 0; line < STRIDE; line += 64) __builtin_prefetch(next + line);
+                amx_unpack(tile + i * STRIDE, bytes[i]);
+            }
+            asm volatile("" ::"r"(bytes) : "memory");  // compilers do not know that a tile load reads memory
         }
-        const f32x16 scale = from_half(reinterpret_cast<const uint16_t*>(now + VALUES));
-        const f32x16 minimum = from_half(reinterpret_cast<const uint16_t*>(now + VALUES + 2 * LANES));
-        const int32_t *high = highs[g % 2], *low = lows[g % 2];
+        for (int i = 0; i < count; i++) {
+            const int8_t *highs = x.highs + (at + i * BLOCK) * GROUP, *x_lows = x.lows + (at + i * BLOCK) * GROUP;
+            if constexpr (BITS == 4) {
+                if (i % 2) {
+                    OCTET_AMX_SUM_FOUR(1, bytes[i], highs, x_lows, sums[i]);
+                } else {
+                    OCTET_AMX_SUM_FOUR(0, bytes[i], highs, x_lows, sums[i]);
+                }
+            } else {
+                const uint8_t* weights = tile + i * STRIDE;
+                if (i % 2) {
+                    OCTET_AMX_SUMS_EIGHT(2, 3, weights, highs, x_lows, sums[i], lows[i]);
+                } else {
+                    OCTET_AMX_SUMS_EIGHT(0, 1, weights, highs, x_lows, sums[i], lows[i]);
+                }
+            }
+        }
+#pragma GCC unroll 1
+        for (int i = 0; i < count; i++) {
+            const uint16_t* halves = reinterpret_cast<const uint16_t*>(tile + i * STRIDE + VALUES);
+            const f32x16 scale = from_half(halves), minimum = from_half(halves + LANES);
+            const float *x_scales = x.scales + at + i * BLOCK, *x_sums = x.sums + at + i * BLOCK;
 #pragma GCC unroll 16
-        for (int t = 0; t < BLOCK; t++) {
-            i32x16 dot = (load<i32x16>(high + t * LANES) << 8) + load<i32x16>(low + t * LANES);
-            acc[t] = add_group(acc[t], dot, scale, minimum, x.scales[at + t], x.sums[at + t]);
+            for (int t = 0; t < BLOCK; t++) {
+                i32x16 dot = load<i32x16>(sums[i] + t * LANES);
+                if constexpr (BITS == 8) dot = (dot << LOW_BITS) + load<i32x16>(lows[i] + t * LANES);
+                acc[t] = add_group(acc[t], dot, scale, minimum, x_scales[t], x_sums[t]);
+            }
         }
     }
 #pragma GCC unroll 16
     for (int t = 0; t < BLOCK; t++) out[t] = acc[t];
 }
+
+#undef OCTET_AMX_SUM_FOUR
+#undef OCTET_AMX_SUMS_EIGHT
 
 #else
 

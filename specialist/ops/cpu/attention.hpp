@@ -30,7 +30,9 @@ struct Cache {
             Element* key = key_block(block, h) + at;
             Element* value = value_block(block, h) + size_t(at) * head_dim;
             for (int d = 0; d < head_dim; d++) key[size_t(d) * block_size] = Element(k[h * head_dim + d]);
-            for (int d = 0; d < head_dim; d++) value[d] = Element(v[h * head_dim + d]);
+            int d = 0;
+            for (; d + LANES <= head_dim; d += LANES) store_lanes(value + d, load<f32x16>(v + h * head_dim + d));
+            for (; d < head_dim; d++) value[d] = Element(v[h * head_dim + d]);
         }
     }
 };
@@ -129,7 +131,8 @@ inline void mix_all(const Cache<Element>& cache, const Query& query, const int32
 
 template <class Element>
 inline void score_some(const Query* queries, int count, const Element* keys, int head_dim, int block_size, int at) {
-    for (; count >= 12; count -= 12, queries += 12) score_block<12>(queries, keys, head_dim, block_size, at);
+    if constexpr (PARTS == 1)  // elsewhere so many sums do not fit into the registers
+        for (; count >= 12; count -= 12, queries += 12) score_block<12>(queries, keys, head_dim, block_size, at);
     for (; count >= 6; count -= 6, queries += 6) score_block<6>(queries, keys, head_dim, block_size, at);
     for (; count >= 3; count -= 3, queries += 3) score_block<3>(queries, keys, head_dim, block_size, at);
     for (; count >= 1; count -= 1, queries += 1) score_block<1>(queries, keys, head_dim, block_size, at);

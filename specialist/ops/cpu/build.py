@@ -20,10 +20,13 @@ class BuildFailed(RuntimeError):
     """There is no compiler, or it cannot compile the kernels. The message says what to do."""
 
 
-def build(cache: Path) -> Path:
-    """The shared library for this CPU and compiler, compiled unless it is in the cache already."""
+def build(cache: Path, flags: Sequence[str] | None = None) -> Path:
+    """The shared library for this CPU and compiler, compiled unless it is in the cache already.
+
+    `flags` stand in for those of the CPU at hand. Whatever they are, the library computes the same to the bit.
+    """
     compiler = find_compiler()
-    flags = (*FLAGS, *native_flags())
+    flags = (*FLAGS, *(native_flags() if flags is None else flags))
     library = cache / "kernels" / f"{_key(compiler, flags)}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)

@@ -83,7 +83,7 @@ class Decoder {
         threads_.wake();
         embed(step);
         for (int layer = 0; layer < s_.layers; layer++) {
-            if (s_.half_cache) attention<_Float16>(step, layer);
+            if (s_.half_cache) attention<Half>(step, layer);
             else attention<float>(step, layer);
             mlp(step, layer);
         }
@@ -91,8 +91,8 @@ class Decoder {
         threads_.sleep();
     }
 
-    // Every matrix once, on whatever the buffers hold: the floor under a step of so many tokens.
-    void linear_only(int tokens, float* logits) {
+    // Every matrix once, on whatever the buffers hold: the floor under a step of so many tokens and outputs.
+    void linear_only(int tokens, int outputs, float* logits) {
         threads_.wake();
         for (const Layer& layer : layers_) {
             linear(layer.qkv, 3, tokens, qkv_.data(), qkv_stride_, false);
@@ -100,7 +100,7 @@ class Decoder {
             linear(layer.gate_up, 2, tokens, gate_up_.data(), 2 * s_.inner, false);
             linear(&layer.down, 1, tokens, gate_up_.data(), 2 * s_.inner, false);
         }
-        linear(&head_, 1, tokens, logits, s_.vocab, false);
+        linear(&head_, 1, outputs, logits, s_.vocab, false);
         threads_.sleep();
     }
 
@@ -108,7 +108,7 @@ class Decoder {
         Buffer<float> nothing(size_t(s_.kv_heads) * s_.head_dim);
         for (int layer = 0; layer < s_.layers; layer++)
             for (int i = 0; i < count; i++) {
-                if (s_.half_cache) cache<_Float16>(layer).write(slots[i], nothing.data(), nothing.data());
+                if (s_.half_cache) cache<Half>(layer).write(slots[i], nothing.data(), nothing.data());
                 else cache<float>(layer).write(slots[i], nothing.data(), nothing.data());
             }
     }
@@ -119,7 +119,7 @@ class Decoder {
     static constexpr int MOST_RANK = 256;
 
    private:
-    size_t element_bytes() const { return s_.half_cache ? sizeof(_Float16) : sizeof(float); }
+    size_t element_bytes() const { return s_.half_cache ? sizeof(Half) : sizeof(float); }
 
     template <class Element>
     Cache<Element> cache(int layer) const {
@@ -153,8 +153,8 @@ class Decoder {
         }
         const int values = GROUP * LANES * embed_.kind / 8;
         for (int g = 0; g < s_.hidden / GROUP; g++, tile += values + 4 * LANES) {
-            float scale = float(load<_Float16>(tile + values + 2 * lane));
-            float minimum = float(load<_Float16>(tile + values + 2 * LANES + 2 * lane));
+            float scale = float(load<Half>(tile + values + 2 * lane));
+            float minimum = float(load<Half>(tile + values + 2 * LANES + 2 * lane));
             for (int k = 0; k < GROUP; k++) {
                 int q = embed_.kind == EIGHT ? tile[64 * (k / 4) + 4 * lane + k % 4]
                                              : (tile[64 * (k / 8) + 4 * lane + k % 4] >> (k % 8 < 4 ? 0 : 4)) & 15;
@@ -321,7 +321,7 @@ class Decoder {
             float* out = floats_.data() + size_t(t) * s_.inner;
             int i = 0;
             for (; i + LANES <= s_.inner; i += LANES) store(out + i, silu(load<f32x16>(gate + i)) * load<f32x16>(gate + s_.inner + i));
-            for (; i < s_.inner; i++) out[i] = silu(splat(gate[i]))[0] * gate[s_.inner + i];
+            for (; i < s_.inner; i++) out[i] = silu(splat(gate[i])).part[0][0] * gate[s_.inner + i];
             ready(t, s_.inner, integers);
         });
         linear(&layer.down, 1, step.tokens, hidden_.data(), s_.hidden, true);
@@ -382,7 +382,7 @@ void octet_linear(const Linear* w, const float* x, int tokens, float* y) {
 
 void octet_destroy(Decoder* decoder) { delete decoder; }
 void octet_forward(Decoder* decoder, const Step* step) { decoder->forward(*step); }
-void octet_linear_only(Decoder* decoder, int tokens, float* logits) { decoder->linear_only(tokens, logits); }
+void octet_linear_only(Decoder* decoder, int tokens, int outputs, float* logits) { decoder->linear_only(tokens, outputs, logits); }
 void octet_zero(Decoder* decoder, const int32_t* slots, int count) { decoder->zero(slots, count); }
 uint8_t* octet_keys(Decoder* decoder) { return decoder->keys(); }
 uint8_t* octet_values(Decoder* decoder) { return decoder->values(); }

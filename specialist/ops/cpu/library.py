@@ -96,7 +96,7 @@ def load_library(path: Path) -> Any:
     library.octet_linear.argtypes = (POINTER(Linear), c_void_p, c_int, c_void_p)
     library.octet_destroy.argtypes = (c_void_p,)
     library.octet_forward.argtypes = (c_void_p, POINTER(StepRows))
-    library.octet_linear_only.argtypes = (c_void_p, c_int, c_void_p)
+    library.octet_linear_only.argtypes = (c_void_p, c_int, c_int, c_void_p)
     library.octet_zero.argtypes = (c_void_p, c_void_p, c_int)
     for name in ("octet_keys", "octet_values"):
         getattr(library, name).restype = c_void_p

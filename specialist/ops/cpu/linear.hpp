@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "vector.hpp"
 
@@ -35,7 +36,7 @@ struct Linear {
 
 constexpr int BLOCK = 16;  // tokens whose quantised activations lie together
 
-// Activations: floats, and for each group of 32 the same in 16 bits, split into two signed bytes, with their scale and
+// Activations: floats, and for each group of 32 the same in 12 bits, 16 * high + low, with their scale and
 // their scaled sum. With 8 bits alone every other greedy answer would change within 32 tokens.
 struct Input {
     const float* floats;  // [tokens, columns]
@@ -48,7 +49,8 @@ struct Input {
     size_t group_of(int token, int group) const { return (size_t(token / BLOCK) * (columns / GROUP) + group) * BLOCK + token % BLOCK; }
 };
 
-constexpr float STEPS = 127.0f * 256.0f;  // the largest of a group; its high byte is then 127, its low byte 0
+constexpr int LOW_BITS = 4;
+constexpr float STEPS = float(127 << LOW_BITS);  // of the largest of a group: its high byte is then 127, its low one 0
 
 inline void quantise(const Input& x, int token) {
     for (int g = 0; g < x.columns / GROUP; g++) {
@@ -57,24 +59,27 @@ inline void quantise(const Input& x, int token) {
         f32x16 halves[2] = {load<f32x16>(from), load<f32x16>(from + LANES)};
         f32x16 most{}, broken{}, total{};
         for (f32x16 v : halves) {
-            most = larger(v < f32x16{} ? -v : v, most);
+            most = larger(magnitude(v), most);
             broken += v - v;  // NaN if anything is not finite: the row then fails, and it alone
         }
         const float peak = largest(most), nan = sum(broken);
-        const bool usable = nan == 0.0f && peak > 0.0f;
+        const bool usable = nan == 0.0f && peak > 1e-30f;  // STEPS over less may be infinite; less is as good as nothing
         const f32x16 inverse = splat(usable ? STEPS / peak : 0.0f);
         for (int i = 0; i < 2; i++) {
             f32x16 steps = usable ? nearest(halves[i] * inverse) : f32x16{};
-            i32x16 q = __builtin_convertvector(steps, i32x16);
-            i32x16 high = (q + 128) >> 8;
-            store(x.highs + at * GROUP + i * LANES, __builtin_convertvector(high, i8x16));
-            store(x.lows + at * GROUP + i * LANES, __builtin_convertvector(q - (high << 8), i8x16));
+            i32x16 q = to_int(steps);
+            i32x16 high = (q + splat((1 << LOW_BITS) / 2)) >> LOW_BITS;
+            store_bytes(x.highs + at * GROUP + i * LANES, high);
+            store_bytes(x.lows + at * GROUP + i * LANES, q - (high << LOW_BITS));
             total += steps;
         }
         x.scales[at] = peak / STEPS + nan;
         x.sums[at] = sum(total) * x.scales[at];
     }
 }
+
+inline u8x64 low_nibbles(u8x64 both) { return both & uint8_t(15); }
+inline u8x64 high_nibbles(u8x64 both) { return (both >> 4) & uint8_t(15); }
 
 // The 32 columns of a group as 8 vectors of 4 columns x 16 rows.
 template <int BITS>
@@ -86,27 +91,68 @@ inline void unpack(const uint8_t* group, u8x64 (&out)[8]) {
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
             u8x64 both = load<u8x64>(group + 64 * j);
-            out[2 * j] = both & 15;
-            out[2 * j + 1] = (both >> 4) & 15;
+            out[2 * j] = low_nibbles(both);
+            out[2 * j + 1] = high_nibbles(both);
         }
     }
 }
 
+// Where a tile's 16 rows take several registers there are too few for more tokens than this.
+constexpr int MOST_INTEGERS = PARTS == 1 ? 8 : 2, MOST_FLOATS = PARTS == 1 ? 8 : 4;
+
+constexpr bool HALVES(int bits) { return bits == 8 && WIDEST_DOT < 255; }
+
 // acc += the exact dot products of the group's 16 rows with each token's bytes. Unrolled, or the sums live in memory.
 template <int BITS, int TOKENS>
 inline void add_dots(const u8x64 (&w)[8], const int8_t* x, i32x16 (&acc)[TOKENS]) {
-    constexpr bool HALVES = BITS == 8 && WIDEST_DOT < 255;
     i32x16 upper[TOKENS]{};
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++)
 #pragma GCC unroll 8
         for (int t = 0; t < TOKENS; t++) {
             int32_t quad = load<int32_t>(x + t * GROUP + 4 * j);
-            acc[t] = dot4(acc[t], HALVES ? w[j] & 15 : w[j], quad);
-            if (HALVES) upper[t] = dot4(upper[t], (w[j] >> 4) & 15, quad);
+            acc[t] = dot4(acc[t], HALVES(BITS) ? low_nibbles(w[j]) : w[j], quad);
+            if (HALVES(BITS)) upper[t] = dot4(upper[t], high_nibbles(w[j]), quad);
         }
-    if (HALVES)
+    if (HALVES(BITS))
         for (int t = 0; t < TOKENS; t++) acc[t] += upper[t] << 4;
+}
+
+// The group's dot products with activations of 12 bits.
+template <int BITS, int TOKENS>
+inline void group_dots(const uint8_t* group, const int8_t* highs, const int8_t* lows, i32x16 (&dots)[TOKENS]) {
+    if constexpr (PARTS == 1) {
+        u8x64 w[8];
+        unpack<BITS>(group, w);
+        add_dots<BITS, TOKENS>(w, highs, dots);
+#pragma GCC unroll 8
+        for (int t = 0; t < TOKENS; t++) dots[t] = dots[t] << LOW_BITS;
+        add_dots<BITS, TOKENS>(w, lows, dots);
+    } else {  // a group is more than all registers: each vector is unpacked where it is used, and used up
+        i32x16 high[TOKENS]{}, upper[TOKENS]{}, upper_high[TOKENS]{};
+#pragma GCC unroll 1  // or compilers add up in another order, with more sums at a time than there are registers
+        for (int j = 0; j < BITS; j++) {
+            const u8x64 both = load<u8x64>(group + 64 * j), low_part = low_nibbles(both), high_part = high_nibbles(both);
+#pragma GCC unroll 2
+            for (int t = 0; t < TOKENS; t++) {
+                auto quad = [&](const int8_t* x, int k) { return load<int32_t>(x + t * GROUP + 4 * k); };
+                if constexpr (BITS == 4) {
+                    high[t] = dot4(dot4(high[t], low_part, quad(highs, 2 * j)), high_part, quad(highs, 2 * j + 1));
+                    dots[t] = dot4(dot4(dots[t], low_part, quad(lows, 2 * j)), high_part, quad(lows, 2 * j + 1));
+                } else if constexpr (HALVES(BITS)) {
+                    high[t] = dot4(high[t], low_part, quad(highs, j));
+                    dots[t] = dot4(dots[t], low_part, quad(lows, j));
+                    upper_high[t] = dot4(upper_high[t], high_part, quad(highs, j));
+                    upper[t] = dot4(upper[t], high_part, quad(lows, j));
+                } else {
+                    high[t] = dot4(high[t], both, quad(highs, j));
+                    dots[t] = dot4(dots[t], both, quad(lows, j));
+                }
+            }
+        }
+#pragma GCC unroll 2
+        for (int t = 0; t < TOKENS; t++) dots[t] += (high[t] << LOW_BITS) + (upper[t] << 4) + (upper_high[t] << (LOW_BITS + 4));
+    }
 }
 
 // What a group adds to an output, in the one order that every path keeps to.
@@ -125,15 +171,10 @@ inline void affine_tile(const uint8_t* tile, const Input& x, int first, f32x16* 
 #pragma GCC unroll 1
     for (int g = 0; g < x.columns / GROUP; g++, tile += STRIDE) {
         const size_t at = x.group_of(first, g);
-        u8x64 w[8];
-        unpack<BITS>(tile, w);
         f32x16 scale = from_half(reinterpret_cast<const uint16_t*>(tile + VALUES));
         f32x16 minimum = from_half(reinterpret_cast<const uint16_t*>(tile + VALUES + 2 * LANES));
         i32x16 dots[TOKENS]{};
-        add_dots<BITS, TOKENS>(w, x.highs + at * GROUP, dots);
-#pragma GCC unroll 8
-        for (int t = 0; t < TOKENS; t++) dots[t] <<= 8;
-        add_dots<BITS, TOKENS>(w, x.lows + at * GROUP, dots);
+        group_dots<BITS, TOKENS>(tile, x.highs + at * GROUP, x.lows + at * GROUP, dots);
 #pragma GCC unroll 8
         for (int t = 0; t < TOKENS; t++) acc[t] = add_group(acc[t], dots[t], scale, minimum, x.scales[at + t], x.sums[at + t]);
     }
@@ -164,30 +205,25 @@ inline void float_tile(const uint8_t* tile, const Input& x, int first, f32x16* o
 
 namespace octet {
 
-template <int TOKENS>
-inline void tile_times(const Linear& w, const uint8_t* tile, const Input& x, int first, f32x16* out) {
-    if (w.kind == FOUR) affine_tile<4, TOKENS>(tile, x, first, out);
-    else if (w.kind == EIGHT) affine_tile<8, TOKENS>(tile, x, first, out);
-    else float_tile<TOKENS>(tile, x, first, out);
+template <int MOST, class Times>
+inline int up_to(int tokens, Times&& times) {
+    if constexpr (MOST > 1)
+        if (tokens < MOST) return up_to<MOST - 1>(tokens, times);
+    times(std::integral_constant<int, MOST>{});
+    return MOST;
 }
 
 // Some of the tokens from `first` on, at most `tokens`; returns how many.
 inline int tile_times_some(const Linear& w, const uint8_t* tile, const Input& x, int first, int tokens, f32x16* out) {
-    if (w.kind != FLOAT && tokens >= AMX_PAYS_FROM && amx_allowed()) {
+    static_assert(BLOCK % MOST_INTEGERS == 0, "tokens at once are all of one block");
+    if (w.kind == FLOAT) return up_to<MOST_FLOATS>(tokens, [&](auto count) { float_tile<count>(tile, x, first, out); });
+    if (tokens >= AMX_PAYS_FROM && amx_allowed()) {
         if (w.kind == FOUR) amx_tile<4>(tile, x, first, out);
         else amx_tile<8>(tile, x, first, out);
         return std::min(tokens, BLOCK);
     }
-    switch (std::min(tokens, 8)) {  // 8 divides a block
-        case 1: tile_times<1>(w, tile, x, first, out); return 1;
-        case 2: tile_times<2>(w, tile, x, first, out); return 2;
-        case 3: tile_times<3>(w, tile, x, first, out); return 3;
-        case 4: tile_times<4>(w, tile, x, first, out); return 4;
-        case 5: tile_times<5>(w, tile, x, first, out); return 5;
-        case 6: tile_times<6>(w, tile, x, first, out); return 6;
-        case 7: tile_times<7>(w, tile, x, first, out); return 7;
-        default: tile_times<8>(w, tile, x, first, out); return 8;
-    }
+    if (w.kind == FOUR) return up_to<MOST_INTEGERS>(tokens, [&](auto count) { affine_tile<4, count>(tile, x, first, out); });
+    return up_to<MOST_INTEGERS>(tokens, [&](auto count) { affine_tile<8, count>(tile, x, first, out); });
 }
 
 // One tile's outputs for all tokens: y[t, offset + 16 tile + lane] = value, or += factor * value.

@@ -1,0 +1,126 @@
+"""The C++ kernels give the same bits whatever instructions they are compiled to."""
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from specialist.engines.native.fused_decoder import FusedDecoder
+from specialist.models.weight import GROUP
+from specialist.ops.cpu.build import build
+from specialist.ops.cpu.library import load_library
+from specialist.ops.cpu.linear import PackedLinear
+from specialist.ops.cpu.prepare import prepare
+from tests.native.fused import FusedReplica, kernels
+from tests.native.greedy_replica import ask
+from tests.native.test_fused_decoder import SIZES, quantised
+from tests.native.test_torch_decoder import prompts
+from tests.native.transformers_models import checkpoint_of, random_model
+from tests.ops.test_cpu_linear import weight_of
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    machine: str
+    flags: tuple[str, ...]
+    needs: frozenset[str]
+    """As /proc/cpuinfo spells it."""
+    dot: bytes
+    """What the library says of itself."""
+
+
+def _x86(flags: str, needs: str, dot: bytes) -> Variant:
+    return Variant("x86_64", tuple(flags.split()), frozenset(needs.split()), dot)
+
+
+AVX512 = "avx512f avx512bw avx512cd avx512dq avx512vl"
+VARIANTS = {
+    "avx512-vnni": _x86("-march=x86-64-v4 -mavx512vnni", f"{AVX512} avx512_vnni", b"avx512-vnni"),
+    "avx512": _x86("-march=x86-64-v4", AVX512, b"avx512"),
+    "avx2": _x86("-march=haswell", "avx2 fma f16c bmi1 bmi2 movbe abm", b"avx2"),
+    "x86 without fma": _x86("-march=x86-64", "", b"portable"),
+    "neon with dot products": Variant(
+        "aarch64", ("-march=armv8.2-a+dotprod",), frozenset({"asimddp"}), b"neon-dotprod"
+    ),
+    "neon": Variant("aarch64", ("-march=armv8-a",), frozenset(), b"portable"),
+}
+
+
+def _cpu_features() -> frozenset[str]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return frozenset(next(line for line in lines if line.startswith(("flags", "Features"))).split())
+
+
+def _runs_here(variant: Variant) -> bool:
+    return variant.machine == platform.machine() and variant.needs <= _cpu_features()
+
+
+@pytest.fixture(scope="module", params=[name for name in VARIANTS if _runs_here(VARIANTS[name])])
+def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    wanted = VARIANTS[request.param]
+    # nor does the optimiser's level change a bit: the native build has 3; 1 compiles soonest
+    library = load_library(build(tmp_path_factory.mktemp("variant"), ("-O1", *wanted.flags)))
+    assert library.octet_dot() == wanted.dot
+    return library
+
+
+def bits_of(floats: Tensor) -> Tensor:
+    return floats.view(torch.int32)
+
+
+@pytest.mark.parametrize("bits", [4, 8, 32])
+def test_products(bits: int, variant: Any) -> None:
+    for rows, columns in ((1, GROUP), (40, 9 * GROUP), (16, 64 * GROUP)):
+        weight = weight_of(rows, columns, bits)
+        native, other = (PackedLinear(weight, library) for library in (kernels(), variant))
+        for tokens in (1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 33):
+            x = torch.randn(tokens, columns) ** 3
+            x[0, :GROUP] = 0
+            x[-1, -GROUP:] = 1e-38  # one over it is infinite
+            assert native(x).isfinite().all()
+            assert torch.equal(bits_of(native(x)), bits_of(other(x))), (rows, columns, tokens)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_products_of_the_largest_integers(bits: Literal[4, 8], variant: Any) -> None:
+    """Where a sum of two products in 16 bits would overflow, or one be cut off."""
+    weight = weight_of(16, 2 * GROUP, bits)
+    assert not isinstance(weight, Tensor)
+    weight.q.fill_(255)
+    for x in (torch.full((3, 2 * GROUP), -3.0), torch.full((3, 2 * GROUP), 3.0), torch.randn(3, 2 * GROUP).sign()):
+        assert torch.equal(bits_of(PackedLinear(weight, kernels())(x)), bits_of(PackedLinear(weight, variant)(x)))
+
+
+DECODERS = {
+    "4 bits": ("llama", 4, "float32", 16),
+    "8 bits, half cache": ("qwen3", 8, "float16", 8),
+    "4 bits, half cache": ("mistral", 4, "float16", 24),
+    "float32": ("qwen2", 32, "float32", 3),
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_whole_decoder(name: str, variant: Any, tmp_path: Path) -> None:
+    """Embedding, norms, rope, attention over pages, silu: prefill in chunks of one to many tokens, then single ones."""
+    family, bits, kv_dtype, block_size = DECODERS[name]
+    changes = {"qwen3": {"head_dim": 24}, "mistral": {"sliding_window": 24}}.get(family, {})
+    model = random_model(family, **SIZES, **changes)
+    checkpoint = checkpoint_of(model) if bits == 32 else quantised(model, 8 if bits == 8 else 4)
+    prepared = prepare(checkpoint, tmp_path)
+
+    def logits(library: Any) -> list[Tensor]:
+        settings: Any = {"num_blocks": 600 // block_size, "block_size": block_size, "kv_dtype": kv_dtype}
+        decoder = FusedDecoder(checkpoint.config, prepared, library, max_tokens=256, threads=2, **settings)
+        replica = FusedReplica(decoder, chunk=24)
+        replica.run(ask(f"r{i}", prompt, 8) for i, prompt in enumerate(prompts(4)))
+        return [replica.logits(f"r{i}") for i in range(4)]
+
+    for one, other in zip(logits(kernels()), logits(variant), strict=True):
+        assert one.isfinite().all()
+        assert torch.equal(bits_of(one), bits_of(other))
