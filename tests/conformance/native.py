@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from octet.clock import Clock
+from octet.identity import digest_of
 from specialist.engines.native.engine import NativeEngine
 from specialist.engines.native.fused_decoder import FusedDecoder
 from specialist.engines.native.torch_decoder import TorchDecoder
@@ -41,7 +42,8 @@ MODEL = ModelConfig(
 def checkpoint() -> Checkpoint:
     torch.manual_seed(1)
     weights = {name: 0.3 * torch.randn(shape) for name, shape in expected_shapes(MODEL)}
-    return Checkpoint(MODEL, sim_vocabulary(), revision="c0" * 32, weights=weights)
+    revision = digest_of(tensor.numpy().tobytes() for tensor in weights.values()).hex()
+    return Checkpoint(MODEL, sim_vocabulary(), revision, weights)
 
 
 def native(shape: Shape, clock: Clock, *, kernel: KernelName) -> Subject:
@@ -51,7 +53,9 @@ def native(shape: Shape, clock: Clock, *, kernel: KernelName) -> Subject:
     replica = reshaped(replica_of(checkpoint(), "tiny", settings, clock), shape)
     with TemporaryDirectory() as folder:
         first, second = (_adapter(replica, Path(folder), seed) for seed in (1, 2))
-    return Subject(replica, _poisoner(replica), ((), (first,), (first, second)), vocab_size=90, tells_logprobs=True)
+    return Subject(
+        replica, _poisoner(replica), ((), (first,), (second,), (first, second)), vocab_size=90, tells_logprobs=True
+    )
 
 
 def _adapter(replica: Replica, folder: Path, seed: int) -> str:

@@ -15,8 +15,10 @@ from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.events import Emitted, Preempted
 from specialist.models.checkpoint import LAYER_MATRICES, Checkpoint
 from specialist.models.weight import dense
+from specialist.ops.cpu.prepare import prepare
+from specialist.ops.cpu.prepared import open_prepared
 from tests.adapters.peft_files import random_tensors, write
-from tests.native.fused import FusedReplica, fused_decoder
+from tests.native.fused import FusedReplica, fused_decoder, kernels
 from tests.native.greedy_replica import GreedyReplica, ask
 from tests.native.test_torch_decoder import MODELS, Guesses, prompts
 from tests.native.transformers_models import checkpoint_of, greedy, model_config, random_model
@@ -139,6 +141,44 @@ def test_adapters_compute_as_the_reference_does(family: str, tmp_path: Path) -> 
         each.run(ask(f"r{i}", prompts(3)[i], 16, stack) for i, stack in enumerate(stacks))
     for i in range(3):
         torch.testing.assert_close(replica.logits(f"r{i}"), oracle.logits(f"r{i}"), atol=2e-4, rtol=0)
+
+
+def test_adapters_over_4_bits_compute_nearly_as_over_the_floats_they_stand_for(tmp_path: Path) -> None:
+    model = random_model("llama", strength=1.0, **SIZES)
+    checkpoint = quantised(model)
+    store = AdapterStore(checkpoint.config, max_adapters=2)
+    tensors = random_tensors(LAYER_MATRICES, rank=4, seed=1, model=checkpoint.config)
+    weak = {name: tensor * 0.2 for name, tensor in tensors.items()}
+    modules = [f"{name}_proj" for name in LAYER_MATRICES]
+    stack = (store.load("a", write(tmp_path / "a", weak, r=4, lora_alpha=1, target_modules=modules)),)
+    oracle = GreedyReplica(TorchDecoder(checkpoint, num_blocks=40, block_size=8), adapter=store.get)
+    replica = FusedReplica(fused_decoder(checkpoint, tmp_path), adapter=store.get)
+    for each in (oracle, replica):
+        each.run([ask("r", prompts(3)[2], 1, stack), ask("bare", prompts(3)[2], 1)])
+    distance = (oracle.logits("r") - oracle.logits("bare")).norm()
+    assert float((replica.logits("r") - oracle.logits("r")).norm()) < 0.02 * float(distance)
+
+
+def test_weights_packed_for_another_model_are_refused(tmp_path: Path) -> None:
+    checkpoint = checkpoint_of(random_model("llama", **SIZES))
+    prepared = prepare(checkpoint, tmp_path)
+    other = replace(checkpoint.config, intermediate_size=128)
+    with pytest.raises(ValueError, match=r"gate\+up is packed as 192 rows of 64"):
+        FusedDecoder(other, prepared, kernels(), num_blocks=4, block_size=8, max_tokens=8, threads=1)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
+def test_a_damaged_copy_of_the_packed_weights_is_made_anew(damage: str, tmp_path: Path) -> None:
+    checkpoint = checkpoint_of(random_model("llama", **SIZES))
+    whole = prepare(checkpoint, tmp_path).matrices["layers.1.o"][0].data.copy()
+    (file,) = (tmp_path / "weights").iterdir()
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= damage == "flip"
+    file.unlink()  # whoever has mapped it keeps it
+    file.write_bytes(bytes({"cut": content[:-9], "flip": content, "empty": b""}[damage]))
+    assert open_prepared(file) is None
+    assert (prepare(checkpoint, tmp_path).matrices["layers.1.o"][0].data == whole).all()
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
 def test_a_token_that_breaks_its_row_breaks_no_other(tmp_path: Path) -> None:

@@ -14,11 +14,15 @@ from specialist.adapters.store import AdapterStore
 from specialist.engines.native.torch_decoder import TorchDecoder
 from tests.adapters.peft_files import random_tensors, write
 from tests.native.device import DEVICE
+from tests.native.fused import FusedReplica, fused_decoder
 from tests.native.greedy_replica import GreedyReplica, ask
 from tests.native.transformers_models import SMALL, checkpoint_of, greedy, model_config, random_model
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 COUNT = 32
+ENGINES = ["torch", "fused"] if DEVICE.type == "cpu" else ["torch"]
+
+pytestmark = pytest.mark.parametrize("engine", ENGINES)
 
 
 def prompt(length: int, seed: int = 0) -> tuple[int, ...]:
@@ -29,11 +33,17 @@ def prompt(length: int, seed: int = 0) -> tuple[int, ...]:
 class Server:
     """A replica with adapters, loaded from directories by name."""
 
-    def __init__(self, model: Any, *, prefix_cache: bool = True) -> None:
+    def __init__(self, engine: str, model: Any, folder: Path, *, prefix_cache: bool = True) -> None:
         self.store = AdapterStore(model_config(model.config), max_adapters=4)
         self.slots = DeviceSlots(2, DEVICE, torch.float32)
-        decoder = TorchDecoder(checkpoint_of(model), num_blocks=96, block_size=4, device=DEVICE)
-        self.replica = GreedyReplica(decoder, adapter=self.adapter, prefix_cache=prefix_cache)
+        checkpoint = checkpoint_of(model)
+        self.replica: GreedyReplica
+        if engine == "fused":
+            fused = fused_decoder(checkpoint, folder / "packed", num_blocks=96, block_size=4, max_adapters=1)
+            self.replica = FusedReplica(fused, adapter=self.adapter, prefix_cache=prefix_cache)
+        else:
+            decoder = TorchDecoder(checkpoint, num_blocks=96, block_size=4, device=DEVICE)
+            self.replica = GreedyReplica(decoder, adapter=self.adapter, prefix_cache=prefix_cache)
 
     def adapter(self, digest: str) -> Adapter:
         return self.slots.get(self.store.get(digest))
@@ -61,7 +71,7 @@ def saved_peft_model(base: Any, directory: Path, seed: int, **settings: Any) -> 
 @pytest.mark.parametrize(
     ("family", "changes"), [("llama", {"tie_word_embeddings": True}), ("qwen2", {}), ("qwen3", {"head_dim": 16})]
 )
-def test_two_adapters_in_one_load_equal_peft(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
+def test_two_adapters_in_one_load_equal_peft(engine: str, family: str, changes: dict[str, Any], tmp_path: Path) -> None:
     base = random_model(family, **changes)
     peers = {
         "first": saved_peft_model(base, tmp_path / "first", 1, r=4, lora_alpha=2),
@@ -69,7 +79,7 @@ def test_two_adapters_in_one_load_equal_peft(family: str, changes: dict[str, Any
             base, tmp_path / "second", 2, r=3, lora_alpha=1, use_rslora=True, rank_pattern={"q_proj": 5}
         ),
     }
-    server = Server(base)
+    server = Server(engine, base, tmp_path)
     digests = {name: server.store.load(name, tmp_path / name) for name in peers}
     requests = [
         ask(f"{name} {length}", prompt(length), COUNT, (digest,))
@@ -85,10 +95,10 @@ def test_two_adapters_in_one_load_equal_peft(family: str, changes: dict[str, Any
     assert server.replica.answer("bare") == greedy(base, prompt(33), COUNT)[0]
 
 
-def test_a_stack_adds_up(tmp_path: Path) -> None:
+def test_a_stack_adds_up(engine: str, tmp_path: Path) -> None:
     """Two adapters on one request equal one whose matrices stand side by side."""
     model = random_model("llama")
-    server = Server(model)
+    server = Server(engine, model, tmp_path)
     tensors = [random_tensors(("v", "up"), rank=2, seed=seed, model=model_config(model.config)) for seed in (1, 2)]
     both = {
         name: torch.cat((tensors[0][name], tensors[1][name]), dim=0 if "lora_A" in name else 1) for name in tensors[0]
@@ -103,9 +113,9 @@ def test_a_stack_adds_up(tmp_path: Path) -> None:
     assert server.replica.answer("stacked") != server.answer("one", prompt(20), "first")
 
 
-def test_two_adapters_on_one_prompt_share_no_block(tmp_path: Path) -> None:
+def test_two_adapters_on_one_prompt_share_no_block(engine: str, tmp_path: Path) -> None:
     model = random_model("llama")
-    server = Server(model)
+    server = Server(engine, model, tmp_path)
     for seed, name in enumerate(("first", "second")):
         server.store.load(name, write_adapter(tmp_path / name, model, seed))
     answers = {name: server.answer(name, prompt(40), name) for name in ("first", "second")}
@@ -115,25 +125,28 @@ def test_two_adapters_on_one_prompt_share_no_block(tmp_path: Path) -> None:
     assert server.replica.num_hit_tokens("again") > 0
 
 
-def test_a_replaced_adapter_never_serves_an_old_block(tmp_path: Path) -> None:
+def test_a_replaced_adapter_never_serves_an_old_block(engine: str, tmp_path: Path) -> None:
     model = random_model("llama")
-    server = Server(model)
+    server = Server(engine, model, tmp_path)
     old = server.store.load("name", write_adapter(tmp_path / "old", model, 1))
     before = server.answer("before", prompt(40), "name")
     server.store.acquire(old)
     server.store.load("name", write_adapter(tmp_path / "new", model, 2))
     after = server.answer("after", prompt(40), "name")
     assert server.replica.num_hit_tokens("after") == 0
-    fresh = Server(model)
+    fresh = Server(engine, model, tmp_path)
     fresh.store.load("name", tmp_path / "new")
     assert after == fresh.answer("fresh", prompt(40), "name") != before
     server.replica.run([ask("still running", prompt(40), COUNT, (old,))])
     assert server.replica.answer("still running") == before
 
 
-def test_freed_blocks_poisoned_with_nan_change_nothing(tmp_path: Path) -> None:
+def test_freed_blocks_poisoned_with_nan_change_nothing(engine: str, tmp_path: Path) -> None:
     model = random_model("mistral", sliding_window=24)
-    clean, poisoned = Server(model, prefix_cache=False), Server(model, prefix_cache=False)
+    clean, poisoned = (
+        Server(engine, model, tmp_path, prefix_cache=False),
+        Server(engine, model, tmp_path, prefix_cache=False),
+    )
     poisoned.replica.poison()
     stacks: list[tuple[str, ...]] = [(), ("first",), ("second",), ("second", "first")]
     for server, each_step in ((clean, lambda: None), (poisoned, poisoned.replica.poison)):

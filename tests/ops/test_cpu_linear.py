@@ -76,3 +76,10 @@ def test_nothing_in_gives_nothing_out() -> None:
     x = torch.zeros(2, 64)
     for bits in (4, 8, 32):
         assert not PackedLinear(weight_of(20, 64, bits), kernels())(x).any()
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-34, 1e-38, 1e-45])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_activations_next_to_nothing_count_as_nothing(bits: Bits, size: float) -> None:
+    out = PackedLinear(weight_of(16, 64, bits), kernels())(torch.full((1, 64), size))
+    assert out.isfinite().all() and out.abs().max() < 1e-27

@@ -4,6 +4,7 @@ from array import array
 from collections import Counter
 from dataclasses import replace
 from math import inf, log, nan
+from typing import Any
 
 import pytest
 import torch
@@ -266,3 +267,15 @@ def test_the_logits_and_the_tokens_are_left_as_they_are() -> None:
 
 def test_no_rows_no_tokens() -> None:
     assert sample(torch.zeros(0, VOCAB), []) == []
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-310, 1e-30, 1e30, 1e300])
+@pytest.mark.parametrize("want", [{}, {"top_p": 0.5}, {"typical_p": 0.5}, {"min_p": 0.1}, {"top_k": 3}])
+def test_no_temperature_breaks_a_draw(temperature: float, want: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(1, 50) * 10
+    row = SampleRow(Sampling(temperature=temperature, **want), 7, (1, 2), 2)
+    (drawn,) = sample(logits, [row])
+    assert isinstance(drawn, Drawn)
+    if temperature < 1:
+        assert drawn.token == int(logits.argmax())

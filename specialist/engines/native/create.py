@@ -35,7 +35,9 @@ class Native:
 
 
 def create_native(checkpoint: Checkpoint, settings: NativeSettings, progress: Progress = silent) -> Native:
-    """Raises OSError for a cache that cannot be written, MemoryError for a pool that does not fit."""
+    """Raises ValueError for a device or type that is not to be had, OSError for a cache that cannot be written,
+    MemoryError for a pool that does not fit."""
+    _check_device(settings)
     library = _library(settings)
     choice = choose_kernel(checkpoint.weights["layers.0.gate"], library, settings.kernel, settings.device)
     _log.info("matrices are multiplied by the %s kernel; tried: %s", choice.kernel, choice.why)
@@ -49,6 +51,16 @@ def _with(made: tuple[Decoder, str], checkpoint: Checkpoint, settings: NativeSet
     store = AdapterStore(checkpoint.config, settings.max_adapters)
     slots = DeviceSlots(settings.adapter_slots, decoder.device, _compute_type(settings, choice))
     return Native(NativeEngine(decoder, store, slots), decoder, store, choice, kv_dtype)
+
+
+def _check_device(settings: NativeSettings) -> None:
+    kind = settings.device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"device must be cpu or cuda, got {settings.device!r:.80}")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device cuda was asked for, but PyTorch finds no CUDA device here: use cpu")
+    if kind == "cpu" and settings.dtype != "float32":
+        raise ValueError(f"dtype {settings.dtype} is for cuda: on a CPU everything is computed in float32")
 
 
 def _library(settings: NativeSettings) -> Any | BuildFailed:

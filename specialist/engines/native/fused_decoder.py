@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specialist.adapters.adapter import Adapter
+from specialist.adapters.settings import MAX_RANK
 from specialist.engines.native.batch import Batch
 from specialist.engines.native.packed_adapters import PackedAdapters
 from specialist.engines.native.settings import KVType
+from specialist.models.checkpoint import expected_shapes
 from specialist.models.config import ModelConfig
 from specialist.ops.cpu.library import Layer, Linear, Shape, StepRows
 from specialist.ops.cpu.prepared import Part, Prepared
@@ -36,6 +38,7 @@ class FusedDecoder:
         max_adapters: int = 8,
     ) -> None:
         """`max_tokens` bounds a step. The weights stay mapped for as long as this object lives."""
+        _check_shapes(config, prepared)
         self.config = config
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -57,6 +60,7 @@ class FusedDecoder:
             block_size=block_size,
             max_tokens=max_tokens,
             max_context=min(config.context, num_blocks * block_size),
+            max_rank=MAX_RANK,
             threads=threads,
             half_cache=kv_dtype == "float16",
             eps=config.norm_eps,
@@ -67,7 +71,7 @@ class FusedDecoder:
         )
         if not self._handle:
             raise MemoryError(f"no memory for {num_blocks} KV blocks of {block_size} tokens: ask for fewer")
-        self._packed = PackedAdapters(config.num_layers, max_adapters)
+        self._packed = PackedAdapters(config.num_layers, max_adapters, MAX_RANK)
         self._logits = torch.empty((0, config.vocab_size))
 
     def __del__(self) -> None:
@@ -155,6 +159,20 @@ class FusedDecoder:
 
     def _single(self, name: str) -> Linear:
         return _linear(self.prepared.matrices[name][0])
+
+
+def _check_shapes(config: ModelConfig, prepared: Prepared) -> None:
+    """C++ reads what the config says there is."""
+    shapes = dict(expected_shapes(config))
+    for name, parts in prepared.matrices.items():
+        prefix, _, members = name.rpartition(".")
+        wanted = [shapes[f"{prefix}.{member}" if prefix else member] for member in members.split("+")]
+        rows = sum(part.rows for part in parts)
+        if rows != sum(shape[0] for shape in wanted) or {part.columns for part in parts} != {s[1] for s in wanted}:
+            raise ValueError(f"{name} is packed as {rows} rows of {parts[0].columns}; the model has {wanted}")
+    for name, vector in prepared.vectors.items():
+        if vector.shape != shapes[name]:
+            raise ValueError(f"{name} is packed with {len(vector)} numbers; the model has {shapes[name]}")
 
 
 def _linear(part: Part) -> Linear:

@@ -3,7 +3,7 @@
 import ctypes
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,43 +13,56 @@ from specialist.ops.cpu.library import TARGETS, LowRank
 from specialist.ops.cpu.pack import pack_floats
 
 
-class PackedAdapters:
-    """Adapters as the kernels read them, the most recent few, and the pointer tables of the stacks made of them."""
+class _Packed(NamedTuple):
+    table: Any
+    """[layers, targets] LowRanks"""
+    arrays: list[NDArray[np.uint8]]
+    """What the table points into."""
 
-    def __init__(self, num_layers: int, most: int) -> None:
+
+class PackedAdapters:
+    """The most recent few, and the pointer table of the stack that was asked for last."""
+
+    def __init__(self, num_layers: int, most: int, max_rank: int) -> None:
         self._num_layers = num_layers
         self._most = most
-        self._packed: OrderedDict[str, tuple[Any, list[NDArray[np.uint8]]]] = OrderedDict()
-        self._stack: tuple[tuple[str, ...], Any] = ((), None)
+        self._max_rank = max_rank
+        self._packed: OrderedDict[str, _Packed] = OrderedDict()
+        self._names: tuple[str, ...] = ()
+        self._stack: Any = None
+        self._members: list[_Packed] = []
+        """Of the stack: kept for as long as it points to them, though others may have pushed them out."""
 
     def address(self, adapters: Sequence[Adapter]) -> int | None:
         """Of [adapters, layers, targets] LowRanks, good until the next call."""
         if not adapters:
             return None
         names = tuple(adapter.digest for adapter in adapters)
-        if self._stack[0] != names:
-            tables = [self._table(adapter) for adapter in adapters]
-            lows = [low for table in tables for low in table]
-            self._stack = (names, (LowRank * len(lows))(*lows))
-        return ctypes.addressof(self._stack[1])
+        if self._names != names:
+            self._members = [self._get(adapter) for adapter in adapters]
+            lows = [low for member in self._members for low in member.table]
+            self._stack = (LowRank * len(lows))(*lows)
+            self._names = names
+        return ctypes.addressof(self._stack)
 
-    def _table(self, adapter: Adapter) -> Any:
-        if adapter.digest not in self._packed:
-            while len(self._packed) >= self._most:
-                self._packed.popitem(last=False)
-            self._packed[adapter.digest] = self._pack(adapter)
-        self._packed.move_to_end(adapter.digest)
-        return self._packed[adapter.digest][0]
+    def _get(self, adapter: Adapter) -> _Packed:
+        packed = self._packed.pop(adapter.digest, None) or self._pack(adapter)
+        self._packed[adapter.digest] = packed
+        while len(self._packed) > self._most:
+            self._packed.popitem(last=False)
+        return packed
 
-    def _pack(self, adapter: Adapter) -> tuple[Any, list[NDArray[np.uint8]]]:
+    def _pack(self, adapter: Adapter) -> _Packed:
+        if adapter.rank > self._max_rank:
+            raise ValueError(f"an adapter of rank {adapter.rank}; the most is {self._max_rank}")
         table = (LowRank * (self._num_layers * len(TARGETS)))()
-        kept = []
+        arrays = []
         for layer in range(self._num_layers):
             for index, target in enumerate(TARGETS):
                 low = adapter.targets.get(f"layers.{layer}.{target}")
                 if low is not None:
                     a, b = pack_floats(low.a), pack_floats(low.b)
-                    kept += [a, b]
+                    arrays += [a, b]
                     at = layer * len(TARGETS) + index
                     table[at] = LowRank(a.ctypes.data, b.ctypes.data, low.a.shape[0], low.scale)
-        return table, kept
+        return _Packed(table, arrays)

@@ -1,5 +1,5 @@
-// Sixteen tokens at once on CPUs with matrix tiles. The integers are exact and the floats are added in the same order, so
-// the result is that of `affine_tile` to the bit. Included by linear.hpp.
+// Sixteen tokens at once on CPUs with matrix tiles. The integers are exact and the floats are added in the same order,
+// so the result is that of `affine_tile` to the bit. Included by linear.hpp.
 #pragma once
 
 #if defined(__AMX_INT8__) && defined(__linux__)
@@ -22,7 +22,7 @@ inline bool amx_allowed() {
 
 // Tiles 0 to 3: 16 tokens x 16 sums. 4 and 5: 16 tokens x 32 bytes. 6: 8 quads of columns x 16 rows, 7 as well.
 class AmxSession {
-   public:
+ public:
     AmxSession() {
         struct alignas(64) {
             uint8_t palette = 1, start = 0, reserved[14] = {};
@@ -53,7 +53,7 @@ inline void amx_unpack(const uint8_t* group, uint8_t* bytes) {
     }
 }
 
-// Neighbouring groups take different tiles, so that one need not wait for the other. (Tiles are named by literals only.)
+// Neighbouring groups take different tiles, so that one need not wait for the other. Only literals can name a tile.
 #define OCTET_AMX_SUM_FOUR(TILE, bytes, x_highs, x_lows, sums) \
     _tile_loadd(6, bytes, 64);                                 \
     _tile_loadd(7, bytes + 8 * 64, 64);                        \

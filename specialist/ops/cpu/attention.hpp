@@ -21,8 +21,12 @@ struct Cache {
     int block_size;
 
     size_t block_stride() const { return size_t(kv_heads) * head_dim * block_size; }
-    Element* key_block(int block, int head) const { return keys + block * block_stride() + size_t(head) * head_dim * block_size; }
-    Element* value_block(int block, int head) const { return values + block * block_stride() + size_t(head) * head_dim * block_size; }
+    Element* key_block(int block, int head) const {
+        return keys + block * block_stride() + size_t(head) * head_dim * block_size;
+    }
+    Element* value_block(int block, int head) const {
+        return values + block * block_stride() + size_t(head) * head_dim * block_size;
+    }
 
     void write(int slot, const float* k, const float* v) const {
         int block = slot / block_size, at = slot % block_size;
@@ -69,7 +73,8 @@ inline void score_block(const Query* queries, const Element* keys, int head_dim,
     for (; lane < block_size; lane++)
         for (int i = 0; i < N; i++) {
             float acc = 0.0f;
-            for (int d = 0; d < head_dim; d++) acc = std::fma(float(keys[size_t(d) * block_size + lane]), queries[i].q[d], acc);
+            for (int d = 0; d < head_dim; d++)
+                acc = std::fma(float(keys[size_t(d) * block_size + lane]), queries[i].q[d], acc);
             queries[i].scores[at + lane] = acc;
         }
 }
@@ -95,7 +100,8 @@ inline float soften(const Query& query) {
 }
 
 template <int VECTORS, class Element>
-inline void mix(const Cache<Element>& cache, const Query& query, const int32_t* table, int head, float factor, int column) {
+inline void mix(const Cache<Element>& cache, const Query& query, const int32_t* table, int head, float factor,
+                int column) {
     f32x16 acc[VECTORS];
 #pragma GCC unroll 4
     for (int j = 0; j < VECTORS; j++) acc[j] = f32x16{};
@@ -143,7 +149,8 @@ inline void attend(const Cache<Element>& cache, const Query* queries, int count,
     int first = queries[0].first, last = queries[0].last;
     for (int i = 1; i < count; i++) first = std::min(first, queries[i].first), last = std::max(last, queries[i].last);
     for (int block = first / cache.block_size; block <= last / cache.block_size; block++)
-        score_some(queries, count, cache.key_block(table[block], head), cache.head_dim, cache.block_size, block * cache.block_size);
+        score_some(queries, count, cache.key_block(table[block], head), cache.head_dim, cache.block_size,
+                   block * cache.block_size);
     for (int i = 0; i < count; i++) mix_all(cache, queries[i], table, head, soften(queries[i]));
 }
 

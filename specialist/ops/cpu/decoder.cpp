@@ -35,7 +35,7 @@ struct Layer {
 
 struct Shape {
     int32_t layers, hidden, inner, heads, kv_heads, head_dim, vocab;
-    int32_t num_blocks, block_size, max_tokens, max_context, threads, half_cache;
+    int32_t num_blocks, block_size, max_tokens, max_context, max_rank, threads, half_cache;
     float eps, rope_factor;
 };
 
@@ -51,33 +51,52 @@ struct Step {
     float* logits;                // [outputs, vocab]
 };
 
+// Zeroes that cost no memory before they are written, aligned to cache lines.
 template <class T>
 class Buffer {
-   public:
-    explicit Buffer(size_t count) : data_(static_cast<T*>(std::aligned_alloc(64, (count * sizeof(T) + 127) / 64 * 64))) {
-        if (!data_) throw std::bad_alloc();
-        std::memset(data_, 0, (count * sizeof(T) + 127) / 64 * 64);
+ public:
+    explicit Buffer(size_t count) : whole_(std::calloc(count * sizeof(T) + 128, 1)) {
+        if (!whole_) throw std::bad_alloc();
+        data_ = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(whole_) + 63) / 64 * 64);
     }
-    ~Buffer() { std::free(data_); }
+    ~Buffer() { std::free(whole_); }
     Buffer(const Buffer&) = delete;
     T* data() const { return data_; }
 
-   private:
+ private:
+    void* whole_;
     T* data_;
 };
 
 class Decoder {
-   public:
-    Decoder(const Shape& shape, const Layer* layers, const Linear& embed, const Linear& head, const float* norm, const float* inv_freq)
-        : s_(shape), layers_(layers, layers + shape.layers), embed_(embed), head_(head), norm_(norm), inv_freq_(inv_freq), threads_(shape.threads),
-          widest_(std::max({shape.hidden, shape.inner, shape.heads * shape.head_dim})), qkv_stride_((shape.heads + 2 * shape.kv_heads) * shape.head_dim),
+ public:
+    Decoder(const Shape& shape, const Layer* layers, const Linear& embed, const Linear& head, const float* norm,
+            const float* inv_freq)
+        : s_(shape),
+          layers_(layers, layers + shape.layers),
+          embed_(embed),
+          head_(head),
+          norm_(norm),
+          inv_freq_(inv_freq),
+          threads_(shape.threads),
+          widest_(std::max({shape.hidden, shape.inner, shape.heads * shape.head_dim})),
+          qkv_stride_((shape.heads + 2 * shape.kv_heads) * shape.head_dim),
           score_stride_((shape.max_context + shape.block_size + LANES) / LANES * LANES + LANES),
           cache_size_(size_t(shape.num_blocks) * shape.block_size * shape.kv_heads * shape.head_dim),
-          keys_(cache_size_ * shape.layers * element_bytes()), values_(cache_size_ * shape.layers * element_bytes()), hidden_(size_t(shape.max_tokens) * shape.hidden),
-          floats_(size_t(shape.max_tokens) * widest_), highs_(padded() * widest_), lows_(padded() * widest_), scales_(padded() * (widest_ / GROUP + 1)),
-          sums_(padded() * (widest_ / GROUP + 1)), qkv_(size_t(shape.max_tokens) * qkv_stride_),
-          gate_up_(size_t(shape.max_tokens) * 2 * shape.inner), cos_(size_t(shape.max_tokens) * shape.head_dim), sin_(size_t(shape.max_tokens) * shape.head_dim),
-          scores_(size_t(threads_.count()) * MOST_QUERIES * score_stride_), low_(size_t(shape.max_tokens) * MOST_RANK) {}
+          keys_(cache_size_ * shape.layers * element_bytes()),
+          values_(cache_size_ * shape.layers * element_bytes()),
+          hidden_(size_t(shape.max_tokens) * shape.hidden),
+          floats_(size_t(shape.max_tokens) * widest_),
+          highs_(padded() * widest_),
+          lows_(padded() * widest_),
+          scales_(padded() * (widest_ / GROUP + 1)),
+          sums_(padded() * (widest_ / GROUP + 1)),
+          qkv_(size_t(shape.max_tokens) * qkv_stride_),
+          gate_up_(size_t(shape.max_tokens) * 2 * shape.inner),
+          cos_(size_t(shape.max_tokens) * shape.head_dim),
+          sin_(size_t(shape.max_tokens) * shape.head_dim),
+          scores_(size_t(threads_.count()) * MOST_QUERIES * score_stride_),
+          low_(size_t(shape.max_tokens) * shape.max_rank) {}
 
     void forward(const Step& step) {
         threads_.wake();
@@ -116,18 +135,20 @@ class Decoder {
     uint8_t* keys() const { return keys_.data(); }
     uint8_t* values() const { return values_.data(); }
 
-    static constexpr int MOST_RANK = 256;
-
-   private:
+ private:
     size_t element_bytes() const { return s_.half_cache ? sizeof(Half) : sizeof(float); }
 
     template <class Element>
     Cache<Element> cache(int layer) const {
-        auto at = [&](const Buffer<uint8_t>& buffer) { return reinterpret_cast<Element*>(buffer.data()) + layer * cache_size_; };
+        auto at = [&](const Buffer<uint8_t>& buffer) {
+            return reinterpret_cast<Element*>(buffer.data()) + layer * cache_size_;
+        };
         return {at(keys_), at(values_), s_.kv_heads, s_.head_dim, s_.block_size};
     }
 
-    Input input(int columns) const { return {floats_.data(), columns, highs_.data(), lows_.data(), scales_.data(), sums_.data()}; }
+    Input input(int columns) const {
+        return {floats_.data(), columns, highs_.data(), lows_.data(), scales_.data(), sums_.data()};
+    }
 
     // Blocks of tokens are whole.
     size_t padded() const { return size_t(s_.max_tokens) + BLOCK; }
@@ -173,7 +194,8 @@ class Decoder {
         }
         for (; i < count; i++) tail = std::fma(x[i], x[i], tail);
         float factor = 1.0f / std::sqrt((sum(squares) + tail) / float(count) + s_.eps);
-        for (i = 0; i + LANES <= count; i += LANES) store(out + i, load<f32x16>(x + i) * splat(factor) * load<f32x16>(weight + i));
+        for (i = 0; i + LANES <= count; i += LANES)
+            store(out + i, load<f32x16>(x + i) * splat(factor) * load<f32x16>(weight + i));
         for (; i < count; i++) out[i] = x[i] * factor * weight[i];
     }
 
@@ -184,7 +206,8 @@ class Decoder {
     }
 
     static bool wants_integers(const Linear* parts, int count) {
-        return std::any_of(parts, parts + count, [](const Linear& part) { return part.kind == FOUR || part.kind == EIGHT; });
+        return std::any_of(parts, parts + count,
+                           [](const Linear& part) { return part.kind == FOUR || part.kind == EIGHT; });
     }
 
     void normed(int tokens, const float* weight, bool integers) {
@@ -220,7 +243,8 @@ class Decoder {
             const Linear b{FLOAT, rows, low.rank, offset, reinterpret_cast<const uint8_t*>(low.b), nullptr};
             linear(&a, 1, step.tokens, low_.data(), low.rank, false);
             const Input x{low_.data(), low.rank, nullptr, nullptr, nullptr, nullptr};
-            threads_.run(b.tiles(), [&](int tile, int) { linear_tile(b, tile, x, step.tokens, y, stride, true, low.scale); });
+            threads_.run(b.tiles(),
+                         [&](int tile, int) { linear_tile(b, tile, x, step.tokens, y, stride, true, low.scale); });
         }
     }
 
@@ -280,25 +304,30 @@ class Decoder {
         threads_.run(pieces * s_.kv_heads, [&](int task, int thread) {
             const int head = task % s_.kv_heads;
             int row = 0, piece = task / s_.kv_heads;
-            for (int n; piece >= (n = (step.query_start[row + 1] - step.query_start[row] + most - 1) / most); row++) piece -= n;
-            const int begin = step.query_start[row] + piece * most, end = std::min(begin + most, step.query_start[row + 1]);
+            for (int n; piece >= (n = (step.query_start[row + 1] - step.query_start[row] + most - 1) / most); row++)
+                piece -= n;
+            const int begin = step.query_start[row] + piece * most,
+                      end = std::min(begin + most, step.query_start[row + 1]);
             attend_piece(step, layer, kv, row, begin, end, head, thread);
         });
     }
 
     template <class Element>
-    void attend_piece(const Step& step, const Layer& layer, const Cache<Element>& kv, int row, int begin, int end, int head, int thread) {
+    void attend_piece(const Step& step, const Layer& layer, const Cache<Element>& kv, int row, int begin, int end,
+                      int head, int thread) {
         const int group = s_.heads / s_.kv_heads, q_size = s_.heads * s_.head_dim;
         float* scores = scores_.data() + size_t(thread) * MOST_QUERIES * score_stride_;
         const int32_t* table = step.block_tables + size_t(row) * step.table_stride;
         Query queries[MOST_QUERIES];
         for (int t = begin; t < end; t++)
             for (int from = 0; from < group; from += MOST_QUERIES) {
-                const int some = std::min(group - from, MOST_QUERIES), at = group > MOST_QUERIES ? 0 : (t - begin) * group;
+                const int some = std::min(group - from, MOST_QUERIES),
+                          at = group > MOST_QUERIES ? 0 : (t - begin) * group;
                 for (int g = 0; g < some; g++) {
                     const int h = head * group + from + g, last = step.positions[t];
                     const int first = layer.window ? std::max(0, last + 1 - layer.window) : 0;
-                    queries[at + g] = {qkv_.data() + size_t(t) * qkv_stride_ + h * s_.head_dim, scores + (at + g) * score_stride_,
+                    queries[at + g] = {qkv_.data() + size_t(t) * qkv_stride_ + h * s_.head_dim,
+                                       scores + (at + g) * score_stride_,
                                        floats_.data() + size_t(t) * q_size + h * s_.head_dim, first, last};
                 }
                 if (group > MOST_QUERIES) attend(kv, queries, some, table, head);
@@ -320,7 +349,8 @@ class Decoder {
             const float* gate = gate_up_.data() + size_t(t) * stride;
             float* out = floats_.data() + size_t(t) * s_.inner;
             int i = 0;
-            for (; i + LANES <= s_.inner; i += LANES) store(out + i, silu(load<f32x16>(gate + i)) * load<f32x16>(gate + s_.inner + i));
+            for (; i + LANES <= s_.inner; i += LANES)
+                store(out + i, silu(load<f32x16>(gate + i)) * load<f32x16>(gate + s_.inner + i));
             for (; i < s_.inner; i++) out[i] = silu(splat(gate[i])).part[0][0] * gate[s_.inner + i];
             ready(t, s_.inner, integers);
         });
@@ -331,7 +361,8 @@ class Decoder {
     void logits(const Step& step) {
         const bool integers = wants_integers(&head_, 1);
         threads_.run(step.outputs, [&](int i, int) {
-            norm_row(hidden_.data() + size_t(step.output_rows[i]) * s_.hidden, norm_, s_.hidden, floats_.data() + size_t(i) * s_.hidden);
+            norm_row(hidden_.data() + size_t(step.output_rows[i]) * s_.hidden, norm_, s_.hidden,
+                     floats_.data() + size_t(i) * s_.hidden);
             ready(i, s_.hidden, integers);
         });
         if (step.outputs) linear(&head_, 1, step.outputs, step.logits, s_.vocab, false);
@@ -359,7 +390,8 @@ extern "C" {
 
 const char* octet_dot() { return amx_allowed() ? "amx-int8" : DOT; }
 
-Decoder* octet_create(const Shape* shape, const Layer* layers, const Linear* embed, const Linear* head, const float* norm, const float* inv_freq) {
+Decoder* octet_create(const Shape* shape, const Layer* layers, const Linear* embed, const Linear* head,
+                      const float* norm, const float* inv_freq) {
     try {
         return new Decoder(*shape, layers, *embed, *head, norm, inv_freq);
     } catch (const std::bad_alloc&) {
@@ -382,7 +414,9 @@ void octet_linear(const Linear* w, const float* x, int tokens, float* y) {
 
 void octet_destroy(Decoder* decoder) { delete decoder; }
 void octet_forward(Decoder* decoder, const Step* step) { decoder->forward(*step); }
-void octet_linear_only(Decoder* decoder, int tokens, int outputs, float* logits) { decoder->linear_only(tokens, outputs, logits); }
+void octet_linear_only(Decoder* decoder, int tokens, int outputs, float* logits) {
+    decoder->linear_only(tokens, outputs, logits);
+}
 void octet_zero(Decoder* decoder, const int32_t* slots, int count) { decoder->zero(slots, count); }
 uint8_t* octet_keys(Decoder* decoder) { return decoder->keys(); }
 uint8_t* octet_values(Decoder* decoder) { return decoder->values(); }

@@ -53,6 +53,7 @@ class Shape(Structure):
                 "block_size",
                 "max_tokens",
                 "max_context",
+                "max_rank",
                 "threads",
                 "half_cache",
             )

@@ -41,12 +41,14 @@ constexpr int BLOCK = 16;  // tokens whose quantised activations lie together
 struct Input {
     const float* floats;  // [tokens, columns]
     int columns;
-    int8_t* highs;        // [tokens / 16, groups, 16, 32]
-    int8_t* lows;         // likewise
-    float* scales;        // [tokens / 16, groups, 16]
-    float* sums;          // likewise
+    int8_t* highs;  // [tokens / 16, groups, 16, 32]
+    int8_t* lows;   // likewise
+    float* scales;  // [tokens / 16, groups, 16]
+    float* sums;    // likewise
 
-    size_t group_of(int token, int group) const { return (size_t(token / BLOCK) * (columns / GROUP) + group) * BLOCK + token % BLOCK; }
+    size_t group_of(int token, int group) const {
+        return (size_t(token / BLOCK) * (columns / GROUP) + group) * BLOCK + token % BLOCK;
+    }
 };
 
 constexpr int LOW_BITS = 4;
@@ -63,7 +65,8 @@ inline void quantise(const Input& x, int token) {
             broken += v - v;  // NaN if anything is not finite: the row then fails, and it alone
         }
         const float peak = largest(most), nan = sum(broken);
-        const bool usable = nan == 0.0f && peak > 1e-30f;  // STEPS over less may be infinite; less is as good as nothing
+        const bool usable =
+            nan == 0.0f && peak > 1e-30f;  // STEPS over less may be infinite; less is as good as nothing
         const f32x16 inverse = splat(usable ? STEPS / peak : 0.0f);
         for (int i = 0; i < 2; i++) {
             f32x16 steps = usable ? nearest(halves[i] * inverse) : f32x16{};
@@ -132,7 +135,8 @@ inline void group_dots(const uint8_t* group, const int8_t* highs, const int8_t* 
         i32x16 high[TOKENS]{}, upper[TOKENS]{}, upper_high[TOKENS]{};
 #pragma GCC unroll 1  // or compilers add up in another order, with more sums at a time than there are registers
         for (int j = 0; j < BITS; j++) {
-            const u8x64 both = load<u8x64>(group + 64 * j), low_part = low_nibbles(both), high_part = high_nibbles(both);
+            const u8x64 both = load<u8x64>(group + 64 * j), low_part = low_nibbles(both),
+                        high_part = high_nibbles(both);
 #pragma GCC unroll 2
             for (int t = 0; t < TOKENS; t++) {
                 auto quad = [&](const int8_t* x, int k) { return load<int32_t>(x + t * GROUP + 4 * k); };
@@ -151,7 +155,8 @@ inline void group_dots(const uint8_t* group, const int8_t* highs, const int8_t* 
             }
         }
 #pragma GCC unroll 2
-        for (int t = 0; t < TOKENS; t++) dots[t] += (high[t] << LOW_BITS) + (upper[t] << 4) + (upper_high[t] << (LOW_BITS + 4));
+        for (int t = 0; t < TOKENS; t++)
+            dots[t] += (high[t] << LOW_BITS) + (upper[t] << 4) + (upper_high[t] << (LOW_BITS + 4));
     }
 }
 
@@ -176,7 +181,8 @@ inline void affine_tile(const uint8_t* tile, const Input& x, int first, f32x16* 
         i32x16 dots[TOKENS]{};
         group_dots<BITS, TOKENS>(tile, x.highs + at * GROUP, x.lows + at * GROUP, dots);
 #pragma GCC unroll 8
-        for (int t = 0; t < TOKENS; t++) acc[t] = add_group(acc[t], dots[t], scale, minimum, x.scales[at + t], x.sums[at + t]);
+        for (int t = 0; t < TOKENS; t++)
+            acc[t] = add_group(acc[t], dots[t], scale, minimum, x.scales[at + t], x.sums[at + t]);
     }
 #pragma GCC unroll 8
     for (int t = 0; t < TOKENS; t++) out[t] = acc[t];
@@ -222,12 +228,14 @@ inline int tile_times_some(const Linear& w, const uint8_t* tile, const Input& x,
         else amx_tile<8>(tile, x, first, out);
         return std::min(tokens, BLOCK);
     }
-    if (w.kind == FOUR) return up_to<MOST_INTEGERS>(tokens, [&](auto count) { affine_tile<4, count>(tile, x, first, out); });
+    if (w.kind == FOUR)
+        return up_to<MOST_INTEGERS>(tokens, [&](auto count) { affine_tile<4, count>(tile, x, first, out); });
     return up_to<MOST_INTEGERS>(tokens, [&](auto count) { affine_tile<8, count>(tile, x, first, out); });
 }
 
 // One tile's outputs for all tokens: y[t, offset + 16 tile + lane] = value, or += factor * value.
-inline void linear_tile(const Linear& w, int tile, const Input& x, int tokens, float* y, int stride, bool add, float factor = 1.0f) {
+inline void linear_tile(const Linear& w, int tile, const Input& x, int tokens, float* y, int stride, bool add,
+                        float factor = 1.0f) {
     const uint8_t* packed = w.data + tile * w.tile_bytes();
     const int lanes = std::min(LANES, w.rows - tile * LANES);
     f32x16 out[BLOCK];

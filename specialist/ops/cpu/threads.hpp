@@ -24,7 +24,7 @@ inline void pause_briefly() {
 }
 
 class Threads {
-   public:
+ public:
     explicit Threads(int count) {
         for (int i = 1; i < count; i++) workers_.emplace_back([this, i] { work(i); });
     }
@@ -70,7 +70,7 @@ class Threads {
         for (int spins = 0; busy_.load(std::memory_order_acquire) != 0; spins++) relax(spins);
     }
 
-   private:
+ private:
     // A few microseconds of spinning, then the core is offered to whoever else wants it: it may be the one awaited.
     static void relax(int spins) {
         if (spins < 64) pause_briefly();

@@ -49,14 +49,14 @@ inline Out each(Function&& function) {
     return each_of<Out>(std::make_integer_sequence<int, PARTS>{}, function);
 }
 
-#define OCTET_BINARY(op)                                                              \
-    template <class S>                                                                \
-    inline Vector<S> operator op(Vector<S> a, Vector<S> b) {                          \
-        return each<Vector<S>>([&](int i) { return a.part[i] op b.part[i]; });        \
-    }                                                                                 \
-    template <class S>                                                                \
-    inline Vector<S>& operator op##=(Vector<S>& a, Vector<S> b) {                     \
-        return a = a op b;                                                            \
+#define OCTET_BINARY(op)                                                       \
+    template <class S>                                                         \
+    inline Vector<S> operator op(Vector<S> a, Vector<S> b) {                   \
+        return each<Vector<S>>([&](int i) { return a.part[i] op b.part[i]; }); \
+    }                                                                          \
+    template <class S>                                                         \
+    inline Vector<S>& operator op## = (Vector<S> & a, Vector<S> b) {           \
+        return a = a op b;                                                     \
     }
 OCTET_BINARY(+)
 OCTET_BINARY(-)
@@ -129,7 +129,8 @@ inline f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
         return (f32x16::Register)vfmaq_f32((float32x4_t)c.part[i], (float32x4_t)a.part[i], (float32x4_t)b.part[i]);
 #else
         f32x16::Register out;
-        for (int lane = 0; lane < REGISTER / 4; lane++) out[lane] = std::fma(a.part[i][lane], b.part[i][lane], c.part[i][lane]);
+        for (int lane = 0; lane < REGISTER / 4; lane++)
+            out[lane] = std::fma(a.part[i][lane], b.part[i][lane], c.part[i][lane]);
         return out;
 #endif
     });
@@ -199,7 +200,7 @@ struct Half {
         std::memcpy(&all, &value, 4);
         const uint32_t sign = all >> 16 & 0x8000, size = all & 0x7fffffff;
         if (size > 0x7f800000) bits = uint16_t(sign | 0x7e00 | (size >> 13 & 0x3ff));  // NaN
-        else if (size >= 0x477ff000) bits = uint16_t(sign | 0x7c00);                    // rounds to infinity
+        else if (size >= 0x477ff000) bits = uint16_t(sign | 0x7c00);                   // rounds to infinity
         else if (size >= 0x38800000) bits = uint16_t(sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
         else {  // less than 2^-14: adding 1/2 leaves steps of 2^-24
             float magnitude;
@@ -301,7 +302,9 @@ inline f32x16::Register rotated(f32x16::Register v, std::integer_sequence<int, I
 template <int HALF, class Function>
 inline float fold_register(f32x16::Register v, Function&& function) {
     if constexpr (HALF == 0) return v[0];
-    else return fold_register<HALF / 2>(function(v, rotated<HALF>(v, std::make_integer_sequence<int, REGISTER / 4>{})), function);
+    else
+        return fold_register<HALF / 2>(function(v, rotated<HALF>(v, std::make_integer_sequence<int, REGISTER / 4>{})),
+                                       function);
 }
 
 // Lane i with lane i + 8, then with i + 4, i + 2 and i + 1: the same order for any register.

@@ -41,7 +41,8 @@ def leaders(logits: Tensor, count: int) -> Candidates:
 def candidates(logits: Tensor, want: Sampling) -> Candidates:
     """Log probabilities, float64. logits: [vocab], temperature not yet applied; the largest is finite."""
     found = leaders(logits, want.top_k)
-    found = Candidates(found.scores.double() / want.temperature, found.ids).normalised()
+    below = found.scores.double() - found.scores.max().double()  # 0 at most: no temperature makes it overflow
+    found = Candidates(below / want.temperature, found.ids).normalised()
     if want.typical_p < 1.0:
         found = _typical(found, want.typical_p)
     if want.top_p < 1.0:

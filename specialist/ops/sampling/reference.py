@@ -43,14 +43,14 @@ def _part(logits: Tensor, row: SampleRow) -> Tensor | RowFault:
     """float64: the largest logit before and after adjustment, the token, and the log probabilities asked for."""
     try:
         changed = adjusted(logits, row)
-    except ValueError as error:
-        return RowFault(str(error))
-    raw = logits.amax()
-    peaks = torch.stack((raw, raw if changed is logits else changed.amax())).double()
-    if sizes_are_free(peaks) and (fault := _fault(*peaks.tolist())):
-        return fault  # elsewhere it is found in the end, and what was drawn from such a row is thrown away
-    token = _token(changed, row)
-    return torch.cat((peaks, token.double(), *_logprobs(logits, token, row.sampling.num_logprobs)))
+        raw = logits.amax()
+        peaks = torch.stack((raw, raw if changed is logits else changed.amax())).double()
+        if sizes_are_free(peaks) and (fault := _fault(*peaks.tolist())):
+            return fault  # elsewhere it is found in the end, and what was drawn from such a row is thrown away
+        token = _token(changed, row)
+        return torch.cat((peaks, token.double(), *_logprobs(logits, token, row.sampling.num_logprobs)))
+    except Exception as error:  # whatever a row's own settings break must not cost its neighbours
+        return RowFault(f"{type(error).__name__}: {error}")
 
 
 def _token(logits: Tensor, row: SampleRow) -> Tensor:
