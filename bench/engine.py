@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from bench.engine_jobs import (
     PREFILL,
     QUICK,
     WARM,
+    Job,
     Workload,
     decode_case,
     decode_jobs,
@@ -35,6 +36,8 @@ from bench.peers.spec import PEERS
 from bench.peers.start import Place, link_bench, start_peer
 from bench.record import Record
 from bench.table import Targets
+
+SHARES = "shares"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ def measure_engine(model: BenchModel, options: Options, say: Say) -> Outcome:
         jobs = [*decode_jobs(options.workload), prefill_job(options.workload)]
         rounds = Rounds(systems.live, jobs, options.workload, model.vocab_size, say, failures=systems.failures)
         rounds.run(options.runs)
+        systems.tell_shares(decode_jobs(options.workload))
         if options.calibrate is not None:
             systems.calibrate(options.calibrate)
         records = [*rounds.board.records(), *ratios(rounds.board, options)]
@@ -117,6 +121,20 @@ class _Systems:
         write_atomically(path, content.encode())
         self.notes.append(f"{path}: {summary}")
 
+    def tell_shares(self, jobs: Sequence[Job]) -> None:
+        """Where Octet's time goes, where its engine tells."""
+        octet = self.live.get(OCTET)
+        if octet is None or SHARES not in octet.calls:
+            return
+        for job in jobs:
+            try:
+                prompts = job.prompts("shares", self._model.vocab_size)
+                spent = octet.call(SHARES, prompts=prompts, new_tokens=job.new_tokens)
+            except PeerFailed as error:
+                self._fail(str(error))
+                return
+            self.notes.append(f"octet: of {job.case}, {shares(spent)}")
+
     def close(self) -> None:
         for peer in self.live.values():
             peer.close()
@@ -136,6 +154,11 @@ class _Systems:
     def _fail(self, why: str) -> None:
         self.failures.append(why)
         self._say(why)
+
+
+def shares(spent: Mapping[str, float]) -> str:
+    whole = sum(spent.values())
+    return ", ".join(f"{kind} {100 * seconds / whole:.0f} %" for kind, seconds in spent.items())
 
 
 def ratios(board: Board, options: Options) -> Iterator[Record]:

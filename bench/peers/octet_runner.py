@@ -36,8 +36,11 @@ class Opened:
     settings: str
     weight_bytes: int
     """What a decode step has to read at least."""
-    linear_only: Callable[[int, int], object] | None
+    linear_only: Callable[[int, int], object] | None = None
     """Runs every matrix of the model once for so many tokens and outputs; None where there is none to run."""
+
+    work: Callable[[], Mapping[str, float]] | None = None
+    """Seconds the decoder has spent, by kind of work; None where it does not tell."""
 
     @property
     def lane(self) -> Lane:
@@ -59,7 +62,11 @@ class Octet:
     @property
     def calls(self) -> Mapping[str, Callable[..., Any]]:
         calls: dict[str, Callable[..., Any]] = {"generate": self.generate, "steps": self.steps, "read": self.read}
-        return calls if self._opened.linear_only is None else {**calls, "linear": self.linear}
+        if self._opened.linear_only is not None:
+            calls["linear"] = self.linear
+        if self._opened.work is not None:
+            calls["shares"] = self.shares
+        return calls
 
     def generate(self, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
         stopwatch = Stopwatch(len(prompts))
@@ -79,6 +86,24 @@ class Octet:
             steps.append((step.mode, step.num_tokens, _pairs(step), now - start))
             start = now
         return steps
+
+    def shares(self, prompts: Prompts, new_tokens: int) -> dict[str, float]:
+        """Seconds of all decode steps: each kind of the decoder's work, and what is done around it."""
+        work = self._opened.work
+        if work is None:
+            raise ValueError("this engine does not tell where its time goes")
+        prompt_of = self._submit(prompts, new_tokens)
+        spent: dict[str, float] = {}
+        before, start = work(), perf_counter()
+        while (step := self._loop.run_once()) is not None:
+            self._note(prompt_of, Stopwatch(len(prompts)))
+            after, now = work(), perf_counter()
+            if step.mode == "decode":
+                parts = {kind: after[kind] - before[kind] for kind in after}
+                parts["around it"] = now - start - sum(parts.values())
+                spent = {kind: spent.get(kind, 0.0) + seconds for kind, seconds in parts.items()}
+            before, start = after, now
+        return spent
 
     def linear(self, tokens: int, outputs: int) -> dict[str, float]:
         if self._opened.linear_only is None:
@@ -156,7 +181,8 @@ def open_native(model: Path) -> Opened:
     kernels = ", ".join(f"{kernel.op}: {kernel.choice}" for kernel in replica.kernels)
     settings = f"octet {__version__}, {kernels}, KV in {replica.scheduler.config.kv_dtype}"
     weight_bytes = least_bytes(open_checkpoint(model))
-    return Opened(replica.scheduler, replica.engine, settings, weight_bytes, linear_only)
+    work = decoder.seconds if isinstance(decoder, FusedDecoder) else None
+    return Opened(replica.scheduler, replica.engine, settings, weight_bytes, linear_only, work)
 
 
 def least_bytes(checkpoint: "Checkpoint") -> int:

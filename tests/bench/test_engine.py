@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench import engine
-from bench.engine import Options, Outcome, engine_targets, measure_engine
+from bench.engine import Options, Outcome, engine_targets, measure_engine, shares
 from bench.engine_model import BenchModel
 from bench.peers.environment import PeerUnavailable
 from bench.peers.process import Peer
@@ -143,3 +143,7 @@ def test_counts_are_at_least_one(option: str, capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         main(["bench", "engine", option, "0"])
     assert "must be a whole number, at least 1, got '0'" in capsys.readouterr().err
+
+
+def test_shares_are_of_the_whole() -> None:
+    assert shares({"linear": 3.0, "attention": 0.5, "around it": 0.5}) == "linear 75 %, attention 12 %, around it 12 %"

@@ -245,3 +245,13 @@ def test_slots_are_zeroed_and_no_others(decoders: Any) -> None:
     for cache in by_slot:
         assert not cache[:, [0, 7, 15]].any()
         assert (cache[:, [slot for slot in range(16) if slot not in (0, 7, 15)]] == 1).all()
+
+
+def test_it_tells_where_its_time_goes(decoders: Any) -> None:
+    decoder = decoders()
+    assert set(decoder.seconds().values()) == {0.0}
+    decoder.forward(_batch([[1, 2, 3]]), ())
+    once = decoder.seconds()
+    decoder.linear_only(3, 1)
+    assert min(once.values()) > 0
+    assert {work for work, spent in decoder.seconds().items() if spent > once[work]} == {"linear"}

@@ -16,7 +16,7 @@ from specialist.engines.native.packed_adapters import PackedAdapters
 from specialist.engines.native.settings import KVType
 from specialist.models.checkpoint import expected_shapes
 from specialist.models.config import ModelConfig
-from specialist.ops.cpu.library import Layer, Linear, Shape, StepRows
+from specialist.ops.cpu.library import WORKS, Layer, Linear, Shape, StepRows
 from specialist.ops.cpu.prepared import Part, Prepared
 from specialist.ops.rope.frequencies import inverse_frequencies
 
@@ -105,6 +105,11 @@ class FusedDecoder:
             raise ValueError(f"num_tokens must be in [1, {self.max_tokens}], got {num_tokens}")
         logits = self._room_for(num_outputs)
         self._library.octet_linear_only(self._handle, num_tokens, num_outputs, logits.data_ptr())
+
+    def seconds(self) -> dict[str, float]:
+        """Spent so far, by kind of work: linear, attention, other."""
+        spent = self._library.octet_seconds(self._handle)
+        return {work: spent[index] for index, work in enumerate(WORKS)}
 
     def zero(self, slots: Sequence[int]) -> None:
         where = np.asarray(slots, np.int32)

@@ -1,5 +1,6 @@
 // A whole forward pass in one call: embedding, layers, head. Python describes the model once and each step's rows.
 
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -68,6 +69,19 @@ class Buffer {
     T* data_;
 };
 
+// Where the time goes, by kind of work. In step with `library.py`.
+enum Work : int { LINEAR_WORK, ATTENTION_WORK, OTHER_WORK, WORKS };
+
+class Timer {
+ public:
+    explicit Timer(double& total) : total_(total), start_(std::chrono::steady_clock::now()) {}
+    ~Timer() { total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+    double& total_;
+    const std::chrono::steady_clock::time_point start_;
+};
+
 class Decoder {
  public:
     Decoder(const Shape& shape, const Layer* layers, const Linear& embed, const Linear& head, const float* norm,
@@ -132,6 +146,7 @@ class Decoder {
             }
     }
 
+    const double* seconds() const { return seconds_; }
     uint8_t* keys() const { return keys_.data(); }
     uint8_t* values() const { return values_.data(); }
 
@@ -155,7 +170,7 @@ class Decoder {
 
     void embed(const Step& step) {
         const int half = s_.head_dim / 2;
-        threads_.run(step.tokens, [&](int t, int) {
+        each(step.tokens, [&](int t) {
             embedding(step.ids[t], hidden_.data() + size_t(t) * s_.hidden);
             for (int i = 0; i < half; i++) {
                 float angle = float(step.positions[t]) * inv_freq_[i];
@@ -210,14 +225,22 @@ class Decoder {
                            [](const Linear& part) { return part.kind == FOUR || part.kind == EIGHT; });
     }
 
+    // What is done to every row by itself.
+    template <class Body>
+    void each(int rows, Body&& body) {
+        const Timer timer(seconds_[OTHER_WORK]);
+        threads_.run(rows, [&](int row, int) { body(row); });
+    }
+
     void normed(int tokens, const float* weight, bool integers) {
-        threads_.run(tokens, [&](int t, int) {
+        each(tokens, [&](int t) {
             norm_row(hidden_.data() + size_t(t) * s_.hidden, weight, s_.hidden, floats_.data() + size_t(t) * s_.hidden);
             ready(t, s_.hidden, integers);
         });
     }
 
     void linear(const Linear* parts, int count, int tokens, float* y, int stride, bool add, float factor = 1.0f) {
+        const Timer timer(seconds_[LINEAR_WORK]);
         int tiles = 0;
         for (int i = 0; i < count; i++) tiles += parts[i].tiles();
         const int grain = std::max(1, std::min(tiles / (threads_.count() * 4), 64));
@@ -260,10 +283,10 @@ class Decoder {
             adapt(step, index, V, s_.hidden, kv_size, qkv_.data(), qkv_stride_, q_size + kv_size);
         }
         const Cache<Element> kv = cache<Element>(index);
-        threads_.run(step.tokens, [&](int t, int) { place(step, layer, kv, t); });
+        each(step.tokens, [&](int t) { place(step, layer, kv, t); });
         const bool integers = wants_integers(&layer.o, 1);
         attend_all(step, layer, kv);
-        if (integers) threads_.run(step.tokens, [&](int t, int) { ready(t, q_size, true); });
+        if (integers) each(step.tokens, [&](int t) { ready(t, q_size, true); });
         linear(&layer.o, 1, step.tokens, hidden_.data(), s_.hidden, true);
         if (step.adapters) adapt(step, index, O, q_size, s_.hidden, hidden_.data(), s_.hidden, 0);
     }
@@ -297,6 +320,7 @@ class Decoder {
     // Tasks are (a few tokens of one row, KV head).
     template <class Element>
     void attend_all(const Step& step, const Layer& layer, const Cache<Element>& kv) {
+        const Timer timer(seconds_[ATTENTION_WORK]);
         const int group = s_.heads / s_.kv_heads;
         const int most = std::max(1, MOST_QUERIES / group);
         int pieces = 0;
@@ -345,7 +369,7 @@ class Decoder {
             adapt(step, index, UP, s_.hidden, s_.inner, gate_up_.data(), stride, s_.inner);
         }
         const bool integers = wants_integers(&layer.down, 1);
-        threads_.run(step.tokens, [&](int t, int) {
+        each(step.tokens, [&](int t) {
             const float* gate = gate_up_.data() + size_t(t) * stride;
             float* out = floats_.data() + size_t(t) * s_.inner;
             int i = 0;
@@ -360,7 +384,7 @@ class Decoder {
 
     void logits(const Step& step) {
         const bool integers = wants_integers(&head_, 1);
-        threads_.run(step.outputs, [&](int i, int) {
+        each(step.outputs, [&](int i) {
             norm_row(hidden_.data() + size_t(step.output_rows[i]) * s_.hidden, norm_, s_.hidden,
                      floats_.data() + size_t(i) * s_.hidden);
             ready(i, s_.hidden, integers);
@@ -374,6 +398,7 @@ class Decoder {
     const float* norm_;
     const float* inv_freq_;
     Threads threads_;
+    double seconds_[WORKS] = {};
     const int widest_, qkv_stride_, score_stride_;
     const size_t cache_size_;
     Buffer<uint8_t> keys_, values_;
@@ -418,6 +443,8 @@ void octet_linear_only(Decoder* decoder, int tokens, int outputs, float* logits)
     decoder->linear_only(tokens, outputs, logits);
 }
 void octet_zero(Decoder* decoder, const int32_t* slots, int count) { decoder->zero(slots, count); }
+// [WORKS], since the decoder was made.
+const double* octet_seconds(Decoder* decoder) { return decoder->seconds(); }
 uint8_t* octet_keys(Decoder* decoder) { return decoder->keys(); }
 uint8_t* octet_values(Decoder* decoder) { return decoder->values(); }
 }

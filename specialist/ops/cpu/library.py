@@ -1,10 +1,11 @@
 """The C++ decoder's own words, for ctypes. In step with `decoder.cpp`."""
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_void_p
 from pathlib import Path
 from typing import Any
 
+WORKS = ("linear", "attention", "other")
 TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
 
 
@@ -99,6 +100,8 @@ def load_library(path: Path) -> Any:
     library.octet_forward.argtypes = (c_void_p, POINTER(StepRows))
     library.octet_linear_only.argtypes = (c_void_p, c_int, c_int, c_void_p)
     library.octet_zero.argtypes = (c_void_p, c_void_p, c_int)
+    library.octet_seconds.restype = POINTER(c_double)
+    library.octet_seconds.argtypes = (c_void_p,)
     for name in ("octet_keys", "octet_values"):
         getattr(library, name).restype = c_void_p
         getattr(library, name).argtypes = (c_void_p,)
