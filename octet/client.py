@@ -28,12 +28,22 @@ class SpecialistError(Exception):
 class SpecialistClient:
     """One replica. Use it as `async with SpecialistClient(address) as client`."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS, *, ca: Path | None = None) -> None:
-        """With `ca`, the replica must show a certificate that it has signed."""
-        if ca is None:
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        ca: Path | None = None,
+        certificate: Path | None = None,
+        key: Path | None = None,
+    ) -> None:
+        """With `ca`, the replica must show a certificate that it has signed; `certificate` and `key` are the caller's.
+
+        Raises ValueError for files that belong together and are not, OSError for one that cannot be read.
+        """
+        credentials = _credentials(ca, certificate, key)
+        if credentials is None:
             self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         else:
-            credentials = grpc.ssl_channel_credentials(ca.read_bytes())
             self._channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
 
     async def __aenter__(self) -> "SpecialistClient":
@@ -84,6 +94,18 @@ class SpecialistClient:
             raise _typed(error) from None
         finally:
             call.cancel()
+
+
+def _credentials(ca: Path | None, certificate: Path | None, key: Path | None) -> Any:
+    """None for none at all."""
+    if (certificate is None) != (key is None):
+        raise ValueError("a TLS certificate and its key belong together")
+    if ca is None:
+        if certificate is not None:
+            raise ValueError("a TLS certificate is shown only to a replica whose own is checked: name its CA as well")
+        return None
+    own = (None, None) if certificate is None or key is None else (key.read_bytes(), certificate.read_bytes())
+    return grpc.ssl_channel_credentials(ca.read_bytes(), *own)
 
 
 def _serialize(message: Message) -> bytes:

@@ -32,6 +32,8 @@ _EXIT = {
     grpc.StatusCode.UNAVAILABLE: _BUSY,
     grpc.StatusCode.RESOURCE_EXHAUSTED: _BUSY,
 }
+_INT64 = 2**63
+_INTEGERS = ("max_tokens", "min_tokens", "top_k", "seed", "priority")
 _NUMBERS = ("temperature", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 
 
@@ -45,6 +47,8 @@ def add_generate_command(commands: "argparse._SubParsersAction[argparse.Argument
     parser.add_argument("prompt", nargs="?", help="default: standard input")
     parser.add_argument("--address", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="default: %(default)s")
     parser.add_argument("--tls-ca", type=Path, metavar="FILE", help="the replica must show a certificate it has signed")
+    parser.add_argument("--tls-certificate", type=Path, metavar="FILE", help="yours, where the replica asks for one")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE")
     parser.add_argument("--raw", action="store_true", help="no chat template: continue the prompt as it is")
     parser.add_argument("--system", metavar="TEXT", help="a system message before the prompt")
     parser.add_argument("--adapter", action="append", default=[], metavar="NAME", help="repeatable, in order")
@@ -83,8 +87,12 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace) -> wire.GenerateRequest:
-    """Raises ValueError for a number that no field can carry; the replica checks the rest."""
-    text = sys.stdin.read() if arguments.prompt is None else arguments.prompt
+    """Raises ValueError for what no field can carry, and names it; the replica checks the rest."""
+    for name in _INTEGERS:
+        _check_integer(name, getattr(arguments, name))
+    for name in ("prompt", "system", "stop", "adapter"):
+        _check_text(name, getattr(arguments, name))
+    text = _standard_input() if arguments.prompt is None else arguments.prompt
     sampling = wire.Sampling(top_k=arguments.top_k, **{name: getattr(arguments, name) for name in _NUMBERS})
     request = wire.GenerateRequest(
         adapters=arguments.adapter,
@@ -104,6 +112,28 @@ def _request(arguments: argparse.Namespace) -> wire.GenerateRequest:
     return request
 
 
+def _check_integer(name: str, value: int | None) -> None:
+    if value is not None and not -_INT64 <= value < _INT64:
+        raise ValueError(f"--{name.replace('_', '-')} must be in [{-_INT64}, {_INT64 - 1}], got {value!s:.40}")
+
+
+def _check_text(name: str, given: str | Sequence[str] | None) -> None:
+    """An argument that is no UTF-8 comes with surrogates, which cannot be written."""
+    try:
+        "".join(given or ()).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be valid UTF-8") from None
+
+
+def _standard_input() -> str:
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"standard input must be valid UTF-8: byte {error.start} is not") from None
+    _check_text("standard input", text)
+    return text
+
+
 def _messages(system: str | None, text: str) -> Sequence[wire.Message]:
     before = [] if system is None else [wire.Message(role="system", content=system)]
     return [*before, wire.Message(role="user", content=text)]
@@ -112,14 +142,16 @@ def _messages(system: str | None, text: str) -> Sequence[wire.Message]:
 def _milliseconds(seconds: float | None) -> int | None:
     if seconds is None:
         return None
-    if not math.isfinite(seconds):
+    if not math.isfinite(seconds) or not -_INT64 <= seconds * 1000 < _INT64:
         raise ValueError(f"--timeout must be a number of seconds, got {seconds}")
     return math.ceil(seconds * 1000)
 
 
 async def _generate(arguments: argparse.Namespace, request: wire.GenerateRequest) -> int:
     accepted, usage = wire.Accepted(), wire.Usage()
-    async with SpecialistClient(arguments.address, ca=arguments.tls_ca) as client:
+    async with SpecialistClient(
+        arguments.address, ca=arguments.tls_ca, certificate=arguments.tls_certificate, key=arguments.tls_key
+    ) as client:
         async for event in client.generate(request):
             _show(event, as_json=arguments.json)
             accepted = event.accepted if event.HasField("accepted") else accepted

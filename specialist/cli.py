@@ -4,10 +4,12 @@ import argparse
 import logging
 import re
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from specialist.service.bind import check_reach
+from specialist.service.bind import check_free, check_reach
 from specialist.service.settings import DEFAULT_PORT, LOOPBACK, KernelName, ReplicaSettings, ServiceSettings, Tls
 
 _DESCRIPTION = """\
@@ -101,12 +103,17 @@ def _run(arguments: argparse.Namespace) -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     door = _service_settings(arguments)
     check_reach(door)
+    check_free(door)
+    settings = _replica_settings(arguments)
     from octet.clock import SystemClock  # what follows loads a framework: not for --help, nor for a mistake
     from specialist.models.progress import bar
     from specialist.service.assemble import assemble
+    from specialist.service.context import check_context
     from specialist.service.process import serve
 
-    return serve(assemble(_replica_settings(arguments), SystemClock(), bar(sys.stderr)), door)
+    replica = assemble(settings, SystemClock(), bar(sys.stderr))
+    check_context(replica, settings.context)
+    return serve(replica, door)
 
 
 def _replica_settings(arguments: argparse.Namespace) -> ReplicaSettings:
@@ -114,7 +121,7 @@ def _replica_settings(arguments: argparse.Namespace) -> ReplicaSettings:
         name=arguments.name or _model_name(arguments),
         engine=arguments.engine,
         model=arguments.model,
-        adapters=dict(arguments.adapter),
+        adapters=_adapters(arguments.adapter),
         num_blocks=arguments.kv_blocks,
         kv_bytes=arguments.kv_memory,
         block_size=arguments.block_size,
@@ -126,6 +133,14 @@ def _replica_settings(arguments: argparse.Namespace) -> ReplicaSettings:
         threads=arguments.threads,
         itl_seconds=arguments.itl_budget,
     )
+
+
+def _adapters(given: Sequence[tuple[str, Path]]) -> dict[str, Path]:
+    adapters = dict(given)
+    if len(adapters) < len(given):
+        twice = next(name for name, count in Counter(name for name, _ in given).items() if count > 1)
+        raise ValueError(f"--adapter: the name {twice!r} is given more than once")
+    return adapters
 
 
 def _model_name(arguments: argparse.Namespace) -> str:

@@ -39,20 +39,35 @@ def lease(adapters: Adapters, names: Sequence[str]) -> tuple[tuple[str, ...], Ca
 
     for name in names:
         try:
-            digest = adapters.resolve(name)
-            adapters.acquire(digest)
+            digests.append(_acquired(adapters, name))
         except UnknownAdapter:
             release()
             raise unknown_adapter(name) from None
-        digests.append(digest)
     return tuple(digests), release
+
+
+def _acquired(adapters: Adapters, name: str) -> str:
+    """The digest. Looked up once more if its weights went between the two: the name may have changed hands."""
+    digest = adapters.resolve(name)
+    try:
+        adapters.acquire(digest)
+    except UnknownAdapter:
+        digest = adapters.resolve(name)
+        adapters.acquire(digest)
+    return digest
 
 
 def below(root: Path | None, path: str) -> Path:
     """The directory a caller names, if it and all its files lie below the root. Raises Refusal."""
     if root is None:
         raise adapter_refused("path", "this replica has no adapter root and loads none while serving")
-    root = root.resolve()
+    try:
+        return _below(root.resolve(), path)
+    except (OSError, RuntimeError):  # too long a name, links in a circle, no right to read
+        raise invalid("path", "a readable directory below the adapter root", shorten(path)) from None
+
+
+def _below(root: Path, path: str) -> Path:
     directory = (root / path).resolve()
     if not directory.is_relative_to(root) or directory == root:
         raise _outside(path)

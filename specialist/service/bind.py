@@ -1,6 +1,7 @@
 """Where the server listens, and whether it may."""
 
 import ipaddress
+import socket
 from typing import Any
 
 import grpc
@@ -22,9 +23,25 @@ def bind(server: Any, settings: ServiceSettings) -> int:
         else:
             port = server.add_secure_port(address, _credentials(settings.tls))
     except RuntimeError as error:
-        message = f"cannot listen on {address}: is something else there already? Name another one with --port"
-        raise BindRefused(message) from error
+        raise _taken(settings, error) from error
     return port
+
+
+def check_free(settings: ServiceSettings) -> None:
+    """Whether the address can be had now: sooner said than after a model is loaded. Raises BindRefused."""
+    try:
+        addresses = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in addresses:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except OSError as error:
+        raise _taken(settings, error) from error
+
+
+def _taken(settings: ServiceSettings, error: Exception) -> BindRefused:
+    address = _address(settings.host, settings.port)
+    return BindRefused(f"cannot listen on {address}, is something else there? Name another with --port ({error})")
 
 
 def check_reach(settings: ServiceSettings) -> None:

@@ -6,6 +6,7 @@ from octet.clock import Clock
 from octet.v1 import specialist_pb2 as wire
 from specialist.service.adapters import Adapters
 from specialist.service.load import Load, Seats
+from specialist.service.refusal import queue_full
 from specialist.service.reply import report_of
 
 PREEMPTING_SECONDS = 1.0
@@ -15,11 +16,12 @@ PREEMPTING_SECONDS = 1.0
 class LoadBoard:
     """Belongs to the event loop."""
 
-    def __init__(self, adapters: Adapters, clock: Clock, seats: Seats, load: Load) -> None:
+    def __init__(self, adapters: Adapters, clock: Clock, seats: Seats, load: Load, *, max_watchers: int) -> None:
         self._adapters = adapters
         self._clock = clock
         self.seats = seats
         self._load = load
+        self._max_watchers = max_watchers
         self.watchers: set[asyncio.Event] = set()
         self.draining = False
         self.closed = asyncio.Event()
@@ -28,6 +30,12 @@ class LoadBoard:
     def close(self) -> None:
         self.closed.set()
         self.changed()
+
+    def admit(self, watcher: asyncio.Event) -> None:
+        """Raises Refusal when too many watch: they must not take the calls of those who ask."""
+        if len(self.watchers) >= self._max_watchers:
+            raise queue_full("watching", self._max_watchers, None)
+        self.watchers.add(watcher)
 
     def post(self, load: Load) -> None:
         self._load = load
@@ -56,7 +64,8 @@ class Watch:
         self._last: wire.LoadReport | None = None
 
     def __enter__(self) -> "Watch":
-        self._board.watchers.add(self._event)
+        """Raises Refusal."""
+        self._board.admit(self._event)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,6 +1,7 @@
 """The Generate call: through reception to the engine, and everything it says back to the caller."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -12,6 +13,7 @@ from specialist.service.job import Job, Sink, Usage
 from specialist.service.reception import Reception
 from specialist.service.refusal import Refusal, caller_stalled, draining, not_ready, queue_full, replica_failed
 from specialist.service.reply import event_of, failure_of
+from specialist.service.retry import retry_after
 from specialist.service.stream import Stream
 from specialist.service.validate import Validator
 
@@ -31,13 +33,16 @@ class Generator:
         *,
         stream_bytes: int,
         stall_seconds: float,
+        jitter: Callable[[], float],
     ) -> None:
+        """`jitter` draws from [0, 1)."""
         self._engine = engine
         self._reception = reception
         self._validator = validator
         self._board = board
         self._stream_bytes = stream_bytes
         self._stall_seconds = stall_seconds
+        self._jitter = jitter
         self._live: set[Sink] = set()
         """Everything the engine has been given and has not ended."""
         self._num_open = 0
@@ -85,10 +90,19 @@ class Generator:
             self.door = "failed"
         self._ended.set()
 
-    async def drain(self) -> int:
-        """Take nothing new, and wait until nothing is live. How many were."""
+    def open(self) -> None:
+        """The engine is warm. A door that was shut meanwhile stays shut."""
+        if self.door == "warming":
+            self.door = "open"
+
+    def shut(self) -> None:
+        """Take nothing new."""
         if self.door != "failed":
             self.door = "draining"
+
+    async def drain(self) -> int:
+        """Take nothing new, and wait until nothing is live. How many were."""
+        self.shut()
         num_live = len(self._live)
         while self._live:
             self._ended.clear()
@@ -104,9 +118,9 @@ class Generator:
     def _check_open(self) -> None:
         if self.door != "open":
             raise _CLOSED[self.door]()
-        seats, rate = self._board.seats, self._board.drain_rate
+        seats = self._board.seats
         if len(self._live) >= seats.total:
-            raise queue_full("waiting", seats.waiting, 1 / rate if rate else None)
+            raise queue_full("waiting", seats.waiting, retry_after(self._board.drain_rate, self._jitter))
 
     async def _relay(self, job: Job, stream: Stream, context: Context) -> None:
         while True:

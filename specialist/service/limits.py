@@ -6,6 +6,7 @@ from math import isfinite
 from typing import NamedTuple
 
 _INT64 = 2**63
+REQUEST_BYTES = 4 << 20
 
 
 class Range(NamedTuple):
@@ -13,14 +14,19 @@ class Range(NamedTuple):
     most: float
     open: bool = False
     """Whether the least itself is out of range."""
+    or_zero: bool = False
+    """Whether 0 is fine as well."""
 
     def __contains__(self, value: object) -> bool:
         if not isinstance(value, int | float) or not isfinite(value):
             return False
+        if self.or_zero and value == 0:
+            return True
         return (self.least < value if self.open else self.least <= value) and value <= self.most
 
     def __str__(self) -> str:
-        return f"in {'(' if self.open else '['}{self.least:,}, {self.most:,}]"
+        zero = "0 or " if self.or_zero else ""
+        return f"{zero}in {'(' if self.open else '['}{self.least:,}, {self.most:,}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,7 @@ class Limits:
     context: int
     """Tokens, prompt and answer together: what the model can attend over and the pool can hold."""
     vocab_size: int
-    request_bytes: int = 4 << 20
+    request_bytes: int = REQUEST_BYTES
     bytes_per_token: int = 16
     """A prompt with more bytes than this for every token of the context is refused before it is tokenised."""
     default_max_tokens: int = 256
@@ -54,17 +60,17 @@ class Limits:
 
     @property
     def prompt_bytes(self) -> int:
-        return self.context * self.bytes_per_token
+        return min(self.context * self.bytes_per_token, self.request_bytes)
 
     def ranges(self) -> dict[str, Range]:
         """By the field's name on the wire."""
         return {
-            "sampling.temperature": Range(0, 100),
+            "sampling.temperature": Range(1e-4, 100, or_zero=True),
             "sampling.top_k": Range(0, self.vocab_size),
             "sampling.top_p": Range(0, 1, open=True),
             "sampling.min_p": Range(0, 1),
             "sampling.typical_p": Range(0, 1, open=True),
-            "sampling.repetition_penalty": Range(0, 10, open=True),
+            "sampling.repetition_penalty": Range(0.01, 10),
             "sampling.presence_penalty": Range(-10, 10),
             "sampling.frequency_penalty": Range(-10, 10),
             "sampling.num_logprobs": Range(0, self.logprobs),

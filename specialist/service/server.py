@@ -27,7 +27,10 @@ from specialist.service.warm import warm_up
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     # Larger than any request that is served, so that most of what is too large gets our answer and gets it at once.
-    ("grpc.max_receive_message_length", 32 << 20),
+    # Calls that are being received hold at most this much each, and there are never more of them than calls at all:
+    # (max_running + max_waiting + max_watchers + spare) times this, 4.5 GiB where nobody changes the defaults. What
+    # comes on top of that is refused before its body is read, and costs a flow-control window.
+    ("grpc.max_receive_message_length", 11 << 20),
     # A peer that is gone without a word is noticed.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -35,8 +38,8 @@ _OPTIONS = (
 )
 _LAST_WORDS_SECONDS = 0.2
 """For the statuses of calls that have ended."""
-_SPARE_CALLS = 1024
-"""Watchers, health checks, and callers that were cut and have not noticed."""
+_SPARE_CALLS = 64
+"""Health checks, and callers that were cut and have not noticed. Watchers have calls of their own."""
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -61,7 +64,7 @@ class Server:
             draw_seed=lambda: secrets.randbits(63),
         )
         nothing_yet = load_of(replica.scheduler, Meter(replica.clock))
-        self.board = LoadBoard(replica.adapters, replica.clock, seats, nothing_yet)
+        self.board = LoadBoard(replica.adapters, replica.clock, seats, nothing_yet, max_watchers=settings.max_watchers)
         self.generator = Generator(
             self.engine,
             self._reception,
@@ -69,17 +72,22 @@ class Server:
             self.board,
             stream_bytes=settings.stream_bytes,
             stall_seconds=settings.stall_seconds,
+            jitter=secrets.SystemRandom().random,
         )
-        self.service = SpecialistService(replica, settings, validator, self.generator, self.board, self._not_serving)
+        self.service = SpecialistService(replica, settings, validator, self.generator, self.board, self._tell_health)
         self._health: Any = health.aio.HealthServicer()
-        self._server = self._grpc_server(seats.total + _SPARE_CALLS)
+        self._telling = asyncio.Lock()
+        # One connection may fill the line and still be told that it is full; it never has all the calls.
+        a_connection = seats.total + _SPARE_CALLS
+        self._server = self._grpc_server(a_connection + settings.max_watchers, a_connection)
         self.port: int = bind(self._server, settings)
         self.failed = asyncio.Event()
         """Set when the engine's thread has died."""
         self._failing: asyncio.Task[None] | None = None
 
-    def _grpc_server(self, max_calls: int) -> Any:
-        server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=max_calls)
+    def _grpc_server(self, max_calls: int, max_streams: int) -> Any:
+        options = (*_OPTIONS, ("grpc.max_concurrent_streams", max_streams))
+        server = aio.server(options=options, maximum_concurrent_rpcs=max_calls)
         server.add_generic_rpc_handlers((self.service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
@@ -87,19 +95,20 @@ class Server:
 
     async def start(self) -> None:
         """Health is asked and answered from here on; serving begins when the engine is warm."""
-        await self._not_serving()
+        await self._tell_health()
         await self._server.start()
         await asyncio.to_thread(warm_up, self._replica, self._step_loop)
         self.engine.start()
-        self.generator.door = "open"
-        await self._set_health(_SERVING)
+        self.generator.open()
+        await self._tell_health()
 
     async def drain(self) -> int:
         return await self.service.drain()
 
     async def stop(self, grace: float) -> None:
         """Streams get `grace` seconds to be read to their ends; those who only watch hold nobody up."""
-        await self._not_serving()
+        self.generator.shut()
+        await self._tell_health()
         self.board.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.generator.flushed(), grace)
@@ -119,12 +128,12 @@ class Server:
             self._failing = self._loop.create_task(self._fail())
 
     async def _fail(self) -> None:
-        await self._not_serving()
+        await self._tell_health()
         self.failed.set()
 
-    async def _not_serving(self) -> None:
-        await self._set_health(_NOT_SERVING)
-
-    async def _set_health(self, status: Any) -> None:
-        await self._health.set("", status)
-        await self._health.set(NAME, status)
+    async def _tell_health(self) -> None:
+        """What health says follows the door, and the last word is the newest."""
+        async with self._telling:
+            status = _SERVING if self.generator.door == "open" else _NOT_SERVING
+            await self._health.set("", status)
+            await self._health.set(NAME, status)

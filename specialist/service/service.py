@@ -31,16 +31,16 @@ class SpecialistService:
         validator: Validator,
         generator: Generator,
         board: LoadBoard,
-        close_door: Callable[[], Awaitable[None]],
+        tell_health: Callable[[], Awaitable[None]],
     ) -> None:
-        """`close_door` says to the world that nothing new is taken."""
+        """`tell_health` says to the world whether anything new is taken."""
         self._replica = replica
         self._settings = settings
         self._validator = validator
         self._generator = generator
         self._board = board
         self._loading = asyncio.Lock()
-        self._close_door = close_door
+        self._tell_health = tell_health
 
     def handler(self) -> Any:
         most = self._validator.limits.request_bytes
@@ -69,14 +69,18 @@ class SpecialistService:
 
     async def _load_adapter(self, ask: wire.LoadAdapterRequest) -> wire.LoadAdapterResponse:
         name = self._validator.adapter_name(ask.name)
-        directory = below(self._settings.adapter_root, self._validator.adapter_path(ask.path))
+        path = self._validator.adapter_path(ask.path)
         try:
             async with self._loading:  # one at a time: a load is as large as the caller made it
-                digest = await asyncio.to_thread(self._replica.adapters.load, name, directory)
+                digest = await asyncio.to_thread(self._load_from, name, path)
         except AdapterRefused as refused:
             raise adapter_refused(refused.field, refused.why) from None
         self._board.changed()
         return wire.LoadAdapterResponse(adapter=wire.ResidentAdapter(name=name, digest=digest))
+
+    def _load_from(self, name: str, path: str) -> str:
+        """On a thread of its own: disks are slow."""
+        return self._replica.adapters.load(name, below(self._settings.adapter_root, path))
 
     async def _unload_adapter(self, ask: wire.UnloadAdapterRequest) -> wire.UnloadAdapterResponse:
         name = self._validator.adapter_name(ask.name)
@@ -94,7 +98,8 @@ class SpecialistService:
         """Refuse what is new, finish what is not. How many requests that were."""
         self._board.draining = True
         self._board.changed()
-        await self._close_door()
+        self._generator.shut()
+        await self._tell_health()
         return await self._generator.drain()
 
     async def _describe(self, _: wire.DescribeRequest) -> wire.DescribeResponse:

@@ -9,6 +9,8 @@ KernelName = Literal["fused", "int4pack", "dyn-quant", "float32"]
 EngineName = Literal["native", "sim"]
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 50151
+MIN_CONTEXT = 8
+"""Tokens: the first request, of a few, must fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,10 @@ class ReplicaSettings:
     itl_seconds: float = 0.1
     """How long a chunk of somebody's prompt may hold up those who decode."""
 
+    def __post_init__(self) -> None:
+        if self.context is not None and self.context < MIN_CONTEXT:
+            raise ValueError(f"context must be at least {MIN_CONTEXT} tokens, got {self.context}")
+
 
 @dataclass(frozen=True, slots=True)
 class Tls:
@@ -57,6 +63,7 @@ class ServiceSettings:
     adapter_root: Path | None = None
     """Adapters named by callers lie below it; None to load none while serving."""
     max_waiting: int = 256
+    max_watchers: int = 64
     stream_bytes: int = 1 << 20
     """What may wait for one caller that reads too slowly."""
     stall_seconds: float = 30.0
@@ -65,8 +72,9 @@ class ServiceSettings:
     """Between two load reports, where the watcher does not say."""
 
     def __post_init__(self) -> None:
-        if self.max_waiting < 1:
-            raise ValueError(f"max_waiting must be at least 1, got {self.max_waiting}")
+        for name in ("max_waiting", "max_watchers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.port < 65536:
             raise ValueError(f"port must be in [0, 65535], got {self.port}")
         if self.stream_bytes < 1 or not 0 < self.stall_seconds < float("inf"):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from specialist.models.checkpoint import Vocabulary
+from specialist.service.limits import REQUEST_BYTES
 from specialist.text.detokenizer import Detokenizer
 from specialist.text.encoder import Encoder
 from specialist.text.errors import TemplateRefused
@@ -13,11 +14,14 @@ from specialist.text.template import ChatTemplate
 
 
 class VocabularyWords:
-    def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
-        """`vocab_size` is the model's: it may have rows that stand for no word."""
+    def __init__(self, vocabulary: Vocabulary, vocab_size: int, max_bytes: int = REQUEST_BYTES) -> None:
+        """`vocab_size` is the model's: it may have rows that stand for no word.
+
+        `max_bytes` is as much as any request can bring: how long a prompt may be is for Limits to say.
+        """
         self.stop_ids = vocabulary.eos_ids
         self.vocab_size = vocab_size
-        self._encoder = Encoder(vocabulary)
+        self._encoder = Encoder(vocabulary, max_bytes)
         self._pieces = Pieces(vocabulary)
         has_template = vocabulary.chat_template is not None
         self._template = ChatTemplate(vocabulary, self._encoder) if has_template else None

@@ -64,10 +64,15 @@ def test_raw_leaves_the_template_out(background: Background, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (["--temperature", "nan"], 2, "sampling.temperature must be in [0, 100], got nan"),
+        (["--temperature", "nan"], 2, "sampling.temperature must be 0 or in [0.0001, 100], got nan"),
         (["--adapter", "nobody"], 2, "no adapter is loaded under the name 'nobody'"),
-        (["--seed", str(2**70)], 2, "out of range"),
+        (["--seed", str(2**70)], 2, "--seed must be in [-9223372036854775808, 9223372036854775807], got 118059"),
+        (["--top-k", str(-(2**63) - 1)], 2, "--top-k must be in"),
         (["--timeout", "inf"], 2, "--timeout"),
+        (["--timeout", "1e300"], 2, "--timeout"),
+        (["--stop", "\udcff"], 2, "stop must be valid UTF-8"),
+        (["--tls-key", "key.pem"], 2, "belong together"),
+        (["--tls-key", "key.pem", "--tls-certificate", "c.pem"], 2, "name its CA"),
         (["--address", "127.0.0.1:1"], 3, "start one with: octet specialist"),
     ],
 )
@@ -80,12 +85,23 @@ def test_what_goes_wrong_is_told_in_one_line(
     assert said.err.startswith("octet generate: ") and says in said.err
 
 
+def test_input_that_is_not_text_is_told_in_one_line(
+    background: Background, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"hello \xff"), encoding="utf-8"))
+    assert generate(background) == 2
+    assert capsys.readouterr().err == "octet generate: standard input must be valid UTF-8: byte 6 is not\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["--host", "0.0.0.0"], "--insecure-bind"),  # noqa: S104
         (["--tls-key", "key.pem"], "belong together"),
         (["--adapter", "a=/nowhere"], "adapter_config.json"),
+        (["--adapter", "a=/one", "--adapter", "b=/two", "--adapter", "a=/three"], "'a' is given more than once"),
+        (["--context", "4"], "context must be at least 8 tokens, got 4"),
+        (["--kv-blocks", "1", "--block-size", "4"], "the context is 4 tokens and must be at least 8"),
         (["--tls-key", "/nowhere", "--tls-certificate", "/nowhere"], "/nowhere"),
     ],
 )
@@ -96,7 +112,13 @@ def test_a_start_that_cannot_be_says_what_to_do(
     assert says in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_port_that_is_taken_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object) -> None:
+        pytest.fail("a model is loaded for nothing")
+
+    monkeypatch.setattr("specialist.service.assemble.assemble", load)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -3,9 +3,11 @@
 import asyncio
 import math
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from statistics import median
 from typing import Any
 
 import grpc
@@ -13,16 +15,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from octet.clock import SystemClock
 from octet.v1 import specialist_pb2 as wire
-from specialist.service.limits import Limits
+from specialist.service.limits import REQUEST_BYTES, Limits
+from specialist.service.native_replica import native_replica
+from specialist.service.replica import Replica
+from specialist.service.settings import ReplicaSettings
 from tests.service.background import Background, in_background
 from tests.service.harness import QUICK, ask, asking, expected, run, serving, sim
 from tests.service.test_aborts import resident_bytes
 
 GENERATE = "/octet.v1.Specialist/Generate"
 NUMBERS = [math.nan, math.inf, -math.inf, -1e308, 1e308, -1.0, 1e19]
+TINY = [1e-310, 9e-5]
 INTEGERS = [-(2**63), -1001, 2**63 - 1, 2**31]
-LIMITS = Limits(context=512, vocab_size=259)
 DOCUMENTED = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}
 
 
@@ -55,9 +61,12 @@ async def send_raw(address: str, raw: bytes, method: str = GENERATE) -> Outcome:
             return Outcome(failure.code(), error, seconds)
 
 
-def wrong_numbers() -> list[tuple[str, wire.GenerateRequest]]:
+Cases = list[tuple[str, wire.GenerateRequest]]
+
+
+def wrong_numbers(limits: Limits) -> Cases:
     """Every numeric field with every value that is out of its range."""
-    ranges, cases = LIMITS.ranges(), []
+    ranges, cases = limits.ranges(), []
     sampling = [name for name in wire.Sampling.DESCRIPTOR.fields_by_name if name != "logit_bias"]
     top = ["seed", "max_tokens", "min_tokens", "priority", "timeout_ms"]
     for field in [*(f"sampling.{name}" for name in sampling), *top]:
@@ -70,14 +79,18 @@ def wrong_numbers() -> list[tuple[str, wire.GenerateRequest]]:
             request = asking()
             setattr(request.sampling if owner else request, name, value)
             cases.append((field, request))
-    for token, bias in product([-1, 259, 2**62], [0.0]):
-        cases.append(("sampling.logit_bias.token", asking(sampling=_bias(token, bias))))
+    for name, value in product(["temperature", "repetition_penalty"], TINY):
+        request = asking()
+        setattr(request.sampling, name, value)
+        cases.append((f"sampling.{name}", request))
+    for token in (-1, limits.vocab_size, 2**62):
+        cases.append(("sampling.logit_bias.token", asking(sampling=_bias(token, 0.0))))
     cases += [
         ("sampling.logit_bias.bias", asking(sampling=_bias(1, bias)))
         for bias in NUMBERS
         if bias not in ranges["sampling.logit_bias.bias"]
     ]
-    cases += [("tokens.ids", _tokens([1, token])) for token in (-1, 259, 2**63 - 1)]
+    cases += [("tokens.ids", _tokens([1, token])) for token in (-1, limits.vocab_size, 2**63 - 1)]
     return cases
 
 
@@ -93,8 +106,7 @@ def _chat(role: str, content: str) -> wire.GenerateRequest:
     return wire.GenerateRequest(chat=wire.Chat(messages=[wire.Message(role=role, content=content)]))
 
 
-WRONG = [
-    *wrong_numbers(),
+WRONG: Cases = [
     ("prompt", wire.GenerateRequest()),
     ("text", asking("")),
     ("tokens.ids", _tokens([])),
@@ -124,20 +136,53 @@ WRONG = [
 ]
 
 
-def test_every_wrong_value_is_refused_by_name_and_the_neighbour_notices_nothing() -> None:
+@pytest.fixture(params=["sim", "native"])
+def build(request: pytest.FixtureRequest) -> Callable[[], Replica]:
+    """Both attend over 512 tokens."""
+    if request.param == "sim":
+        return sim(QUICK)
+    model = request.getfixturevalue("stories_dir")
+    native = ReplicaSettings(name="teller", model=model, num_blocks=128, context=512, threads=1)
+    return lambda: native_replica(native, SystemClock())
+
+
+def limits_of(replica: Replica) -> Limits:
+    return Limits(replica.context, replica.words.vocab_size)
+
+
+def test_every_wrong_value_is_refused_by_name_and_the_neighbour_notices_nothing(build: Callable[[], Replica]) -> None:
     async def scenario() -> None:
-        async with serving(sim(QUICK)) as served:
+        async with serving(build) as served:
             neighbour = asking("the neighbour", max_tokens=400, seed=5, ignore_eos=True)
+            alone = await ask(served.client, neighbour)
             running = asyncio.create_task(ask(served.client, neighbour))
-            for field, request in WRONG:
+            for field, request in [*wrong_numbers(limits_of(served.replica)), *WRONG]:
                 heard = await ask(served.client, request)
                 assert heard.accepted is None and heard.error is not None and heard.error.error is not None, field
                 error = heard.error.error
                 assert (heard.error.code, error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field), request
                 assert error.limit and error.value and len(error.value) <= 200, error
-            assert (await running).tokens == expected(served.replica, neighbour)
+            assert len(alone.tokens) == 400 and (await running).tokens == alone.tokens
             await served.idle()
             served.check_whole()
+
+    run(scenario())
+
+
+def test_the_most_and_the_least_of_every_setting_are_served(build: Callable[[], Replica]) -> None:
+    async def scenario() -> None:
+        async with serving(build) as served:
+            for field, allowed in limits_of(served.replica).ranges().items():
+                owner, _, name = field.rpartition(".")
+                if owner != "sampling":
+                    continue
+                for value in (allowed.least, allowed.most, 1e-9 if allowed.open else 0):
+                    if value not in allowed:
+                        continue
+                    request = asking(sampling=wire.Sampling(temperature=1.0), seed=1)
+                    setattr(request.sampling, name, value)
+                    heard = await ask(served.client, request)
+                    assert heard.error is None and heard.usage is not None, (field, value, heard.error)
 
     run(scenario())
 
@@ -153,15 +198,47 @@ def test_a_prompt_that_is_too_long_is_told_both_numbers() -> None:
     run(scenario())
 
 
-def test_oversize_is_answered_at_once(background: Background) -> None:
-    sizes = (200_000, 5 << 20, 10 << 20)
-    for size in sizes:
-        raw = wire.GenerateRequest(text="x" * size).SerializeToString()
-        outcomes = [background.run(send_raw(background.served.address, raw)) for _ in range(5)]
-        for outcome in outcomes:
-            assert outcome.code == grpc.StatusCode.INVALID_ARGUMENT and outcome.error is not None
-            assert outcome.error.field == ("request" if size > LIMITS.request_bytes else "text")
-        assert min(outcome.seconds for outcome in outcomes) < 0.05, [o.seconds for o in outcomes]
+def seconds_to_refuse(background: Background, size: int) -> float:
+    """The median of a few calls."""
+    raw = wire.GenerateRequest(text="x" * size).SerializeToString()
+    outcomes = [background.run(send_raw(background.served.address, raw)) for _ in range(7)]
+    for outcome in outcomes:
+        assert outcome.code == grpc.StatusCode.INVALID_ARGUMENT and outcome.error is not None
+        assert outcome.error.field == ("request" if size > REQUEST_BYTES else "text")
+    return median(outcome.seconds for outcome in outcomes)
+
+
+@pytest.mark.parametrize("size", [200_000, 5 << 20, 10 << 20])
+def test_oversize_is_answered_at_once(background: Background, size: int) -> None:
+    """Whoever else uses the machine: in one of three rounds."""
+    assert any(seconds_to_refuse(background, size) < 0.05 for _ in range(3))
+
+
+def test_what_is_larger_still_is_not_even_received(background: Background) -> None:
+    outcome = background.run(send_raw(background.served.address, b"x" * (12 << 20)))
+    assert outcome.code == grpc.StatusCode.RESOURCE_EXHAUSTED and outcome.error is None
+
+
+def test_one_connection_never_has_all_the_calls() -> None:
+    """The calls it may have at a time, all of them waiting for a drain, and somebody else."""
+
+    async def scenario() -> None:
+        async with serving(sim(QUICK), max_waiting=256) as served, grpc.aio.insecure_channel(served.address) as greedy:
+            await greedy.channel_ready()
+            blocker = asyncio.create_task(ask(served.client, asking(max_tokens=400, ignore_eos=True)))
+            while not served.replica.scheduler.ledger.live:
+                await asyncio.sleep(0.001)
+            drain = greedy.unary_unary("/octet.v1.Specialist/Drain")
+            calls = [drain(b"") for _ in range(600)]
+            await asyncio.sleep(0.05)
+            assert not blocker.done()
+            assert (await served.client.describe()).context == 512
+            await blocker
+            codes = Counter([await call.code() for call in calls])
+            assert codes[grpc.StatusCode.OK] > 256, "as many as the line has, and some to spare"
+            assert codes.keys() <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+
+    run(scenario())
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,9 @@ def test_adapters_come_from_below_their_root_only(tmp_path: Path) -> None:
         (half / "adapter_config.json").write_text("{}")
         (half / "adapter_model.safetensors").symlink_to(outside / "adapter_model.safetensors")
         (root / "file").write_text("not a directory")
+        (root / "circle").symlink_to(root / "circle")
+        (root / "round").mkdir()
+        (root / "round" / "adapter_config.json").symlink_to(root / "circle")
         async with serving(adapter_root=root) as served:
             for path in (
                 "../outside",
@@ -185,6 +188,10 @@ def test_adapters_come_from_below_their_root_only(tmp_path: Path) -> None:
                 "link",
                 "half",
                 "file",
+                "circle",
+                "round",
+                "y" * 300,
+                "fine/" + "y" * 3000,
                 "missing",
                 ".",
                 "",

@@ -89,14 +89,11 @@ inline void amx_tile(const uint8_t* tile, const Input& x, int first, f32x16* out
         const int count = std::min(STAGE, groups - begin);
         const size_t at = x.group_of(first, begin);
         if constexpr (BITS == 4) {
-            for (int i = 0; i < count; i++) {
-                const uint8_t* next = tile + (groups + i) * STRIDE;  // of the next tile, while this one computes
-                for (int line = 0; line < STRIDE; line += 64) __builtin_prefetch(next + line);
-                amx_unpack(tile + i * STRIDE, bytes[i]);
-            }
+            for (int i = 0; i < count; i++) amx_unpack(tile + i * STRIDE, bytes[i]);
             asm volatile("" ::"r"(bytes) : "memory");  // compilers do not know that a tile load reads memory
         }
         for (int i = 0; i < count; i++) {
+            fetch_ahead<STRIDE>(tile + i * STRIDE);
             const int8_t *highs = x.highs + (at + i * BLOCK) * GROUP, *x_lows = x.lows + (at + i * BLOCK) * GROUP;
             if constexpr (BITS == 4) {
                 if (i % 2) {

@@ -1,0 +1,59 @@
+"""A name that changes hands while it is looked up still stands for something."""
+
+from collections.abc import Callable
+
+import pytest
+
+from octet.v1 import specialist_pb2 as wire
+from specialist.adapters.errors import UnknownAdapter
+from specialist.service.adapters import lease
+from specialist.service.refusal import Refusal
+from specialist.service.sim_adapters import SimAdapters
+
+
+class Restless(SimAdapters):
+    """Something happens between looking a name up and taking what it stood for."""
+
+    def __init__(self, between: Callable[["Restless"], None]) -> None:
+        super().__init__(8)
+        self._between = between
+        self._names = {"steady": "s", "style": "old"}
+        self.held = {"s", "old"}
+
+    def replace(self, digest: str) -> None:
+        self.held -= {self._names["style"]}
+        self.held |= {digest}
+        self._names["style"] = digest
+
+    def acquire(self, digest: str) -> None:
+        if digest != "s":
+            self._between(self)
+        if digest not in self.held:
+            raise UnknownAdapter(digest)
+        super().acquire(digest)
+
+
+def test_a_name_replaced_meanwhile_gives_what_it_stands_for_now() -> None:
+    adapters = Restless(lambda self: self.replace("new"))
+    digests, release = lease(adapters, ["steady", "style"])
+    assert digests == ("s", "new") and adapters.num_in_use == 2
+    release()
+    assert adapters.num_in_use == 0
+
+
+@pytest.mark.parametrize("gone", ["unloaded", "always another"])
+def test_a_name_that_cannot_be_had_leaves_nothing_taken(gone: str) -> None:
+    count = iter(range(10))
+
+    def between(adapters: Restless) -> None:
+        if gone == "unloaded":
+            adapters.unload("style")
+            adapters.held -= {"old"}
+        else:
+            adapters.replace(f"another {next(count)}")
+
+    adapters = Restless(between)
+    with pytest.raises(Refusal) as caught:
+        lease(adapters, ["steady", "style"])
+    assert caught.value.error.reason == wire.ERROR_REASON_UNKNOWN_ADAPTER
+    assert adapters.num_in_use == 0
