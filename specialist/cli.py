@@ -46,6 +46,12 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
         "--adapter", type=_adapter, action="append", default=[], metavar="NAME=DIR", help="a LoRA adapter; repeatable"
     )
     group.add_argument("--engine", choices=["native", "sim"], default=usual.engine, help="default: %(default)s")
+    group.add_argument(
+        "--cost-model",
+        type=Path,
+        metavar="FILE",
+        help="of the sim engine: what `octet bench engine --calibrate` wrote (default: a small model's rough shape)",
+    )
     group.add_argument("--device", default=usual.device, help="of the native engine: cpu, cuda (default: %(default)s)")
     group.add_argument("--dtype", choices=["float32", "bfloat16"], default=usual.dtype, help="default: %(default)s")
     group.add_argument(
@@ -132,6 +138,7 @@ def _replica_settings(arguments: argparse.Namespace) -> ReplicaSettings:
         kernel=arguments.kernel,
         threads=arguments.threads,
         itl_seconds=arguments.itl_budget,
+        cost_model=arguments.cost_model,
     )
 
 

@@ -2,6 +2,7 @@
 
 from octet.clock import Clock
 from specialist.engines.sim import CostModel
+from specialist.engines.sim.calibration import cost_model_from_json
 from specialist.models.progress import Progress, silent
 from specialist.service.replica import Replica
 from specialist.service.settings import ReplicaSettings
@@ -9,7 +10,7 @@ from specialist.service.sim_replica import sim_replica
 
 
 def assemble(settings: ReplicaSettings, clock: Clock, progress: Progress = silent) -> Replica:
-    """Raises ModelRefused, AdapterRefused, OSError or MemoryError, each saying what to do."""
+    """Raises ModelRefused, AdapterRefused, CalibrationInvalid, OSError or MemoryError, each saying what to do."""
     replica = _without_adapters(settings, clock, progress)
     for name, directory in settings.adapters.items():
         replica.adapters.load(name, directory)
@@ -18,7 +19,14 @@ def assemble(settings: ReplicaSettings, clock: Clock, progress: Progress = silen
 
 def _without_adapters(settings: ReplicaSettings, clock: Clock, progress: Progress) -> Replica:
     if settings.engine == "sim":
-        return sim_replica(settings, clock, CostModel())
+        return sim_replica(settings, clock, _cost_model(settings))
     from specialist.service.native_replica import native_replica  # loads a compiler's worth of machinery
 
     return native_replica(settings, clock, progress)
+
+
+def _cost_model(settings: ReplicaSettings) -> CostModel:
+    """Raises CalibrationInvalid."""
+    if settings.cost_model is None:
+        return CostModel()
+    return cost_model_from_json(settings.cost_model.read_text())

@@ -37,6 +37,8 @@ class ReplicaSettings:
     """0 for one on each CPU that this process may use."""
     itl_seconds: float = 0.1
     """How long a chunk of somebody's prompt may hold up those who decode."""
+    cost_model: Path | None = None
+    """Of the sim engine: what `octet bench engine --calibrate` wrote; None for the rough shape of a small model."""
 
     def __post_init__(self) -> None:
         if self.context is not None and self.context < MIN_CONTEXT:

@@ -114,12 +114,13 @@ inline void amx_tile(const uint8_t* tile, const Input& x, int first, f32x16* out
         for (int i = 0; i < count; i++) {
             const uint16_t* halves = reinterpret_cast<const uint16_t*>(tile + i * STRIDE + VALUES);
             const f32x16 scale = from_half(halves), minimum = from_half(halves + LANES);
-            const float *x_scales = x.scales + at + i * BLOCK, *x_sums = x.sums + at + i * BLOCK;
+            const size_t of_first = size_t(first) * groups + begin + i;
+            const float *x_scales = x.scales + of_first, *x_sums = x.sums + of_first;
 #pragma GCC unroll 16
             for (int t = 0; t < BLOCK; t++) {
                 i32x16 dot = load<i32x16>(sums[i] + t * LANES);
                 if constexpr (BITS == 8) dot = (dot << LOW_BITS) + load<i32x16>(lows[i] + t * LANES);
-                acc[t] = add_group(acc[t], dot, scale, minimum, x_scales[t], x_sums[t]);
+                acc[t] = add_group(acc[t], dot, scale, minimum, x_scales[t * groups], x_sums[t * groups]);
             }
         }
     }

@@ -72,8 +72,9 @@ inline void quantise(const Input& x, int token) {
             total += steps;
         }
         const float whole = sum(total);  // NaN if anything is not finite: the row then fails, and it alone
-        x.scales[at] = peak / STEPS + (whole - whole);
-        x.sums[at] = whole * x.scales[at];
+        const float scale = peak / STEPS + (whole - whole);
+        x.scales[size_t(token) * (x.columns / GROUP) + g] = scale;
+        x.sums[size_t(token) * (x.columns / GROUP) + g] = whole * scale;
     }
 }
 
@@ -174,11 +175,13 @@ inline void fetch_ahead(const uint8_t* group) {
 template <int BITS, int TOKENS>
 inline void affine_tile(const uint8_t* tile, const Input& x, int first, f32x16* out) {
     constexpr int VALUES = GROUP * LANES * BITS / 8, STRIDE = VALUES + 4 * LANES;
+    const int groups = x.columns / GROUP;
+    const float *x_scales = x.scales + size_t(first) * groups, *x_sums = x.sums + size_t(first) * groups;
     f32x16 acc[TOKENS];
 #pragma GCC unroll 8
     for (int t = 0; t < TOKENS; t++) acc[t] = f32x16{};
 #pragma GCC unroll 1
-    for (int g = 0; g < x.columns / GROUP; g++, tile += STRIDE) {
+    for (int g = 0; g < groups; g++, tile += STRIDE) {
         fetch_ahead<STRIDE>(tile);
         const size_t at = x.group_of(first, g);
         f32x16 scale = from_half(reinterpret_cast<const uint16_t*>(tile + VALUES));
@@ -187,7 +190,7 @@ inline void affine_tile(const uint8_t* tile, const Input& x, int first, f32x16* 
         group_dots<BITS, TOKENS>(tile, x.highs + at * GROUP, x.lows + at * GROUP, dots);
 #pragma GCC unroll 8
         for (int t = 0; t < TOKENS; t++)
-            acc[t] = add_group(acc[t], dots[t], scale, minimum, x.scales[at + t], x.sums[at + t]);
+            acc[t] = add_group(acc[t], dots[t], scale, minimum, x_scales[t * groups + g], x_sums[t * groups + g]);
     }
 #pragma GCC unroll 8
     for (int t = 0; t < TOKENS; t++) out[t] = acc[t];
