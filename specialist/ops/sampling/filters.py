@@ -9,6 +9,9 @@ from torch import Tensor
 from specialist.ops.sampling.places import all_true, falling, first_passed, rising_order, sizes_are_free
 from specialist.sampling import Sampling
 
+_COLDEST = 1e-300
+"""A GPU divides by multiplying with the inverse, which must be finite."""
+
 
 class Candidates(NamedTuple):
     """By rising id. Where leaving some out would cost a sync, they stay with a score of -inf."""
@@ -42,7 +45,7 @@ def candidates(logits: Tensor, want: Sampling) -> Candidates:
     """Log probabilities, float64. logits: [vocab], temperature not yet applied; the largest is finite."""
     found = leaders(logits, want.top_k)
     below = found.scores.double() - found.scores.max().double()  # 0 at most: no temperature makes it overflow
-    found = Candidates(below / want.temperature, found.ids).normalised()
+    found = Candidates(below / max(want.temperature, _COLDEST), found.ids).normalised()
     if want.typical_p < 1.0:
         found = _typical(found, want.typical_p)
     if want.top_p < 1.0:
