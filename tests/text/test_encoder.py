@@ -20,6 +20,9 @@ parsing = {
     kind: Encoder(Vocabulary(words(kind).full, words(kind).vocabulary.control_ids, None, frozenset(), None))
     for kind in KINDS
 }
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"""SentencePiece's own word for a space: it comes back as one."""
+
 hostile = st.lists(
     st.sampled_from((*CONTROLS, "<", "s>", "<|im", "_start|>", " ", "the", "\n", "ä", "你")), max_size=12
 ).map("".join)
@@ -31,7 +34,7 @@ def decoded(kind: str, tokens: Sequence[int]) -> str:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "metaspace"])
-@given(text=hostile | st.text(max_size=40))
+@given(text=hostile | st.text(st.characters(exclude_characters=SPACE, codec="utf-8"), max_size=40))
 def test_no_text_becomes_a_control_token_and_all_of_it_comes_back(kind: str, text: str) -> None:
     for encoder in (encoders[kind], parsing[kind]):
         tokens = encoder.encode(text)
