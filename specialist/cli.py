@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from specialist.engines.native.settings import DType, KernelName
 from specialist.service.bind import check_free, check_reach
-from specialist.service.settings import DEFAULT_PORT, LOOPBACK, KernelName, ReplicaSettings, ServiceSettings, Tls
+from specialist.service.settings import DEFAULT_PORT, LOOPBACK, ReplicaSettings, ServiceSettings, Tls
 
 _DESCRIPTION = """\
 Serve one model over gRPC (octet.v1.Specialist, health and reflection). Prints
@@ -53,7 +54,7 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
         help="of the sim engine: what `octet bench engine --calibrate` wrote (default: a small model's rough shape)",
     )
     group.add_argument("--device", default=usual.device, help="of the native engine: cpu, cuda (default: %(default)s)")
-    group.add_argument("--dtype", choices=["float32", "bfloat16"], default=usual.dtype, help="default: %(default)s")
+    group.add_argument("--dtype", choices=get_args(DType), default=usual.dtype, help="default: %(default)s")
     group.add_argument(
         "--kernel",
         choices=["auto", *get_args(KernelName)],

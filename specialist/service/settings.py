@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-KernelName = Literal["fused", "int4pack", "dyn-quant", "float32"]
+from specialist.engines.native.settings import DType, KernelName
+
 EngineName = Literal["native", "sim"]
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 50151
@@ -30,7 +31,7 @@ class ReplicaSettings:
     context: int | None = None
     """Tokens, prompt and answer together; None for all the model can attend over."""
     device: str = "cpu"
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: DType = "float32"
     """Of a model in PyTorch."""
     kernel: KernelName | Literal["auto"] = "auto"
     threads: int = 0

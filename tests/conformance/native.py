@@ -12,12 +12,13 @@ from octet.clock import Clock
 from octet.identity import digest_of
 from specialist.engines.native.engine import NativeEngine
 from specialist.engines.native.fused_decoder import FusedDecoder
+from specialist.engines.native.settings import KernelName
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint, expected_shapes
 from specialist.models.config import ModelConfig, Rope
 from specialist.service.native_replica import replica_of
 from specialist.service.replica import Replica
-from specialist.service.settings import KernelName, ReplicaSettings
+from specialist.service.settings import ReplicaSettings
 from specialist.service.sim_vocabulary import sim_vocabulary
 from tests.adapters.peft_files import random_tensors, write
 from tests.conformance.shape import Shape, Subject, reshaped

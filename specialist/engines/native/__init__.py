@@ -1,1 +1,1 @@
-"""A real model, computed here: PyTorch on a CPU or a CUDA device."""
+"""A real model, computed here: by C++ kernels on a CPU, by PyTorch on any device."""
