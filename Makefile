@@ -34,7 +34,7 @@ fuzz: $(READY)
 
 # The stubs in octet/v1, after a change to proto/.
 proto: $(READY)
-	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/octet/v1/specialist.proto
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/octet/v1/*.proto
 
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 

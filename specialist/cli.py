@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from octet.rpc.bind import LOOPBACK, Tls, check_free, check_reach
 from specialist.engines.native.settings import DType, KernelName
-from specialist.service.bind import check_free, check_reach
-from specialist.service.settings import DEFAULT_PORT, LOOPBACK, ReplicaSettings, ServiceSettings, Tls
+from specialist.service.settings import DEFAULT_PORT, ReplicaSettings, ServiceSettings
 
 _DESCRIPTION = """\
 Serve one model over gRPC (octet.v1.Specialist, health and reflection). Prints

@@ -1,11 +1,34 @@
+from octet.v1 import error_pb2 as _error_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from octet.v1.error_pb2 import Error as Error
+from octet.v1.error_pb2 import ErrorReason as ErrorReason
 
 DESCRIPTOR: _descriptor.FileDescriptor
+ERROR_REASON_UNSPECIFIED: _error_pb2.ErrorReason
+ERROR_REASON_MALFORMED: _error_pb2.ErrorReason
+ERROR_REASON_INVALID_FIELD: _error_pb2.ErrorReason
+ERROR_REASON_PROMPT_TOO_LONG: _error_pb2.ErrorReason
+ERROR_REASON_UNKNOWN_ADAPTER: _error_pb2.ErrorReason
+ERROR_REASON_ADAPTER_REFUSED: _error_pb2.ErrorReason
+ERROR_REASON_QUEUE_FULL: _error_pb2.ErrorReason
+ERROR_REASON_DRAINING: _error_pb2.ErrorReason
+ERROR_REASON_CALLER_STALLED: _error_pb2.ErrorReason
+ERROR_REASON_DEADLINE: _error_pb2.ErrorReason
+ERROR_REASON_ENGINE_FAILED: _error_pb2.ErrorReason
+ERROR_REASON_REPLICA_FAILED: _error_pb2.ErrorReason
+ERROR_REASON_NOT_READY: _error_pb2.ErrorReason
+ERROR_REASON_CANCELLED: _error_pb2.ErrorReason
+ERROR_REASON_NO_SPECIALIST: _error_pb2.ErrorReason
+ERROR_REASON_UNKNOWN_SPECIALIST: _error_pb2.ErrorReason
+ERROR_REASON_NO_REPLICA: _error_pb2.ErrorReason
+ERROR_REASON_REPLICA_LOST: _error_pb2.ErrorReason
+ERROR_REASON_UNKNOWN_REQUEST: _error_pb2.ErrorReason
+ERROR_REASON_DUPLICATE_REQUEST: _error_pb2.ErrorReason
 
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -15,46 +38,15 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_CANCELLED: _ClassVar[FinishReason]
     FINISH_REASON_DEADLINE: _ClassVar[FinishReason]
     FINISH_REASON_ERROR: _ClassVar[FinishReason]
-
-class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    ERROR_REASON_UNSPECIFIED: _ClassVar[ErrorReason]
-    ERROR_REASON_MALFORMED: _ClassVar[ErrorReason]
-    ERROR_REASON_INVALID_FIELD: _ClassVar[ErrorReason]
-    ERROR_REASON_PROMPT_TOO_LONG: _ClassVar[ErrorReason]
-    ERROR_REASON_UNKNOWN_ADAPTER: _ClassVar[ErrorReason]
-    ERROR_REASON_ADAPTER_REFUSED: _ClassVar[ErrorReason]
-    ERROR_REASON_QUEUE_FULL: _ClassVar[ErrorReason]
-    ERROR_REASON_DRAINING: _ClassVar[ErrorReason]
-    ERROR_REASON_CALLER_STALLED: _ClassVar[ErrorReason]
-    ERROR_REASON_DEADLINE: _ClassVar[ErrorReason]
-    ERROR_REASON_ENGINE_FAILED: _ClassVar[ErrorReason]
-    ERROR_REASON_REPLICA_FAILED: _ClassVar[ErrorReason]
-    ERROR_REASON_NOT_READY: _ClassVar[ErrorReason]
-    ERROR_REASON_CANCELLED: _ClassVar[ErrorReason]
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_CANCELLED: FinishReason
 FINISH_REASON_DEADLINE: FinishReason
 FINISH_REASON_ERROR: FinishReason
-ERROR_REASON_UNSPECIFIED: ErrorReason
-ERROR_REASON_MALFORMED: ErrorReason
-ERROR_REASON_INVALID_FIELD: ErrorReason
-ERROR_REASON_PROMPT_TOO_LONG: ErrorReason
-ERROR_REASON_UNKNOWN_ADAPTER: ErrorReason
-ERROR_REASON_ADAPTER_REFUSED: ErrorReason
-ERROR_REASON_QUEUE_FULL: ErrorReason
-ERROR_REASON_DRAINING: ErrorReason
-ERROR_REASON_CALLER_STALLED: ErrorReason
-ERROR_REASON_DEADLINE: ErrorReason
-ERROR_REASON_ENGINE_FAILED: ErrorReason
-ERROR_REASON_REPLICA_FAILED: ErrorReason
-ERROR_REASON_NOT_READY: ErrorReason
-ERROR_REASON_CANCELLED: ErrorReason
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "tenant_salt")
+    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "tenant_salt", "context_size")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +61,7 @@ class GenerateRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_SIZE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     tokens: TokenIds
@@ -83,7 +76,8 @@ class GenerateRequest(_message.Message):
     priority: int
     timeout_ms: int
     tenant_salt: bytes
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ...) -> None: ...
+    context_size: int
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ...) -> None: ...
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)
@@ -230,10 +224,12 @@ class Timings(_message.Message):
     def __init__(self, queued: _Optional[float] = ..., prefill: _Optional[float] = ..., decode: _Optional[float] = ..., total: _Optional[float] = ...) -> None: ...
 
 class WatchLoadRequest(_message.Message):
-    __slots__ = ("min_interval_ms",)
+    __slots__ = ("min_interval_ms", "heartbeat_ms")
     MIN_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
     min_interval_ms: int
-    def __init__(self, min_interval_ms: _Optional[int] = ...) -> None: ...
+    heartbeat_ms: int
+    def __init__(self, min_interval_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class LoadReport(_message.Message):
     __slots__ = ("waiting", "running", "blocks", "preempting", "times_preempted", "prefill_rate", "decode_rate", "drain_rate", "adapters", "draining", "max_running", "max_waiting")
@@ -382,19 +378,3 @@ class Limit(_message.Message):
     field: str
     limit: str
     def __init__(self, field: _Optional[str] = ..., limit: _Optional[str] = ...) -> None: ...
-
-class Error(_message.Message):
-    __slots__ = ("reason", "field", "limit", "value", "message", "retry_after_ms")
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    FIELD_FIELD_NUMBER: _ClassVar[int]
-    LIMIT_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
-    reason: ErrorReason
-    field: str
-    limit: str
-    value: str
-    message: str
-    retry_after_ms: int
-    def __init__(self, reason: _Optional[_Union[ErrorReason, str]] = ..., field: _Optional[str] = ..., limit: _Optional[str] = ..., value: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...

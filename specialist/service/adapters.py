@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from octet.rpc.refusal import Refusal, adapter_refused, invalid, shorten, unknown_adapter
 from specialist.adapters.errors import UnknownAdapter
-from specialist.service.refusal import Refusal, adapter_refused, invalid, shorten, unknown_adapter
 
 
 class Adapters(Protocol):

@@ -3,10 +3,10 @@
 import asyncio
 
 from octet.clock import Clock
+from octet.rpc.refusal import queue_full
 from octet.v1 import specialist_pb2 as wire
 from specialist.service.adapters import Adapters
 from specialist.service.load import Load, Seats
-from specialist.service.refusal import queue_full
 from specialist.service.reply import report_of
 
 PREEMPTING_SECONDS = 1.0

@@ -7,6 +7,7 @@ from threading import Condition, Thread
 from typing import NamedTuple
 
 from octet.clock import Clock
+from octet.rpc.refusal import Refusal, engine_failed, invalid, prompt_too_long, replica_failed
 from specialist.errors import NeverFits, Refused
 from specialist.events import Admitted, Emitted, Event, Finished, Preempted
 from specialist.loop import StepLoop
@@ -16,7 +17,6 @@ from specialist.service.job import Job, News, Sink, Verdict
 from specialist.service.live import Live
 from specialist.service.load import Load, load_of
 from specialist.service.meter import Meter
-from specialist.service.refusal import Refusal, engine_failed, invalid, prompt_too_long, replica_failed
 
 _log = logging.getLogger(__name__)
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
+from octet.rpc.calls import Context, write
+from octet.rpc.refusal import Refusal, caller_stalled, draining, not_ready, queue_full, replica_failed
 from octet.v1 import specialist_pb2 as wire
 from specialist.service.board import LoadBoard
-from specialist.service.calls import Context, write
 from specialist.service.engine_thread import EngineThread, Handover
 from specialist.service.job import Job, Sink, Usage
 from specialist.service.reception import Reception
-from specialist.service.refusal import Refusal, caller_stalled, draining, not_ready, queue_full, replica_failed
 from specialist.service.reply import event_of, failure_of
 from specialist.service.retry import retry_after
 from specialist.service.stream import Stream

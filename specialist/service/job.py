@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from octet.rpc.refusal import Refusal
 from specialist.request import FinishReason, Request
 from specialist.service.answer import Answer, Piece
-from specialist.service.refusal import Refusal
 
 
 class Verdict(NamedTuple):

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 from octet.clock import Clock
 from octet.identity import Lane
+from octet.rpc.refusal import invalid, queue_full
 from specialist.request import Request
 from specialist.service.adapters import Adapters, lease
 from specialist.service.answer import Answer
 from specialist.service.ask import Ask, ChatPrompt, TokenPrompt
 from specialist.service.job import Job, Sink
-from specialist.service.refusal import invalid, queue_full
 from specialist.service.validate import Validator
 from specialist.service.words import Words
 from specialist.text.errors import TemplateRefused

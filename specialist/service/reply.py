@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from octet.identity import Lane
+from octet.rpc.refusal import Refusal, cancelled, engine_failed, past_deadline
 from octet.v1 import specialist_pb2 as wire
 from specialist.request import FinishReason
 from specialist.sampling import TokenLogprobs
 from specialist.service.answer import Piece
 from specialist.service.job import Job, Usage, Verdict
 from specialist.service.load import Load, Seats
-from specialist.service.refusal import Refusal, cancelled, engine_failed, past_deadline
 
 _REASONS: dict[FinishReason, wire.FinishReason] = {
     "stop": wire.FINISH_REASON_STOP,

@@ -9,8 +9,8 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from octet.rpc.bind import bind
 from specialist.loop import StepLoop
-from specialist.service.bind import bind
 from specialist.service.board import LoadBoard
 from specialist.service.engine_thread import EngineThread, Handover
 from specialist.service.generate import Generator

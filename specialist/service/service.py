@@ -8,13 +8,13 @@ from typing import Any
 import grpc
 
 from octet import __version__
+from octet.rpc.calls import Context, streaming, unary, write
+from octet.rpc.refusal import adapter_refused, caller_stalled, unknown_adapter
 from octet.v1 import specialist_pb2 as wire
 from specialist.adapters.errors import AdapterRefused, UnknownAdapter
 from specialist.service.adapters import below
 from specialist.service.board import LoadBoard, Watch
-from specialist.service.calls import Context, streaming, unary, write
 from specialist.service.generate import Generator
-from specialist.service.refusal import adapter_refused, caller_stalled, unknown_adapter
 from specialist.service.replica import Replica
 from specialist.service.reply import lane_of, residents_of
 from specialist.service.settings import ServiceSettings

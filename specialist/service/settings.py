@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from octet.rpc.bind import LOOPBACK, Tls
 from specialist.engines.native.settings import DType, KernelName
 
 EngineName = Literal["native", "sim"]
-LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 50151
 MIN_CONTEXT = 8
 """Tokens: the first request, of a few, must fit."""
@@ -47,19 +47,13 @@ class ReplicaSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
-    """With it, only callers whose certificate it has signed are served."""
-
-
-@dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """The door: who may come in, and how many."""
 
     host: str = LOOPBACK
     port: int = DEFAULT_PORT
+    socket: Path | None = None
+    """A Unix socket instead of host and port."""
     tls: Tls | None = None
     insecure_bind: bool = False
     """Serve beyond this machine without TLS: only where something else guards the way."""

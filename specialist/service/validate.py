@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
+from octet.rpc.refusal import invalid, prompt_too_long, shorten
 from octet.v1 import specialist_pb2 as wire
 from specialist.sampling import Sampling
 from specialist.service.ask import Ask, ChatPrompt, Prompt, TokenPrompt
 from specialist.service.limits import Limits
-from specialist.service.refusal import invalid, prompt_too_long, shorten
 from specialist.text.message import Message
 
 _NAME = re.compile(r"[a-z0-9._-]+")

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from octet.rpc.refusal import Refusal
 from octet.v1 import specialist_pb2 as wire
 from specialist.adapters.errors import UnknownAdapter
 from specialist.service.adapters import lease
-from specialist.service.refusal import Refusal
 from specialist.service.sim_adapters import SimAdapters
 
 

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specialist.service.limits import REQUEST_BYTES, Limits, Range
+from octet.rpc.range import Range
+from specialist.service.limits import REQUEST_BYTES, Limits
 from specialist.service.sim_vocabulary import sim_vocabulary
 from specialist.service.vocabulary_words import VocabularyWords
 

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from octet.client import SpecialistClient
-from specialist.service.settings import Tls
+from octet.rpc.bind import Tls
 from tests.service.background import in_background
 from tests.service.harness import ask, asking, run, serving
 from tests.service.test_commands import octet

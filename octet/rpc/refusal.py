@@ -2,7 +2,7 @@
 
 import grpc
 
-from octet.v1 import specialist_pb2 as wire
+from octet.v1 import error_pb2 as wire
 
 METADATA_KEY = "octet-error-bin"
 _SHOWN = 60
@@ -35,6 +35,11 @@ class Refusal(Exception):
             message=message[:_MESSAGE],
             retry_after_ms=None if retry_after is None else max(1, round(retry_after * 1000)),
         )
+        self.beside: list[tuple[str, bytes]] = []
+        """More for the trailing metadata."""
+
+    def metadata(self) -> tuple[tuple[str, bytes], ...]:
+        return ((METADATA_KEY, self.error.SerializeToString()), *self.beside)
 
 
 def shorten(value: object) -> str:
@@ -140,6 +145,12 @@ def past_deadline() -> Refusal:
 def engine_failed(request_id: str) -> Refusal:
     message = f"the engine failed on this request; the replica's log says more under {request_id}"
     return Refusal(grpc.StatusCode.INTERNAL, wire.ERROR_REASON_ENGINE_FAILED, message)
+
+
+def failed_inside(what: str) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.INTERNAL, wire.ERROR_REASON_ENGINE_FAILED, f"{what} failed; the server's log says more"
+    )
 
 
 def replica_failed() -> Refusal:

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from specialist.service.parse import parse
-from specialist.service.refusal import METADATA_KEY, Refusal, engine_failed
+from octet.rpc.parse import parse
+from octet.rpc.refusal import Refusal, failed_inside
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +46,15 @@ def unary(kind: type[_AskT], answer: type[Message], serve: Callable[[_AskT], Awa
     )
 
 
+def unary_with_context(
+    kind: type[_AskT], answer: type[Message], serve: Callable[[_AskT, Context], Awaitable[Message]], limit: int
+) -> Any:
+    """The same for a call that must know its deadline, its metadata or its caller's end."""
+    return grpc.unary_unary_rpc_method_handler(
+        _guarded(kind, serve, limit), response_serializer=answer.SerializeToString
+    )
+
+
 def streaming(
     kind: type[_AskT], answer: type[Message], serve: Callable[[_AskT, Context], Awaitable[None]], limit: int
 ) -> Any:
@@ -53,6 +62,11 @@ def streaming(
     return grpc.unary_stream_rpc_method_handler(
         _guarded(kind, serve, limit), response_serializer=answer.SerializeToString
     )
+
+
+def relaying(kind: type[_AskT], serve: Callable[[_AskT, Context], Awaitable[None]], limit: int) -> Any:
+    """A call whose answers `serve` writes to the context as bytes, serialised already."""
+    return grpc.unary_stream_rpc_method_handler(_guarded(kind, serve, limit))
 
 
 def _guarded(kind: type[_AskT], serve: Callable[[_AskT, Context], Awaitable[Any]], limit: int) -> _Handler:
@@ -65,11 +79,10 @@ def _guarded(kind: type[_AskT], serve: Callable[[_AskT, Context], Awaitable[Any]
             return None
         except Exception:
             _log.error("%s failed", kind.DESCRIPTOR.name, exc_info=True)
-            await _refuse(context, engine_failed(kind.DESCRIPTOR.name))
+            await _refuse(context, failed_inside(kind.DESCRIPTOR.name))
 
     return handle
 
 
 async def _refuse(context: Context, refusal: Refusal) -> None:
-    metadata = ((METADATA_KEY, refusal.error.SerializeToString()),)
-    await context.abort(refusal.code, str(refusal), metadata)
+    await context.abort(refusal.code, str(refusal), refusal.metadata())

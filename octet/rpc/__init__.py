@@ -1,0 +1,1 @@
+"""What every gRPC server of the house does alike: parse, refuse, listen."""

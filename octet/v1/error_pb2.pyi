@@ -1,0 +1,65 @@
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ERROR_REASON_UNSPECIFIED: _ClassVar[ErrorReason]
+    ERROR_REASON_MALFORMED: _ClassVar[ErrorReason]
+    ERROR_REASON_INVALID_FIELD: _ClassVar[ErrorReason]
+    ERROR_REASON_PROMPT_TOO_LONG: _ClassVar[ErrorReason]
+    ERROR_REASON_UNKNOWN_ADAPTER: _ClassVar[ErrorReason]
+    ERROR_REASON_ADAPTER_REFUSED: _ClassVar[ErrorReason]
+    ERROR_REASON_QUEUE_FULL: _ClassVar[ErrorReason]
+    ERROR_REASON_DRAINING: _ClassVar[ErrorReason]
+    ERROR_REASON_CALLER_STALLED: _ClassVar[ErrorReason]
+    ERROR_REASON_DEADLINE: _ClassVar[ErrorReason]
+    ERROR_REASON_ENGINE_FAILED: _ClassVar[ErrorReason]
+    ERROR_REASON_REPLICA_FAILED: _ClassVar[ErrorReason]
+    ERROR_REASON_NOT_READY: _ClassVar[ErrorReason]
+    ERROR_REASON_CANCELLED: _ClassVar[ErrorReason]
+    ERROR_REASON_NO_SPECIALIST: _ClassVar[ErrorReason]
+    ERROR_REASON_UNKNOWN_SPECIALIST: _ClassVar[ErrorReason]
+    ERROR_REASON_NO_REPLICA: _ClassVar[ErrorReason]
+    ERROR_REASON_REPLICA_LOST: _ClassVar[ErrorReason]
+    ERROR_REASON_UNKNOWN_REQUEST: _ClassVar[ErrorReason]
+    ERROR_REASON_DUPLICATE_REQUEST: _ClassVar[ErrorReason]
+ERROR_REASON_UNSPECIFIED: ErrorReason
+ERROR_REASON_MALFORMED: ErrorReason
+ERROR_REASON_INVALID_FIELD: ErrorReason
+ERROR_REASON_PROMPT_TOO_LONG: ErrorReason
+ERROR_REASON_UNKNOWN_ADAPTER: ErrorReason
+ERROR_REASON_ADAPTER_REFUSED: ErrorReason
+ERROR_REASON_QUEUE_FULL: ErrorReason
+ERROR_REASON_DRAINING: ErrorReason
+ERROR_REASON_CALLER_STALLED: ErrorReason
+ERROR_REASON_DEADLINE: ErrorReason
+ERROR_REASON_ENGINE_FAILED: ErrorReason
+ERROR_REASON_REPLICA_FAILED: ErrorReason
+ERROR_REASON_NOT_READY: ErrorReason
+ERROR_REASON_CANCELLED: ErrorReason
+ERROR_REASON_NO_SPECIALIST: ErrorReason
+ERROR_REASON_UNKNOWN_SPECIALIST: ErrorReason
+ERROR_REASON_NO_REPLICA: ErrorReason
+ERROR_REASON_REPLICA_LOST: ErrorReason
+ERROR_REASON_UNKNOWN_REQUEST: ErrorReason
+ERROR_REASON_DUPLICATE_REQUEST: ErrorReason
+
+class Error(_message.Message):
+    __slots__ = ("reason", "field", "limit", "value", "message", "retry_after_ms")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    reason: ErrorReason
+    field: str
+    limit: str
+    value: str
+    message: str
+    retry_after_ms: int
+    def __init__(self, reason: _Optional[_Union[ErrorReason, str]] = ..., field: _Optional[str] = ..., limit: _Optional[str] = ..., value: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...

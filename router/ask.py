@@ -1,0 +1,53 @@
+"""A request that has passed reception: every field is in range, every duration is a time."""
+
+from dataclasses import dataclass
+
+from octet.v1 import inference_pb2 as wire
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """W3C trace context."""
+
+    trace_id: str
+    """32 hex digits."""
+    parent_id: str
+    """16 hex digits: the caller's span; empty where the trace begins here."""
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    request_id: str
+    turns: tuple[Turn, ...]
+    """The conversation, template and body applied; the newest last."""
+    text: str
+    """What rules and classifier read."""
+    arrival: float
+    """On the router's clock, like the deadline."""
+    deadline: float
+    trace: Trace
+    intent: str = ""
+    force: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+    """The caller's; empty: the specialist's own."""
+    max_experts: int | None = None
+    sampling: wire.Sampling | None = None
+    """As the caller set it, never changed."""
+    seed: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    context_size: int | None = None
+    priority: int = 5
+    session_id: str = ""
+    user_id: str = ""
+    tenant_salt: bytes = b""

@@ -1,0 +1,1 @@
+"""Breakers and budgets as state machines."""
