@@ -14,9 +14,9 @@ LAST ?= 3000
 .PHONY: serve test lint fuzz proto clean
 .DEFAULT_GOAL := test
 
-# Options for the specialist: make serve ARGS="--model DIR --port 50200"
+# An ensemble of your own, and options: make serve ARGS="my-ensemble.yaml --port 50200"
 serve: $(SERVES)
-	$(BIN)/octet specialist $(ARGS)
+	$(BIN)/octet serve $(ARGS)
 
 # One thread a worker: two that each spin on two cores would wait for each other.
 test: lint

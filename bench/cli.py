@@ -8,12 +8,14 @@ from pathlib import Path
 from bench import hit_rate, kv, scheduler
 from bench.plot import PlotUnavailable, plot_hit_rate
 from bench.record import Record, write_records
+from bench.router_site import SiteFailed
 from bench.table import table_by_metric, table_of_spreads
 from bench.trace import TraceError, read_trace
 from specialist.models.errors import ModelRefused
 
 RUNS = 31
 ENGINE_RUNS = 9
+ROUTER_RUNS = 5
 QUICK_RUNS = 2
 
 _FIGURES = """\
@@ -60,12 +62,22 @@ exit code is then 1.
 
 {_FIGURES}"""
 
+_ROUTER = f"""\
+Time the router in front of simulated replicas, two for each of the eight
+specialists: what it adds to the first token at a steady rate, beside the same
+calls straight to a replica ("limit"); how many tokens one core relays; its
+memory; and what a decision costs by rule, from the cache and with the
+classifier. The router has a core to itself, everybody else shares the others.
+
+{_FIGURES}"""
+
 
 def add_bench_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     bench = _add(commands, "bench", _BENCH, "measure what Octet costs, beside its peers")
     benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True)
     _add_kv(_add(benches, "kv", _KV, "the block pool: its operations, and hit rates on a trace"))
     _add_scheduler(_add(benches, "scheduler", _SCHEDULER, "the scheduler: its steps and its queue"))
+    _add_router(_add(benches, "router", _ROUTER, "the router in front of simulated replicas"))
     _add_engine(_add(benches, "engine", _ENGINE, "the engine on a real model, beside its peers"))
 
 
@@ -95,6 +107,11 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
 def _add_scheduler(parser: argparse.ArgumentParser) -> None:
     _add_common(parser, "no queue above 1,000")
     parser.set_defaults(run=_reporting(_run_scheduler))
+
+
+def _add_router(parser: argparse.ArgumentParser) -> None:
+    _add_common(parser, "shorter ones", ROUTER_RUNS)
+    parser.set_defaults(run=_reporting(_run_router))
 
 
 def _add_engine(parser: argparse.ArgumentParser) -> None:
@@ -141,7 +158,7 @@ def _reporting(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.N
     def run_and_report(arguments: argparse.Namespace) -> int:
         try:
             return run(arguments)
-        except (OSError, TraceError, PlotUnavailable, ModelRefused) as error:
+        except (OSError, TraceError, PlotUnavailable, ModelRefused, SiteFailed) as error:
             print(f"octet bench: {error}", file=sys.stderr)
             return 2
 
@@ -180,6 +197,14 @@ def _run_scheduler(arguments: argparse.Namespace) -> int:
     measure, sizes = scheduler.measure_scheduler, scheduler.NUMS_WAITING
     records = measure(QUICK_RUNS, sizes[:2]) if arguments.quick else measure(RUNS)
     _publish(arguments, records, table_of_spreads(records, scheduler.scheduler_targets()))
+    return 0
+
+
+def _run_router(arguments: argparse.Namespace) -> int:
+    from bench.router import TARGETS, measure  # loads gRPC and an event loop
+
+    records = measure(QUICK_RUNS if arguments.quick else ROUTER_RUNS, quick=arguments.quick)
+    _publish(arguments, records, table_of_spreads(records, TARGETS))
     return 0
 
 

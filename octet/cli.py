@@ -1,24 +1,91 @@
-"""The `octet` command."""
+"""The `octet` command: a table of rooms, each loaded only when it is asked for."""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from octet import __version__
-from octet.generate import add_generate_command
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="octet", description="Serve many small specialist models as one product.")
-    parser.add_argument("--version", action="version", version=f"octet {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    from bench.cli import add_bench_command  # serving and measuring reach into every room; the SDK never loads them
+
+def _serve(commands: Any) -> None:
+    from octet.serve import add_serve_command
+    from specialist.role import replica_roles
+
+    add_serve_command(commands, replica_roles)
+
+
+def _router(commands: Any) -> None:
+    from router.cli import add_router_command
+
+    add_router_command(commands)
+
+
+def _specialist(commands: Any) -> None:
     from specialist.cli import add_specialist_command
 
     add_specialist_command(commands)
+
+
+def _check(commands: Any) -> None:
+    from octet.check import add_check_command
+
+    add_check_command(commands)
+
+
+def _generate(commands: Any) -> None:
+    from octet.generate import add_generate_command
+
     add_generate_command(commands)
+
+
+def _route(commands: Any) -> None:
+    from octet.route import add_route_command
+
+    add_route_command(commands)
+
+
+def _receipt(commands: Any) -> None:
+    from octet.receipt import add_receipt_command
+
+    add_receipt_command(commands)
+
+
+def _cancel(commands: Any) -> None:
+    from octet.cancel import add_cancel_command
+
+    add_cancel_command(commands)
+
+
+def _bench(commands: Any) -> None:
+    from bench.cli import add_bench_command
+
     add_bench_command(commands)
-    arguments = parser.parse_args(argv)
+
+
+_COMMANDS: Mapping[str, Callable[[Any], None]] = {
+    "serve": _serve,
+    "generate": _generate,
+    "route": _route,
+    "receipt": _receipt,
+    "cancel": _cancel,
+    "check": _check,
+    "router": _router,
+    "specialist": _specialist,
+    "bench": _bench,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(prog="octet", description="Serve many small specialist models as one product.")
+    parser.add_argument("--version", action="version", version=f"octet {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    asked = given[0] if given else ""
+    for add in [_COMMANDS[asked]] if asked in _COMMANDS else _COMMANDS.values():
+        add(commands)
+    arguments = parser.parse_args(given)
     return int(arguments.run(arguments))
 
 

@@ -1,18 +1,18 @@
 """Talk to a replica. Needs grpcio and protobuf, nothing else."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
+from octet.sdk.channel import channel_options, credentials, found_in, serialize
+from octet.sdk.faults import ERROR_KEY
 from octet.v1 import specialist_pb2 as wire
 
 DEFAULT_ADDRESS = "127.0.0.1:50151"
 _SERVICE = "/octet.v1.Specialist/"
-_METADATA_KEY = "octet-error-bin"
-_OPTIONS = (("grpc.max_receive_message_length", 32 << 20),)
 _AnswerT = TypeVar("_AnswerT", bound=Message)
 
 
@@ -40,11 +40,11 @@ class SpecialistClient:
 
         Raises ValueError for files that belong together and are not, OSError for one that cannot be read.
         """
-        credentials = _credentials(ca, certificate, key)
-        if credentials is None:
-            self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        shown, options = credentials(ca, certificate, key), channel_options()
+        if shown is None:
+            self._channel = grpc.aio.insecure_channel(address, options=options)
         else:
-            self._channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+            self._channel = grpc.aio.secure_channel(address, shown, options=options)
 
     async def __aenter__(self) -> "SpecialistClient":
         return self
@@ -76,7 +76,7 @@ class SpecialistClient:
         return await self._call("Describe", wire.DescribeRequest(), wire.DescribeResponse)
 
     async def _call(self, name: str, ask: Message, answer: type[_AnswerT]) -> _AnswerT:
-        method = self._channel.unary_unary(_SERVICE + name, _serialize, answer.FromString)
+        method = self._channel.unary_unary(_SERVICE + name, serialize, answer.FromString)
         try:
             result: _AnswerT = await method(ask)
         except grpc.aio.AioRpcError as error:
@@ -86,7 +86,7 @@ class SpecialistClient:
     async def _stream(
         self, name: str, ask: Message, answer: type[_AnswerT], timeout: float | None
     ) -> AsyncIterator[_AnswerT]:
-        call = self._channel.unary_stream(_SERVICE + name, _serialize, answer.FromString)(ask, timeout=timeout)
+        call = self._channel.unary_stream(_SERVICE + name, serialize, answer.FromString)(ask, timeout=timeout)
         try:
             async for event in call:
                 yield event
@@ -96,34 +96,6 @@ class SpecialistClient:
             call.cancel()
 
 
-def _credentials(ca: Path | None, certificate: Path | None, key: Path | None) -> Any:
-    """None for none at all."""
-    if (certificate is None) != (key is None):
-        raise ValueError("a TLS certificate and its key belong together")
-    if ca is None:
-        if certificate is not None:
-            raise ValueError("a TLS certificate is shown only to a replica whose own is checked: name its CA as well")
-        return None
-    own = (None, None) if certificate is None or key is None else (key.read_bytes(), certificate.read_bytes())
-    return grpc.ssl_channel_credentials(ca.read_bytes(), *own)
-
-
-def _serialize(message: Message) -> bytes:
-    return bytes(message.SerializeToString())
-
-
 def _typed(error: Any) -> SpecialistError:
-    details = _details(error.trailing_metadata() or ())
+    details = found_in(error.trailing_metadata(), ERROR_KEY, wire.Error)
     return SpecialistError(error.code(), details.message if details else error.details() or "", details)
-
-
-def _details(metadata: Sequence[tuple[str, bytes | str]]) -> wire.Error | None:
-    for key, value in metadata:
-        if key == _METADATA_KEY and isinstance(value, bytes):
-            error = wire.Error()
-            try:
-                error.ParseFromString(value)
-            except DecodeError:
-                return None
-            return error
-    return None

@@ -12,6 +12,7 @@ from typing import get_args
 from octet.rpc.bind import LOOPBACK, Tls, check_free, check_reach
 from specialist.engines.native.settings import DType, KernelName
 from specialist.service.settings import DEFAULT_PORT, ReplicaSettings, ServiceSettings
+from specialist.service.socket_file import check_socket
 
 _DESCRIPTION = """\
 Serve one model over gRPC (octet.v1.Specialist, health and reflection). Prints
@@ -87,6 +88,7 @@ def _add_memory(group: "argparse._ArgumentGroup") -> None:
 def _add_door(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--host", default=LOOPBACK, help="default: %(default)s")
     group.add_argument("--port", type=_port, default=DEFAULT_PORT, help="0 for any that is free (default: %(default)s)")
+    group.add_argument("--socket", type=Path, metavar="PATH", help="a Unix socket instead of host and port")
     group.add_argument("--tls-certificate", type=Path, metavar="FILE")
     group.add_argument("--tls-key", type=Path, metavar="FILE")
     group.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="serve only whom it has signed for")
@@ -111,6 +113,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     door = _service_settings(arguments)
     check_reach(door)
     check_free(door)
+    if door.socket is not None:
+        check_socket(door.socket)
     settings = _replica_settings(arguments)
     from octet.clock import SystemClock  # what follows loads a framework: not for --help, nor for a mistake
     from specialist.models.progress import bar
@@ -161,6 +165,7 @@ def _service_settings(arguments: argparse.Namespace) -> ServiceSettings:
     return ServiceSettings(
         host=arguments.host,
         port=arguments.port,
+        socket=arguments.socket,
         tls=_tls(arguments),
         insecure_bind=arguments.insecure_bind,
         adapter_root=arguments.adapter_root,

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from octet.config.default import default_ensemble
+from tests.serve.ensemble import serving
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -23,16 +26,12 @@ def run_example(example: str, folder: Path) -> str:
 
 
 def test_the_readme_client_gets_an_answer(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "octet.cli", "specialist", "--engine", "sim", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as replica:
-        try:
-            ready = replica.stdout.readline() if replica.stdout else ""
-            port = re.findall(r"127\.0\.0\.1:(\d+)", ready)[0]
-            shown = run_example(example_in("README.md").replace("50151", port), tmp_path)
-        finally:
-            replica.terminate()
-    assert shown.startswith("answered by sim ")
-    assert shown.rstrip().endswith("80 tokens, 0 cached")
+    """From specialists of the same names that compute nothing."""
+    names = ", ".join(default_ensemble().names)
+    config = f"engine: sim\nclassifier: {{path: default}}\nspecialists: {{{names}}}\nintents: {{build-fix: build}}\n"
+    with serving(tmp_path, config) as served:
+        shown = run_example(example_in("README.md").replace("localhost:50051", served.address), tmp_path)
+    assert shown.splitlines()[-1].endswith("build the declared intent 'build-fix' belongs to build")
 
 
 def test_the_architecture_example_shows_what_is_said_of_it(tmp_path: Path) -> None:

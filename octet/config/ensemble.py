@@ -1,67 +1,81 @@
 """What a configuration file can say. Everything has a default but the specialists' names.
 
-Whatever is read from a file, or written here by hand, has been checked by `octet.config.check` before it gets this
-shape; these classes only carry it.
+Beside every type stands what its values may be: `octet.config.read` reads and checks a file by these annotations, so
+that a field added here can be configured at once. The classes themselves only carry what has been checked.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
+
+from octet.config.detectors import DETECTORS
+from octet.config.kinds import ADDRESS, HOST, NAME, Count, FilePath, Known, Mark, Range, Refers, Short, Text, Unit
 
 EngineName = Literal["native", "sim"]
 DEMO_MODEL = "demo"
+BUILT_IN_CLASSIFIER = "default"
 DEFAULT_ROUTER_PORT = 50051
+REJECT = "reject"
+"""What a classifier says for "nobody"; no specialist's name."""
+
+Name = Annotated[str, NAME]
+Share = Annotated[float, Range(0, 1), Mark.LIVE]
+Weight = Annotated[float, Range(0, 1000), Mark.LIVE]
+Seconds = Annotated[float, Unit.SECONDS, Range(0, 86_400, open=True), Mark.LIVE]
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialistConfig:
-    name: str
-    describe: str = ""
+    name: Name
+    describe: Annotated[str, Text(most=4096)] = ""
     """What it is good at, in a sentence or two: for people, and for routing where no classifier was trained."""
-    examples: tuple[str, ...] = ()
+    examples: Annotated[tuple[str, ...], Count(1024), Text(least=1, most=16_384)] = ()
     """Prompts it should get: for routing where no classifier was trained."""
-    system: str = ""
+    system: Annotated[str, Text(most=65_536), Mark.LIVE] = ""
     """Put before every conversation."""
-    fallback: str | None = None
+    fallback: Annotated[str | None, Refers("specialists"), Mark.LIVE] = None
     """Another specialist, for when this one cannot answer and no second choice is viable."""
-    max_tokens: int = 1024
+    max_tokens: Annotated[int, Range(1, 1 << 20), Mark.LIVE, Mark.SHARED] = 1024
     """The longest answer, where the caller asks for no length."""
 
-    engine: EngineName = "native"
-    model: str = DEMO_MODEL
+    engine: Annotated[EngineName, Mark.RUNS, Mark.SHARED] = "native"
+    model: Annotated[str, FilePath(DEMO_MODEL), Mark.RUNS, Mark.SHARED] = DEMO_MODEL
     """`demo`, a Hugging Face directory or a GGUF file; relative paths start at the configuration file."""
-    adapters: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    adapters: Annotated[Mapping[str, str], Count(64), FilePath(), Mark.RUNS] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     """Name to directory: loaded at start."""
-    use_adapters: tuple[str, ...] = ()
+    use_adapters: Annotated[tuple[str, ...], Count(4), Text(least=1, most=64), Mark.LIVE] = ()
     """Applied where the caller names none, in this order."""
-    replicas: int = 1
-    """Processes that `octet serve` starts. None where `addresses` are given."""
-    addresses: tuple[str, ...] = ()
+    replicas: Annotated[int, Range(1, 64), Mark.RUNS, Mark.SHARED] = 1
+    """Processes that `octet serve` starts: 0 where `addresses` are given."""
+    addresses: Annotated[tuple[str, ...], Count(64), ADDRESS, Mark.RUNS] = ()
     """Replicas that run elsewhere: host:port, dns:///name:port (every address behind the name), unix:PATH."""
-    block_size: int = 16
-    kv_memory: int = 192 << 20
-    """Bytes."""
-    context: int | None = None
-    max_running: int = 32
-    max_waiting: int = 256
-    threads: int = 0
+    block_size: Annotated[int, Range(1, 1024), Mark.RUNS, Mark.SHARED] = 16
+    """Tokens."""
+    kv_memory: Annotated[int, Unit.BYTES, Range(1 << 20, 1 << 40), Mark.RUNS, Mark.SHARED] = 192 << 20
+    context: Annotated[int | None, Range(8, 1 << 24), Mark.RUNS, Mark.SHARED] = None
+    """Tokens, prompt and answer together; None for all the model can attend over."""
+    max_running: Annotated[int, Range(1, 4096), Mark.RUNS, Mark.SHARED] = 32
+    max_waiting: Annotated[int, Range(1, 1 << 20), Mark.RUNS, Mark.SHARED] = 256
+    threads: Annotated[int, Range(0, 1024), Mark.RUNS, Mark.SHARED] = 0
     """0 for one on each CPU."""
-    cost_model: str | None = None
+    cost_model: Annotated[str | None, FilePath(), Mark.RUNS, Mark.SHARED] = None
     """Of the sim engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntentConfig:
-    name: str
-    specialist: str | None = None
+    name: Name
+    specialist: Annotated[str | None, Refers("specialists")] = None
     """Who gets it, without any more questions; None: the text decides."""
-    task: str | None = None
+    task: Annotated[str | None, Refers("tasks")] = None
     """Which parameters it gets where the caller leaves them open; None: the text decides."""
-    shadow_threshold: float = 0.5
+    shadow_threshold: Share = 0.5
     """Below this confidence a second opinion is worth its price."""
-    priority_floor: int = 0
+    priority_floor: Annotated[int, Range(0, 9)] = 0
     """Requests of lower priority are refused."""
 
 
@@ -69,13 +83,13 @@ class IntentConfig:
 class RuleConfig:
     """Text that belongs to one specialist whatever the classifier thinks. Exactly one of detect and contains."""
 
-    name: str
-    specialist: str
-    detect: str | None = None
+    name: Name
+    specialist: Annotated[str, Refers("specialists")]
+    detect: Annotated[str | None, Known(tuple(DETECTORS))] = None
     """A built-in detector: `octet.config.detectors` names them."""
-    contains: tuple[str, ...] = ()
+    contains: Annotated[tuple[str, ...], Count(64, least=1), Text(least=1, most=256)] = ()
     """Literal pieces of text, case and all."""
-    at_least: int = 1
+    at_least: Annotated[int, Range(1, 64)] = 1
     """So many of the pieces must be there."""
 
 
@@ -83,27 +97,27 @@ class RuleConfig:
 class TaskConfig:
     """Generation parameters where the caller is silent."""
 
-    name: str
-    temperature: float = 0.6
-    max_tokens: int = 2048
-    top_p: float = 0.95
-    repetition_penalty: float = 1.1
+    name: Name
+    temperature: Annotated[float, Range(1e-4, 2, or_zero=True)] = 0.6
+    max_tokens: Annotated[int, Range(1, 1 << 20)] = 2048
+    top_p: Annotated[float, Range(0, 1, open=True)] = 0.95
+    repetition_penalty: Annotated[float, Range(1, 2)] = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifierConfig:
-    path: str | None = None
+    path: Annotated[str | None, FilePath(BUILT_IN_CLASSIFIER), Mark.RUNS] = None
     """A trained artefact; `default` for the one that comes with Octet (the eight C++ specialists); None: the
     specialists' descriptions and examples decide."""
-    timeout: float = 0.05
+    timeout: Annotated[float, Unit.SECONDS, Range(0, 60, open=True), Mark.RUNS] = 0.05
     """Seconds; a classifier that takes longer has failed."""
-    cache: int = 4096
+    cache: Annotated[int, Range(0, 1 << 20), Mark.RUNS] = 4096
     """Decisions kept."""
-    reject_threshold: float = 0.5
+    reject_threshold: Share = 0.5
     """At this probability of *reject*, or when it is the likeliest of all, nobody answers."""
-    min_confidence: float = 0.2
+    min_confidence: Share = 0.2
     """Below it nobody is sure enough to answer, unless `default_specialist` is named."""
-    second_threshold: float = 0.1
+    second_threshold: Share = 0.1
     """From this probability on the runner-up is a viable second choice."""
 
 
@@ -111,42 +125,45 @@ class ClassifierConfig:
 class DispatchConfig:
     """How a replica is picked, and when it is given up."""
 
-    choices: int = 2
+    choices: Annotated[int, Range(1, 64), Mark.LIVE] = 2
     """Power of k choices."""
-    preempting_penalty: float = 0.5
+    preempting_penalty: Weight = 0.5
     """In shares of a full batch, like the bonuses."""
-    session_bonus: float = 0.5
-    adapter_bonus: float = 0.25
-    stale_seconds: float = 1.0
+    session_bonus: Weight = 0.5
+    adapter_bonus: Weight = 0.25
+    stale_seconds: Seconds = 1.0
     """A load report older than this counts for nothing."""
-    heartbeat_seconds: float = 0.25
+    heartbeat_seconds: Seconds = 0.25
     """How often a replica reports, changed or not."""
-    hang_seconds: float = 1.5
+    hang_seconds: Seconds = 1.5
     """A replica not heard from for so long, by report or by token, hangs."""
-    stall_seconds: float = 60.0
+    stall_seconds: Seconds = 60.0
     """An answer without a token for so long is given up, though its replica reports."""
-    failures: int = 3
+    failures: Annotated[int, Range(1, 1000), Mark.LIVE] = 3
     """In a row, and a replica's health breaker opens."""
-    cool_down: float = 1.0
+    cool_down: Seconds = 1.0
     """Seconds until an open breaker lets a probe through; doubles up to `max_cool_down`."""
-    max_cool_down: float = 30.0
-    max_attempts: int = 3
-    retry_burst: float = 10.0
+    max_cool_down: Seconds = 30.0
+    max_attempts: Annotated[int, Range(1, 16), Mark.LIVE] = 3
+    """Of one request, on replicas one after another."""
+    retry_burst: Weight = 10.0
     """Retries in the bucket; every one takes 1."""
-    retry_ratio: float = 0.1
+    retry_ratio: Weight = 0.1
     """What every answered request puts back."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouterConfig:
-    host: str = "127.0.0.1"
-    port: int = DEFAULT_ROUTER_PORT
-    default_timeout: float = 120.0
+    host: Annotated[str, HOST] = "127.0.0.1"
+    port: Annotated[int, Range(0, 65_535)] = DEFAULT_ROUTER_PORT
+    """0 for any that is free."""
+    default_timeout: Annotated[float, Unit.SECONDS, Range(0, 86_400, open=True)] = 120.0
     """Seconds, for callers that name none."""
-    max_inflight: int = 1024
-    receipts: int = 10_000
+    max_inflight: Annotated[int, Range(1, 1 << 20)] = 1024
+    """Requests at once; beyond it they are refused."""
+    receipts: Annotated[int, Range(1, 1_000_000)] = 10_000
     """Kept in memory, the oldest go first."""
-    receipt_seconds: float = 3600.0
+    receipt_seconds: Annotated[float, Unit.SECONDS, Range(0, 30 * 86_400, open=True)] = 3600.0
 
 
 _ItemT = TypeVar("_ItemT", SpecialistConfig, IntentConfig, TaskConfig)
@@ -154,19 +171,19 @@ _ItemT = TypeVar("_ItemT", SpecialistConfig, IntentConfig, TaskConfig)
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    specialists: tuple[SpecialistConfig, ...]
-    name: str = "octet"
-    intents: tuple[IntentConfig, ...] = ()
-    rules: tuple[RuleConfig, ...] = ()
+    specialists: Annotated[tuple[SpecialistConfig, ...], Count(64, least=1), Mark.BY_NAME]
+    name: Annotated[str, NAME, Mark.RUNS] = "octet"
+    intents: Annotated[tuple[IntentConfig, ...], Count(256), Mark.BY_NAME, Short("specialist"), Mark.LIVE] = ()
+    rules: Annotated[tuple[RuleConfig, ...], Count(256), Mark.LIVE] = ()
     """In order: the first that matches decides."""
-    tasks: tuple[TaskConfig, ...] = ()
+    tasks: Annotated[tuple[TaskConfig, ...], Count(256), Mark.BY_NAME, Mark.LIVE] = ()
     """`default` among them, always."""
-    default_specialist: str | None = None
+    default_specialist: Annotated[str | None, Refers("specialists"), Mark.LIVE] = None
     """Who gets what nobody is sure of; None: nobody, and the caller is told."""
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
-    dispatch: DispatchConfig = field(default_factory=DispatchConfig)
-    router: RouterConfig = field(default_factory=RouterConfig)
-    source: Path | None = None
+    dispatch: Annotated[DispatchConfig, Mark.RUNS] = field(default_factory=DispatchConfig)
+    router: Annotated[RouterConfig, Mark.RUNS] = field(default_factory=RouterConfig)
+    source: Annotated[Path | None, Mark.RUNS] = None
     """The file it was read from; None for the embedded default."""
 
     @property

@@ -27,6 +27,8 @@ class Ask:
     sampling: Sampling
     seed: int | None
     max_tokens: int
+    context: int
+    """Tokens, prompt and answer together."""
     stop: tuple[str, ...]
     ignore_eos: bool
     priority: int

@@ -1,6 +1,7 @@
 """Where the load is posted for everyone who watches it."""
 
 import asyncio
+from math import inf
 
 from octet.clock import Clock
 from octet.rpc.refusal import queue_full
@@ -58,10 +59,13 @@ class LoadBoard:
 class Watch:
     """One watcher: hears of every change, and of many at once when it is slow."""
 
-    def __init__(self, board: LoadBoard) -> None:
+    def __init__(self, board: LoadBoard, heartbeat: float = inf) -> None:
+        """After `heartbeat` seconds without a change it hears that nothing has changed."""
         self._board = board
+        self._heartbeat = heartbeat
         self._event = asyncio.Event()
         self._last: wire.LoadReport | None = None
+        self._told_at = 0.0
 
     def __enter__(self) -> "Watch":
         """Raises Refusal."""
@@ -72,18 +76,22 @@ class Watch:
         self._board.watchers.discard(self._event)
 
     async def next(self) -> wire.LoadReport | None:
-        """A report that differs from the last one; None when none will come."""
+        """A report that differs from the last one, or is due; None when none will come."""
+        now = asyncio.get_running_loop().time
+        due = self._told_at + self._heartbeat
         while (report := self._board.report()) == self._last:
             if self._board.closed.is_set():
                 return None
-            await self._wait(PREEMPTING_SECONDS if report.preempting else None)
-        self._last = report
+            if now() >= due:
+                break
+            # Preempting ends by itself: nothing happens that would wake anybody.
+            await self._wait(min(due - now(), PREEMPTING_SECONDS if report.preempting else inf))
+        self._last, self._told_at = report, now()
         return report
 
-    async def _wait(self, seconds: float | None) -> None:
-        """Preempting ends by itself: nothing happens that would wake anybody."""
+    async def _wait(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._event.wait(), seconds)
+            await asyncio.wait_for(self._event.wait(), None if seconds == inf else seconds)
         except TimeoutError:
             return
         self._event.clear()

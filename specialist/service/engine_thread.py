@@ -57,6 +57,8 @@ class EngineThread:
         self._wake = Condition()
         self._stopping = False
         self._dead = False
+        self.stepping_since: float | None = None
+        """When the step under way began; for anybody to read."""
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -113,7 +115,11 @@ class EngineThread:
 
     def _step(self) -> bool:
         """Whether there was anything to do."""
-        step = self._loop.run_once()
+        self.stepping_since = self._clock.now()
+        try:
+            step = self._loop.run_once()
+        finally:
+            self.stepping_since = None
         events = self._scheduler.take_events()
         if step is None:
             self._meter.idle()

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from octet.rpc.range import Range
+from specialist.service.settings import MIN_CONTEXT
 
 _INT64 = 2**63
 REQUEST_BYTES = 4 << 20
@@ -32,6 +33,8 @@ class Limits:
     timeout_ms: int = 24 * 3600 * 1000
     priority: int = 1000
     watch_interval_ms: int = 60_000
+    least_heartbeat_ms: int = 10
+    """Watchers are many, and what they hear is not to become the work."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -62,7 +65,9 @@ class Limits:
             "min_tokens": Range(0, self.context),
             "priority": Range(-self.priority, self.priority),
             "timeout_ms": Range(1, self.timeout_ms),
+            "context_size": Range(MIN_CONTEXT, self.context),
             "min_interval_ms": Range(0, self.watch_interval_ms),
+            "heartbeat_ms": Range(self.least_heartbeat_ms, self.watch_interval_ms),
         }
 
     def sizes(self) -> dict[str, int]:

@@ -4,28 +4,45 @@ import asyncio
 import signal
 from collections.abc import Callable
 
+from octet.clock import Clock
+from octet.rpc.bind import address_of
 from specialist.service.replica import Replica
 from specialist.service.server import Server
 from specialist.service.settings import ServiceSettings
 
 FLUSH_SECONDS = 10.0
 """For callers to read the ends of their streams, once everything is answered."""
+BEAT_SECONDS = 1.0
+STEP_SECONDS = 30.0
+"""An engine that takes longer over one step hangs."""
 
 
 def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def serve(replica: Replica, settings: ServiceSettings, say: Callable[[str], None] = _say) -> int:
+def _nothing() -> None:
+    """For whoever is not watched."""
+
+
+def serve(
+    replica: Replica,
+    settings: ServiceSettings,
+    say: Callable[[str], None] = _say,
+    beat: Callable[[], None] = _nothing,
+) -> int:
     """Until SIGTERM or SIGINT, which drain: 0. A second SIGINT ends at once: 130. A dead engine: 1.
 
-    Raises BindRefused, NotWarm.
+    `beat` is called again and again while neither the event loop nor the engine hangs. Raises BindRefused, NotWarm.
     """
-    return asyncio.run(_serve(replica, settings, say))
+    return asyncio.run(_serve(replica, settings, say, beat))
 
 
-async def _serve(replica: Replica, settings: ServiceSettings, say: Callable[[str], None]) -> int:
+async def _serve(
+    replica: Replica, settings: ServiceSettings, say: Callable[[str], None], beat: Callable[[], None]
+) -> int:
     server = Server(replica, settings)
+    beating = asyncio.create_task(_beat(server, replica.clock, beat))
     ends = _Ends()
     try:
         if not await ends.first_of(asyncio.create_task(server.start())):
@@ -36,9 +53,18 @@ async def _serve(replica: Replica, settings: ServiceSettings, say: Callable[[str
             await ends.first_of(asyncio.create_task(server.drain()), asyncio.create_task(server.failed.wait()))
     finally:
         await server.stop(0 if ends.at_once.is_set() else FLUSH_SECONDS)
+        beating.cancel()
     if ends.at_once.is_set():
         return 130
     return 1 if server.failed.is_set() else 0
+
+
+async def _beat(server: Server, clock: Clock, beat: Callable[[], None]) -> None:
+    while True:
+        since = server.engine.stepping_since
+        if since is None or clock.now() - since < STEP_SECONDS:
+            beat()
+        await asyncio.sleep(BEAT_SECONDS)
 
 
 class _Ends:
@@ -71,7 +97,7 @@ def _ready_line(replica: Replica, settings: ServiceSettings, port: int) -> str:
     pool = replica.scheduler.pool
     kernels = ", ".join(f"{kernel.op} {kernel.choice}" for kernel in replica.kernels)
     return (
-        f"octet specialist {replica.lane.specialist} ready on {settings.host}:{port} "
+        f"octet specialist {replica.lane.specialist} ready on {address_of(settings, port)} "
         f"(model {replica.model.name}, engine {replica.engine_name}, kernels: {kernels}, "
         f"{pool.capacity} blocks of {pool.block_size})"
     )

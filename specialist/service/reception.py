@@ -58,13 +58,13 @@ class Reception:
         """Raises Refusal. `seconds_left` is what the call itself still has."""
         arrival = self._clock.now()
         prompt = ask.prompt.ids if isinstance(ask.prompt, TokenPrompt) else await self._tokenize(ask.prompt)
-        self._validator.prompt_length(len(prompt))
+        self._validator.prompt_within(len(prompt), ask.context)
         digests, release = lease(self._adapters, ask.adapters)
         request = Request(
             request_id=request_id,
             lane=replace(self._lane, adapters=digests),
             prompt=prompt,
-            max_tokens=min(ask.max_tokens, self._validator.limits.context - len(prompt)),
+            max_tokens=min(ask.max_tokens, ask.context - len(prompt)),
             priority=ask.priority,
             arrival=arrival,
             deadline=_earlier(arrival, ask.timeout, seconds_left),

@@ -59,8 +59,9 @@ class SpecialistService:
         )
 
     async def _watch_load(self, ask: wire.WatchLoadRequest, context: Context) -> None:
-        interval = self._validator.watch_interval(ask, self._settings.watch_seconds)
-        with Watch(self._board) as watch:
+        heartbeat = self._validator.watch_heartbeat(ask)
+        interval = min(heartbeat, self._validator.watch_interval(ask, self._settings.watch_seconds))
+        with Watch(self._board, heartbeat) as watch:
             while (report := await watch.next()) is not None:
                 if not await write(context, report, self._settings.stall_seconds):
                     raise caller_stalled(f"nothing was taken for {self._settings.stall_seconds:g} s")

@@ -3,8 +3,11 @@
 import re
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 
-from octet.rpc.refusal import invalid, prompt_too_long, shorten
+import grpc
+
+from octet.rpc.refusal import Refusal, invalid, prompt_too_long, shorten
 from octet.v1 import specialist_pb2 as wire
 from specialist.sampling import Sampling
 from specialist.service.ask import Ask, ChatPrompt, Prompt, TokenPrompt
@@ -38,6 +41,7 @@ class Validator:
             sampling=self._sampling(message.sampling, min_tokens),
             seed=int(number("seed", 0)) if message.HasField("seed") else None,
             max_tokens=max_tokens,
+            context=int(number("context_size", self.limits.context)),
             stop=self._stops(message.stop),
             ignore_eos=message.ignore_eos,
             priority=int(number("priority", 0)),
@@ -51,6 +55,12 @@ class Validator:
         if num_tokens == 0:
             raise invalid("prompt", "at least one token", "none")
 
+    def prompt_within(self, num_tokens: int, context: int) -> None:
+        """Room for one token of an answer is left."""
+        self.prompt_length(num_tokens)
+        if num_tokens >= context:
+            raise _beyond_context_size(num_tokens, context)
+
     def adapter_name(self, name: str) -> str:
         return self._name("name", name)
 
@@ -63,6 +73,10 @@ class Validator:
     def watch_interval(self, message: wire.WatchLoadRequest, default: float) -> float:
         """Seconds."""
         return self._optional(message, "", "min_interval_ms", default * 1000) / 1000
+
+    def watch_heartbeat(self, message: wire.WatchLoadRequest) -> float:
+        """Seconds; infinite where none is asked for."""
+        return self._optional(message, "", "heartbeat_ms", inf) / 1000
 
     def _request_id(self, name: str) -> str:
         """It is written to logs: nothing in it may look like another line."""
@@ -185,3 +199,14 @@ class Validator:
         most = self._counts[field]
         if len(values) > most:
             raise invalid(field, f"at most {most:,} of them", f"{len(values):,}")
+
+
+def _beyond_context_size(num_tokens: int, context: int) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        wire.ERROR_REASON_PROMPT_TOO_LONG,
+        f"the prompt is {num_tokens} tokens long; a context_size of {context} has room for {context - 1} and an answer",
+        field="context_size",
+        limit=f"more than the prompt's {num_tokens} tokens",
+        value=str(context),
+    )

@@ -1,4 +1,4 @@
-"""`octet generate` and `octet specialist` as functions: what they write and how they end."""
+"""`octet generate --replica` and `octet specialist` as functions: what they write and how they end."""
 
 import argparse
 import io
@@ -29,7 +29,7 @@ def octet(*arguments: str) -> int:
 
 
 def generate(background: Background, *arguments: str) -> int:
-    return octet("generate", "--address", background.served.address, *arguments)
+    return octet("generate", "--replica", background.served.address, *arguments)
 
 
 def test_generate_streams_text_and_a_receipt(
@@ -73,7 +73,7 @@ def test_raw_leaves_the_template_out(background: Background, capsys: pytest.Capt
         (["--stop", "\udcff"], 2, "stop must be valid UTF-8"),
         (["--tls-key", "key.pem"], 2, "belong together"),
         (["--tls-key", "key.pem", "--tls-certificate", "c.pem"], 2, "name its CA"),
-        (["--address", "127.0.0.1:1"], 3, "start one with: octet specialist"),
+        (["--replica", "127.0.0.1:1"], 3, "start one with: octet specialist"),
     ],
 )
 def test_what_goes_wrong_is_told_in_one_line(

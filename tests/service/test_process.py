@@ -58,7 +58,7 @@ def specialist() -> Iterator[tuple[Process, str]]:
 
 def asking(ready_line: str, num_tokens: int) -> Process:
     address = ready_line.split(" ready on ")[1].split()[0]
-    return Process("generate", "hello", "--address", address, "--max-tokens", str(num_tokens), "--ignore-eos")
+    return Process("generate", "hello", "--replica", address, "--max-tokens", str(num_tokens), "--ignore-eos")
 
 
 def test_it_says_when_it_is_ready_survives_a_caller_and_ends_well() -> None:

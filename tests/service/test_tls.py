@@ -62,7 +62,7 @@ def test_the_command_shows_its_certificate(pki: Path, capsys: pytest.CaptureFixt
         names = {"--tls-ca": "ca.pem", "--tls-certificate": "caller.pem", "--tls-key": "caller.key"}
         files = [part for option, name in names.items() for part in (option, str(pki / name))]
         address = background.served.address
-        assert octet("generate", "hello", "--address", address, *files, "--max-tokens", "4", "--ignore-eos") == 0
+        assert octet("generate", "hello", "--replica", address, *files, "--max-tokens", "4", "--ignore-eos") == 0
     assert capsys.readouterr().out.strip()
 
 

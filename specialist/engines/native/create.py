@@ -21,6 +21,7 @@ from specialist.models.weight import Affine
 from specialist.ops.cpu.build import BuildFailed, build
 from specialist.ops.cpu.library import load_library
 from specialist.ops.cpu.prepare import prepare
+from specialist.ops.cpu.prepared import Prepared
 
 _log = logging.getLogger(__name__)
 
@@ -34,16 +35,41 @@ class Native:
     kv_dtype: str
 
 
-def create_native(checkpoint: Checkpoint, settings: NativeSettings, progress: Progress = silent) -> Native:
+@dataclass(frozen=True, slots=True, eq=False)
+class Shared:
+    """What all engines of a model on this machine have in common. Making it starts no threads."""
+
+    library: Any | BuildFailed
+    choice: Choice
+    prepared: Prepared | None
+    """For the fused kernel."""
+
+
+def create_native(
+    checkpoint: Checkpoint, settings: NativeSettings, progress: Progress = silent, shared: Shared | None = None
+) -> Native:
     """Raises ValueError for a device or type that is not to be had, OSError for a cache that cannot be written,
     MemoryError for a pool that does not fit."""
     _check_device(settings)
+    shared = shared or share(checkpoint, settings, try_kernels(checkpoint, settings), progress)
+    if shared.prepared is not None:
+        made = _fused(checkpoint, settings, shared.library, shared.prepared)
+    else:
+        made = _torch(checkpoint, settings, shared.choice)
+    return _with(made, checkpoint, settings, shared.choice)
+
+
+def try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> Choice:
+    """Times them, where none is asked for: whatever else runs meanwhile may change the outcome."""
     library = _library(settings)
     choice = choose_kernel(checkpoint.weights["layers.0.gate"], library, settings.kernel, settings.device)
     _log.info("matrices are multiplied by the %s kernel; tried: %s", choice.kernel, choice.why)
-    if choice.kernel == "fused":
-        return _with(_fused(checkpoint, settings, library, progress), checkpoint, settings, choice)
-    return _with(_torch(checkpoint, settings, choice), checkpoint, settings, choice)
+    return choice
+
+
+def share(checkpoint: Checkpoint, settings: NativeSettings, choice: Choice, progress: Progress = silent) -> Shared:
+    prepared = prepare(checkpoint, settings.cache, progress) if choice.kernel == "fused" else None
+    return Shared(_library(settings), choice, prepared)
 
 
 def _with(made: tuple[Decoder, str], checkpoint: Checkpoint, settings: NativeSettings, choice: Choice) -> Native:
@@ -76,11 +102,11 @@ def _library(settings: NativeSettings) -> Any | BuildFailed:
         return failure
 
 
-def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, progress: Progress) -> tuple[Decoder, str]:
+def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepared: Prepared) -> tuple[Decoder, str]:
     kv_dtype = _half_if_quantised(checkpoint) if settings.kv_dtype == "auto" else settings.kv_dtype
     decoder = FusedDecoder(
         checkpoint.config,
-        prepare(checkpoint, settings.cache, progress),
+        prepared,
         library,
         num_blocks=_num_blocks(checkpoint, settings, kv_dtype),
         block_size=settings.block_size,

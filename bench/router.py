@@ -1,0 +1,132 @@
+"""What the router adds: to the first token, to every token, and in memory."""
+
+from collections.abc import Iterator
+from itertools import count, cycle
+from typing import Any
+
+import uvloop
+from grpc import aio
+
+from bench.measure import percentile, summary
+from bench.record import Record
+from bench.router_load import Ask, at_once, steady
+from bench.router_site import Site, site
+from bench.table import Targets
+from octet.v1 import inference_pb2 as wire
+from octet.v1 import specialist_pb2 as replica_wire
+
+BENCH = "router"
+RATE = 100
+STREAMS = 64
+ANSWER = 16
+"""Tokens of an answer at a steady rate."""
+_TOPICS = {
+    "template": "why does SFINAE drop this overload when the concept is not satisfied",
+    "stl": "which iterator category does std::ranges::sort want of a std::deque",
+    "algo": "write a function for the longest increasing subsequence in n log n",
+    "memory": "who owns the raw pointer after std::unique_ptr::release returns it",
+    "concurrency": "is a relaxed atomic load enough to see what the other thread wrote under the mutex",
+    "systems": "epoll_wait returns EINTR when the process gets a signal, how do I go on",
+    "build": "target_link_libraries does not find the static library of the subdirectory",
+    "debug": "the program prints the wrong sum, find the bug in the loop",
+}
+STEADY = f"{RATE} requests/s"
+RELAY = f"{STREAMS} streams at once"
+TARGETS: Targets = {
+    (STEADY, "added to the first token, p50"): "<= 2 ms",
+    (STEADY, "added to the first token, p99"): "<= 13 ms",
+    (RELAY, "relayed by one core"): ">= 10,000 tok/s",
+    ("memory", "router"): "< 150 MB",
+}
+
+
+def measure(runs: int, *, quick: bool) -> list[Record]:
+    """Raises SiteFailed."""
+    with site() as where:
+        return uvloop.run(_measure(where, runs, 2.0 if quick else 10.0, 50 if quick else 400))
+
+
+async def _measure(where: Site, runs: int, seconds: float, tokens: int) -> list[Record]:
+    async with _Callers(where) as callers:
+        await steady(callers.routed(ANSWER), RATE, 1.0)
+        rounds = [await _first_tokens(callers, seconds, number) for number in range(runs)]
+        relays = [await _relay(where, callers, tokens) for _ in range(runs)]
+    return [*_first_token_records(rounds), *_relay_records(relays), _memory(where)]
+
+
+class _Callers:
+    """Calls to the router, and the same ones straight to a replica."""
+
+    def __init__(self, where: Site) -> None:
+        self._router = aio.insecure_channel(where.router)
+        self._replicas = {name: aio.insecure_channel(addresses[0]) for name, addresses in where.replicas.items()}
+        self._numbers = count()
+        self._topics: Iterator[tuple[str, str]] = cycle(_TOPICS.items())
+
+    async def __aenter__(self) -> "_Callers":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for channel in (self._router, *self._replicas.values()):
+            await channel.close()
+
+    def routed(self, tokens: int) -> Ask:
+        """A new text every time: the classifier cannot have seen it."""
+        generate = self._router.unary_stream("/octet.v1.Inference/Generate")
+
+        def ask() -> Any:
+            _, prompt = self._question()
+            request = wire.InferRequest(prompt=prompt, max_tokens=tokens, ignore_eos=True)
+            return generate(request.SerializeToString())
+
+        return ask
+
+    def direct(self, tokens: int) -> Ask:
+        calls = {name: each.unary_stream("/octet.v1.Specialist/Generate") for name, each in self._replicas.items()}
+
+        def ask() -> Any:
+            name, prompt = self._question()
+            request = replica_wire.GenerateRequest(max_tokens=tokens, ignore_eos=True)
+            request.chat.messages.add(role="user", content=prompt)
+            return calls[name](request.SerializeToString())
+
+        return ask
+
+    def _question(self) -> tuple[str, str]:
+        name, topic = next(self._topics)
+        return name, f"{topic} (case {next(self._numbers)})"
+
+
+async def _first_tokens(callers: _Callers, seconds: float, number: int) -> tuple[list[float], list[float]]:
+    """Direct and routed, each first in every other round."""
+    if number % 2:
+        routed = await steady(callers.routed(ANSWER), RATE, seconds)
+        return await steady(callers.direct(ANSWER), RATE, seconds), routed
+    direct = await steady(callers.direct(ANSWER), RATE, seconds)
+    return direct, await steady(callers.routed(ANSWER), RATE, seconds)
+
+
+def _first_token_records(rounds: list[tuple[list[float], list[float]]]) -> Iterator[Record]:
+    for percent in (50, 99):
+        direct = [percentile(each, percent) * 1e3 for each, _ in rounds]
+        routed = [percentile(each, percent) * 1e3 for _, each in rounds]
+        added = [mine - bare for mine, bare in zip(routed, direct, strict=True)]
+        yield summary(direct, BENCH, STEADY, f"first token of a replica, p{percent}", "ms", "limit")
+        yield summary(routed, BENCH, STEADY, f"first token through the router, p{percent}", "ms", "octet")
+        yield summary(added, BENCH, STEADY, f"added to the first token, p{percent}", "ms", "octet")
+
+
+async def _relay(where: Site, callers: _Callers, tokens: int) -> tuple[float, float]:
+    """Tokens a second, and tokens a second of the router's CPU."""
+    before = where.router_cpu()
+    num_chunks, seconds = await at_once([callers.routed(tokens)] * STREAMS)
+    return num_chunks / seconds, num_chunks / (where.router_cpu() - before)
+
+
+def _relay_records(relays: list[tuple[float, float]]) -> Iterator[Record]:
+    yield summary([all_of_it for all_of_it, _ in relays], BENCH, RELAY, "messages through the router", "tok/s", "octet")
+    yield summary([by_core for _, by_core in relays], BENCH, RELAY, "relayed by one core", "tok/s", "octet")
+
+
+def _memory(where: Site) -> Record:
+    return summary([where.router_memory() / 1e6], BENCH, "memory", "router", "MB", "octet")

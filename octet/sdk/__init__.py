@@ -1,0 +1,54 @@
+"""The Python SDK. Needs grpcio and protobuf, nothing else."""
+
+from octet.sdk.answer import Answer, Chunk, TokenLogprobs
+from octet.sdk.async_client import AsyncClient, AsyncStream
+from octet.sdk.client import Client, Stream
+from octet.sdk.decision import Decision, Score
+from octet.sdk.errors import (
+    Busy,
+    CallerStalled,
+    Cancelled,
+    DeadlineExceeded,
+    InvalidRequest,
+    NoSpecialist,
+    NotFound,
+    OctetError,
+    ReplicaLost,
+    ServerError,
+    Unavailable,
+)
+from octet.sdk.options import Message, Options
+from octet.sdk.receipt import Admission, Attempt, ErrorDetails, Lane, Receipt, ReplicaTimings, Timings, Usage
+
+__all__ = [
+    "Admission",
+    "Answer",
+    "AsyncClient",
+    "AsyncStream",
+    "Attempt",
+    "Busy",
+    "CallerStalled",
+    "Cancelled",
+    "Chunk",
+    "Client",
+    "DeadlineExceeded",
+    "Decision",
+    "ErrorDetails",
+    "InvalidRequest",
+    "Lane",
+    "Message",
+    "NoSpecialist",
+    "NotFound",
+    "OctetError",
+    "Options",
+    "Receipt",
+    "ReplicaLost",
+    "ReplicaTimings",
+    "Score",
+    "ServerError",
+    "Stream",
+    "Timings",
+    "TokenLogprobs",
+    "Unavailable",
+    "Usage",
+]

@@ -1,0 +1,111 @@
+"""What comes back."""
+
+from dataclasses import dataclass
+
+import grpc
+
+from octet.sdk.asking import Asking
+from octet.sdk.errors import OctetError, ServerError
+from octet.sdk.receipt import Receipt
+from octet.v1 import inference_pb2 as wire
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    chosen: float
+    top: tuple[tuple[int, float], ...]
+    """Tokens and their log probabilities, most likely first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Since the last one. Text may lag behind its tokens."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    """One for each token, when asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    receipt: Receipt
+
+
+def answer_from(message: wire.InferResponse) -> Answer:
+    logprobs = tuple(_logprobs(each) for each in message.logprobs)
+    return Answer(message.text, tuple(message.token_ids), logprobs, Receipt.from_wire(message.receipt))
+
+
+def _chunk(message: wire.Chunk) -> Chunk:
+    return Chunk(message.text, tuple(message.token_ids), tuple(_logprobs(each) for each in message.logprobs))
+
+
+def _logprobs(message: wire.TokenLogprobs) -> TokenLogprobs:
+    return TokenLogprobs(message.chosen, tuple((each.token, each.logprob) for each in message.top))
+
+
+class Heard:
+    """What a stream has said so far, whoever reads it."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._texts: list[str] = []
+        self._receipt: Receipt | None = None
+        self._begun = False
+        self._complete = False
+
+    @property
+    def request_id(self) -> str:
+        return self._asking.request_id
+
+    @property
+    def text(self) -> str:
+        """All that came so far."""
+        return "".join(self._texts)
+
+    @property
+    def receipt(self) -> Receipt:
+        """Whole once the answer has ended, well or not; before that, and for one that was abandoned, as it was routed.
+
+        Raises LookupError while the router has not said anything.
+        """
+        if self._receipt is None:
+            raise LookupError("there is no receipt: the router has not said anything about this request")
+        return self._receipt
+
+    def _hear(self, event: wire.InferEvent) -> Chunk | None:
+        if event.HasField("chunk"):
+            self._begin()
+            chunk = _chunk(event.chunk)
+            self._texts.append(chunk.text)
+            return chunk
+        self._complete = event.HasField("receipt")
+        self._receipt = Receipt.from_wire(event.receipt if self._complete else event.routed)
+        return None
+
+    def _fail(self, error: grpc.RpcError) -> float:
+        """Seconds until the next attempt. Raises OctetError when there is none; never another after the first chunk."""
+        try:
+            return self._asking.failed(error, begun=self._begun)
+        except OctetError as problem:
+            self._receipt = problem.receipt or self._receipt
+            raise
+
+    def _end(self) -> None:
+        """The stream is over and its status good."""
+        self._begin()
+        if not self._complete:
+            raise ServerError(
+                "the answer ended without its receipt, and may not be whole",
+                code=grpc.StatusCode.DATA_LOSS,
+                request_id=self.request_id,
+            )
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._asking.answered()

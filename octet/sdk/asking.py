@@ -1,0 +1,39 @@
+"""One call and its attempts, without any input or output: what sync and async do alike."""
+
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from octet.sdk.faults import typed
+from octet.sdk.retry import Effort
+
+_GRACE_S = 0.5
+"""The server, which knows the deadline, gets to say so itself, with a receipt; the connection's own comes after."""
+
+
+class Asking:
+    def __init__(self, renew: Callable[[float | None], Message], effort: Effort, address: str) -> None:
+        self._renew = renew
+        self._effort = effort
+        self._address = address
+        self.request_id = ""
+        """Of the last attempt."""
+
+    def attempt(self) -> tuple[Message, float | None]:
+        """What to send, and the seconds gRPC may take for it."""
+        left = self._effort.seconds_left()
+        message: Any = self._renew(left)
+        self.request_id = message.request_id
+        return message, None if left is None else left + _GRACE_S
+
+    def failed(self, error: Any, *, begun: bool = False) -> float:
+        """Seconds until the next attempt. Raises OctetError when there is none: never once an answer has begun."""
+        problem = typed(error, address=self._address, request_id=self.request_id, begun=begun)
+        wait = None if begun else self._effort.wait_after(problem)
+        if wait is None:
+            raise problem from None
+        return wait
+
+    def answered(self) -> None:
+        self._effort.answered()

@@ -1,0 +1,170 @@
+"""Ask the router, from a coroutine. The same calls as `Client`."""
+
+import asyncio
+from typing import Any, Unpack
+
+import grpc
+from google.protobuf.message import Message
+
+from octet.sdk.answer import Answer, Chunk, Heard, answer_from
+from octet.sdk.asking import Asking
+from octet.sdk.caller import LOOKUP_S, SERVICE, Caller
+from octet.sdk.channel import serialize
+from octet.sdk.faults import cancelled
+from octet.sdk.options import Options
+from octet.sdk.receipt import Receipt
+from octet.v1 import inference_pb2 as wire
+
+_Metadata = tuple[tuple[str, str], ...]
+
+
+class AsyncClient(Caller):
+    """For one event loop. `async with AsyncClient("localhost:50051") as client: ...`, or `close()` at the end.
+
+    Every call raises OctetError, in one of its kinds.
+    """
+
+    _channel: Any = None
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """What is still being answered is cancelled."""
+        await self._connected().close()
+
+    def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "AsyncStream":
+        """The answer as it comes: `async with client.stream("...") as answer: async for chunk in answer: ...`.
+
+        Leaving the block, or dropping the stream, cancels what is unfinished.
+        """
+        prepared, asking = self._inferring(prompt, options)
+        method = self._connected().unary_stream(SERVICE + "Generate", serialize, wire.InferEvent.FromString)
+        return AsyncStream(method, asking, prepared.metadata)
+
+    async def infer(self, prompt: str | None = None, **options: Unpack[Options]) -> Answer:
+        """The whole answer at once."""
+        prepared, asking = self._inferring(prompt, options)
+        return answer_from(await self._call("Infer", asking, wire.InferResponse, prepared.metadata))
+
+    async def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
+        """The decision that would be taken now, without an answer."""
+        prepared, asking = self._inferring(prompt, options)
+        return Receipt.from_wire(await self._call("Route", asking, wire.Receipt, prepared.metadata))
+
+    async def receipt(self, request_id: str, *, timeout: float | None = LOOKUP_S) -> Receipt:
+        """Receipts are kept for a while. Raises NotFound."""
+        asking = self._looking_up(wire.GetReceiptRequest, request_id, timeout)
+        return Receipt.from_wire(await self._call("GetReceipt", asking, wire.Receipt))
+
+    async def cancel(self, request_id: str, *, timeout: float | None = LOOKUP_S) -> None:
+        """Whoever reads its answer gets Cancelled. Raises NotFound."""
+        await self._call("Cancel", self._looking_up(wire.CancelRequest, request_id, timeout), wire.CancelResponse)
+
+    def _connected(self) -> Any:
+        """A channel belongs to the loop it is made in: not before there is one."""
+        if self._channel is None:
+            if self._credentials is None:
+                self._channel = grpc.aio.insecure_channel(self.address, options=self._options)
+            else:
+                self._channel = grpc.aio.secure_channel(self.address, self._credentials, options=self._options)
+        return self._channel
+
+    async def _call(self, name: str, asking: Asking, answer: type[Message], metadata: _Metadata = ()) -> Any:
+        method = self._connected().unary_unary(SERVICE + name, serialize, answer.FromString)
+        while True:
+            message, seconds = asking.attempt()
+            try:
+                response = await method(message, timeout=seconds, metadata=metadata)
+            except grpc.aio.AioRpcError as error:
+                wait = asking.failed(error)
+            else:
+                asking.answered()
+                return response
+            await asyncio.sleep(wait)
+
+
+class AsyncStream(Heard):
+    """One answer, for one reader."""
+
+    def __init__(self, method: Any, asking: Asking, metadata: _Metadata) -> None:
+        super().__init__(asking)
+        self._method = method
+        self._metadata = metadata
+        self._call: Any = None
+        self._over = False
+        self._cancelled = asyncio.Event()
+
+    async def __aenter__(self) -> "AsyncStream":
+        self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> "AsyncStream":
+        return self
+
+    async def __anext__(self) -> Chunk:
+        while not self._over:
+            chunk = await self._step()
+            if chunk is not None:
+                return chunk
+        raise StopAsyncIteration
+
+    def cancel(self) -> None:
+        """The reader gets Cancelled."""
+        self._cancelled.set()
+        if self._call is not None:
+            self._call.cancel()
+
+    def close(self) -> None:
+        """Nothing more is read. Harmless at the end of a whole answer."""
+        self._over = True
+        self.cancel()
+
+    async def _step(self) -> Chunk | None:
+        try:
+            event = await self._open().read()
+            if event is not grpc.aio.EOF:
+                return self._hear(event)
+            self._over = True
+            self._end()
+        except grpc.aio.AioRpcError as error:
+            await self._again(error)
+        except asyncio.CancelledError:
+            self._over = True
+            if not self._cancelled.is_set() or _being_cancelled():
+                raise
+            raise cancelled(self.request_id) from None
+        return None
+
+    async def _again(self, error: grpc.aio.AioRpcError) -> None:
+        """Wait for the next attempt; raise where there is none."""
+        self._over = True
+        wait = self._fail(error)
+        self._over = False
+        self._call = None
+        try:
+            async with asyncio.timeout(wait):
+                await self._cancelled.wait()
+        except TimeoutError:
+            return
+
+    def _open(self) -> Any:
+        if self._call is None:
+            if self._cancelled.is_set():
+                self._over = True
+                raise cancelled(self.request_id)
+            message, seconds = self._asking.attempt()
+            self._call = self._method(message, timeout=seconds, metadata=self._metadata)
+        return self._call
+
+
+def _being_cancelled() -> bool:
+    """The task, not only the call."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,57 @@
+"""What a client holds, sync or async: where it calls, how it retries."""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from google.protobuf.message import Message
+
+from octet.clock import SystemClock
+from octet.sdk.asking import Asking
+from octet.sdk.channel import PathName, channel_options, credentials
+from octet.sdk.request import Prepared, check_timeout, lookup, prepare
+from octet.sdk.retry import Effort, RetryBudget, RetryPolicy
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+SERVICE = "/octet.v1.Inference/"
+LOOKUP_S = 10.0
+"""For calls that only look something up."""
+
+
+class Caller:
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        ca: PathName | None = None,
+        certificate: PathName | None = None,
+        key: PathName | None = None,
+        max_retries: int = 2,
+        keepalive: float | None = None,
+    ) -> None:
+        """With `ca`, the router must show a certificate that it has signed; `certificate` and `key` are the caller's.
+
+        `max_retries` of one call, made only before anything of an answer has come; 0 for none. `keepalive`: seconds of
+        silence in a call after which the connection is probed; the server must allow it as often.
+
+        Raises ValueError for settings that cannot be, OSError for a file that cannot be read.
+        """
+        self.address = address
+        self._policy = RetryPolicy(max_retries=max_retries)
+        self._budget = RetryBudget()
+        self._clock = SystemClock()
+        self._random = Random()
+        self._credentials = credentials(ca, certificate, key)
+        self._options = channel_options(keepalive)
+
+    def _asking(self, renew: Callable[[float | None], Message], timeout: float | None) -> Asking:
+        effort = Effort(self._policy, self._budget, self._clock, self._random, timeout)
+        return Asking(renew, effort, self.address)
+
+    def _inferring(self, prompt: str | None, options: Mapping[str, Any]) -> tuple[Prepared, Asking]:
+        prepared = prepare(prompt, options)
+        return prepared, self._asking(prepared.renew(), prepared.timeout)
+
+    def _looking_up(self, kind: type[Message], request_id: str, timeout: float | None) -> Asking:
+        message = lookup(kind, request_id)
+        return self._asking(lambda _: message, check_timeout(timeout))

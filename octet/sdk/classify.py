@@ -1,0 +1,59 @@
+"""Which error a status is: the server's reason first, and the bare status code where it gave none."""
+
+import grpc
+
+from octet.sdk.errors import (
+    Busy,
+    CallerStalled,
+    Cancelled,
+    DeadlineExceeded,
+    InvalidRequest,
+    NoSpecialist,
+    NotFound,
+    OctetError,
+    ReplicaLost,
+    ServerError,
+    Unavailable,
+)
+from octet.v1 import error_pb2 as wire
+
+_BY_REASON: dict[int, type[OctetError]] = {
+    wire.ERROR_REASON_MALFORMED: InvalidRequest,
+    wire.ERROR_REASON_INVALID_FIELD: InvalidRequest,
+    wire.ERROR_REASON_PROMPT_TOO_LONG: InvalidRequest,
+    wire.ERROR_REASON_UNKNOWN_ADAPTER: NotFound,
+    wire.ERROR_REASON_ADAPTER_REFUSED: InvalidRequest,
+    wire.ERROR_REASON_QUEUE_FULL: Busy,
+    wire.ERROR_REASON_DRAINING: Unavailable,
+    wire.ERROR_REASON_CALLER_STALLED: CallerStalled,
+    wire.ERROR_REASON_DEADLINE: DeadlineExceeded,
+    wire.ERROR_REASON_ENGINE_FAILED: ServerError,
+    wire.ERROR_REASON_REPLICA_FAILED: ServerError,
+    wire.ERROR_REASON_NOT_READY: Unavailable,
+    wire.ERROR_REASON_CANCELLED: Cancelled,
+    wire.ERROR_REASON_NO_SPECIALIST: NoSpecialist,
+    wire.ERROR_REASON_UNKNOWN_SPECIALIST: NotFound,
+    wire.ERROR_REASON_NO_REPLICA: Unavailable,
+    wire.ERROR_REASON_REPLICA_LOST: ReplicaLost,
+    wire.ERROR_REASON_UNKNOWN_REQUEST: NotFound,
+    wire.ERROR_REASON_DUPLICATE_REQUEST: InvalidRequest,
+}
+_BY_CODE: dict[grpc.StatusCode, type[OctetError]] = {
+    grpc.StatusCode.CANCELLED: Cancelled,
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: InvalidRequest,
+    grpc.StatusCode.PERMISSION_DENIED: InvalidRequest,
+    grpc.StatusCode.UNAUTHENTICATED: InvalidRequest,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Busy,
+    grpc.StatusCode.FAILED_PRECONDITION: InvalidRequest,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
+    grpc.StatusCode.UNIMPLEMENTED: InvalidRequest,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+}
+
+
+def error_class(code: grpc.StatusCode, reason: int) -> type[OctetError]:
+    """A reason this client has not heard of, from a newer server, is no reason; a code nobody is to blame for, its."""
+    return _BY_REASON.get(reason) or _BY_CODE.get(code, ServerError)

@@ -1,0 +1,164 @@
+"""Ask the router."""
+
+import time
+from threading import Event, Lock
+from typing import Any, Unpack
+
+import grpc
+from google.protobuf.message import Message
+
+from octet.sdk.answer import Answer, Chunk, Heard, answer_from
+from octet.sdk.asking import Asking
+from octet.sdk.caller import DEFAULT_ADDRESS, LOOKUP_S, SERVICE, Caller
+from octet.sdk.channel import PathName, serialize
+from octet.sdk.faults import cancelled
+from octet.sdk.options import Options
+from octet.sdk.receipt import Receipt
+from octet.v1 import inference_pb2 as wire
+
+_Metadata = tuple[tuple[str, str], ...]
+
+
+class Client(Caller):
+    """Safe to share between threads. `with Client("localhost:50051") as client: ...`, or `close()` at the end.
+
+    Every call raises OctetError, in one of its kinds.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        ca: PathName | None = None,
+        certificate: PathName | None = None,
+        key: PathName | None = None,
+        max_retries: int = 2,
+        keepalive: float | None = None,
+    ) -> None:
+        super().__init__(address, ca=ca, certificate=certificate, key=key, max_retries=max_retries, keepalive=keepalive)
+        if self._credentials is None:
+            self._channel = grpc.insecure_channel(address, options=self._options)
+        else:
+            self._channel = grpc.secure_channel(address, self._credentials, options=self._options)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """What is still being answered is cancelled."""
+        self._channel.close()
+
+    def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "Stream":
+        """The answer as it comes: `with client.stream("...") as answer: for chunk in answer: ...`.
+
+        Leaving the block, or dropping the stream, cancels what is unfinished.
+        """
+        prepared, asking = self._inferring(prompt, options)
+        method = self._channel.unary_stream(SERVICE + "Generate", serialize, wire.InferEvent.FromString)
+        return Stream(method, asking, prepared.metadata)
+
+    def infer(self, prompt: str | None = None, **options: Unpack[Options]) -> Answer:
+        """The whole answer at once."""
+        prepared, asking = self._inferring(prompt, options)
+        return answer_from(self._call("Infer", asking, wire.InferResponse, prepared.metadata))
+
+    def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
+        """The decision that would be taken now, without an answer."""
+        prepared, asking = self._inferring(prompt, options)
+        return Receipt.from_wire(self._call("Route", asking, wire.Receipt, prepared.metadata))
+
+    def receipt(self, request_id: str, *, timeout: float | None = LOOKUP_S) -> Receipt:
+        """Receipts are kept for a while. Raises NotFound."""
+        asking = self._looking_up(wire.GetReceiptRequest, request_id, timeout)
+        return Receipt.from_wire(self._call("GetReceipt", asking, wire.Receipt))
+
+    def cancel(self, request_id: str, *, timeout: float | None = LOOKUP_S) -> None:
+        """Whoever reads its answer gets Cancelled. Raises NotFound."""
+        self._call("Cancel", self._looking_up(wire.CancelRequest, request_id, timeout), wire.CancelResponse)
+
+    def _call(self, name: str, asking: Asking, answer: type[Message], metadata: _Metadata = ()) -> Any:
+        method = self._channel.unary_unary(SERVICE + name, serialize, answer.FromString)
+        while True:
+            message, seconds = asking.attempt()
+            try:
+                response = method(message, timeout=seconds, metadata=metadata)
+            except grpc.RpcError as error:
+                wait = asking.failed(error)
+            else:
+                asking.answered()
+                return response
+            time.sleep(wait)
+
+
+class Stream(Heard):
+    """One answer. For one reader; `cancel` may come from any thread."""
+
+    def __init__(self, method: Any, asking: Asking, metadata: _Metadata) -> None:
+        super().__init__(asking)
+        self._method = method
+        self._metadata = metadata
+        self._call: Any = None
+        self._over = False
+        self._cancelled = Event()
+        self._lock = Lock()
+
+    def __enter__(self) -> "Stream":
+        self._open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> "Stream":
+        return self
+
+    def __next__(self) -> Chunk:
+        while not self._over:
+            chunk = self._step()
+            if chunk is not None:
+                return chunk
+        raise StopIteration
+
+    def cancel(self) -> None:
+        """The reader gets Cancelled."""
+        with self._lock:
+            self._cancelled.set()
+            if self._call is not None:
+                self._call.cancel()
+
+    def close(self) -> None:
+        """Nothing more is read. Harmless at the end of a whole answer."""
+        self._over = True
+        self.cancel()
+
+    def _step(self) -> Chunk | None:
+        try:
+            event = next(self._open(), None)
+            if event is not None:
+                return self._hear(event)
+            self._over = True
+            self._end()
+        except grpc.RpcError as error:
+            self._again(error)
+        return None
+
+    def _again(self, error: grpc.RpcError) -> None:
+        """Wait for the next attempt; raise where there is none."""
+        self._over = True
+        wait = self._fail(error)
+        self._over = False
+        self._call = None
+        self._cancelled.wait(wait)
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._call is None:
+                if self._cancelled.is_set():
+                    self._over = True
+                    raise cancelled(self.request_id)
+                message, seconds = self._asking.attempt()
+                self._call = self._method(message, timeout=seconds, metadata=self._metadata)
+            return self._call

@@ -1,0 +1,61 @@
+"""What may be asked for beside the prompt."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+
+class Message(TypedDict):
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+
+class Options(TypedDict, total=False):
+    """What is left out, or None, is chosen by the router: by the kind of task, or by the specialist."""
+
+    messages: Sequence[Message] | None
+    """A conversation instead of a prompt, the newest message last."""
+    template: str | None
+    """Text with {prompt} and {body} in it."""
+    body: str | None
+    """What the prompt is about."""
+
+    intent: str | None
+    force: str | Sequence[str] | None
+    """Only these may answer; the first one that can does."""
+    exclude: str | Sequence[str] | None
+    adapters: str | Sequence[str] | None
+    """In the order they are applied."""
+    max_experts: int | None
+
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    logit_bias: Mapping[int, float] | None
+    logprobs: int | None
+    """0 for those of the chosen tokens, n for the n most likely as well."""
+    seed: int | None
+    max_tokens: int | None
+    min_tokens: int | None
+    stop: str | Sequence[str] | None
+    ignore_eos: bool | None
+    context_size: int | None
+
+    priority: int | None
+    """0 to 9, higher is served first."""
+    timeout: float | None
+    """Seconds for everything, retries and the whole answer included."""
+    session: str | None
+    """Requests of one conversation, to be sent where its beginning is still in memory."""
+    user: str | None
+    tenant_salt: bytes | None
+    request_id: str | None
+    """The caller's own name for the request; a retry keeps it."""
+    trace: str | None
+    """A W3C traceparent."""

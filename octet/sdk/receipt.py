@@ -1,0 +1,208 @@
+"""Everything about one request that somebody may want to know afterwards."""
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from octet.sdk.decision import Decision, Score, word
+from octet.v1 import inference_pb2 as proto
+
+__all__ = ["Admission", "Attempt", "ErrorDetails", "Lane", "Receipt", "ReplicaTimings", "Timings", "Usage", "word"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What computed: digests of content, sha256 in hex."""
+
+    specialist: str
+    revision: str
+    adapter_digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One replica was asked."""
+
+    specialist: str
+    replica: str
+    reason: str
+    """Empty: it answered."""
+    message: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What the replica's door said."""
+
+    prompt_tokens: int
+    queue_position: int
+    max_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTimings:
+    """Seconds; None where the request never came that far."""
+
+    queued: float | None
+    prefill: float | None
+    decode: float | None
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    finish_reason: str
+    stop_string: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    cache_hit_tokens: int
+    times_preempted: int
+    timings: ReplicaTimings
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """From the first token to the last; None for fewer than two."""
+        if self.completion_tokens < 2 or not self.timings.decode:
+            return None
+        return (self.completion_tokens - 1) / self.timings.decode
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds since the request reached the router; None where it never came that far."""
+
+    decided: float | None
+    dispatched: float | None
+    accepted: float | None
+    first_chunk: float | None
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDetails:
+    reason: str
+    field: str
+    limit: str
+    value: str
+    message: str
+    retry_after: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    request_id: str
+    decision: Decision
+    specialist: str
+    """Who answered: the primary, or the second choice where the attempts say why. Empty: nobody has."""
+    replica: str
+    lane: Lane
+    attempts: tuple[Attempt, ...]
+    admission: Admission | None
+    """None: no replica has accepted it."""
+    usage: Usage | None
+    timings: Timings
+    error: ErrorDetails | None
+    breaker: str
+    """State of the replica's health breaker when it was chosen."""
+    trace_id: str
+    created_unix_ms: int
+    priority: int
+    session_id: str
+    wire: proto.Receipt = field(repr=False, compare=False)
+    """The message itself."""
+
+    @property
+    def why(self) -> str:
+        return self.decision.why
+
+    @property
+    def distribution(self) -> tuple[Score, ...]:
+        return self.decision.distribution
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Digests of those that took part in the answer, in the order they were applied."""
+        return self.lane.adapter_digests
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "wire"}
+
+    @classmethod
+    def from_wire(cls, message: proto.Receipt) -> "Receipt":
+        return cls(
+            request_id=message.request_id,
+            decision=Decision.from_wire(message.decision),
+            specialist=message.specialist,
+            replica=message.replica,
+            lane=_lane(message.lane),
+            attempts=tuple(_attempt(each) for each in message.attempts),
+            admission=_admission(message.accepted) if message.HasField("accepted") else None,
+            usage=_usage(message.usage) if message.HasField("usage") else None,
+            timings=_timings(message.timings),
+            error=_error(message.error) if message.HasField("error") else None,
+            breaker=message.breaker,
+            trace_id=message.trace_id,
+            created_unix_ms=message.created_unix_ms,
+            priority=message.priority,
+            session_id=message.session_id,
+            wire=message,
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return asdict(value) if hasattr(value, "__dataclass_fields__") else value
+
+
+def _optional(message: Any, name: str) -> Any:
+    return getattr(message, name) if message.HasField(name) else None
+
+
+def _lane(message: proto.Lane) -> Lane:
+    return Lane(message.specialist, message.revision, tuple(message.adapter_digests))
+
+
+def _attempt(message: proto.Attempt) -> Attempt:
+    reason = word(proto.ErrorReason, message.reason, "ERROR_REASON_")
+    return Attempt(message.specialist, message.replica, reason, message.message, message.seconds)
+
+
+def _admission(message: proto.Accepted) -> Admission:
+    return Admission(message.prompt_tokens, message.queue_position, message.max_tokens, message.seed)
+
+
+def _usage(message: proto.Usage) -> Usage:
+    timings = message.timings
+    return Usage(
+        finish_reason=word(proto.FinishReason, message.finish_reason, "FINISH_REASON_"),
+        stop_string=_optional(message, "stop_string"),
+        prompt_tokens=message.prompt_tokens,
+        completion_tokens=message.completion_tokens,
+        cache_hit_tokens=message.cache_hit_tokens,
+        times_preempted=message.times_preempted,
+        timings=ReplicaTimings(
+            queued=_optional(timings, "queued"),
+            prefill=_optional(timings, "prefill"),
+            decode=_optional(timings, "decode"),
+            total=timings.total,
+        ),
+    )
+
+
+def _timings(message: proto.RouterTimings) -> Timings:
+    return Timings(
+        decided=_optional(message, "decided"),
+        dispatched=_optional(message, "dispatched"),
+        accepted=_optional(message, "accepted"),
+        first_chunk=_optional(message, "first_chunk"),
+        total=message.total,
+    )
+
+
+def _error(message: proto.Error) -> ErrorDetails:
+    reason = word(proto.ErrorReason, message.reason, "ERROR_REASON_")
+    after = message.retry_after_ms / 1000 if message.HasField("retry_after_ms") else None
+    return ErrorDetails(reason, message.field, message.limit, message.value, message.message, after)

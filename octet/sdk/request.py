@@ -1,0 +1,103 @@
+"""From options to a message. Ranges are the router's to check; what no message can carry is refused here."""
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from octet.sdk.faults import invalid
+from octet.v1 import inference_pb2 as wire
+
+_RENAMED = {
+    "force": "force_specialists",
+    "exclude": "exclude_specialists",
+    "session": "session_id",
+    "user": "user_id",
+    "logprobs": "num_logprobs",
+}
+_REQUEST = frozenset(wire.InferRequest.DESCRIPTOR.fields_by_name) - {"sampling", "timeout_ms"}
+_SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_LONGEST_S = 10**9
+"""Some thirty years: beyond it a clock that counts nanoseconds runs over."""
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that can be sent, and be sent again."""
+
+    message: wire.InferRequest
+    timeout: float | None
+    metadata: tuple[tuple[str, str], ...]
+
+    def renew(self) -> Callable[[float | None], Message]:
+        """What an attempt sends, given the seconds left. Its id is new unless it is the caller's."""
+        kept = self.message.request_id
+
+        def attempt(seconds_left: float | None) -> wire.InferRequest:
+            self.message.request_id = kept or os.urandom(16).hex()
+            if seconds_left is not None:
+                self.message.timeout_ms = max(1, math.ceil(seconds_left * 1000))
+            return self.message
+
+        return attempt
+
+
+def prepare(prompt: str | None, options: Mapping[str, Any]) -> Prepared:
+    """Raises InvalidRequest, and TypeError for an option that does not exist."""
+    given = {name: value for name, value in {"prompt": prompt, **options}.items() if value is not None}
+    timeout, trace = check_timeout(given.pop("timeout", None)), given.pop("trace", None)
+    message = wire.InferRequest()
+    for name, value in given.items():
+        field = _RENAMED.get(name, name)
+        if name in _RENAMED.values() or field not in _REQUEST | _SAMPLING:
+            raise TypeError(f"there is no option {name!r}")
+        _set(message.sampling if field in _SAMPLING else message, field, name, value)
+    return Prepared(message, timeout, _metadata(trace))
+
+
+def check_timeout(seconds: float | None) -> float | None:
+    if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds <= _LONGEST_S):
+        raise invalid("timeout", f"a number of seconds in (0, {_LONGEST_S:,}]", _show(seconds))
+    return seconds
+
+
+def lookup(kind: type[Message], request_id: str) -> Message:
+    """A message that is nothing but the id of a request."""
+    message = kind()
+    _set(message, "request_id", "request_id", request_id)
+    return message
+
+
+def _metadata(trace: str | None) -> tuple[tuple[str, str], ...]:
+    if trace is None:
+        return ()
+    if not isinstance(trace, str) or _TRACEPARENT.fullmatch(trace) is None:
+        raise invalid("trace", "a W3C traceparent, 00-<32 hex digits>-<16 hex digits>-<2 hex digits>", _show(trace))
+    return (("traceparent", trace),)
+
+
+def _set(message: Any, field: str, name: str, value: Any) -> None:
+    try:
+        if field == "messages":
+            message.messages.extend(wire.Message(role=each["role"], content=each["content"]) for each in value)
+        elif field == "logit_bias":
+            message.logit_bias.extend(wire.LogitBias(token=token, bias=bias) for token, bias in value.items())
+        elif message.DESCRIPTOR.fields_by_name[field].is_repeated:
+            getattr(message, field).extend([value] if isinstance(value, str) else value)
+        else:
+            setattr(message, field, value)
+    except UnicodeEncodeError:
+        raise invalid(name, "valid UTF-8", "text with a lone surrogate") from None
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise invalid(name, "of its own type", f"{_show(value)} ({error})") from None
+
+
+def _show(value: object) -> str:
+    shown = repr(value[:_SHOWN] if isinstance(value, str | bytes) else value)
+    return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."

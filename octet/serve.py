@@ -1,0 +1,193 @@
+"""`octet serve`: the router and all its specialists, on this machine."""
+
+import argparse
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from octet.config.ensemble import Ensemble
+from octet.config.problem import ConfigInvalid
+from octet.places import Place, places_of, runtime_folder
+from octet.rpc.bind import BindRefused, Tls, address_of, check_free, check_reach
+from octet.supervise.memory import pss_of
+from octet.supervise.role import USAGE, Role
+from octet.supervise.screen import screen_on
+from octet.supervise.supervisor import Care, Supervisor
+
+MakeRoles = Callable[[Sequence[Place]], Sequence[Role]]
+"""Prepares what replicas share, and says how each is started. Raises OSError, ValueError, RuntimeError, MemoryError."""
+
+_DESCRIPTION = """\
+Serve an ensemble: one router and its specialists, each a process of its own
+that is restarted when it dies. Prints one line when all of them are warm and
+ready. SIGTERM and Ctrl-C finish what is running, a second Ctrl-C does not;
+SIGHUP has the configuration read again.
+
+Exit status: 0 after an orderly end, 1 when a process had to be killed for it,
+2 when something must be put right first (the message says what), 130 after a
+second Ctrl-C.
+"""
+_READY_ON = re.compile(r" ready on (\S+)")
+_ROUTER = "router"
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """The router's, to see whether it can be had before anything is loaded."""
+
+    host: str
+    port: int
+    socket: Path | None = None
+    tls: Tls | None = None
+    insecure_bind: bool = False
+
+
+def add_serve_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", make_roles: MakeRoles) -> None:
+    parser = commands.add_parser(
+        "serve",
+        description=_DESCRIPTION,
+        help="serve an ensemble: a router and its specialists",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    usual = Care()
+    parser.add_argument("file", nargs="?", type=Path, help="of the ensemble (default: eight C++ specialists)")
+    parser.add_argument("--port", type=_port, help="of the router, instead of the configured one; 0 for any")
+    parser.add_argument(
+        "--hang",
+        type=_seconds,
+        default=usual.hang,
+        metavar="SECONDS",
+        help="a specialist silent for so long is killed and restarted (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--drain",
+        type=_seconds,
+        default=usual.drain,
+        metavar="SECONDS",
+        help="to finish what is running, for the router and then for the specialists (default: %(default)g)",
+    )
+    parser.set_defaults(run=lambda arguments: _run(arguments, make_roles))
+
+
+def _run(arguments: argparse.Namespace, make_roles: MakeRoles) -> int:
+    began = time.monotonic()
+    try:
+        ensemble = _with_port(_ensemble(arguments.file), arguments.port)
+        _check_door(ensemble)
+        with runtime_folder() as folder:
+            places = places_of(ensemble, folder)
+            roles = [*make_roles(places), _router(ensemble, places)]
+            return _supervise(roles, ensemble, Care(hang=arguments.hang, drain=arguments.drain), began)
+    except ConfigInvalid as invalid:
+        print(invalid, file=sys.stderr)
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
+        print(f"octet serve: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return USAGE
+
+
+def _ensemble(file: Path | None) -> Ensemble:
+    """Raises ConfigInvalid."""
+    if file is None:
+        from octet.config.default import default_ensemble
+
+        return default_ensemble()
+    from octet.config.read import read_ensemble
+
+    return read_ensemble(file, files=True)
+
+
+def _with_port(ensemble: Ensemble, asked: int | None) -> Ensemble:
+    """Where any will do, one is chosen here: a router that is restarted comes back to it."""
+    router = ensemble.router if asked is None else replace(ensemble.router, port=asked)
+    if router.port == 0:
+        router = replace(router, port=_free_port(router.host))
+    return replace(ensemble, router=router)
+
+
+def _free_port(host: str) -> int:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.bind(address)
+        return int(probe.getsockname()[1])
+
+
+def _check_door(ensemble: Ensemble) -> None:
+    """Raises BindRefused."""
+    door = _Door(ensemble.router.host, ensemble.router.port)
+    try:
+        check_reach(door)
+    except BindRefused:
+        raise BindRefused(
+            f"router.host {door.host} can be reached from other machines, and `octet serve` is for this one: "
+            "start `octet router` and `octet specialist` by themselves, with TLS"
+        ) from None
+    check_free(door)
+
+
+def _router(ensemble: Ensemble, places: Sequence[Place]) -> Role:
+    """A program of its own: it stays small where copies of this process would not."""
+    command = [sys.executable, "-m", "octet.cli", "router", "--port", str(ensemble.router.port)]
+    if ensemble.source is not None:
+        command += ["--config", str(ensemble.source)]
+    for place in places:
+        command += ["--replica", f"{place.specialist.name}={place.address}"]
+    return Role(_ROUTER, command=tuple(command), stage=1, ready_words=" ready on ", reloads=True)
+
+
+def _supervise(roles: Sequence[Role], ensemble: Ensemble, care: Care, began: float) -> int:
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # gRPC begins in the copies, never here
+    screen = screen_on(sys.stderr, [role.name for role in roles])
+
+    def tell(supervisor: Supervisor) -> None:
+        lines = (*_table(ensemble, supervisor), _ready_line(ensemble, supervisor, time.monotonic() - began))
+        with suppress(OSError):  # whoever waited for this may be gone when it comes
+            print(*lines, sep="\n", flush=True)
+
+    return Supervisor(roles, screen, care).run(tell)
+
+
+def _table(ensemble: Ensemble, supervisor: Supervisor) -> Iterator[str]:
+    """A row for each process that answers, and for each that answers elsewhere."""
+    rows = [[child.name, *child.ready_text.split("\t")] for child in supervisor.children if child.name != _ROUTER]
+    rows += [[each.name, "elsewhere", ", ".join(each.addresses)] for each in ensemble.specialists if each.addresses]
+    num_columns = max(map(len, rows), default=0)
+    widths = [max((len(row[column]) for row in rows if column < len(row)), default=0) for column in range(num_columns)]
+    for row in rows:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)).rstrip()
+
+
+def _ready_line(ensemble: Ensemble, supervisor: Supervisor, seconds: float) -> str:
+    said = next((child.ready_text for child in supervisor.children if child.name == _ROUTER), "")
+    found = _READY_ON.search(said)
+    address = found[1] if found else address_of(_Door(ensemble.router.host, ensemble.router.port))
+    pss = pss_of([os.getpid()])
+    memory = "" if pss is None else f", {pss >> 20:,} MiB"
+    try_it = "" if address.endswith(":50051") else f" --address {address}"
+    return (
+        f"octet ready on {address} ({len(ensemble.specialists)} specialists, {len(supervisor.pids)} processes{memory}) "
+        f'after {seconds:.1f} s - try: octet generate "..."{try_it}'
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"a port is a number in [0, 65535], got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"a positive number of seconds is needed, got {text!r}")
+    return value

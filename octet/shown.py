@@ -1,0 +1,138 @@
+"""A receipt for people."""
+
+from collections.abc import Iterable
+
+from octet.sdk.decision import Decision, Score
+from octet.sdk.receipt import Attempt, Receipt, Timings, Usage
+
+_DIGEST = 12
+_BAR = 24
+_LABEL = 14
+Rows = list[tuple[str, str]]
+
+
+def summary(decision: Decision) -> str:
+    """Who, how sure, and who says so."""
+    sure = "-" if decision.confidence is None else f"{decision.confidence:.2f}"
+    return f"{decision.primary or 'nobody'}  {sure}  {decision.source or 'reject'}"
+
+
+def explained(receipt: Receipt) -> str:
+    """The decision and all that led to it."""
+    decision = receipt.decision
+    rows = [
+        *_choice(decision),
+        ("intent", decision.intent),
+        ("task", _task(decision)),
+        ("adapters", ", ".join(decision.adapters)),
+        *(("note", note) for note in decision.notes),
+        ("digests", _digests(decision)),
+        ("request", receipt.request_id),
+    ]
+    return "\n".join([summary(decision), _table(rows)])
+
+
+def shown(receipt: Receipt) -> str:
+    """Who answered, why, and how it went."""
+    rows = [
+        ("answered by", _answerer(receipt)),
+        *_choice(receipt.decision),
+        ("task", _task(receipt.decision)),
+        *(("note", note) for note in receipt.decision.notes),
+        *(("attempt", _attempt(each)) for each in receipt.attempts if each.reason or len(receipt.attempts) > 1),
+        ("admission", _admission(receipt)),
+        ("timings", _timings(receipt.timings)),
+        ("tokens", "" if receipt.usage is None else _tokens(receipt.usage)),
+        ("error", "" if receipt.error is None else f"{receipt.error.reason}: {receipt.error.message}"),
+        ("request", receipt.request_id + (f", trace {receipt.trace_id}" if receipt.trace_id else "")),
+    ]
+    return _table(rows)
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    """Only rows with something in them; a label that repeats is said once."""
+    lines, last = [], ""
+    for label, text in rows:
+        if text:
+            lines.append(f"{'' if label == last else label:<{_LABEL}} {text}".rstrip())
+            last = label
+    return "\n".join(lines)
+
+
+def _choice(decision: Decision) -> Rows:
+    return [
+        ("why", decision.why),
+        ("decided by", _decided_by(decision)),
+        *(("distribution", _score(each, decision.distribution)) for each in decision.distribution),
+        ("second choice", decision.second_choice),
+    ]
+
+
+def _decided_by(decision: Decision) -> str:
+    is_digest = decision.decided_by == decision.classifier_digest
+    return f"{decision.source} {decision.decided_by[:_DIGEST] if is_digest else decision.decided_by}".strip()
+
+
+def _score(score: Score, all_scores: tuple[Score, ...]) -> str:
+    width = max(len(each.specialist) for each in all_scores)
+    return f"{score.specialist:<{width}} {score.probability:>6.1%} {'#' * round(score.probability * _BAR)}"
+
+
+def _task(decision: Decision) -> str:
+    given = [f"{name} {value}" for name, value in decision.sampling.items()]
+    length = [f"at most {decision.max_tokens} tokens"] if decision.max_tokens else []
+    return ", ".join([*([decision.task] if decision.task else []), *length, *given])
+
+
+def _digests(decision: Decision) -> str:
+    digests = {
+        "request": decision.request_digest,
+        "configuration": decision.config_digest,
+        "classifier": decision.classifier_digest,
+    }
+    return ", ".join(f"{name} {digest[:_DIGEST]}" for name, digest in digests.items() if digest)
+
+
+def _answerer(receipt: Receipt) -> str:
+    if not receipt.specialist:
+        return "nobody"
+    where = f" on {receipt.replica}" if receipt.replica else ""
+    revision = f", revision {receipt.lane.revision[:_DIGEST]}" if receipt.lane.revision else ""
+    adapters = "".join(f" + {digest[:_DIGEST]}" for digest in receipt.adapters)
+    breaker = f", breaker {receipt.breaker}" if receipt.breaker else ""
+    return f"{receipt.specialist}{where}{revision}{adapters}{breaker}"
+
+
+def _attempt(attempt: Attempt) -> str:
+    result = f"{attempt.reason}: {attempt.message}" if attempt.reason else "answered"
+    return f"{attempt.specialist} on {attempt.replica} after {_time(attempt.seconds)}: {result}"
+
+
+def _admission(receipt: Receipt) -> str:
+    if receipt.admission is None:
+        return ""
+    door = receipt.admission
+    return f"{door.queue_position} in line before, at most {door.max_tokens} tokens, seed {door.seed}"
+
+
+def _timings(timings: Timings) -> str:
+    steps = {
+        "decided": timings.decided,
+        "dispatched": timings.dispatched,
+        "accepted": timings.accepted,
+        "first chunk": timings.first_chunk,
+    }
+    reached = [f"{name} {_time(seconds)}" for name, seconds in steps.items() if seconds is not None]
+    return ", ".join([*reached, f"total {_time(timings.total)}"])
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def _tokens(usage: Usage) -> str:
+    speed = "" if usage.tokens_per_second is None else f", {usage.tokens_per_second:.1f} tok/s"
+    return (
+        f"{usage.prompt_tokens} prompt ({usage.cache_hit_tokens} cached), {usage.completion_tokens} generated{speed}, "
+        f"{usage.finish_reason or 'unfinished'}, preempted {usage.times_preempted} times"
+    )

@@ -1,0 +1,144 @@
+"""`octet router`: one endpoint over replicas that run elsewhere; `octet router train` and `eval`: its classifier."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from octet.config.ensemble import Ensemble, RouterConfig
+from octet.rpc.bind import Tls, check_free, check_reach
+from router.replicas.channel import ReplicaTls
+from router.settings import RouterSettings, addresses_of
+
+_DESCRIPTION = """\
+Serve octet.v1.Inference (with health and reflection) over replicas that run
+elsewhere. Prints one line when every specialist has a replica that is warm.
+The configuration is followed while it runs; SIGHUP looks at it at once.
+SIGTERM and Ctrl-C finish what is running, a second Ctrl-C does not.
+
+Exit status: 0 after an orderly end, 2 when something must be put right first
+(the message says what), 130 after a second Ctrl-C.
+"""
+
+
+def add_router_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "router",
+        description=_DESCRIPTION,
+        help="serve one endpoint over replicas that run elsewhere",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the ensemble (default: eight C++ specialists)")
+    _add_door(parser.add_argument_group("where and to whom"))
+    _add_replicas(parser.add_argument_group("its replicas"))
+    parser.set_defaults(run=_run)
+    from router.training.cli import add_training_commands
+
+    add_training_commands(parser.add_subparsers(metavar="COMMAND"))
+
+
+def _add_door(group: "argparse._ArgumentGroup") -> None:
+    usual = RouterConfig()
+    group.add_argument("--host", help=f"default: the configuration's, or {usual.host}")
+    group.add_argument("--port", type=_port, help=f"0 for any (default: the configuration's, or {usual.port})")
+    group.add_argument("--socket", type=Path, metavar="PATH", help="a Unix socket instead of host and port")
+    group.add_argument("--tls-certificate", type=Path, metavar="FILE")
+    group.add_argument("--tls-key", type=Path, metavar="FILE")
+    group.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="serve only whom it has signed for")
+    group.add_argument(
+        "--insecure-bind", action="store_true", help="serve other machines without TLS: something else guards the way"
+    )
+
+
+def _add_replicas(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--replica",
+        type=_replica,
+        action="append",
+        default=[],
+        metavar="SPECIALIST=ADDRESS",
+        help="host:port, unix:PATH, or dns:///name:port for every address behind the name; repeatable",
+    )
+    group.add_argument("--replica-ca", type=Path, metavar="FILE", help="replicas must show what it has signed")
+    group.add_argument("--replica-certificate", type=Path, metavar="FILE", help="shown to replicas that ask")
+    group.add_argument("--replica-key", type=Path, metavar="FILE")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s octet router %(name)s: %(message)s")
+    try:
+        return _serve(arguments)
+    except (OSError, ValueError, RuntimeError) as error:
+        print(f"octet router: {error}", file=sys.stderr)
+        return 2
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    ensemble = _ensemble(arguments.config)
+    settings = _settings(arguments, ensemble)
+    addresses_of(ensemble, settings)
+    check_reach(settings)
+    check_free(settings)
+    from router.process import serve  # what follows loads a classifier: not for --help, nor for a mistake
+
+    return serve(ensemble, settings)
+
+
+def _ensemble(path: Path | None) -> Ensemble:
+    from octet.config.default import default_ensemble
+    from octet.config.read import read_ensemble
+
+    return default_ensemble() if path is None else read_ensemble(path)
+
+
+def _settings(arguments: argparse.Namespace, ensemble: Ensemble) -> RouterSettings:
+    return RouterSettings(
+        host=ensemble.router.host if arguments.host is None else arguments.host,
+        port=ensemble.router.port if arguments.port is None else arguments.port,
+        socket=arguments.socket,
+        tls=_tls(arguments),
+        insecure_bind=arguments.insecure_bind,
+        replicas=_by_specialist(arguments.replica),
+        replica_tls=_replica_tls(arguments),
+    )
+
+
+def _by_specialist(given: Sequence[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for specialist, address in given:
+        if address in found.get(specialist, ()):
+            raise ValueError(f"--replica: {specialist}={address} is given more than once")
+        found[specialist] = (*found.get(specialist, ()), address)
+    return found
+
+
+def _tls(arguments: argparse.Namespace) -> Tls | None:
+    given = (arguments.tls_certificate, arguments.tls_key)
+    if given == (None, None) and arguments.tls_client_ca is None:
+        return None
+    if None in given:
+        raise ValueError("--tls-certificate and --tls-key belong together")
+    return Tls(*given, client_ca=arguments.tls_client_ca)
+
+
+def _replica_tls(arguments: argparse.Namespace) -> ReplicaTls | None:
+    own = (arguments.replica_certificate, arguments.replica_key)
+    if arguments.replica_ca is None:
+        if own != (None, None):
+            raise ValueError("--replica-certificate is shown only to replicas whose own is checked: give --replica-ca")
+        return None
+    return ReplicaTls(arguments.replica_ca, *own)
+
+
+def _replica(text: str) -> tuple[str, str]:
+    specialist, equals, address = text.partition("=")
+    if not specialist or not equals or not address:
+        raise argparse.ArgumentTypeError(f"a replica is given as SPECIALIST=ADDRESS, got {text!r}")
+    return specialist, address
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"a port is a number in [0, 65535], got {text!r}")
+    return int(text)

@@ -1,0 +1,53 @@
+"""From a decision to what a replica is asked."""
+
+from math import floor
+
+from octet.config.ensemble import SpecialistConfig
+from octet.v1 import specialist_pb2 as wire
+from router.ask import Ask, Turn
+from router.decision import Decision
+from router.tuning import adapters_for
+
+SYSTEM = "system"
+
+
+def replica_request(
+    ask: Ask, decision: Decision, specialist: SpecialistConfig, seconds_left: float
+) -> wire.GenerateRequest:
+    """`specialist` is the decision's primary or its second choice, which brings its own system prompt and adapters."""
+    longest = _longest(ask, decision, specialist)
+    return wire.GenerateRequest(
+        request_id=ask.request_id,
+        chat=wire.Chat(
+            messages=[wire.Message(role=turn.role, content=turn.content) for turn in _turns(ask, specialist)]
+        ),
+        adapters=decision.adapters if specialist.name == decision.primary else adapters_for(ask, specialist),
+        sampling=decision.sampling,
+        seed=ask.seed,
+        max_tokens=longest,
+        min_tokens=None if ask.min_tokens is None else min(ask.min_tokens, longest),
+        stop=ask.stop,
+        ignore_eos=ask.ignore_eos,
+        priority=ask.priority,
+        timeout_ms=max(1, floor(seconds_left * 1000)),
+        tenant_salt=ask.tenant_salt,
+        context_size=ask.context_size,
+    )
+
+
+def _longest(ask: Ask, decision: Decision, specialist: SpecialistConfig) -> int:
+    longest = decision.max_tokens
+    if ask.max_tokens is None:
+        longest = min(longest, max(specialist.max_tokens, ask.min_tokens or 0))
+    return longest if specialist.context is None else min(longest, specialist.context)
+
+
+def _turns(ask: Ask, specialist: SpecialistConfig) -> list[Turn]:
+    """The specialist's system prompt first. A caller's own at the beginning follows it in the same message: many chat
+    templates take one system message and no more, and neither may silently lose its word."""
+    turns = list(ask.turns)
+    if not specialist.system:
+        return turns
+    if turns[0].role == SYSTEM:
+        return [Turn(SYSTEM, f"{specialist.system}\n\n{turns[0].content}"), *turns[1:]]
+    return [Turn(SYSTEM, specialist.system), *turns]

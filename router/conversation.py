@@ -1,0 +1,38 @@
+"""What rules and classifier read of a conversation: what the user wants now.
+
+Only users' words count: an assistant's answer or a system prompt would pull the next decision towards the last one.
+"""
+
+from collections.abc import Sequence
+
+from router.ask import Turn
+
+USER = "user"
+SHORT = 48
+"""Characters: a newest turn below this ("yes, do that") means nothing without what was said before."""
+ENOUGH = 256
+MOST = 1 << 17
+"""Characters. Of more, the beginning and the end are read: questions and last errors stand there, and a megabyte would
+hold up everybody else's tokens for as long as it takes to read."""
+
+
+def routing_text(turns: Sequence[Turn]) -> str:
+    """The newest user turn; after earlier ones where it is short. Empty where no user said anything."""
+    said = [turn.content.strip() for turn in turns if turn.role == USER]
+    kept: list[str] = []
+    length = 0
+    for content in reversed(said):
+        if not content:
+            continue
+        if length >= (ENOUGH if len(kept) > 1 else SHORT):
+            break
+        kept.append(content)
+        length += len(content)
+    return _bounded("\n\n".join(reversed(kept)))
+
+
+def _bounded(text: str) -> str:
+    if len(text) <= MOST:
+        return text
+    half = MOST // 2
+    return f"{text[: half - 1]}\n{text[-half:]}"

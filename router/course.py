@@ -1,0 +1,78 @@
+"""The way of one request from replica to replica: whom to ask next, whether it may be asked again, what is said when
+nobody answers."""
+
+from collections.abc import Sequence
+from random import Random
+
+from octet.rpc.refusal import Refusal
+from router.refusals import no_replica
+from router.replicas.failure import Failure
+from router.replicas.lane import Lane
+from router.replicas.replica import Replica
+
+_MOST_UNSAFE = 1
+"""A request that was lost with its replica is tried once more, and then no more: it may be the request."""
+
+
+class Course:
+    def __init__(self, lanes: Sequence[Lane], session_id: str, adapters: Sequence[str], random: Random) -> None:
+        """The primary's lane first."""
+        self._lanes = lanes
+        self._session_id = session_id
+        self._adapters = adapters
+        self._random = random
+        self._tried: set[str] = set()
+        self._failures: list[Failure] = []
+        self._num_paid = 0
+        self._num_unsafe = 0
+
+    @property
+    def may_wait(self) -> bool:
+        """Nobody has taken it yet: it may wait for the lane to come back."""
+        return all(failure.kind in ("free", "dropped") for failure in self._failures)
+
+    def start_over(self) -> None:
+        """The lane is back."""
+        self._tried.clear()
+
+    def next(self) -> Replica | None:
+        """Those that are likely to answer first, then those that are not, the primary's before the second choice's.
+        None when the request is to end as `refusal` says. Asking again is paid for here, where the last failure cost
+        its replica something."""
+        replica = self._choose(sound=True) or self._choose(sound=False)
+        if replica is None or not self._may_ask_again():
+            return None
+        self._tried.add(replica.name)
+        return replica
+
+    def failed(self, failure: Failure) -> None:
+        self._failures.append(failure)
+        if failure.kind != "free":
+            self._num_paid += 1
+        if failure.kind in ("dropped", "lost", "failed"):
+            self._num_unsafe += 1
+
+    def refusal(self) -> Refusal:
+        """What the caller is told when nobody answered."""
+        last = self._failures[-1] if self._failures else None
+        if last is not None and (last.kind in ("final", "failed") or self._num_unsafe > _MOST_UNSAFE):
+            return last.refusal
+        full = [failure for failure in self._failures if failure.kind == "full"]
+        if full:
+            return min(full, key=lambda each: (each.retry_after is None, each.retry_after)).refusal
+        return no_replica(" or ".join(lane.specialist for lane in self._lanes))
+
+    def _choose(self, *, sound: bool) -> Replica | None:
+        for lane in self._lanes:
+            replica = lane.choose(self._tried, self._session_id, self._adapters, self._random, sound=sound)
+            if replica is not None:
+                return replica
+        return None
+
+    def _may_ask_again(self) -> bool:
+        if not self._failures or self._failures[-1].kind == "free":
+            return True
+        if self._failures[-1].kind == "final" or self._num_unsafe > _MOST_UNSAFE:
+            return False
+        lane = self._lanes[0]
+        return self._num_paid < lane.dispatch.max_attempts and lane.bucket.take()

@@ -1,0 +1,38 @@
+"""Decides live: asks the classifier only where nothing else decides, and goes on without it when it does not answer."""
+
+from typing import Protocol
+
+from router.ask import Ask
+from router.classify.base import ClassifierUnavailable, Distribution
+from router.decision import Decision
+from router.policy import Policy
+
+
+class Opinions(Protocol):
+    """A classifier as requests meet it: off the event loop, cached, behind its own breaker."""
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the classifier, hex."""
+
+    def cached(self, text: str) -> Distribution | None: ...
+
+    async def classify(self, text: str) -> Distribution:
+        """Raises ClassifierUnavailable, soon."""
+
+
+class Decider:
+    def __init__(self, opinions: Opinions) -> None:
+        self._opinions = opinions
+
+    async def decide(self, ask: Ask, policy: Policy) -> Decision:
+        """Raises Refusal for names that the policy's ensemble does not have."""
+        reading = policy.read(ask)
+        if reading.choice is not None:
+            return policy.conclude(ask, reading, None, "")
+        digest = self._opinions.digest
+        try:
+            opinion = self._opinions.cached(ask.text) or await self._opinions.classify(ask.text)
+        except ClassifierUnavailable as unavailable:
+            return policy.conclude(ask, reading, None, "", (f"the classifier did not answer: {unavailable}",))
+        return policy.conclude(ask, reading, opinion, digest)

@@ -1,0 +1,112 @@
+"""From a decision to an answer: replica after replica until one answers, as long as nothing has been said yet."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import grpc
+
+from octet.clock import Clock
+from octet.rpc.refusal import cancelled, past_deadline
+from router.course import Course
+from router.live import Live
+from router.record import Record
+from router.relay import Nonsense, Write, relay
+from router.replicas.attempt import Attempt
+from router.replicas.failure import Failure, failure_of, lost
+from router.replicas.fleet import Fleet
+from router.sweep import DEADLINE_SLACK
+from router.trace import HEADER
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One request on its way."""
+
+    live: Live
+    specialists: tuple[str, ...]
+    """The primary, and the second choice where there is one."""
+    session_id: str
+    adapters: tuple[str, ...]
+    request_for: Callable[[str, float], bytes]
+    """What the replica of a specialist is asked, with so many seconds left. Raises Refusal."""
+    traceparent: Callable[[], str]
+    """A span for every attempt."""
+    record: Record
+    write: Write
+
+
+class Dispatcher:
+    def __init__(self, fleet: Fleet, clock: Clock, random: Random) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._random = random
+
+    async def answer(self, errand: Errand) -> None:
+        """Returns when the whole answer is relayed. Raises Refusal, CallerGone."""
+        lanes = [self._fleet.lanes[name] for name in errand.specialists]
+        course = Course(lanes, errand.session_id, errand.adapters, self._random)
+        waited = False
+        while True:
+            replica = course.next()
+            if replica is None and course.may_wait and not waited:
+                waited = True
+                if await lanes[0].wait_usable(self._seconds_left(errand)):
+                    course.start_over()
+                    continue
+            if replica is None:
+                raise course.refusal()
+            attempt = Attempt(replica)
+            failure = await self._attempt(errand, attempt)
+            if failure is None:
+                self._fleet.lanes[replica.specialist].bucket.answered()
+                return
+            if attempt.started:
+                raise failure.refusal
+            course.failed(failure)
+
+    async def _attempt(self, errand: Errand, attempt: Attempt) -> Failure | None:
+        """None when it answered."""
+        seconds_left = self._seconds_left(errand)
+        request = errand.request_for(attempt.replica.specialist, seconds_left)
+        metadata = ((HEADER, errand.traceparent()),)
+        errand.record.asked(attempt)
+        errand.live.attempt = attempt
+        try:
+            with attempt:
+                attempt.call = attempt.replica.generate(
+                    request, timeout=seconds_left + DEADLINE_SLACK, metadata=metadata
+                )
+                failure = await _relayed(errand, attempt)
+        except BaseException:
+            attempt.gave_up()
+            errand.record.ended((errand.live.ending or cancelled()).error)
+            raise
+        finally:
+            errand.live.attempt = None
+        attempt.judge(failure)
+        errand.record.ended(None if failure is None else failure.refusal.error)
+        return failure
+
+    def _seconds_left(self, errand: Errand) -> float:
+        seconds = errand.live.deadline - self._clock.now()
+        if seconds <= 0:
+            raise past_deadline()
+        return seconds
+
+
+async def _relayed(errand: Errand, attempt: Attempt) -> Failure | None:
+    name = attempt.replica.name
+    try:
+        await relay(attempt, errand.write, errand.record)
+    except grpc.aio.AioRpcError as error:
+        return failure_of(error, name, was_open=attempt.was_open, accepted=attempt.num_messages > 0)
+    except Nonsense as nonsense:
+        return Failure("failed", lost(name, str(nonsense)))
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if attempt.lost is None or (task is not None and task.cancelling()):
+            raise
+        return Failure("lost", lost(name, attempt.lost))
+    return None

@@ -1,0 +1,112 @@
+"""The requests that are being answered, by their id."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import grpc
+
+from octet.rpc.refusal import Refusal, queue_full, shorten
+from octet.v1 import error_pb2 as wire
+from router.replicas.attempt import Attempt
+
+
+class Live:
+    """One of them. `end` ends it from outside, wherever it waits."""
+
+    __slots__ = ("_leave", "_task", "attempt", "deadline", "ending", "request_id")
+
+    def __init__(
+        self, request_id: str, deadline: float, task: "asyncio.Task[object]", leave: Callable[["Live"], None]
+    ) -> None:
+        self._leave = leave
+        self.request_id = request_id
+        self.deadline = deadline
+        self._task = task
+        self.attempt: Attempt | None = None
+        """The one under way."""
+        self.ending: Refusal | None = None
+
+    def __enter__(self) -> "Live":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave(self)
+
+    def end(self, refusal: Refusal) -> None:
+        """The first reason stands."""
+        if self.ending is None:
+            self.ending = refusal
+            self._task.cancel()
+
+    def claim_end(self) -> Refusal | None:
+        """After CancelledError: why, if it was `end`, and the task goes on to say so. None: the caller is gone."""
+        if self.ending is None or self._task.uncancel() > 0:
+            return None
+        return self.ending
+
+
+class LiveRequests:
+    """Belongs to the event loop."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._live: dict[str, Live] = {}
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[Live]:
+        return iter(tuple(self._live.values()))
+
+    def enter(self, request_id: str, deadline: float) -> Live:
+        """The current task answers it, as a context. Raises Refusal for an id that is taken, and when there are too
+        many."""
+        if request_id in self._live:
+            raise duplicate(request_id)
+        if len(self._live) >= self.most:
+            raise queue_full("being answered", self.most, None)
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request is answered by a task")
+        live = self._live[request_id] = Live(request_id, deadline, task, self._leave)
+        self._emptied.clear()
+        return live
+
+    def _leave(self, live: Live) -> None:
+        del self._live[live.request_id]
+        if not self._live:
+            self._emptied.set()
+
+    def find(self, request_id: str) -> Live:
+        """Raises Refusal."""
+        live = self._live.get(request_id)
+        if live is None:
+            raise unknown(request_id)
+        return live
+
+    async def emptied(self) -> None:
+        await self._emptied.wait()
+
+
+def duplicate(request_id: str) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.ALREADY_EXISTS,
+        wire.ERROR_REASON_DUPLICATE_REQUEST,
+        f"a request with the id {shorten(request_id)} is being answered",
+        field="request_id",
+        limit="an id that no live request has",
+        value=shorten(request_id),
+    )
+
+
+def unknown(request_id: str) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.NOT_FOUND,
+        wire.ERROR_REASON_UNKNOWN_REQUEST,
+        f"nothing is known of a request with the id {shorten(request_id)}",
+        field="request_id",
+        limit="the id of a request that is known here",
+        value=shorten(request_id),
+    )

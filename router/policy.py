@@ -1,0 +1,98 @@
+"""One configuration made ready to decide. Same ask, same configuration, same opinion: same decision."""
+
+from octet.config.digest import digest_of_ensemble
+from octet.config.ensemble import Ensemble
+from octet.identity import digest_of
+from router.ask import Ask
+from router.choice import Choice, Reading, read
+from router.classify.base import Distribution
+from router.decision import Decision
+from router.refusals import below_floor
+from router.rules.rule import ready
+from router.tuning import at_most, max_tokens_for, sampling_for, task_of
+from router.weighing import by_default, weigh
+
+UNHEARD = "no rule matched and the classifier was unavailable"
+
+
+class Policy:
+    """Immutable: a new configuration is a new policy."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self.ensemble = ensemble
+        self.digest = digest_of_ensemble(ensemble)
+        self._rules = tuple(ready(rule) for rule in ensemble.rules)
+
+    def decide(
+        self, ask: Ask, opinion: Distribution | None, classifier_digest: str, notes: tuple[str, ...] = ()
+    ) -> Decision:
+        """Without an opinion the classifier was unavailable. Raises Refusal for names nobody knows."""
+        return self.conclude(ask, self.read(ask), opinion, classifier_digest, notes)
+
+    def without_classifier(self, ask: Ask) -> Decision | None:
+        """What is decided whatever the classifier thinks; None where it should be asked. Raises Refusal."""
+        reading = self.read(ask)
+        return None if reading.choice is None else self._decision(ask, reading.choice, reading.notes)
+
+    def read(self, ask: Ask) -> Reading:
+        """Raises Refusal."""
+        return read(ask, self.ensemble, self._rules)
+
+    def conclude(
+        self,
+        ask: Ask,
+        reading: Reading,
+        opinion: Distribution | None,
+        classifier_digest: str,
+        notes: tuple[str, ...] = (),
+    ) -> Decision:
+        """The second half of `decide`, for whoever asks the classifier in between."""
+        choice = reading.choice or self._heard(ask, opinion, classifier_digest)
+        return self._decision(ask, choice, (*reading.notes, *notes))
+
+    def _heard(self, ask: Ask, opinion: Distribution | None, classifier_digest: str) -> Choice:
+        if opinion is None:
+            return by_default(UNHEARD, ask, self.ensemble)
+        return weigh(ask, self.ensemble, opinion, classifier_digest)
+
+    def check_floor(self, ask: Ask) -> None:
+        """Whether the declared intent takes requests of this priority now. Raises Refusal."""
+        for intent in self.ensemble.intents:
+            if intent.name == ask.intent and ask.priority < intent.priority_floor:
+                raise below_floor(intent.name, intent.priority_floor, ask.priority)
+
+    def _decision(self, ask: Ask, choice: Choice, notes: tuple[str, ...]) -> Decision:
+        task = task_of(ask, self.ensemble)
+        specialist = self.ensemble.specialist(choice.primary) if choice.primary else None
+        wanted = () if specialist is None else ask.adapters or specialist.use_adapters
+        adapters = at_most(wanted, ask.max_experts)
+        return Decision(
+            source=choice.source,
+            decided_by=choice.decided_by,
+            why=choice.why,
+            primary=choice.primary,
+            second_choice=choice.second,
+            distribution=choice.distribution,
+            confidence=choice.confidence,
+            intent=ask.intent,
+            task=task.name,
+            adapters=adapters,
+            sampling=sampling_for(ask, task),
+            max_tokens=max_tokens_for(ask, task, specialist),
+            notes=notes if len(adapters) == len(wanted) else (*notes, _cut(wanted, adapters)),
+            request_digest=request_digest(ask),
+            config_digest=self.digest,
+            classifier_digest=choice.classifier_digest,
+        )
+
+
+def _cut(wanted: tuple[str, ...], adapters: tuple[str, ...]) -> str:
+    return f"max_experts leaves room for {len(adapters)} of {len(wanted)} adapters"
+
+
+def request_digest(ask: Ask) -> str:
+    """sha256 of everything of a request that decides, hex."""
+    lists = (digest_of(name.encode() for name in names) for names in (ask.force, ask.exclude, ask.adapters))
+    sampling = b"" if ask.sampling is None else ask.sampling.SerializeToString(deterministic=True)
+    numbers = repr((ask.max_experts, ask.max_tokens, ask.min_tokens)).encode()
+    return digest_of((ask.text.encode(), ask.intent.encode(), *lists, sampling, numbers)).hex()

@@ -1,0 +1,106 @@
+"""A request's receipt while it is being written. Small whatever the caller sent: it travels in trailing metadata."""
+
+from octet.v1 import inference_pb2 as wire
+from router.ask import Ask
+from router.clip import clip
+from router.decision import Decision
+from router.decision_wire import decision_to_wire
+
+METADATA_KEY = "octet-receipt-bin"
+MAX_BYTES = 4608
+"""No receipt is larger: gRPC takes 8 KiB of metadata in all, the error stands beside it, and a refused call must not
+lose either."""
+_ID = 128
+_NAME = 64
+_MESSAGE = 200
+_DETAIL = 100
+_ATTEMPTS = 4
+_ATTEMPT_MESSAGE = 60
+
+
+class ReceiptDraft:
+    """Times are the router's clock's, like the ask's arrival."""
+
+    def __init__(self, ask: Ask, now: float, wall_ms: int) -> None:
+        self._arrival = ask.arrival
+        self._receipt = wire.Receipt(
+            request_id=clip(ask.request_id, _ID),
+            trace_id=ask.trace.trace_id,
+            created_unix_ms=wall_ms,
+            priority=ask.priority,
+            session_id=clip(ask.session_id, _ID),
+        )
+        self._last = now
+
+    def decided(self, decision: Decision, now: float) -> None:
+        self._receipt.decision.CopyFrom(decision_to_wire(decision))
+        self._receipt.timings.decided = self._since(now)
+
+    def dispatched(self, now: float) -> None:
+        """The first replica is being asked; later calls change nothing."""
+        if not self._receipt.timings.HasField("dispatched"):
+            self._receipt.timings.dispatched = self._since(now)
+
+    def attempt(self, specialist: str, replica: str, seconds: float, error: wire.Error | None = None) -> None:
+        """A replica was asked: with an error it did not answer. Of many attempts the last ones are kept."""
+        attempts = self._receipt.attempts
+        if len(attempts) == _ATTEMPTS:
+            del attempts[0]
+        attempts.add(
+            specialist=clip(specialist, _NAME),
+            replica=clip(replica, _NAME),
+            reason=wire.ERROR_REASON_UNSPECIFIED if error is None else error.reason,
+            message="" if error is None else clip(error.message, _ATTEMPT_MESSAGE),
+            seconds=seconds,
+        )
+
+    def accepted(self, specialist: str, replica: str, breaker: str, accepted: wire.Accepted, now: float) -> None:
+        """The replica's door let it in. `breaker` is its state when it was chosen."""
+        receipt = self._receipt
+        receipt.specialist = clip(specialist, _NAME)
+        receipt.replica = clip(replica, _NAME)
+        receipt.breaker = breaker
+        receipt.lane.CopyFrom(accepted.lane)
+        receipt.accepted.CopyFrom(accepted)
+        receipt.accepted.ClearField("lane")
+        receipt.accepted.ClearField("request_id")
+        receipt.timings.accepted = self._since(now)
+
+    def first_chunk(self, now: float) -> None:
+        self._receipt.timings.first_chunk = self._since(now)
+
+    def finished(self, usage: wire.Usage, now: float) -> None:
+        self._receipt.usage.CopyFrom(usage)
+        if usage.HasField("stop_string"):
+            self._receipt.usage.stop_string = clip(usage.stop_string, _NAME)
+        self._since(now)
+
+    def failed(self, error: wire.Error, now: float) -> None:
+        self._receipt.error.CopyFrom(_short(error))
+        self._since(now)
+
+    def wire(self) -> wire.Receipt:
+        """As far as it is known; the draft may be written on."""
+        receipt = wire.Receipt()
+        receipt.CopyFrom(self._receipt)
+        receipt.timings.total = self._last - self._arrival
+        return receipt
+
+    def _since(self, now: float) -> float:
+        self._last = max(self._last, now)
+        return now - self._arrival
+
+
+def refused_receipt(request_id: str, error: wire.Error, wall_ms: int) -> wire.Receipt:
+    """Of a request that did not pass reception: there is nothing more to tell. The id is the caller's, unchecked."""
+    return wire.Receipt(request_id=clip(request_id, _ID), created_unix_ms=wall_ms, error=_short(error))
+
+
+def _short(error: wire.Error) -> wire.Error:
+    short = wire.Error()
+    short.CopyFrom(error)
+    short.message = clip(error.message, _MESSAGE)
+    short.field = clip(error.field, _NAME)
+    short.limit = clip(error.limit, _DETAIL)
+    short.value = clip(error.value, _DETAIL)
+    return short

@@ -1,0 +1,46 @@
+"""What happens to a request on its way, written into its receipt."""
+
+from octet.clock import Clock
+from octet.v1 import inference_pb2 as wire
+from router.receipt import ReceiptDraft
+from router.replicas.attempt import Attempt
+
+
+class Record:
+    def __init__(self, draft: ReceiptDraft, clock: Clock) -> None:
+        self.draft = draft
+        self._clock = clock
+        self._attempt: Attempt | None = None
+        self._asked = 0.0
+
+    def asked(self, attempt: Attempt) -> None:
+        """A replica is being asked."""
+        self._attempt = attempt
+        self._asked = self._clock.now()
+        self.draft.dispatched(self._asked)
+
+    def accepted(self, accepted: wire.Accepted) -> bytes:
+        """The event for the caller."""
+        attempt = self._under_way
+        replica = attempt.replica
+        self.draft.accepted(replica.specialist, replica.name, attempt.breaker_state, accepted, self._clock.now())
+        event: bytes = wire.InferEvent(routed=self.draft.wire()).SerializeToString()
+        return event
+
+    def first_chunk(self) -> None:
+        self.draft.first_chunk(self._clock.now())
+
+    def used(self, usage: wire.Usage) -> None:
+        self.draft.finished(usage, self._clock.now())
+
+    def ended(self, error: wire.Error | None) -> None:
+        """The attempt is over; without an error it answered."""
+        replica = self._under_way.replica
+        self.draft.attempt(replica.specialist, replica.name, self._clock.now() - self._asked, error)
+        self._attempt = None
+
+    @property
+    def _under_way(self) -> Attempt:
+        if self._attempt is None:
+            raise RuntimeError("nobody was asked")
+        return self._attempt

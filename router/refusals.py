@@ -1,0 +1,56 @@
+"""Why a request found nobody here to answer it."""
+
+from collections.abc import Iterable
+
+import grpc
+
+from octet.rpc.refusal import Refusal, invalid, shorten
+from octet.v1 import error_pb2 as wire
+from router.decision import Decision
+
+
+def no_specialist(decision: Decision) -> Refusal:
+    """Trying again would change nothing, unless nobody decided because the classifier did not answer."""
+    return Refusal(
+        grpc.StatusCode.FAILED_PRECONDITION if decision.decided_by else grpc.StatusCode.UNAVAILABLE,
+        wire.ERROR_REASON_NO_SPECIALIST,
+        f"no specialist should answer this: {decision.why}",
+    )
+
+
+def unknown_specialist(field: str, name: str, known: Iterable[str]) -> Refusal:
+    listed = ", ".join(known)
+    return Refusal(
+        grpc.StatusCode.NOT_FOUND,
+        wire.ERROR_REASON_UNKNOWN_SPECIALIST,
+        f"there is no specialist {shorten(name)}; there are {listed}",
+        field=field,
+        limit=f"one of {listed}",
+        value=shorten(name),
+    )
+
+
+def unknown_intent(name: str, known: Iterable[str]) -> Refusal:
+    listed = ", ".join(known)
+    return invalid("intent", f"one of {listed}" if listed else "unset: no intents are configured", shorten(name))
+
+
+def below_floor(intent: str, floor: int, priority: int) -> Refusal:
+    """The floor is raised while too much of one intent waits."""
+    return Refusal(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        wire.ERROR_REASON_QUEUE_FULL,
+        f"requests of the intent {intent!r} need a priority of at least {floor} now, this one has {priority}",
+        field="priority",
+        limit=f"at least {floor}",
+        value=str(priority),
+    )
+
+
+def no_replica(specialist: str, retry_after: float | None = None) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.UNAVAILABLE,
+        wire.ERROR_REASON_NO_REPLICA,
+        f"no replica of {specialist} can be reached",
+        retry_after=retry_after,
+    )

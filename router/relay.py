@@ -1,0 +1,83 @@
+"""From the replica's stream to the caller's. Chunks pass as they are; only the first and the last message are read."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from octet.rpc.calls import CallerGone
+from octet.v1 import specialist_pb2 as wire
+from router.replicas.attempt import Attempt
+
+_ACCEPTED = 0x0A
+_CHUNK = 0x12
+_USAGE = 0x1A
+"""A message of one field begins with that field's tag: the same bytes in GenerateEvent and InferEvent."""
+_MessageT = TypeVar("_MessageT", bound=Message)
+
+Write: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+
+class Nonsense(Exception):
+    """The replica broke the contract of its stream."""
+
+
+class Hearing(Protocol):
+    """Hears of what is worth writing down."""
+
+    def accepted(self, accepted: wire.Accepted) -> bytes:
+        """The event for the caller."""
+
+    def first_chunk(self) -> None: ...
+
+    def used(self, usage: wire.Usage) -> None: ...
+
+
+async def relay(attempt: Attempt, write: Write, hearing: Hearing) -> None:
+    """To the end of a stream that ended well. Raises AioRpcError and Nonsense for the replica, CallerGone for the
+    caller, CancelledError when the attempt was given up or the task is cancelled."""
+    read = attempt.call.read
+    ended = False
+    try:
+        while (raw := await read()) is not grpc.aio.EOF:
+            attempt.num_messages += 1
+            kind = raw[0] if raw else 0
+            if kind == _CHUNK:
+                if not attempt.started:
+                    attempt.start()
+                    hearing.first_chunk()
+                attempt.writing = True
+                await write(raw)
+                attempt.writing = False
+            elif kind == _USAGE:
+                hearing.used(_parsed(wire.GenerateEvent, raw).usage)
+                ended = True
+            else:
+                event = hearing.accepted(_accepted(raw))
+                attempt.writing = True
+                await write(event)
+                attempt.writing = False
+    except (grpc.aio.AioRpcError, Nonsense):
+        raise
+    except Exception as error:
+        if attempt.writing:  # nothing can be written to a call that is over
+            raise CallerGone from error
+        raise
+    if not ended:
+        raise Nonsense("its stream ended without usage")
+
+
+def _accepted(raw: bytes) -> wire.Accepted:
+    event = _parsed(wire.GenerateEvent, raw)
+    if event.WhichOneof("event") != "accepted":
+        raise Nonsense("an event of no known kind")
+    accepted: wire.Accepted = event.accepted
+    return accepted
+
+
+def _parsed(kind: type[_MessageT], raw: bytes) -> _MessageT:
+    try:
+        return kind.FromString(raw)  # type: ignore[no-any-return]  # protobuf has no types of its own
+    except DecodeError:
+        raise Nonsense(f"not a {kind.DESCRIPTOR.name}") from None

@@ -1,0 +1,91 @@
+"""How an attempt at a replica ended badly, and what that means for the next one."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from octet.rpc.refusal import METADATA_KEY, Refusal, past_deadline
+from octet.v1 import error_pb2 as wire
+
+Kind = Literal["free", "full", "dropped", "lost", "failed", "final"]
+"""free: it was refused at the door or never got there, which cost nothing.
+full: too many wait there.
+dropped: the connection went away before the replica had accepted it.
+lost: the replica went away, or hung, while it had the request.
+failed: the replica could not answer, and another one might.
+final: another one would say the same."""
+
+_FREE = {wire.ERROR_REASON_DRAINING, wire.ERROR_REASON_NOT_READY}
+_FAILED = {wire.ERROR_REASON_ENGINE_FAILED, wire.ERROR_REASON_REPLICA_FAILED}
+_UNSERVED = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.ABORTED}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: Kind
+    refusal: Refusal
+    """What the caller is told if nothing better comes of it."""
+
+    @property
+    def retry_after(self) -> float | None:
+        error = self.refusal.error
+        return error.retry_after_ms / 1000 if error.HasField("retry_after_ms") else None
+
+
+def failure_of(error: Any, replica: str, *, was_open: bool, accepted: bool) -> Failure:
+    """`error` is a grpc.aio.AioRpcError; `was_open`, whether the replica was connected and took requests when this one
+    was sent; `accepted`, whether it took it."""
+    code: grpc.StatusCode = error.code()
+    said = _said(error.trailing_metadata() or ())
+    if said is not None:
+        return Failure(_kind_of(said), _passed_on(code, said))
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Failure("final", past_deadline())
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return Failure("full", _full(replica))
+    if code is grpc.StatusCode.UNAVAILABLE and not accepted:
+        return Failure("dropped" if was_open else "free", unreachable(replica))
+    return Failure("failed" if code in _UNSERVED else "lost", lost(replica, f"the call ended with {code.name}"))
+
+
+def lost(replica: str, why: str) -> Refusal:
+    return Refusal(grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_REPLICA_LOST, f"{replica} was lost: {why}")
+
+
+def unreachable(replica: str) -> Refusal:
+    return Refusal(grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_NO_REPLICA, f"{replica} cannot be reached")
+
+
+def _full(replica: str) -> Refusal:
+    message = f"{replica} takes no more calls"
+    return Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, wire.ERROR_REASON_QUEUE_FULL, message)
+
+
+def _kind_of(said: wire.Error) -> Kind:
+    if said.reason in _FREE:
+        return "free"
+    if said.reason == wire.ERROR_REASON_QUEUE_FULL:
+        return "full"
+    return "failed" if said.reason in _FAILED else "final"
+
+
+def _passed_on(code: grpc.StatusCode, said: wire.Error) -> Refusal:
+    """The replica's own words, whole."""
+    refusal = Refusal(code, said.reason, said.message)
+    refusal.error.CopyFrom(said)
+    return refusal
+
+
+def _said(metadata: Iterable[tuple[str, bytes | str]]) -> wire.Error | None:
+    for key, value in metadata:
+        if key == METADATA_KEY and isinstance(value, bytes):
+            error = wire.Error()
+            try:
+                error.ParseFromString(value)
+            except DecodeError:
+                return None
+            return error
+    return None

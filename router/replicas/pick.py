@@ -1,0 +1,80 @@
+"""Which replica gets the next request: power of k choices on what is known of their load."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from random import Random
+
+from admission.ejection import standing
+from octet.config.ensemble import DispatchConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A replica as it looks at this moment."""
+
+    name: str
+    depth: int
+    """Requests it has, as far as is known."""
+    max_running: int
+    preempting: bool = False
+    adapters: frozenset[str] = frozenset()
+    """Names of those in its memory."""
+    is_closed: bool = False
+    """It takes nothing new: draining, or not warm yet."""
+    is_broken: bool = False
+    """It cannot be reached, or its breaker would not let a request through."""
+
+
+def pick(
+    candidates: Sequence[Candidate],
+    session_id: str,
+    adapters: Sequence[str],
+    dispatch: DispatchConfig,
+    random: Random,
+) -> Candidate:
+    """Raises ValueError where there are no candidates; left out are never all of them."""
+    if not candidates:
+        raise ValueError("nobody to pick from")
+    able = standing(candidates, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
+    if len(able) == 1:
+        return able[0]
+    home = home_of(session_id, able) if session_id else None
+    wanted = frozenset(adapters)
+    drawn = _draw(able, home, wanted, dispatch.choices, random)
+    return min(drawn, key=lambda each: _cost(each, each is home, wanted, dispatch))
+
+
+def home_of(session_id: str, candidates: Sequence[Candidate]) -> Candidate:
+    """By rendezvous hashing: every router finds the same one without asking, and it moves only when it is lost."""
+    return max(candidates, key=lambda each: _affinity(session_id, each.name))
+
+
+def _draw(
+    able: Sequence[Candidate], home: Candidate | None, wanted: frozenset[str], choices: int, random: Random
+) -> list[Candidate]:
+    """In random order, so that equals share; those with a bonus are always among them."""
+    drawn = random.sample(able, min(choices, len(able)))
+    if wanted:
+        holders = [each for each in able if wanted <= each.adapters]
+        if holders and not any(wanted <= each.adapters for each in drawn):
+            drawn.append(random.choice(holders))
+    if home is not None and home not in drawn:
+        drawn.append(home)
+    return drawn
+
+
+def _cost(candidate: Candidate, is_home: bool, wanted: frozenset[str], dispatch: DispatchConfig) -> float:
+    """In shares of a full batch."""
+    cost = candidate.depth / max(1, candidate.max_running)
+    if candidate.preempting:
+        cost += dispatch.preempting_penalty
+    if is_home:
+        cost -= dispatch.session_bonus
+    if wanted and wanted <= candidate.adapters:
+        cost -= dispatch.adapter_bonus
+    return cost
+
+
+def _affinity(session_id: str, name: str) -> bytes:
+    return blake2b(name.encode(), key=blake2b(session_id.encode(), digest_size=32).digest(), digest_size=8).digest()

@@ -1,0 +1,141 @@
+"""One replica as the router knows it."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from admission.breaker import Breaker
+from octet.clock import Clock
+from octet.v1 import specialist_pb2 as wire
+from router.replicas.address import Target
+from router.replicas.pick import Candidate
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a replica said of itself."""
+
+    depth: int
+    max_running: int
+    preempting: bool
+    draining: bool
+    adapters: frozenset[str]
+
+    @classmethod
+    def of(cls, report: wire.LoadReport) -> "Load":
+        return cls(
+            depth=report.waiting + report.running,
+            max_running=report.max_running,
+            preempting=report.preempting,
+            draining=report.draining,
+            adapters=frozenset(adapter.name for adapter in report.adapters),
+        )
+
+
+class Replica:
+    """Belongs to the event loop. Its watcher tells it what it hears, whoever dispatches enters and leaves."""
+
+    def __init__(
+        self, specialist: str, target: Target, channel: Any, breaker: Breaker, clock: Clock, max_running: int
+    ) -> None:
+        """`max_running` counts until the replica has said its own."""
+        self.specialist = specialist
+        self.name = f"{specialist}-{target.label}"
+        self.target = target
+        self.channel = channel
+        self.generate = channel.unary_stream("/octet.v1.Specialist/Generate")
+        """Bytes to bytes."""
+        self.breaker = breaker
+        self._clock = clock
+        self._max_running = max_running
+        self.inflight = 0
+        self._epoch = 0
+        self._since_report = 0
+        """Requests sent since the last report, which cannot have counted them."""
+        self.load: Load | None = None
+        self._reported: float | None = None
+        self.linked = False
+        """There is a connection, as far as is known."""
+        self.warm = False
+        """Its health says that it serves."""
+        self.reporting = False
+        """Its reports come, and so silence means something."""
+        self.hung = False
+        self.num_heard = 0
+        """Reports and answers: whoever looks twice and finds the same has heard nothing."""
+
+    @property
+    def draining(self) -> bool:
+        return self.load is not None and self.load.draining
+
+    @property
+    def usable(self) -> bool:
+        return self.linked and self.warm and not self.hung and not self.draining and self.breaker.would_allow
+
+    def candidate(self, stale_seconds: float) -> Candidate:
+        load = self.load
+        if load is None or self._reported is None or self._clock.now() - self._reported > stale_seconds:
+            depth, preempting = self.inflight, False
+        else:
+            depth, preempting = max(load.depth + self._since_report, self.inflight), load.preempting
+        return Candidate(
+            name=self.name,
+            depth=depth,
+            max_running=self._max_running,
+            preempting=preempting,
+            adapters=load.adapters if load is not None else frozenset(),
+            is_closed=self.draining or (self.linked and not self.warm),
+            is_broken=not self.linked or self.hung or not self.breaker.would_allow,
+        )
+
+    def enter(self) -> int:
+        """A request is sent to it, now. What comes back is handed to `leave`."""
+        self.inflight += 1
+        self._since_report += 1
+        return self._epoch
+
+    def leave(self, entered: int) -> None:
+        self.inflight -= 1
+        if entered == self._epoch:
+            self._since_report -= 1
+
+    def heard(self, report: wire.LoadReport) -> None:
+        was_draining = self.draining
+        self.load = Load.of(report)
+        self._reported = self._clock.now()
+        self._max_running = max(1, self.load.max_running)
+        self._epoch += 1
+        self._since_report = 0
+        self.num_heard += 1
+        if self.draining and not was_draining:
+            _log.info("%s drains", self.name)
+        if self.hung:
+            _log.info("%s is heard from again", self.name)
+            self.hung = False
+            self.breaker.succeeded()
+
+    def hangs(self, seconds: float) -> None:
+        """Nothing was heard of it for so long, though its reports should come."""
+        if not self.hung:
+            _log.warning("%s hangs: not heard from for %.1f s", self.name, seconds)
+            self.hung = True
+            self.breaker.trip()
+
+    def connected(self, warm: bool) -> None:
+        """Its health was heard."""
+        if not self.linked:
+            self.linked = True
+            self.breaker.succeeded()
+        if warm != self.warm:
+            self.warm = warm
+            _log.info("%s at %s %s", self.name, self.target.address, "serves" if warm else "does not serve")
+
+    def lost(self, why: str) -> None:
+        """The connection is gone. The replica behind the next one may be another."""
+        if self.linked:
+            _log.warning("%s at %s is lost: %s", self.name, self.target.address, why)
+        self.linked = self.warm = self.hung = False
+        self.load = None
+        self.breaker.trip()

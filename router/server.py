@@ -1,0 +1,155 @@
+"""The router put together: a gRPC server over a fleet of replicas, and an orderly end."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from random import SystemRandom
+from typing import Any
+
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from octet.clock import SystemClock
+from octet.config.ensemble import Ensemble
+from octet.config.reload import ConfigWatch, Reloaded
+from octet.rpc.bind import bind
+from router.background import background
+from router.decider import Decider, Opinions
+from router.dispatch import Dispatcher
+from router.live import LiveRequests
+from router.policy import Policy
+from router.receipts import ReceiptBook
+from router.reception import Reception
+from router.replicas.fleet import Fleet
+from router.service import NAME, InferenceService
+from router.settings import RouterSettings, addresses_of
+from router.sweep import Sweep
+from router.trace import Tracer
+
+_log = logging.getLogger(__name__)
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    # Larger than any request that is served, so that most of what is too large gets our answer.
+    ("grpc.max_receive_message_length", 4 << 20),
+    # A caller that is gone without a word is noticed.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),
+)
+_LAST_WORDS_SECONDS = 0.2
+"""For the statuses of calls that have ended."""
+_SPARE_CALLS = 128
+"""Health checks, receipts, cancellations, and requests that are told that there are too many."""
+_ID_BYTES = 16
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class Server:
+    """Created and used on a running event loop."""
+
+    def __init__(self, ensemble: Ensemble, settings: RouterSettings, opinions: Opinions) -> None:
+        """Raises ValueError, OSError, BindRefused for what must be put right first."""
+        self._clock = SystemClock()
+        self._tracer = Tracer(secrets.token_bytes)
+        random = SystemRandom()
+        credentials = None if settings.replica_tls is None else settings.replica_tls.credentials()
+        self.fleet = Fleet(ensemble, addresses_of(ensemble, settings), self._clock, random, credentials)
+        self.live = LiveRequests(ensemble.router.max_inflight)
+        self.service = InferenceService(
+            Policy(ensemble),
+            self._reception(ensemble),
+            Decider(opinions),
+            Dispatcher(self.fleet, self._clock, random),
+            self.live,
+            ReceiptBook(self._clock, most=ensemble.router.receipts, seconds=ensemble.router.receipt_seconds),
+            self._tracer,
+            self._clock,
+            lambda: time.time_ns() // 1_000_000,
+        )
+        self._health: Any = health.aio.HealthServicer()
+        self._server = self._grpc_server(ensemble.router.max_inflight + _SPARE_CALLS)
+        self.port: int = bind(self._server, settings)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _reception(self, ensemble: Ensemble) -> Reception:
+        return Reception(
+            self._clock,
+            lambda: secrets.token_hex(_ID_BYTES),
+            self._tracer,
+            default_timeout=ensemble.router.default_timeout,
+        )
+
+    def _grpc_server(self, max_calls: int) -> Any:
+        options = (*_OPTIONS, ("grpc.max_concurrent_streams", max_calls))
+        server = aio.server(options=options, maximum_concurrent_rpcs=max_calls)
+        server.add_generic_rpc_handlers((self.service.handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        return server
+
+    async def start(self) -> None:
+        """Requests are taken from here on; health says so when every specialist has a replica that is warm."""
+        await self._tell_health(_NOT_SERVING)
+        await self.fleet.start()
+        sweep = Sweep(self._clock, lambda: self.fleet.dispatch)
+        self._tasks.append(background(sweep.run(self.live, lambda: self.fleet.replicas), "the sweep"))
+        await self._server.start()
+
+    async def warm(self) -> None:
+        """Returns when every lane is."""
+        told: list[str] = []
+        while waiting_for := self.fleet.waiting_for:
+            if waiting_for != told:
+                _log.info("waiting for %s", ", ".join(waiting_for))
+                told = waiting_for
+            self.fleet.changed.clear()
+            await self.fleet.changed.wait()
+        if not self.service.draining:
+            await self._tell_health(_SERVING)
+
+    def follow(self, watch: ConfigWatch) -> Callable[[], None]:
+        """Take over what changes in the configuration while serving. What comes back makes it look at once."""
+        self._tasks.append(background(self._follow(watch), "following the configuration"))
+        return watch.nudge
+
+    async def _follow(self, watch: ConfigWatch) -> None:
+        async for event in watch.events():
+            if isinstance(event, Reloaded):
+                self.reload(event.ensemble)
+                _log.info("the configuration has changed: %s", ", ".join(event.changed))
+            else:
+                _log.error("the configuration stays as it was: %s", event.why)
+
+    def reload(self, ensemble: Ensemble) -> None:
+        """For every request from now on. Those under way keep the policy they began with."""
+        policy = Policy(ensemble)
+        self.service.reception = self._reception(ensemble)
+        self.service.policy = policy
+        self.live.most = ensemble.router.max_inflight
+        self.fleet.apply(ensemble)
+
+    async def drain(self) -> None:
+        """Refuse what is new, finish what is not."""
+        self.service.draining = True
+        await self._tell_health(_NOT_SERVING)
+        await self.live.emptied()
+
+    async def stop(self, grace: float) -> None:
+        """What runs gets `grace` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self.drain()
+        await self._server.stop(min(grace, _LAST_WORDS_SECONDS))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.fleet.close()
+
+    async def _tell_health(self, status: Any) -> None:
+        await self._health.set("", status)
+        await self._health.set(NAME, status)

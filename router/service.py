@@ -1,0 +1,207 @@
+"""`octet.v1.Inference`: its five calls."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from octet.clock import Clock
+from octet.rpc.calls import CallerGone, Context, relaying, unary, unary_with_context
+from octet.rpc.refusal import Refusal, cancelled, failed_inside
+from octet.v1 import inference_pb2 as wire
+from router.ask import Ask
+from router.compose import replica_request
+from router.decider import Decider
+from router.decision import Decision
+from router.dispatch import Dispatcher, Errand
+from router.live import Live, LiveRequests, unknown
+from router.policy import Policy
+from router.receipt import METADATA_KEY, ReceiptDraft, refused_receipt
+from router.receipts import ReceiptBook
+from router.reception import Reception
+from router.record import Record
+from router.refusals import no_specialist
+from router.relay import Write
+from router.trace import HEADER, Tracer
+from router.whole import Whole
+
+_log = logging.getLogger(__name__)
+NAME: str = wire.DESCRIPTOR.services_by_name["Inference"].full_name
+
+
+class InferenceService:
+    """Belongs to the event loop."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        reception: Reception,
+        decider: Decider,
+        dispatcher: Dispatcher,
+        live: LiveRequests,
+        book: ReceiptBook,
+        tracer: Tracer,
+        clock: Clock,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """`wall_ms` is milliseconds since 1970, for people."""
+        self.policy = policy
+        """In force for requests that come from now on; replaced whole."""
+        self.reception = reception
+        self.draining = False
+        self._decider = decider
+        self._dispatcher = dispatcher
+        self._live = live
+        self._book = book
+        self._tracer = tracer
+        self._clock = clock
+        self._wall_ms = wall_ms
+
+    def handler(self) -> Any:
+        most = self.reception.limits.request_bytes
+        return grpc.method_handlers_generic_handler(
+            NAME,
+            {
+                "Generate": relaying(wire.InferRequest, self._generate, most),
+                "Infer": unary_with_context(wire.InferRequest, wire.InferResponse, self._infer, most),
+                "Route": unary_with_context(wire.InferRequest, wire.Receipt, self._route, most),
+                "GetReceipt": unary(wire.GetReceiptRequest, wire.Receipt, self._get_receipt, most),
+                "Cancel": unary(wire.CancelRequest, wire.CancelResponse, self._cancel, most),
+            },
+        )
+
+    async def _generate(self, message: wire.InferRequest, context: Context) -> None:
+        await self._serve(message, context, context.write)
+
+    async def _infer(self, message: wire.InferRequest, context: Context) -> wire.InferResponse:
+        whole = Whole()
+        await self._serve(message, context, whole.write)
+        return whole.response
+
+    async def _route(self, message: wire.InferRequest, context: Context) -> wire.Receipt:
+        ask = self._received(message, context)
+        draft = self._draft(ask)
+        try:
+            await self._decided(ask, self.policy, draft)
+        except Refusal as refusal:
+            raise self._with_receipt(refusal, draft, keep=False) from None
+        return draft.wire()
+
+    async def _get_receipt(self, message: wire.GetReceiptRequest) -> wire.Receipt:
+        receipt = self._book.get(message.request_id)
+        if receipt is None:
+            raise unknown(message.request_id)
+        return receipt
+
+    async def _cancel(self, message: wire.CancelRequest) -> wire.CancelResponse:
+        self._live.find(message.request_id).end(cancelled())
+        return wire.CancelResponse()
+
+    async def _serve(self, message: wire.InferRequest, context: Context, write: Write) -> None:
+        """Events go to `write`. Every Refusal that is raised carries the receipt."""
+        ask = self._received(message, context)
+        draft = self._draft(ask)
+        try:
+            live = self._live.enter(ask.request_id, ask.deadline)
+        except Refusal as refusal:
+            raise self._with_receipt(refusal, draft, keep=False) from None
+        with live:
+            try:
+                await self._answer(ask, draft, live, write)
+            except Refusal as refusal:
+                raise self._with_receipt(refusal, draft, keep=True) from None
+            except (asyncio.CancelledError, CallerGone):
+                self._with_receipt(cancelled(), draft, keep=True)
+                raise
+            except Exception:
+                _log.error("%s failed", ask.request_id, exc_info=True)
+                raise self._with_receipt(failed_inside("the router"), draft, keep=True) from None
+
+    async def _answer(self, ask: Ask, draft: ReceiptDraft, live: Live, write: Write) -> None:
+        """Raises Refusal, CallerGone, CancelledError when the caller is gone."""
+        policy = self.policy
+        try:
+            decision = await self._decided(ask, policy, draft)
+            policy.check_floor(ask)
+            if not decision.primary:
+                raise no_specialist(decision)
+            await self._dispatcher.answer(self._errand(ask, decision, policy, draft, live, write))
+            receipt = draft.wire()
+            self._book.put(receipt)
+            await _last(write, receipt)
+        except asyncio.CancelledError:
+            refusal = live.claim_end()
+            if refusal is None:
+                raise
+            raise refusal from None
+
+    def _errand(
+        self, ask: Ask, decision: Decision, policy: Policy, draft: ReceiptDraft, live: Live, write: Write
+    ) -> Errand:
+        def request_for(specialist: str, seconds_left: float) -> bytes:
+            request = replica_request(ask, decision, policy.ensemble.specialist(specialist), seconds_left)
+            return bytes(request.SerializeToString())
+
+        return Errand(
+            live=live,
+            specialists=tuple(name for name in (decision.primary, decision.second_choice) if name),
+            session_id=ask.session_id,
+            adapters=decision.adapters,
+            request_for=request_for,
+            traceparent=lambda: self._tracer.child(ask.trace),
+            record=Record(draft, self._clock),
+            write=write,
+        )
+
+    async def _decided(self, ask: Ask, policy: Policy, draft: ReceiptDraft) -> Decision:
+        decision = await self._decider.decide(ask, policy)
+        draft.decided(decision, self._clock.now())
+        return decision
+
+    def _received(self, message: wire.InferRequest, context: Context) -> Ask:
+        """Raises Refusal with a receipt."""
+        try:
+            if self.draining:
+                raise _draining()
+            return self.reception.receive(message, context.time_remaining(), _traceparent(context))
+        except Refusal as refusal:
+            receipt = refused_receipt(message.request_id, refusal.error, self._wall_ms())
+            refusal.beside.append((METADATA_KEY, receipt.SerializeToString()))
+            raise
+
+    def _draft(self, ask: Ask) -> ReceiptDraft:
+        return ReceiptDraft(ask, self._clock.now(), self._wall_ms())
+
+    def _with_receipt(self, refusal: Refusal, draft: ReceiptDraft, *, keep: bool) -> Refusal:
+        """Kept are those of requests that were let in: nobody overwrites another's by its id."""
+        draft.failed(refusal.error, self._clock.now())
+        receipt = draft.wire()
+        if keep:
+            self._book.put(receipt)
+        refusal.beside.append((METADATA_KEY, receipt.SerializeToString()))
+        return refusal
+
+
+async def _last(write: Write, receipt: wire.Receipt) -> None:
+    raw = wire.InferEvent(receipt=receipt).SerializeToString()
+    try:
+        await write(raw)
+    except Exception as error:  # nothing can be written to a call that is over
+        raise CallerGone from error
+
+
+def _traceparent(context: Context) -> str | None:
+    for key, value in context.invocation_metadata() or ():
+        if key == HEADER and isinstance(value, str):
+            return value
+    return None
+
+
+def _draining() -> Refusal:
+    return Refusal(
+        grpc.StatusCode.UNAVAILABLE,
+        wire.ERROR_REASON_DRAINING,
+        "this router is draining and takes nothing new",
+    )

@@ -1,0 +1,85 @@
+"""`octet router train` and `octet router eval`."""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from router.classify.artefact import ClassifierRefused, read_classifier
+from router.classify.default import DATA, DEFAULT_FILE
+
+CORPUS = DATA / "corpus"
+HELD_OUT = DATA / "heldout.jsonl"
+
+
+def add_training_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    train = commands.add_parser("train", help="train the classifier on labelled prompts")
+    _add_data(train, "the corpus that comes with Octet")
+    train.add_argument("--out", type=Path, default=Path("classifier.safetensors"), metavar="FILE")
+    train.set_defaults(run=_guarded(_train))
+    evaluate = commands.add_parser("eval", help="measure a classifier on labelled prompts")
+    evaluate.add_argument("--classifier", type=Path, default=DEFAULT_FILE, metavar="FILE")
+    _add_data(evaluate, "the held-out sources that come with Octet")
+    evaluate.add_argument("--json", action="store_true", help="the figures as JSON")
+    evaluate.set_defaults(run=_guarded(_evaluate))
+
+
+def _add_data(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--data",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help=f'JSON lines, each with "text", "label" and "source"; without it: {default}',
+    )
+
+
+def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Bad data, a bad file and a missing package are said in one line."""
+
+    def guarded(arguments: argparse.Namespace) -> int:
+        from router.training.fit import TrainingUnavailable
+
+        try:
+            return run(arguments)
+        except (ValueError, OSError, ClassifierRefused, TrainingUnavailable) as error:
+            print(f"octet router: {error}", file=sys.stderr)
+            return 1
+
+    return guarded
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from router.training.records import read_records
+    from router.training.train import train
+
+    trained = train(read_records(arguments.data or corpus_files()))
+    arguments.out.write_bytes(trained.data)
+    print(f"{arguments.out}: {len(trained.data)} bytes, sha256 {hashlib.sha256(trained.data).hexdigest()}")
+    print(f"{trained.left_out_top1:.1%} top-1 on training sources left out, temperature {trained.temperature:.3f}")
+    return 0
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from router.training.measure import evaluate
+    from router.training.records import read_records
+    from router.training.report import as_text
+
+    evaluation = evaluate(read_classifier(arguments.classifier), read_records(arguments.data or [HELD_OUT]))
+    print(json.dumps(evaluation.as_json(), indent=2) if arguments.json else as_text(evaluation))
+    return 0
+
+
+def corpus_files() -> list[Path]:
+    return sorted(CORPUS.glob("*.jsonl"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The two commands alone, for a checkout without the rest."""
+    parser: Any = argparse.ArgumentParser(prog="octet router")
+    add_training_commands(parser.add_subparsers(required=True))
+    parsed = parser.parse_args(arguments)
+    return int(parsed.run(parsed))

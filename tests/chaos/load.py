@@ -1,0 +1,68 @@
+"""Callers that never stop asking, and remember everything they were told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from octet import AsyncClient, OctetError
+
+PROMPTS = tuple(f"question number {number}" for number in range(8))
+TOKENS = 24
+
+
+@dataclass
+class Heard:
+    answers: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    """Texts by specialist and prompt: greedy, so one of each."""
+    num_answers: int = 0
+    errors: list[OctetError] = field(default_factory=list)
+
+    def check_answers(self) -> None:
+        assert self.num_answers > 0
+        assert all(len(texts) == 1 for texts in self.answers.values()), self.answers
+
+
+class Load:
+    """Nothing is tried again behind our back."""
+
+    def __init__(self, address: str, specialists: tuple[str, ...], num_callers: int) -> None:
+        self._address = address
+        self._specialists = specialists
+        self._num_callers = num_callers
+        self.heard = Heard()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Load"]:
+        async with AsyncClient(self._address, max_retries=0) as client:
+            callers = [asyncio.create_task(self._call(client, number)) for number in range(self._num_callers)]
+            try:
+                yield self
+            finally:
+                self._ended = True
+                await asyncio.gather(*callers)
+
+    _ended = False
+
+    async def _call(self, client: AsyncClient, number: int) -> None:
+        while not self._ended:
+            specialist = self._specialists[number % len(self._specialists)]
+            prompt = PROMPTS[number % len(PROMPTS)]
+            number += 1
+            try:
+                answer = await client.infer(
+                    prompt, force=[specialist], max_tokens=TOKENS, temperature=0.0, ignore_eos=True, timeout=20
+                )
+            except OctetError as error:
+                self.heard.errors.append(error)
+                continue
+            assert answer.receipt.specialist == specialist
+            self.heard.num_answers += 1
+            self.heard.answers.setdefault((specialist, prompt), set()).add(answer.text)
+
+    async def answered(self, more: int, seconds: float = 20) -> None:
+        """Until so many more answers came."""
+        enough = self.heard.num_answers + more
+        async with asyncio.timeout(seconds):
+            while self.heard.num_answers < enough:
+                await asyncio.sleep(0.01)

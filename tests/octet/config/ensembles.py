@@ -1,0 +1,176 @@
+"""Ensembles of every shape a file can give, drawn from the annotations, and files that say the same."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar, get_args, get_origin
+
+import yaml
+from hypothesis import strategies as st
+
+from octet.config.detectors import DETECTORS
+from octet.config.ensemble import (
+    REJECT,
+    ClassifierConfig,
+    DispatchConfig,
+    Ensemble,
+    IntentConfig,
+    RouterConfig,
+    RuleConfig,
+    SpecialistConfig,
+    TaskConfig,
+)
+from octet.config.fields import Field, fields_of
+from octet.config.kinds import ADDRESS, HOST, NAME, FilePath, Mark, Range, Refers, Text
+from octet.config.tasks import TASKS, with_usual_tasks
+
+_ConfigT = TypeVar("_ConfigT")
+FOLDER = Path("/etc/octet")
+SOURCE = FOLDER / "ensemble.yaml"
+
+names = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,8}", fullmatch=True).filter(lambda name: name != REJECT)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
+paths = st.sampled_from(["/models/a", "/models/b.gguf", "/näme/with space"])
+hosts = st.sampled_from(["127.0.0.1", "::1", "gpu-7.example"])
+addresses = st.sampled_from(["a:1", "10.0.0.7:50151", "[::1]:9", "dns:///lane.local:50151", "unix:/run/octet/a.sock"])
+
+
+def values(field: Field) -> st.SearchStrategy[Any]:
+    """Of one field, as far as it can be drawn without knowing the others."""
+    one = _one(field)
+    return st.none() | one if field.optional else one
+
+
+def _one(field: Field) -> st.SearchStrategy[Any]:
+    if field.kind in (int, float):
+        return _numbers(field)
+    if field.kind is str:
+        return _texts(field)
+    if get_origin(field.kind) is tuple:
+        return st.lists(_texts(field), max_size=3, unique=True).map(tuple)
+    if get_origin(field.kind) is Mapping:
+        return st.dictionaries(names, paths, max_size=2).map(MappingProxyType)
+    return st.sampled_from(get_args(field.kind))
+
+
+def _numbers(field: Field) -> st.SearchStrategy[float]:
+    limits = field.note(Range)
+    assert limits is not None, f"{field.name} has no range: nothing from a file is unbounded"
+    if field.kind is int:
+        return st.integers(int(limits.least), int(limits.most))
+    drawn = st.floats(limits.least, limits.most, exclude_min=limits.open, allow_subnormal=False)
+    return drawn | st.just(0.0) if limits.or_zero else drawn
+
+
+def _texts(field: Field) -> st.SearchStrategy[str]:
+    path, text = field.note(FilePath), field.note(Text)
+    if path is not None:
+        return paths if path.word is None else paths | st.just(path.word)
+    if text is NAME:
+        return names
+    if text is HOST:
+        return hosts
+    return addresses if text is ADDRESS else texts
+
+
+def configs(kind: type[_ConfigT], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[_ConfigT]:
+    fields = fields_of(kind)  # type: ignore[arg-type]
+    drawn = {name: values(field) for name, field in fields.items() if not field.note(Refers)}
+    return st.builds(kind, **(drawn | given))
+
+
+@st.composite
+def specialists(draw: st.DrawFn, name: str, all_names: list[str]) -> SpecialistConfig:
+    others = [other for other in all_names if other != name]
+    fallback = st.none() | st.sampled_from(others) if others else st.none()
+    drawn = draw(configs(SpecialistConfig, name=st.just(name), fallback=fallback))
+    most = 1 << 20 if drawn.context is None else drawn.context - 1
+    known = tuple(drawn.adapters)
+    return replace(
+        drawn,
+        max_tokens=min(drawn.max_tokens, most),
+        use_adapters=drawn.use_adapters if drawn.addresses else known[: len(drawn.use_adapters)],
+        replicas=0 if drawn.addresses else drawn.replicas,
+        cost_model=drawn.cost_model if drawn.engine == "sim" else None,
+    )
+
+
+@st.composite
+def rules(draw: st.DrawFn, name: str, all_names: list[str]) -> RuleConfig:
+    specialist = draw(st.sampled_from(all_names))
+    if draw(st.booleans()):
+        return RuleConfig(name, specialist, detect=draw(st.sampled_from(list(DETECTORS))))
+    pieces = tuple(draw(st.lists(texts, min_size=1, max_size=3, unique=True)))
+    return RuleConfig(name, specialist, contains=pieces, at_least=draw(st.integers(1, len(pieces))))
+
+
+@st.composite
+def dispatches(draw: st.DrawFn) -> DispatchConfig:
+    drawn = draw(configs(DispatchConfig))
+    return replace(
+        drawn,
+        cool_down=min(drawn.cool_down, drawn.max_cool_down),
+        heartbeat_seconds=min(drawn.heartbeat_seconds, drawn.stale_seconds, drawn.hang_seconds),
+    )
+
+
+def some_names(most: int) -> st.SearchStrategy[list[str]]:
+    return st.lists(names, max_size=most, unique=True)
+
+
+@st.composite
+def ensembles(draw: st.DrawFn, most: int = 3) -> Ensemble:
+    everyone = draw(st.lists(names, min_size=1, max_size=most, unique=True))
+    own = draw(some_names(2))
+    tasks = tuple(
+        draw(configs(TaskConfig, name=st.just(name))) for name in [*own, *draw(st.sampled_from([[], ["review"]]))]
+    )
+    anyone = st.none() | st.sampled_from(everyone)
+    task = st.none() | st.sampled_from([*own, *(usual.name for usual in TASKS)])
+    return Ensemble(
+        specialists=tuple(draw(specialists(name, everyone)) for name in everyone),
+        name=draw(names),
+        intents=tuple(
+            draw(configs(IntentConfig, name=st.just(name), specialist=anyone, task=task))
+            for name in draw(some_names(2))
+        ),
+        rules=tuple(draw(rules(name, everyone)) for name in draw(some_names(2))),
+        tasks=with_usual_tasks(tasks),
+        default_specialist=draw(anyone),
+        classifier=draw(configs(ClassifierConfig)),
+        dispatch=draw(dispatches()),
+        router=draw(configs(RouterConfig)),
+        source=SOURCE,
+    )
+
+
+def written(ensemble: Ensemble, at_the_top: str | None = None) -> str:
+    """A file that says it all; of the only specialist one key may stand at the top."""
+    plain = _plain(ensemble)
+    if at_the_top is not None:
+        (specialist,) = plain["specialists"].values()
+        plain |= {at_the_top: specialist.pop(at_the_top)} if at_the_top in specialist else {}
+    return yaml.safe_dump(plain, sort_keys=False)
+
+
+def _plain(table: Any) -> dict[str, Any]:
+    kind: type = type(table)
+    found = {name: getattr(table, name) for name in fields_of(kind) if name != "source"}
+    if isinstance(table, SpecialistConfig):
+        found.pop("replicas" if table.addresses else "addresses")
+    if isinstance(table, RuleConfig):
+        for name in ("contains", "at_least") if table.detect else ("detect",):
+            found.pop(name)
+    return {name: _value(fields_of(kind)[name], value) for name, value in found.items()}
+
+
+def _value(field: Field, value: Any) -> Any:
+    if field.is_table:
+        return _plain(value)
+    if field.item is not None:
+        items = [_plain(item) for item in value]
+        return {item.pop("name"): item for item in items} if field.has(Mark.BY_NAME) else items
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,145 @@
+"""Two ensembles differ by exactly what is told; the digest separates exactly those that may decide differently."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octet.config.changes import changes
+from octet.config.default import default_ensemble
+from octet.config.digest import digest_of_ensemble
+from octet.config.ensemble import (
+    ClassifierConfig,
+    DispatchConfig,
+    Ensemble,
+    IntentConfig,
+    RouterConfig,
+    RuleConfig,
+    SpecialistConfig,
+    TaskConfig,
+)
+from octet.config.fields import Field, fields_of
+from tests.octet.config.ensembles import ensembles, values
+
+BASE = default_ensemble()
+DECIDES_NOTHING = {
+    "name", "dispatch", "router", "classifier.path", "classifier.timeout", "classifier.cache",
+    *(f"specialists.{key}" for key in (
+        "engine", "model", "adapters", "replicas", "addresses", "block_size", "kv_memory", "context", "max_running",
+        "max_waiting", "threads", "cost_model",
+    )),
+}  # fmt: skip
+LIVE = {
+    "rules", "intents", "tasks", "default_specialist", "dispatch",
+    "classifier.reject_threshold", "classifier.min_confidence", "classifier.second_threshold",
+    *(f"specialists.{key}" for key in ("system", "fallback", "max_tokens", "use_adapters", "describe", "examples")),
+}  # fmt: skip
+
+
+def with_first(section: str) -> Callable[[Ensemble, Any], Ensemble]:
+    return lambda ensemble, item: with_section(section)(ensemble, (item, *getattr(ensemble, section)[1:]))
+
+
+def with_section(section: str) -> Callable[[Ensemble, Any], Ensemble]:
+    def put(ensemble: Ensemble, value: Any) -> Ensemble:
+        given: dict[str, Any] = {section: value}
+        return replace(ensemble, **given)
+
+    return put
+
+
+SECTIONS: list[tuple[str, type, Any, Callable[[Ensemble, Any], Ensemble]]] = [
+    ("specialists", SpecialistConfig, BASE.specialists[0], with_first("specialists")),
+    ("intents", IntentConfig, BASE.intents[0], with_first("intents")),
+    ("rules", RuleConfig, BASE.rules[0], with_first("rules")),
+    ("tasks", TaskConfig, BASE.tasks[0], with_first("tasks")),
+    ("classifier", ClassifierConfig, BASE.classifier, with_section("classifier")),
+    ("dispatch", DispatchConfig, BASE.dispatch, with_section("dispatch")),
+    ("router", RouterConfig, BASE.router, with_section("router")),
+]
+FIELDS = [
+    (section, field, item, put)
+    for section, kind, item, put in SECTIONS
+    for field in fields_of(kind).values()
+    if field.name != "name"
+]
+
+
+@pytest.mark.parametrize(("section", "field", "item", "put"), FIELDS, ids=lambda value: getattr(value, "name", None))
+@given(data=st.data())
+@settings(max_examples=5)
+def test_every_field_is_told_and_decides_or_not_as_documented(
+    section: str, field: Field, item: Any, put: Callable[[Ensemble, Any], Ensemble], data: st.DataObject
+) -> None:
+    value = data.draw(values(field).filter(lambda drawn: drawn != getattr(item, field.name)))
+    changed = put(BASE, replace(item, **{field.name: value}))
+    found = changes(BASE, changed)
+    (told,) = found.reloadable + found.needs_restart
+    one = section if section == "rules" else f"{section}.{field.name}"
+    named = section if section == "rules" else f"{section}.{getattr(item, 'name', '')}.{field.name}".replace("..", ".")
+    assert told == named
+    assert bool(found.reloadable) == bool({section, one} & LIVE)
+    assert (digest_of_ensemble(changed) == digest_of_ensemble(BASE)) == bool({section, one} & DECIDES_NOTHING)
+
+
+def test_descriptions_need_a_restart_where_the_classifier_is_made_of_them() -> None:
+    untrained = replace(BASE, classifier=ClassifierConfig(path=None))
+    described = with_first("specialists")(untrained, replace(BASE.specialists[0], describe="new", examples=("new",)))
+    found = changes(untrained, described)
+    assert found.needs_restart == ("specialists.template.describe", "specialists.template.examples")
+    assert found.reloadable == ()
+
+
+def test_who_comes_and_who_goes_is_told_by_name() -> None:
+    first, second, *rest = BASE.specialists
+    renamed = replace(BASE, specialists=(replace(first, name="new"), second, *rest), rules=(), intents=BASE.intents[1:])
+    found = changes(BASE, renamed)
+    assert set(found.needs_restart) == {"specialists.template", "specialists.new"}
+    assert set(found.reloadable) == {"rules", "intents.codegen"}
+
+
+def test_where_a_file_lies_and_how_its_tables_are_ordered_is_no_change() -> None:
+    other = replace(
+        BASE,
+        specialists=BASE.specialists[::-1],
+        intents=BASE.intents[::-1],
+        tasks=BASE.tasks[::-1],
+        source=Path("/elsewhere"),
+    )
+    assert not changes(BASE, other)
+    assert digest_of_ensemble(BASE) == digest_of_ensemble(other)
+
+
+def test_the_order_of_rules_decides() -> None:
+    other = replace(BASE, rules=BASE.rules[::-1])
+    assert changes(BASE, other).reloadable == ("rules",)
+    assert digest_of_ensemble(BASE) != digest_of_ensemble(other)
+
+
+def test_a_whole_number_and_the_same_with_a_point_are_one() -> None:
+    whole = with_section("classifier")(BASE, replace(BASE.classifier, min_confidence=1))
+    point = with_section("classifier")(BASE, replace(BASE.classifier, min_confidence=1.0))
+    assert digest_of_ensemble(whole) == digest_of_ensemble(point)
+
+
+def sorted_by_name(ensemble: Ensemble) -> Ensemble:
+    tables: dict[str, Any] = {key: by_name(getattr(ensemble, key)) for key in ("specialists", "intents", "tasks")}
+    return replace(ensemble, **tables, source=None)
+
+
+def by_name(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(sorted(items, key=lambda item: str(item.name)))
+
+
+@given(st.lists(ensembles(most=2), min_size=2, max_size=2))
+@settings(max_examples=30)
+def test_nothing_is_told_exactly_where_nothing_changed(pair: list[Ensemble]) -> None:
+    one, other = pair
+    assert bool(changes(one, other)) == (sorted_by_name(one) != sorted_by_name(other))
+    assert not changes(one, replace(one, source=None))
+    if not changes(one, other):
+        assert digest_of_ensemble(one) == digest_of_ensemble(other)

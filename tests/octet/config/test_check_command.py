@@ -1,0 +1,72 @@
+"""`octet check` says all that is wrong, or what the file amounts to."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from octet.check import add_check_command
+
+
+def check(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    add_check_command(parser.add_subparsers())
+    parsed = parser.parse_args(["check", *arguments])
+    return int(parsed.run(parsed))
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> str:
+    path = tmp_path / "wrong.yaml"
+    path.write_text("specialists:\n  sql: {max_tokens: 0}\nport: 1\n")
+    return str(path)
+
+
+def test_every_problem_is_a_line_that_editors_understand(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(wrong) == 2
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    lines = shown.out.splitlines()
+    assert [line[: len(wrong) + 3] for line in lines] == [f"{wrong}:2:", f"{wrong}:3:"]
+
+
+def test_problems_as_json(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(wrong, "--json") == 2
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["valid"] is False
+    assert [problem["line"] for problem in shown["problems"]] == [2, 3]
+
+
+def test_without_a_file_the_default_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check() == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("the embedded default: cpp, 8 specialists\n")
+    assert "9, the router among them" in shown
+    assert "1,536 MiB of KV pools, and the weights of demo" in shown
+
+
+def test_a_summary_counts_what_runs_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        "kv_memory: 64m\nspecialists:\n  near: {replicas: 3}\n  far: {addresses: ['a:1', 'b:1']}\n"
+        "  sim: {engine: sim}\n"
+        "intents: {ask: near}\nrules: [{name: r, specialist: far, contains: [x]}]\n"
+    )
+    assert check(str(path), "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["processes"], shown["kv_bytes"], shown["models"]) == (5, 256 << 20, ["demo"])
+    assert shown["intents"] == ["ask -> near"]
+    assert shown["rules"] == ["r -> far"]
+    assert check(str(path)) == 0
+    table = capsys.readouterr().out
+    assert "a:1, b:1" in table
+    assert "from descriptions and examples" in table
+
+
+def test_models_must_be_here_unless_told_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text("specialists:\n  sql: {model: gone.gguf}\n")
+    assert check(str(path)) == 2
+    assert capsys.readouterr().out == f"{path}:2: specialists.sql.model does not exist: {tmp_path}/gone.gguf\n"
+    assert check(str(path), "--no-files") == 0

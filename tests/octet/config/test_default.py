@@ -1,0 +1,58 @@
+"""The embedded default: eight specialists, and everything the design says of them."""
+
+from dataclasses import replace
+
+from octet.config.default import default_ensemble, default_text
+from octet.config.detectors import DETECTORS
+from octet.config.read import parse_ensemble
+
+ENSEMBLE = default_ensemble()
+
+
+def test_the_eight_and_their_blocks() -> None:
+    blocks = {specialist.name: specialist.block_size for specialist in ENSEMBLE.specialists}
+    assert blocks == {
+        "template": 8,
+        "stl": 8,
+        "algo": 16,
+        "memory": 16,
+        "concurrency": 16,
+        "systems": 16,
+        "build": 16,
+        "debug": 16,
+    }
+    assert {(one.model, one.kv_memory, one.replicas) for one in ENSEMBLE.specialists} == {("demo", 192 << 20, 1)}
+
+
+def test_each_has_words_of_its_own() -> None:
+    for key in ("describe", "system", "examples"):
+        said = [getattr(specialist, key) for specialist in ENSEMBLE.specialists]
+        assert all(said)
+        assert len(set(said)) == len(ENSEMBLE.specialists)
+    examples = [example for specialist in ENSEMBLE.specialists for example in specialist.examples]
+    assert len(set(examples)) == len(examples)
+
+
+def test_every_fallback_leads_on_and_every_detector_has_its_rule() -> None:
+    assert all(specialist.fallback in ENSEMBLE.names for specialist in ENSEMBLE.specialists)
+    assert {rule.detect for rule in ENSEMBLE.rules} == set(DETECTORS)
+
+
+def test_the_intents_a_caller_may_declare() -> None:
+    assert {intent.name: intent.specialist for intent in ENSEMBLE.intents} == {
+        "codegen": None,
+        "debug": "debug",
+        "build-fix": "build",
+        "review": None,
+        "unspecified": None,
+    }
+    assert ENSEMBLE.intent("review").shadow_threshold > ENSEMBLE.intent("codegen").shadow_threshold
+
+
+def test_nobody_answers_what_nobody_should() -> None:
+    assert ENSEMBLE.default_specialist is None
+    assert ENSEMBLE.classifier.path == "default"
+
+
+def test_it_reads_like_any_file() -> None:
+    assert parse_ensemble(default_text(), None) == replace(ENSEMBLE, source=None) == ENSEMBLE

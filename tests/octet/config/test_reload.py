@@ -1,0 +1,263 @@
+"""A running router follows its file: whole or not at all, and never halfway through a write."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from octet.config.read import read_ensemble
+from octet.config.reload import ConfigFile, ConfigWatch, Event, Refused, Reloaded
+
+OLD = "specialists:\n  sql: {system: old}\n  shell:\nrules:\n  - {name: a, specialist: sql, contains: [SELECT]}\n"
+NEW = OLD.replace("system: old", "system: new")
+INTERVAL, SETTLE = 0.02, 0.05
+LONG = 0.5
+"""So long that even on a busy machine two writes come within it."""
+PATIENCE = 10.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.yaml"
+    path.write_text(OLD)
+    return path
+
+
+class Followed:
+    def __init__(self, path: Path, watch: ConfigWatch) -> None:
+        self.path = path
+        self.watch = watch
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+
+    async def run(self) -> None:
+        async for event in self.watch.events():
+            self.events.put_nowait(event)
+
+    async def next(self) -> Event:
+        return await asyncio.wait_for(self.events.get(), PATIENCE)
+
+    async def reloaded(self) -> Reloaded:
+        event = await self.next()
+        assert isinstance(event, Reloaded), event
+        return event
+
+    async def refused(self) -> str:
+        event = await self.next()
+        assert isinstance(event, Refused), event
+        return event.why
+
+    async def nothing(self) -> None:
+        """For long enough to have noticed, settled, and read."""
+        await asyncio.sleep(2 * INTERVAL + 3 * SETTLE)
+        assert self.events.empty(), self.events.get_nowait()
+
+    def replace(self, text: str) -> None:
+        """As a careful editor does."""
+        beside = self.path.with_suffix(".tmp")
+        beside.write_text(text)
+        beside.replace(self.path)
+
+
+@asynccontextmanager
+async def following(path: Path, settle: float) -> AsyncIterator[Followed]:
+    watch = ConfigWatch(path, read_ensemble(path), interval=INTERVAL, settle=settle)
+    followed = Followed(path, watch)
+    task = asyncio.create_task(followed.run())
+    try:
+        yield followed
+        assert not task.done(), "a watch never ends"
+    finally:
+        task.cancel()
+
+
+def follow(path: Path, story: Callable[[Followed], Awaitable[None]], settle: float = SETTLE) -> None:
+    async def main() -> None:
+        async with following(path, settle) as followed:
+            await story(followed)
+
+    asyncio.run(main())
+
+
+def test_a_file_replaced_at_once_is_taken_over(path: Path) -> None:
+    async def story(followed: Followed) -> None:
+        followed.replace(NEW)
+        event = await followed.reloaded()
+        assert event.changed == ("specialists.sql.system",)
+        assert event.ensemble == read_ensemble(path)
+        followed.replace(OLD)
+        assert (await followed.reloaded()).ensemble.specialist("sql").system == "old"
+
+    follow(path, story)
+
+
+def test_a_file_written_in_place_is_taken_over_when_it_is_whole(path: Path) -> None:
+    async def story(followed: Followed) -> None:
+        text = NEW + "  - {name: b, specialist: shell, contains: ['#!']}\n"
+        with path.open("w") as file:
+            for line in text.splitlines(keepends=True):
+                file.write(line)
+                file.flush()
+                await asyncio.sleep(2 * INTERVAL)
+        event = await followed.reloaded()
+        assert [rule.name for rule in event.ensemble.rules] == ["a", "b"]
+        await followed.nothing()
+
+    follow(path, story, settle=LONG)
+
+
+def test_an_invalid_file_changes_nothing_and_says_why_once(path: Path) -> None:
+    async def story(followed: Followed) -> None:
+        followed.replace(NEW + "rules: []\nintents: {q: nobody}\n")
+        why = await followed.refused()
+        assert why.splitlines() == [
+            f"{path}:6: the key 'rules' stands on line 4 already: keep one of them",
+            f"{path}:7: intents.q.specialist names an unknown specialist 'nobody': known here: sql, shell",
+        ]
+        path.touch()
+        await followed.nothing()
+        followed.watch.nudge()
+        assert await followed.refused() == why
+        followed.replace(NEW)
+        assert (await followed.reloaded()).changed == ("specialists.sql.system",)
+
+    follow(path, story)
+
+
+def test_what_needs_a_restart_is_refused_with_all_the_rest(path: Path) -> None:
+    async def story(followed: Followed) -> None:
+        followed.replace(NEW + "block_size: 8\nrouter: {port: 1}\n")
+        assert (await followed.refused()).endswith(
+            "cannot change without a restart: specialists.sql.block_size, specialists.shell.block_size, router.port"
+        )
+        followed.replace(NEW)
+        assert (await followed.reloaded()).changed == ("specialists.sql.system",)
+
+    follow(path, story)
+
+
+def test_what_says_the_same_is_no_event(path: Path) -> None:
+    async def story(followed: Followed) -> None:
+        path.touch()
+        await followed.nothing()
+        followed.replace(OLD)
+        await followed.nothing()
+        followed.replace("# a comment\n" + OLD)
+        followed.watch.nudge()
+        await followed.nothing()
+
+    follow(path, story)
+
+
+def test_a_file_that_is_gone_is_told_once_and_followed_when_it_is_back(path: Path) -> None:
+    async def story(followed: Followed) -> None:
+        path.unlink()
+        assert "No such file or directory; what was read before stays in force" in await followed.refused()
+        await followed.nothing()
+        path.write_text(OLD)
+        await followed.nothing()
+        path.unlink()
+        assert "No such file" in await followed.refused()
+        path.write_text(NEW)
+        assert (await followed.reloaded()).changed == ("specialists.sql.system",)
+
+    follow(path, story)
+
+
+def test_a_short_absence_is_not_told(path: Path) -> None:
+    async def story(followed: Followed) -> None:
+        await followed.nothing()
+        path.rename(path.with_suffix(".bak"))
+        await asyncio.sleep(2 * INTERVAL)
+        path.write_text(NEW)
+        assert (await followed.reloaded()).changed == ("specialists.sql.system",)
+
+    follow(path, story, settle=LONG)
+
+
+def test_a_link_that_leads_elsewhere_is_followed(tmp_path: Path, path: Path) -> None:
+    link = tmp_path / "link.yaml"
+    link.symlink_to(path)
+    (tmp_path / "new.yaml").write_text(NEW)
+
+    async def story(followed: Followed) -> None:
+        beside = tmp_path / "other"
+        beside.symlink_to(tmp_path / "new.yaml")
+        beside.replace(link)
+        assert (await followed.reloaded()).changed == ("specialists.sql.system",)
+
+    follow(link, story)
+
+
+def test_an_edit_that_hides_behind_the_same_time_and_size_is_seen(path: Path) -> None:
+    async def story(followed: Followed) -> None:
+        await followed.nothing()
+        before = path.stat()
+        path.write_text(NEW)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert len(NEW) == len(OLD)
+        assert (await followed.reloaded()).changed == ("specialists.sql.system",)
+
+    follow(path, story)
+
+
+def test_a_pipe_or_folder_in_its_place_is_refused_and_not_waited_for(path: Path) -> None:
+    async def story(followed: Followed) -> None:
+        path.unlink()
+        os.mkfifo(path)
+        assert "not a regular file" in await followed.refused()
+        path.unlink()
+        path.mkdir()
+        assert "not a regular file" in await followed.refused()
+        shutil.rmtree(path)
+        path.write_text(NEW)
+        assert (await followed.reloaded()).changed == ("specialists.sql.system",)
+
+    follow(path, story)
+
+
+def test_a_nudge_does_not_wait_for_the_next_look(path: Path) -> None:
+    async def main() -> None:
+        watch = ConfigWatch(path, read_ensemble(path), interval=3600, settle=SETTLE)
+        events = watch.events()
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(4 * SETTLE)
+        path.write_text(NEW)
+        await asyncio.sleep(4 * SETTLE)
+        assert not waiting.done()
+        watch.nudge()
+        assert isinstance(await asyncio.wait_for(waiting, PATIENCE), Reloaded)
+
+    asyncio.run(main())
+
+
+def test_a_change_between_reading_and_watching_is_not_missed(path: Path) -> None:
+    file = ConfigFile(path, read_ensemble(path))
+    path.write_text(NEW)
+    assert not file.look()
+    assert file.look()
+    assert isinstance(file.read(), Reloaded)
+    assert file.look()
+    assert file.read() is None
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = ConfigFile(path, read_ensemble(path))
+    path.write_text(NEW)
+    assert (file.look(), file.look()) == (False, True)
+    import octet.config.reload as module
+
+    def reading(path: Path) -> bytes:
+        path.write_text(OLD + "# longer\n")
+        return NEW.encode()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "read_content", reading)
+        assert file.read() is None
+    assert not file.look()
+    assert file.look()
+    assert file.read() is None
+    assert file.current.specialist("sql").system == "old"

@@ -1,0 +1,62 @@
+"""A caller gets a client at once, and nothing that serves."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import octet
+
+ROOT = Path(__file__).parents[3]
+HEAVY = ("torch", "numpy", "yaml", "sklearn", "kvpool", "specialist", "router", "admission", "bench")
+MOST_S = 0.3
+
+
+def fresh(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_only_grpc_and_protobuf_come_along() -> None:
+    script = f"""
+import sys
+before = set(sys.modules)
+from octet import AsyncClient, Client
+tops = {{name.partition(".")[0] for name in set(sys.modules) - before}} - set(sys.stdlib_module_names)
+print(sorted(top for top in tops if not top.startswith("_")))
+sys.exit(any(name.partition(".")[0] in {HEAVY!r} for name in sys.modules))
+"""
+    ended = fresh(script)
+    assert ended.returncode == 0, ended.stdout
+    tops = set(ended.stdout.strip("[]\n").replace("'", "").split(", "))
+    assert {"grpc", "google", "octet"} <= tops
+    own_of_grpc = {"cython_runtime", "grpc_health", "grpc_reflection", "grpc_status", "grpc_tools", "typing_extensions"}
+    assert tops <= {"grpc", "google", "octet"} | own_of_grpc
+
+
+def test_the_package_alone_loads_nothing() -> None:
+    ended = fresh("import octet, octet.clock, sys; sys.exit('grpc' in sys.modules or 'octet.sdk' in sys.modules)")
+    assert ended.returncode == 0, ended.stderr
+
+
+def cpu_seconds(script: str) -> float:
+    before = os.times()
+    ended = fresh(script)
+    after = os.times()
+    assert ended.returncode == 0, ended.stderr
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def test_it_starts_in_time() -> None:
+    """Time on the processor: what else the machine does now is none of the client's."""
+    begin = time.monotonic()
+    assert min(cpu_seconds("from octet import Client") for _ in range(3)) < MOST_S
+    assert time.monotonic() - begin < 60
+
+
+def test_every_name_can_be_had_and_no_other() -> None:
+    assert all(hasattr(octet, name) for name in octet.__all__)
+    with pytest.raises(AttributeError, match="Nobody"):
+        _ = octet.Nobody

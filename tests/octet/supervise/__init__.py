@@ -1,0 +1,1 @@
+"""Processes in the care of another."""

@@ -1,0 +1,155 @@
+"""Small casts of processes that crash, hang, shout and refuse to go. Run as `python -m tests.octet.supervise.plays`."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from octet.supervise.backoff import Delays
+from octet.supervise.role import Role
+from octet.supervise.screen import screen_on
+from octet.supervise.status import Status
+from octet.supervise.supervisor import Care, Supervisor
+
+QUICK = Delays(first=0.02, most=0.1, healthy=30)
+NUM_SHOUTERS, NUM_SHOUTS = 6, 1500
+
+
+class Play(NamedTuple):
+    roles: Sequence[Role]
+    care: Care = Care(delays=QUICK)
+
+
+class Diary:
+    """What happened, in order, for whoever reads it afterwards."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "diary"
+
+    def write(self, entry: str) -> None:
+        with self._file.open("a") as file:
+            file.write(f"{entry}\n")
+
+    def count(self, entry: str) -> int:
+        """How often it has been written, this time included."""
+        self.write(entry)
+        return self._file.read_text().splitlines().count(entry)
+
+
+def on_term(action: Callable[[], None]) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
+        action()
+
+    signal.signal(signal.SIGTERM, handle)
+
+
+def forever(beat: Callable[[], None] = lambda: None) -> int:
+    while True:
+        beat()
+        time.sleep(0.05)
+
+
+def calm(diary: Diary, name: str, status: Status, *, last_act: float = 0.0, slow_start: float = 0.0) -> int:
+    def end() -> None:
+        diary.write(f"{name} told to end")
+        time.sleep(last_act)
+        diary.write(f"{name} ended")
+        sys.exit(0)
+
+    on_term(end)
+    signal.signal(signal.SIGHUP, lambda number, frame: diary.write(f"{name} reloads"))
+    status.progress("rehearsing", 0, 10)
+    time.sleep(slow_start)
+    status.progress("rehearsing", 10, 10)
+    diary.write(f"{name} ready")
+    status.ready(f"{name} in costume")
+    return forever(status.alive)
+
+
+def dying(diary: Diary, how_often: int, status: Status) -> int:
+    if diary.count("phoenix born") <= how_often:
+        print("ashes", end="", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return calm(diary, "phoenix", status)
+
+
+def wrong(diary: Diary, when: int, status: Status) -> int:
+    """Ends with status 2 in one of its lives, and with 1 in those before."""
+    life = diary.count("wrong born")
+    if life <= when:
+        print("block_size must be in [1, 1024], got 0", file=sys.stderr)
+        return 2 if life == when else 1
+    return calm(diary, "wrong", status)
+
+
+def stuck(diary: Diary, status: Status) -> int:
+    if diary.count("stuck born") > 1:
+        return calm(diary, "stuck", status)
+    status.ready("for a moment")
+    status.alive()
+    time.sleep(1000)
+    return 0
+
+
+def stubborn(status: Status) -> int:
+    on_term(lambda: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    status.ready("here to stay")
+    return forever()
+
+
+def shouting(number: int, status: Status) -> int:
+    on_term(lambda: sys.exit(0))
+    for shout in range(NUM_SHOUTS):
+        os.write(1 + shout % 2, f"{number} shouts {shout} {'é' * (shout % 50)}\n".encode())
+    os.write(1, "ß".encode() * 10_000 + b"\nunfinished")
+    status.ready("hoarse")
+    return forever()
+
+
+def plays(diary: Diary) -> dict[str, Callable[[], Play]]:
+    def back(last_act: float = 0.0, slow_start: float = 0.0) -> Role:
+        return Role("back", fork=partial(calm, diary, "back", last_act=last_act, slow_start=slow_start))
+
+    def front(last_act: float = 0.0) -> Role:
+        return Role("front", fork=partial(calm, diary, "front", last_act=last_act), stage=1, reloads=True)
+
+    told = "from octet.supervise.status import Status; s = Status.from_environment(); s.ready('told')"
+    wait = "; import time, sys; print('a program ready on stage', flush=True); time.sleep(1000)"
+    return {
+        "calm": lambda: Play([front(), back(slow_start=0.3)]),
+        "drain": lambda: Play([back(last_act=0.1), front(last_act=0.4)]),
+        "dying": lambda: Play([Role("phoenix", fork=partial(dying, diary, 5)), back()]),
+        "wrong": lambda: Play([Role("wrong", fork=partial(wrong, diary, 1)), back()]),
+        "wrong later": lambda: Play([Role("wrong", fork=partial(wrong, diary, 2)), front()]),
+        "stuck": lambda: Play([Role("stuck", fork=partial(stuck, diary))], Care(hang=0.5, delays=QUICK)),
+        "stubborn": lambda: Play([Role("stubborn", fork=stubborn), back()], Care(drain=0.4)),
+        "stubborn and slow": lambda: Play([Role("stubborn", fork=stubborn), front()], Care(drain=1000)),
+        "shouting": lambda: Play([Role(f"s{i}", fork=partial(shouting, i)) for i in range(NUM_SHOUTERS)]),
+        "programs": lambda: Play(
+            [
+                Role("teller", command=(sys.executable, "-c", told + wait)),
+                Role("speaker", command=(sys.executable, "-c", "pass" + wait), ready_words=" ready on "),
+            ]
+        ),
+        "no such program": lambda: Play([Role("ghost", command=("/nowhere/to/be/found",))]),
+    }
+
+
+def tell(supervisor: Supervisor) -> None:
+    print("all ready:", ", ".join(child.ready_text for child in supervisor.children), flush=True)
+    print("pids:", *supervisor.pids, flush=True)
+
+
+def main(name: str, folder: str) -> int:
+    roles, care = plays(Diary(Path(folder)))[name]()
+    return Supervisor(roles, screen_on(sys.stderr, [role.name for role in roles]), care).run(tell)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

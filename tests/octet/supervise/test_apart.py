@@ -1,0 +1,43 @@
+"""Computing in a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import os, sys, threading
+from octet.supervise.apart import apart
+here = os.getpid()
+{body}
+"""
+
+
+def run(body: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", SCRIPT.format(body=body)], capture_output=True, text=True, timeout=20)
+
+
+def test_the_result_comes_back_and_nothing_else_does() -> None:
+    done = run(
+        "made = []\n"
+        "def compute():\n"
+        "    made.append(threading.Thread(target=print)); made[0].start()\n"
+        "    return [os.getpid() != here, 'x' * 100_000]\n"
+        "result = apart(compute)\n"
+        "assert result == [True, 'x' * 100_000] and not made\n"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("apart(lambda: 1 / 0)", "ZeroDivisionError"),
+        ("apart(lambda: os.kill(os.getpid(), 9))", "was killed by SIGKILL"),
+        ("threading.Thread(target=threading.Event().wait, daemon=True, name='other').start(); apart(int)", "other"),
+    ],
+)
+def test_what_goes_wrong_is_told(body: str, says: str) -> None:
+    done = run(body)
+    assert done.returncode == 1
+    assert says in done.stderr

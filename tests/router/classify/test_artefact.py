@@ -1,0 +1,115 @@
+"""A classifier's file is whole or refused with a reason: truncated, bent, of the wrong shape, or not finite."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
+
+from router.classify.artefact import ClassifierRefused, from_bytes, read_classifier
+from router.classify.default import DEFAULT_FILE
+
+GOOD = DEFAULT_FILE.read_bytes()
+DIGEST = hashlib.sha256(GOOD).hexdigest()
+
+
+def small() -> dict[str, np.ndarray]:
+    header = json.dumps({"format": "octet-linear-1", "labels": ["a", "b", "reject"]}).encode()
+    return {
+        "buckets": np.array([3, 70, 900], dtype=np.uint32),
+        "rarity": np.ones(3, dtype=np.float32),
+        "weights": np.ones((3, 3), dtype=np.float16),
+        "bias": np.zeros(3, dtype=np.float32),
+        "family_scale": np.ones(4, dtype=np.float32),
+        "temperature": np.ones(1, dtype=np.float32),
+        "header": np.frombuffer(header, dtype=np.uint8).copy(),
+    }
+
+
+def test_the_digest_is_that_of_the_file() -> None:
+    assert read_classifier(DEFAULT_FILE, digest=DIGEST).digest == DIGEST
+    with pytest.raises(ClassifierRefused, match="expected 0000"):
+        read_classifier(DEFAULT_FILE, digest="0000")
+
+
+def test_the_default_file_is_small() -> None:
+    assert len(GOOD) < 4 << 20
+
+
+@given(st.integers(0, len(GOOD) - 1))
+@settings(max_examples=30)
+def test_a_truncated_file_is_refused(length: int) -> None:
+    with pytest.raises(ClassifierRefused):
+        from_bytes(GOOD[:length])
+
+
+@given(st.integers(0, len(save(small())) * 8 - 1))
+@settings(max_examples=200)
+def test_a_flipped_bit_is_refused_or_gives_another_digest_and_sane_answers(bit: int) -> None:
+    data = bytearray(save(small()))
+    whole = hashlib.sha256(data).hexdigest()
+    data[bit // 8] ^= 1 << bit % 8
+    try:
+        classifier = from_bytes(bytes(data))
+    except ClassifierRefused:
+        return
+    assert classifier.digest != whole
+    assert len(classifier.classify(["some text"])[0].scores) == 3
+
+
+def bent(name: str, value: np.ndarray) -> bytes:
+    return save({**small(), name: value})
+
+
+def header(**fields: object) -> np.ndarray:
+    return np.frombuffer(json.dumps(fields).encode(), dtype=np.uint8).copy()
+
+
+WRONG: dict[str, tuple[str, np.ndarray, str]] = {
+    "nan": ("weights", np.full((3, 3), np.nan, dtype=np.float16), "finite"),
+    "infinite": ("rarity", np.full(3, np.inf, dtype=np.float32), "finite"),
+    "rows": ("weights", np.ones((2, 3), dtype=np.float16), "shape"),
+    "columns": ("weights", np.ones((3, 2), dtype=np.float16), "shape"),
+    "dimensions": ("weights", np.ones(9, dtype=np.float16), "dimensions"),
+    "type": ("weights", np.ones((3, 3), dtype=np.float32), "float16"),
+    "falling": ("buckets", np.array([3, 2, 900], dtype=np.uint32), "rise"),
+    "twice": ("buckets", np.array([3, 3, 900], dtype=np.uint32), "rise"),
+    "outside": ("buckets", np.array([3, 4, 1 << 20], dtype=np.uint32), "below"),
+    "families": ("family_scale", np.ones(3, dtype=np.float32), "shape"),
+    "cold": ("temperature", np.zeros(1, dtype=np.float32), "positive"),
+    "no json": ("header", np.frombuffer(b"{", dtype=np.uint8).copy(), "JSON"),
+    "format": ("header", header(format="other", labels=["a", "b", "c"]), "octet-linear-1"),
+    "same labels": ("header", header(format="octet-linear-1", labels=["a", "a", "c"]), "different"),
+    "one label": ("header", header(format="octet-linear-1", labels=["a"]), "different"),
+    "labels": ("header", header(format="octet-linear-1", labels=[1, 2, 3]), "names"),
+    "fewer labels": ("header", header(format="octet-linear-1", labels=["a", "b"]), "shape"),
+    "extra": ("more", np.ones(1, dtype=np.float32), "tensors"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said(case: str) -> None:
+    name, value, why = WRONG[case]
+    with pytest.raises(ClassifierRefused, match=why):
+        from_bytes(bent(name, value))
+
+
+def test_a_missing_tensor_is_refused() -> None:
+    tensors = small()
+    del tensors["bias"]
+    with pytest.raises(ClassifierRefused, match="tensors"):
+        from_bytes(save(tensors))
+
+
+def test_no_file_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_classifier(tmp_path / "none")
+
+
+def test_the_small_file_is_good() -> None:
+    assert set(load(save(small()))) == set(small())
+    assert from_bytes(save(small())).labels == ("a", "b", "reject")

@@ -1,0 +1,113 @@
+"""The trained classifier: a pure function of bounded cost, the same alone and in a batch."""
+
+import statistics
+import subprocess
+import sys
+import time
+from math import fsum
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.classify.base import REJECT
+from router.classify.default import load_default
+from router.classify.features import MAX_BYTES, extract
+from router.classify.sample import LIMIT, sample
+
+CLASSIFIER = load_default()
+SPECIALISTS = {"template", "stl", "algo", "memory", "concurrency", "systems", "build", "debug"}
+TEXTS = st.text(max_size=400) | st.sampled_from(
+    ["", "std::mutex m;", "a_b c__d _ __", "\ud800", "é" * 2000, "x" * 9000, "\n\n", "int main() { return 0; }"]
+)
+
+
+def test_its_labels_are_the_eight_and_reject() -> None:
+    assert set(CLASSIFIER.labels) == SPECIALISTS | {REJECT}
+    assert CLASSIFIER.labels[-1] == REJECT
+
+
+@settings(max_examples=60)
+@given(st.lists(TEXTS, max_size=12))
+def test_a_batch_gives_the_same_bits_as_one_by_one(texts: list[str]) -> None:
+    together = CLASSIFIER.classify(texts)
+    assert together == [CLASSIFIER.classify([text])[0] for text in texts]
+    for distribution in together:
+        assert abs(fsum(p for _, p in distribution.scores) - 1) < 1e-9
+        assert {label for label, _ in distribution.scores} == set(CLASSIFIER.labels)
+
+
+def test_a_batch_beyond_what_fits_at_once_is_split() -> None:
+    texts = [f"prompt {n} about std::atomic " + "word " * 500 for n in range(60)]
+    assert sum(len(sample(text)) for text in texts) > MAX_BYTES
+    assert CLASSIFIER.classify(texts) == [CLASSIFIER.classify([text])[0] for text in texts]
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=6))
+def test_features_do_not_depend_on_the_company(texts: list[str]) -> None:
+    samples = [sample(text) for text in texts]
+    together = extract(samples)
+    for number, piece in enumerate(samples):
+        alone, mine = extract([piece]), together.prompt == number
+        assert together.bucket[mine].tolist() == alone.bucket.tolist()
+        assert together.family[mine].tolist() == alone.family.tolist()
+
+
+@given(st.text(max_size=200), st.integers(0, 40_000))
+def test_a_sample_is_bounded_and_keeps_both_ends(edge: str, filler: int) -> None:
+    text = "begin" + edge + "x " * filler + edge + "end"
+    found = sample(text)
+    assert len(found) <= LIMIT + 2
+    assert found.startswith(b"begin") and found.endswith(b"end")
+    if len(text.encode("utf-8", "replace")) <= LIMIT:
+        assert found == text.encode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("unit", ["a", "_", "<", "::", " ", "a ", "é", "\n", "((((", "template<", "x_"])
+def test_a_megabyte_costs_no_more_than_its_sample(unit: str) -> None:
+    text = unit * (1_000_000 // len(unit))
+    small = text[:LIMIT]
+    assert _seconds(text) < 10 * _seconds(small) + 0.005
+
+
+def _seconds(text: str) -> float:
+    def once() -> float:
+        start = time.perf_counter()
+        CLASSIFIER.classify([text])
+        return time.perf_counter() - start
+
+    return min(once() for _ in range(5))
+
+
+def test_a_prompt_takes_less_than_a_millisecond() -> None:
+    text = ("why does std::ranges::sort reject my iterator? " * 40)[:1000]
+    CLASSIFIER.classify([text])
+    took = []
+    for _ in range(50):
+        start = time.perf_counter()
+        CLASSIFIER.classify([text])
+        took.append(time.perf_counter() - start)
+    assert statistics.quantiles(took, n=10)[0] < 0.001
+
+
+def test_the_live_path_loads_no_training_tool() -> None:
+    script = (
+        "import sys, router.classify.default as d, router.classify.queue, router.classify.examples; "
+        "d.load_default().classify(['x']); "
+        "sys.exit(any(n.partition('.')[0] in ('sklearn', 'scipy', 'torch', 'pandas') for n in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("why does std::ranges::sort reject my iterator?", "stl"),
+        ("undefined reference to vtable", "build"),
+        ("write me a poem about the autumn rain", REJECT),
+        ("is memory_order_relaxed enough for a stop flag read by another thread?", "concurrency"),
+        ("Program received signal SIGSEGV, Segmentation fault.\n#0  0x0000 in f (p=0x0) at a.cpp:3", "debug"),
+    ],
+)
+def test_plain_cases_go_where_a_person_would_send_them(text: str, label: str) -> None:
+    assert CLASSIFIER.classify([text])[0].top == label

@@ -1,0 +1,481 @@
+"""The classifier is asked off the event loop, once for each text, and never holds anybody up."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from hashlib import sha256
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octet.clock import ManualClock, SystemClock
+from router.classify.base import REJECT, ClassifierUnavailable, Distribution
+from router.classify.queue import ClassifierQueue
+from router.classify.sample import LIMIT
+
+ROOT = Path(__file__).parents[3]
+PATIENT = 30.0
+"""A limit that no test reaches."""
+SHORT, LONGER = 0.03, 0.2
+
+
+def thought(text: str) -> Distribution:
+    share = sha256(text.encode()).digest()[0] / 512
+    return Distribution(((REJECT, 1 - share), ("algo", share)))
+
+
+class Recorder:
+    """Thinks what `thought` says; remembers what it was asked."""
+
+    digest = "d" * 64
+    labels = ("algo", REJECT)
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[str, ...]] = []
+        self.threads: set[threading.Thread] = set()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    @property
+    def asked(self) -> list[str]:
+        return [text for batch in self.batches for text in batch]
+
+    def classify(self, texts: Sequence[str]) -> list[Distribution]:
+        self.batches.append(tuple(texts))
+        self.threads.add(threading.current_thread())
+        self.gate.wait(PATIENT)
+        return [thought(text) for text in texts]
+
+
+class Broken(Recorder):
+    def __init__(self, answer: Callable[[Sequence[str]], Any]) -> None:
+        super().__init__()
+        self.answer: Callable[[Sequence[str]], Any] | None = answer
+
+    def classify(self, texts: Sequence[str]) -> list[Distribution]:
+        right = super().classify(texts)
+        return right if self.answer is None else self.answer(texts)
+
+
+def played(
+    recorder: Recorder,
+    play: Callable[[ClassifierQueue], Coroutine[Any, Any, None]],
+    clock: ManualClock | SystemClock | None = None,
+    **options: Any,
+) -> None:
+    """Plays against a queue, then lets go of every thread: none stays."""
+
+    async def run() -> None:
+        queue = ClassifierQueue(recorder, clock or SystemClock(), **{"timeout": PATIENT, **options})
+        try:
+            await play(queue)
+        finally:
+            queue.close()
+
+    try:
+        asyncio.run(run())
+    finally:
+        recorder.gate.set()
+    for thread in recorder.threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def counted_deliveries() -> Callable[[], int]:
+    """How often a thread has called on the running loop since."""
+    loop, num_calls = asyncio.get_running_loop(), 0
+    deliver = loop.call_soon_threadsafe
+
+    def count(*args: Any, **options: Any) -> asyncio.Handle:
+        nonlocal num_calls
+        num_calls += 1
+        return deliver(*args, **options)
+
+    loop.call_soon_threadsafe = count  # type: ignore[method-assign, assignment]
+    return lambda: num_calls
+
+
+async def unavailable(queue: ClassifierQueue, text: str) -> str:
+    with pytest.raises(ClassifierUnavailable) as caught:
+        await queue.classify(text)
+    return str(caught.value)
+
+
+TEXTS = st.text(max_size=3) | st.builds(lambda letter: letter * (2 * LIMIT), st.sampled_from("abc"))
+
+
+@settings(max_examples=50)
+@given(st.lists(TEXTS, max_size=20), st.integers(1, 5))
+def test_everybody_gets_what_the_classifier_thinks_and_no_text_is_computed_twice(texts: list[str], most: int) -> None:
+    recorder = Recorder()
+
+    async def play(queue: ClassifierQueue) -> None:
+        answers = await asyncio.gather(*(queue.classify(text) for text in texts))
+        assert answers == [thought(text) for text in texts]
+        assert [queue.cached(text) for text in texts] == answers
+
+    played(recorder, play, max_batch=most)
+    assert sorted(recorder.asked) == sorted(set(texts))
+    assert all(1 <= len(batch) <= most for batch in recorder.batches)
+    assert threading.main_thread() not in recorder.threads
+    assert len(recorder.threads) <= 1
+
+
+@settings(max_examples=50)
+@given(st.lists(st.sampled_from("abcdef"), max_size=30), st.integers(0, 4))
+def test_the_cache_forgets_what_was_asked_for_longest_ago(texts: list[str], size: int) -> None:
+    recorder = Recorder()
+    model: OrderedDict[str, None] = OrderedDict()
+    misses = []
+    for text in texts:
+        if text not in model:
+            misses.append(text)
+        model[text] = None
+        model.move_to_end(text)
+        if len(model) > size:
+            model.popitem(last=False)
+
+    async def play(queue: ClassifierQueue) -> None:
+        for text in texts:
+            assert await queue.classify(text) == thought(text)
+        assert {text for text in "abcdef" if queue.cached(text)} == set(model)
+
+    played(recorder, play, cache=size)
+    assert recorder.asked == misses
+
+
+def test_a_hit_never_leaves_the_loop() -> None:
+    async def play(queue: ClassifierQueue) -> None:
+        await queue.classify("text")
+        with pytest.raises(StopIteration) as returned:
+            queue.classify("text").send(None)
+        assert returned.value.value == thought("text")
+
+    played(Recorder(), play)
+
+
+def test_what_the_sample_leaves_out_makes_no_difference() -> None:
+    recorder = Recorder()
+    long = "x" * 1_000_000
+    other = long[:400_000] + "y" + long[400_001:]
+
+    async def play(queue: ClassifierQueue) -> None:
+        assert await queue.classify(long) is await queue.classify(other)
+        assert await queue.classify("y" + long[1:]) != thought(long)
+
+    played(recorder, play)
+    assert len(recorder.asked) == 2
+
+
+def test_what_waits_goes_as_one_batch_and_comes_back_in_one_call() -> None:
+    recorder = Recorder()
+    recorder.gate.clear()
+
+    async def play(queue: ClassifierQueue) -> None:
+        calls = counted_deliveries()
+        first = asyncio.create_task(queue.classify("first"))
+        await until(lambda: recorder.batches)
+        rest = [asyncio.create_task(queue.classify(str(n % 10))) for n in range(30)]
+        await until(lambda: queue.num_waiting == 10)
+        recorder.gate.set()
+        await asyncio.gather(first, *rest)
+        assert [len(batch) for batch in recorder.batches] == [1, 8, 2]
+        assert calls() == 3
+
+    played(recorder, play, max_batch=8)
+
+
+def test_whoever_finds_too_many_waiting_is_told_at_once() -> None:
+    recorder = Recorder()
+    recorder.gate.clear()
+
+    async def play(queue: ClassifierQueue) -> None:
+        tasks = [asyncio.create_task(queue.classify(str(n))) for n in range(6)]
+        await until(lambda: queue.num_waiting == 5)
+        assert "5 texts wait" in await unavailable(queue, "one too many")
+        joining = asyncio.create_task(queue.classify("3"))
+        recorder.gate.set()
+        await asyncio.gather(joining, *tasks)
+
+    played(recorder, play, max_waiting=5)
+
+
+def test_a_stall_holds_up_neither_caller_nor_loop_and_its_late_answer_is_kept() -> None:
+    recorder = Recorder()
+    recorder.gate.clear()
+
+    async def play(queue: ClassifierQueue) -> None:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        began = time.monotonic()
+        assert "longer than 30 ms" in await unavailable(queue, "slow")
+        assert time.monotonic() - began < 100 * SHORT
+        assert ticks > 10
+        ticking.cancel()
+        recorder.gate.set()
+        await until(lambda: queue.cached("slow"))
+        assert await queue.classify("slow") == thought("slow")
+        assert recorder.asked == ["slow"]
+
+    played(recorder, play, timeout=SHORT)
+
+
+def test_whoever_waits_behind_others_has_the_same_limit_and_that_is_no_failure() -> None:
+    recorder = Recorder()
+    recorder.gate.clear()
+
+    async def play(queue: ClassifierQueue) -> None:
+        began = time.monotonic()
+        await asyncio.gather(*(unavailable(queue, str(n)) for n in range(5)))
+        assert time.monotonic() - began < 2 * LONGER
+        assert queue.num_waiting == 0
+        recorder.gate.set()
+        await until(lambda: queue.cached("0"))
+        assert await queue.classify("after") == thought("after")
+
+    played(recorder, play, timeout=LONGER, max_batch=1, failures=4)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda texts: [],
+        lambda texts: [thought(text) for text in (*texts, "more")],
+        lambda texts: None,
+        lambda texts: ["algo"] * len(texts),
+        lambda texts: [Distribution((("stranger", 1.0),))] * len(texts),
+        lambda texts: [Distribution((("algo", nan), (REJECT, nan)))] * len(texts),
+        lambda texts: [Distribution((("algo", 0.9), (REJECT, 0.2)))] * len(texts),
+        lambda texts: 1 / 0,
+        lambda texts: sys.exit(3),
+        lambda texts: [Distribution((("stranger" * 1000, 1.0),))] * len(texts),
+    ],
+)
+def test_garbage_is_a_failure_and_failures_in_a_row_open_the_breaker(answer: Callable[[Sequence[str]], Any]) -> None:
+    broken, clock = Broken(answer), ManualClock()
+
+    async def play(queue: ClassifierQueue) -> None:
+        for n in range(3):
+            assert len(await unavailable(queue, str(n))) < 300
+        assert queue.cached("0") is None
+        assert "left alone" in await unavailable(queue, "open")
+        assert len(broken.batches) == 3
+        clock.sleep(1.0)
+        await unavailable(queue, "probe")
+        clock.sleep(1.9)
+        assert "left alone" in await unavailable(queue, "twice as long")
+        assert len(broken.batches) == 4
+        clock.sleep(0.1)
+        broken.answer = None
+        assert await queue.classify("well again") == thought("well again")
+        broken.answer = answer
+        await unavailable(queue, "once")
+        broken.answer = None
+        assert await queue.classify("still closed") == thought("still closed")
+
+    played(broken, play, clock, failures=3, cool_down=1.0, max_cool_down=8.0)
+
+
+def test_a_text_that_makes_it_fail_takes_no_other_with_it() -> None:
+    broken = Broken(lambda texts: [thought(text) for text in texts if text != "poison"])
+    broken.gate.clear()
+
+    async def play(queue: ClassifierQueue) -> None:
+        first = asyncio.create_task(queue.classify("first"))
+        await until(lambda: broken.batches)
+        poisoned = asyncio.create_task(unavailable(queue, "poison"))
+        others = [asyncio.create_task(queue.classify(text)) for text in "abc"]
+        await until(lambda: queue.num_waiting == 4)
+        broken.gate.set()
+        assert await asyncio.gather(*others) == [thought(text) for text in "abc"]
+        assert "0 opinions" in await poisoned
+        assert await first == thought("first")
+        assert await queue.classify("after") == thought("after")
+
+    played(broken, play, failures=1)
+
+
+def test_whoever_waits_when_the_breaker_opens_is_told_at_once() -> None:
+    broken = Broken(lambda texts: [])
+    broken.gate.clear()
+
+    async def play(queue: ClassifierQueue) -> None:
+        tasks = [asyncio.create_task(unavailable(queue, str(n))) for n in range(5)]
+        await until(lambda: queue.num_waiting == 4)
+        broken.gate.set()
+        _, *others = await asyncio.gather(*tasks)
+        assert all("left alone" in why for why in others)
+        assert broken.asked == ["0"]
+
+    played(broken, play, failures=1)
+
+
+def test_an_open_breaker_starts_no_thread() -> None:
+    recorder = Recorder()
+    recorder.gate.clear()
+
+    async def play(queue: ClassifierQueue) -> None:
+        assert "longer" in await unavailable(queue, "stalls")
+        assert "left alone" in await unavailable(queue, "open")
+        assert queue.num_workers == 1
+
+    played(recorder, play, ManualClock(), timeout=SHORT, failures=1)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_loop_that_is_late_itself_does_not_blame_the_classifier(run: Callable[..., None]) -> None:
+    async def play() -> None:
+        queue = ClassifierQueue(Recorder(), SystemClock(), timeout=SHORT)
+        asking = asyncio.create_task(queue.classify("text"))
+        await asyncio.sleep(0)
+        time.sleep(3 * SHORT)
+        assert await asking == thought("text")
+        queue.close()
+
+    run(play())
+
+
+def test_only_one_probe_at_a_time_and_hits_need_none() -> None:
+    broken, clock = Broken(lambda texts: []), ManualClock()
+
+    async def play(queue: ClassifierQueue) -> None:
+        broken.answer = None
+        await queue.classify("known")
+        broken.answer = lambda texts: []
+        await unavailable(queue, "opens")
+        assert await queue.classify("known") == thought("known")
+        clock.sleep(1.0)
+        broken.gate.clear()
+        broken.answer = None
+        probe = asyncio.create_task(queue.classify("probe"))
+        await until(lambda: len(broken.batches) == 3)
+        assert "left alone" in await unavailable(queue, "beside it")
+        broken.gate.set()
+        assert await probe == thought("probe")
+        assert await queue.classify("closed") == thought("closed")
+
+    played(broken, play, clock, failures=1, cool_down=1.0)
+
+
+def test_threads_that_hang_stay_few_and_one_that_comes_back_is_used_again() -> None:
+    recorder, clock = Recorder(), ManualClock()
+    recorder.gate.clear()
+
+    async def play(queue: ClassifierQueue) -> None:
+        for n in range(10):
+            await unavailable(queue, str(n))
+            clock.sleep(100.0)
+        assert "stuck" in await unavailable(queue, "no thread left")
+        assert queue.num_workers == len(recorder.threads) == ClassifierQueue.MAX_STUCK + 1
+        recorder.gate.set()
+        await until(lambda: queue.cached("0"))
+        assert await queue.classify("again") == thought("again")
+        assert queue.num_workers == len(recorder.threads) == ClassifierQueue.MAX_STUCK + 1
+
+    played(recorder, play, clock, timeout=SHORT, failures=1)
+
+
+def test_where_no_thread_can_be_started_there_is_no_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def play(queue: ClassifierQueue) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            assert "none to be had" in await unavailable(queue, "text")
+        assert await queue.classify("text") == thought("text")
+
+    played(Recorder(), play)
+
+
+def test_callers_that_leave_leave_nothing_behind() -> None:
+    recorder = Recorder()
+    recorder.gate.clear()
+
+    async def play(queue: ClassifierQueue) -> None:
+        tasks = [asyncio.create_task(queue.classify(str(n % 100))) for n in range(200)]
+        await until(lambda: queue.num_waiting == 99)
+        staying = asyncio.create_task(queue.classify("7"))
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert queue.num_waiting == 1
+        recorder.gate.set()
+        assert await staying == thought("7")
+        assert recorder.asked == ["0", "7"]
+
+    played(recorder, play)
+
+
+def test_closing_tells_everybody() -> None:
+    recorder = Recorder()
+    recorder.gate.clear()
+
+    async def play(queue: ClassifierQueue) -> None:
+        tasks = [asyncio.create_task(unavailable(queue, str(n))) for n in range(5)]
+        await until(lambda: queue.num_waiting == 4)
+        queue.close()
+        assert set(await asyncio.gather(*tasks)) == {await unavailable(queue, "later")} == {"it is closed"}
+
+    played(recorder, play)
+
+
+HANGS = """
+import asyncio, threading
+from octet.clock import SystemClock
+from router.classify.base import ClassifierUnavailable
+from router.classify.queue import ClassifierQueue
+
+class Hangs:
+    digest, labels = "d" * 64, ("algo",)
+    def classify(self, texts):
+        threading.Event().wait()
+
+async def main():
+    queue = ClassifierQueue(Hangs(), SystemClock(), timeout=0.01)
+    try:
+        await queue.classify("text")
+    except ClassifierUnavailable as why:
+        print(why)
+    queue.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_ends_though_its_classifier_hangs() -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGS], cwd=ROOT, capture_output=True, text=True, timeout=20)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        0,
+        "it took longer than 10 ms\n",
+        "no opinion on 1 texts: it took longer than 10 ms\n",
+    )
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0.0}, {"cache": -1}, {"max_batch": 0}, {"max_waiting": 0}])
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        ClassifierQueue(Recorder(), SystemClock(), **options)

@@ -1,0 +1,52 @@
+"""Rules and classifier read what the user wants, whatever else was said."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.ask import Turn
+from router.conversation import ENOUGH, MOST, SHORT, routing_text
+
+TURNS = st.lists(
+    st.builds(Turn, st.sampled_from(["user", "assistant", "system", "tool"]), st.text("abc \n", max_size=99))
+)
+
+
+@given(TURNS, st.text("xyz", min_size=1, max_size=120))
+def test_the_newest_user_turn_is_read_last_and_alone_when_long(turns: list[Turn], newest: str) -> None:
+    text = routing_text([*turns, Turn("user", newest)])
+    assert text.endswith(newest)
+    if len(newest) >= SHORT:
+        assert text == newest
+
+
+@given(TURNS)
+def test_nobody_elses_words_are_read(turns: list[Turn]) -> None:
+    silent = [turn if turn.role == "user" else Turn(turn.role, "SECRET") for turn in turns]
+    assert routing_text(silent) == routing_text(turns)
+    assert "SECRET" not in routing_text(silent)
+
+
+@given(TURNS, TURNS)
+def test_an_assistants_answer_in_between_changes_nothing(before: list[Turn], after: list[Turn]) -> None:
+    plain = [*before, Turn("user", "yes"), *after]
+    answered = [*before, Turn("user", "yes"), Turn("assistant", "a long answer about SQL"), *after]
+    assert routing_text(plain) == routing_text(answered)
+
+
+def test_a_short_turn_is_read_with_what_it_answers() -> None:
+    question = "Fix this CMakeLists, it does not find my library"
+    talk = [Turn("user", question), Turn("assistant", "Shall I use find_package?"), Turn("user", "yes, do that")]
+    assert routing_text(talk) == f"{question}\n\nyes, do that"
+
+
+def test_earlier_turns_are_read_until_there_is_enough() -> None:
+    talk = [Turn("user", f"{n}" * 100) for n in range(9)] + [Turn("user", "yes")]
+    text = routing_text(talk)
+    assert text.split("\n\n") == ["6" * 100, "7" * 100, "8" * 100, "yes"]
+    assert len(text) - 100 < ENOUGH + 10
+
+
+def test_of_too_much_the_beginning_and_the_end_are_read() -> None:
+    text = routing_text([Turn("user", "why?" + "x" * 2 * MOST + "because")])
+    assert len(text) == MOST
+    assert text.startswith("why?") and text.endswith("because")

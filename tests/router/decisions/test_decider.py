@@ -1,0 +1,36 @@
+"""The classifier is asked only where it decides, and missed only where it is asked."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.ask import Ask
+from router.classify.base import Distribution
+from router.decider import Decider
+from router.policy import Policy
+from tests.router.decisions.asking import received, reception, sensible
+from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, FixedOpinions, opinion, opinions
+
+POLICY = Policy(ENSEMBLE)
+ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().receive(message, None, None))
+
+
+@given(ASKS, opinions() | st.none(), st.booleans())
+def test_live_and_pure_decide_alike(ask: Ask, thought: Distribution | None, is_cached: bool) -> None:
+    classifier = FixedOpinions(thought, is_cached=is_cached)
+    decision = asyncio.run(Decider(classifier).decide(ask, POLICY))
+    notes = decision.notes if thought is None else ()
+    wanted = POLICY.decide(ask, thought, DIGEST)
+    assert decision.why == wanted.why and decision.primary == wanted.primary
+    if thought is not None:
+        assert decision == wanted
+    needed = POLICY.without_classifier(ask) is None
+    assert classifier.num_asked == int(needed and not (is_cached and thought is not None))
+    assert any("did not answer: its breaker is open" in note for note in notes) == (needed and thought is None)
+
+
+def test_a_cached_opinion_is_not_asked_for_again() -> None:
+    classifier = FixedOpinions(opinion(stl=0.9), is_cached=True)
+    decision = asyncio.run(Decider(classifier).decide(received(), POLICY))
+    assert decision.primary == "stl" and classifier.num_asked == 0

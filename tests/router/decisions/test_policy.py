@@ -1,0 +1,228 @@
+"""Who decides, in which order, and what a decision may never do."""
+
+from dataclasses import replace
+from math import isclose
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.config.ensemble import Ensemble
+from octet.rpc.refusal import Refusal
+from octet.v1 import inference_pb2 as wire
+from router.ask import Ask
+from router.classify.base import REJECT, Distribution
+from router.policy import Policy
+from router.refusals import no_specialist
+from tests.router.decisions.asking import received, reception, sensible
+from tests.router.decisions.ensembles import (
+    DIGEST,
+    ENSEMBLE,
+    ENSEMBLES,
+    INTENTS,
+    NAMES,
+    WITH_DEFAULT,
+    made,
+    opinion,
+    opinions,
+)
+
+POLICY = Policy(ENSEMBLE)
+ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().receive(message, None, None))
+LINKER = "/usr/bin/ld: undefined reference to `foo()'"
+SURE = opinion(stl=0.81, algo=0.11)
+
+
+@given(ASKS, opinions() | st.none(), ENSEMBLES)
+def test_the_same_again_is_the_same(ask: Ask, thought: Distribution | None, ensemble: Ensemble) -> None:
+    first = Policy(ensemble).decide(ask, thought, DIGEST, ("noted",))
+    assert Policy(ensemble).decide(ask, thought, DIGEST, ("noted",)) == first
+
+
+@given(ASKS, opinions() | st.none(), ENSEMBLES)
+def test_what_needs_no_classifier_is_never_changed_by_one(
+    ask: Ask, thought: Distribution | None, ensemble: Ensemble
+) -> None:
+    policy = Policy(ensemble)
+    alone = policy.without_classifier(ask)
+    decision = policy.decide(ask, thought, DIGEST)
+    if alone is not None:
+        assert decision == alone
+        assert not decision.distribution and not decision.classifier_digest and decision.confidence is None
+    else:
+        assert decision.source in ("classifier", "default", "nobody")
+        assert decision.classifier_digest == ("" if thought is None else DIGEST)
+
+
+@given(ASKS, opinions() | st.none(), ENSEMBLES)
+def test_nobody_answers_whom_the_caller_will_not_have(
+    ask: Ask, thought: Distribution | None, ensemble: Ensemble
+) -> None:
+    decision = Policy(ensemble).decide(ask, thought, DIGEST)
+    chosen = [name for name in (decision.primary, decision.second_choice) if name]
+    assert not set(chosen) & set(ask.exclude)
+    assert set(chosen) <= set(NAMES) and len(set(chosen)) == len(chosen)
+    assert bool(decision.primary) == (decision.source != "nobody")
+    assert decision.primary or not decision.second_choice
+    if ask.force:
+        assert chosen == list(ask.force[:2]) and decision.source == "forced"
+    assert decision.why and "\n" not in decision.why
+
+
+@given(ASKS, opinions(), ENSEMBLES)
+def test_a_distribution_is_one_over_what_is_left(ask: Ask, thought: Distribution, ensemble: Ensemble) -> None:
+    decision = Policy(ensemble).decide(ask, thought, DIGEST)
+    if not decision.classifier_digest:
+        return
+    shares = dict(decision.distribution)
+    assert isclose(sum(shares.values()), 1.0) and REJECT in shares
+    assert not set(shares) & set(ask.exclude)
+    assert list(shares.values()) == sorted(shares.values(), reverse=True)
+    assert decision.confidence == (shares.get(decision.primary, 0.0) if decision.primary else None)
+
+
+@given(ASKS, opinions(), ENSEMBLES)
+def test_thresholds_mean_what_the_configuration_says(ask: Ask, thought: Distribution, ensemble: Ensemble) -> None:
+    decision = Policy(ensemble).decide(ask, thought, DIGEST)
+    if not decision.classifier_digest:
+        return
+    shares, limits = dict(decision.distribution), ensemble.classifier
+    reject = shares.pop(REJECT)
+    top = max(shares.values(), default=0.0)
+    unsure = top < limits.min_confidence
+    default = ensemble.default_specialist if ensemble.default_specialist not in ask.exclude else None
+    if not shares or reject >= limits.reject_threshold or reject >= top:
+        assert decision.source == "nobody"
+    elif unsure:
+        assert (decision.source, decision.primary) == (("default", default) if default else ("nobody", ""))
+    else:
+        assert decision.source == "classifier" and shares[decision.primary] == top
+    others = [share for name, share in shares.items() if name != decision.primary]
+    if decision.primary and max(others, default=0.0) >= limits.second_threshold:
+        assert shares[decision.second_choice] == max(others)
+    elif decision.primary:
+        fallback = ensemble.specialist(decision.primary).fallback
+        assert decision.second_choice == (fallback if fallback and fallback not in ask.exclude else "")
+
+
+def test_force_goes_before_intent_before_rule_before_classifier() -> None:
+    options = {"force_specialists": ["stl"], "intent": "build-fix"}
+    sources = []
+    text = "==1==ERROR: AddressSanitizer: stack-overflow on address 0x7"
+    for dropped in ("", "force_specialists", "intent"):
+        options.pop(dropped, None)
+        decision = POLICY.decide(received(prompt=text, **options), SURE, DIGEST)
+        sources.append((decision.source, decision.primary, decision.decided_by))
+    decision = POLICY.decide(received(prompt="why?"), SURE, DIGEST)
+    sources.append((decision.source, decision.primary, decision.decided_by))
+    assert sources == [
+        ("forced", "stl", "force_specialists"),
+        ("intent", "build", "build-fix"),
+        ("rule", "debug", "sanitizer"),
+        ("classifier", "stl", DIGEST),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"force_specialists": ["stl", "algo"]}, "the caller asked for stl, else algo"),
+        ({"intent": "build-fix"}, "the declared intent 'build-fix' belongs to build"),
+        ({"prompt": f"Hi\n\n{LINKER}"}, "rule 'linker' matched linker output (undefined reference to) on line 3"),
+        ({}, "classifier: stl 0.81, algo 0.11, reject 0.08"),
+        ({"exclude_specialists": list(NAMES)}, "the caller excluded every specialist"),
+    ],
+)
+def test_why_is_a_sentence_for_people(fields: dict[str, object], why: str) -> None:
+    assert POLICY.decide(received(**fields), SURE, DIGEST).why == why
+
+
+def test_a_rule_that_is_overruled_is_noted_and_the_next_one_asked() -> None:
+    ask = received(prompt=f"{LINKER}\nin my thread pool", exclude_specialists=["build"], intent="build-fix")
+    decision = POLICY.decide(ask, SURE, DIGEST)
+    assert (decision.source, decision.decided_by, decision.second_choice) == ("rule", "pool", "stl")
+    assert decision.notes == (
+        "intent 'build-fix' belongs to build, which the caller excluded",
+        "rule 'linker' matched linker output (undefined reference to) on line 1; it belongs to build, "
+        "which the caller excluded",
+    )
+
+
+def test_only_the_first_two_of_a_forced_list_are_ever_asked() -> None:
+    decision = POLICY.decide(received(force_specialists=["stl", "algo", "debug"], intent="build-fix"), None, "")
+    assert (decision.primary, decision.second_choice) == ("stl", "algo")
+    assert len(decision.notes) == 2
+    assert POLICY.decide(received(force_specialists=["algo"]), SURE, DIGEST).second_choice == ""
+
+
+def test_a_classifier_that_knows_others_sends_nobody_here_what_is_theirs() -> None:
+    thought = made({"memory": 0.7, "stl": 0.2, REJECT: 0.1})
+    decision = POLICY.decide(received(), thought, DIGEST)
+    assert decision.source == "nobody"
+    assert dict(decision.distribution)[REJECT] == pytest.approx(0.8)
+
+
+def test_silence_is_never_taken_for_a_decision() -> None:
+    unheard = POLICY.decide(received(), None, "", ("the classifier did not answer: it stalled",))
+    assert unheard.source == "nobody" and "unavailable" in unheard.why and len(unheard.notes) == 1
+    assert no_specialist(unheard).code is grpc.StatusCode.UNAVAILABLE
+    heard = POLICY.decide(received(), opinion(stl=0.1), DIGEST)
+    excluded = POLICY.decide(received(exclude_specialists=list(NAMES)), None, "")
+    for decision in (heard, excluded):
+        refusal = no_specialist(decision)
+        assert refusal.code is grpc.StatusCode.FAILED_PRECONDITION
+        assert refusal.error.reason == wire.ERROR_REASON_NO_SPECIALIST and decision.why in refusal.error.message
+    fallen_back = Policy(WITH_DEFAULT).decide(received(), None, "")
+    assert (fallen_back.source, fallen_back.primary, fallen_back.second_choice) == ("default", "stl", "algo")
+    assert Policy(WITH_DEFAULT).decide(received(exclude_specialists=["stl"]), None, "").source == "nobody"
+
+
+@pytest.mark.parametrize("field", ["force_specialists", "exclude_specialists"])
+def test_a_specialist_nobody_knows_is_refused_with_those_there_are(field: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        POLICY.without_classifier(received(**{field: ["sql"]}))
+    error = refused.value.error
+    assert (error.reason, error.field, error.value) == (wire.ERROR_REASON_UNKNOWN_SPECIALIST, field, "'sql'")
+    assert error.limit == "one of algo, build, debug, stl"
+
+
+def test_an_intent_nobody_knows_is_refused_with_those_there_are() -> None:
+    with pytest.raises(Refusal, match="one of build-fix, review, codegen") as refused:
+        POLICY.decide(received(intent="cooking"), SURE, DIGEST)
+    assert refused.value.error.field == "intent"
+    with pytest.raises(Refusal, match="no intents are configured"):
+        Policy(replace(ENSEMBLE, intents=())).decide(received(intent="cooking"), SURE, DIGEST)
+
+
+@given(st.integers(0, 9), st.sampled_from(("", *INTENTS)))
+def test_a_floor_holds_back_what_is_below_it(priority: int, intent: str) -> None:
+    ask = received(priority=priority, intent=intent)
+    if intent == "review" and priority < 3:
+        with pytest.raises(Refusal) as refused:
+            POLICY.check_floor(ask)
+        assert refused.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert refused.value.error.field == "priority" and refused.value.error.limit == "at least 3"
+    else:
+        POLICY.check_floor(ask)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prompt": "something else"},
+        {"intent": "codegen"},
+        {"force_specialists": ["algo"]},
+        {"exclude_specialists": ["algo"]},
+        {"adapters": ["x"]},
+        {"max_experts": 2},
+        {"max_tokens": 7},
+        {"min_tokens": 7},
+        {"sampling": wire.Sampling(top_k=3)},
+    ],
+)
+def test_whatever_decides_is_in_the_requests_digest(change: dict[str, object]) -> None:
+    before = POLICY.decide(received(), SURE, DIGEST).request_digest
+    assert POLICY.decide(received(**change), SURE, DIGEST).request_digest != before
+    other = POLICY.decide(received(priority=9, seed=3, session_id="s", request_id="r"), SURE, DIGEST)
+    assert other.request_digest == before

@@ -1,0 +1,65 @@
+"""W3C trace context: a valid header goes on, anything else begins a trace."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.trace import Tracer, parsed
+
+HEX = "0123456789abcdef"
+TRACE = st.text(HEX, min_size=32, max_size=32).filter(lambda text: text.strip("0"))
+SPAN = st.text(HEX, min_size=16, max_size=16).filter(lambda text: text.strip("0"))
+FLAGS = st.integers(0, 255)
+GOOD = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def tracer(draws: bytes = b"\x07") -> Tracer:
+    return Tracer(lambda num_bytes: draws * num_bytes)
+
+
+@given(TRACE, SPAN, FLAGS)
+def test_a_valid_header_goes_on(trace_id: str, span: str, flags: int) -> None:
+    trace = tracer().receive(f"00-{trace_id}-{span}-{flags:02x}")
+    assert (trace.trace_id, trace.parent_id, trace.flags) == (trace_id, span, flags & 3)
+    child = parsed(tracer().child(trace))
+    assert child is not None
+    assert (child.trace_id, child.parent_id, child.flags) == (trace_id, "07" * 8, flags & 3)
+
+
+@given(
+    st.text(max_size=80)
+    | st.builds(lambda at, what: GOOD[:at] + what + GOOD[at + 1 :], st.integers(0, 54), st.text(max_size=2))
+)
+def test_whatever_comes_there_is_a_valid_child(header: str) -> None:
+    trace = tracer().receive(header)
+    assert parsed(tracer().child(trace)) is not None
+    assert trace.trace_id == "07" * 16 or trace.trace_id in header
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        GOOD.upper(),
+        GOOD + "-00",
+        GOOD[:-1],
+        f" {GOOD}",
+        f"{GOOD}\n",
+        "ff" + GOOD[2:],
+        f"00-{'0' * 32}-00f067aa0ba902b7-01",
+        f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01",
+        "cc" + GOOD[2:] + "more",
+    ],
+)
+def test_what_the_standard_calls_invalid_begins_a_trace(header: str) -> None:
+    assert parsed(header) is None
+    assert tracer().receive(header).parent_id == ""
+
+
+def test_a_later_version_may_say_more() -> None:
+    assert parsed("cc" + GOOD[2:] + "-what-the-future-brings") == parsed(GOOD)
+
+
+def test_an_id_of_zeros_is_never_given() -> None:
+    trace = tracer(b"\0").receive(None)
+    assert parsed(tracer(b"\0").child(trace)) is not None

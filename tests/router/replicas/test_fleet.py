@@ -1,0 +1,88 @@
+"""Replicas appear and vanish with their addresses."""
+
+import asyncio
+import socket
+from random import Random
+from typing import Any
+
+import pytest
+
+from octet.clock import SystemClock
+from octet.config.ensemble import DispatchConfig, Ensemble, SpecialistConfig
+from router.replicas import fleet as fleets
+from router.replicas.address import AddressInvalid, check_address
+from router.replicas.fleet import Fleet
+from tests.service.harness import run
+
+
+def fleet_of(**addresses: list[str]) -> Fleet:
+    ensemble = Ensemble(specialists=tuple(SpecialistConfig(name) for name in addresses))
+    return Fleet(ensemble, addresses, SystemClock(), Random(0), None)
+
+
+def test_every_address_behind_a_name_is_a_replica_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    behind: list[str] = ["10.0.0.2", "10.0.0.1"]
+
+    async def story() -> None:
+        async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+            if not behind:
+                raise OSError("no such name")
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (where, port)) for where in behind]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+        monkeypatch.setattr(fleets, "_LOOK_UP_SECONDS", 0.02)
+        fleet = fleet_of(stl=["dns:///stl.local:50151"], build=["127.0.0.1:1", "unix:/nowhere"])
+        await fleet.start()
+        try:
+            assert names(fleet) == ["build-0", "build-1", "stl-10.0.0.1:50151", "stl-10.0.0.2:50151"]
+            kept = fleet.lanes["stl"].replicas["stl-10.0.0.2:50151"]
+            kept_open = kept.enter()
+            behind[:] = ["10.0.0.2", "10.0.0.3"]
+            await until(lambda: "stl-10.0.0.3:50151" in names(fleet))
+            assert "stl-10.0.0.1:50151" not in names(fleet)
+            assert fleet.lanes["stl"].replicas["stl-10.0.0.2:50151"] is kept, "who stays keeps its counts"
+            behind.clear()
+            await asyncio.sleep(0.1)
+            assert "stl-10.0.0.2:50151" in names(fleet), "a name that cannot be looked up changes nothing"
+            kept.leave(kept_open)
+        finally:
+            await fleet.close()
+
+    run(story())
+
+
+def names(fleet: Fleet) -> list[str]:
+    return sorted(replica.name for replica in fleet.replicas)
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_other_figures_count_for_who_is_there_already() -> None:
+    async def story() -> None:
+        fleet = fleet_of(stl=["127.0.0.1:1"])
+        await fleet.start()
+        try:
+            fleet.apply(Ensemble(specialists=(SpecialistConfig("stl"),), dispatch=DispatchConfig(failures=1)))
+            (replica,) = fleet.replicas
+            assert fleet.lanes["stl"].dispatch.failures == 1
+            replica.breaker.failed()
+            assert replica.breaker.state == "open"
+        finally:
+            await fleet.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", "host:x", "host:0", "host:65536", ":80", "unix:", "dns:///x"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(AddressInvalid):
+        check_address(address)
+
+
+@pytest.mark.parametrize("address", ["host:1", "127.0.0.1:65535", "[::1]:5", "unix:/a/b", "unix:a", "dns:///x.y:80"])
+def test_what_is_an_address_passes(address: str) -> None:
+    check_address(address)

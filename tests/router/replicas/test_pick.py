@@ -1,0 +1,114 @@
+"""A burst spreads, a session sticks, who preempts gets less, and nobody is left without a replica."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.config.ensemble import DispatchConfig
+from router.replicas.pick import Candidate, home_of, pick
+
+PLAIN = DispatchConfig()
+NO_BONUS = DispatchConfig(session_bonus=0.0, adapter_bonus=0.0, preempting_penalty=0.0)
+
+CANDIDATES = st.lists(
+    st.builds(
+        Candidate,
+        name=st.uuids().map(str),
+        depth=st.integers(0, 300),
+        max_running=st.integers(1, 64),
+        preempting=st.booleans(),
+        adapters=st.frozensets(st.sampled_from("abc")),
+        is_closed=st.booleans(),
+        is_broken=st.booleans(),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def replicas(depths: list[int]) -> list[Candidate]:
+    return [Candidate(f"stl-{index}", depth, max_running=32) for index, depth in enumerate(depths)]
+
+
+@given(CANDIDATES, st.text(max_size=8), st.lists(st.sampled_from("abc"), max_size=2), st.integers(0, 2**32))
+def test_somebody_is_picked_and_nobody_worse_than_there_is(
+    candidates: list[Candidate], session_id: str, adapters: list[str], seed: int
+) -> None:
+    chosen = pick(candidates, session_id, adapters, PLAIN, Random(seed))
+    assert chosen in candidates
+    assert chosen.is_closed == all(each.is_closed for each in candidates)
+    open_ones = [each for each in candidates if not each.is_closed]
+    assert chosen.is_closed or chosen.is_broken == all(each.is_broken for each in open_ones)
+
+
+@given(CANDIDATES, st.text(min_size=1, max_size=8), st.integers(0, 2**32))
+def test_every_router_finds_the_same_home_and_it_moves_only_when_it_is_lost(
+    candidates: list[Candidate], session_id: str, seed: int
+) -> None:
+    home = home_of(session_id, candidates)
+    shuffled = Random(seed).sample(candidates, len(candidates))
+    assert home_of(session_id, shuffled) == home
+    others = [each for each in candidates if each != home]
+    if others:
+        lost = others[0]
+        assert home_of(session_id, [each for each in candidates if each != lost]) == home
+
+
+@given(st.integers(3, 16), st.text(min_size=1, max_size=8), st.integers(0, 2**32))
+def test_a_session_stays_while_its_replica_is_not_much_busier(count: int, session_id: str, seed: int) -> None:
+    fleet = replicas([4] * count)
+    home = home_of(session_id, fleet)
+    busier = [replace(each, depth=8) if each is home else each for each in fleet]
+    overrun = [replace(each, depth=64) if each is home else each for each in fleet]
+    assert pick(busier, session_id, (), PLAIN, Random(seed)).name == home.name
+    assert pick(overrun, session_id, (), PLAIN, Random(seed)).name != home.name
+
+
+@given(st.integers(2, 16), st.integers(0, 15), st.integers(0, 2**32))
+def test_a_resident_adapter_is_found_wherever_it_is(count: int, where: int, seed: int) -> None:
+    fleet = replicas([2] * count)
+    holder = where % count
+    fleet[holder] = replace(fleet[holder], adapters=frozenset({"style", "other"}), depth=4)
+    assert pick(fleet, "", ("style",), PLAIN, Random(seed)).name == fleet[holder].name
+    assert pick(fleet, "", ("style", "absent"), replace(PLAIN, choices=count), Random(seed)).depth == 2
+
+
+def test_who_preempts_gets_less() -> None:
+    random = Random(4)
+    fleet = replicas([8] * 4)
+    fleet[0] = replace(fleet[0], preempting=True)
+    picked = [pick(fleet, "", (), PLAIN, random).name for _ in range(400)]
+    assert picked.count("stl-0") == 0
+    fleet = [replace(each, depth=24) if not each.preempting else each for each in fleet]
+    picked = [pick(fleet, "", (), PLAIN, random).name for _ in range(400)]
+    assert picked.count("stl-0") > 0, "a penalty, not a ban"
+
+
+def spread(num_routers: int, num_replicas: int, num_requests: int, random: Random) -> list[int]:
+    """Every router knows the reports, all of them stale, and its own requests since."""
+    own = [[0] * num_replicas for _ in range(num_routers)]
+    for request in range(num_requests):
+        mine = own[request % num_routers]
+        chosen = pick(replicas(mine), "", (), NO_BONUS, random)
+        mine[int(chosen.name.removeprefix("stl-"))] += 1
+    return [sum(column) for column in zip(*own, strict=True)]
+
+
+@given(st.integers(2, 8), st.integers(0, 2**32))
+def test_a_burst_spreads_over_equals(num_replicas: int, seed: int) -> None:
+    counts = spread(1, num_replicas, 40 * num_replicas, Random(seed))
+    assert max(counts) <= 1.15 * 40
+
+
+@given(st.integers(2, 8), st.integers(0, 2**32))
+def test_three_routers_with_the_same_stale_view_do_not_herd(num_replicas: int, seed: int) -> None:
+    counts = spread(3, num_replicas, 40 * num_replicas, Random(seed))
+    assert max(counts) <= 1.3 * 40
+
+
+def test_nobody_to_pick_from_is_said_so() -> None:
+    with pytest.raises(ValueError):
+        pick([], "", (), PLAIN, Random(0))

@@ -1,0 +1,87 @@
+"""What the router counts is never below what it has sent, and is nothing when everything is over."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from octet.clock import ManualClock
+from router.replicas.replica import Replica
+from tests.router.replicas.builders import replica, report
+
+STALE = 1.0
+
+
+def usable(replica: Replica) -> bool:
+    return replica.usable
+
+
+class Counting(RuleBasedStateMachine):
+    """Requests come and go in any order while reports come in, late or not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = ManualClock()
+        self.replica = replica(self.clock)
+        self.under_way: list[int] = []
+        self.reported: float | None = None
+        self.said = 0
+
+    @rule()
+    def a_request_is_sent(self) -> None:
+        self.under_way.append(self.replica.enter())
+
+    @precondition(lambda self: self.under_way)
+    @rule(data=st.data())
+    def one_ends(self, data: st.DataObject) -> None:
+        index = data.draw(st.integers(0, len(self.under_way) - 1))
+        self.replica.leave(self.under_way.pop(index))
+
+    @rule(waiting=st.integers(0, 9), running=st.integers(0, 9))
+    def a_report_comes(self, waiting: int, running: int) -> None:
+        self.replica.heard(report(waiting=waiting, running=running))
+        self.reported, self.said = self.clock.now(), waiting + running
+
+    @rule(seconds=st.floats(0, 2))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+
+    @rule()
+    def the_connection_is_lost_and_found(self) -> None:
+        self.replica.lost("gone")
+        assert (self.replica.candidate(STALE).is_broken, usable(self.replica)) == (True, False)
+        self.replica.connected(warm=True)
+        assert usable(self.replica)
+        self.reported = None
+
+    @invariant()
+    def depth_is_what_is_known(self) -> None:
+        depth = self.replica.candidate(STALE).depth
+        assert depth >= self.replica.inflight == len(self.under_way)
+        fresh = self.reported is not None and self.clock.now() - self.reported <= STALE
+        if not fresh:
+            assert depth == len(self.under_way)
+        else:
+            assert self.said <= depth <= self.said + len(self.under_way)
+
+    def teardown(self) -> None:
+        for entered in self.under_way:
+            self.replica.leave(entered)
+        self.replica.heard(report())
+        assert self.replica.candidate(STALE).depth == 0
+
+
+TestCounting = Counting.TestCase
+
+
+def test_a_replica_that_drains_or_is_cold_is_closed_and_one_that_hangs_is_broken() -> None:
+    each = replica()
+    each.heard(report(draining=True))
+    assert (each.candidate(STALE).is_closed, usable(each)) == (True, False)
+    each.heard(report())
+    assert usable(each)
+    each.connected(warm=False)
+    assert each.candidate(STALE).is_closed
+    each.connected(warm=True)
+    each.hangs(1.5)
+    assert (each.candidate(STALE).is_broken, str(each.breaker.state)) == (True, "open")
+    each.heard(report())
+    assert usable(each) and each.breaker.state == "closed"

@@ -1,0 +1,129 @@
+"""Who hangs is found by the sweep, and only who hangs."""
+
+import asyncio
+from collections.abc import Callable
+
+from octet.clock import ManualClock
+from octet.config.ensemble import DispatchConfig
+from octet.v1 import error_pb2
+from router.live import Live, LiveRequests
+from router.replicas.attempt import Attempt
+from router.replicas.replica import Replica
+from router.sweep import DEADLINE_SLACK, INTERVAL, Sweep
+from tests.router.replicas.builders import FakeCall, replica, report
+from tests.service.harness import run
+
+
+class Scene:
+    """One request at one replica, and a sweep over it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.replica: Replica = replica(self.clock)
+        self.replica.reporting = True
+        self.requests = LiveRequests(4)
+        self.live: Live = self.requests.enter("r", deadline=1e6)
+        self.attempt = Attempt(self.replica)
+        self.attempt.call = FakeCall()
+        self.live.attempt = self.attempt
+        self.sweep = Sweep(self.clock, lambda: DispatchConfig(hang_seconds=1.5, stall_seconds=10.0))
+
+    def pass_by(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+        for _ in range(round(seconds / INTERVAL)):
+            self.clock.sleep(INTERVAL)
+            meanwhile()
+            self.sweep.look(self.requests, [self.replica])
+
+    def ended_by(self) -> int | None:
+        return None if self.live.ending is None else self.live.ending.error.reason
+
+    def is_lost(self) -> bool:
+        return self.attempt.lost is not None
+
+    def hangs(self) -> bool:
+        return self.replica.hung
+
+    def report(self) -> None:
+        self.replica.heard(report())
+
+    def token(self) -> None:
+        self.attempt.num_messages += 1
+
+
+def scene(story: Callable[[Scene], None]) -> None:
+    """In a task that may be ended."""
+
+    async def on_a_loop() -> None:
+        story(Scene())
+
+    async def watched() -> None:
+        task = asyncio.create_task(on_a_loop())
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
+
+    run(watched())
+
+
+def test_silence_is_a_hang_within_two_seconds_and_not_before() -> None:
+    def story(scene: Scene) -> None:
+        scene.pass_by(1.3)
+        assert not scene.hangs() and not scene.is_lost()
+        scene.pass_by(0.6)
+        assert scene.hangs() and scene.is_lost() and scene.attempt.call.cancelled
+
+    scene(story)
+
+
+def test_a_report_or_a_token_is_a_sign_of_life() -> None:
+    def story(scene: Scene) -> None:
+        scene.pass_by(8, scene.report)
+        scene.pass_by(8, scene.token)
+        assert not scene.hangs() and not scene.is_lost()
+        scene.pass_by(11, scene.report)
+        assert not scene.hangs()
+        assert scene.is_lost(), "it lives, and sends no token"
+
+    scene(story)
+
+
+def test_who_never_promised_to_report_is_not_missed() -> None:
+    def story(scene: Scene) -> None:
+        scene.replica.reporting = False
+        scene.pass_by(8)
+        assert not scene.hangs() and not scene.is_lost()
+
+    scene(story)
+
+
+def test_a_router_that_was_stopped_itself_blames_nobody() -> None:
+    def story(scene: Scene) -> None:
+        scene.pass_by(0.5, scene.report)
+        scene.clock.sleep(60)
+        scene.sweep.look(scene.requests, [scene.replica])
+        assert not scene.hangs() and not scene.is_lost()
+
+    scene(story)
+
+
+def test_a_caller_that_does_not_take_is_ended_and_its_replica_is_not_blamed() -> None:
+    def story(scene: Scene) -> None:
+        scene.attempt.writing = True
+        scene.pass_by(9, scene.report)
+        assert scene.ended_by() is None
+        scene.pass_by(2, scene.report)
+        assert scene.ended_by() == error_pb2.ERROR_REASON_CALLER_STALLED
+        assert not scene.is_lost()
+
+    scene(story)
+
+
+def test_a_deadline_is_kept_whatever_the_replica_does() -> None:
+    def story(scene: Scene) -> None:
+        scene.live.deadline = scene.clock.now() + 1.0
+        scene.pass_by(1.0 + DEADLINE_SLACK - INTERVAL, scene.token)
+        assert scene.ended_by() is None
+        scene.pass_by(0.3, scene.token)
+        assert scene.ended_by() == error_pb2.ERROR_REASON_DEADLINE
+
+    scene(story)

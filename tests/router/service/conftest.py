@@ -1,0 +1,5 @@
+"""Certificates for the router's tests."""
+
+from tests.service.test_tls import pki
+
+__all__ = ["pki"]

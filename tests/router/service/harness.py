@@ -1,0 +1,170 @@
+"""A router behind a real socket, before replicas behind theirs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import grpc
+
+from octet.config.ensemble import DispatchConfig, Ensemble, RouterConfig, SpecialistConfig, TaskConfig
+from octet.v1 import error_pb2
+from octet.v1 import inference_pb2 as wire
+from router.classify.base import Distribution
+from router.replicas.channel import ReplicaTls
+from router.server import Server
+from router.settings import RouterSettings
+
+_SERVICE = "/octet.v1.Inference/"
+
+
+class NoOpinions:
+    """Nobody asks: requests say whom they want."""
+
+    digest = "0" * 64
+
+    def cached(self, text: str) -> Distribution | None:
+        raise AssertionError(f"asked about {text!r}")
+
+    async def classify(self, text: str) -> Distribution:
+        raise AssertionError(f"asked about {text!r}")
+
+
+def ensemble_of(*names: str, dispatch: DispatchConfig | None = None, router: RouterConfig | None = None) -> Ensemble:
+    return Ensemble(
+        specialists=tuple(SpecialistConfig(name, max_running=8) for name in names),
+        tasks=(TaskConfig("default", temperature=0.0, max_tokens=64, top_p=1.0, repetition_penalty=1.0),),
+        dispatch=dispatch or DispatchConfig(),
+        router=router or RouterConfig(default_timeout=20.0),
+    )
+
+
+@dataclass
+class Heard:
+    """Everything one call said."""
+
+    routed: list[wire.Receipt] = field(default_factory=list)
+    chunks: list[wire.Chunk] = field(default_factory=list)
+    receipt: wire.Receipt | None = None
+    """Of the last event, or beside the status."""
+    code: grpc.StatusCode = grpc.StatusCode.OK
+    error: error_pb2.Error | None = None
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return tuple(token for chunk in self.chunks for token in chunk.token_ids)
+
+    @property
+    def text(self) -> str:
+        return "".join(chunk.text for chunk in self.chunks)
+
+    @property
+    def reason(self) -> int:
+        return error_pb2.ERROR_REASON_UNSPECIFIED if self.error is None else self.error.reason
+
+    def hear(self, event: wire.InferEvent) -> None:
+        """In the order the contract promises."""
+        kind = event.WhichOneof("event")
+        assert self.receipt is None, "nothing comes after the receipt"
+        if kind == "routed":
+            assert not self.chunks
+            self.routed.append(event.routed)
+        elif kind == "chunk":
+            assert self.routed
+            self.chunks.append(event.chunk)
+        else:
+            assert kind == "receipt" and self.routed
+            self.receipt = event.receipt
+
+    def end(self, error: Any) -> None:
+        beside = dict(error.trailing_metadata() or ())
+        self.code = error.code()
+        if "octet-error-bin" in beside:
+            self.error = error_pb2.Error.FromString(beside["octet-error-bin"])
+        if "octet-receipt-bin" in beside:
+            self.receipt = wire.Receipt.FromString(beside["octet-receipt-bin"])
+
+
+@dataclass
+class Routed:
+    server: Server
+    channel: Any
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def generate(self, request: wire.InferRequest, **options: Any) -> Any:
+        method = self.channel.unary_stream(
+            f"{_SERVICE}Generate", wire.InferRequest.SerializeToString, wire.InferEvent.FromString
+        )
+        return method(request, **options)
+
+    async def ask(self, request: wire.InferRequest, **options: Any) -> Heard:
+        heard = Heard()
+        try:
+            async for event in self.generate(request, **options):
+                heard.hear(event)
+        except grpc.aio.AioRpcError as error:
+            heard.end(error)
+        return heard
+
+    async def call(self, name: str, request: Any, answer: Any, **options: Any) -> Any:
+        """Raises AioRpcError."""
+        method = self.channel.unary_unary(f"{_SERVICE}{name}", type(request).SerializeToString, answer.FromString)
+        return await method(request, **options)
+
+    async def refused(self, name: str, request: Any, answer: Any, **options: Any) -> Heard:
+        heard = Heard()
+        try:
+            await self.call(name, request, answer, **options)
+        except grpc.aio.AioRpcError as error:
+            heard.end(error)
+        return heard
+
+    async def until(self, condition: Any, seconds: float = 10.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def idle(self) -> None:
+        """Until every count is back at zero."""
+        await self.until(lambda: not len(self.server.live) and not self.num_inflight)
+
+    @property
+    def num_inflight(self) -> int:
+        return sum(replica.inflight for replica in self.server.fleet.replicas)
+
+
+@asynccontextmanager
+async def routing(
+    replicas: Mapping[str, Sequence[str]],
+    *,
+    warm: bool = True,
+    opinions: Any = None,
+    replica_tls: ReplicaTls | None = None,
+    **settings: Any,
+) -> AsyncIterator[Routed]:
+    """`settings` are the ensemble's own."""
+    ensemble = settings.pop("ensemble", None) or ensemble_of(*replicas, **settings)
+    places = {name: tuple(addresses) for name, addresses in replicas.items()}
+    door = RouterSettings(replicas=places, replica_tls=replica_tls)
+    server = Server(ensemble, door, opinions or NoOpinions())
+    await server.start()
+    try:
+        if warm:
+            async with asyncio.timeout(10):
+                await server.warm()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            yield Routed(server, channel)
+    finally:
+        await server.stop(0)
+
+
+def asking(text: str = "hello", specialist: str = "writer", **fields: Any) -> wire.InferRequest:
+    return wire.InferRequest(**{"prompt": text, "force_specialists": [specialist], "max_tokens": 8, **fields})
+
+
+def quick(**changes: Any) -> DispatchConfig:
+    return replace(DispatchConfig(), **changes)

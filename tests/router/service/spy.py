@@ -1,0 +1,77 @@
+"""A replica that does as it is told, word by word: what it was asked is written down."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from octet.rpc.calls import Context, streaming
+from octet.v1 import specialist_pb2 as wire
+
+Behaviour = Callable[[wire.GenerateRequest, Context], Awaitable[None]]
+ACCEPTED = wire.GenerateEvent(accepted=wire.Accepted(lane=wire.Lane(specialist="writer")))
+CHUNK = wire.GenerateEvent(chunk=wire.Chunk(text="x", token_ids=[1]))
+USAGE = wire.GenerateEvent(usage=wire.Usage(finish_reason=wire.FINISH_REASON_STOP, completion_tokens=1))
+
+
+async def answer(_: wire.GenerateRequest, context: Context) -> None:
+    for event in (ACCEPTED, CHUNK, USAGE):
+        await context.write(event)
+
+
+async def hang(_: wire.GenerateRequest, context: Context) -> None:
+    await asyncio.sleep(60)
+
+
+class Spy:
+    def __init__(self, behave: Behaviour) -> None:
+        self.behave = behave
+        self.asked: list[wire.GenerateRequest] = []
+        self.metadata: list[dict[str, Any]] = []
+        self.seconds_left: list[float] = []
+        self.reports = True
+        self.num_live = 0
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def generate(self, request: wire.GenerateRequest, context: Context) -> None:
+        self.asked.append(request)
+        self.metadata.append(dict(context.invocation_metadata()))
+        self.seconds_left.append(context.time_remaining())
+        self.num_live += 1
+        try:
+            await self.behave(request, context)
+        finally:
+            self.num_live -= 1
+
+    async def watch(self, request: wire.WatchLoadRequest, context: Context) -> None:
+        while True:
+            if self.reports:
+                await context.write(wire.LoadReport(running=self.num_live, max_running=8, max_waiting=8))
+            await asyncio.sleep(request.heartbeat_ms / 1000)
+
+
+@asynccontextmanager
+async def spying(behave: Behaviour = answer) -> AsyncIterator[Spy]:
+    spy = Spy(behave)
+    server = grpc.aio.server()
+    handlers = {
+        "Generate": streaming(wire.GenerateRequest, wire.GenerateEvent, spy.generate, 1 << 20),
+        "WatchLoad": streaming(wire.WatchLoadRequest, wire.LoadReport, spy.watch, 1 << 20),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("octet.v1.Specialist", handlers),))
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+    spy.port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield spy
+    finally:
+        await server.stop(0)

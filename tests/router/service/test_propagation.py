@@ -1,0 +1,159 @@
+"""What the caller says reaches the replica: deadline, priority, trace, session, and its going away."""
+
+import asyncio
+import re
+import time
+
+import grpc
+
+from octet.config.ensemble import RouterConfig
+from octet.rpc.calls import Context
+from octet.v1 import error_pb2, specialist_pb2
+from octet.v1 import inference_pb2 as wire
+from tests.router.service.harness import Routed, asking, quick, routing
+from tests.router.service.spy import ACCEPTED, hang, spying
+from tests.service.harness import QUICK, run, serving, sim
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def test_trace_priority_and_the_request_itself_are_passed_on() -> None:
+    async def story() -> None:
+        async with spying() as spy, routing({"writer": [spy.address]}) as routed:
+            header = ("traceparent", f"00-{TRACE}-b7ad6b7169203331-01")
+            heard = await routed.ask(asking("why?", request_id="r", priority=8, seed=3), metadata=(header,))
+            await routed.ask(asking())
+            first, second = spy.metadata
+            found = re.fullmatch(rf"00-{TRACE}-([0-9a-f]{{16}})-01", first["traceparent"])
+            assert found is not None and found[1] != "b7ad6b7169203331", "a span of its own"
+            assert TRACE not in second["traceparent"]
+            assert heard.receipt is not None and heard.receipt.trace_id == TRACE
+            asked = spy.asked[0]
+            assert (asked.request_id, asked.priority, asked.seed) == ("r", 8, 3)
+            assert [(turn.role, turn.content) for turn in asked.chat.messages] == [("user", "why?")]
+
+    run(story())
+
+
+def test_the_earlier_deadline_counts_and_is_kept_even_when_the_replica_does_not() -> None:
+    async def story() -> None:
+        async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
+            began = time.monotonic()
+            heard = await routed.ask(asking(timeout_ms=300), timeout=20)
+            assert 0.25 < time.monotonic() - began < 0.9
+            assert (heard.code, heard.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
+            assert heard.receipt is not None and len(heard.receipt.attempts) == 1
+            assert 200 < spy.asked[0].timeout_ms <= 300
+            await routed.ask(asking(request_id="late", timeout_ms=20_000), timeout=0.3)
+            assert spy.asked[1].timeout_ms <= 300
+            await routed.until(lambda: spy.num_live == 0)
+            await routed.idle()
+            kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="late"), wire.Receipt)
+            assert kept.error.reason in (error_pb2.ERROR_REASON_DEADLINE, error_pb2.ERROR_REASON_CANCELLED)
+
+    run(story())
+
+
+def test_a_deadline_in_the_middle_of_an_answer_comes_with_its_usage() -> None:
+    async def story() -> None:
+        async with serving(sim(QUICK)) as served, routing({"writer": [served.address]}) as routed:
+            heard = await routed.ask(asking(timeout_ms=100, max_tokens=400, ignore_eos=True))
+            assert heard.reason == error_pb2.ERROR_REASON_DEADLINE
+            assert heard.receipt is not None and heard.receipt.usage.completion_tokens == len(heard.tokens) > 0
+
+    run(story())
+
+
+def test_a_caller_that_goes_takes_its_request_with_it() -> None:
+    async def story() -> None:
+        async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
+            for request in (asking(), asking()):
+                call = routed.generate(request)
+                await routed.until(lambda: spy.num_live == 1)
+                call.cancel()
+                await routed.until(lambda: spy.num_live == 0, seconds=0.5)
+            infer = asyncio.create_task(routed.call("Infer", asking(), wire.InferResponse))
+            await routed.until(lambda: spy.num_live == 1)
+            infer.cancel()
+            await routed.until(lambda: spy.num_live == 0, seconds=0.5)
+            await routed.idle()
+
+    run(story())
+
+
+def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free() -> None:
+    async def story() -> None:
+        build = sim(QUICK, max_running=8)
+        async with serving(build) as one, serving(build) as two:
+            router = RouterConfig(max_inflight=64)
+            async with routing({"writer": [one.address, two.address]}, router=router) as routed:
+                await asyncio.gather(*(_fickle(routed, index) for index in range(200)))
+                await routed.idle()
+                for served in (one, two):
+                    await served.idle()
+                    served.check_whole()
+                heard = await routed.ask(asking())
+                assert heard.code is grpc.StatusCode.OK
+
+    run(story())
+
+
+async def _fickle(routed: Routed, index: int) -> None:
+    call = routed.generate(asking(f"{index}", max_tokens=200, ignore_eos=True))
+    await asyncio.sleep((index * 7919 % 97) / 400)
+    call.cancel()
+
+
+def test_a_caller_that_does_not_read_is_cut_and_nobody_else_notices() -> None:
+    async def flood(_: specialist_pb2.GenerateRequest, context: Context) -> None:
+        await context.write(ACCEPTED)
+        while True:
+            await context.write(specialist_pb2.GenerateEvent(chunk=specialist_pb2.Chunk(text="x" * 100_000)))
+
+    async def story() -> None:
+        impatient = quick(stall_seconds=0.5)
+        async with spying(flood) as spy, routing({"writer": [spy.address]}, dispatch=impatient) as routed:
+            call = routed.generate(asking(request_id="deaf"))
+            await call.read()
+            await routed.until(lambda: len(routed.server.live) == 0, seconds=5)
+            await routed.until(lambda: spy.num_live == 0)
+            kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="deaf"), wire.Receipt)
+            assert kept.error.reason == error_pb2.ERROR_REASON_CALLER_STALLED
+            call.cancel()
+
+    run(story())
+
+
+def test_more_than_may_be_answered_at_once_are_told_so() -> None:
+    async def story() -> None:
+        router = RouterConfig(max_inflight=2)
+        async with spying(hang) as spy, routing({"writer": [spy.address]}, router=router) as routed:
+            calls = [routed.generate(asking()) for _ in range(2)]
+            await routed.until(lambda: spy.num_live == 2)
+            heard = await routed.ask(asking())
+            assert (heard.code, heard.reason) == (
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                error_pb2.ERROR_REASON_QUEUE_FULL,
+            )
+            assert heard.receipt is not None
+            for call in calls:
+                call.cancel()
+
+    run(story())
+
+
+def test_a_session_stays_on_one_replica_and_a_burst_does_not() -> None:
+    async def story() -> None:
+        async with spying() as one, spying() as two, routing({"writer": [one.address, two.address]}) as routed:
+            for _ in range(10):
+                await routed.ask(asking(session_id="chat"))
+            assert sorted((len(one.asked), len(two.asked))) == [0, 10]
+            one.behave = two.behave = hang
+            calls = [routed.generate(asking()) for _ in range(40)]
+            await routed.until(lambda: one.num_live + two.num_live == 40)
+            assert abs(one.num_live - two.num_live) <= 2, "in-flight is counted at dispatch"
+            for call in calls:
+                call.cancel()
+            await routed.idle()
+
+    run(story())

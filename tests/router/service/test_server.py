@@ -1,0 +1,142 @@
+"""The router as a whole: health, another configuration while it serves, replicas behind TLS."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+
+from octet.config.ensemble import RouterConfig
+from octet.config.read import read_ensemble
+from octet.config.reload import ConfigWatch
+from octet.v1 import error_pb2
+from octet.v1 import inference_pb2 as wire
+from router.policy import Policy
+from router.replicas.channel import ReplicaTls
+from router.settings import RouterSettings, addresses_of
+from tests.router.service.harness import Heard, Routed, asking, ensemble_of, quick, routing
+from tests.router.service.spy import hang, spying
+from tests.service.harness import run, serving, sim
+from tests.service.test_tls import tls
+
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+async def health(routed: Routed) -> int:
+    method = routed.channel.unary_unary(
+        "/grpc.health.v1.Health/Check",
+        health_pb2.HealthCheckRequest.SerializeToString,
+        health_pb2.HealthCheckResponse.FromString,
+    )
+    status: int = (await method(health_pb2.HealthCheckRequest(service="octet.v1.Inference"))).status
+    return status
+
+
+def test_health_says_serving_when_every_lane_is_warm_and_not_while_draining() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served:
+            places = {"writer": [served.address], "poet": ["127.0.0.1:1"]}
+            async with routing(places, warm=False) as routed:
+                await routed.until(lambda: routed.server.fleet.waiting_for == ["poet"])
+                assert await health(routed) == NOT_SERVING
+                assert (await routed.ask(asking())).code is grpc.StatusCode.OK, "who is there is asked"
+            async with routing({"writer": [served.address]}) as routed:
+                assert await health(routed) == SERVING
+                await routed.server.drain()
+                assert await health(routed) == NOT_SERVING
+
+    run(story())
+
+
+def test_another_configuration_under_load_fails_nobody_and_counts_from_then_on() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+            over = asyncio.Event()
+
+            async def load() -> list[Heard]:
+                heard = []
+                while not over.is_set():
+                    heard.append(await routed.ask(asking()))
+                return heard
+
+            loads = [asyncio.create_task(load()) for _ in range(4)]
+            before = ensemble_of("writer")
+            for most in (1000, 1001, 1002):
+                changed = replace(before, dispatch=quick(failures=most), router=RouterConfig(max_inflight=most))
+                routed.server.reload(changed)
+                await asyncio.sleep(0.1)
+                told = await routed.call("Route", asking(), wire.Receipt)
+                assert told.decision.config_digest == Policy(changed).digest
+                assert routed.server.live.most == most
+            over.set()
+            heard = [each for task in loads for each in await task]
+            assert {each.code for each in heard} == {grpc.StatusCode.OK} and len(heard) > 10
+
+    run(story())
+
+
+def test_a_file_is_followed_and_a_bad_one_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "ensemble.yaml"
+
+    async def story() -> None:
+        text = "specialists:\n  writer:\n    describe: words\n    engine: sim\n    addresses: ['127.0.0.1:1']\n"
+        path.write_text(text)
+        ensemble = read_ensemble(path)
+        async with routing({"writer": ["127.0.0.1:1"]}, ensemble=ensemble, warm=False) as routed:
+            service = routed.server.service
+            routed.server.follow(ConfigWatch(path, ensemble, interval=0.02, settle=0.01))
+            first = service.policy.digest
+            path.write_text(text + "default_specialist: writer\n")
+            await routed.until(lambda: service.policy.digest != first)
+            second = service.policy.digest
+            path.write_text(text + "default_specialist: nobody\n")
+            await routed.until(lambda: "stays as it was" in caplog.text)
+            assert service.policy.digest == second and "nobody" in caplog.text
+
+    run(story())
+
+
+def test_a_request_keeps_the_policy_it_began_with() -> None:
+    async def story() -> None:
+        async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
+            before = routed.server.service.policy.digest
+            running = asyncio.create_task(routed.ask(asking(request_id="r")))
+            await routed.until(lambda: spy.num_live == 1)
+            changed = replace(ensemble_of("writer"), default_specialist="writer")
+            routed.server.reload(changed)
+            assert routed.server.service.policy.digest != before
+            await routed.call("Cancel", wire.CancelRequest(request_id="r"), wire.CancelResponse)
+            heard = await running
+            assert heard.reason == error_pb2.ERROR_REASON_CANCELLED
+            assert heard.receipt is not None and heard.receipt.decision.config_digest == before
+
+    run(story())
+
+
+def test_a_router_shows_its_certificate_to_replicas_that_ask(pki: Path) -> None:
+    async def story() -> None:
+        async with serving(tls=tls(pki)) as served:
+            shown = ReplicaTls(pki / "ca.pem", pki / "caller.pem", pki / "caller.key")
+            async with routing({"writer": [served.address]}, replica_tls=shown) as routed:
+                assert (await routed.ask(asking())).code is grpc.StatusCode.OK
+            bare = ReplicaTls(pki / "ca.pem")
+            async with routing({"writer": [served.address]}, replica_tls=bare, warm=False) as routed:
+                assert (await routed.ask(asking())).code is grpc.StatusCode.UNAVAILABLE
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({}, "no addresses are known for writer"),
+        ({"nobody": ("127.0.0.1:1",)}, "there is no specialist 'nobody'"),
+        ({"writer": ("127.0.0.1",)}, "an address is"),
+    ],
+)
+def test_replicas_that_cannot_be_are_refused_at_the_start(given: dict[str, tuple[str, ...]], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        addresses_of(ensemble_of("writer"), RouterSettings(replicas=given))

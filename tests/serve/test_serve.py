@@ -1,0 +1,158 @@
+"""One command: a router, its specialists, and somebody who looks after them."""
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from octet.client import SpecialistClient
+from octet.v1 import inference_pb2 as wire
+from octet.v1 import specialist_pb2
+from tests.octet.supervise.test_supervisor import is_alive
+from tests.serve.ensemble import ROOT, TWO, Served, serving
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("serve")) as served:
+        yield served
+
+
+def infer(address: str, specialist: str) -> wire.InferResponse:
+    """Waits for an answer as a patient caller does."""
+    request = wire.InferRequest(prompt="hello", force_specialists=[specialist], max_tokens=4)
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_unary(
+            "/octet.v1.Inference/Infer", wire.InferRequest.SerializeToString, wire.InferResponse.FromString
+        )
+        response: wire.InferResponse = call(request, timeout=10, wait_for_ready=True)
+    return response
+
+
+def describe(path: Path) -> specialist_pb2.DescribeResponse:
+    async def ask() -> specialist_pb2.DescribeResponse:
+        async with SpecialistClient(f"unix:{path}") as client:
+            return await client.describe()
+
+    return asyncio.run(ask())
+
+
+def test_it_says_what_runs_and_where(served: Served) -> None:
+    *rows, last = served.out.splitlines()
+    assert [row.split()[0] for row in rows] == ["sql", "shell/1", "shell/2"]
+    assert all("sim" in row and "blocks of 16" in row for row in rows)
+    assert "(2 specialists, 4 processes, " in last and " MiB) after " in last
+    assert last.endswith(f'try: octet generate "..." --address {served.address}')
+    assert len(served.pids) == 4
+
+
+def test_replicas_listen_where_nobody_else_may_enter(served: Served) -> None:
+    paths = served.sockets("sql") + served.sockets("shell")
+    assert len(paths) == 3
+    for path in paths:
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [describe(path).lane.specialist for path in paths] == ["sql", "shell", "shell"]
+
+
+def test_every_specialist_answers_through_the_router(served: Served) -> None:
+    for name in ("sql", "shell"):
+        assert infer(served.address, name).receipt.specialist == name
+
+
+def test_a_replica_that_is_killed_comes_back_to_its_place(served: Served) -> None:
+    (path,) = served.sockets("sql")
+    victim = served.replica(path)
+    os.kill(victim, signal.SIGKILL)
+    served.until(lambda: served.err.count("sql     | ready after") == 2)
+    assert "sql was killed by SIGKILL" in served.err
+    assert served.replica(path) != victim and _serves(path)
+    served.until(lambda: _answers(served.address, "sql"))
+
+
+def test_a_router_that_is_killed_comes_back_to_its_port(served: Served) -> None:
+    victim = served.router
+    os.kill(victim, signal.SIGKILL)
+    served.until(lambda: not is_alive(victim))
+    assert infer(served.address, "shell").receipt.specialist == "shell"
+
+
+def _serves(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def _answers(address: str, specialist: str) -> bool:
+    try:
+        return infer(address, specialist).receipt.specialist == specialist
+    except grpc.RpcError:
+        return False
+
+
+def test_sigterm_ends_everything_in_order(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        (path,) = served.sockets("sql")
+        pids = served.pids
+        served.popen.send_signal(signal.SIGTERM)
+        assert served.popen.wait(20) == 0
+        assert not any(map(is_alive, pids))
+        assert not path.parent.exists()
+        assert "had to" not in served.err and "killed" not in served.err
+
+
+def octet_serve(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "octet.cli", "serve", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_all_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("specialists:\n  sql: {engine: simm}\n  shell: {model: /nowhere.gguf, block_size: 0}\n")
+    status, said = octet_serve(str(file))
+    assert status == 2
+    assert f"{file}:2:" in said and f"{file}:3:" in said and "simm" in said and "block_size" in said
+
+
+def test_a_model_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "missing.yaml"
+    file.write_text("specialists:\n  sql: {model: nowhere.gguf}\n")
+    status, said = octet_serve(str(file))
+    assert status == 2 and "nowhere.gguf" in said and len(said.splitlines()) == 1
+
+
+def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(TWO)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        status, said = octet_serve(str(file), "--port", str(port))
+    assert status == 2
+    assert said.startswith(f"octet serve: cannot listen on 127.0.0.1:{port}") and len(said.splitlines()) == 1
+
+
+def test_it_serves_this_machine_only(tmp_path: Path) -> None:
+    file = tmp_path / "open.yaml"
+    file.write_text(TWO + 'router: {host: "0.0.0.0"}\n')
+    status, said = octet_serve(str(file))
+    assert status == 2 and "router.host 0.0.0.0 can be reached from other machines" in said
+
+
+def test_a_replica_that_cannot_be_as_asked_for_ends_everything(tmp_path: Path) -> None:
+    file = tmp_path / "adapter.yaml"
+    (tmp_path / "style").mkdir()
+    file.write_text("specialists:\n  sql: {engine: sim, adapters: {style: style}}\n")
+    status, said = octet_serve(str(file), "--port", "0")
+    assert status == 2
+    assert said.splitlines()[-1].startswith("sql cannot be started, so nothing is: ")
