@@ -8,7 +8,6 @@ from typing import Any
 from octet import __version__
 
 
-
 def _serve(commands: Any) -> None:
     from octet.serve import add_serve_command
     from specialist.role import replica_roles

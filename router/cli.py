@@ -9,7 +9,7 @@ from pathlib import Path
 from octet.config.ensemble import Ensemble, RouterConfig
 from octet.rpc.bind import Tls, check_free, check_reach
 from router.replicas.channel import ReplicaTls
-from router.settings import RouterSettings, addresses_of
+from router.service.settings import RouterSettings, addresses_of
 
 _DESCRIPTION = """\
 Serve octet.v1.Inference (with health and reflection) over replicas that run
@@ -80,7 +80,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     addresses_of(ensemble, settings)
     check_reach(settings)
     check_free(settings)
-    from router.process import serve  # what follows loads a classifier: not for --help, nor for a mistake
+    from router.service.process import serve  # what follows loads a classifier: not for --help, nor for a mistake
 
     return serve(ensemble, settings)
 

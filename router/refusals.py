@@ -6,7 +6,7 @@ import grpc
 
 from octet.rpc.refusal import Refusal, invalid, shorten
 from octet.v1 import error_pb2 as wire
-from router.decision import Decision
+from router.decide.decision import Decision
 
 
 def no_specialist(decision: Decision) -> Refusal:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("octet", "kvpool", "specialist", "bench")
+ROOMS = ("octet", "kvpool", "specialist", "admission", "router", "bench")
 
 
 def lint(house: Path) -> subprocess.CompletedProcess[str]:
@@ -33,6 +33,12 @@ def house(tmp_path: Path) -> Path:
         ("specialist/step.py", "import torch"),
         ("specialist/loop.py", "import bench.cli"),
         ("octet/identity.py", "import kvpool"),
+        ("octet/supervise/child.py", "import specialist.role"),
+        ("admission/breaker.py", "import router.rules"),
+        ("admission/bucket.py", "import random"),
+        ("router/decide/policy.py", "import time"),
+        ("router/dispatch/course.py", "import kvpool"),
+        ("router/classify/linear.py", "import sklearn"),
     ],
 )
 def test_a_forbidden_import_is_noticed(house: Path, module: str, forbidden: str) -> None:

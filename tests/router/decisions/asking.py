@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from octet.clock import Clock, ManualClock
 from octet.v1 import inference_pb2 as wire
-from router.ask import Ask
-from router.limits import Limits
-from router.reception import Reception
-from router.trace import Tracer
+from router.reception.ask import Ask
+from router.reception.limits import Limits
+from router.reception.reception import Reception
+from router.reception.trace import Tracer
 
 DEFAULT_TIMEOUT = 120.0
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40)

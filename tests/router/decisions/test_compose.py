@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from octet.config.ensemble import SpecialistConfig
 from octet.v1 import inference_pb2 as wire
-from router.ask import Ask
 from router.classify.base import Distribution
-from router.compose import replica_request
-from router.policy import Policy
+from router.decide.compose import replica_request
+from router.decide.policy import Policy
+from router.reception.ask import Ask
 from tests.router.decisions.asking import received, reception, sensible
 from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion, opinions
 

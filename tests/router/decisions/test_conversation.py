@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.ask import Turn
-from router.conversation import ENOUGH, MOST, SHORT, routing_text
+from router.reception.ask import Turn
+from router.reception.conversation import ENOUGH, MOST, SHORT, routing_text
 
 TURNS = st.lists(
     st.builds(Turn, st.sampled_from(["user", "assistant", "system", "tool"]), st.text("abc \n", max_size=99))

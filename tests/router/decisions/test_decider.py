@@ -5,10 +5,10 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.ask import Ask
 from router.classify.base import Distribution
-from router.decider import Decider
-from router.policy import Policy
+from router.decide.decider import Decider
+from router.decide.policy import Policy
+from router.reception.ask import Ask
 from tests.router.decisions.asking import received, reception, sensible
 from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, FixedOpinions, opinion, opinions
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.rpc.refusal import Refusal
-from router.fill import filled
+from router.reception.fill import filled
 
 MOST = 1000
 PIECES = st.sampled_from(

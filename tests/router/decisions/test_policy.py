@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from octet.config.ensemble import Ensemble
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
-from router.ask import Ask
 from router.classify.base import REJECT, Distribution
-from router.policy import Policy
+from router.decide.policy import Policy
+from router.reception.ask import Ask
 from router.refusals import no_specialist
 from tests.router.decisions.asking import received, reception, sensible
 from tests.router.decisions.ensembles import (

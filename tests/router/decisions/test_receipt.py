@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.v1 import inference_pb2 as wire
-from router.ask import Ask, Trace, Turn
 from router.classify.base import Distribution
-from router.decision import Decision
-from router.decision_wire import decision_to_wire
-from router.policy import Policy
-from router.receipt import MAX_BYTES, ReceiptDraft, refused_receipt
+from router.decide.decision import Decision
+from router.decide.policy import Policy
+from router.receipts.decision_wire import decision_to_wire
+from router.receipts.receipt import MAX_BYTES, ReceiptDraft, refused_receipt
+from router.reception.ask import Ask, Trace, Turn
 from tests.router.decisions.asking import received, reception, sensible
 from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion, opinions
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from octet.clock import ManualClock
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
-from router.ask import Ask
-from router.limits import Limits
+from router.reception.ask import Ask
+from router.reception.limits import Limits
 from tests.router.decisions.asking import DEFAULT_TIMEOUT, anything, received, reception, sensible
 
 DAY = 24 * 3600

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from octet.config.ensemble import Ensemble
 from octet.v1 import inference_pb2 as wire
 from router.classify.base import Distribution
-from router.decider import Decider
-from router.policy import Policy
-from router.receipt import ReceiptDraft
-from router.replay import replay
+from router.decide.decider import Decider
+from router.decide.policy import Policy
+from router.receipts.receipt import ReceiptDraft
+from router.receipts.replay import replay
 from tests.router.decisions.asking import reception, sensible
 from tests.router.decisions.ensembles import (
     DIGEST,

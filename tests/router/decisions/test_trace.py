@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.trace import Tracer, parsed
+from router.reception.trace import Tracer, parsed
 
 HEX = "0123456789abcdef"
 TRACE = st.text(HEX, min_size=32, max_size=32).filter(lambda text: text.strip("0"))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from octet.config.ensemble import TaskConfig
 from octet.config.tasks import TASKS
 from octet.v1 import inference_pb2 as wire
-from router.ask import Ask
-from router.policy import Policy
-from router.tuning import adapters_for, max_tokens_for, sampling_for, task_of
+from router.decide.policy import Policy
+from router.decide.tuning import adapters_for, max_tokens_for, sampling_for, task_of
+from router.reception.ask import Ask
 from tests.router.decisions.asking import received, reception, sensible
 from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion
 

@@ -9,7 +9,7 @@ from octet.clock import ManualClock
 from octet.config.ensemble import DispatchConfig
 from octet.rpc.refusal import queue_full
 from octet.v1 import error_pb2
-from router.course import Course
+from router.dispatch.course import Course
 from router.replicas.failure import Failure, Kind, lost, unreachable
 from tests.router.replicas.builders import lane
 

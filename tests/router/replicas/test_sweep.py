@@ -6,10 +6,10 @@ from collections.abc import Callable
 from octet.clock import ManualClock
 from octet.config.ensemble import DispatchConfig
 from octet.v1 import error_pb2
-from router.live import Live, LiveRequests
+from router.dispatch.live import Live, LiveRequests
+from router.dispatch.sweep import DEADLINE_SLACK, INTERVAL, Sweep
 from router.replicas.attempt import Attempt
 from router.replicas.replica import Replica
-from router.sweep import DEADLINE_SLACK, INTERVAL, Sweep
 from tests.router.replicas.builders import FakeCall, replica, report
 from tests.service.harness import run
 

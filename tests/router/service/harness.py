@@ -13,8 +13,8 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.classify.base import Distribution
 from router.replicas.channel import ReplicaTls
-from router.server import Server
-from router.settings import RouterSettings
+from router.service.server import Server
+from router.service.settings import RouterSettings
 
 _SERVICE = "/octet.v1.Inference/"
 

@@ -13,9 +13,9 @@ from octet.config.read import read_ensemble
 from octet.config.reload import ConfigWatch
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
-from router.policy import Policy
+from router.decide.policy import Policy
 from router.replicas.channel import ReplicaTls
-from router.settings import RouterSettings, addresses_of
+from router.service.settings import RouterSettings, addresses_of
 from tests.router.service.harness import Heard, Routed, asking, ensemble_of, quick, routing
 from tests.router.service.spy import hang, spying
 from tests.service.harness import run, serving, sim

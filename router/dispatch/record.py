@@ -2,7 +2,7 @@
 
 from octet.clock import Clock
 from octet.v1 import inference_pb2 as wire
-from router.receipt import ReceiptDraft
+from router.receipts.receipt import ReceiptDraft
 from router.replicas.attempt import Attempt
 
 

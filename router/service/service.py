@@ -11,21 +11,21 @@ from octet.clock import Clock
 from octet.rpc.calls import CallerGone, Context, relaying, unary, unary_with_context
 from octet.rpc.refusal import Refusal, cancelled, failed_inside
 from octet.v1 import inference_pb2 as wire
-from router.ask import Ask
-from router.compose import replica_request
-from router.decider import Decider
-from router.decision import Decision
-from router.dispatch import Dispatcher, Errand
-from router.live import Live, LiveRequests, unknown
-from router.policy import Policy
-from router.receipt import METADATA_KEY, ReceiptDraft, refused_receipt
-from router.receipts import ReceiptBook
-from router.reception import Reception
-from router.record import Record
+from router.decide.compose import replica_request
+from router.decide.decider import Decider
+from router.decide.decision import Decision
+from router.decide.policy import Policy
+from router.dispatch.dispatcher import Dispatcher, Errand
+from router.dispatch.live import Live, LiveRequests, unknown
+from router.dispatch.record import Record
+from router.dispatch.relay import Write
+from router.receipts.book import ReceiptBook
+from router.receipts.receipt import METADATA_KEY, ReceiptDraft, refused_receipt
+from router.reception.ask import Ask
+from router.reception.reception import Reception
+from router.reception.trace import HEADER, Tracer
 from router.refusals import no_specialist
-from router.relay import Write
-from router.trace import HEADER, Tracer
-from router.whole import Whole
+from router.service.whole import Whole
 
 _log = logging.getLogger(__name__)
 NAME: str = wire.DESCRIPTOR.services_by_name["Inference"].full_name

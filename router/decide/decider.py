@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
-from router.ask import Ask
 from router.classify.base import ClassifierUnavailable, Distribution
-from router.decision import Decision
-from router.policy import Policy
+from router.decide.decision import Decision
+from router.decide.policy import Policy
+from router.reception.ask import Ask
 
 
 class Opinions(Protocol):

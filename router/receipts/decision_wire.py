@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from octet.v1 import inference_pb2 as wire
-from router.clip import clip, within
-from router.decision import Decision, Source
+from router.decide.decision import Decision, Source
+from router.receipts.clip import clip, within
 
 _NAME = 64
 _WHY = 240

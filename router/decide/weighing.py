@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from octet.config.ensemble import Ensemble
-from router.ask import Ask
-from router.choice import Choice, fallback_of
 from router.classify.base import REJECT, Distribution
+from router.decide.choice import Choice, fallback_of
+from router.reception.ask import Ask
 
 Shares = tuple[tuple[str, float], ...]
 _NAMED = 3

@@ -5,7 +5,7 @@ Only users' words count: an assistant's answer or a system prompt would pull the
 
 from collections.abc import Sequence
 
-from router.ask import Turn
+from router.reception.ask import Turn
 
 USER = "user"
 SHORT = 48

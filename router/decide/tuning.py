@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from octet.config.ensemble import Ensemble, SpecialistConfig, TaskConfig
 from octet.v1 import inference_pb2 as wire
-from router.ask import Ask
+from router.reception.ask import Ask
 
 DEFAULT_TASK = "default"
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz0123456789'"

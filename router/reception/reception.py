@@ -6,12 +6,12 @@ from math import isfinite
 from octet.clock import Clock
 from octet.rpc.refusal import invalid, past_deadline
 from octet.v1 import inference_pb2 as wire
-from router.ask import Ask, Turn
-from router.conversation import USER, routing_text
-from router.fill import filled
-from router.limits import Limits
-from router.trace import Tracer
-from router.validate import Validator
+from router.reception.ask import Ask, Turn
+from router.reception.conversation import USER, routing_text
+from router.reception.fill import filled
+from router.reception.limits import Limits
+from router.reception.trace import Tracer
+from router.reception.validate import Validator
 
 DEFAULT_PRIORITY = 5
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from router.ask import Trace
+from router.reception.ask import Trace
 
 HEADER = "traceparent"
 _SHAPE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")

@@ -5,14 +5,14 @@ from typing import Any
 
 from octet.clock import ManualClock
 from octet.v1 import inference_pb2 as wire
-from router.ask import Ask
 from router.classify.base import Classifier
-from router.decision import Decision
-from router.decision_wire import decision_to_wire, num_hidden_notes
-from router.limits import Limits
-from router.policy import Policy
-from router.reception import Reception
-from router.trace import Tracer
+from router.decide.decision import Decision
+from router.decide.policy import Policy
+from router.receipts.decision_wire import decision_to_wire, num_hidden_notes
+from router.reception.ask import Ask
+from router.reception.limits import Limits
+from router.reception.reception import Reception
+from router.reception.trace import Tracer
 
 _UNHEARD = (wire.DECISION_SOURCE_UNSPECIFIED, wire.DECISION_SOURCE_DEFAULT)
 """Who decides where the classifier is silent."""

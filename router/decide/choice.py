@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octet.config.ensemble import Ensemble, IntentConfig
-from router.ask import Ask
-from router.decision import Source
+from router.decide.decision import Source
+from router.reception.ask import Ask
 from router.refusals import unknown_intent, unknown_specialist
 from router.rules.page import Page
 from router.rules.rule import Rule

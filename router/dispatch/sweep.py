@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from octet.clock import Clock
 from octet.config.ensemble import DispatchConfig
 from octet.rpc.refusal import caller_stalled, past_deadline
-from router.live import Live
+from router.dispatch.live import Live
 from router.replicas.attempt import Attempt
 from router.replicas.replica import Replica
 

@@ -9,15 +9,15 @@ import grpc
 
 from octet.clock import Clock
 from octet.rpc.refusal import cancelled, past_deadline
-from router.course import Course
-from router.live import Live
-from router.record import Record
-from router.relay import Nonsense, Write, relay
+from router.dispatch.course import Course
+from router.dispatch.live import Live
+from router.dispatch.record import Record
+from router.dispatch.relay import Nonsense, Write, relay
+from router.dispatch.sweep import DEADLINE_SLACK
+from router.reception.trace import HEADER
 from router.replicas.attempt import Attempt
 from router.replicas.failure import Failure, failure_of, lost
 from router.replicas.fleet import Fleet
-from router.sweep import DEADLINE_SLACK
-from router.trace import HEADER
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from math import floor
 
 from octet.config.ensemble import SpecialistConfig
 from octet.v1 import specialist_pb2 as wire
-from router.ask import Ask, Turn
-from router.decision import Decision
-from router.tuning import adapters_for
+from router.decide.decision import Decision
+from router.decide.tuning import adapters_for
+from router.reception.ask import Ask, Turn
 
 SYSTEM = "system"
 

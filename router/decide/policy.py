@@ -3,14 +3,14 @@
 from octet.config.digest import digest_of_ensemble
 from octet.config.ensemble import Ensemble
 from octet.identity import digest_of
-from router.ask import Ask
-from router.choice import Choice, Reading, read
 from router.classify.base import Distribution
-from router.decision import Decision
+from router.decide.choice import Choice, Reading, read
+from router.decide.decision import Decision
+from router.decide.tuning import at_most, max_tokens_for, sampling_for, task_of
+from router.decide.weighing import by_default, weigh
+from router.reception.ask import Ask
 from router.refusals import below_floor
 from router.rules.rule import ready
-from router.tuning import at_most, max_tokens_for, sampling_for, task_of
-from router.weighing import by_default, weigh
 
 UNHEARD = "no rule matched and the classifier was unavailable"
 

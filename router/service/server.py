@@ -17,18 +17,18 @@ from octet.clock import SystemClock
 from octet.config.ensemble import Ensemble
 from octet.config.reload import ConfigWatch, Reloaded
 from octet.rpc.bind import bind
-from router.background import background
-from router.decider import Decider, Opinions
-from router.dispatch import Dispatcher
-from router.live import LiveRequests
-from router.policy import Policy
-from router.receipts import ReceiptBook
-from router.reception import Reception
+from router.decide.decider import Decider, Opinions
+from router.decide.policy import Policy
+from router.dispatch.dispatcher import Dispatcher
+from router.dispatch.live import LiveRequests
+from router.dispatch.sweep import Sweep
+from router.receipts.book import ReceiptBook
+from router.reception.reception import Reception
+from router.reception.trace import Tracer
 from router.replicas.fleet import Fleet
-from router.service import NAME, InferenceService
-from router.settings import RouterSettings, addresses_of
-from router.sweep import Sweep
-from router.trace import Tracer
+from router.service.background import background
+from router.service.service import NAME, InferenceService
+from router.service.settings import RouterSettings, addresses_of
 
 _log = logging.getLogger(__name__)
 _OPTIONS = (

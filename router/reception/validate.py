@@ -6,7 +6,7 @@ from typing import Any
 
 from octet.rpc.refusal import invalid, shorten
 from octet.v1 import inference_pb2 as wire
-from router.limits import Limits
+from router.reception.limits import Limits
 
 _NAME = re.compile(r"[a-z0-9._-]+")
 _ROLE = re.compile(r"[a-z_]+")

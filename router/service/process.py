@@ -12,9 +12,9 @@ from octet.clock import SystemClock
 from octet.config.ensemble import Ensemble
 from octet.config.reload import ConfigWatch
 from octet.rpc.bind import address_of
-from router.opinions import open_opinions
-from router.server import Server
-from router.settings import RouterSettings
+from router.service.opinions import open_opinions
+from router.service.server import Server
+from router.service.settings import RouterSettings
 
 FLUSH_SECONDS = 10.0
 """For callers to read the ends of their streams, once everything is answered."""

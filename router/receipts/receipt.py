@@ -1,10 +1,10 @@
 """A request's receipt while it is being written. Small whatever the caller sent: it travels in trailing metadata."""
 
 from octet.v1 import inference_pb2 as wire
-from router.ask import Ask
-from router.clip import clip
-from router.decision import Decision
-from router.decision_wire import decision_to_wire
+from router.decide.decision import Decision
+from router.receipts.clip import clip
+from router.receipts.decision_wire import decision_to_wire
+from router.reception.ask import Ask
 
 METADATA_KEY = "octet-receipt-bin"
 MAX_BYTES = 4608

@@ -1,0 +1,1 @@
+"""Who should answer, and with which parameters: pure, and replayable from a receipt."""

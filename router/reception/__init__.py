@@ -1,0 +1,1 @@
+"""Where requests come in: one validator for every front door."""
