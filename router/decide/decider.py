@@ -7,6 +7,9 @@ from router.decide.decision import Decision
 from router.decide.policy import Policy
 from router.reception.ask import Ask
 
+SILENT = "the classifier did not answer: "
+"""Begins the note of a decision that was taken without it."""
+
 
 class Opinions(Protocol):
     """A classifier as requests meet it: off the event loop, cached, behind its own breaker."""
@@ -34,5 +37,5 @@ class Decider:
         try:
             opinion = self._opinions.cached(ask.text) or await self._opinions.classify(ask.text)
         except ClassifierUnavailable as unavailable:
-            return policy.conclude(ask, reading, None, "", (f"the classifier did not answer: {unavailable}",))
+            return policy.conclude(ask, reading, None, "", (f"{SILENT}{unavailable}",))
         return policy.conclude(ask, reading, opinion, digest)

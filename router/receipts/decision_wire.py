@@ -62,15 +62,10 @@ def _scores(distribution: tuple[tuple[str, float], ...]) -> list[wire.Score]:
     return scores
 
 
-def num_hidden_notes(sampling: wire.Sampling | None) -> int:
-    """Notes that a receipt has and the decision has not: they stand first."""
-    return 1 if sampling is not None and sampling.logit_bias else 0
-
-
 def _notes(decision: Decision) -> list[str]:
-    if not num_hidden_notes(decision.sampling):
-        return list(decision.notes)
-    return [f"{len(decision.sampling.logit_bias)} logit biases are applied, not listed", *decision.notes]
+    num_biases = len(decision.sampling.logit_bias)
+    unlisted = [f"{num_biases} logit biases are applied, not listed"] if num_biases else []
+    return [*unlisted, *decision.notes]
 
 
 def _without_biases(sampling: wire.Sampling) -> wire.Sampling:

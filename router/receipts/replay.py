@@ -6,9 +6,10 @@ from typing import Any
 from octet.clock import ManualClock
 from octet.v1 import inference_pb2 as wire
 from router.classify.base import Classifier
+from router.decide.decider import SILENT
 from router.decide.decision import Decision
 from router.decide.policy import Policy
-from router.receipts.decision_wire import decision_to_wire, num_hidden_notes
+from router.receipts.decision_wire import decision_to_wire
 from router.reception.ask import Ask
 from router.reception.limits import Limits
 from router.reception.reception import Reception
@@ -50,8 +51,8 @@ def _decided(ask: Ask, recorded: wire.Decision, policy: Policy, classifier: Clas
     if reading.choice is not None:
         return policy.conclude(ask, reading, None, "")
     if recorded.source in _UNHEARD and not recorded.classifier_digest:
-        late = recorded.notes[num_hidden_notes(ask.sampling) + len(reading.notes) :]
-        return policy.conclude(ask, reading, None, "", tuple(late))
+        silence = tuple(note for note in recorded.notes if note.startswith(SILENT))
+        return policy.conclude(ask, reading, None, "", silence)
     return policy.conclude(ask, reading, classifier.classify([ask.text])[0], classifier.digest)
 
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from octet.config.ensemble import Ensemble
 from octet.v1 import inference_pb2 as wire
-from router.classify.base import Distribution
+from router.classify.base import REJECT, Distribution
 from router.decide.decider import Decider
 from router.decide.policy import Policy
 from router.receipts.receipt import ReceiptDraft
@@ -55,6 +55,12 @@ def receipt_of(message: wire.InferRequest, ensemble: Ensemble, thought: Distribu
 
 
 @given(REQUESTS, ENSEMBLES, opinions(), st.booleans())
+@example(
+    wire.InferRequest(prompt="Write a thread pool.", exclude_specialists=["algo"], adapters=["a"], max_experts=1),
+    replace(ENSEMBLE, default_specialist="build"),
+    Distribution(((REJECT, 1.0),)),
+    True,
+)
 def test_a_decision_is_the_same_again(
     message: wire.InferRequest, ensemble: Ensemble, thought: Distribution, silent: bool
 ) -> None:
