@@ -18,7 +18,7 @@ from octet.v1 import specialist_pb2 as replica_wire
 BENCH = "router"
 RATE = 100
 STREAMS = 64
-ANSWER = 16
+ANSWER = 4
 """Tokens of an answer at a steady rate."""
 _TOPICS = {
     "template": "why does SFINAE drop this overload when the concept is not satisfied",

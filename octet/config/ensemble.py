@@ -109,7 +109,7 @@ class ClassifierConfig:
     path: Annotated[str | None, FilePath(BUILT_IN_CLASSIFIER), Mark.RUNS] = None
     """A trained artefact; `default` for the one that comes with Octet (the eight C++ specialists); None: the
     specialists' descriptions and examples decide."""
-    timeout: Annotated[float, Unit.SECONDS, Range(0, 60, open=True), Mark.RUNS] = 0.05
+    timeout: Annotated[float, Unit.SECONDS, Range(0, 60, open=True), Mark.RUNS] = 0.25
     """Seconds; a classifier that takes longer has failed."""
     cache: Annotated[int, Range(0, 1 << 20), Mark.RUNS] = 4096
     """Decisions kept."""

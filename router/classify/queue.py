@@ -42,7 +42,7 @@ class ClassifierQueue:
         classifier: Classifier,
         clock: Clock,
         *,
-        timeout: float = 0.05,
+        timeout: float = 0.25,
         cache: int = 4096,
         max_batch: int = 16,
         max_waiting: int = 256,

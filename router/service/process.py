@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -19,6 +20,8 @@ from router.service.settings import RouterSettings
 FLUSH_SECONDS = 10.0
 """For callers to read the ends of their streams, once everything is answered."""
 _DIGITS = 12
+_SWITCH_SECONDS = 0.0005
+"""How long the event loop may keep the classifier's thread waiting for the interpreter, and the other way round."""
 
 
 def _say(line: str) -> None:
@@ -30,6 +33,7 @@ def serve(ensemble: Ensemble, settings: RouterSettings, say: Callable[[str], Non
 
     Raises ValueError, OSError, BindRefused for what must be put right first.
     """
+    sys.setswitchinterval(_SWITCH_SECONDS)
     return uvloop.run(_serve(ensemble, settings, say))
 
 
