@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 from bench.router_farm import REPLICAS, socket_of
+from bench.router_hose import NAME as HOSE
 
 SPECIALISTS = ("template", "stl", "algo", "memory", "concurrency", "systems", "build", "debug")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -71,11 +72,13 @@ def _farm(folder: Path) -> Iterator[None]:
 @contextmanager
 def _router(folder: Path, core: int) -> Iterator[tuple[str, int]]:
     config = folder / "ensemble.yaml"
-    config.write_text("classifier: {path: default}\nengine: sim\nspecialists: {" + ", ".join(SPECIALISTS) + "}\n")
+    names = ", ".join((*SPECIALISTS, HOSE))
+    config.write_text(f"classifier: {{path: default}}\nengine: sim\nspecialists: {{{names}}}\n")
     command = ["-m", "octet.cli", "router", "--config", str(config), "--port", "0"]
     for name in SPECIALISTS:
         for address in _addresses(folder, name):
             command += ["--replica", f"{name}={address}"]
+    command += ["--replica", f"{HOSE}=unix:{socket_of(folder, HOSE, 0)}"]
     with _started(command, folder / "router.log", core) as (process, line):
         found = re.search(r"ready on (\S+)", line)
         if found is None:

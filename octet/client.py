@@ -58,8 +58,11 @@ class SpecialistClient:
         """The verdict, chunks, usage. Raises SpecialistError. Closing the iterator cancels the request."""
         return self._stream("Generate", request, wire.GenerateEvent, timeout)
 
-    def watch_load(self, *, min_interval_ms: int | None = None) -> AsyncIterator[wire.LoadReport]:
-        return self._stream("WatchLoad", wire.WatchLoadRequest(min_interval_ms=min_interval_ms), wire.LoadReport, None)
+    def watch_load(
+        self, *, min_interval_ms: int | None = None, heartbeat_ms: int | None = None
+    ) -> AsyncIterator[wire.LoadReport]:
+        ask = wire.WatchLoadRequest(min_interval_ms=min_interval_ms, heartbeat_ms=heartbeat_ms)
+        return self._stream("WatchLoad", ask, wire.LoadReport, None)
 
     async def load_adapter(self, name: str, path: str) -> wire.ResidentAdapter:
         ask = wire.LoadAdapterRequest(name=name, path=path)

@@ -14,7 +14,8 @@ from pathlib import Path
 from octet.config.ensemble import Ensemble
 from octet.config.problem import ConfigInvalid
 from octet.places import Place, places_of, runtime_folder
-from octet.rpc.bind import BindRefused, Tls, address_of, check_free, check_reach
+from octet.rpc.bind import Tls, address_of, check_free, check_reach
+from octet.rpc.bind_refused import BindRefused
 from octet.supervise.memory import pss_of
 from octet.supervise.role import USAGE, Role
 from octet.supervise.screen import screen_on

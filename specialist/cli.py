@@ -12,7 +12,6 @@ from typing import get_args
 from octet.rpc.bind import LOOPBACK, Tls, check_free, check_reach
 from specialist.engines.native.settings import DType, KernelName
 from specialist.service.settings import DEFAULT_PORT, ReplicaSettings, ServiceSettings
-from specialist.service.socket_file import check_socket
 
 _DESCRIPTION = """\
 Serve one model over gRPC (octet.v1.Specialist, health and reflection). Prints
@@ -113,8 +112,6 @@ def _serve(arguments: argparse.Namespace) -> int:
     door = _service_settings(arguments)
     check_reach(door)
     check_free(door)
-    if door.socket is not None:
-        check_socket(door.socket)
     settings = _replica_settings(arguments)
     from octet.clock import SystemClock  # what follows loads a framework: not for --help, nor for a mistake
     from specialist.models.progress import bar

@@ -8,6 +8,9 @@ from typing import Any, Protocol
 
 import grpc
 
+from octet.rpc.bind_refused import BindRefused
+from octet.rpc.socket_file import check_socket
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -41,10 +44,6 @@ class Endpoint(Protocol):
         """Serve beyond this machine without TLS: only where something else guards the way."""
 
 
-class BindRefused(ValueError):
-    """Listening there is not safe, or not possible. The message says what to do."""
-
-
 def bind(server: Any, endpoint: Endpoint) -> int:
     """The port; of no meaning for a Unix socket. Raises BindRefused."""
     check_reach(endpoint)
@@ -62,6 +61,7 @@ def bind(server: Any, endpoint: Endpoint) -> int:
 def check_free(endpoint: Endpoint) -> None:
     """Whether the address can be had now: sooner said than after a model is loaded. Raises BindRefused."""
     if endpoint.socket is not None:
+        check_socket(endpoint.socket)
         return
     try:
         addresses = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)

@@ -17,6 +17,8 @@ Context: TypeAlias = Any
 """A grpc.aio.ServicerContext."""
 _AskT = TypeVar("_AskT", bound=Message)
 _Handler = Callable[[bytes, Context], Awaitable[Any]]
+Malformed = Callable[[Refusal], None]
+"""Hears of what cannot even be read, before it is refused."""
 
 
 class CallerGone(Exception):
@@ -47,11 +49,15 @@ def unary(kind: type[_AskT], answer: type[Message], serve: Callable[[_AskT], Awa
 
 
 def unary_with_context(
-    kind: type[_AskT], answer: type[Message], serve: Callable[[_AskT, Context], Awaitable[Message]], limit: int
+    kind: type[_AskT],
+    answer: type[Message],
+    serve: Callable[[_AskT, Context], Awaitable[Message]],
+    limit: int,
+    malformed: Malformed | None = None,
 ) -> Any:
     """The same for a call that must know its deadline, its metadata or its caller's end."""
     return grpc.unary_unary_rpc_method_handler(
-        _guarded(kind, serve, limit), response_serializer=answer.SerializeToString
+        _guarded(kind, serve, limit, malformed), response_serializer=answer.SerializeToString
     )
 
 
@@ -64,15 +70,33 @@ def streaming(
     )
 
 
-def relaying(kind: type[_AskT], serve: Callable[[_AskT, Context], Awaitable[None]], limit: int) -> Any:
+def relaying(
+    kind: type[_AskT],
+    serve: Callable[[_AskT, Context], Awaitable[None]],
+    limit: int,
+    malformed: Malformed | None = None,
+) -> Any:
     """A call whose answers `serve` writes to the context as bytes, serialised already."""
-    return grpc.unary_stream_rpc_method_handler(_guarded(kind, serve, limit))
+    return grpc.unary_stream_rpc_method_handler(_guarded(kind, serve, limit, malformed))
 
 
-def _guarded(kind: type[_AskT], serve: Callable[[_AskT, Context], Awaitable[Any]], limit: int) -> _Handler:
+def _guarded(
+    kind: type[_AskT],
+    serve: Callable[[_AskT, Context], Awaitable[Any]],
+    limit: int,
+    malformed: Malformed | None = None,
+) -> _Handler:
+    def parsed(raw: bytes) -> _AskT:
+        try:
+            return parse(raw, kind, limit)
+        except Refusal as refusal:
+            if malformed is not None:
+                malformed(refusal)
+            raise
+
     async def handle(raw: bytes, context: Context) -> Any:
         try:
-            return await serve(parse(raw, kind, limit), context)
+            return await serve(parsed(raw), context)
         except Refusal as refusal:
             await _refuse(context, refusal)
         except CallerGone:

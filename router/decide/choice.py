@@ -39,7 +39,7 @@ def read(ask: Ask, ensemble: Ensemble, rules: Sequence[Rule]) -> Reading:
     intent = _checked(ask, ensemble)
     if ask.force:
         return _forced(ask, intent)
-    if set(ask.exclude).issuperset(ensemble.names):
+    if ask.exclude and set(ask.exclude).issuperset(ensemble.names):
         return Reading(Choice("nobody", "exclude_specialists", "the caller excluded every specialist"))
     notes: list[str] = []
     if intent is not None and intent.specialist is not None:
@@ -57,11 +57,10 @@ def fallback_of(specialist: str, ask: Ask, ensemble: Ensemble) -> str:
 
 
 def _checked(ask: Ask, ensemble: Ensemble) -> IntentConfig | None:
-    known = ensemble.names
     for field, names in (("force_specialists", ask.force), ("exclude_specialists", ask.exclude)):
         for name in names:
-            if name not in known:
-                raise unknown_specialist(field, name, known)
+            if name not in ensemble.names:
+                raise unknown_specialist(field, name, ensemble.names)
     if not ask.intent:
         return None
     intent = next((intent for intent in ensemble.intents if intent.name == ask.intent), None)

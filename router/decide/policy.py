@@ -92,7 +92,6 @@ def _cut(wanted: tuple[str, ...], adapters: tuple[str, ...]) -> str:
 
 def request_digest(ask: Ask) -> str:
     """sha256 of everything of a request that decides, hex."""
-    lists = (digest_of(name.encode() for name in names) for names in (ask.force, ask.exclude, ask.adapters))
     sampling = b"" if ask.sampling is None else ask.sampling.SerializeToString(deterministic=True)
-    numbers = repr((ask.max_experts, ask.max_tokens, ask.min_tokens)).encode()
-    return digest_of((ask.text.encode(), ask.intent.encode(), *lists, sampling, numbers)).hex()
+    named = (ask.intent, ask.force, ask.exclude, ask.adapters, ask.max_experts, ask.max_tokens, ask.min_tokens)
+    return digest_of((ask.text.encode(), repr(named).encode(), sampling)).hex()

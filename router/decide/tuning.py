@@ -22,10 +22,19 @@ _PHRASES = {
     "creative_writing": "poem, haiku, limerick, short story, a story, song, creative, essay",
 }
 """In the order they are looked for: whoever wants a review of what crashes wants a review."""
-_TASKS = {
-    task: tuple((frozenset(phrase.split()), b" %b " % phrase) for phrase in phrases.encode().split(b", "))
-    for task, phrases in _PHRASES.items()
-}
+_ORDER = {task: place for place, task in enumerate(_PHRASES)}
+
+
+def _by_longest_word() -> dict[bytes, tuple[tuple[str, bytes], ...]]:
+    """Task and phrase by the one word that few texts have: only phrases whose word was said are looked for."""
+    found: dict[bytes, list[tuple[str, bytes]]] = {}
+    for task, phrases in _PHRASES.items():
+        for phrase in phrases.encode().split(b", "):
+            found.setdefault(max(phrase.split(), key=len), []).append((task, b" %b " % phrase))
+    return {word: tuple(each) for word, each in found.items()}
+
+
+_BY_WORD = _by_longest_word()
 
 
 def task_of(ask: Ask, ensemble: Ensemble) -> TaskConfig:
@@ -42,11 +51,10 @@ def _wanted(text: str, tasks: Sequence[TaskConfig]) -> str:
     there = {task.name for task in tasks}
     sample = text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]}\n{text[-_TAIL:]}"
     words = sample.encode("utf-8", "replace").translate(_TABLE).split()
-    spoken, said = frozenset(words), b" %b " % b" ".join(words)
-    for task, phrases in _TASKS.items():
-        if task in there and any(needed <= spoken and phrase in said for needed, phrase in phrases):
-            return task
-    return DEFAULT_TASK
+    said = b" %b " % b" ".join(words)
+    likely = (each for word in _BY_WORD.keys() & words for each in _BY_WORD[word])
+    found = (task for task, phrase in likely if task in there and phrase in said)
+    return min(found, key=lambda task: _ORDER[task], default=DEFAULT_TASK)
 
 
 def sampling_for(ask: Ask, task: TaskConfig) -> wire.Sampling:

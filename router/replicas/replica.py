@@ -60,6 +60,7 @@ class Replica:
         """There is a connection, as far as is known."""
         self.warm = False
         """Its health says that it serves."""
+        self._was_warm = False
         self.reporting = False
         """Its reports come, and so silence means something."""
         self.hung = False
@@ -130,7 +131,9 @@ class Replica:
             self.breaker.succeeded()
         if warm != self.warm:
             self.warm = warm
-            _log.info("%s at %s %s", self.name, self.target.address, "serves" if warm else "does not serve")
+            level = logging.INFO if self._was_warm else logging.DEBUG  # the first time is nothing to tell
+            self._was_warm = True
+            _log.log(level, "%s at %s %s", self.name, self.target.address, "serves" if warm else "does not serve")
 
     def lost(self, why: str) -> None:
         """The connection is gone. The replica behind the next one may be another."""

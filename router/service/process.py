@@ -13,12 +13,14 @@ from octet.clock import SystemClock
 from octet.config.ensemble import Ensemble
 from octet.config.reload import ConfigWatch
 from octet.rpc.bind import address_of
+from octet.supervise.status import Status
 from router.service.opinions import open_opinions
 from router.service.server import Server
 from router.service.settings import RouterSettings
 
 FLUSH_SECONDS = 10.0
 """For callers to read the ends of their streams, once everything is answered."""
+_BEAT_SECONDS = 1.0
 _DIGITS = 12
 _SWITCH_SECONDS = 0.0005
 """How long the event loop may keep the classifier's thread waiting for the interpreter, and the other way round."""
@@ -39,6 +41,7 @@ def serve(ensemble: Ensemble, settings: RouterSettings, say: Callable[[str], Non
 
 async def _serve(ensemble: Ensemble, settings: RouterSettings, say: Callable[[str], None]) -> int:
     signals = _Signals()
+    beating = asyncio.create_task(_beat(Status.from_environment()))
     async with open_opinions(ensemble, SystemClock()) as opinions:
         server = Server(ensemble, settings, opinions)
         try:
@@ -52,7 +55,15 @@ async def _serve(ensemble: Ensemble, settings: RouterSettings, say: Callable[[st
             await _first(server.drain(), signals.at_once)
         finally:
             await server.stop(0 if signals.at_once.is_set() else FLUSH_SECONDS)
+            beating.cancel()
     return 130 if signals.at_once.is_set() else 0
+
+
+async def _beat(status: Status) -> None:
+    """Signs of life for whoever supervises this process: as long as the event loop turns."""
+    while True:
+        status.alive()
+        await asyncio.sleep(_BEAT_SECONDS)
 
 
 class _Signals:

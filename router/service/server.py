@@ -42,6 +42,8 @@ _OPTIONS = (
 )
 _LAST_WORDS_SECONDS = 0.2
 """For the statuses of calls that have ended."""
+_PATIENCE_SECONDS = 5.0
+"""A start that takes longer between two steps is worth a line."""
 _SPARE_CALLS = 128
 """Health checks, receipts, cancellations, and requests that are told that there are too many."""
 _ID_BYTES = 16
@@ -102,13 +104,13 @@ class Server:
 
     async def warm(self) -> None:
         """Returns when every lane is."""
-        told: list[str] = []
         while waiting_for := self.fleet.waiting_for:
-            if waiting_for != told:
-                _log.info("waiting for %s", ", ".join(waiting_for))
-                told = waiting_for
             self.fleet.changed.clear()
-            await self.fleet.changed.wait()
+            try:
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    await self.fleet.changed.wait()
+            except TimeoutError:
+                _log.info("waiting for %s", ", ".join(waiting_for))
         if not self.service.draining:
             await self._tell_health(_SERVING)
 

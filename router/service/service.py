@@ -64,9 +64,9 @@ class InferenceService:
         return grpc.method_handlers_generic_handler(
             NAME,
             {
-                "Generate": relaying(wire.InferRequest, self._generate, most),
-                "Infer": unary_with_context(wire.InferRequest, wire.InferResponse, self._infer, most),
-                "Route": unary_with_context(wire.InferRequest, wire.Receipt, self._route, most),
+                "Generate": relaying(wire.InferRequest, self._generate, most, self._unread),
+                "Infer": unary_with_context(wire.InferRequest, wire.InferResponse, self._infer, most, self._unread),
+                "Route": unary_with_context(wire.InferRequest, wire.Receipt, self._route, most, self._unread),
                 "GetReceipt": unary(wire.GetReceiptRequest, wire.Receipt, self._get_receipt, most),
                 "Cancel": unary(wire.CancelRequest, wire.CancelResponse, self._cancel, most),
             },
@@ -167,9 +167,16 @@ class InferenceService:
                 raise _draining()
             return self.reception.receive(message, context.time_remaining(), _traceparent(context))
         except Refusal as refusal:
-            receipt = refused_receipt(message.request_id, refusal.error, self._wall_ms())
-            refusal.beside.append((METADATA_KEY, receipt.SerializeToString()))
+            self._refused(message.request_id, refusal)
             raise
+
+    def _unread(self, refusal: Refusal) -> None:
+        self._refused("", refusal)
+
+    def _refused(self, request_id: str, refusal: Refusal) -> None:
+        """A receipt for what did not pass reception."""
+        receipt = refused_receipt(request_id, refusal.error, self._wall_ms())
+        refusal.beside.append((METADATA_KEY, receipt.SerializeToString()))
 
     def _draft(self, ask: Ask) -> ReceiptDraft:
         return ReceiptDraft(ask, self._clock.now(), self._wall_ms())

@@ -19,6 +19,8 @@ class Limits:
     bytes_per_token: int = 16
     """A prompt with more bytes than this for every token of the context is refused before it is tokenised."""
     default_max_tokens: int = 256
+    max_tokens: int = 1 << 20
+    """What may be asked for; what the context leaves room for is given."""
     id_bytes: int = 128
     name_bytes: int = 64
     path_bytes: int = 4096
@@ -61,7 +63,7 @@ class Limits:
             "sampling.logit_bias.bias": Range(-100, 100),
             "tokens.ids": Range(0, self.vocab_size - 1),
             "seed": Range(-_INT64, _INT64 - 1),
-            "max_tokens": Range(1, self.context),
+            "max_tokens": Range(1, self.max_tokens),
             "min_tokens": Range(0, self.context),
             "priority": Range(-self.priority, self.priority),
             "timeout_ms": Range(1, self.timeout_ms),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from octet.rpc.bind import BindRefused
-from specialist.service.socket_file import check_socket
+from octet.rpc.bind_refused import BindRefused
+from octet.rpc.socket_file import check_socket
 from tests.service.test_process import Process, asking
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
-from tests.router.service.harness import asking, routing
+from tests.router.service.harness import Heard, asking, routing
 from tests.service import harness as replicas
 from tests.service.harness import QUICK, run, serving, sim
 
@@ -136,5 +136,21 @@ def test_an_id_is_one_live_requests_and_cancel_ends_it_with_a_receipt() -> None:
                     grpc.StatusCode.NOT_FOUND,
                     error_pb2.ERROR_REASON_UNKNOWN_REQUEST,
                 )
+
+    run(story())
+
+
+def test_even_what_cannot_be_read_gets_a_receipt() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+            for method in ("Generate", "Infer", "Route"):
+                heard = Heard()
+                try:
+                    await routed.channel.unary_unary(f"/octet.v1.Inference/{method}")(b"\x12\x02\xff\xfe")
+                except grpc.aio.AioRpcError as error:
+                    heard.end(error)
+                assert heard.code is grpc.StatusCode.INVALID_ARGUMENT
+                assert heard.reason == error_pb2.ERROR_REASON_MALFORMED
+                assert heard.receipt is not None and heard.receipt.error.reason == heard.reason
 
     run(story())

@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from octet.rpc.bind import BindRefused
+from octet.rpc.bind_refused import BindRefused
 
 MAX_BYTES = 107
 """The kernel's, for a path."""
