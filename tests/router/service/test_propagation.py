@@ -10,6 +10,7 @@ from octet.config.ensemble import RouterConfig
 from octet.rpc.calls import Context
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
+from specialist.engines.sim import CostModel
 from tests.router.service.harness import Routed, asking, quick, routing
 from tests.router.service.spy import ACCEPTED, hang, spying
 from tests.service.harness import QUICK, run, serving, sim
@@ -81,13 +82,19 @@ def test_a_caller_that_goes_takes_its_request_with_it() -> None:
     run(story())
 
 
+SLOW = CostModel(0.005, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
+"""Answers take their time, so that a thousand are under way at once."""
+
+
 def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free() -> None:
     async def story() -> None:
-        build = sim(QUICK, max_running=8)
-        async with serving(build) as one, serving(build) as two:
-            router = RouterConfig(max_inflight=64)
+        build = sim(SLOW, max_running=8)
+        async with serving(build, max_waiting=600) as one, serving(build, max_waiting=600) as two:
+            router = RouterConfig(max_inflight=1024)
             async with routing({"writer": [one.address, two.address]}, router=router) as routed:
-                await asyncio.gather(*(_fickle(routed, index) for index in range(200)))
+                storm = asyncio.gather(*(_fickle(routed, index) for index in range(1000)))
+                await routed.until(lambda: routed.num_inflight > 500)
+                await storm
                 await routed.idle()
                 for served in (one, two):
                     await served.idle()
@@ -100,7 +107,7 @@ def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free
 
 async def _fickle(routed: Routed, index: int) -> None:
     call = routed.generate(asking(f"{index}", max_tokens=200, ignore_eos=True))
-    await asyncio.sleep((index * 7919 % 97) / 400)
+    await asyncio.sleep(2.0 + (index * 7919 % 97) / 100)
     call.cancel()
 
 
