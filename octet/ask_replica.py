@@ -13,6 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from octet.client import SpecialistClient, SpecialistError
 from octet.command_line import BUSY, FAILED, WRONG, complain, quieten_grpc
 from octet.sampling_options import NUMBERS
+from octet.sdk.unreachable import unreachable
 from octet.text_io import write
 from octet.v1 import specialist_pb2 as wire
 
@@ -110,7 +111,9 @@ def _receipt(accepted: wire.Accepted, usage: wire.Usage) -> str:
 
 def _advice(error: SpecialistError, address: str) -> str:
     if error.error is None and error.code == grpc.StatusCode.UNAVAILABLE:
-        return f"nothing answers at {address}; start one with: octet specialist"
+        return unreachable(address, str(error), "start one with: octet specialist")
+    if error.error is None and error.code == grpc.StatusCode.UNIMPLEMENTED:
+        return f"what answers at {address} is no replica; a router is asked with --address instead of --replica"
     if error.error is not None and error.error.HasField("retry_after_ms"):
         return f"{error}; try again in {error.error.retry_after_ms / 1000:.1f} s"
     return str(error) or f"the call ended with {error.code.name}"

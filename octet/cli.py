@@ -1,11 +1,9 @@
 """The `octet` command: a table of rooms, each loaded only when it is asked for."""
 
-import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from octet import __version__
 
 
 def _serve(commands: Any) -> None:
@@ -76,8 +74,35 @@ _COMMANDS: Mapping[str, Callable[[Any], None]] = {
 }
 
 
+_INTERRUPTED = 130
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    given = list(sys.argv[1:] if argv is None else argv)
+    """What takes time, imports included, happens where Ctrl-C is expected."""
+    try:
+        _open_standard_streams()
+        return _main(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _open_standard_streams() -> None:
+    """One that was closed before the start (`>&-`) reads and writes nothing, rather than whatever is opened next."""
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != fd:
+                os.dup2(nothing, fd)
+                os.close(nothing)
+            os.set_inheritable(fd, True)
+            setattr(sys, name, os.fdopen(fd, mode))
+
+
+def _main(given: Sequence[str]) -> int:
+    import argparse
+
+    from octet import __version__
+
     parser = argparse.ArgumentParser(prog="octet", description="Serve many small specialist models as one product.")
     parser.add_argument("--version", action="version", version=f"octet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -1,17 +1,13 @@
 """Where each replica that is started here is to listen."""
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from octet.config.ensemble import Ensemble, SpecialistConfig
 
-_MAX_FOLDER = 64
-"""Bytes: the path of a Unix socket has 107, and the file below needs its share."""
 _MAX_NAME = 24
+"""Characters: the path of a Unix socket is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +21,6 @@ class Place:
     @property
     def address(self) -> str:
         return f"unix:{self.socket}"
-
-
-@contextmanager
-def runtime_folder() -> Iterator[Path]:
-    """Nobody else may enter it. Gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="octet-", dir=_short_folder()) as folder:
-        yield Path(folder)
-
-
-def _short_folder() -> Path:
-    for path in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/var/tmp"):  # noqa: S108
-        if path and len(os.fsencode(path)) <= _MAX_FOLDER and os.access(path, os.W_OK | os.X_OK):
-            return Path(path)
-    raise OSError(f"no folder for sockets: XDG_RUNTIME_DIR or TMPDIR must be writable and at most {_MAX_FOLDER} bytes")
 
 
 def places_of(ensemble: Ensemble, folder: Path) -> Sequence[Place]:

@@ -3,20 +3,25 @@
 import argparse
 import os
 import re
+import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 
+from octet.arguments import port, seconds
 from octet.config.ensemble import Ensemble
 from octet.config.problem import ConfigInvalid
-from octet.places import Place, places_of, runtime_folder
+from octet.places import Place, places_of
 from octet.rpc.bind import Tls, address_of, check_free, check_reach
 from octet.rpc.bind_refused import BindRefused
+from octet.runtime_folder import ACCEPTED, runtime_folder
 from octet.supervise.memory import pss_of
+from octet.supervise.outlet import Outlet
 from octet.supervise.role import USAGE, Role
 from octet.supervise.screen import screen_on
 from octet.supervise.supervisor import Care, Supervisor
@@ -58,17 +63,18 @@ def add_serve_command(commands: "argparse._SubParsersAction[argparse.ArgumentPar
     )
     usual = Care()
     parser.add_argument("file", nargs="?", type=Path, help="of the ensemble (default: eight C++ specialists)")
-    parser.add_argument("--port", type=_port, help="of the router, instead of the configured one; 0 for any")
+    parser.add_argument("--port", type=port, help="of the router, instead of the configured one; 0 for any")
     parser.add_argument(
         "--hang",
-        type=_seconds,
+        type=seconds,
         default=usual.hang,
         metavar="SECONDS",
-        help="a specialist silent for so long is killed and restarted (default: %(default)g)",
+        help=f"a process silent for so long is killed and restarted; at least {usual.start:g} while it starts "
+        "(default: %(default)g)",
     )
     parser.add_argument(
         "--drain",
-        type=_seconds,
+        type=seconds,
         default=usual.drain,
         metavar="SECONDS",
         help="to finish what is running, for the router and then for the specialists (default: %(default)g)",
@@ -78,13 +84,14 @@ def add_serve_command(commands: "argparse._SubParsersAction[argparse.ArgumentPar
 
 def _run(arguments: argparse.Namespace, make_roles: MakeRoles) -> int:
     began = time.monotonic()
+    care = Care(hang=arguments.hang, start=max(arguments.hang, Care().start), drain=arguments.drain)
     try:
         ensemble = _with_port(_ensemble(arguments.file), arguments.port)
         _check_door(ensemble)
-        with runtime_folder() as folder:
+        with _ending_in_order(), runtime_folder() as folder:
             places = places_of(ensemble, folder)
-            roles = [*make_roles(places), _router(ensemble, places)]
-            return _supervise(roles, ensemble, Care(hang=arguments.hang, drain=arguments.drain), began)
+            roles = [*make_roles(places), _router(ensemble, places, folder / ACCEPTED)]
+            return _supervise(roles, ensemble, care, began)
     except ConfigInvalid as invalid:
         print(invalid, file=sys.stderr)
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
@@ -92,6 +99,21 @@ def _run(arguments: argparse.Namespace, make_roles: MakeRoles) -> int:
     except KeyboardInterrupt:
         return 130
     return USAGE
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Until there is a supervisor to hear of it: whoever is told to end leaves nothing behind."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(0)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _ensemble(file: Path | None) -> Ensemble:
@@ -133,11 +155,11 @@ def _check_door(ensemble: Ensemble) -> None:
     check_free(door)
 
 
-def _router(ensemble: Ensemble, places: Sequence[Place]) -> Role:
+def _router(ensemble: Ensemble, places: Sequence[Place], accepted: Path) -> Role:
     """A program of its own: it stays small where copies of this process would not."""
     command = [sys.executable, "-m", "octet.cli", "router", "--port", str(ensemble.router.port)]
     if ensemble.source is not None:
-        command += ["--config", str(ensemble.source)]
+        command += ["--config", str(ensemble.source), "--accepted", str(accepted)]
     for place in places:
         command += ["--replica", f"{place.specialist.name}={place.address}"]
     return Role(_ROUTER, command=tuple(command), stage=1, ready_words=" ready on ", reloads=True)
@@ -145,14 +167,13 @@ def _router(ensemble: Ensemble, places: Sequence[Place]) -> Role:
 
 def _supervise(roles: Sequence[Role], ensemble: Ensemble, care: Care, began: float) -> int:
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # gRPC begins in the copies, never here
-    screen = screen_on(sys.stderr, [role.name for role in roles])
+    out, log = Outlet(sys.stdout.fileno()), Outlet(sys.stderr.fileno())
 
     def tell(supervisor: Supervisor) -> None:
         lines = (*_table(ensemble, supervisor), _ready_line(ensemble, supervisor, time.monotonic() - began))
-        with suppress(OSError):  # whoever waited for this may be gone when it comes
-            print(*lines, sep="\n", flush=True)
+        out.write("".join(f"{line}\n" for line in lines))
 
-    return Supervisor(roles, screen, care).run(tell)
+    return Supervisor(roles, screen_on(log, [role.name for role in roles]), [out, log], care).run(tell)
 
 
 def _table(ensemble: Ensemble, supervisor: Supervisor) -> Iterator[str]:
@@ -176,19 +197,3 @@ def _ready_line(ensemble: Ensemble, supervisor: Supervisor, seconds: float) -> s
         f"octet ready on {address} ({len(ensemble.specialists)} specialists, {len(supervisor.pids)} processes{memory}) "
         f'after {seconds:.1f} s - try: octet generate "..."{try_it}'
     )
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"a port is a number in [0, 65535], got {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"a positive number of seconds is needed, got {text!r}")
-    return value

@@ -69,8 +69,9 @@ def _choice(decision: Decision) -> Rows:
 
 
 def _decided_by(decision: Decision) -> str:
-    is_digest = decision.decided_by == decision.classifier_digest
-    return f"{decision.source} {decision.decided_by[:_DIGEST] if is_digest else decision.decided_by}".strip()
+    if decision.decided_by and decision.decided_by == decision.classifier_digest:
+        return f"{decision.source or 'classifier'} {decision.decided_by[:_DIGEST]}"
+    return f"{decision.source} {decision.decided_by}".strip()
 
 
 def _score(score: Score, all_scores: tuple[Score, ...]) -> str:

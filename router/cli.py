@@ -4,8 +4,10 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+from octet.arguments import port
 from octet.config.ensemble import Ensemble, RouterConfig
 from octet.rpc.bind import Tls, check_free, check_reach
 from router.replicas.channel import ReplicaTls
@@ -30,6 +32,12 @@ def add_router_command(commands: "argparse._SubParsersAction[argparse.ArgumentPa
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="the ensemble (default: eight C++ specialists)")
+    parser.add_argument(
+        "--accepted",
+        type=Path,
+        metavar="FILE",
+        help="keeps what was last accepted of the configuration, and starts from it where that cannot be used any more",
+    )
     _add_door(parser.add_argument_group("where and to whom"))
     _add_replicas(parser.add_argument_group("its replicas"))
     parser.set_defaults(run=_run)
@@ -41,7 +49,7 @@ def add_router_command(commands: "argparse._SubParsersAction[argparse.ArgumentPa
 def _add_door(group: "argparse._ArgumentGroup") -> None:
     usual = RouterConfig()
     group.add_argument("--host", help=f"default: the configuration's, or {usual.host}")
-    group.add_argument("--port", type=_port, help=f"0 for any (default: the configuration's, or {usual.port})")
+    group.add_argument("--port", type=port, help=f"0 for any (default: the configuration's, or {usual.port})")
     group.add_argument("--socket", type=Path, metavar="PATH", help="a Unix socket instead of host and port")
     group.add_argument("--tls-certificate", type=Path, metavar="FILE")
     group.add_argument("--tls-key", type=Path, metavar="FILE")
@@ -75,21 +83,27 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    ensemble = _ensemble(arguments.config)
+    ensemble = _ensemble(arguments.config, arguments.accepted)
     settings = _settings(arguments, ensemble)
     addresses_of(ensemble, settings)
     check_reach(settings)
     check_free(settings)
+    from router.accepted import AcceptedWatch
     from router.service.process import serve  # what follows loads a classifier: not for --help, nor for a mistake
 
-    return serve(ensemble, settings)
+    if arguments.accepted is None:
+        return serve(ensemble, settings)
+    return serve(ensemble, settings, watching=partial(AcceptedWatch, arguments.accepted))
 
 
-def _ensemble(path: Path | None) -> Ensemble:
+def _ensemble(path: Path | None, accepted: Path | None) -> Ensemble:
     from octet.config.default import default_ensemble
     from octet.config.read import read_ensemble
+    from router.accepted import open_accepted
 
-    return default_ensemble() if path is None else read_ensemble(path)
+    if path is None:
+        return default_ensemble()
+    return read_ensemble(path) if accepted is None else open_accepted(path, accepted)
 
 
 def _settings(arguments: argparse.Namespace, ensemble: Ensemble) -> RouterSettings:
@@ -136,9 +150,3 @@ def _replica(text: str) -> tuple[str, str]:
     if not specialist or not equals or not address:
         raise argparse.ArgumentTypeError(f"a replica is given as SPECIALIST=ADDRESS, got {text!r}")
     return specialist, address
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"a port is a number in [0, 65535], got {text!r}")
-    return int(text)

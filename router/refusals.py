@@ -4,9 +4,13 @@ from collections.abc import Iterable
 
 import grpc
 
-from octet.rpc.refusal import Refusal, invalid, shorten
+from octet.rpc.refusal import Refusal, cancelled, invalid, past_deadline, shorten
 from octet.v1 import error_pb2 as wire
 from router.decide.decision import Decision
+
+_DEADLINE_GRAIN = 0.05
+_DEADLINE_ROUNDING = 0.01
+"""Seconds, and a share of the whole time a request had."""
 
 
 def no_specialist(decision: Decision) -> Refusal:
@@ -36,21 +40,26 @@ def unknown_intent(name: str, known: Iterable[str]) -> Refusal:
 
 
 def below_floor(intent: str, floor: int, priority: int) -> Refusal:
-    """The floor is raised while too much of one intent waits."""
+    """The floor is raised while too much of one intent waits. No time is named after which to try again: only a higher
+    priority helps, or a lower floor."""
     return Refusal(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         wire.ERROR_REASON_QUEUE_FULL,
-        f"requests of the intent {intent!r} need a priority of at least {floor} now, this one has {priority}",
+        f"a higher priority is needed now: the intent {intent!r} takes {floor} or more, this request has {priority}",
         field="priority",
         limit=f"at least {floor}",
         value=str(priority),
     )
 
 
-def no_replica(specialist: str, retry_after: float | None = None) -> Refusal:
+def no_replica(specialist: str) -> Refusal:
     return Refusal(
-        grpc.StatusCode.UNAVAILABLE,
-        wire.ERROR_REASON_NO_REPLICA,
-        f"no replica of {specialist} can be reached",
-        retry_after=retry_after,
+        grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_NO_REPLICA, f"no replica of {specialist} can be reached"
     )
+
+
+def caller_gone(arrival: float, deadline: float, now: float) -> Refusal:
+    """A call is ended by its transport at its deadline too, and it looks the same. The caller's clock is a little
+    ahead: gRPC rounds what it has left up, by a hundredth at most."""
+    grain = max(_DEADLINE_GRAIN, (deadline - arrival) * _DEADLINE_ROUNDING)
+    return past_deadline() if now >= deadline - grain else cancelled()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from octet.arguments import port, seconds
 from octet.rpc.bind import LOOPBACK, Tls, check_free, check_reach
 from specialist.engines.native.settings import DType, KernelName
 from specialist.service.settings import DEFAULT_PORT, ReplicaSettings, ServiceSettings
@@ -77,7 +78,7 @@ def _add_memory(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--max-waiting", type=_positive, default=ServiceSettings().max_waiting, metavar="N")
     group.add_argument(
         "--itl-budget",
-        type=_seconds,
+        type=seconds,
         default=usual.itl_seconds,
         metavar="SECONDS",
         help="how long a chunk of a prompt may hold up those who decode (default: %(default)s)",
@@ -86,7 +87,7 @@ def _add_memory(group: "argparse._ArgumentGroup") -> None:
 
 def _add_door(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--host", default=LOOPBACK, help="default: %(default)s")
-    group.add_argument("--port", type=_port, default=DEFAULT_PORT, help="0 for any that is free (default: %(default)s)")
+    group.add_argument("--port", type=port, default=DEFAULT_PORT, help="0 for any that is free (default: %(default)s)")
     group.add_argument("--socket", type=Path, metavar="PATH", help="a Unix socket instead of host and port")
     group.add_argument("--tls-certificate", type=Path, metavar="FILE")
     group.add_argument("--tls-key", type=Path, metavar="FILE")
@@ -190,22 +191,6 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a number of at least 1 is needed, got {text!r}")
     return int(text)
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"a port is a number in [0, 65535], got {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"a positive number of seconds is needed, got {text!r}")
-    return value
 
 
 def _size(text: str) -> int:

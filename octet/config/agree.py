@@ -93,14 +93,14 @@ def _check_rule_name(name: str, place: Place, seen: dict[str, int], sheet: Sheet
 
 def _check_dispatch(dispatch: DispatchConfig, place: Place, sheet: Sheet) -> None:
     pairs = [
-        ("cool_down", "max_cool_down"),
-        ("heartbeat_seconds", "stale_seconds"),
-        ("heartbeat_seconds", "hang_seconds"),
+        ("cool_down", "", 1, "max_cool_down"),
+        ("heartbeat_seconds", "", 1, "stale_seconds"),
+        ("heartbeat_seconds", "twice ", 2, "hang_seconds"),
     ]
-    for less, more in pairs:
+    for less, shown, times, more in pairs:
         if not sheet.sound(*place, less) or not sheet.sound(*place, more):
             continue
         low, high = getattr(dispatch, less), getattr(dispatch, more)
-        if low > high:
+        if times * low > high:
             key = less if sheet.given(*place, less) else more
-            sheet.wrong((*place, key), f"does not fit: {less} ({low:g} s) must be at most {more} ({high:g} s)")
+            sheet.wrong((*place, key), f"does not fit: {shown}{less} ({low:g} s) must be at most {more} ({high:g} s)")

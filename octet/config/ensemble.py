@@ -133,9 +133,9 @@ class DispatchConfig:
     adapter_bonus: Weight = 0.25
     stale_seconds: Seconds = 1.0
     """A load report older than this counts for nothing."""
-    heartbeat_seconds: Seconds = 0.25
+    heartbeat_seconds: Annotated[float, Unit.SECONDS, Range(0.01, 60), Mark.LIVE] = 0.25
     """How often a replica reports, changed or not."""
-    hang_seconds: Seconds = 1.5
+    hang_seconds: Annotated[float, Unit.SECONDS, Range(0.2, 86_400), Mark.LIVE] = 1.5
     """A replica not heard from for so long, by report or by token, hangs."""
     stall_seconds: Seconds = 60.0
     """An answer without a token for so long is given up, though its replica reports."""
@@ -161,6 +161,8 @@ class RouterConfig:
     """Seconds, for callers that name none."""
     max_inflight: Annotated[int, Range(1, 1 << 20)] = 1024
     """Requests at once; beyond it they are refused."""
+    max_inflight_bytes: Annotated[int, Unit.BYTES, Range(4 << 20, 1 << 40)] = 32 << 20
+    """Of the prompts of all requests at once; beyond it they are refused."""
     receipts: Annotated[int, Range(1, 1_000_000)] = 10_000
     """Kept in memory, the oldest go first."""
     receipt_seconds: Annotated[float, Unit.SECONDS, Range(0, 30 * 86_400, open=True)] = 3600.0

@@ -77,10 +77,11 @@ NAME = Text(
     pattern=re.compile(r"[a-z0-9][a-z0-9._-]{0,63}"),
     what="a name of lower-case letters, digits, '.', '_' and '-' that starts with a letter or a digit",
 )
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 ADDRESS = Text(
     most=1024,
     least=3,
-    pattern=re.compile(r"unix:[^\s].*|(dns:///)?([^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"),
-    what="an address such as host:port, dns:///name:port or unix:PATH",
+    pattern=re.compile(rf"unix:[^\s].*|(dns:///)?([^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):{_PORT}"),
+    what="an address such as host:port, dns:///name:port or unix:PATH, with a port from 1 to 65535",
 )
 HOST = Text(most=253, least=1, pattern=re.compile(r"[^\s/]+"), what="a host's name or address")

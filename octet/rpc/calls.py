@@ -96,7 +96,9 @@ def _guarded(
 
     async def handle(raw: bytes, context: Context) -> Any:
         try:
-            return await serve(parsed(raw), context)
+            serving = serve(parsed(raw), context)
+            del raw  # whoever serves keeps what it needs of it
+            return await serving
         except Refusal as refusal:
             await _refuse(context, refusal)
         except CallerGone:

@@ -148,9 +148,8 @@ def engine_failed(request_id: str) -> Refusal:
 
 
 def failed_inside(what: str) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.INTERNAL, wire.ERROR_REASON_ENGINE_FAILED, f"{what} failed; the server's log says more"
-    )
+    """Of the server itself, and nobody else's."""
+    return Refusal(grpc.StatusCode.INTERNAL, wire.ERROR_REASON_INTERNAL, f"{what} failed; the server's log says more")
 
 
 def replica_failed() -> Refusal:

@@ -5,7 +5,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from octet.sdk.faults import typed
+from octet.sdk.faults import closed, typed
 from octet.sdk.retry import Effort
 
 _GRACE_S = 0.5
@@ -13,15 +13,21 @@ _GRACE_S = 0.5
 
 
 class Asking:
-    def __init__(self, renew: Callable[[float | None], Message], effort: Effort, address: str) -> None:
+    def __init__(
+        self, renew: Callable[[float | None], Message], effort: Effort, address: str, is_closed: Callable[[], bool]
+    ) -> None:
         self._renew = renew
         self._effort = effort
         self._address = address
+        self.is_closed = is_closed
+        """The client that asks."""
         self.request_id = ""
         """Of the last attempt."""
 
     def attempt(self) -> tuple[Message, float | None]:
-        """What to send, and the seconds gRPC may take for it."""
+        """What to send, and the seconds gRPC may take for it. Raises Cancelled when the client is closed."""
+        if self.is_closed():
+            raise closed(self.request_id)
         left = self._effort.seconds_left()
         message: Any = self._renew(left)
         self.request_id = message.request_id

@@ -10,7 +10,7 @@ from octet.sdk.answer import Answer, Chunk, Heard, answer_from
 from octet.sdk.asking import Asking
 from octet.sdk.caller import LOOKUP_S, SERVICE, Caller
 from octet.sdk.channel import serialize
-from octet.sdk.faults import cancelled
+from octet.sdk.faults import cancelled, closed
 from octet.sdk.options import Options
 from octet.sdk.receipt import Receipt
 from octet.v1 import inference_pb2 as wire
@@ -34,7 +34,9 @@ class AsyncClient(Caller):
 
     async def close(self) -> None:
         """What is still being answered is cancelled."""
-        await self._connected().close()
+        self._closed = True
+        if self._channel is not None:
+            await self._channel.close()
 
     def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "AsyncStream":
         """The answer as it comes: `async with client.stream("...") as answer: async for chunk in answer: ...`.
@@ -81,6 +83,10 @@ class AsyncClient(Caller):
                 response = await method(message, timeout=seconds, metadata=metadata)
             except grpc.aio.AioRpcError as error:
                 wait = asking.failed(error)
+            except asyncio.CancelledError:
+                if _being_cancelled():
+                    raise
+                raise closed(asking.request_id) from None
             else:
                 asking.answered()
                 return response
@@ -95,8 +101,14 @@ class AsyncStream(Heard):
         self._method = method
         self._metadata = metadata
         self._call: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._over = False
         self._cancelled = asyncio.Event()
+
+    def __del__(self) -> None:
+        """In whichever thread: whoever drops it wants no more of it."""
+        if self._call is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._call.cancel)
 
     async def __aenter__(self) -> "AsyncStream":
         self._open()
@@ -137,9 +149,10 @@ class AsyncStream(Heard):
             await self._again(error)
         except asyncio.CancelledError:
             self._over = True
-            if not self._cancelled.is_set() or _being_cancelled():
+            if _being_cancelled():
                 raise
-            raise cancelled(self.request_id) from None
+            why = cancelled if self._cancelled.is_set() else closed
+            raise why(self.request_id) from None
         return None
 
     async def _again(self, error: grpc.aio.AioRpcError) -> None:
@@ -160,6 +173,7 @@ class AsyncStream(Heard):
                 self._over = True
                 raise cancelled(self.request_id)
             message, seconds = self._asking.attempt()
+            self._loop = asyncio.get_running_loop()
             self._call = self._method(message, timeout=seconds, metadata=self._metadata)
         return self._call
 

@@ -43,10 +43,11 @@ class Caller:
         self._random = Random()
         self._credentials = credentials(ca, certificate, key)
         self._options = channel_options(keepalive)
+        self._closed = False
 
     def _asking(self, renew: Callable[[float | None], Message], timeout: float | None) -> Asking:
         effort = Effort(self._policy, self._budget, self._clock, self._random, timeout)
-        return Asking(renew, effort, self.address)
+        return Asking(renew, effort, self.address, lambda: self._closed)
 
     def _inferring(self, prompt: str | None, options: Mapping[str, Any]) -> tuple[Prepared, Asking]:
         prepared = prepare(prompt, options)

@@ -37,6 +37,7 @@ _BY_REASON: dict[int, type[OctetError]] = {
     wire.ERROR_REASON_REPLICA_LOST: ReplicaLost,
     wire.ERROR_REASON_UNKNOWN_REQUEST: NotFound,
     wire.ERROR_REASON_DUPLICATE_REQUEST: InvalidRequest,
+    wire.ERROR_REASON_INTERNAL: ServerError,
 }
 _BY_CODE: dict[grpc.StatusCode, type[OctetError]] = {
     grpc.StatusCode.CANCELLED: Cancelled,

@@ -1,6 +1,8 @@
 """Ask the router."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Event, Lock
 from typing import Any, Unpack
 
@@ -11,7 +13,7 @@ from octet.sdk.answer import Answer, Chunk, Heard, answer_from
 from octet.sdk.asking import Asking
 from octet.sdk.caller import DEFAULT_ADDRESS, LOOKUP_S, SERVICE, Caller
 from octet.sdk.channel import PathName, serialize
-from octet.sdk.faults import cancelled
+from octet.sdk.faults import cancelled, closed
 from octet.sdk.options import Options
 from octet.sdk.receipt import Receipt
 from octet.v1 import inference_pb2 as wire
@@ -49,6 +51,7 @@ class Client(Caller):
 
     def close(self) -> None:
         """What is still being answered is cancelled."""
+        self._closed = True
         self._channel.close()
 
     def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "Stream":
@@ -84,7 +87,8 @@ class Client(Caller):
         while True:
             message, seconds = asking.attempt()
             try:
-                response = method(message, timeout=seconds, metadata=metadata)
+                with _unless_closed(asking):
+                    response = method(message, timeout=seconds, metadata=metadata)
             except grpc.RpcError as error:
                 wait = asking.failed(error)
             else:
@@ -160,5 +164,17 @@ class Stream(Heard):
                     self._over = True
                     raise cancelled(self.request_id)
                 message, seconds = self._asking.attempt()
-                self._call = self._method(message, timeout=seconds, metadata=self._metadata)
+                with _unless_closed(self._asking):
+                    self._call = self._method(message, timeout=seconds, metadata=self._metadata)
             return self._call
+
+
+@contextmanager
+def _unless_closed(asking: Asking) -> Iterator[None]:
+    """A channel that another thread has just closed says ValueError."""
+    try:
+        yield
+    except ValueError:
+        if not asking.is_closed():
+            raise
+        raise closed(asking.request_id) from None

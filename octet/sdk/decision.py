@@ -1,7 +1,7 @@
 """Who should answer, and everything that led there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from octet.v1 import inference_pb2 as wire
@@ -32,7 +32,7 @@ class Decision:
     task: str
     adapters: tuple[str, ...]
     """Names."""
-    sampling: Mapping[str, Any]
+    sampling: Mapping[str, Any] = field(hash=False)
     """Only what is set."""
     max_tokens: int
     notes: tuple[str, ...]

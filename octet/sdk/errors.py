@@ -1,6 +1,7 @@
 """What can go wrong, one class for each thing that a caller would do about it."""
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -40,6 +41,10 @@ class OctetError(Exception):
         """None where the server sent none."""
         self.request_id = request_id
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that it can come out of another process."""
+        return partial(type(self), code=self.code), self.args, vars(self).copy()
+
 
 class InvalidRequest(OctetError):
     """Put right what `field` names."""
@@ -62,7 +67,7 @@ class Unavailable(OctetError):
 
 
 class ReplicaLost(OctetError):
-    """The answer was cut off in the middle. What came before stands; nothing more will come."""
+    """The answer was cut off: its replica was lost, or the router. What came before stands; nothing more will come."""
 
 
 class CallerStalled(OctetError):

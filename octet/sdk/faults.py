@@ -18,6 +18,7 @@ from octet.sdk.errors import (
     Unavailable,
 )
 from octet.sdk.receipt import Receipt, word
+from octet.sdk.unreachable import unreachable
 from octet.v1 import inference_pb2 as wire
 
 ERROR_KEY = "octet-error-bin"
@@ -41,11 +42,13 @@ def typed(error: Any, *, address: str, request_id: str = "", begun: bool = False
     said = wire.Error() if details is None else details
     too_large = details is None and _TOO_LARGE in (error.details() or "")
     kind = InvalidRequest if too_large else error_class(code, said.reason)
+    if begun and kind is Unavailable:
+        kind = ReplicaLost  # asked again, it would begin once more
     after = said.retry_after_ms / 1000 if said.HasField("retry_after_ms") else None
     if details is not None:
         words = _advised(kind, said, after)
-    elif begun and kind is Unavailable:
-        words = f"the connection to {address} was lost in the middle of the answer; {_ADVICE[ReplicaLost]}"
+    elif kind is ReplicaLost:
+        words = f"the router at {address} was lost in the middle of the answer; {_ADVICE[ReplicaLost]}"
     else:
         words = _unsaid(kind, code, error.details() or "", address)
     return kind(
@@ -73,10 +76,12 @@ def invalid(field: str, limit: str, value: str) -> InvalidRequest:
     )
 
 
-def cancelled(request_id: str) -> Cancelled:
-    return Cancelled(
-        "the request was cancelled", code=grpc.StatusCode.CANCELLED, reason="cancelled", request_id=request_id
-    )
+def cancelled(request_id: str, why: str = "the request was cancelled") -> Cancelled:
+    return Cancelled(why, code=grpc.StatusCode.CANCELLED, reason="cancelled", request_id=request_id)
+
+
+def closed(request_id: str) -> Cancelled:
+    return cancelled(request_id, "the client is closed")
 
 
 def _advised(kind: type[OctetError], said: wire.Error, after: float | None) -> str:
@@ -87,7 +92,7 @@ def _advised(kind: type[OctetError], said: wire.Error, after: float | None) -> s
 def _unsaid(kind: type[OctetError], code: grpc.StatusCode, details: str, address: str) -> str:
     """The server never got to say anything: gRPC itself, or something in between, ended the call."""
     if kind is Unavailable:
-        return f"nothing answers at {address}; start it with: octet serve"
+        return unreachable(address, details)
     if kind is DeadlineExceeded:
         return f"no answer from {address} within the time given"
     if kind is Cancelled:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from octet.sdk.faults import invalid
@@ -25,6 +26,20 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _LONGEST_S = 10**9
 """Some thirty years: beyond it a clock that counts nanoseconds runs over."""
 _SHOWN = 60
+_KINDS = {
+    FieldDescriptor.CPPTYPE_INT32: "a whole number of 32 bits",
+    FieldDescriptor.CPPTYPE_INT64: "a whole number of 64 bits",
+    FieldDescriptor.CPPTYPE_UINT32: "a whole number of 32 bits, not negative",
+    FieldDescriptor.CPPTYPE_UINT64: "a whole number of 64 bits, not negative",
+    FieldDescriptor.CPPTYPE_DOUBLE: "a number",
+    FieldDescriptor.CPPTYPE_FLOAT: "a number",
+    FieldDescriptor.CPPTYPE_BOOL: "true or false",
+    FieldDescriptor.CPPTYPE_STRING: "text",
+}
+_MESSAGES = {
+    "messages": "a list of messages, each with a role and a content",
+    "logit_bias": "a mapping from tokens to numbers",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +77,8 @@ def prepare(prompt: str | None, options: Mapping[str, Any]) -> Prepared:
 
 
 def check_timeout(seconds: float | None) -> float | None:
-    if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds <= _LONGEST_S):
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and 0 < seconds <= _LONGEST_S):
         raise invalid("timeout", f"a number of seconds in (0, {_LONGEST_S:,}]", _show(seconds))
     return seconds
 
@@ -95,7 +111,15 @@ def _set(message: Any, field: str, name: str, value: Any) -> None:
     except UnicodeEncodeError:
         raise invalid(name, "valid UTF-8", "text with a lone surrogate") from None
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise invalid(name, "of its own type", f"{_show(value)} ({error})") from None
+        raise invalid(name, _wanted(message.DESCRIPTOR.fields_by_name[field]), f"{_show(value)} ({error})") from None
+
+
+def _wanted(field: Any) -> str:
+    """The kind of value that an option takes."""
+    if field.message_type is not None:
+        return _MESSAGES[field.name]
+    one = "bytes" if field.type == field.TYPE_BYTES else _KINDS[field.cpp_type]
+    return f"{one}, or several" if field.is_repeated else one
 
 
 def _show(value: object) -> str:

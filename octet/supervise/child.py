@@ -35,7 +35,9 @@ class Child:
         self.start_at: float | None = None
         """When it is to be started, if it is."""
         self.silent_since: float | None = None
-        """The last sign of life of a process that gives them."""
+        """The last sign of life: its start, at first. None for one that is ready and never gives any."""
+        self.beats = False
+        """It gives signs of life all the time."""
         self._screen = screen
         self._clock = clock
         self._started_at = 0.0
@@ -55,10 +57,10 @@ class Child:
         return self._clock.now() - self._started_at
 
     def start(self, close: list[int]) -> Spawned:
-        self.state, self.start_at, self.silent_since = "starting", None, None
+        self.state, self.start_at, self.beats = "starting", None, False
         self.num_starts += 1
         self._log, self._status = Lines(), Lines()
-        self._started_at = self._clock.now()
+        self._started_at = self.silent_since = self._clock.now()
         self.spawned = spawn(self.role, close)
         return self.spawned
 
@@ -97,20 +99,23 @@ class Child:
 
     def _told(self, line: bytes) -> None:
         news = parse(line)
+        if news is not None and self.silent_since is not None:
+            self.silent_since = self._clock.now()
         if isinstance(news, Progress):
             self._screen.progress(self.name, *news)
         elif isinstance(news, Ready):
             self._ready(news.text)
         elif isinstance(news, Alive):
-            self.silent_since = self._clock.now()
+            self.silent_since, self.beats = self._clock.now(), True
         else:
             self._screen.say(f"{self.name} told something nobody understands: {shown(line)}")
 
     def _ready(self, text: str) -> None:
-        if self.state == "starting":
+        if self.state == "starting" and self.spawned is not None:
             self.state, self.was_ready, self.ready_text = "ready", True, text
+            self.silent_since = self.silent_since if self.beats else None
             self.backoff.ready()
-            self._screen.ready(self.name, self.seconds)
+            self._screen.ready(self.name, self.spawned.pid, self.seconds)
 
 
 def _read(fd: int, lines: Lines, use: Callable[[bytes], None]) -> int | None:

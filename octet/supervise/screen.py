@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Protocol, TextIO
+from typing import Protocol
+
+from octet.supervise.outlet import Outlet
 
 _BAR = 24
 _ERASE_LINE, _UP = "\x1b[2K", "\x1b[1A"
@@ -18,28 +19,25 @@ class Screen(Protocol):
 
     def progress(self, name: str, what: str, done: int, total: int) -> None: ...
 
-    def ready(self, name: str, seconds: float) -> None: ...
+    def ready(self, name: str, pid: int, seconds: float) -> None: ...
 
     def settle(self) -> None:
         """Everything is ready, or nothing will be: from here on only lines."""
 
 
-def screen_on(stream: TextIO, names: Sequence[str]) -> Screen:
-    return LiveScreen(stream, names) if stream.isatty() else PlainScreen(stream, names)
+def screen_on(outlet: Outlet, names: Sequence[str]) -> Screen:
+    return LiveScreen(outlet, names) if outlet.isatty() else PlainScreen(outlet, names)
 
 
-def _write(stream: TextIO, text: str) -> None:
-    """Whoever has stopped reading does not stop those who serve."""
-    with suppress(OSError):
-        stream.write(text)
-        stream.flush()
+def _is_ready(pid: int, seconds: float) -> str:
+    return f"ready after {seconds:.1f} s, pid {pid}"
 
 
 class PlainScreen:
     """A line when something begins, a line when it has ended."""
 
-    def __init__(self, stream: TextIO, names: Sequence[str]) -> None:
-        self._stream = stream
+    def __init__(self, outlet: Outlet, names: Sequence[str]) -> None:
+        self._outlet = outlet
         self._width = max(map(len, names), default=0)
         self._begun: dict[str, str] = {}
 
@@ -47,15 +45,15 @@ class PlainScreen:
         self.say(f"{name:{self._width}} | {line}")
 
     def say(self, text: str) -> None:
-        _write(self._stream, text + "\n")
+        self._outlet.write(text + "\n")
 
     def progress(self, name: str, what: str, done: int, total: int) -> None:
         if self._begun.get(name) != what:
             self._begun[name] = what
             self.log(name, f"{what} ...")
 
-    def ready(self, name: str, seconds: float) -> None:
-        self.log(name, f"ready after {seconds:.1f} s")
+    def ready(self, name: str, pid: int, seconds: float) -> None:
+        self.log(name, _is_ready(pid, seconds))
 
     def settle(self) -> None:
         self._begun.clear()
@@ -65,10 +63,10 @@ class LiveScreen:
     """A row for each process below the lines that have been written; the rows are drawn anew as things change."""
 
     def __init__(
-        self, stream: TextIO, names: Sequence[str], size: Callable[[], os.terminal_size] | None = None
+        self, outlet: Outlet, names: Sequence[str], size: Callable[[], os.terminal_size] | None = None
     ) -> None:
-        self._stream = stream
-        self._size = size or (lambda: os.get_terminal_size(stream.fileno()))
+        self._outlet = outlet
+        self._size = size or (lambda: os.get_terminal_size(outlet.fd))
         self._width = max(map(len, names), default=0)
         self._rows = dict.fromkeys(names, "starting")
         self._num_drawn = 0
@@ -86,12 +84,12 @@ class LiveScreen:
             self._rows[name] = f"[{'#' * filled}{'.' * (_BAR - filled)}] {what}"
             self._draw("")
 
-    def ready(self, name: str, seconds: float) -> None:
+    def ready(self, name: str, pid: int, seconds: float) -> None:
         if name in self._rows:
-            self._rows[name] = f"ready after {seconds:.1f} s"
+            self._rows[name] = _is_ready(pid, seconds)
             self._draw("")
         else:
-            self.log(name, f"ready after {seconds:.1f} s")
+            self.log(name, _is_ready(pid, seconds))
 
     def settle(self) -> None:
         self._rows.clear()
@@ -100,8 +98,8 @@ class LiveScreen:
     def _draw(self, above: str) -> None:
         erased = "\r" + _ERASE_LINE + (_UP + _ERASE_LINE) * self._num_drawn
         rows = self._fitting()
-        self._num_drawn = len(rows)
-        _write(self._stream, erased + above + "".join(row + "\n" for row in rows))
+        if self._outlet.write(erased + above + "".join(row + "\n" for row in rows)):
+            self._num_drawn = len(rows)
 
     def _fitting(self) -> list[str]:
         """As many rows as the terminal has, none of them wider."""

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 from octet.supervise.role import Role
 from octet.supervise.status import VARIABLE, Status
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _NOT_FOUND = 127
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 """Those a supervisor handles itself."""
@@ -103,9 +103,16 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
+def _call_itself(name: str) -> None:
+    """For `ps` and `top`, which show 15 bytes. A program shows its own."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, f"octet:{name}".encode(errors="replace"))
+
+
 def _run(role: Role, status: int) -> int:
     if role.fork is None:
         _execute(role.command, status)
+    _call_itself(role.name)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     return role.fork(Status(status))

@@ -13,9 +13,11 @@ from octet.supervise.apart import ending
 from octet.supervise.backoff import Delays
 from octet.supervise.child import Child
 from octet.supervise.drain import Drain
+from octet.supervise.outlet import Outlet
 from octet.supervise.role import USAGE, Role
 from octet.supervise.screen import Screen
 from octet.supervise.signals import Signals
+from octet.supervise.spawn import Spawned
 from octet.supervise.terminal import Terminal
 
 KILLED, INTERRUPTED = 1, 130
@@ -27,6 +29,8 @@ class Care:
 
     hang: float = 30.0
     """A process that gives signs of life and gave none for so long is killed."""
+    start: float = 300.0
+    """One that has given none yet, nor made any progress, nor is ready: it may have much to load."""
     drain: float = 60.0
     """For each stage; who has not ended by then is killed."""
     delays: Delays = field(default_factory=Delays)
@@ -39,12 +43,15 @@ class Supervisor:
         self,
         roles: Sequence[Role],
         screen: Screen,
+        outlets: Sequence[Outlet],
         care: Care | None = None,
         *,
         clock: Clock | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
+        """`outlets`: all that is written to while it runs, the screen's and others."""
         self._screen = screen
+        self._outlets = outlets
         self._care = care or Care()
         self._clock = clock or SystemClock()
         self.children = [Child(role, screen, self._clock, draw, self._care.delays) for role in roles]
@@ -77,6 +84,8 @@ class Supervisor:
                 self._kill_all()
         if self._last_word:
             self._screen.say(self._last_word)
+        for outlet in self._outlets:
+            outlet.finish()
         if self._exit_status == 0 and self._drain is not None and self._drain.had_to_kill:
             return KILLED
         return self._exit_status
@@ -89,8 +98,11 @@ class Supervisor:
         if self._drain is None:
             self._begin_stages()
             self._start_due()
+        self._watch_outlets()
         for key, _ in self._selector.select(self._seconds_to_wait()):
-            if key.data is not None:
+            if isinstance(key.data, Outlet):
+                key.data.flush()
+            elif key.data is not None:
                 self._read(key.fd, key.data)
         for number in self._signals.take():
             self._obey(number)
@@ -121,6 +133,15 @@ class Supervisor:
                 self._selector.register(spawned.log, selectors.EVENT_READ, child.read_log)
                 self._selector.register(spawned.status, selectors.EVENT_READ, child.read_status)
 
+    def _watch_outlets(self) -> None:
+        """Only those that wait to be read: others can always be written to."""
+        for outlet in self._outlets:
+            watched = outlet.fd in self._selector.get_map()
+            if outlet.waits and not watched:
+                self._selector.register(outlet.fd, selectors.EVENT_WRITE, outlet)
+            elif watched and not outlet.waits:
+                self._selector.unregister(outlet.fd)
+
     def _own(self) -> Iterator[int]:
         """Descriptors that no copy of this process is to keep."""
         for child in self.children:
@@ -130,6 +151,7 @@ class Supervisor:
             yield self._selector.fileno()
         yield from self._signals.own
         yield from self._terminal.own
+        yield from (outlet.fd for outlet in self._outlets)
 
     def _read(self, fd: int, read: Callable[[], int | None]) -> None:
         """Behind the end of a pipe there is nothing to wait for; its process may live on."""
@@ -139,7 +161,9 @@ class Supervisor:
     def _seconds_to_wait(self) -> float | None:
         """Until something is to be done though nothing happens; None for never."""
         moments = [child.start_at for child in self.children if child.start_at is not None]
-        moments += [child.silent_since + self._care.hang for child in self.children if child.silent_since is not None]
+        moments += [
+            child.silent_since + self._patience(child) for child in self.children if child.silent_since is not None
+        ]
         moments += [] if self._drain is None else [self._drain.next_at]
         wait = min(moments, default=float("inf")) - self._clock.now()
         return None if wait == float("inf") else max(0.0, wait)
@@ -174,10 +198,10 @@ class Supervisor:
                 continue
             pid, status = os.waitpid(child.spawned.pid, os.WNOHANG)
             if pid:
-                self._bury(child, status)
+                self._bury(child, child.spawned, status)
 
-    def _bury(self, child: Child, status: int) -> None:
-        for fd in (child.spawned.log, child.spawned.status) if child.spawned is not None else ():
+    def _bury(self, child: Child, spawned: Spawned, status: int) -> None:
+        for fd in (spawned.log, spawned.status):
             if fd in self._selector.get_map():
                 self._selector.unregister(fd)
         child.bury()
@@ -188,23 +212,27 @@ class Supervisor:
             self._last_word = f"{child.name} cannot be started, so nothing is: {child.last_line}"
             self._end(USAGE)
             return
-        self._bring_back(child, status)
+        self._bring_back(child, spawned.pid, status)
 
-    def _bring_back(self, child: Child, status: int) -> None:
+    def _bring_back(self, child: Child, pid: int, status: int) -> None:
         delay = child.backoff.died()
         child.start_at = self._clock.now() + delay
         often = f", the {child.backoff.num_deaths}th time in a row" if child.backoff.num_deaths > 3 else ""
         self._screen.say(
-            f"{child.name} {ending(status)} after {child.seconds:.1f} s{often}; it starts again in {delay:.1f} s"
+            f"{child.name} {ending(status)} after {child.seconds:.1f} s (pid {pid}){often}; "
+            f"it starts again in {delay:.1f} s"
         )
 
     def _kill_silent(self) -> None:
         for child in self.children:
-            since = child.silent_since
-            if since is not None and self._clock.now() - since >= self._care.hang:
-                self._screen.say(f"{child.name} has given no sign of life for {self._care.hang:g} s and is killed")
+            since, patience = child.silent_since, self._patience(child)
+            if since is not None and self._clock.now() - since >= patience:
+                self._screen.say(f"{child.name} has given no sign of life for {patience:g} s and is killed")
                 child.silent_since = None
                 child.kill(signal.SIGKILL)
+
+    def _patience(self, child: Child) -> float:
+        return self._care.hang if child.beats else self._care.start
 
     def _kill_all(self) -> None:
         """Nobody comes back from this."""
@@ -214,7 +242,7 @@ class Supervisor:
             if child.spawned is not None:
                 child.kill(signal.SIGKILL)
                 _, status = os.waitpid(child.spawned.pid, 0)
-                self._bury(child, status)
+                self._bury(child, child.spawned, status)
 
 
 def _has_shown_itself(child: Child) -> bool:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14octet/v1/error.proto\x12\x08octet.v1\"\x9c\x01\n\x05\x45rror\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.octet.v1.ErrorReason\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\t\x12\r\n\x05value\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x1b\n\x0eretry_after_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_retry_after_ms*\x81\x05\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45RROR_REASON_MALFORMED\x10\x01\x12\x1e\n\x1a\x45RROR_REASON_INVALID_FIELD\x10\x02\x12 \n\x1c\x45RROR_REASON_PROMPT_TOO_LONG\x10\x03\x12 \n\x1c\x45RROR_REASON_UNKNOWN_ADAPTER\x10\x04\x12 \n\x1c\x45RROR_REASON_ADAPTER_REFUSED\x10\x05\x12\x1b\n\x17\x45RROR_REASON_QUEUE_FULL\x10\x06\x12\x19\n\x15\x45RROR_REASON_DRAINING\x10\x07\x12\x1f\n\x1b\x45RROR_REASON_CALLER_STALLED\x10\x08\x12\x19\n\x15\x45RROR_REASON_DEADLINE\x10\t\x12\x1e\n\x1a\x45RROR_REASON_ENGINE_FAILED\x10\n\x12\x1f\n\x1b\x45RROR_REASON_REPLICA_FAILED\x10\x0b\x12\x1a\n\x16\x45RROR_REASON_NOT_READY\x10\x0c\x12\x1a\n\x16\x45RROR_REASON_CANCELLED\x10\r\x12\x1e\n\x1a\x45RROR_REASON_NO_SPECIALIST\x10\x0e\x12#\n\x1f\x45RROR_REASON_UNKNOWN_SPECIALIST\x10\x0f\x12\x1b\n\x17\x45RROR_REASON_NO_REPLICA\x10\x10\x12\x1d\n\x19\x45RROR_REASON_REPLICA_LOST\x10\x11\x12 \n\x1c\x45RROR_REASON_UNKNOWN_REQUEST\x10\x12\x12\"\n\x1e\x45RROR_REASON_DUPLICATE_REQUEST\x10\x13\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14octet/v1/error.proto\x12\x08octet.v1\"\x9c\x01\n\x05\x45rror\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.octet.v1.ErrorReason\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\t\x12\r\n\x05value\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x1b\n\x0eretry_after_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_retry_after_ms*\x9c\x05\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45RROR_REASON_MALFORMED\x10\x01\x12\x1e\n\x1a\x45RROR_REASON_INVALID_FIELD\x10\x02\x12 \n\x1c\x45RROR_REASON_PROMPT_TOO_LONG\x10\x03\x12 \n\x1c\x45RROR_REASON_UNKNOWN_ADAPTER\x10\x04\x12 \n\x1c\x45RROR_REASON_ADAPTER_REFUSED\x10\x05\x12\x1b\n\x17\x45RROR_REASON_QUEUE_FULL\x10\x06\x12\x19\n\x15\x45RROR_REASON_DRAINING\x10\x07\x12\x1f\n\x1b\x45RROR_REASON_CALLER_STALLED\x10\x08\x12\x19\n\x15\x45RROR_REASON_DEADLINE\x10\t\x12\x1e\n\x1a\x45RROR_REASON_ENGINE_FAILED\x10\n\x12\x1f\n\x1b\x45RROR_REASON_REPLICA_FAILED\x10\x0b\x12\x1a\n\x16\x45RROR_REASON_NOT_READY\x10\x0c\x12\x1a\n\x16\x45RROR_REASON_CANCELLED\x10\r\x12\x1e\n\x1a\x45RROR_REASON_NO_SPECIALIST\x10\x0e\x12#\n\x1f\x45RROR_REASON_UNKNOWN_SPECIALIST\x10\x0f\x12\x1b\n\x17\x45RROR_REASON_NO_REPLICA\x10\x10\x12\x1d\n\x19\x45RROR_REASON_REPLICA_LOST\x10\x11\x12 \n\x1c\x45RROR_REASON_UNKNOWN_REQUEST\x10\x12\x12\"\n\x1e\x45RROR_REASON_DUPLICATE_REQUEST\x10\x13\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x14\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octet.v1.error_pb2', _globa
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ERRORREASON']._serialized_start=194
-  _globals['_ERRORREASON']._serialized_end=835
+  _globals['_ERRORREASON']._serialized_end=862
   _globals['_ERROR']._serialized_start=35
   _globals['_ERROR']._serialized_end=191
 # @@protoc_insertion_point(module_scope)

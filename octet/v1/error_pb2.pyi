@@ -27,6 +27,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_REPLICA_LOST: _ClassVar[ErrorReason]
     ERROR_REASON_UNKNOWN_REQUEST: _ClassVar[ErrorReason]
     ERROR_REASON_DUPLICATE_REQUEST: _ClassVar[ErrorReason]
+    ERROR_REASON_INTERNAL: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_MALFORMED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
@@ -47,6 +48,7 @@ ERROR_REASON_NO_REPLICA: ErrorReason
 ERROR_REASON_REPLICA_LOST: ErrorReason
 ERROR_REASON_UNKNOWN_REQUEST: ErrorReason
 ERROR_REASON_DUPLICATE_REQUEST: ErrorReason
+ERROR_REASON_INTERNAL: ErrorReason
 
 class Error(_message.Message):
     __slots__ = ("reason", "field", "limit", "value", "message", "retry_after_ms")

@@ -61,6 +61,7 @@ ERROR_REASON_NO_REPLICA: _error_pb2_1.ErrorReason
 ERROR_REASON_REPLICA_LOST: _error_pb2_1.ErrorReason
 ERROR_REASON_UNKNOWN_REQUEST: _error_pb2_1.ErrorReason
 ERROR_REASON_DUPLICATE_REQUEST: _error_pb2_1.ErrorReason
+ERROR_REASON_INTERNAL: _error_pb2_1.ErrorReason
 FINISH_REASON_UNSPECIFIED: _specialist_pb2.FinishReason
 FINISH_REASON_STOP: _specialist_pb2.FinishReason
 FINISH_REASON_LENGTH: _specialist_pb2.FinishReason

@@ -29,6 +29,7 @@ ERROR_REASON_NO_REPLICA: _error_pb2.ErrorReason
 ERROR_REASON_REPLICA_LOST: _error_pb2.ErrorReason
 ERROR_REASON_UNKNOWN_REQUEST: _error_pb2.ErrorReason
 ERROR_REASON_DUPLICATE_REQUEST: _error_pb2.ErrorReason
+ERROR_REASON_INTERNAL: _error_pb2.ErrorReason
 
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()

@@ -1,6 +1,6 @@
 """What a classifier promises: the same text gives the same distribution, alone or in a batch."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum, isfinite
@@ -42,18 +42,6 @@ class Distribution:
     @property
     def confidence(self) -> float:
         return self.scores[0][1]
-
-    def probability(self, label: str) -> float:
-        """Zero for a label that was never a choice."""
-        return dict(self.scores).get(label, 0.0)
-
-    def without(self, excluded: Collection[str]) -> "Distribution | None":
-        """The same odds among the labels that remain, or None when none does or none of them was possible."""
-        left = [(label, probability) for label, probability in self.scores if label not in excluded]
-        total = fsum(probability for _, probability in left)
-        if total <= 0:
-            return None
-        return Distribution(tuple((label, probability / total) for label, probability in left))
 
 
 class Classifier(Protocol):

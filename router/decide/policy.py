@@ -1,7 +1,9 @@
 """One configuration made ready to decide. Same ask, same configuration, same opinion: same decision."""
 
+from collections.abc import Iterator
+
 from octet.config.digest import digest_of_ensemble
-from octet.config.ensemble import Ensemble
+from octet.config.ensemble import Ensemble, IntentConfig
 from octet.identity import digest_of
 from router.classify.base import Distribution
 from router.decide.choice import Choice, Reading, read
@@ -29,11 +31,6 @@ class Policy:
         """Without an opinion the classifier was unavailable. Raises Refusal for names nobody knows."""
         return self.conclude(ask, self.read(ask), opinion, classifier_digest, notes)
 
-    def without_classifier(self, ask: Ask) -> Decision | None:
-        """What is decided whatever the classifier thinks; None where it should be asked. Raises Refusal."""
-        reading = self.read(ask)
-        return None if reading.choice is None else self._decision(ask, reading.choice, reading.notes)
-
     def read(self, ask: Ask) -> Reading:
         """Raises Refusal."""
         return read(ask, self.ensemble, self._rules)
@@ -57,9 +54,22 @@ class Policy:
 
     def check_floor(self, ask: Ask) -> None:
         """Whether the declared intent takes requests of this priority now. Raises Refusal."""
-        for intent in self.ensemble.intents:
-            if intent.name == ask.intent and ask.priority < intent.priority_floor:
-                raise below_floor(intent.name, intent.priority_floor, ask.priority)
+        intent = self._held_back(ask)
+        if intent is not None:
+            raise below_floor(intent.name, intent.priority_floor, ask.priority)
+
+    def _held_back(self, ask: Ask) -> IntentConfig | None:
+        """The declared intent, where its floor is above this request."""
+        named = (intent for intent in self.ensemble.intents if intent.name == ask.intent)
+        return next((intent for intent in named if ask.priority < intent.priority_floor), None)
+
+    def _notes(self, ask: Ask, wanted: tuple[str, ...], adapters: tuple[str, ...]) -> Iterator[str]:
+        intent = self._held_back(ask)
+        if intent is not None:
+            floor = f"intent {intent.name!r} takes a priority of {intent.priority_floor} or more now"
+            yield f"{floor}; this request has {ask.priority} and would be refused"
+        if len(adapters) < len(wanted):
+            yield f"max_experts leaves room for {len(adapters)} of {len(wanted)} adapters"
 
     def _decision(self, ask: Ask, choice: Choice, notes: tuple[str, ...]) -> Decision:
         task = task_of(ask, self.ensemble)
@@ -79,19 +89,16 @@ class Policy:
             adapters=adapters,
             sampling=sampling_for(ask, task),
             max_tokens=max_tokens_for(ask, task, specialist),
-            notes=notes if len(adapters) == len(wanted) else (*notes, _cut(wanted, adapters)),
+            notes=(*notes, *self._notes(ask, wanted, adapters)),
             request_digest=request_digest(ask),
             config_digest=self.digest,
             classifier_digest=choice.classifier_digest,
         )
 
 
-def _cut(wanted: tuple[str, ...], adapters: tuple[str, ...]) -> str:
-    return f"max_experts leaves room for {len(adapters)} of {len(wanted)} adapters"
-
-
 def request_digest(ask: Ask) -> str:
-    """sha256 of everything of a request that decides, hex."""
+    """sha256 of everything of a request that decides or is noted, hex."""
     sampling = b"" if ask.sampling is None else ask.sampling.SerializeToString(deterministic=True)
-    named = (ask.intent, ask.force, ask.exclude, ask.adapters, ask.max_experts, ask.max_tokens, ask.min_tokens)
-    return digest_of((ask.text.encode(), repr(named).encode(), sampling)).hex()
+    names = (ask.intent, ask.force, ask.exclude, ask.adapters)
+    numbers = (ask.max_experts, ask.max_tokens, ask.min_tokens, ask.priority)
+    return digest_of((ask.text.encode(), repr((names, numbers)).encode(), sampling)).hex()

@@ -16,15 +16,20 @@ _MOST_UNSAFE = 1
 
 class Course:
     def __init__(self, lanes: Sequence[Lane], session_id: str, adapters: Sequence[str], random: Random) -> None:
-        """The primary's lane first."""
-        self._lanes = lanes
+        """The primary's lane first: its bucket pays."""
+        self._lanes = list(lanes)
+        self._bucket = lanes[0].bucket
+        self._most_attempts = lanes[0].dispatch.max_attempts
         self._session_id = session_id
         self._adapters = adapters
         self._random = random
         self._tried: set[str] = set()
         self._failures: list[Failure] = []
+        self._asked: Replica | None = None
         self._num_paid = 0
         self._num_unsafe = 0
+        self._held_back = False
+        """There was somebody left, who could or may not be asked."""
 
     @property
     def may_wait(self) -> bool:
@@ -38,14 +43,23 @@ class Course:
     def next(self) -> Replica | None:
         """Those that are likely to answer first, then those that are not, the primary's before the second choice's.
         None when the request is to end as `refusal` says. Asking again is paid for here, where the last failure cost
-        its replica something."""
+        its replica some work; who is turned away at the door costs none."""
         replica = self._choose(sound=True) or self._choose(sound=False)
-        if replica is None or not self._may_ask_again():
+        if replica is None:
+            return None
+        if not self._may_ask_again():
+            self._held_back = True
             return None
         self._tried.add(replica.name)
+        self._asked = replica
         return replica
 
     def failed(self, failure: Failure) -> None:
+        """The replica asked last did not answer."""
+        if self._is_of_the_second(failure):
+            del self._lanes[1:]
+            self._held_back = True
+            return
         self._failures.append(failure)
         if failure.kind != "free":
             self._num_paid += 1
@@ -55,12 +69,25 @@ class Course:
     def refusal(self) -> Refusal:
         """What the caller is told when nobody answered."""
         last = self._failures[-1] if self._failures else None
-        if last is not None and (last.kind in ("final", "failed") or self._num_unsafe > _MOST_UNSAFE):
+        if last is not None and (last.kind in ("final", "failed") or self._is_held_back_after(last)):
             return last.refusal
         full = [failure for failure in self._failures if failure.kind == "full"]
         if full:
             return min(full, key=lambda each: (each.retry_after is None, each.retry_after)).refusal
         return no_replica(" or ".join(lane.specialist for lane in self._lanes))
+
+    def _is_of_the_second(self, failure: Failure) -> bool:
+        """The second choice cannot answer this at all, and the caller asked for the primary: what that one said, or
+        says yet, stands."""
+        return (
+            failure.kind == "final"
+            and not failure.is_out_of_time
+            and self._asked is not None
+            and self._asked.specialist != self._lanes[0].specialist
+        )
+
+    def _is_held_back_after(self, last: Failure) -> bool:
+        return last.kind in ("dropped", "lost") and (self._held_back or self._num_unsafe > _MOST_UNSAFE)
 
     def _choose(self, *, sound: bool) -> Replica | None:
         for lane in self._lanes:
@@ -70,9 +97,9 @@ class Course:
         return None
 
     def _may_ask_again(self) -> bool:
-        if not self._failures or self._failures[-1].kind == "free":
+        last = self._failures[-1] if self._failures else None
+        if last is None or last.kind == "free":
             return True
-        if self._failures[-1].kind == "final" or self._num_unsafe > _MOST_UNSAFE:
+        if last.kind == "final" or self._num_unsafe > _MOST_UNSAFE or self._num_paid >= self._most_attempts:
             return False
-        lane = self._lanes[0]
-        return self._num_paid < lane.dispatch.max_attempts and lane.bucket.take()
+        return last.kind == "full" or self._bucket.take()

@@ -8,16 +8,16 @@ from random import Random
 import grpc
 
 from octet.clock import Clock
-from octet.rpc.refusal import cancelled, past_deadline
+from octet.rpc.refusal import Refusal, past_deadline
 from router.dispatch.course import Course
 from router.dispatch.live import Live
 from router.dispatch.record import Record
 from router.dispatch.relay import Nonsense, Write, relay
 from router.dispatch.sweep import DEADLINE_SLACK
-from router.reception.trace import HEADER
 from router.replicas.attempt import Attempt
 from router.replicas.failure import Failure, failure_of, lost
 from router.replicas.fleet import Fleet
+from router.replicas.lane import Lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,10 @@ class Errand:
     adapters: tuple[str, ...]
     request_for: Callable[[str, float], bytes]
     """What the replica of a specialist is asked, with so many seconds left. Raises Refusal."""
-    traceparent: Callable[[], str]
-    """A span for every attempt."""
+    trace: Callable[[], tuple[tuple[str, str], ...]]
+    """The headers of an attempt: a span for every one."""
+    gone: Callable[[], Refusal]
+    """Why the caller is not there any more."""
     record: Record
     write: Write
 
@@ -46,13 +48,21 @@ class Dispatcher:
     async def answer(self, errand: Errand) -> None:
         """Returns when the whole answer is relayed. Raises Refusal, CallerGone."""
         lanes = [self._fleet.lanes[name] for name in errand.specialists]
-        course = Course(lanes, errand.session_id, errand.adapters, self._random)
+        bucket = lanes[0].bucket
+        bucket.enter()
+        try:
+            await self._follow(Course(lanes, errand.session_id, errand.adapters, self._random), lanes[0], errand)
+            bucket.answered()
+        finally:
+            bucket.leave()
+
+    async def _follow(self, course: Course, primary: Lane, errand: Errand) -> None:
         waited = False
         while True:
             replica = course.next()
             if replica is None and course.may_wait and not waited:
                 waited = True
-                if await lanes[0].wait_usable(self._seconds_left(errand)):
+                if await primary.wait_usable(self._seconds_left(errand)):
                     course.start_over()
                     continue
             if replica is None:
@@ -60,7 +70,6 @@ class Dispatcher:
             attempt = Attempt(replica)
             failure = await self._attempt(errand, attempt)
             if failure is None:
-                self._fleet.lanes[replica.specialist].bucket.answered()
                 return
             if attempt.started:
                 raise failure.refusal
@@ -70,18 +79,17 @@ class Dispatcher:
         """None when it answered."""
         seconds_left = self._seconds_left(errand)
         request = errand.request_for(attempt.replica.specialist, seconds_left)
-        metadata = ((HEADER, errand.traceparent()),)
         errand.record.asked(attempt)
         errand.live.attempt = attempt
         try:
             with attempt:
                 attempt.call = attempt.replica.generate(
-                    request, timeout=seconds_left + DEADLINE_SLACK, metadata=metadata
+                    request, timeout=seconds_left + DEADLINE_SLACK, metadata=errand.trace()
                 )
                 failure = await _relayed(errand, attempt)
         except BaseException:
             attempt.gave_up()
-            errand.record.ended((errand.live.ending or cancelled()).error)
+            errand.record.ended((errand.live.ending or errand.gone()).error)
             raise
         finally:
             errand.live.attempt = None

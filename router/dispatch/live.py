@@ -13,14 +13,20 @@ from router.replicas.attempt import Attempt
 class Live:
     """One of them. `end` ends it from outside, wherever it waits."""
 
-    __slots__ = ("_leave", "_task", "attempt", "deadline", "ending", "request_id")
+    __slots__ = ("_leave", "_task", "attempt", "deadline", "ending", "num_bytes", "request_id")
 
     def __init__(
-        self, request_id: str, deadline: float, task: "asyncio.Task[object]", leave: Callable[["Live"], None]
+        self,
+        request_id: str,
+        deadline: float,
+        num_bytes: int,
+        task: "asyncio.Task[object]",
+        leave: Callable[["Live"], None],
     ) -> None:
         self._leave = leave
         self.request_id = request_id
         self.deadline = deadline
+        self.num_bytes = num_bytes
         self._task = task
         self.attempt: Attempt | None = None
         """The one under way."""
@@ -48,8 +54,11 @@ class Live:
 class LiveRequests:
     """Belongs to the event loop."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_bytes: int) -> None:
+        """`most_bytes` bounds what all of them were asked, together."""
         self.most = most
+        self._most_bytes = most_bytes
+        self._num_bytes = 0
         self._live: dict[str, Live] = {}
         self._emptied = asyncio.Event()
         self._emptied.set()
@@ -60,22 +69,26 @@ class LiveRequests:
     def __iter__(self) -> Iterator[Live]:
         return iter(tuple(self._live.values()))
 
-    def enter(self, request_id: str, deadline: float) -> Live:
+    def enter(self, request_id: str, deadline: float, num_bytes: int) -> Live:
         """The current task answers it, as a context. Raises Refusal for an id that is taken, and when there are too
-        many."""
+        many or they are too large together."""
         if request_id in self._live:
             raise duplicate(request_id)
         if len(self._live) >= self.most:
             raise queue_full("being answered", self.most, None)
+        if self._num_bytes + num_bytes > self._most_bytes and self._live:
+            raise too_much(self._most_bytes)
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a request is answered by a task")
-        live = self._live[request_id] = Live(request_id, deadline, task, self._leave)
+        live = self._live[request_id] = Live(request_id, deadline, num_bytes, task, self._leave)
+        self._num_bytes += num_bytes
         self._emptied.clear()
         return live
 
     def _leave(self, live: Live) -> None:
         del self._live[live.request_id]
+        self._num_bytes -= live.num_bytes
         if not self._live:
             self._emptied.set()
 
@@ -98,6 +111,16 @@ def duplicate(request_id: str) -> Refusal:
         field="request_id",
         limit="an id that no live request has",
         value=shorten(request_id),
+    )
+
+
+def too_much(most_bytes: int) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        wire.ERROR_REASON_QUEUE_FULL,
+        f"{most_bytes:,} bytes of prompts are being answered already",
+        field="prompt",
+        limit=f"at most {most_bytes:,} bytes in all requests together",
     )
 
 

@@ -38,23 +38,33 @@ async def relay(attempt: Attempt, write: Write, hearing: Hearing) -> None:
     """To the end of a stream that ended well. Raises AioRpcError and Nonsense for the replica, CallerGone for the
     caller, CancelledError when the attempt was given up or the task is cancelled."""
     read = attempt.call.read
-    ended = False
+    accepted = False
     try:
         while (raw := await read()) is not grpc.aio.EOF:
             attempt.num_messages += 1
             kind = raw[0] if raw else 0
             if kind == _CHUNK:
                 if not attempt.started:
+                    if not accepted:
+                        raise Nonsense("a token before it accepted")
                     attempt.start()
                     hearing.first_chunk()
                 attempt.writing = True
                 await write(raw)
                 attempt.writing = False
             elif kind == _USAGE:
+                if not accepted:
+                    raise Nonsense("usage before it accepted")
                 hearing.used(_parsed(wire.GenerateEvent, raw).usage)
-                ended = True
+                if await read() is not grpc.aio.EOF:
+                    raise Nonsense("more after its usage")
+                return
             else:
-                event = hearing.accepted(_accepted(raw))
+                said = _accepted(raw)
+                if accepted:
+                    raise Nonsense("it accepted twice")
+                accepted = True
+                event = hearing.accepted(said)
                 attempt.writing = True
                 await write(event)
                 attempt.writing = False
@@ -64,8 +74,7 @@ async def relay(attempt: Attempt, write: Write, hearing: Hearing) -> None:
         if attempt.writing:  # nothing can be written to a call that is over
             raise CallerGone from error
         raise
-    if not ended:
-        raise Nonsense("its stream ended without usage")
+    raise Nonsense("its stream ended without usage")
 
 
 def _accepted(raw: bytes) -> wire.Accepted:

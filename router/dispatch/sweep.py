@@ -65,12 +65,12 @@ class Sweep:
             return
         if attempt.writing:
             live.end(caller_stalled(f"nothing was taken for {limit:g} s"))
-        else:
+        elif attempt.started:  # one that waits for its turn, or whose long prompt is read, is left to its deadline
             attempt.lose(f"no token came for {limit:g} s")
 
     def _look_at_replica(self, replica: Replica) -> _Watched:
         before = self._watched.get(replica)
-        if before is None or before.num_heard != replica.num_heard or not replica.reporting:
+        if before is None or before.num_heard != replica.num_heard or not replica.should_report:
             return _Watched(replica.num_heard, self._lived)
         silent = self._lived - before.heard_at
         if silent >= self._dispatch().hang_seconds:

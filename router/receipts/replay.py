@@ -47,13 +47,10 @@ def _asked(receipt: wire.Receipt, request: wire.InferRequest, limits: Limits | N
 
 def _decided(ask: Ask, recorded: wire.Decision, policy: Policy, classifier: Classifier) -> Decision:
     """A classifier that did not answer then is left out now: its silence was an input like any other."""
-    reading = policy.read(ask)
-    if reading.choice is not None:
-        return policy.conclude(ask, reading, None, "")
     if recorded.source in _UNHEARD and not recorded.classifier_digest:
         silence = tuple(note for note in recorded.notes if note.startswith(SILENT))
-        return policy.conclude(ask, reading, None, "", silence)
-    return policy.conclude(ask, reading, classifier.classify([ask.text])[0], classifier.digest)
+        return policy.decide(ask, None, "", silence)
+    return policy.decide(ask, classifier.classify([ask.text])[0], classifier.digest)
 
 
 def _same(name: str, recorded: wire.Decision, again: wire.Decision) -> bool:

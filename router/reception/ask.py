@@ -20,6 +20,8 @@ class Trace:
     parent_id: str
     """16 hex digits: the caller's span; empty where the trace begins here."""
     flags: int = 0
+    state: str = ""
+    """The caller's `tracestate`: for whoever is asked next, nobody reads it here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Ask:
     """On the router's clock, like the deadline."""
     deadline: float
     trace: Trace
+    num_bytes: int = 0
+    """Of the whole request, as it came."""
     intent: str = ""
     force: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()

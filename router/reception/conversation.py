@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from router.reception.ask import Turn
 
 USER = "user"
-SHORT = 48
-"""Characters: a newest turn below this ("yes, do that") means nothing without what was said before."""
+ALONE = 128
+"""Characters: a newest turn below this ("could you show me an example of that?") may mean nothing without what was said
+before. Follow-ups are seldom longer; a new question that is reaches its own specialist whatever came before."""
 ENOUGH = 256
+"""Characters of a short turn and earlier ones together: short turns before it say no more than it does."""
 MOST = 1 << 17
 """Characters. Of more, the beginning and the end are read: questions and last errors stand there, and a megabyte would
 hold up everybody else's tokens for as long as it takes to read."""
@@ -24,7 +26,7 @@ def routing_text(turns: Sequence[Turn]) -> str:
     for content in reversed(said):
         if not content:
             continue
-        if length >= (ENOUGH if len(kept) > 1 else SHORT):
+        if length >= (ENOUGH if len(kept) > 1 else ALONE):
             break
         kept.append(content)
         length += len(content)

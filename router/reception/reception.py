@@ -34,11 +34,13 @@ class Reception:
         self._default_timeout = default_timeout
         self._check = Validator(self.limits)
 
-    def receive(self, message: wire.InferRequest, seconds_left: float | None, traceparent: str | None) -> Ask:
+    def receive(
+        self, message: wire.InferRequest, seconds_left: float | None, traceparent: str | None, tracestate: str = ""
+    ) -> Ask:
         """Raises Refusal. `seconds_left` is what the call itself still has, as its transport tells it."""
         arrival = self._clock.now()
         check = self._check
-        check.whole(message)
+        num_bytes = check.whole(message)
         turns = self._turns(message)
         force = check.names("force_specialists", message.force_specialists)
         max_tokens, min_tokens = self._lengths(message)
@@ -49,7 +51,8 @@ class Reception:
             text=routing_text(turns),
             arrival=arrival,
             deadline=arrival + self._seconds(check.number(message, "timeout_ms"), seconds_left),
-            trace=self._tracer.receive(traceparent),
+            trace=self._tracer.receive(traceparent, tracestate),
+            num_bytes=num_bytes,
             intent=message.intent and check.name("intent", message.intent),
             force=force,
             exclude=self._excluded(message, force),

@@ -22,10 +22,12 @@ class Validator:
             field.removeprefix("sampling.") for field in self._ranges if field.count(".") == 1
         )
 
-    def whole(self, message: wire.InferRequest) -> None:
-        size = message.ByteSize()
+    def whole(self, message: wire.InferRequest) -> int:
+        """Its bytes."""
+        size: int = message.ByteSize()
         if size > self.limits.request_bytes:
             raise invalid("request", f"at most {self.limits.request_bytes:,} bytes", f"{size:,} bytes")
+        return size
 
     def number(self, message: wire.InferRequest, field: str) -> int | None:
         """None where the caller is silent."""

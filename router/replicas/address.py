@@ -42,10 +42,11 @@ def fixed(index: int, address: str) -> Target:
 
 
 async def resolve(address: str) -> tuple[Target, ...]:
-    """Every address behind a DNS name, in order. Raises OSError when the name cannot be looked up."""
+    """Every address behind a DNS name, in order. They are of one family, the one that this machine would dial first: a
+    replica with an address in both is one replica. Raises OSError when the name cannot be looked up."""
     host, port = _host_and_port(address.removeprefix(_DNS))
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    places = sorted({_joined(str(where[0]), port) for _, _, _, _, where in found})
+    places = sorted({_joined(str(where[0]), port) for family, _, _, _, where in found if family == found[0][0]})
     return tuple(Target(place, place, authority=host) for place in places)
 
 

@@ -20,6 +20,8 @@ final: another one would say the same."""
 
 _FREE = {wire.ERROR_REASON_DRAINING, wire.ERROR_REASON_NOT_READY}
 _FAILED = {wire.ERROR_REASON_ENGINE_FAILED, wire.ERROR_REASON_REPLICA_FAILED}
+_CALLERS_FIELD = {"chat": "prompt", "chat.messages": "prompt", "chat.messages.role": "messages.role", "text": "prompt"}
+"""What a replica calls the conversation. Whether the caller sent one message or many is not known here."""
 _UNSERVED = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.ABORTED}
 
 
@@ -28,6 +30,11 @@ class Failure:
     kind: Kind
     refusal: Refusal
     """What the caller is told if nothing better comes of it."""
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whoever would be asked."""
+        return self.refusal.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
     @property
     def retry_after(self) -> float | None:
@@ -73,9 +80,15 @@ def _kind_of(said: wire.Error) -> Kind:
 
 
 def _passed_on(code: grpc.StatusCode, said: wire.Error) -> Refusal:
-    """The replica's own words, whole."""
-    refusal = Refusal(code, said.reason, said.message)
-    refusal.error.CopyFrom(said)
+    """The replica's own words, about the caller's own fields."""
+    error = wire.Error()
+    error.CopyFrom(said)
+    if said.field in _CALLERS_FIELD:
+        error.field = _CALLERS_FIELD[said.field]
+        if said.message.startswith(f"{said.field} "):
+            error.message = error.field + said.message.removeprefix(said.field)
+    refusal = Refusal(code, error.reason, error.message)
+    refusal.error.CopyFrom(error)
     return refusal
 
 

@@ -14,7 +14,7 @@ from router.replicas.channel import connect
 from router.replicas.lane import Lane
 from router.replicas.replica import Replica
 from router.replicas.watch import Watcher
-from router.service.background import background
+from router.service.background import background, for_good
 
 _log = logging.getLogger(__name__)
 _LOOK_UP_SECONDS = 2.0
@@ -60,7 +60,7 @@ class Fleet:
     async def start(self) -> None:
         await self._look_up_all()
         if any(is_dns(address) for given in self._addresses.values() for address in given):
-            self._looking_up = background(self._keep_looking_up(), "looking up replicas")
+            self._looking_up = for_good(self._keep_looking_up, "looking up replicas")
 
     async def close(self) -> None:
         tasks = [*self._tasks.values(), *self._retiring, *([self._looking_up] if self._looking_up else [])]
@@ -71,17 +71,17 @@ class Fleet:
             await replica.channel.close()
 
     def apply(self, ensemble: Ensemble) -> None:
-        """Other figures for the same specialists: breakers, buckets and watches begin anew."""
-        if ensemble.dispatch == self.dispatch:
-            self._ensemble = ensemble
+        """Other figures for the same specialists: breakers and buckets begin anew, watches where they must."""
+        before, self._ensemble = self.dispatch, ensemble
+        if ensemble.dispatch == before:
             return
-        self._ensemble = ensemble
         for lane in self.lanes.values():
             lane.govern(ensemble.dispatch)
             for replica in lane.replicas.values():
                 replica.breaker = self._breaker()
-                self._tasks.pop(replica).cancel()
-                self._watch(lane, replica)
+                if ensemble.dispatch.heartbeat_seconds != before.heartbeat_seconds:
+                    self._tasks.pop(replica).cancel()
+                    self._watch(lane, replica)
 
     async def _keep_looking_up(self) -> None:
         while True:
@@ -127,7 +127,7 @@ class Fleet:
             self.changed.set()
 
         watcher = Watcher(replica, self.dispatch.heartbeat_seconds, self._random, told)
-        self._tasks[replica] = background(watcher.run(), f"watching {replica.name}")
+        self._tasks[replica] = for_good(watcher.run, f"watching {replica.name}")
 
     def _retire(self, replica: Replica) -> None:
         _log.info("%s at %s is not listed any more", replica.name, replica.target.address)

@@ -14,6 +14,8 @@ from router.replicas.replica import Replica
 
 PATIENCE_SECONDS = 1.0
 """How long a request waits for a lane that was there a moment ago: a restart, a reconnection."""
+_RETRY_SHARE = 0.2
+"""Of the requests under way: how many may be tried again beside those that the bucket holds."""
 _A_MOMENT = 5.0
 """A lane that has been away for longer is not waited for."""
 
@@ -31,7 +33,7 @@ class Lane:
     def govern(self, dispatch: DispatchConfig) -> None:
         """These figures count from now on."""
         self.dispatch = dispatch
-        self.bucket = RetryBucket(dispatch.retry_burst, dispatch.retry_ratio)
+        self.bucket = RetryBucket(dispatch.retry_burst, dispatch.retry_ratio, _RETRY_SHARE)
 
     @property
     def usable(self) -> bool:

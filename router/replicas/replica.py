@@ -61,8 +61,8 @@ class Replica:
         self.warm = False
         """Its health says that it serves."""
         self._was_warm = False
-        self.reporting = False
-        """Its reports come, and so silence means something."""
+        self.num_watches = 0
+        """Of its load: reports are asked for, and so silence means something."""
         self.hung = False
         self.num_heard = 0
         """Reports and answers: whoever looks twice and finds the same has heard nothing."""
@@ -70,6 +70,10 @@ class Replica:
     @property
     def draining(self) -> bool:
         return self.load is not None and self.load.draining
+
+    @property
+    def should_report(self) -> bool:
+        return self.linked and self.num_watches > 0
 
     @property
     def usable(self) -> bool:

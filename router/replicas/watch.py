@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from random import Random
-from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2
@@ -27,53 +27,66 @@ class Watcher:
         heartbeat_ms = max(1, round(heartbeat_seconds * 1000))
         self._ask_load = wire.WatchLoadRequest(min_interval_ms=_MIN_INTERVAL_MS, heartbeat_ms=heartbeat_ms)
         self._load = replica.channel.unary_stream(
-            "/octet.v1.Specialist/WatchLoad", wire.WatchLoadRequest.SerializeToString, wire.LoadReport.FromString
+            "/octet.v1.Specialist/WatchLoad", wire.WatchLoadRequest.SerializeToString
         )
         self._health = replica.channel.unary_stream(
-            "/grpc.health.v1.Health/Watch",
-            health_pb2.HealthCheckRequest.SerializeToString,
-            health_pb2.HealthCheckResponse.FromString,
+            "/grpc.health.v1.Health/Watch", health_pb2.HealthCheckRequest.SerializeToString
         )
+        """Both give bytes, which are parsed here: gRPC would log what it cannot parse and hand over nothing."""
 
     async def run(self) -> None:
         """Until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep(self._watch_health))
-            tasks.create_task(self._keep(self._watch_load))
+            tasks.create_task(self._keep(self._watch_health, "health"))
+            tasks.create_task(self._keep(self._watch_load, "load"))
 
-    async def _keep(self, watch: Callable[[], AsyncIterator[None]]) -> None:
-        """Again and again. A lost connection is waited for inside; pauses are for one that refuses to be watched."""
+    async def _keep(self, watch: Callable[[], AsyncGenerator[None, None]], what: str) -> None:
+        """Again and again, whatever the replica says. A lost connection is waited for inside; pauses are for one that
+        refuses to be watched. The same complaint is made once, until it is heard from again."""
         pause = _FIRST_PAUSE
+        complaint = ""
         while True:
-            async for _ in watch():
-                pause = _FIRST_PAUSE
-                self._told()
+            try:
+                async with aclosing(watch()) as news:
+                    async for _ in news:
+                        pause, complaint = _FIRST_PAUSE, ""
+                        self._told()
+            except Exception as error:
+                words = _words(error)
+                if words != complaint and not _is_away(error):
+                    _log.warning("%s does not tell its %s: %s", self._replica.name, what, words)
+                    complaint = words
             self._told()
             await asyncio.sleep(pause * (0.5 + self._random.random()))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _watch_health(self) -> AsyncIterator[None]:
+    async def _watch_health(self) -> AsyncGenerator[None, None]:
         try:
-            async for response in self._health(health_pb2.HealthCheckRequest(), wait_for_ready=True):
+            async for raw in self._health(health_pb2.HealthCheckRequest(), wait_for_ready=True):
+                response = health_pb2.HealthCheckResponse.FromString(raw)
                 self._replica.connected(response.status == health_pb2.HealthCheckResponse.SERVING)
                 yield
-        except grpc.aio.AioRpcError as error:
+        except Exception as error:
             self._replica.lost(_words(error))
-        else:
-            self._replica.lost("its health is told no more")
+            raise
+        self._replica.lost("its health is told no more")
 
-    async def _watch_load(self) -> AsyncIterator[None]:
+    async def _watch_load(self) -> AsyncGenerator[None, None]:
+        self._replica.num_watches += 1
         try:
-            async for report in self._load(self._ask_load, wait_for_ready=True):
-                self._replica.reporting = True
-                self._replica.heard(report)
+            async for raw in self._load(self._ask_load, wait_for_ready=True):
+                self._replica.heard(wire.LoadReport.FromString(raw))
                 yield
-        except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.UNAVAILABLE:
-                _log.warning("%s does not report its load: %s", self._replica.name, _words(error))
         finally:
-            self._replica.reporting = False
+            self._replica.num_watches -= 1
 
 
-def _words(error: Any) -> str:
-    return f"{error.code().name}: {error.details()}"
+def _is_away(error: Exception) -> bool:
+    """Nothing to complain about: the replica's own line says that it is lost."""
+    return isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return f"{type(error).__name__}: {error}"

@@ -49,10 +49,14 @@ _PHONY = Mark(".PHONY")
 _VARIABLES = marks(
     "$(CXX)", "$(CC)", "$(LD)", "$(CXXFLAGS)", "$(CFLAGS)", "$(LDFLAGS)", "$(OBJS)", "$(SRCS)", "$(MAKE)"
 )  # fmt: skip
-_AUTOMATIC = marks("$@", "$<", "$^")
+_AUTOMATIC = ("$@", "$<", "$^")
+_SHELL = '"$@"'
+_ASSIGNS = ("=", ":=", "+=", "?=", "::=")
 _ASSIGNED = marks("CXXFLAGS", "CFLAGS", "CPPFLAGS", "LDFLAGS", "LDLIBS", "CXX", "CC", "OBJS", "SRCS")
 _ASSIGNED_WORDS = frozenset(name.text.lower().encode() for name in _ASSIGNED)
 _RECIPE = Mark("\n\t")
+_NO_TARGETS = frozenset(("public", "protected", "private", "default", "signals", "slots", "else", "try", "finally"))
+"""Labels of other languages."""
 
 
 def build_text(page: Page) -> Finding | None:
@@ -82,14 +86,20 @@ def _call(folded: Page, command: Mark) -> int:
     if command.text.encode() not in folded.words:
         return -1
     starts = folded.line_starts(command)
-    return next((at for at in starts if folded.text.startswith(("(", " ("), at + len(command.text))), -1)
+    return next((at for at in starts if _is_call(folded.after(at + len(command.text)))), -1)
+
+
+def _is_call(rest: str) -> bool:
+    """Arguments in parentheses, up to a later line or to the end of this one: a sentence goes on behind them."""
+    _, closed, behind = rest.rpartition(")")
+    return rest.startswith(("(", " (")) and (not closed or behind.strip(" \t\r`")[:1] in ("", "#"))
 
 
 def _make(page: Page) -> Finding | None:
     """Two different habits of makefiles."""
-    habits = [at for at in (_phony(page), _variable(page), _automatic(page), _assignment(page)) if at >= 0]
-    if len(habits) == 1:
-        habits += [at for at in [_recipe(page)] if at >= 0]
+    habits = [at for at in (_phony(page), _variable(page), _assignment(page)) if at >= 0]
+    if len(habits) < _ENOUGH:
+        habits += _recipe(page)
     return found(KIND, page.after(min(habits)), page, min(habits)) if len(habits) >= _ENOUGH else None
 
 
@@ -101,26 +111,36 @@ def _variable(page: Page) -> int:
     return max(page.find(variable) for variable in _VARIABLES)
 
 
-def _automatic(page: Page) -> int:
-    return max(page.find(variable) for variable in _AUTOMATIC) if "$" in page.text else -1
-
-
 def _assignment(page: Page) -> int:
     if page.words.isdisjoint(_ASSIGNED_WORDS):
         return -1
     for name in _ASSIGNED:
         for at in page.line_starts(name):
             rest = page.after(at + len(name.text)).lstrip()
-            if rest.startswith(("=", ":=", "+=", "?=", "::=")) and not rest.startswith("=="):
+            if rest.startswith(_ASSIGNS) and not rest.startswith("==") and not rest.rstrip().endswith(";"):
                 return at
     return -1
 
 
-def _recipe(page: Page) -> int:
-    """A target with its prerequisites, and a command behind a tab."""
+def _recipe(page: Page) -> list[int]:
+    """A target with its prerequisites and a command behind a tab: one habit. That the command speaks of the target in
+    make's own way is another; a script's arguments are written alike, but stand below no target."""
     for at in page.occurrences(_RECIPE):
-        line = page.before(at)
-        target, colon, _ = line.partition(":")
-        if colon and target and not target[0].isspace() and not target.startswith(("public", "private", "case")):
-            return at - len(line)
-    return -1
+        line, command = page.before(at), page.after(at + len(_RECIPE.text))
+        if _is_target(line) and not _is_mapping(command):
+            start = at - len(line)
+            is_automatic = _SHELL not in command and any(variable in command for variable in _AUTOMATIC)
+            return [start, at] if is_automatic else [start]
+    return []
+
+
+def _is_target(line: str) -> bool:
+    """One name: more of them before a colon are mostly `case 1:` or `class A:`."""
+    target, colon, _ = line.partition(":")
+    name = target.rstrip()
+    return bool(colon and name) and not any(map(str.isspace, name)) and name not in _NO_TARGETS
+
+
+def _is_mapping(command: str) -> bool:
+    """YAML's `key: value`."""
+    return command.partition(" ")[0].rstrip().endswith(":")

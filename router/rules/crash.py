@@ -16,6 +16,8 @@ _BRACKET = Mark("[0x")
 _CALLED = Mark("@ ")
 _BOOST = Mark("1# ")
 _KERNEL = Mark("Call Trace:")
+_PLACED = (") at ", ") from ", ") in ", "> at ")
+_LIBRARIES = (".so", ".dll", ".dylib", "/lib")
 _ALONE = marks(
     "terminate called after throwing an instance of '",
     "terminating with uncaught exception of type ",
@@ -47,7 +49,20 @@ def _is_frame(rest: str) -> bool:
     frame = rest.strip()
     if _is_address(frame) or frame.startswith("<signal handler"):
         return True
-    return "(" in frame and any(place in frame for place in (") at ", ") from ", "> at "))
+    return _is_placed(frame)
+
+
+def _is_placed(frame: str) -> bool:
+    return any(mark in frame and _is_place(frame.rpartition(mark)[2]) for mark in _PLACED)
+
+
+def _is_place(rest: str) -> bool:
+    """`a.cpp:7`, `/lib64/libc.so.6`, `./a.out`: where code is, not where people are."""
+    word = rest.split(maxsplit=1)[0] if rest.strip() else ""
+    file, colon, line = word.rpartition(":")
+    if colon and "." in file and line.isdecimal():
+        return True
+    return word.startswith("./") or any(piece in word for piece in _LIBRARIES)
 
 
 def _is_address(word: str) -> bool:
@@ -82,7 +97,7 @@ def _handler(page: Page) -> Finding | None:
         return found(KIND, "@ 0x...", page, called[0])
     for at in page.line_starts(_BOOST):
         rest = page.after(at + len(_BOOST.text))
-        if ") at " in rest or ") in " in rest or _is_address(rest):
+        if _is_address(rest) or _is_placed(rest):
             return found(KIND, "1#", page, at)
     at = next(page.line_starts(_KERNEL), -1)
     return found(KIND, _KERNEL.text, page, at) if at >= 0 and page.text.find("+0x", at, at + _NEAR) >= 0 else None

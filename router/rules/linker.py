@@ -18,7 +18,6 @@ _CERTAIN = marks(
     "error: linker command failed with exit code",
     "Undefined symbols for architecture ",
     "symbol(s) not found for architecture ",
-    "duplicate symbol '",
     "duplicate symbols for architecture ",
     ": multiple definition of ",
     ": first defined here",
@@ -32,6 +31,8 @@ _CERTAIN = marks(
     "error LNK2",
 )
 _LD = Mark("ld: ")
+_TWICE = Mark("duplicate symbol ")
+_OBJECTS = (".o", ".a", ".obj", ".lib")
 
 
 def linker_output(page: Page) -> Finding | None:
@@ -42,6 +43,9 @@ def linker_output(page: Page) -> Finding | None:
         at = page.find(mark)
         if at >= 0:
             return found(KIND, mark.text, page, at)
+    at = next((at for at in page.occurrences(_TWICE) if _is_in_objects(page.after(at))), -1)
+    if at >= 0:
+        return found(KIND, _TWICE.text, page, at)
     if b"ld" not in page.words:
         return None
     at = next(page.line_starts(_LD), -1)
@@ -52,6 +56,11 @@ def _is_symbol(rest: str) -> bool:
     """Prose goes on with a word; a linker with a name in quotation marks, or a mangled or qualified one."""
     symbol = rest.split(maxsplit=1)[0] if rest.strip() else ""
     return symbol.startswith((*_QUOTES, *_NAMED)) or any(piece in symbol for piece in ("::", "(", "_"))
+
+
+def _is_in_objects(line: str) -> bool:
+    """`duplicate symbol '_f' in:`, with the files below it or behind."""
+    return line.rstrip().endswith(" in:") or any(word.rstrip(",:;)'\"").endswith(_OBJECTS) for word in line.split())
 
 
 def _complains(line: str) -> bool:

@@ -5,6 +5,7 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -19,7 +20,7 @@ from router.service.server import Server
 from router.service.settings import RouterSettings
 
 FLUSH_SECONDS = 10.0
-"""For callers to read the ends of their streams, once everything is answered."""
+"""For what is being answered when something else went wrong. After a drain nothing is, and this is not waited for."""
 _BEAT_SECONDS = 1.0
 _DIGITS = 12
 _SWITCH_SECONDS = 0.0005
@@ -30,16 +31,21 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def serve(ensemble: Ensemble, settings: RouterSettings, say: Callable[[str], None] = _say) -> int:
+Watching = Callable[[Path, Ensemble], ConfigWatch]
+
+
+def serve(
+    ensemble: Ensemble, settings: RouterSettings, say: Callable[[str], None] = _say, watching: Watching = ConfigWatch
+) -> int:
     """Until SIGTERM or SIGINT, which drain: 0. A second SIGINT ends at once: 130. SIGHUP reads the configuration.
 
     Raises ValueError, OSError, BindRefused for what must be put right first.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
-    return uvloop.run(_serve(ensemble, settings, say))
+    return uvloop.run(_serve(ensemble, settings, say, watching))
 
 
-async def _serve(ensemble: Ensemble, settings: RouterSettings, say: Callable[[str], None]) -> int:
+async def _serve(ensemble: Ensemble, settings: RouterSettings, say: Callable[[str], None], watching: Watching) -> int:
     signals = _Signals()
     beating = asyncio.create_task(_beat(Status.from_environment()))
     async with open_opinions(ensemble, SystemClock()) as opinions:
@@ -47,7 +53,7 @@ async def _serve(ensemble: Ensemble, settings: RouterSettings, say: Callable[[st
         try:
             await server.start()
             if ensemble.source is not None:
-                signals.reload = server.follow(ConfigWatch(ensemble.source, ensemble))
+                signals.reload = server.follow(watching(ensemble.source, ensemble))
             if await _first(server.warm(), signals.asked):
                 gc.freeze()  # what is there now stays: no collection has to walk it while requests wait
                 say(_ready_line(server, ensemble, settings, opinions.digest))

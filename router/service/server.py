@@ -26,7 +26,7 @@ from router.receipts.book import ReceiptBook
 from router.reception.reception import Reception
 from router.reception.trace import Tracer
 from router.replicas.fleet import Fleet
-from router.service.background import background
+from router.service.background import for_good
 from router.service.service import NAME, InferenceService
 from router.service.settings import RouterSettings, addresses_of
 
@@ -61,7 +61,7 @@ class Server:
         random = SystemRandom()
         credentials = None if settings.replica_tls is None else settings.replica_tls.credentials()
         self.fleet = Fleet(ensemble, addresses_of(ensemble, settings), self._clock, random, credentials)
-        self.live = LiveRequests(ensemble.router.max_inflight)
+        self.live = LiveRequests(ensemble.router.max_inflight, ensemble.router.max_inflight_bytes)
         self.service = InferenceService(
             Policy(ensemble),
             self._reception(ensemble),
@@ -99,7 +99,7 @@ class Server:
         await self._tell_health(_NOT_SERVING)
         await self.fleet.start()
         sweep = Sweep(self._clock, lambda: self.fleet.dispatch)
-        self._tasks.append(background(sweep.run(self.live, lambda: self.fleet.replicas), "the sweep"))
+        self._tasks.append(for_good(lambda: sweep.run(self.live, lambda: self.fleet.replicas), "the sweep"))
         await self._server.start()
 
     async def warm(self) -> None:
@@ -116,7 +116,7 @@ class Server:
 
     def follow(self, watch: ConfigWatch) -> Callable[[], None]:
         """Take over what changes in the configuration while serving. What comes back makes it look at once."""
-        self._tasks.append(background(self._follow(watch), "following the configuration"))
+        self._tasks.append(for_good(lambda: self._follow(watch), "following the configuration"))
         return watch.nudge
 
     async def _follow(self, watch: ConfigWatch) -> None:
@@ -128,11 +128,9 @@ class Server:
                 _log.error("the configuration stays as it was: %s", event.why)
 
     def reload(self, ensemble: Ensemble) -> None:
-        """For every request from now on. Those under way keep the policy they began with."""
-        policy = Policy(ensemble)
-        self.service.reception = self._reception(ensemble)
-        self.service.policy = policy
-        self.live.most = ensemble.router.max_inflight
+        """For every request from now on, except what needs a restart. Those under way keep the policy they began
+        with."""
+        self.service.policy = Policy(ensemble)
         self.fleet.apply(ensemble)
 
     async def drain(self) -> None:

@@ -23,8 +23,8 @@ from router.receipts.book import ReceiptBook
 from router.receipts.receipt import METADATA_KEY, ReceiptDraft, refused_receipt
 from router.reception.ask import Ask
 from router.reception.reception import Reception
-from router.reception.trace import HEADER, Tracer
-from router.refusals import no_specialist
+from router.reception.trace import HEADER, STATE, Tracer
+from router.refusals import caller_gone, no_specialist
 from router.service.whole import Whole
 
 _log = logging.getLogger(__name__)
@@ -73,11 +73,15 @@ class InferenceService:
         )
 
     async def _generate(self, message: wire.InferRequest, context: Context) -> None:
-        await self._serve(message, context, context.write)
+        ask = self._received(message, context)
+        del message  # an answer takes long, and a prompt may be large
+        await self._serve(ask, context.write)
 
     async def _infer(self, message: wire.InferRequest, context: Context) -> wire.InferResponse:
+        ask = self._received(message, context)
+        del message
         whole = Whole()
-        await self._serve(message, context, whole.write)
+        await self._serve(ask, whole.write)
         return whole.response
 
     async def _route(self, message: wire.InferRequest, context: Context) -> wire.Receipt:
@@ -99,12 +103,11 @@ class InferenceService:
         self._live.find(message.request_id).end(cancelled())
         return wire.CancelResponse()
 
-    async def _serve(self, message: wire.InferRequest, context: Context, write: Write) -> None:
+    async def _serve(self, ask: Ask, write: Write) -> None:
         """Events go to `write`. Every Refusal that is raised carries the receipt."""
-        ask = self._received(message, context)
         draft = self._draft(ask)
         try:
-            live = self._live.enter(ask.request_id, ask.deadline)
+            live = self._live.enter(ask.request_id, ask.deadline, ask.num_bytes)
         except Refusal as refusal:
             raise self._with_receipt(refusal, draft, keep=False) from None
         with live:
@@ -113,7 +116,7 @@ class InferenceService:
             except Refusal as refusal:
                 raise self._with_receipt(refusal, draft, keep=True) from None
             except (asyncio.CancelledError, CallerGone):
-                self._with_receipt(cancelled(), draft, keep=True)
+                self._with_receipt(self._gone(ask), draft, keep=True)
                 raise
             except Exception:
                 _log.error("%s failed", ask.request_id, exc_info=True)
@@ -150,7 +153,8 @@ class InferenceService:
             session_id=ask.session_id,
             adapters=decision.adapters,
             request_for=request_for,
-            traceparent=lambda: self._tracer.child(ask.trace),
+            trace=lambda: self._tracer.headers(ask.trace),
+            gone=lambda: self._gone(ask),
             record=Record(draft, self._clock),
             write=write,
         )
@@ -165,7 +169,7 @@ class InferenceService:
         try:
             if self.draining:
                 raise _draining()
-            return self.reception.receive(message, context.time_remaining(), _traceparent(context))
+            return self.reception.receive(message, context.time_remaining(), *_trace(context))
         except Refusal as refusal:
             self._refused(message.request_id, refusal)
             raise
@@ -177,6 +181,9 @@ class InferenceService:
         """A receipt for what did not pass reception."""
         receipt = refused_receipt(request_id, refusal.error, self._wall_ms())
         refusal.beside.append((METADATA_KEY, receipt.SerializeToString()))
+
+    def _gone(self, ask: Ask) -> Refusal:
+        return caller_gone(ask.arrival, ask.deadline, self._clock.now())
 
     def _draft(self, ask: Ask) -> ReceiptDraft:
         return ReceiptDraft(ask, self._clock.now(), self._wall_ms())
@@ -199,11 +206,16 @@ async def _last(write: Write, receipt: wire.Receipt) -> None:
         raise CallerGone from error
 
 
-def _traceparent(context: Context) -> str | None:
+def _trace(context: Context) -> tuple[str | None, str]:
+    """Its headers: one parent, and what is said of its state wherever it is said."""
+    parent: str | None = None
+    state: list[str] = []
     for key, value in context.invocation_metadata() or ():
         if key == HEADER and isinstance(value, str):
-            return value
-    return None
+            parent = parent or value
+        elif key == STATE and isinstance(value, str):
+            state.append(value)
+    return parent, ",".join(state)
 
 
 def _draining() -> Refusal:

@@ -4,24 +4,32 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from router.classify.artefact import ClassifierRefused, read_classifier
 from router.classify.default import DATA, DEFAULT_FILE
+from router.classify.linear import LinearClassifier
 
 CORPUS = DATA / "corpus"
 HELD_OUT = DATA / "heldout.jsonl"
+WRONG = 2
+_EXIT_STATUS = "Exit status: 0 when all went well, 2 when something must be put right first (the message says what)."
 
 
 def add_training_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    train = commands.add_parser("train", help="train the classifier on labelled prompts")
+    about = "train the classifier on labelled prompts"
+    train = commands.add_parser("train", help=about, description=f"{about.capitalize()}.", epilog=_EXIT_STATUS)
     _add_data(train, "the corpus that comes with Octet")
-    train.add_argument("--out", type=Path, default=Path("classifier.safetensors"), metavar="FILE")
+    train.add_argument(
+        "--out", type=Path, default=Path("classifier.safetensors"), metavar="FILE", help="default: %(default)s"
+    )
     train.set_defaults(run=_guarded(_train))
-    evaluate = commands.add_parser("eval", help="measure a classifier on labelled prompts")
-    evaluate.add_argument("--classifier", type=Path, default=DEFAULT_FILE, metavar="FILE")
+    about = "measure a classifier on labelled prompts"
+    evaluate = commands.add_parser("eval", help=about, description=f"{about.capitalize()}.", epilog=_EXIT_STATUS)
+    evaluate.add_argument(
+        "--classifier", type=Path, default=DEFAULT_FILE, metavar="FILE", help="default: the one that comes with Octet"
+    )
     _add_data(evaluate, "the held-out sources that come with Octet")
     evaluate.add_argument("--json", action="store_true", help="the figures as JSON")
     evaluate.set_defaults(run=_guarded(_evaluate))
@@ -47,7 +55,7 @@ def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
             return run(arguments)
         except (ValueError, OSError, ClassifierRefused, TrainingUnavailable) as error:
             print(f"octet router: {error}", file=sys.stderr)
-            return 1
+            return WRONG
 
     return guarded
 
@@ -68,18 +76,17 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     from router.training.records import read_records
     from router.training.report import as_text
 
-    evaluation = evaluate(read_classifier(arguments.classifier), read_records(arguments.data or [HELD_OUT]))
+    evaluation = evaluate(_classifier(arguments.classifier), read_records(arguments.data or [HELD_OUT]))
     print(json.dumps(evaluation.as_json(), indent=2) if arguments.json else as_text(evaluation))
     return 0
 
 
+def _classifier(path: Path) -> LinearClassifier:
+    try:
+        return read_classifier(path)
+    except ClassifierRefused as error:
+        raise ClassifierRefused(f"{path}: {error}") from error
+
+
 def corpus_files() -> list[Path]:
     return sorted(CORPUS.glob("*.jsonl"))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The two commands alone, for a checkout without the rest."""
-    parser: Any = argparse.ArgumentParser(prog="octet router")
-    add_training_commands(parser.add_subparsers(required=True))
-    parsed = parser.parse_args(arguments)
-    return int(parsed.run(parsed))

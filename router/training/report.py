@@ -13,7 +13,7 @@ def _lines(evaluation: Evaluation) -> Iterator[str]:
     yield f"classifier {evaluation.digest[:12]}, {evaluation.overall.num} prompts"
     yield ""
     yield from _scores("overall", {"all": evaluation.overall})
-    yield from _scores("by intent", evaluation.by_label)
+    yield from _scores("by specialist", evaluation.by_label)
     yield from _scores("by source", evaluation.by_source)
     yield from _confusion(evaluation)
 

@@ -7,12 +7,13 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 
+from octet import Client
 from octet.client import SpecialistClient
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2
@@ -82,6 +83,46 @@ def test_a_router_that_is_killed_comes_back_to_its_port(served: Served) -> None:
     os.kill(victim, signal.SIGKILL)
     served.until(lambda: not is_alive(victim))
     assert infer(served.address, "shell").receipt.specialist == "shell"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda text: text + "rules: [oops\n", "ensemble.yaml"),
+        (lambda text: text.replace("  sql:", "  tables:"), "cannot change without a restart of everything"),
+    ],
+    ids=["broken", "of other specialists"],
+)
+def test_a_router_comes_back_though_its_file_cannot_be_used_now(
+    served: Served, spoil: Callable[[str], str], says: str
+) -> None:
+    good, victim, told = served.file.read_text(), served.router, len(served.err)
+    try:
+        served.file.write_text(spoil(good))
+        os.kill(victim, signal.SIGKILL)
+        served.until(lambda: not is_alive(victim))
+        assert infer(served.address, "sql").receipt.specialist == "sql"
+        loud = "starts from the configuration that was accepted last"
+        assert says in served.err[told:] and loud in served.err[told:]
+    finally:
+        served.file.write_text(good)
+
+
+def test_a_router_comes_back_to_what_it_accepted_last(served: Served) -> None:
+    good = served.file.read_text()
+    changed = good + "intents: {ask: {specialist: sql}}\n"
+    try:
+        served.file.write_text(changed)
+        served.until(lambda: "the configuration has changed: intents" in served.err)
+        served.file.write_text(changed + "rules: [oops\n")
+        victim = served.router
+        os.kill(victim, signal.SIGKILL)
+        served.until(lambda: not is_alive(victim))
+        infer(served.address, "sql")
+        with Client(served.address) as client:
+            assert client.route("x", intent="ask").decision.primary == "sql"
+    finally:
+        served.file.write_text(good)
 
 
 def _serves(path: Path) -> bool:

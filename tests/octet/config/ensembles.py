@@ -111,7 +111,8 @@ def dispatches(draw: st.DrawFn) -> DispatchConfig:
     return replace(
         drawn,
         cool_down=min(drawn.cool_down, drawn.max_cool_down),
-        heartbeat_seconds=min(drawn.heartbeat_seconds, drawn.stale_seconds, drawn.hang_seconds),
+        stale_seconds=max(drawn.stale_seconds, drawn.heartbeat_seconds),
+        hang_seconds=max(drawn.hang_seconds, 2 * drawn.heartbeat_seconds),
     )
 
 

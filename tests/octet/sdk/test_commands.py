@@ -13,6 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
+from octet.sdk import Receipt
+from octet.shown import explained
 from octet.v1 import inference_pb2 as wire
 from tests.octet.sdk.commands import octet
 from tests.octet.sdk.server import Act, busy, refuse, scripted
@@ -145,6 +147,15 @@ def test_nothing_there_says_how_to_start_it(capsys: Captured, command: str) -> N
     assert capsys.readouterr().err == (f"octet {command}: nothing answers at 127.0.0.1:1; start it with: octet serve\n")
 
 
+def test_a_router_is_not_taken_for_a_replica(capsys: Captured) -> None:
+    with scripted() as script:
+        assert octet("generate", "x", "--replica", script.address) == 2
+    assert capsys.readouterr().err == (
+        f"octet generate: what answers at {script.address} is no replica; "
+        "a router is asked with --address instead of --replica\n"
+    )
+
+
 def test_an_answer_that_is_cut_shows_what_came_and_its_receipt(capsys: Captured) -> None:
     cut = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
     assert ask("generate", "x", "--verbose", acts=[cut])[0] == 4
@@ -222,6 +233,13 @@ def test_a_route_to_nobody_still_shows_who_was_considered(capsys: Captured) -> N
     )
 
 
+def test_a_reject_says_that_it_was_the_classifier() -> None:
+    digest = "c" * 64
+    decision = wire.Decision(decided_by=digest, classifier_digest=digest, why="reject is the likeliest")
+    receipt = Receipt.from_wire(wire.Receipt(decision=decision))
+    assert re.search(r"decided by +classifier c{12}\n", explained(receipt))
+
+
 def test_a_receipt_can_be_looked_up_and_a_request_cancelled(capsys: Captured) -> None:
     status, (request,) = ask("receipt", "mine")
     assert (status, request) == (0, wire.GetReceiptRequest(request_id="mine"))
@@ -280,5 +298,6 @@ def test_a_router_that_is_gone_in_the_middle_is_one_line() -> None:
         assert running.stdout.readline() == "begun\n"
         script.stop()
         status, said = rest(running)
-    assert status == 3 and "was lost in the middle of the answer; what came before stands" in said
+    assert status == 4, "asked again it would begin once more"
+    assert "the router at" in said and "was lost in the middle of the answer; what came before stands" in said
     assert len(said.splitlines()) == 1

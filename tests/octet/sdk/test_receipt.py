@@ -1,12 +1,14 @@
 """A receipt keeps everything that the message says."""
 
 import json
+import pickle
 from typing import Any
 
+import grpc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.sdk import Receipt
+from octet.sdk import Busy, Receipt
 from octet.sdk.decision import word
 from octet.shown import explained, shown, summary
 from octet.v1 import inference_pb2 as wire
@@ -63,6 +65,16 @@ def test_nothing_is_lost() -> None:
     assert as_dict["attempts"][0]["reason"] == "malformed" and as_dict["usage"]["finish_reason"] == "stop"
     assert receipt.adapters == ("adapter_digests-3",) and receipt.why == "why-3"
     assert receipt.distribution[0].probability == 2 / 64
+
+
+def test_equal_ones_count_once_and_travel_between_processes() -> None:
+    receipt, same = (Receipt.from_wire(filled(wire.Receipt)) for _ in range(2))
+    assert len({receipt, same, Receipt.from_wire(wire.Receipt())}) == 2
+    error = Busy("no", code=grpc.StatusCode.UNAVAILABLE, reason="queue_full", retry_after=1.5, receipt=receipt)
+    error.add_note("as it came")
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert type(copy) is Busy and str(copy) == "no" and vars(copy) == vars(error)
+    assert copy.receipt is not None and copy.receipt.wire == receipt.wire
 
 
 def test_an_empty_one_says_that_nothing_is_known() -> None:

@@ -1,5 +1,6 @@
 """Every option arrives where it belongs, and what cannot travel is refused before it is sent."""
 
+import re
 from typing import Any, get_type_hints
 
 import pytest
@@ -135,6 +136,7 @@ def test_an_option_that_does_not_exist_is_a_mistake_in_the_program(name: str) ->
         ({"timeout": float("nan")}, "timeout"),
         ({"timeout": float("inf")}, "timeout"),
         ({"timeout": "20"}, "timeout"),
+        ({"timeout": True}, "timeout"),
         ({"trace": "00-abc"}, "trace"),
         ({"trace": 5}, "trace"),
     ],
@@ -144,6 +146,13 @@ def test_what_no_message_can_carry_is_refused_and_named(options: dict[str, Any],
         prepare("x", options)
     assert caught.value.field == field and caught.value.reason == "invalid_field"
     assert caught.value.limit and caught.value.value and len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - {"timeout", "trace"}))
+def test_every_refusal_names_the_kind_of_value(name: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        prepare("x", {name: object()})
+    assert re.match("text|bytes|a number|a whole number|true or false|a list of|a mapping", caught.value.limit)
 
 
 @given(st.text(st.characters(), max_size=20))

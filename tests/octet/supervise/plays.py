@@ -11,6 +11,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from octet.supervise.backoff import Delays
+from octet.supervise.outlet import Outlet
 from octet.supervise.role import Role
 from octet.supervise.screen import screen_on
 from octet.supervise.status import Status
@@ -96,6 +97,30 @@ def stuck(diary: Diary, status: Status) -> int:
     return 0
 
 
+def speechless(diary: Diary, status: Status) -> int:
+    """Hangs before its first sign of life, the first time."""
+    if diary.count("speechless born") == 1:
+        time.sleep(1000)
+    for step in range(6):
+        status.progress("finding words", step, 6)
+        time.sleep(0.1)
+    return calm(diary, "speechless", status)
+
+
+def chatty(diary: Diary, status: Status) -> int:
+    """Writes far more than a pipe holds, and dies three times of it."""
+    life = diary.count("chatty born")
+    print("so much to say " * 20_000)
+    return 1 if life < 4 else calm(diary, "chatty", status)
+
+
+def silent(status: Status) -> int:
+    """Is ready, and says no more."""
+    on_term(lambda: sys.exit(0))
+    status.ready("that is all")
+    return forever()
+
+
 def stubborn(status: Status) -> int:
     on_term(lambda: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -128,6 +153,11 @@ def plays(diary: Diary) -> dict[str, Callable[[], Play]]:
         "wrong": lambda: Play([Role("wrong", fork=partial(wrong, diary, 1)), back()]),
         "wrong later": lambda: Play([Role("wrong", fork=partial(wrong, diary, 2)), front()]),
         "stuck": lambda: Play([Role("stuck", fork=partial(stuck, diary))], Care(hang=0.5, delays=QUICK)),
+        "chatty": lambda: Play([Role("chatty", fork=partial(chatty, diary))]),
+        "speechless": lambda: Play(
+            [Role("speechless", fork=partial(speechless, diary)), Role("silent", fork=silent), front()],
+            Care(start=0.4, delays=QUICK),
+        ),
         "stubborn": lambda: Play([Role("stubborn", fork=stubborn), back()], Care(drain=0.4)),
         "stubborn and slow": lambda: Play([Role("stubborn", fork=stubborn), front()], Care(drain=1000)),
         "shouting": lambda: Play([Role(f"s{i}", fork=partial(shouting, i)) for i in range(NUM_SHOUTERS)]),
@@ -141,14 +171,15 @@ def plays(diary: Diary) -> dict[str, Callable[[], Play]]:
     }
 
 
-def tell(supervisor: Supervisor) -> None:
-    print("all ready:", ", ".join(child.ready_text for child in supervisor.children), flush=True)
-    print("pids:", *supervisor.pids, flush=True)
-
-
 def main(name: str, folder: str) -> int:
     roles, care = plays(Diary(Path(folder)))[name]()
-    return Supervisor(roles, screen_on(sys.stderr, [role.name for role in roles]), care).run(tell)
+    out, log = Outlet(sys.stdout.fileno()), Outlet(sys.stderr.fileno())
+
+    def tell(supervisor: Supervisor) -> None:
+        out.write(f"all ready: {', '.join(child.ready_text for child in supervisor.children)}\n")
+        out.write(f"pids: {' '.join(map(str, supervisor.pids))}\n")
+
+    return Supervisor(roles, screen_on(log, [role.name for role in roles]), [out, log], care).run(tell)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The parts that need no process: when to start again, where a line ends, what the terminal shows."""
 
-import io
 import itertools
 import json
 import os
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from octet.clock import ManualClock
 from octet.supervise.backoff import Backoff, Delays
 from octet.supervise.lines import Lines, shown
+from octet.supervise.outlet import Outlet
 from octet.supervise.role import Role
 from octet.supervise.screen import LiveScreen
 from octet.supervise.status import Alive, Progress, Ready, Status, parse
@@ -32,8 +32,9 @@ def test_delays_double_to_a_limit_and_begin_afresh_after_health(
     for ready, seconds in lives:
         if ready:
             backoff.ready()
+        began = clock.now()
         clock.sleep(seconds)
-        in_a_row = 1 if ready and seconds >= 30 else in_a_row + 1
+        in_a_row = 1 if ready and clock.now() - began >= 30 else in_a_row + 1
         longest = min(30.0, 0.2 * 2 ** (in_a_row - 1))
         waited = backoff.died()
         assert longest * (1 - delays.spread) <= waited <= longest <= 30
@@ -120,12 +121,19 @@ def test_a_role_is_one_thing() -> None:
         Role("both", fork=lambda _: 0, command=("true",))
 
 
-class Glass(io.StringIO):
+class Glass(Outlet):
     """A terminal: what a person would see of what was written."""
+
+    def __init__(self) -> None:
+        self._written = ""
+
+    def write(self, text: str) -> bool:
+        self._written += text
+        return True
 
     def seen(self) -> list[str]:
         lines, row = [""], 0
-        for token in re.findall(r"\x1b\[\d[A-Z]|\n|\r|[^\x1b\r\n]+", self.getvalue()):
+        for token in re.findall(r"\x1b\[\d[A-Z]|\n|\r|[^\x1b\r\n]+", self._written):
             if token == "\n":
                 row += 1
                 lines += [""] * (row + 1 - len(lines))
@@ -157,7 +165,7 @@ def test_the_rows_stay_below_the_lines(events: list[tuple[str, str, str]], rows:
         elif kind == "progress":
             screen.progress(name, text, 1, 2)
         else:
-            screen.ready(name, 1.0)
+            screen.ready(name, 7, 1.0)
         seen = glass.seen()
         assert list(seen[: len(logged)]) == logged
         assert len(seen) - 1 - len(logged) == min(3, max(1, rows - 2))

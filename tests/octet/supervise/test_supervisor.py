@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -114,7 +114,7 @@ def test_progress_is_shown_and_lines_have_names(tmp_path: Path) -> None:
         on.until_ready()
         lines = on.logged.splitlines()
         assert lines[0] == "back  | rehearsing ..."
-        assert re.fullmatch(r"back  \| ready after 0\.[3-9] s", lines[1])
+        assert re.fullmatch(rf"back  \| ready after 0\.[3-9] s, pid {on.pids[1]}", lines[1])
         assert lines[2] == "front | rehearsing ..."
 
 
@@ -128,6 +128,7 @@ def test_a_child_that_dies_is_brought_back_until_it_lives(tmp_path: Path) -> Non
         victim = on.pids[0]
         os.kill(victim, signal.SIGKILL)
         on.until(lambda: on.diary.count("phoenix ready") == 2)
+        assert f" s (pid {victim})" in on.logged
         assert on.said.count("all ready") == 1
         assert on.end() == 0
 
@@ -154,6 +155,55 @@ def test_a_silent_child_is_killed_and_replaced(tmp_path: Path) -> None:
         time.sleep(0.8)
         assert on.diary.count("stuck born") == 2, "one that gives signs of life is left alone"
         assert on.end() == 0
+
+
+def test_a_child_that_hangs_before_its_first_sign_of_life_holds_up_nobody_for_good(tmp_path: Path) -> None:
+    with stage("speechless", tmp_path) as on:
+        on.until_ready()
+        assert on.logged.count("has given no sign of life for 0.4 s and is killed") == 1
+        assert on.diary.count("speechless born") == 2, "progress is a sign of life"
+        time.sleep(0.6)
+        assert on.said.startswith("all ready: speechless in costume, that is all, front in costume\n")
+        assert "silent was" not in on.logged, "who is ready and gives no signs of life is left alone"
+        assert on.end() == 0
+
+
+def test_each_has_a_name_among_the_processes(tmp_path: Path) -> None:
+    with stage("calm", tmp_path) as on:
+        on.until_ready()
+        names = [Path(f"/proc/{pid}/comm").read_text() for pid in on.pids]
+        assert names == ["octet:front\n", "octet:back\n"]
+
+
+def test_whoever_does_not_read_stops_nobody(tmp_path: Path) -> None:
+    """As in `octet serve 2>&1 | less`, or after Ctrl-S: the pipe is full, and those in care are cared for."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += os.write(writing, b"." * 4096)
+    os.set_blocking(writing, True)
+    command = [sys.executable, "-m", "tests.octet.supervise.plays", "chatty", str(tmp_path)]
+    popen = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=writing, start_new_session=True)
+    os.close(writing)
+    try:
+        diary = tmp_path / "diary"
+        patiently(lambda: diary.exists() and diary.read_text().count("chatty born") == 4)
+        popen.send_signal(signal.SIGTERM)
+        assert popen.wait(15) == 0
+        with os.fdopen(reading, "rb") as pipe:
+            assert pipe.read() == b"." * filled
+    finally:
+        popen.kill()
+        popen.wait()
+
+
+def patiently(condition: Callable[[], object], seconds: float = 15) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_stopped_child_is_killed_and_replaced(tmp_path: Path) -> None:

@@ -3,19 +3,28 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octet.config.default import default_ensemble
+from octet.v1 import inference_pb2 as wire
+from router.classify.default import load_default
+from router.decide.policy import Policy
 from router.reception.ask import Turn
-from router.reception.conversation import ENOUGH, MOST, SHORT, routing_text
+from router.reception.conversation import ALONE, ENOUGH, MOST, routing_text
+from tests.router.decisions.asking import received
+from tests.router.decisions.talks import FIRST, FOLLOW_UPS, NEW_QUESTIONS
 
+STAY = 0.9
+POLICY = Policy(default_ensemble())
+CLASSIFIER = load_default()
 TURNS = st.lists(
     st.builds(Turn, st.sampled_from(["user", "assistant", "system", "tool"]), st.text("abc \n", max_size=99))
 )
 
 
-@given(TURNS, st.text("xyz", min_size=1, max_size=120))
+@given(TURNS, st.text("xyz", min_size=1, max_size=2 * ALONE))
 def test_the_newest_user_turn_is_read_last_and_alone_when_long(turns: list[Turn], newest: str) -> None:
     text = routing_text([*turns, Turn("user", newest)])
     assert text.endswith(newest)
-    if len(newest) >= SHORT:
+    if len(newest) >= ALONE:
         assert text == newest
 
 
@@ -50,3 +59,24 @@ def test_of_too_much_the_beginning_and_the_end_are_read() -> None:
     text = routing_text([Turn("user", "why?" + "x" * 2 * MOST + "because")])
     assert len(text) == MOST
     assert text.startswith("why?") and text.endswith("because")
+
+
+def answered_by(*said: str) -> str:
+    """Whom the default ensemble asks after these turns of a user; empty for nobody."""
+    ask = received(messages=[wire.Message(role="user", content=text) for text in said])
+    return POLICY.decide(ask, CLASSIFIER.classify([ask.text])[0], CLASSIFIER.digest).primary
+
+
+def test_a_conversation_stays_with_its_specialist() -> None:
+    asked = [(name, question, text) for name, question in FIRST.items() for text in FOLLOW_UPS]
+    primaries = [(name, answered_by(question, text)) for name, question, text in asked]
+    primaries += [
+        (name, answered_by(question, other, text)) for name, question, text in asked for other in FOLLOW_UPS[:3]
+    ]
+    assert all(primary for _, primary in primaries)
+    assert sum(name == primary for name, primary in primaries) / len(primaries) >= STAY
+
+
+def test_a_new_question_goes_to_its_own_specialist() -> None:
+    for name, question in NEW_QUESTIONS.items():
+        assert {answered_by(first, question) for first in FIRST.values()} == {name}

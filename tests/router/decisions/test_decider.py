@@ -25,7 +25,7 @@ def test_live_and_pure_decide_alike(ask: Ask, thought: Distribution | None, is_c
     assert decision.why == wanted.why and decision.primary == wanted.primary
     if thought is not None:
         assert decision == wanted
-    needed = POLICY.without_classifier(ask) is None
+    needed = POLICY.read(ask).choice is None
     assert classifier.num_asked == int(needed and not (is_cached and thought is not None))
     assert any("did not answer: its breaker is open" in note for note in notes) == (needed and thought is None)
 

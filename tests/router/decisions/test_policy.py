@@ -1,6 +1,7 @@
 """Who decides, in which order, and what a decision may never do."""
 
 from dataclasses import replace
+from itertools import pairwise
 from math import isclose
 
 import grpc
@@ -45,10 +46,9 @@ def test_what_needs_no_classifier_is_never_changed_by_one(
     ask: Ask, thought: Distribution | None, ensemble: Ensemble
 ) -> None:
     policy = Policy(ensemble)
-    alone = policy.without_classifier(ask)
     decision = policy.decide(ask, thought, DIGEST)
-    if alone is not None:
-        assert decision == alone
+    if policy.read(ask).choice is not None:
+        assert decision == policy.decide(ask, None, "")
         assert not decision.distribution and not decision.classifier_digest and decision.confidence is None
     else:
         assert decision.source in ("classifier", "default", "nobody")
@@ -87,23 +87,62 @@ def test_thresholds_mean_what_the_configuration_says(ask: Ask, thought: Distribu
     decision = Policy(ensemble).decide(ask, thought, DIGEST)
     if not decision.classifier_digest:
         return
-    shares, limits = dict(decision.distribution), ensemble.classifier
-    reject = shares.pop(REJECT)
-    top = max(shares.values(), default=0.0)
-    unsure = top < limits.min_confidence
-    default = ensemble.default_specialist if ensemble.default_specialist not in ask.exclude else None
-    if not shares or reject >= limits.reject_threshold or reject >= top:
+    whole, shares, limits = dict(thought.scores), dict(decision.distribution), ensemble.classifier
+    reject, _ = whole.pop(REJECT), shares.pop(REJECT)
+    top, best = min(whole, key=lambda name: (-whole[name], name)), max(shares.values())
+    weight = sum(share for name, share in whole.items() if name not in ask.exclude)
+    stand_in = _allowed(ensemble.specialist(top).fallback, ask) if top in ask.exclude else ""
+    default = _allowed(ensemble.default_specialist, ask)
+    if reject >= limits.reject_threshold or reject >= whole[top]:
         assert decision.source == "nobody"
-    elif unsure:
-        assert (decision.source, decision.primary) == (("default", default) if default else ("nobody", ""))
+        return
+    if min(best, weight) >= limits.min_confidence:
+        assert decision.source == "classifier" and shares[decision.primary] == best
+    elif stand_in:
+        assert (decision.source, decision.primary) == ("classifier", stand_in)
+        assert decision.second_choice == _allowed(ensemble.specialist(stand_in).fallback, ask)
+        return
     else:
-        assert decision.source == "classifier" and shares[decision.primary] == top
+        assert (decision.source, decision.primary) == (("default", default) if default else ("nobody", ""))
     others = [share for name, share in shares.items() if name != decision.primary]
     if decision.primary and max(others, default=0.0) >= limits.second_threshold:
         assert shares[decision.second_choice] == max(others)
     elif decision.primary:
-        fallback = ensemble.specialist(decision.primary).fallback
-        assert decision.second_choice == (fallback if fallback and fallback not in ask.exclude else "")
+        assert decision.second_choice == _allowed(ensemble.specialist(decision.primary).fallback, ask)
+
+
+def _allowed(name: str | None, ask: Ask) -> str:
+    return name if name and name not in ask.exclude else ""
+
+
+@given(ASKS, opinions(), ENSEMBLES)
+def test_an_exclusion_makes_nobody_likelier_to_be_rejected(ask: Ask, thought: Distribution, ensemble: Ensemble) -> None:
+    decision = Policy(ensemble).decide(ask, thought, DIGEST)
+    if decision.classifier_digest:
+        before, after = dict(thought.scores), dict(decision.distribution)
+        assert after[REJECT] == before[REJECT]
+        left = [name for name in NAMES if name not in ask.exclude]
+        for one, other in pairwise(left):
+            assert isclose(after[one] * before[other], after[other] * before[one], abs_tol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("thought", "exclude", "default", "source", "primary", "second"),
+    [
+        (opinion(algo=0.998, build=0.001), ["algo"], None, "classifier", "stl", ""),
+        (opinion(algo=0.998, build=0.001), ["algo", "stl"], None, "nobody", "", ""),
+        (opinion(algo=0.998, build=0.001), ["algo", "stl"], "debug", "default", "debug", "build"),
+        (opinion(debug=0.998, build=0.001), ["debug"], None, "nobody", "", ""),
+        (opinion(algo=0.7, build=0.2, stl=0.05), ["algo"], None, "classifier", "build", "stl"),
+        (opinion(algo=0.3, build=0.2, stl=0.1), ["algo"], "debug", "nobody", "", ""),
+    ],
+)
+def test_whoever_stands_in_for_an_excluded_specialist_was_named_or_likely(
+    thought: Distribution, exclude: list[str], default: str | None, source: str, primary: str, second: str
+) -> None:
+    policy = Policy(replace(ENSEMBLE, default_specialist=default))
+    decision = policy.decide(received(exclude_specialists=exclude), thought, DIGEST)
+    assert (decision.source, decision.primary, decision.second_choice) == (source, primary, second)
 
 
 def test_force_goes_before_intent_before_rule_before_classifier() -> None:
@@ -181,7 +220,7 @@ def test_silence_is_never_taken_for_a_decision() -> None:
 @pytest.mark.parametrize("field", ["force_specialists", "exclude_specialists"])
 def test_a_specialist_nobody_knows_is_refused_with_those_there_are(field: str) -> None:
     with pytest.raises(Refusal) as refused:
-        POLICY.without_classifier(received(**{field: ["sql"]}))
+        POLICY.decide(received(**{field: ["sql"]}), SURE, DIGEST)
     error = refused.value.error
     assert (error.reason, error.field, error.value) == (wire.ERROR_REASON_UNKNOWN_SPECIALIST, field, "'sql'")
     assert error.limit == "one of algo, build, debug, stl"
@@ -202,9 +241,20 @@ def test_a_floor_holds_back_what_is_below_it(priority: int, intent: str) -> None
         with pytest.raises(Refusal) as refused:
             POLICY.check_floor(ask)
         assert refused.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert refused.value.error.field == "priority" and refused.value.error.limit == "at least 3"
+        error = refused.value.error
+        assert (error.reason, error.field, error.limit) == (wire.ERROR_REASON_QUEUE_FULL, "priority", "at least 3")
+        assert error.value == str(priority) and not error.HasField("retry_after_ms")
+        assert "a higher priority is needed now" in error.message
     else:
         POLICY.check_floor(ask)
+
+
+@given(st.integers(0, 9), st.sampled_from(("", *INTENTS)))
+def test_a_decision_notes_that_its_request_would_be_held_back(priority: int, intent: str) -> None:
+    notes = POLICY.decide(received(priority=priority, intent=intent), SURE, DIGEST).notes
+    held_back = intent == "review" and priority < 3
+    wanted = f"intent 'review' takes a priority of 3 or more now; this request has {priority} and would be refused"
+    assert notes == ((wanted,) if held_back else ())
 
 
 @pytest.mark.parametrize(
@@ -218,11 +268,12 @@ def test_a_floor_holds_back_what_is_below_it(priority: int, intent: str) -> None
         {"max_experts": 2},
         {"max_tokens": 7},
         {"min_tokens": 7},
+        {"priority": 9},
         {"sampling": wire.Sampling(top_k=3)},
     ],
 )
 def test_whatever_decides_is_in_the_requests_digest(change: dict[str, object]) -> None:
     before = POLICY.decide(received(), SURE, DIGEST).request_digest
     assert POLICY.decide(received(**change), SURE, DIGEST).request_digest != before
-    other = POLICY.decide(received(priority=9, seed=3, session_id="s", request_id="r"), SURE, DIGEST)
+    other = POLICY.decide(received(seed=3, session_id="s", request_id="r"), SURE, DIGEST)
     assert other.request_digest == before

@@ -38,6 +38,10 @@ PIECES = [
     "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}",
     "\N{SNOWMAN}\n",
     "\nld: ",
+    "duplicate symbol ",
+    "\n1# f() in ",
+    "a:\n\tb $@",
+    "\nproject (a) b",
 ]
 
 

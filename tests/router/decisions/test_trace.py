@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.reception.trace import Tracer, parsed
+from router.reception.trace import Tracer, parsed, passed_on
 
 HEX = "0123456789abcdef"
 TRACE = st.text(HEX, min_size=32, max_size=32).filter(lambda text: text.strip("0"))
@@ -63,3 +63,32 @@ def test_a_later_version_may_say_more() -> None:
 def test_an_id_of_zeros_is_never_given() -> None:
     trace = tracer(b"\0").receive(None)
     assert parsed(tracer(b"\0").child(trace)) is not None
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"),
+    [
+        ("", ""),
+        ("a=1", "a=1"),
+        (" a=1 ,\t,b@c= 2 ", "a=1,b@c= 2"),
+        ("a", ""),
+        ("a=1,B=2", ""),
+        ("a=1=2", ""),
+        ("a=\u00e4", ""),
+        ("a=1\n", ""),
+        (",".join(f"k{n}=v" for n in range(33)), ""),
+        (f"a={'x' * 250},b={'y' * 250},c={'z' * 250}", f"a={'x' * 250},b={'y' * 250}"),
+    ],
+)
+def test_a_state_is_passed_on_whole_as_far_as_it_fits(state: str, kept: str) -> None:
+    assert passed_on(state) == kept
+    headers = dict(tracer().headers(tracer().receive(GOOD, state)))
+    assert headers.get("tracestate", "") == kept and parsed(headers["traceparent"]) is not None
+
+
+@given(st.text(max_size=2000) | st.text("ab=,@ \t", max_size=2000))
+def test_whatever_the_state_is_what_goes_on_is_short_and_printable(state: str) -> None:
+    kept = passed_on(state)
+    assert len(kept) <= 512 and kept.isascii() and (kept.isprintable() or not kept)
+    assert passed_on(kept) == kept
+    assert tracer().receive("nonsense", state).state == ""

@@ -10,7 +10,7 @@ import pytest
 from octet.clock import SystemClock
 from octet.config.ensemble import DispatchConfig, Ensemble, SpecialistConfig
 from router.replicas import fleet as fleets
-from router.replicas.address import AddressInvalid, check_address
+from router.replicas.address import AddressInvalid, check_address, resolve
 from router.replicas.fleet import Fleet
 from tests.service.harness import run
 
@@ -47,6 +47,25 @@ def test_every_address_behind_a_name_is_a_replica_of_its_own(monkeypatch: pytest
             kept.leave(kept_open)
         finally:
             await fleet.close()
+
+    run(story())
+
+
+def test_a_replica_with_an_address_in_both_families_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    four = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"10.0.0.{n}", 80)) for n in (2, 1)]
+    six = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", (f"fd00::{n}", 80, 0, 0)) for n in (2, 1)]
+
+    async def story() -> None:
+        for found, places in (
+            ([*four, *six], ["10.0.0.1:80", "10.0.0.2:80"]),
+            ([*six, *four], ["[fd00::1]:80", "[fd00::2]:80"]),
+        ):
+
+            async def getaddrinfo(*_: Any, found: list[Any] = found, **__: Any) -> list[Any]:
+                return found
+
+            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+            assert [target.address for target in await resolve("dns:///pods:80")] == places
 
     run(story())
 

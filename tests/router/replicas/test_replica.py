@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from octet.clock import ManualClock
+from router.replicas.attempt import Attempt
 from router.replicas.replica import Replica
 from tests.router.replicas.builders import replica, report
 
@@ -12,6 +13,10 @@ STALE = 1.0
 
 def usable(replica: Replica) -> bool:
     return replica.usable
+
+
+def allows(replica: Replica) -> bool:
+    return replica.breaker.would_allow
 
 
 class Counting(RuleBasedStateMachine):
@@ -85,3 +90,17 @@ def test_a_replica_that_drains_or_is_cold_is_closed_and_one_that_hangs_is_broken
     assert (each.candidate(STALE).is_broken, str(each.breaker.state)) == (True, "open")
     each.heard(report())
     assert usable(each) and each.breaker.state == "closed"
+
+
+def test_a_probe_that_shows_nothing_lets_the_next_one_through_at_once() -> None:
+    clock = ManualClock()
+    each = replica(clock)
+    each.breaker.trip()
+    clock.sleep(1.0)
+    with Attempt(each) as probe:
+        assert not allows(each)
+    probe.gave_up()
+    assert allows(each)
+    with Attempt(each), Attempt(each) as intruder:
+        intruder.gave_up()
+        assert not allows(each), "only the probe itself can say so"

@@ -20,9 +20,9 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.replica: Replica = replica(self.clock)
-        self.replica.reporting = True
-        self.requests = LiveRequests(4)
-        self.live: Live = self.requests.enter("r", deadline=1e6)
+        self.replica.num_watches = 1
+        self.requests = LiveRequests(4, 1 << 20)
+        self.live: Live = self.requests.enter("r", deadline=1e6, num_bytes=1)
         self.attempt = Attempt(self.replica)
         self.attempt.call = FakeCall()
         self.live.attempt = self.attempt
@@ -48,6 +48,7 @@ class Scene:
 
     def token(self) -> None:
         self.attempt.num_messages += 1
+        self.attempt.started = True
 
 
 def scene(story: Callable[[Scene], None]) -> None:
@@ -87,9 +88,34 @@ def test_a_report_or_a_token_is_a_sign_of_life() -> None:
     scene(story)
 
 
+def test_who_waits_for_its_first_token_at_a_replica_that_reports_is_left_alone() -> None:
+    def story(scene: Scene) -> None:
+        scene.attempt.num_messages = 1
+        scene.pass_by(100, scene.report)
+        assert not scene.hangs() and not scene.is_lost() and scene.ended_by() is None
+        scene.pass_by(2)
+        assert scene.hangs() and scene.is_lost()
+
+    scene(story)
+
+
+def test_silence_counts_from_when_reports_are_asked_for_and_the_replica_is_there() -> None:
+    def story(scene: Scene) -> None:
+        scene.replica.linked = False
+        scene.pass_by(8)
+        assert not scene.hangs()
+        scene.replica.connected(warm=True)
+        scene.pass_by(1.3)
+        assert not scene.hangs()
+        scene.pass_by(0.6)
+        assert scene.hangs()
+
+    scene(story)
+
+
 def test_who_never_promised_to_report_is_not_missed() -> None:
     def story(scene: Scene) -> None:
-        scene.replica.reporting = False
+        scene.replica.num_watches = 0
         scene.pass_by(8)
         assert not scene.hangs() and not scene.is_lost()
 

@@ -32,6 +32,8 @@ class Spy:
         self.asked: list[wire.GenerateRequest] = []
         self.metadata: list[dict[str, Any]] = []
         self.seconds_left: list[float] = []
+        self.heartbeats: list[int] = []
+        """Milliseconds, as every watch of its load asked for."""
         self.reports = True
         self.num_live = 0
         self.port = 0
@@ -51,6 +53,7 @@ class Spy:
             self.num_live -= 1
 
     async def watch(self, request: wire.WatchLoadRequest, context: Context) -> None:
+        self.heartbeats.append(request.heartbeat_ms)
         while True:
             if self.reports:
                 await context.write(wire.LoadReport(running=self.num_live, max_running=8, max_waiting=8))

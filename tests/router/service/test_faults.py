@@ -4,17 +4,30 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import grpc
 import pytest
 
 from octet.config.ensemble import DispatchConfig
 from octet.rpc.calls import Context
-from octet.rpc.refusal import Refusal, draining, engine_failed, invalid, not_ready, queue_full, replica_failed
+from octet.rpc.refusal import (
+    Refusal,
+    cancelled,
+    draining,
+    engine_failed,
+    invalid,
+    not_ready,
+    prompt_too_long,
+    queue_full,
+    replica_failed,
+    unknown_adapter,
+)
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
-from tests.router.service.harness import Heard, Routed, asking, quick, routing
-from tests.router.service.spy import ACCEPTED, CHUNK, Behaviour, Spy, answer, hang, spying
+from router.dispatch.sweep import Sweep
+from tests.router.service.harness import Heard, Routed, asking, ensemble_of, quick, routing
+from tests.router.service.spy import ACCEPTED, CHUNK, USAGE, Behaviour, Spy, answer, hang, spying
 from tests.service.harness import run
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -60,6 +73,11 @@ def saying(*events: object, then: Refusal | None = None, seconds: float = 0.0) -
         saying(ACCEPTED, then=engine_failed("x")),
         saying(ACCEPTED),
         saying(specialist_pb2.GenerateEvent()),
+        saying(CHUNK, USAGE),
+        saying(USAGE),
+        saying(ACCEPTED, ACCEPTED, CHUNK, USAGE),
+        saying(ACCEPTED, USAGE, CHUNK),
+        saying(ACCEPTED, USAGE, USAGE),
     ],
 )
 def test_before_the_first_token_another_replica_answers(behave: Behaviour) -> None:
@@ -78,15 +96,19 @@ def test_before_the_first_token_another_replica_answers(behave: Behaviour) -> No
 
 
 @pytest.mark.parametrize(
-    ("then", "reason"),
+    ("more", "then", "reason"),
     [
-        (None, error_pb2.ERROR_REASON_REPLICA_LOST),
-        (engine_failed("x"), error_pb2.ERROR_REASON_ENGINE_FAILED),
+        ((), None, error_pb2.ERROR_REASON_REPLICA_LOST),
+        ((), engine_failed("x"), error_pb2.ERROR_REASON_ENGINE_FAILED),
+        ((ACCEPTED, USAGE), None, error_pb2.ERROR_REASON_REPLICA_LOST),
+        ((USAGE, CHUNK), None, error_pb2.ERROR_REASON_REPLICA_LOST),
     ],
 )
-def test_after_the_first_token_nobody_else_is_asked(then: Refusal | None, reason: int) -> None:
+def test_after_the_first_token_nobody_else_is_asked(
+    more: tuple[specialist_pb2.GenerateEvent, ...], then: Refusal | None, reason: int
+) -> None:
     async def story() -> None:
-        behave = saying(ACCEPTED, CHUNK, then=then)
+        behave = saying(ACCEPTED, CHUNK, *more, then=then)
         async with lane(behave, behave) as (routed, (bad, worse)):
             heard = await routed.ask(asking())
             assert (heard.reason, heard.text) == (reason, "x")
@@ -121,12 +143,54 @@ def test_full_everywhere_tells_the_soonest_return() -> None:
 
 def test_retries_never_outrun_their_bucket() -> None:
     async def story() -> None:
-        behave = refusing(queue_full("waiting", 1, 2.0))
+        behave = refusing(engine_failed("x"))
         dispatch = quick(retry_burst=5.0)
         async with lane(behave, behave, dispatch=dispatch) as (routed, (one, two)):
             for _ in range(40):
                 await routed.ask(asking())
             assert len(one.asked) + len(two.asked) == 45
+
+    run(story())
+
+
+def test_an_answer_pays_for_the_next_retry() -> None:
+    async def story() -> None:
+        dispatch = quick(retry_burst=1.0, retry_ratio=1.0, failures=1000)
+        async with lane(refusing(engine_failed("x")), answer, dispatch=dispatch) as (routed, (bad, _good)):
+            while len(bad.asked) < 4:
+                assert (await routed.ask(asking())).code is grpc.StatusCode.OK
+
+    run(story())
+
+
+def test_who_is_turned_away_at_the_door_knocks_at_a_few_others_and_owes_nothing() -> None:
+    async def story() -> None:
+        full = refusing(queue_full("waiting", 1, 2.0))
+        dispatch = quick(retry_burst=0.0, max_attempts=3)
+        async with lane(full, full, full, full, dispatch=dispatch) as (routed, spies):
+            for _ in range(5):
+                assert (await routed.ask(asking())).reason == error_pb2.ERROR_REASON_QUEUE_FULL
+            assert sum(len(spy.asked) for spy in spies) == 15
+
+    run(story())
+
+
+def test_a_share_of_those_lost_together_is_tried_again_and_the_others_are_told_that_they_were_lost() -> None:
+    async def story() -> None:
+        dispatch = quick(retry_burst=0.0, hang_seconds=0.4, heartbeat_seconds=0.1)
+        queued = saying(ACCEPTED, seconds=60)
+        async with lane(queued, queued, dispatch=dispatch) as (routed, (bad, good)):
+            asked = [asyncio.create_task(routed.ask(asking())) for _ in range(26)]
+            await routed.until(lambda: bad.num_live + good.num_live == 26)
+            num_bad, num_good = bad.num_live, good.num_live
+            good.behave, bad.reports = answer, False
+            await routed.until(lambda: sum(task.done() for task in asked) == num_bad)
+            heard = [task.result() for task in asked if task.done()]
+            lost = [each.reason for each in heard if each.code is not grpc.StatusCode.OK]
+            assert set(lost) == {error_pb2.ERROR_REASON_REPLICA_LOST}
+            assert num_bad - len(lost) == len(good.asked) - num_good == 5, "a fifth of all that were under way"
+            for task in asked:
+                task.cancel()
 
     run(story())
 
@@ -160,6 +224,46 @@ def test_the_breaker_opens_and_lets_a_probe_through_when_it_has_cooled_down() ->
     run(story())
 
 
+def test_a_probe_whose_caller_goes_leaves_the_next_one_its_turn() -> None:
+    async def story() -> None:
+        dispatch = quick(failures=1, cool_down=1.5, max_cool_down=1.5)
+        async with lane(refusing(replica_failed()), answer, dispatch=dispatch) as (routed, (bad, _good)):
+            while not bad.asked:
+                await routed.ask(asking())
+            bad.behave = hang
+            await asyncio.sleep(1.6)
+            calls = []
+            while len(bad.asked) < 2:
+                calls.append(routed.generate(asking()))
+                await asyncio.sleep(0.02)
+            for call in calls:
+                call.cancel()
+            await routed.idle()
+            bad.behave = answer
+            for _ in range(20):
+                await routed.ask(asking())
+            assert len(bad.asked) > 3, "long before another cool-down is over"
+
+    run(story())
+
+
+def test_a_caller_that_goes_as_its_replica_is_lost_is_not_answered_by_another() -> None:
+    async def story() -> None:
+        async with lane(hang, hang) as (routed, (one, two)):
+            running = asyncio.create_task(routed.ask(asking()))
+            await routed.until(lambda: one.num_live + two.num_live == 1)
+            (live,) = routed.server.live
+            assert live.attempt is not None
+            live.attempt.lose("it was stopped")
+            live.end(cancelled())
+            one.behave = two.behave = answer
+            heard = await running
+            assert heard.reason == error_pb2.ERROR_REASON_CANCELLED
+            assert len(one.asked) + len(two.asked) == 1
+
+    run(story())
+
+
 def test_the_last_replica_is_asked_whatever_its_breaker_says() -> None:
     async def story() -> None:
         async with lane(refusing(replica_failed())) as (routed, (spy,)):
@@ -186,14 +290,30 @@ def test_a_lane_that_is_away_is_told_at_once() -> None:
     run(story())
 
 
-def test_an_answer_without_a_token_is_given_up_and_asked_for_elsewhere() -> None:
+def test_who_waits_for_its_turn_is_left_waiting() -> None:
+    async def slow(_: specialist_pb2.GenerateRequest, context: Context) -> None:
+        await context.write(ACCEPTED)
+        await asyncio.sleep(1.0)
+        await context.write(CHUNK)
+        await context.write(USAGE)
+
     async def story() -> None:
-        dispatch = quick(stall_seconds=0.5)
-        async with lane(hang, answer, dispatch=dispatch) as (routed, (bad, _good)):
+        async with lane(slow, slow, dispatch=quick(stall_seconds=0.3)) as (routed, spies):
             heard = await asyncio.gather(*(routed.ask(asking()) for _ in range(8)))
             assert {each.text for each in heard} == {"x"}
-            assert bad.asked
-            await routed.until(lambda: bad.num_live == 0)
+            assert sum(len(spy.asked) for spy in spies) == 8
+            assert {each.breaker.state for each in routed.server.fleet.replicas} == {"closed"}
+
+    run(story())
+
+
+def test_an_answer_that_stops_in_the_middle_is_given_up() -> None:
+    async def story() -> None:
+        behave = saying(ACCEPTED, CHUNK, seconds=60)
+        async with lane(behave, dispatch=quick(stall_seconds=0.5)) as (routed, (spy,)):
+            heard = await routed.ask(asking())
+            assert (heard.text, heard.reason) == ("x", error_pb2.ERROR_REASON_REPLICA_LOST)
+            await routed.until(lambda: spy.num_live == 0)
 
     run(story())
 
@@ -240,3 +360,115 @@ def test_the_second_choice_takes_over_where_the_primary_cannot() -> None:
             assert alone.reason == error_pb2.ERROR_REASON_QUEUE_FULL
 
     run(story())
+
+
+@pytest.mark.parametrize("second", [unknown_adapter("mine"), prompt_too_long(900, 512)])
+def test_what_only_the_second_choice_cannot_answer_is_told_in_the_primarys_words(second: Refusal) -> None:
+    async def story() -> None:
+        full = refusing(queue_full("waiting", 1, 2.0))
+        async with (
+            spying(full) as bad,
+            spying(refusing(second)) as other,
+            routing({"writer": [bad.address], "poet": [other.address]}) as routed,
+        ):
+            heard = await routed.ask(asking(force_specialists=["writer", "poet"]))
+            assert heard.reason == error_pb2.ERROR_REASON_QUEUE_FULL
+            assert heard.error is not None and heard.error.retry_after_ms == 2000
+            assert heard.receipt is not None and len(heard.receipt.attempts) == 2
+
+    run(story())
+
+
+def test_as_many_as_come_spill_over_to_the_second_choice() -> None:
+    async def story() -> None:
+        full = refusing(queue_full("waiting", 1, 2.0))
+        dispatch = quick(retry_burst=0.0)
+        async with (
+            spying(full) as bad,
+            spying() as good,
+            routing({"writer": [bad.address], "poet": [good.address]}, dispatch=dispatch) as routed,
+        ):
+            heard = [await routed.ask(asking(force_specialists=["writer", "poet"])) for _ in range(30)]
+            assert {each.code for each in heard} == {grpc.StatusCode.OK} and len(good.asked) == 30
+
+    run(story())
+
+
+def test_what_the_second_choice_answers_fills_the_bucket_that_paid() -> None:
+    async def story() -> None:
+        dispatch = quick(retry_burst=1.0, retry_ratio=1.0, failures=1000)
+        async with (
+            spying(refusing(engine_failed("x"))) as bad,
+            spying() as good,
+            routing({"writer": [bad.address], "poet": [good.address]}, dispatch=dispatch) as routed,
+        ):
+            heard = [await routed.ask(asking(force_specialists=["writer", "poet"])) for _ in range(5)]
+            assert {each.code for each in heard} == {grpc.StatusCode.OK}
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("field", "callers"),
+    [
+        ("chat", "prompt"),
+        ("chat.messages", "prompt"),
+        ("chat.messages.role", "messages.role"),
+        ("text", "prompt"),
+        ("stop", "stop"),
+        ("context_size", "context_size"),
+    ],
+)
+def test_a_replicas_complaint_names_the_callers_own_field(field: str, callers: str) -> None:
+    async def story() -> None:
+        async with lane(refusing(invalid(field, "text that can be written", "context"))) as (routed, _):
+            heard = await routed.ask(asking())
+            error = heard.error
+            assert error is not None
+            assert (error.field, error.limit, error.value) == (callers, "text that can be written", "context")
+            assert error.message == f"{callers} must be text that can be written, got context"
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("changes", "heartbeats"), [({"failures": 5}, [250]), ({"heartbeat_seconds": 0.2}, [250, 200])]
+)
+def test_another_configuration_hides_nobody_who_hangs(changes: dict[str, float], heartbeats: list[int]) -> None:
+    async def story() -> None:
+        async with lane(hang) as (routed, (spy,)):
+            (replica,) = routed.server.fleet.replicas
+            await routed.until(lambda: replica.num_heard > 1)
+            spy.reports = False
+            began = time.monotonic()
+            await asyncio.sleep(0.3)
+            routed.server.reload(ensemble_of("writer", dispatch=quick(**changes)))
+            await routed.until(lambda: replica.hung)
+            assert time.monotonic() - began < 2
+            assert spy.heartbeats == heartbeats
+            spy.reports = True
+            await routed.until(lambda: replica.usable)
+
+    run(story())
+
+
+def test_a_sweep_that_ends_by_mistake_begins_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    look, num_looks = Sweep.look, 0
+
+    def stumble(sweep: Sweep, *given: Any) -> None:
+        nonlocal num_looks
+        num_looks += 1
+        if num_looks == 1:
+            raise RuntimeError("by mistake")
+        look(sweep, *given)
+
+    async def story() -> None:
+        monkeypatch.setattr(Sweep, "look", stumble)
+        async with lane(hang) as (routed, _):
+            heard = await routed.ask(asking(timeout_ms=1000))
+            assert heard.reason == error_pb2.ERROR_REASON_DEADLINE
+
+    run(story())
+    assert "the sweep has ended and begins again" in caplog.text and "by mistake" in caplog.text

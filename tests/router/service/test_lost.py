@@ -159,7 +159,7 @@ def test_without_load_reports_the_choice_is_worse_and_the_answer_the_same() -> N
                 break
             places = {"writer": [one.address, two.address]}
             async with routing(places) as seeing, routing(places) as blind:
-                await blind.until(lambda: not any(each.reporting for each in blind.server.fleet.replicas))
+                await blind.until(lambda: not any(each.should_report for each in blind.server.fleet.replicas))
                 for router in (seeing, blind):
                     heard = await asyncio.gather(*(router.ask(asking()) for _ in range(20)))
                     assert {each.code for each in heard} == {grpc.StatusCode.OK}

@@ -36,6 +36,19 @@ def test_trace_priority_and_the_request_itself_are_passed_on() -> None:
     run(story())
 
 
+def test_the_traces_state_goes_with_it_and_nowhere_without_it() -> None:
+    async def story() -> None:
+        async with spying() as spy, routing({"writer": [spy.address]}) as routed:
+            parent = ("traceparent", f"00-{TRACE}-b7ad6b7169203331-01")
+            state = (("tracestate", "vendor=1,other@place=two"), ("tracestate", "third=3"))
+            for headers in ((parent, *state), (("traceparent", "nonsense"), *state), state, (parent,)):
+                await routed.ask(asking(), metadata=headers)
+            assert spy.metadata[0]["tracestate"] == "vendor=1,other@place=two,third=3"
+            assert not any("tracestate" in each for each in spy.metadata[1:])
+
+    run(story())
+
+
 def test_the_earlier_deadline_counts_and_is_kept_even_when_the_replica_does_not() -> None:
     async def story() -> None:
         async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
@@ -50,7 +63,8 @@ def test_the_earlier_deadline_counts_and_is_kept_even_when_the_replica_does_not(
             await routed.until(lambda: spy.num_live == 0)
             await routed.idle()
             kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="late"), wire.Receipt)
-            assert kept.error.reason in (error_pb2.ERROR_REASON_DEADLINE, error_pb2.ERROR_REASON_CANCELLED)
+            assert kept.error.reason == error_pb2.ERROR_REASON_DEADLINE
+            assert [each.reason for each in kept.attempts] == [error_pb2.ERROR_REASON_DEADLINE]
 
     run(story())
 
@@ -73,6 +87,13 @@ def test_a_caller_that_goes_takes_its_request_with_it() -> None:
                 await routed.until(lambda: spy.num_live == 1)
                 call.cancel()
                 await routed.until(lambda: spy.num_live == 0, seconds=0.5)
+            call = routed.generate(asking(request_id="gone"), timeout=20)
+            await routed.until(lambda: spy.num_live == 1)
+            call.cancel()
+            await routed.until(lambda: spy.num_live == 0, seconds=0.5)
+            await routed.idle()
+            kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="gone"), wire.Receipt)
+            assert kept.error.reason == error_pb2.ERROR_REASON_CANCELLED
             infer = asyncio.create_task(routed.call("Infer", asking(), wire.InferResponse))
             await routed.until(lambda: spy.num_live == 1)
             infer.cancel()

@@ -8,7 +8,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from octet.config.ensemble import RouterConfig
 from octet.config.read import read_ensemble
 from octet.config.reload import ConfigWatch
 from octet.v1 import error_pb2
@@ -64,13 +63,13 @@ def test_another_configuration_under_load_fails_nobody_and_counts_from_then_on()
 
             loads = [asyncio.create_task(load()) for _ in range(4)]
             before = ensemble_of("writer")
-            for most in (1000, 1001, 1002):
-                changed = replace(before, dispatch=quick(failures=most), router=RouterConfig(max_inflight=most))
+            for failures in (4, 5, 6):
+                changed = replace(before, dispatch=quick(failures=failures), default_specialist="writer")
                 routed.server.reload(changed)
                 await asyncio.sleep(0.1)
                 told = await routed.call("Route", asking(), wire.Receipt)
                 assert told.decision.config_digest == Policy(changed).digest
-                assert routed.server.live.most == most
+                assert routed.server.fleet.lanes["writer"].dispatch.failures == failures
             over.set()
             heard = [each for task in loads for each in await task]
             assert {each.code for each in heard} == {grpc.StatusCode.OK} and len(heard) > 10

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octet.cli import main
 from router.classify.base import Distribution
 from router.classify.default import load_default
-from router.training.cli import HELD_OUT, main
+from router.training.cli import HELD_OUT
 from router.training.measure import calibration_error, evaluate
 from router.training.records import BadRecord, Record, read_records, write_records
 from tests.router.training.corpora import small_corpus
@@ -76,14 +77,15 @@ def test_public_compiler_errors_go_to_debug(shared_data: Path) -> None:
 def test_train_then_eval_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, out = tmp_path / "mine.jsonl", tmp_path / "mine.safetensors"
     write_records(data, small_corpus())
-    assert main(["train", "--data", str(data), "--out", str(out)]) == 0
+    assert main(["router", "train", "--data", str(data), "--out", str(out)]) == 0
     assert "sha256" in capsys.readouterr().out
-    assert main(["eval", "--classifier", str(out), "--data", str(data), "--json"]) == 0
+    assert main(["router", "eval", "--classifier", str(out), "--data", str(data), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["overall"]["top1"] == 1.0
     assert set(figures["by_source"]) == {"asks", "notes", "orders"}
-    assert main(["eval", "--classifier", str(out), "--data", str(data)]) == 0
-    assert "confusion" in capsys.readouterr().out
+    assert main(["router", "eval", "--classifier", str(out), "--data", str(data)]) == 0
+    out_text = capsys.readouterr().out
+    assert "by specialist" in out_text and "confusion" in out_text
 
 
 @pytest.mark.parametrize(
@@ -103,11 +105,11 @@ def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str],
     data.write_text(f"{line}\n")
     with pytest.raises(BadRecord, match=why):
         read_records([data])
-    assert main(["eval", "--data", str(data)]) == 1
+    assert main(["router", "eval", "--data", str(data)]) == 2
     assert "bad.jsonl" in capsys.readouterr().err
 
 
 def test_a_file_that_is_no_classifier_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "no").write_bytes(b"nothing")
-    assert main(["eval", "--classifier", str(tmp_path / "no")]) == 1
-    assert "not a safetensors file" in capsys.readouterr().err
+    assert main(["router", "eval", "--classifier", str(tmp_path / "no")]) == 2
+    assert f"{tmp_path / 'no'}: not a safetensors file" in capsys.readouterr().err

@@ -1,0 +1,111 @@
+"""A client that is closed, and streams that nobody holds any more."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Awaitable, Callable
+from threading import Timer
+from typing import Any
+
+import pytest
+
+from octet import AsyncClient, Cancelled, Client
+from tests.octet.sdk.server import Act, busy, scripted
+from tests.service.harness import run
+
+HANGS = Act(hangs=True)
+SYNC: dict[str, Callable[[Client], object]] = {
+    "stream": lambda client: list(client.stream("x")),
+    "infer": lambda client: client.infer("x"),
+    "route": lambda client: client.route("x"),
+    "receipt": lambda client: client.receipt("x"),
+    "cancel": lambda client: client.cancel("x"),
+}
+
+
+async def read_all(client: AsyncClient) -> list[str]:
+    async with client.stream("x") as answer:
+        return [chunk.text async for chunk in answer]
+
+
+ASYNC: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
+    "stream": read_all,
+    "infer": lambda client: client.infer("x"),
+    "route": lambda client: client.route("x"),
+    "receipt": lambda client: client.receipt("x"),
+    "cancel": lambda client: client.cancel("x"),
+}
+
+
+@pytest.mark.parametrize("call", SYNC)
+def test_a_closed_client_says_so(call: str) -> None:
+    with scripted() as script:
+        client = Client(script.address)
+        client.infer("x")
+        client.close()
+        client.close()
+        with pytest.raises(Cancelled, match="the client is closed"):
+            SYNC[call](client)
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("call", ASYNC)
+def test_a_closed_async_client_says_so(call: str, used: bool) -> None:
+    async def scenario() -> None:
+        with scripted() as script:
+            client = AsyncClient(script.address)
+            if used:
+                await client.infer("x")
+            await client.close()
+            await client.close()
+            with pytest.raises(Cancelled, match="the client is closed"):
+                await ASYNC[call](client)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("call", ASYNC)
+def test_closing_ends_what_runs_with_an_error_and_cancels_nobody(call: str) -> None:
+    async def scenario() -> None:
+        with scripted(HANGS) as script:
+            client = AsyncClient(script.address)
+            task = asyncio.ensure_future(ASYNC[call](client))
+            assert await asyncio.to_thread(script.live.wait, 5)
+            await client.close()
+            with pytest.raises(Cancelled, match="the client is closed"):
+                await task
+            assert not task.cancelled()
+            assert await asyncio.to_thread(script.calls[0].ended.wait, 5)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("acts", [HANGS, busy(300)], ids=["answering", "waiting to ask again"])
+@pytest.mark.parametrize("call", SYNC)
+def test_closing_from_another_thread_ends_the_call(call: str, acts: Act) -> None:
+    with scripted(acts, HANGS) as script:
+        client = Client(script.address)
+        closer = Timer(0.1, client.close)
+        closer.start()
+        with pytest.raises(Cancelled):
+            SYNC[call](client)
+        closer.join()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in the loop", "in a thread"])
+def test_a_stream_that_is_dropped_is_cancelled(elsewhere: bool) -> None:
+    async def scenario() -> None:
+        with scripted(HANGS) as script:
+            async with AsyncClient(script.address) as client:
+                held = [client.stream("x")]
+                assert (await anext(held[0])).text == "one "
+                if elsewhere:
+                    dropping = threading.Thread(target=held.clear)
+                    dropping.start()
+                    dropping.join()
+                else:
+                    held.clear()
+                gc.collect()
+                assert await asyncio.to_thread(script.calls[0].ended.wait, 5)
+
+    run(scenario())

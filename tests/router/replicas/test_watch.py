@@ -1,0 +1,121 @@
+"""A replica that talks nonsense is watched on, and the nonsense is complained of once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+
+from admission.breaker import Breaker
+from octet.clock import SystemClock
+from octet.v1 import specialist_pb2 as wire
+from router.replicas.address import fixed
+from router.replicas.channel import connect
+from router.replicas.replica import Replica
+from router.replicas.watch import Watcher
+from router.service import background
+from router.service.background import for_good
+from tests.service.harness import run
+
+NONSENSE = b"\xff\xff"
+SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING).SerializeToString()
+REPORT = wire.LoadReport(running=3, max_running=8).SerializeToString()
+
+
+class Speaker:
+    """Says these bytes to whoever watches, again and again, until it says others."""
+
+    def __init__(self, said: bytes) -> None:
+        self.said = said
+        self.num_asked = 0
+
+    async def watch(self, _: bytes, context: Any) -> None:
+        self.num_asked += 1
+        while True:
+            await context.write(self.said)
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def watched(health: Speaker, load: Speaker) -> AsyncIterator[Replica]:
+    server = grpc.aio.server()
+    for service, method, speaker in (
+        ("grpc.health.v1.Health", "Watch", health),
+        ("octet.v1.Specialist", "WatchLoad", load),
+    ):
+        handlers = {method: grpc.unary_stream_rpc_method_handler(speaker.watch)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    target = fixed(0, f"127.0.0.1:{port}")
+    clock = SystemClock()
+    breaker = Breaker(clock, failures=3, cool_down=1.0, max_cool_down=1.0)
+    channel = connect(target, None)
+    replica = Replica("stl", target, channel, breaker, clock, max_running=8)
+    watching = for_good(Watcher(replica, 0.1, Random(0), lambda: None).run, "watching")
+    try:
+        yield replica
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await channel.close()
+        await server.stop(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_nonsense_ends_neither_watch(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        health, load = Speaker(SERVING), Speaker(REPORT)
+        async with watched(health, load) as replica:
+            await until(lambda: replica.usable and replica.load is not None)
+            load.said = NONSENSE
+            await until(lambda: load.num_asked >= 3)
+            assert replica.linked, "its health is another matter"
+            load.said = REPORT
+            heard = replica.num_heard
+            await until(lambda: replica.num_heard > heard and replica.should_report)
+            health.said = NONSENSE
+            await until(lambda: not replica.linked)
+            await until(lambda: health.num_asked >= 3)
+            health.said = SERVING
+            await until(lambda: replica.usable)
+
+    run(story())
+    complaints = [record.getMessage() for record in caplog.records if "does not tell" in record.getMessage()]
+    assert [("load" in words, "health" in words) for words in complaints] == [(True, False), (False, True)]
+    assert "has ended" not in caplog.text
+
+
+def test_what_nobody_can_do_without_begins_again_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(background, "_PAUSE_SECONDS", 0.01)
+    num_begun = 0
+
+    async def work() -> None:
+        nonlocal num_begun
+        num_begun += 1
+        if num_begun == 1:
+            raise RuntimeError("by mistake")
+        if num_begun > 2:
+            await asyncio.sleep(60)
+
+    async def story() -> None:
+        task = for_good(work, "the work")
+        await until(lambda: num_begun == 3)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    run(story())
+    assert [record.levelname for record in caplog.records] == ["CRITICAL", "CRITICAL"]
+    assert "by mistake" in caplog.text
