@@ -138,7 +138,7 @@ class DispatchConfig:
     hang_seconds: Annotated[float, Unit.SECONDS, Range(0.2, 86_400), Mark.LIVE] = 1.5
     """A replica not heard from for so long, by report or by token, hangs."""
     stall_seconds: Seconds = 60.0
-    """An answer without a token for so long is given up, though its replica reports."""
+    """An answer that has begun and brings no token for so long is given up, though its replica reports."""
     failures: Annotated[int, Range(1, 1000), Mark.LIVE] = 3
     """In a row, and a replica's health breaker opens."""
     cool_down: Seconds = 1.0
@@ -161,7 +161,7 @@ class RouterConfig:
     """Seconds, for callers that name none."""
     max_inflight: Annotated[int, Range(1, 1 << 20)] = 1024
     """Requests at once; beyond it they are refused."""
-    max_inflight_bytes: Annotated[int, Unit.BYTES, Range(4 << 20, 1 << 40)] = 32 << 20
+    max_inflight_bytes: Annotated[int, Unit.BYTES, Range(4 << 20, 1 << 40)] = 16 << 20
     """Of the prompts of all requests at once; beyond it they are refused."""
     receipts: Annotated[int, Range(1, 1_000_000)] = 10_000
     """Kept in memory, the oldest go first."""
