@@ -18,9 +18,8 @@ from router.reception.reception import Reception
 from router.reception.trace import Tracer
 from router.service.opinions import open_opinions
 
-_CASE = "a decision"
-_PAUSE = 0.002
-"""Between two decisions: a router that decides does other things in between, and its caches cool."""
+_PAUSES = {"a decision": 0.0, "a decision after a pause": 0.002}
+"""Seconds before each: one after the other, and with caches that have cooled."""
 _DECISIONS = 200
 _QUESTION = "is a relaxed atomic load enough to see what the other thread wrote under the mutex"
 _LINKER = "main.cpp:(.text+0x1f): undefined reference to `vtable for Shape'\ncollect2: error: ld returned 1 exit status"
@@ -36,15 +35,15 @@ def decision_records(runs: int) -> list[Record]:
         "by rule": lambda: f"{_LINKER} (case {next(numbers)})",
     }
     samples = uvloop.run(_rounds(cases, runs))
-    return [summary(samples[name], "router", _CASE, f"{name}, p50", "ms", "octet") for name in cases]
+    return [summary(each, "router", case, f"{name}, p50", "ms", "octet") for (case, name), each in samples.items()]
 
 
-async def _rounds(cases: dict[str, Callable[[], str]], runs: int) -> dict[str, list[float]]:
+async def _rounds(cases: dict[str, Callable[[], str]], runs: int) -> dict[tuple[str, str], list[float]]:
     ensemble = default_ensemble()
     clock = SystemClock()
     policy = Policy(ensemble)
     reception = Reception(clock, lambda: "bench", Tracer(bytes), default_timeout=60.0)
-    samples: dict[str, list[float]] = {name: [] for name in cases}
+    samples: dict[tuple[str, str], list[float]] = {(when, name): [] for when in _PAUSES for name in cases}
     async with open_opinions(ensemble, clock) as opinions:
         decider = Decider(opinions)
 
@@ -56,10 +55,10 @@ async def _rounds(cases: dict[str, Callable[[], str]], runs: int) -> dict[str, l
 
         await decide(_QUESTION)
         for _ in range(runs):
-            for name, prompt in cases.items():
+            for when, name in samples:
                 taken = []
                 for _ in range(_DECISIONS):
-                    await asyncio.sleep(_PAUSE)
-                    taken.append(await decide(prompt()))
-                samples[name].append(percentile(taken, 50))
+                    await asyncio.sleep(_PAUSES[when])
+                    taken.append(await decide(cases[name]()))
+                samples[when, name].append(percentile(taken, 50))
     return samples

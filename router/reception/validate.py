@@ -50,7 +50,8 @@ class Validator:
         return kept
 
     def text(self, field: str, text: str) -> str:
-        self.size(field, text.encode())
+        if text:
+            self.size(field, text.encode())
         return text
 
     def size(self, field: str, raw: bytes) -> bytes:
@@ -61,6 +62,8 @@ class Validator:
 
     def identifier(self, field: str, text: str) -> str:
         """It is written to logs: nothing in it may look like another line."""
+        if not text:
+            return text
         self.text(field, text)
         if not text.isprintable():
             raise invalid(field, "printable", shorten(text))
@@ -73,6 +76,8 @@ class Validator:
         return name
 
     def names(self, field: str, names: Sequence[str]) -> tuple[str, ...]:
+        if not names:
+            return ()
         self._count(field, names)
         if len(set(names)) < len(names):
             raise invalid(field, "names that differ", shorten(", ".join(names)))

@@ -34,7 +34,9 @@ def check_records(path: Path, bench: str) -> set[str]:
     return {record["system"] for record in records}
 
 
-@pytest.mark.parametrize(("bench", "systems"), [("kv", {"octet", "limit"}), ("scheduler", {"octet"})])
+@pytest.mark.parametrize(
+    ("bench", "systems"), [("kv", {"octet", "limit"}), ("scheduler", {"octet"}), ("router", {"octet", "limit"})]
+)
 def test_a_quick_bench_prints_a_table_and_writes_records(
     bench: str, systems: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
