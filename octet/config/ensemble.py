@@ -4,11 +4,11 @@ Beside every type stands what its values may be: `octet.config.read` reads and c
 that a field added here can be configured at once. The classes themselves only carry what has been checked.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from octet.config.detectors import DETECTORS
 from octet.config.kinds import ADDRESS, HOST, NAME, Count, FilePath, Known, Mark, Range, Refers, Short, Text, Unit
@@ -168,9 +168,6 @@ class RouterConfig:
     receipt_seconds: Annotated[float, Unit.SECONDS, Range(0, 30 * 86_400, open=True)] = 3600.0
 
 
-_ItemT = TypeVar("_ItemT", SpecialistConfig, IntentConfig, TaskConfig)
-
-
 @dataclass(frozen=True, slots=True)
 class Ensemble:
     specialists: Annotated[tuple[SpecialistConfig, ...], Count(64, least=1), Mark.BY_NAME]
@@ -194,19 +191,7 @@ class Ensemble:
 
     def specialist(self, name: str) -> SpecialistConfig:
         """Raises KeyError."""
-        return _named(self.specialists, name)
-
-    def intent(self, name: str) -> IntentConfig:
-        """Raises KeyError."""
-        return _named(self.intents, name)
-
-    def task(self, name: str) -> TaskConfig:
-        """Raises KeyError."""
-        return _named(self.tasks, name)
-
-
-def _named(items: Iterable[_ItemT], name: str) -> _ItemT:
-    for item in items:
-        if item.name == name:
-            return item
-    raise KeyError(name)
+        for specialist in self.specialists:
+            if specialist.name == name:
+                return specialist
+        raise KeyError(name)

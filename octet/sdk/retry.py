@@ -5,7 +5,7 @@ from random import Random
 from threading import Lock
 
 from octet.clock import Clock
-from octet.sdk.errors import Busy, OctetError, Unavailable
+from octet.sdk.errors import Busy, OctetError, ReplicaLost, Unavailable
 
 _DOUBLINGS = 60
 """As many as any float can take."""
@@ -52,6 +52,12 @@ class RetryBudget:
             self._left = min(self._capacity, self._left + self._earned)
 
 
+def _is_worth_it(error: OctetError) -> bool:
+    """Nothing of an answer has come, so a replica that was lost with the request costs nobody a word. A priority that
+    is too low stays too low."""
+    return isinstance(error, Busy | Unavailable | ReplicaLost) and error.field != "priority"
+
+
 class Effort:
     """One call with all of its attempts, before anything of an answer has come."""
 
@@ -71,7 +77,7 @@ class Effort:
 
     def wait_after(self, error: OctetError) -> float | None:
         """Seconds until the next attempt, which is paid for; None to give up."""
-        if not isinstance(error, Busy | Unavailable) or self._num_retries >= self._policy.max_retries:
+        if not _is_worth_it(error) or self._num_retries >= self._policy.max_retries:
             return None
         wait = self._wait(error.retry_after)
         left = self.seconds_left()

@@ -1,6 +1,5 @@
 """The most and the least of every field of a request, in one table: what is refused and what can be listed agree."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from octet.rpc.range import Range
@@ -85,12 +84,3 @@ class Limits:
             "stop": self.stops,
             "sampling.logit_bias": self.logit_biases,
         }
-
-    def described(self) -> Iterator[tuple[str, str]]:
-        yield "request", f"at most {self.request_bytes:,} bytes"
-        for field, most in self.sizes().items():
-            yield field, f"at most {most:,} bytes"
-        for field, most in self.counts().items():
-            yield field, f"at most {most:,} of them"
-        for field, allowed in self.ranges().items():
-            yield field, str(allowed)

@@ -1,12 +1,12 @@
 """The one place where values from outside are checked. Whatever leaves it is in range."""
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from math import inf
 
 import grpc
 
+from octet.rpc.checks import Checks
 from octet.rpc.refusal import Refusal, invalid, prompt_too_long, shorten
 from octet.v1 import specialist_pb2 as wire
 from specialist.sampling import Sampling
@@ -14,18 +14,13 @@ from specialist.service.ask import Ask, ChatPrompt, Prompt, TokenPrompt
 from specialist.service.limits import Limits
 from specialist.text.message import Message
 
-_NAME = re.compile(r"[a-z0-9._-]+")
-_ROLE = re.compile(r"[a-z_]+")
 
-
-class Validator:
+class Validator(Checks):
     """Every method raises Refusal, which names the field, its limit and the value."""
 
     def __init__(self, limits: Limits) -> None:
+        super().__init__(limits.ranges(), limits.sizes(), limits.counts())
         self.limits = limits
-        self._ranges = limits.ranges()
-        self._sizes = limits.sizes()
-        self._counts = limits.counts()
 
     def generate(self, message: wire.GenerateRequest) -> Ask:
         number = partial(self._optional, message, "")
@@ -33,16 +28,16 @@ class Validator:
         min_tokens = int(number("min_tokens", 0))
         if min_tokens > max_tokens:
             raise invalid("min_tokens", f"at most max_tokens ({max_tokens})", str(min_tokens))
-        self._size("tenant_salt", message.tenant_salt)
+        self.size("tenant_salt", message.tenant_salt)
         return Ask(
-            request_id=self._request_id(message.request_id),
+            request_id=self.identifier("request_id", message.request_id),
             prompt=self._prompt(message),
-            adapters=self._names("adapters", message.adapters),
+            adapters=self.names("adapters", message.adapters),
             sampling=self._sampling(message.sampling, min_tokens),
             seed=int(number("seed", 0)) if message.HasField("seed") else None,
             max_tokens=max_tokens,
             context=int(number("context_size", self.limits.context)),
-            stop=self._stops(message.stop),
+            stop=self.stops(message.stop),
             ignore_eos=message.ignore_eos,
             priority=int(number("priority", 0)),
             timeout=number("timeout_ms", 0) / 1000 if message.HasField("timeout_ms") else None,
@@ -62,10 +57,10 @@ class Validator:
             raise _beyond_context_size(num_tokens, context)
 
     def adapter_name(self, name: str) -> str:
-        return self._name("name", name)
+        return self.name("name", name)
 
     def adapter_path(self, path: str) -> str:
-        self._text("path", path)
+        self.text("path", path)
         if not path or "\0" in path:
             raise invalid("path", "a directory below the adapter root", shorten(path))
         return path
@@ -78,17 +73,10 @@ class Validator:
         """Seconds; infinite where none is asked for."""
         return self._optional(message, "", "heartbeat_ms", inf) / 1000
 
-    def _request_id(self, name: str) -> str:
-        """It is written to logs: nothing in it may look like another line."""
-        self._text("request_id", name)
-        if not name.isprintable():
-            raise invalid("request_id", "printable", shorten(name))
-        return name
-
     def _prompt(self, message: wire.GenerateRequest) -> Prompt:
         which = message.WhichOneof("prompt")
         if which == "text":
-            self._size("text", message.text.encode())
+            self.size("text", message.text.encode())
             if not message.text:
                 raise invalid("text", "not empty", "''")
             return message.text
@@ -109,7 +97,7 @@ class Validator:
         return TokenPrompt(tuple(ids))
 
     def _turns(self, messages: Sequence[wire.Message]) -> ChatPrompt:
-        self._count("chat.messages", messages)
+        self.count("chat.messages", messages)
         if not messages:
             raise invalid("chat.messages", "not empty", "none")
         most = self._sizes["chat.messages"]
@@ -117,14 +105,12 @@ class Validator:
         if size > most:
             raise invalid("chat.messages", f"at most {most:,} bytes of content in all", f"{size:,} bytes")
         for turn in messages:
-            self._text("chat.messages.role", turn.role)
-            if not _ROLE.fullmatch(turn.role):
-                raise invalid("chat.messages.role", "lowercase letters and underscores", shorten(turn.role))
+            self.role("chat.messages.role", turn.role)
         return ChatPrompt(tuple(Message(turn.role, turn.content) for turn in messages))
 
     def _sampling(self, message: wire.Sampling, min_tokens: int) -> Sampling:
         number = partial(self._optional, message, "sampling.")
-        self._count("sampling.logit_bias", message.logit_bias)
+        self.count("sampling.logit_bias", message.logit_bias)
         return Sampling(
             temperature=number("temperature", 0.0),
             top_k=int(number("top_k", 0)),
@@ -146,28 +132,8 @@ class Validator:
         return checked
 
     def _bias(self, message: wire.LogitBias) -> tuple[int, float]:
-        token = self._in_range("sampling.logit_bias.token", message.token)
-        return int(token), self._in_range("sampling.logit_bias.bias", message.bias)
-
-    def _stops(self, stops: Sequence[str]) -> tuple[str, ...]:
-        self._count("stop", stops)
-        for stop in stops:
-            self._text("stop", stop)
-            if not stop:
-                raise invalid("stop", "not empty", "''")
-        return tuple(stops)
-
-    def _names(self, field: str, names: Sequence[str]) -> tuple[str, ...]:
-        self._count(field, names)
-        if len(set(names)) < len(names):
-            raise invalid(field, "names that differ", shorten(", ".join(names)))
-        return tuple(self._name(field, name) for name in names)
-
-    def _name(self, field: str, name: str) -> str:
-        self._text(field, name)
-        if not _NAME.fullmatch(name):
-            raise invalid(field, "lowercase letters, digits, dots, dashes and underscores", shorten(name))
-        return name
+        token = self.in_range("sampling.logit_bias.token", message.token)
+        return int(token), self.in_range("sampling.logit_bias.bias", message.bias)
 
     def _optional(
         self,
@@ -179,26 +145,7 @@ class Validator:
         if not message.HasField(field):
             return default
         value: float = getattr(message, field)
-        return self._in_range(prefix + field, value)
-
-    def _in_range(self, field: str, value: float) -> float:
-        allowed = self._ranges[field]
-        if value not in allowed:
-            raise invalid(field, str(allowed), str(value))
-        return value
-
-    def _text(self, field: str, text: str) -> None:
-        self._size(field, text.encode())
-
-    def _size(self, field: str, raw: bytes) -> None:
-        most = self._sizes[field]
-        if len(raw) > most:
-            raise invalid(field, f"at most {most:,} bytes", f"{len(raw):,} bytes")
-
-    def _count(self, field: str, values: Sequence[object]) -> None:
-        most = self._counts[field]
-        if len(values) > most:
-            raise invalid(field, f"at most {most:,} of them", f"{len(values):,}")
+        return self.in_range(prefix + field, value)
 
 
 def _beyond_context_size(num_tokens: int, context: int) -> Refusal:

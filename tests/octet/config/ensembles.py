@@ -1,6 +1,6 @@
 """Ensembles of every shape a file can give, drawn from the annotations, and files that say the same."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -114,6 +114,13 @@ def dispatches(draw: st.DrawFn) -> DispatchConfig:
         stale_seconds=max(drawn.stale_seconds, drawn.heartbeat_seconds),
         hang_seconds=max(drawn.hang_seconds, 2 * drawn.heartbeat_seconds),
     )
+
+
+_NamedT = TypeVar("_NamedT", IntentConfig, TaskConfig)
+
+
+def named(items: Iterable[_NamedT], name: str) -> _NamedT:
+    return {item.name: item for item in items}[name]
 
 
 def some_names(most: int) -> st.SearchStrategy[list[str]]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from octet.config.default import default_ensemble, default_text
 from octet.config.detectors import DETECTORS
 from octet.config.read import parse_ensemble
+from tests.octet.config.ensembles import named
 
 ENSEMBLE = default_ensemble()
 
@@ -46,7 +47,7 @@ def test_the_intents_a_caller_may_declare() -> None:
         "review": None,
         "unspecified": None,
     }
-    assert ENSEMBLE.intent("review").shadow_threshold > ENSEMBLE.intent("codegen").shadow_threshold
+    assert named(ENSEMBLE.intents, "review").shadow_threshold > named(ENSEMBLE.intents, "codegen").shadow_threshold
 
 
 def test_nobody_answers_what_nobody_should() -> None:

@@ -22,6 +22,7 @@ from octet.config.kinds import Mark, Range, Unit
 from octet.config.read import parse_ensemble
 from octet.config.scalars import show_size
 from octet.config.tasks import TASKS
+from tests.octet.config.ensembles import named
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
 SECTIONS: dict[str, type] = {
@@ -103,7 +104,7 @@ def test_the_example_is_a_whole_ensemble_in_thirty_lines() -> None:
     ensemble = parse_ensemble(example, None)
     assert len(example.splitlines()) <= 30
     assert ensemble.names == ("sql", "shell", "regex")
-    assert ensemble.intent("query").specialist == "sql"
+    assert named(ensemble.intents, "query").specialist == "sql"
     assert {specialist.max_tokens for specialist in ensemble.specialists} == {400}
     assert all(specialist.describe and specialist.examples for specialist in ensemble.specialists)
     assert not changes(ensemble, parse_ensemble(f"# again\n{example}", None))

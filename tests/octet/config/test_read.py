@@ -10,6 +10,7 @@ from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig, Task
 from octet.config.read import parse_ensemble, read_ensemble
 from octet.config.scalars import seconds, show_size, size
 from octet.config.tasks import TASKS
+from tests.octet.config.ensembles import named
 
 SOURCE = Path("/etc/octet/shop.yaml")
 
@@ -37,8 +38,8 @@ def test_an_intent_in_short_is_its_specialist() -> None:
 
 def test_tasks_keep_what_a_file_leaves_alone() -> None:
     read = parse_ensemble("specialists: {sql: }\ntasks: {json_parsing: {top_p: 0.5}, poem: {temperature: 1}}\n", SOURCE)
-    assert read.task("json_parsing") == TaskConfig("json_parsing", 0.2, 2048, 0.5, 1.0)
-    assert read.task("poem") == TaskConfig("poem", temperature=1.0)
+    assert named(read.tasks, "json_parsing") == TaskConfig("json_parsing", 0.2, 2048, 0.5, 1.0)
+    assert named(read.tasks, "poem") == TaskConfig("poem", temperature=1.0)
     assert read.tasks[0] == TASKS[0]
     assert [task.name for task in read.tasks] == [*(task.name for task in TASKS), "poem"]
 

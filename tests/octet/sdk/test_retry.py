@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octet import Busy, Client, InvalidRequest, NotFound, OctetError, ServerError, Unavailable
+from octet import Busy, Client, InvalidRequest, NotFound, OctetError, ReplicaLost, ServerError, Unavailable
 from octet.clock import ManualClock
 from octet.sdk.retry import Effort, RetryBudget, RetryPolicy
 from octet.v1 import inference_pb2 as wire
 from tests.octet.sdk.server import busy, refuse, scripted
 
-RETRIED = (Busy, Unavailable)
+RETRIED = (Busy, Unavailable, ReplicaLost)
 ROUNDING = 1e-9
 
 
@@ -25,7 +25,7 @@ def failure(kind: type[OctetError], after: float | None) -> OctetError:
 
 failures = st.builds(
     failure,
-    st.sampled_from([Busy, Unavailable, Busy, InvalidRequest, ServerError, NotFound]),
+    st.sampled_from([Busy, Unavailable, ReplicaLost, InvalidRequest, ServerError, NotFound]),
     st.none() | st.floats(0, 100),
 )
 timeouts = st.none() | st.floats(0.01, 200)
@@ -57,6 +57,12 @@ def test_a_call_stays_within_its_retries_its_time_and_the_budget(
     left = effort.seconds_left()
     if isinstance(error, RETRIED) and error.retry_after is None and num_waits < max_retries and budget.left >= 1:
         assert left is not None and left <= policy.longest_wait, "given up for no reason"
+
+
+def test_a_priority_that_is_too_low_is_not_tried_again() -> None:
+    effort = Effort(RetryPolicy(), RetryBudget(), ManualClock(), Random(1), None)
+    assert effort.wait_after(Busy("no", code=grpc.StatusCode.RESOURCE_EXHAUSTED, field="priority")) is None
+    assert effort.wait_after(Busy("no", code=grpc.StatusCode.RESOURCE_EXHAUSTED)) is not None
 
 
 @given(st.lists(st.booleans(), max_size=200), st.floats(1, 20), st.floats(0.01, 1))

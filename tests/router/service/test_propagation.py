@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from random import Random
 
 import grpc
 
@@ -11,7 +12,7 @@ from octet.rpc.calls import Context
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
 from specialist.engines.sim import CostModel
-from tests.router.service.harness import Routed, asking, quick, routing
+from tests.router.service.harness import asking, quick, routing
 from tests.router.service.spy import ACCEPTED, hang, spying
 from tests.service.harness import QUICK, run, serving, sim
 
@@ -113,9 +114,11 @@ def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free
         async with serving(build, max_waiting=600) as one, serving(build, max_waiting=600) as two:
             router = RouterConfig(max_inflight=1024)
             async with routing({"writer": [one.address, two.address]}, router=router) as routed:
-                storm = asyncio.gather(*(_fickle(routed, index) for index in range(1000)))
-                await routed.until(lambda: routed.num_inflight > 500)
-                await storm
+                calls = [routed.generate(asking(f"{n}", max_tokens=200, ignore_eos=True)) for n in range(1000)]
+                await routed.until(lambda: routed.num_inflight > 500, seconds=40)
+                for number in Random(1).sample(range(1000), 1000):
+                    calls[number].cancel()
+                    await asyncio.sleep(0)
                 await routed.idle()
                 for served in (one, two):
                     await served.idle()
@@ -124,12 +127,6 @@ def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free
                 assert heard.code is grpc.StatusCode.OK
 
     run(story())
-
-
-async def _fickle(routed: Routed, index: int) -> None:
-    call = routed.generate(asking(f"{index}", max_tokens=200, ignore_eos=True))
-    await asyncio.sleep(2.0 + (index * 7919 % 97) / 100)
-    call.cancel()
 
 
 def test_a_caller_that_does_not_read_is_cut_and_nobody_else_notices() -> None:
