@@ -6,8 +6,7 @@ from itertools import pairwise
 from math import fsum, isfinite
 from typing import Protocol, Self
 
-REJECT = "reject"
-"""The label for what nobody should answer."""
+from octet.config.ensemble import REJECT as REJECT
 
 SUM_TOLERANCE = 1e-6
 
