@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import count, cycle
+from random import Random
 from typing import Any
 
 import uvloop
@@ -18,12 +19,14 @@ from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
 
 BENCH = "router"
+_Round = dict[str, list[float]]
+"""Seconds to the first token of each call, by way."""
 RATE = 100
 STREAMS = 64
 WORDS = 1000
 """Tokens of an answer from the hose."""
-ANSWER = 4
-"""Tokens of an answer at a steady rate."""
+ANSWERS = (4, 16)
+"""Tokens of an answer at a steady rate. With the longer ones replicas and callers fill the core they share."""
 _TOPICS = {
     "template": "why does SFINAE drop this overload when the concept is not satisfied",
     "stl": "which iterator category does std::ranges::sort want of a std::deque",
@@ -34,11 +37,17 @@ _TOPICS = {
     "build": "target_link_libraries does not find the static library of the subdirectory",
     "debug": "the program prints the wrong sum, find the bug in the loop",
 }
-STEADY = f"{RATE} requests/s"
+
+
+def steady_case(tokens: int) -> str:
+    return f"{RATE} requests/s, {tokens} tokens"
+
+
+_ADDED = {"routed": "added to the first token", "named": "added where the caller names the specialist"}
 RELAY = f"{STREAMS} streams at once, a token a message"
 TARGETS: Targets = {
-    (STEADY, "added to the first token, p50"): "<= 2 ms",
-    (STEADY, "added to the first token, p99"): "<= 13 ms",
+    **{(steady_case(tokens), "added to the first token, p50"): "<= 2 ms" for tokens in ANSWERS},
+    **{(steady_case(tokens), "added to the first token, p99"): "<= 13 ms" for tokens in ANSWERS},
     (RELAY, "relayed"): ">= 10,000 tok/s",
     ("memory", "router"): "< 150 MB",
     ("a decision", "by the classifier, p50"): "< 1 ms",
@@ -50,16 +59,20 @@ TARGETS: Targets = {
 def measure(runs: int, *, quick: bool) -> list[Record]:
     """Raises SiteFailed."""
     with site() as where:
-        records = uvloop.run(_measure(where, runs, 2.0 if quick else 10.0, WORDS // 10 if quick else WORDS))
+        records = uvloop.run(_measure(where, runs, 1.0 if quick else 6.0, WORDS // 10 if quick else WORDS))
     return [*records, *decision_records(runs)]
 
 
 async def _measure(where: Site, runs: int, seconds: float, tokens: int) -> list[Record]:
     async with _Callers(where) as callers:
-        await steady(callers.routed(ANSWER), RATE, 1.0)
-        rounds = [await _first_tokens(callers, seconds, number) for number in range(runs)]
+        await steady(callers.routed(ANSWERS[0]), RATE, 1.0)
+        rounds = {
+            tokens: [await _first_tokens(callers, tokens, seconds, number) for number in range(runs)]
+            for tokens in ANSWERS
+        }
         relays = [await _relay(where, callers, tokens) for _ in range(runs)]
-    return [*_first_token_records(rounds), *_relay_records(relays), _memory(where)]
+    first = [record for tokens in ANSWERS for record in _first_token_records(steady_case(tokens), rounds[tokens])]
+    return [*first, *_relay_records(relays), _memory(where)]
 
 
 class _Callers:
@@ -89,6 +102,17 @@ class _Callers:
 
         return ask
 
+    def named(self, tokens: int) -> Ask:
+        """Without a question to the classifier."""
+        generate = self._router.unary_stream("/octet.v1.Inference/Generate")
+
+        def ask() -> Any:
+            name, prompt = self._question()
+            request = wire.InferRequest(prompt=prompt, force_specialists=[name], max_tokens=tokens, ignore_eos=True)
+            return generate(request.SerializeToString())
+
+        return ask
+
     def hosed(self, tokens: int) -> Ask:
         generate = self._router.unary_stream("/octet.v1.Inference/Generate")
         request = wire.InferRequest(prompt="go", force_specialists=[HOSE], max_tokens=tokens).SerializeToString()
@@ -110,23 +134,23 @@ class _Callers:
         return name, f"{topic} (case {next(self._numbers)})"
 
 
-async def _first_tokens(callers: _Callers, seconds: float, number: int) -> tuple[list[float], list[float]]:
-    """Direct and routed, each first in every other round."""
-    if number % 2:
-        routed = await steady(callers.routed(ANSWER), RATE, seconds)
-        return await steady(callers.direct(ANSWER), RATE, seconds), routed
-    direct = await steady(callers.direct(ANSWER), RATE, seconds)
-    return direct, await steady(callers.routed(ANSWER), RATE, seconds)
+async def _first_tokens(callers: _Callers, tokens: int, seconds: float, number: int) -> _Round:
+    """In an order that changes from round to round."""
+    ways = {"direct": callers.direct(tokens), "routed": callers.routed(tokens), "named": callers.named(tokens)}
+    order = Random(number).sample(list(ways), len(ways))
+    return {way: await steady(ways[way], RATE, seconds) for way in order}
 
 
-def _first_token_records(rounds: list[tuple[list[float], list[float]]]) -> Iterator[Record]:
+def _first_token_records(case: str, rounds: list[_Round]) -> Iterator[Record]:
     for percent in (50, 99):
-        direct = [percentile(each, percent) * 1e3 for each, _ in rounds]
-        routed = [percentile(each, percent) * 1e3 for _, each in rounds]
-        added = [mine - bare for mine, bare in zip(routed, direct, strict=True)]
-        yield summary(direct, BENCH, STEADY, f"first token of a replica, p{percent}", "ms", "limit")
-        yield summary(routed, BENCH, STEADY, f"first token through the router, p{percent}", "ms", "octet")
-        yield summary(added, BENCH, STEADY, f"added to the first token, p{percent}", "ms", "octet")
+        found = {way: [percentile(each[way], percent) * 1e3 for each in rounds] for way in rounds[0]}
+        yield summary(found["direct"], BENCH, case, f"first token of a replica, p{percent}", "ms", "limit")
+        for way, shown in (
+            ("routed", "added to the first token"),
+            ("named", "added where the caller names the specialist"),
+        ):
+            added = [mine - bare for mine, bare in zip(found[way], found["direct"], strict=True)]
+            yield summary(added, BENCH, case, f"{shown}, p{percent}", "ms", "octet")
 
 
 async def _relay(where: Site, callers: _Callers, tokens: int) -> tuple[float, float]:
