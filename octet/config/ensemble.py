@@ -39,6 +39,11 @@ class SpecialistConfig:
     """Another specialist, for when this one cannot answer and no second choice is viable."""
     max_tokens: Annotated[int, Range(1, 1 << 20), Mark.LIVE, Mark.SHARED] = 1024
     """The longest answer, where the caller asks for no length."""
+    verify: Annotated[str, Text(least=1, most=512), Mark.LIVE, Mark.RUNS, Mark.SHARED] = "non_empty"
+    """How its answers are judged: cpp, python, json, json:SCHEMA_FILE, non_empty, none, or one of your own as
+    `module:name`."""
+    floor: Annotated[float | None, Range(0, 1), Mark.LIVE, Mark.RUNS, Mark.SHARED] = None
+    """A pass rate below it demotes the specialist; None: the rate is measured, and nothing follows from it."""
 
     engine: Annotated[EngineName, Mark.RUNS, Mark.SHARED] = "native"
     model: Annotated[str, FilePath(DEMO_MODEL), Mark.RUNS, Mark.SHARED] = DEMO_MODEL
@@ -153,6 +158,99 @@ class DispatchConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CorrectnessConfig:
+    """How answers are judged, and when a specialist is demoted for them."""
+
+    sample_rate: Share = 0.1
+    """Of the answers of a lane with history."""
+    fresh_sample_rate: Share = 1.0
+    """Of the answers of a lane without."""
+    window: Annotated[float, Unit.SECONDS, Range(1, 30 * 86_400), Mark.LIVE] = 86_400.0
+    """Over which the pass rate is taken. A breaker changes its state at most once in so long."""
+    min_samples: Annotated[int, Range(1, 1_000_000), Mark.LIVE] = 20
+    """Fewer in the window never demote anybody, and never bring anybody back."""
+    breach: Seconds = 600.0
+    """How long the rate must stay below the floor."""
+    queue: Annotated[int, Range(1, 100_000), Mark.LIVE] = 256
+    """Answers that wait to be judged; beyond it they are not."""
+    answer_bytes: Annotated[int, Unit.BYTES, Range(1024, 16 << 20), Mark.LIVE] = 128 << 10
+    """A longer answer is not judged."""
+    compiler: Annotated[str, Text(least=1, most=512), Mark.LIVE] = "auto"
+    """A C++ compiler; `auto` for g++, else clang++."""
+    verify_seconds: Seconds = 10.0
+    """Of CPU, and three times as much by the clock, for one answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowConfig:
+    """Copies that nobody waits for."""
+
+    budget: Share = 0.1
+    """Shadows for every answered request, at most."""
+    max_inflight: Annotated[int, Range(0, 4096), Mark.LIVE] = 8
+    """At once; 0 for no shadows at all."""
+    fresh_rate: Share = 0.5
+    """Of the requests of a specialist with a fresh lane; they are not counted against the budget."""
+    demoted_rate: Share = 0.2
+    """Of the requests that a demoted specialist would have answered; not counted either."""
+    timeout: Seconds = 60.0
+    similar: Share = 0.6
+    """Texts at least so similar agree, where both pass or nobody can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanesConfig:
+    """A lane is a specialist's model with its adapters. How a fresh one comes to serve, and how it goes again."""
+
+    promote: Annotated[Literal["auto", "manual"], Mark.LIVE] = "manual"
+    """auto: a candidate with enough samples that is no worse than the lane that serves takes its place."""
+    min_samples: Annotated[int, Range(1, 1_000_000), Mark.LIVE] = 50
+    """Judged answers of a candidate before it can be promoted by policy, and of a fresh lane before it is trusted."""
+    margin: Share = 0.02
+    """How much worse than the lane that serves a candidate's pass rate may be."""
+    roll_back: Annotated[bool, Mark.LIVE] = True
+    """A promoted lane that falls below the floor, or behind the lane before it by `worse`, while it is fresh, goes back
+    by itself; so does a candidate."""
+    worse: Share = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class EscalationConfig:
+    """What happens when one specialist has to refuse too much for too long."""
+
+    enabled: Annotated[bool, Mark.LIVE] = True
+    refused: Share = 0.05
+    """A share of the requests above this is too much."""
+    calm: Share = 0.01
+    """A share below this is none."""
+    min_requests: Annotated[int, Range(1, 1_000_000), Mark.LIVE] = 20
+    """Within `sustain`; fewer say nothing."""
+    sustain: Seconds = 10.0
+    """Too much for so long: one step up."""
+    relax: Seconds = 60.0
+    """None for so long: one step back."""
+    threshold_step: Share = 0.15
+    max_threshold: Share = 0.95
+    floor_step: Annotated[int, Range(1, 9), Mark.LIVE] = 1
+    max_floor: Annotated[int, Range(0, 9), Mark.LIVE] = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Where windows, breakers, knobs, lanes, comparisons, receipts and the audit are kept."""
+
+    url: Annotated[str, Text(most=2048)] = ""
+    """sqlite:PATH, postgresql://..., or `memory` to forget everything at the end; empty: a SQLite file of this
+    ensemble's name below the user's state folder."""
+    receipts: Annotated[int, Range(0, 100_000_000), Mark.LIVE] = 100_000
+    """Kept, the oldest go first; as are the next two."""
+    comparisons: Annotated[int, Range(0, 10_000_000), Mark.LIVE] = 50_000
+    audit: Annotated[int, Range(1000, 100_000_000), Mark.LIVE] = 100_000
+    queue: Annotated[int, Range(100, 1_000_000), Mark.LIVE] = 10_000
+    """Rows that wait to be written; beyond it receipts and comparisons are dropped, and somebody is told."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouterConfig:
     host: Annotated[str, HOST] = "127.0.0.1"
     port: Annotated[int, Range(0, 65_535)] = DEFAULT_ROUTER_PORT
@@ -181,6 +279,14 @@ class Ensemble:
     """Who gets what nobody is sure of; None: nobody, and the caller is told."""
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     dispatch: Annotated[DispatchConfig, Mark.RUNS] = field(default_factory=DispatchConfig)
+    correctness: Annotated[CorrectnessConfig, Mark.RUNS] = field(default_factory=CorrectnessConfig)
+    shadow: Annotated[ShadowConfig, Mark.RUNS] = field(default_factory=ShadowConfig)
+    lanes: Annotated[LanesConfig, Mark.RUNS] = field(default_factory=LanesConfig)
+    escalation: Annotated[EscalationConfig, Mark.RUNS] = field(default_factory=EscalationConfig)
+    store: Annotated[StoreConfig, Mark.RUNS] = field(default_factory=StoreConfig)
+    adapter_root: Annotated[str | None, FilePath(), Mark.RUNS] = None
+    """Adapters that are loaded while serving lie below it; None: the folder of this file, or where `octet serve` was
+    started."""
     router: Annotated[RouterConfig, Mark.RUNS] = field(default_factory=RouterConfig)
     source: Annotated[Path | None, Mark.RUNS] = None
     """The file it was read from; None for the embedded default."""

@@ -28,6 +28,14 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_UNKNOWN_REQUEST: _ClassVar[ErrorReason]
     ERROR_REASON_DUPLICATE_REQUEST: _ClassVar[ErrorReason]
     ERROR_REASON_INTERNAL: _ClassVar[ErrorReason]
+    ERROR_REASON_DEADLINE_UNREACHABLE: _ClassVar[ErrorReason]
+    ERROR_REASON_WOULD_DELAY_OTHERS: _ClassVar[ErrorReason]
+    ERROR_REASON_SHED: _ClassVar[ErrorReason]
+    ERROR_REASON_BELOW_FLOOR: _ClassVar[ErrorReason]
+    ERROR_REASON_DEMOTED: _ClassVar[ErrorReason]
+    ERROR_REASON_CONFLICT: _ClassVar[ErrorReason]
+    ERROR_REASON_UNKNOWN_NAME: _ClassVar[ErrorReason]
+    ERROR_REASON_STORE_UNAVAILABLE: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_MALFORMED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
@@ -49,6 +57,14 @@ ERROR_REASON_REPLICA_LOST: ErrorReason
 ERROR_REASON_UNKNOWN_REQUEST: ErrorReason
 ERROR_REASON_DUPLICATE_REQUEST: ErrorReason
 ERROR_REASON_INTERNAL: ErrorReason
+ERROR_REASON_DEADLINE_UNREACHABLE: ErrorReason
+ERROR_REASON_WOULD_DELAY_OTHERS: ErrorReason
+ERROR_REASON_SHED: ErrorReason
+ERROR_REASON_BELOW_FLOOR: ErrorReason
+ERROR_REASON_DEMOTED: ErrorReason
+ERROR_REASON_CONFLICT: ErrorReason
+ERROR_REASON_UNKNOWN_NAME: ErrorReason
+ERROR_REASON_STORE_UNAVAILABLE: ErrorReason
 
 class Error(_message.Message):
     __slots__ = ("reason", "field", "limit", "value", "message", "retry_after_ms")

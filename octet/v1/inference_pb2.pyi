@@ -18,6 +18,7 @@ from octet.v1.specialist_pb2 import LogitBias as LogitBias
 from octet.v1.specialist_pb2 import GenerateEvent as GenerateEvent
 from octet.v1.specialist_pb2 import Lane as Lane
 from octet.v1.specialist_pb2 import Accepted as Accepted
+from octet.v1.specialist_pb2 import Forecast as Forecast
 from octet.v1.specialist_pb2 import Chunk as Chunk
 from octet.v1.specialist_pb2 import TokenLogprobs as TokenLogprobs
 from octet.v1.specialist_pb2 import TokenLogprob as TokenLogprob
@@ -25,6 +26,7 @@ from octet.v1.specialist_pb2 import Usage as Usage
 from octet.v1.specialist_pb2 import Timings as Timings
 from octet.v1.specialist_pb2 import WatchLoadRequest as WatchLoadRequest
 from octet.v1.specialist_pb2 import LoadReport as LoadReport
+from octet.v1.specialist_pb2 import EstimateError as EstimateError
 from octet.v1.specialist_pb2 import Blocks as Blocks
 from octet.v1.specialist_pb2 import ResidentAdapter as ResidentAdapter
 from octet.v1.specialist_pb2 import LoadAdapterRequest as LoadAdapterRequest
@@ -62,6 +64,14 @@ ERROR_REASON_REPLICA_LOST: _error_pb2_1.ErrorReason
 ERROR_REASON_UNKNOWN_REQUEST: _error_pb2_1.ErrorReason
 ERROR_REASON_DUPLICATE_REQUEST: _error_pb2_1.ErrorReason
 ERROR_REASON_INTERNAL: _error_pb2_1.ErrorReason
+ERROR_REASON_DEADLINE_UNREACHABLE: _error_pb2_1.ErrorReason
+ERROR_REASON_WOULD_DELAY_OTHERS: _error_pb2_1.ErrorReason
+ERROR_REASON_SHED: _error_pb2_1.ErrorReason
+ERROR_REASON_BELOW_FLOOR: _error_pb2_1.ErrorReason
+ERROR_REASON_DEMOTED: _error_pb2_1.ErrorReason
+ERROR_REASON_CONFLICT: _error_pb2_1.ErrorReason
+ERROR_REASON_UNKNOWN_NAME: _error_pb2_1.ErrorReason
+ERROR_REASON_STORE_UNAVAILABLE: _error_pb2_1.ErrorReason
 FINISH_REASON_UNSPECIFIED: _specialist_pb2.FinishReason
 FINISH_REASON_STOP: _specialist_pb2.FinishReason
 FINISH_REASON_LENGTH: _specialist_pb2.FinishReason
@@ -229,7 +239,7 @@ class Attempt(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., replica: _Optional[str] = ..., reason: _Optional[_Union[_error_pb2_1.ErrorReason, str]] = ..., message: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id")
+    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id", "between")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +255,7 @@ class Receipt(_message.Message):
     CREATED_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    BETWEEN_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     decision: Decision
     specialist: str
@@ -260,7 +271,40 @@ class Receipt(_message.Message):
     created_unix_ms: int
     priority: int
     session_id: str
-    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ...) -> None: ...
+    between: Between
+    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., between: _Optional[_Union[Between, _Mapping]] = ...) -> None: ...
+
+class Between(_message.Message):
+    __slots__ = ("correctness", "instead_of", "why", "lane", "shadow", "shadow_threshold", "priority_floor", "knobs_by", "spilled")
+    CORRECTNESS_FIELD_NUMBER: _ClassVar[int]
+    INSTEAD_OF_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    KNOBS_BY_FIELD_NUMBER: _ClassVar[int]
+    SPILLED_FIELD_NUMBER: _ClassVar[int]
+    correctness: str
+    instead_of: str
+    why: str
+    lane: str
+    shadow: ShadowOrder
+    shadow_threshold: float
+    priority_floor: int
+    knobs_by: str
+    spilled: bool
+    def __init__(self, correctness: _Optional[str] = ..., instead_of: _Optional[str] = ..., why: _Optional[str] = ..., lane: _Optional[str] = ..., shadow: _Optional[_Union[ShadowOrder, _Mapping]] = ..., shadow_threshold: _Optional[float] = ..., priority_floor: _Optional[int] = ..., knobs_by: _Optional[str] = ..., spilled: _Optional[bool] = ...) -> None: ...
+
+class ShadowOrder(_message.Message):
+    __slots__ = ("specialist", "adapters", "why")
+    SPECIALIST_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    specialist: str
+    adapters: _containers.RepeatedScalarFieldContainer[str]
+    why: str
+    def __init__(self, specialist: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ...) -> None: ...
 
 class RouterTimings(_message.Message):
     __slots__ = ("decided", "dispatched", "accepted", "first_chunk", "total")

@@ -30,6 +30,14 @@ ERROR_REASON_REPLICA_LOST: _error_pb2.ErrorReason
 ERROR_REASON_UNKNOWN_REQUEST: _error_pb2.ErrorReason
 ERROR_REASON_DUPLICATE_REQUEST: _error_pb2.ErrorReason
 ERROR_REASON_INTERNAL: _error_pb2.ErrorReason
+ERROR_REASON_DEADLINE_UNREACHABLE: _error_pb2.ErrorReason
+ERROR_REASON_WOULD_DELAY_OTHERS: _error_pb2.ErrorReason
+ERROR_REASON_SHED: _error_pb2.ErrorReason
+ERROR_REASON_BELOW_FLOOR: _error_pb2.ErrorReason
+ERROR_REASON_DEMOTED: _error_pb2.ErrorReason
+ERROR_REASON_CONFLICT: _error_pb2.ErrorReason
+ERROR_REASON_UNKNOWN_NAME: _error_pb2.ErrorReason
+ERROR_REASON_STORE_UNAVAILABLE: _error_pb2.ErrorReason
 
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -47,7 +55,7 @@ FINISH_REASON_DEADLINE: FinishReason
 FINISH_REASON_ERROR: FinishReason
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "tenant_salt", "context_size")
+    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "tenant_salt", "context_size", "shadow")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +71,7 @@ class GenerateRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     tokens: TokenIds
@@ -78,7 +87,8 @@ class GenerateRequest(_message.Message):
     timeout_ms: int
     tenant_salt: bytes
     context_size: int
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ...) -> None: ...
+    shadow: bool
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ...) -> None: ...
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)
@@ -153,20 +163,34 @@ class Lane(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., revision: _Optional[str] = ..., adapter_digests: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Accepted(_message.Message):
-    __slots__ = ("request_id", "lane", "prompt_tokens", "queue_position", "max_tokens", "seed")
+    __slots__ = ("request_id", "lane", "prompt_tokens", "queue_position", "max_tokens", "seed", "forecast")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     LANE_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    FORECAST_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     lane: Lane
     prompt_tokens: int
     queue_position: int
     max_tokens: int
     seed: int
-    def __init__(self, request_id: _Optional[str] = ..., lane: _Optional[_Union[Lane, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., queue_position: _Optional[int] = ..., max_tokens: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+    forecast: Forecast
+    def __init__(self, request_id: _Optional[str] = ..., lane: _Optional[_Union[Lane, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., queue_position: _Optional[int] = ..., max_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., forecast: _Optional[_Union[Forecast, _Mapping]] = ...) -> None: ...
+
+class Forecast(_message.Message):
+    __slots__ = ("wait", "total", "slack", "displaced")
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    SLACK_FIELD_NUMBER: _ClassVar[int]
+    DISPLACED_FIELD_NUMBER: _ClassVar[int]
+    wait: float
+    total: float
+    slack: float
+    displaced: int
+    def __init__(self, wait: _Optional[float] = ..., total: _Optional[float] = ..., slack: _Optional[float] = ..., displaced: _Optional[int] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("text", "token_ids", "logprobs")
@@ -233,7 +257,7 @@ class WatchLoadRequest(_message.Message):
     def __init__(self, min_interval_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("waiting", "running", "blocks", "preempting", "times_preempted", "prefill_rate", "decode_rate", "drain_rate", "adapters", "draining", "max_running", "max_waiting")
+    __slots__ = ("waiting", "running", "blocks", "preempting", "times_preempted", "prefill_rate", "decode_rate", "drain_rate", "adapters", "draining", "max_running", "max_waiting", "revision", "refusing", "shadows", "usual_wait", "estimate_error")
     WAITING_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +270,11 @@ class LoadReport(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     MAX_RUNNING_FIELD_NUMBER: _ClassVar[int]
     MAX_WAITING_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    REFUSING_FIELD_NUMBER: _ClassVar[int]
+    SHADOWS_FIELD_NUMBER: _ClassVar[int]
+    USUAL_WAIT_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATE_ERROR_FIELD_NUMBER: _ClassVar[int]
     waiting: int
     running: int
     blocks: Blocks
@@ -258,7 +287,26 @@ class LoadReport(_message.Message):
     draining: bool
     max_running: int
     max_waiting: int
-    def __init__(self, waiting: _Optional[int] = ..., running: _Optional[int] = ..., blocks: _Optional[_Union[Blocks, _Mapping]] = ..., preempting: _Optional[bool] = ..., times_preempted: _Optional[int] = ..., prefill_rate: _Optional[float] = ..., decode_rate: _Optional[float] = ..., drain_rate: _Optional[float] = ..., adapters: _Optional[_Iterable[_Union[ResidentAdapter, _Mapping]]] = ..., draining: _Optional[bool] = ..., max_running: _Optional[int] = ..., max_waiting: _Optional[int] = ...) -> None: ...
+    revision: str
+    refusing: bool
+    shadows: int
+    usual_wait: float
+    estimate_error: EstimateError
+    def __init__(self, waiting: _Optional[int] = ..., running: _Optional[int] = ..., blocks: _Optional[_Union[Blocks, _Mapping]] = ..., preempting: _Optional[bool] = ..., times_preempted: _Optional[int] = ..., prefill_rate: _Optional[float] = ..., decode_rate: _Optional[float] = ..., drain_rate: _Optional[float] = ..., adapters: _Optional[_Iterable[_Union[ResidentAdapter, _Mapping]]] = ..., draining: _Optional[bool] = ..., max_running: _Optional[int] = ..., max_waiting: _Optional[int] = ..., revision: _Optional[str] = ..., refusing: _Optional[bool] = ..., shadows: _Optional[int] = ..., usual_wait: _Optional[float] = ..., estimate_error: _Optional[_Union[EstimateError, _Mapping]] = ...) -> None: ...
+
+class EstimateError(_message.Message):
+    __slots__ = ("step_p50", "step_p90", "total_p50", "total_p90", "num_requests")
+    STEP_P50_FIELD_NUMBER: _ClassVar[int]
+    STEP_P90_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_P50_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_P90_FIELD_NUMBER: _ClassVar[int]
+    NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    step_p50: float
+    step_p90: float
+    total_p50: float
+    total_p90: float
+    num_requests: int
+    def __init__(self, step_p50: _Optional[float] = ..., step_p90: _Optional[float] = ..., total_p50: _Optional[float] = ..., total_p90: _Optional[float] = ..., num_requests: _Optional[int] = ...) -> None: ...
 
 class Blocks(_message.Message):
     __slots__ = ("total", "free", "cached", "used")
