@@ -17,6 +17,8 @@ class Place:
     name: str
     specialist: SpecialistConfig
     socket: Path
+    adapter_root: Path | None = None
+    """Adapters that are loaded while serving lie below it; None to load none."""
 
     @property
     def address(self) -> str:
@@ -26,9 +28,16 @@ class Place:
 def places_of(ensemble: Ensemble, folder: Path) -> Sequence[Place]:
     """One for each replica; none for specialists that run elsewhere."""
     return [
-        Place(name, specialist, folder / f"{number}-{specialist.name[:_MAX_NAME]}.sock")
+        Place(name, specialist, folder / f"{number}-{specialist.name[:_MAX_NAME]}.sock", adapter_root_of(ensemble))
         for number, (name, specialist) in enumerate(_names(ensemble))
     ]
+
+
+def adapter_root_of(ensemble: Ensemble) -> Path:
+    """What the configuration says, or where its file lies, or where this process was started."""
+    if ensemble.adapter_root is not None:
+        return Path(ensemble.adapter_root)
+    return Path.cwd() if ensemble.source is None else ensemble.source.resolve().parent
 
 
 def _names(ensemble: Ensemble) -> Iterator[tuple[str, SpecialistConfig]]:

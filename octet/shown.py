@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from octet.sdk.decision import Decision, Score
-from octet.sdk.receipt import Attempt, Receipt, Timings, Usage
+from octet.sdk.receipt import Attempt, Between, Receipt, Timings, Usage
 
 _DIGEST = 12
 _BAR = 24
@@ -26,6 +26,7 @@ def explained(receipt: Receipt) -> str:
         ("task", _task(decision)),
         ("adapters", ", ".join(decision.adapters)),
         *(("note", note) for note in decision.notes),
+        *_between(receipt.between),
         ("digests", _digests(decision)),
         ("request", receipt.request_id),
     ]
@@ -39,6 +40,7 @@ def shown(receipt: Receipt) -> str:
         *_choice(receipt.decision),
         ("task", _task(receipt.decision)),
         *(("note", note) for note in receipt.decision.notes),
+        *_between(receipt.between),
         *(("attempt", _attempt(each)) for each in receipt.attempts if each.reason or len(receipt.attempts) > 1),
         ("admission", _admission(receipt)),
         ("timings", _timings(receipt.timings)),
@@ -104,6 +106,22 @@ def _answerer(receipt: Receipt) -> str:
     return f"{receipt.specialist}{where}{revision}{adapters}{breaker}"
 
 
+def _between(between: Between | None) -> Rows:
+    """Only what is out of the ordinary, and both knobs."""
+    if between is None:
+        return []
+    shadow = between.shadow
+    turned = f", set by {between.knobs_by}" if between.knobs_by else ""
+    return [
+        ("in between", between.why),
+        ("in between", "the primary had no room: the second choice answered" if between.spilled else ""),
+        ("breaker", between.correctness if between.correctness not in ("", "closed") else ""),
+        ("lane", between.lane if between.lane != "serving" else ""),
+        ("shadow", "" if shadow is None else " + ".join((shadow.specialist, *shadow.adapters)) + f", {shadow.why}"),
+        ("knobs", f"shadow threshold {between.shadow_threshold:g}, priority floor {between.priority_floor}{turned}"),
+    ]
+
+
 def _attempt(attempt: Attempt) -> str:
     result = f"{attempt.reason}: {attempt.message}" if attempt.reason else "answered"
     return f"{attempt.specialist} on {attempt.replica} after {_time(attempt.seconds)}: {result}"
@@ -113,7 +131,11 @@ def _admission(receipt: Receipt) -> str:
     if receipt.admission is None:
         return ""
     door = receipt.admission
-    return f"{door.queue_position} in line before, at most {door.max_tokens} tokens, seed {door.seed}"
+    said = f"{door.queue_position} in line before, at most {door.max_tokens} tokens, seed {door.seed}"
+    if door.forecast is None:
+        return said
+    slack = "" if door.forecast.slack is None else f", {_time(door.forecast.slack)} before its deadline"
+    return f"{said}; forecast: starts after {_time(door.forecast.wait)}, ends after {_time(door.forecast.total)}{slack}"
 
 
 def _timings(timings: Timings) -> str:

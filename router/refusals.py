@@ -44,7 +44,7 @@ def below_floor(intent: str, floor: int, priority: int) -> Refusal:
     priority helps, or a lower floor."""
     return Refusal(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
-        wire.ERROR_REASON_QUEUE_FULL,
+        wire.ERROR_REASON_BELOW_FLOOR,
         f"a higher priority is needed now: the intent {intent!r} takes {floor} or more, this request has {priority}",
         field="priority",
         limit=f"at least {floor}",

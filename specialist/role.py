@@ -60,7 +60,9 @@ def _serve(place: Place, shared: "SharedModel | None", status: Status) -> int:
     from specialist.service.process import serve
 
     settings = _replica_settings(place.specialist)
-    door = ServiceSettings(socket=place.socket, max_waiting=place.specialist.max_waiting)
+    door = ServiceSettings(
+        socket=place.socket, max_waiting=place.specialist.max_waiting, adapter_root=place.adapter_root
+    )
     try:
         replica = assemble(settings, SystemClock(), status.progress, shared if settings.engine == "native" else None)
         check_context(replica, settings.context)

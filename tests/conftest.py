@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Generator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"skipped where nothing may be skipped: {report.longrepr}"
     return report
+
+
+_numbers = count()
+
+
+@pytest.fixture(autouse=True)
+def state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test's routers remember is nobody else's, and never the user's."""
+    folder = tmp_path_factory.getbasetemp() / "state" / str(next(_numbers))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from octet.config.ensemble import REJECT, DispatchConfig, RuleConfig, SpecialistConfig
+from octet.config.ensemble import REJECT, DispatchConfig, EscalationConfig, RuleConfig, SpecialistConfig
 from octet.config.fields import fields_of
 from octet.config.kinds import Refers
 from octet.config.sheet import Place, Sheet
@@ -24,6 +24,8 @@ def check_agreement(built: Iterable[tuple[Place, Any]], sheet: Sheet) -> None:
             _check_rule_name(item.name, place, rules, sheet)
         elif isinstance(item, DispatchConfig):
             _check_dispatch(item, place, sheet)
+        elif isinstance(item, EscalationConfig):
+            _check_escalation(item, place, sheet)
 
 
 def _check_references(item: Any, place: Place, known: dict[str, list[str]], sheet: Sheet) -> None:
@@ -104,3 +106,12 @@ def _check_dispatch(dispatch: DispatchConfig, place: Place, sheet: Sheet) -> Non
         if times * low > high:
             key = less if sheet.given(*place, less) else more
             sheet.wrong((*place, key), f"does not fit: {shown}{less} ({low:g} s) must be at most {more} ({high:g} s)")
+
+
+def _check_escalation(escalation: EscalationConfig, place: Place, sheet: Sheet) -> None:
+    if not sheet.sound(*place, "calm") or not sheet.sound(*place, "refused"):
+        return
+    low, high = escalation.calm, escalation.refused
+    if low > high:
+        key = "calm" if sheet.given(*place, "calm") else "refused"
+        sheet.wrong((*place, key), f"does not fit: calm ({low:g}) must be at most refused ({high:g})")

@@ -2,6 +2,8 @@
 
 import grpc
 
+from octet.rpc import retry_info
+from octet.rpc.retry_info import status_details
 from octet.v1 import error_pb2 as wire
 
 METADATA_KEY = "octet-error-bin"
@@ -39,7 +41,12 @@ class Refusal(Exception):
         """More for the trailing metadata."""
 
     def metadata(self) -> tuple[tuple[str, bytes], ...]:
-        return ((METADATA_KEY, self.error.SerializeToString()), *self.beside)
+        return ((METADATA_KEY, self.error.SerializeToString()), *self._retry_info(), *self.beside)
+
+    def _retry_info(self) -> tuple[tuple[str, bytes], ...]:
+        if not self.error.HasField("retry_after_ms"):
+            return ()
+        return ((retry_info.METADATA_KEY, status_details(self.code, str(self), self.error.retry_after_ms)),)
 
 
 def shorten(value: object) -> str:

@@ -38,6 +38,14 @@ _BY_REASON: dict[int, type[OctetError]] = {
     wire.ERROR_REASON_UNKNOWN_REQUEST: NotFound,
     wire.ERROR_REASON_DUPLICATE_REQUEST: InvalidRequest,
     wire.ERROR_REASON_INTERNAL: ServerError,
+    wire.ERROR_REASON_DEADLINE_UNREACHABLE: Busy,
+    wire.ERROR_REASON_WOULD_DELAY_OTHERS: Busy,
+    wire.ERROR_REASON_SHED: Busy,
+    wire.ERROR_REASON_BELOW_FLOOR: Busy,
+    wire.ERROR_REASON_DEMOTED: Unavailable,
+    wire.ERROR_REASON_CONFLICT: InvalidRequest,
+    wire.ERROR_REASON_UNKNOWN_NAME: NotFound,
+    wire.ERROR_REASON_STORE_UNAVAILABLE: Unavailable,
 }
 _BY_CODE: dict[grpc.StatusCode, type[OctetError]] = {
     grpc.StatusCode.CANCELLED: Cancelled,

@@ -6,7 +6,7 @@ from typing import Any
 from octet.sdk.decision import Decision, Score, word
 from octet.v1 import inference_pb2 as proto
 
-__all__ = ["Admission", "Attempt", "ErrorDetails", "Lane", "Receipt", "ReplicaTimings", "Timings", "Usage", "word"]
+__all__ = ["Admission", "Attempt", "Between", "ErrorDetails", "Lane", "Receipt", "ReplicaTimings", "Timings", "Usage", "word"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,47 @@ class Admission:
     queue_position: int
     max_tokens: int
     seed: int
+    forecast: "Forecast | None" = None
+    """None: nothing had been measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the replica expected when it accepted. Seconds from then."""
+
+    wait: float
+    total: float
+    slack: float | None
+    """Left before the deadline."""
+    displaced: int
+    """Requests of lower priority that had to give way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """A copy that nobody waits for."""
+
+    specialist: str
+    adapters: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What stood between the decision and the replica."""
+
+    correctness: str
+    """Of the breaker of the decision's primary."""
+    instead_of: str
+    """The specialist that the decision named, where another was to answer in its place."""
+    why: str
+    lane: str
+    shadow: Shadow | None
+    shadow_threshold: float
+    priority_floor: int
+    knobs_by: str
+    spilled: bool
+    """The second choice answered, because the primary had no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +150,8 @@ class Receipt:
     created_unix_ms: int
     priority: int
     session_id: str
+    between: Between | None
+    """None: it never came that far."""
     wire: proto.Receipt = field(repr=False, compare=False)
     """The message itself."""
 
@@ -147,6 +190,7 @@ class Receipt:
             created_unix_ms=message.created_unix_ms,
             priority=message.priority,
             session_id=message.session_id,
+            between=_between(message.between) if message.HasField("between") else None,
             wire=message,
         )
 
@@ -171,7 +215,26 @@ def _attempt(message: proto.Attempt) -> Attempt:
 
 
 def _admission(message: proto.Accepted) -> Admission:
-    return Admission(message.prompt_tokens, message.queue_position, message.max_tokens, message.seed)
+    forecast = None
+    if message.HasField("forecast"):
+        said = message.forecast
+        forecast = Forecast(said.wait, said.total, _optional(said, "slack"), said.displaced)
+    return Admission(message.prompt_tokens, message.queue_position, message.max_tokens, message.seed, forecast)
+
+
+def _between(message: proto.Between) -> Between:
+    said = message.shadow
+    return Between(
+        correctness=message.correctness,
+        instead_of=message.instead_of,
+        why=message.why,
+        lane=message.lane,
+        shadow=Shadow(said.specialist, tuple(said.adapters), said.why) if message.HasField("shadow") else None,
+        shadow_threshold=message.shadow_threshold,
+        priority_floor=message.priority_floor,
+        knobs_by=message.knobs_by,
+        spilled=message.spilled,
+    )
 
 
 def _usage(message: proto.Usage) -> Usage:

@@ -52,10 +52,13 @@ class RetryBudget:
             self._left = min(self._capacity, self._left + self._earned)
 
 
+_STAYS_SO = {"below_floor", "demoted"}
+"""A priority that is too low stays too low, and a specialist that answers wrongly is not trusted again so soon."""
+
+
 def _is_worth_it(error: OctetError) -> bool:
-    """Nothing of an answer has come, so a replica that was lost with the request costs nobody a word. A priority that
-    is too low stays too low."""
-    return isinstance(error, Busy | Unavailable | ReplicaLost) and error.field != "priority"
+    """Nothing of an answer has come, so a replica that was lost with the request costs nobody a word."""
+    return isinstance(error, Busy | Unavailable | ReplicaLost) and error.reason not in _STAYS_SO
 
 
 class Effort:

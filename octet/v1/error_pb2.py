@@ -22,17 +22,23 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14octet/v1/error.proto\x12\x08octet.v1\"\x9c\x01\n\x05\x45rror\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.octet.v1.ErrorReason\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\t\x12\r\n\x05value\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x1b\n\x0eretry_after_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_retry_after_ms*\x95\x07\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45RROR_REASON_MALFORMED\x10\x01\x12\x1e\n\x1a\x45RROR_REASON_INVALID_FIELD\x10\x02\x12 \n\x1c\x45RROR_REASON_PROMPT_TOO_LONG\x10\x03\x12 \n\x1c\x45RROR_REASON_UNKNOWN_ADAPTER\x10\x04\x12 \n\x1c\x45RROR_REASON_ADAPTER_REFUSED\x10\x05\x12\x1b\n\x17\x45RROR_REASON_QUEUE_FULL\x10\x06\x12\x19\n\x15\x45RROR_REASON_DRAINING\x10\x07\x12\x1f\n\x1b\x45RROR_REASON_CALLER_STALLED\x10\x08\x12\x19\n\x15\x45RROR_REASON_DEADLINE\x10\t\x12\x1e\n\x1a\x45RROR_REASON_ENGINE_FAILED\x10\n\x12\x1f\n\x1b\x45RROR_REASON_REPLICA_FAILED\x10\x0b\x12\x1a\n\x16\x45RROR_REASON_NOT_READY\x10\x0c\x12\x1a\n\x16\x45RROR_REASON_CANCELLED\x10\r\x12\x1e\n\x1a\x45RROR_REASON_NO_SPECIALIST\x10\x0e\x12#\n\x1f\x45RROR_REASON_UNKNOWN_SPECIALIST\x10\x0f\x12\x1b\n\x17\x45RROR_REASON_NO_REPLICA\x10\x10\x12\x1d\n\x19\x45RROR_REASON_REPLICA_LOST\x10\x11\x12 \n\x1c\x45RROR_REASON_UNKNOWN_REQUEST\x10\x12\x12\"\n\x1e\x45RROR_REASON_DUPLICATE_REQUEST\x10\x13\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x14\x12%\n!ERROR_REASON_DEADLINE_UNREACHABLE\x10\x15\x12#\n\x1f\x45RROR_REASON_WOULD_DELAY_OTHERS\x10\x16\x12\x15\n\x11\x45RROR_REASON_SHED\x10\x17\x12\x1c\n\x18\x45RROR_REASON_BELOW_FLOOR\x10\x18\x12\x18\n\x14\x45RROR_REASON_DEMOTED\x10\x19\x12\x19\n\x15\x45RROR_REASON_CONFLICT\x10\x1a\x12\x1d\n\x19\x45RROR_REASON_UNKNOWN_NAME\x10\x1b\x12\"\n\x1e\x45RROR_REASON_STORE_UNAVAILABLE\x10\x1c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14octet/v1/error.proto\x12\x08octet.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\"\x9c\x01\n\x05\x45rror\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.octet.v1.ErrorReason\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\t\x12\r\n\x05value\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x1b\n\x0eretry_after_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_retry_after_ms\"U\n\rStatusDetails\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.Any\";\n\tRetryInfo\x12.\n\x0bretry_delay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration*\x95\x07\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45RROR_REASON_MALFORMED\x10\x01\x12\x1e\n\x1a\x45RROR_REASON_INVALID_FIELD\x10\x02\x12 \n\x1c\x45RROR_REASON_PROMPT_TOO_LONG\x10\x03\x12 \n\x1c\x45RROR_REASON_UNKNOWN_ADAPTER\x10\x04\x12 \n\x1c\x45RROR_REASON_ADAPTER_REFUSED\x10\x05\x12\x1b\n\x17\x45RROR_REASON_QUEUE_FULL\x10\x06\x12\x19\n\x15\x45RROR_REASON_DRAINING\x10\x07\x12\x1f\n\x1b\x45RROR_REASON_CALLER_STALLED\x10\x08\x12\x19\n\x15\x45RROR_REASON_DEADLINE\x10\t\x12\x1e\n\x1a\x45RROR_REASON_ENGINE_FAILED\x10\n\x12\x1f\n\x1b\x45RROR_REASON_REPLICA_FAILED\x10\x0b\x12\x1a\n\x16\x45RROR_REASON_NOT_READY\x10\x0c\x12\x1a\n\x16\x45RROR_REASON_CANCELLED\x10\r\x12\x1e\n\x1a\x45RROR_REASON_NO_SPECIALIST\x10\x0e\x12#\n\x1f\x45RROR_REASON_UNKNOWN_SPECIALIST\x10\x0f\x12\x1b\n\x17\x45RROR_REASON_NO_REPLICA\x10\x10\x12\x1d\n\x19\x45RROR_REASON_REPLICA_LOST\x10\x11\x12 \n\x1c\x45RROR_REASON_UNKNOWN_REQUEST\x10\x12\x12\"\n\x1e\x45RROR_REASON_DUPLICATE_REQUEST\x10\x13\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x14\x12%\n!ERROR_REASON_DEADLINE_UNREACHABLE\x10\x15\x12#\n\x1f\x45RROR_REASON_WOULD_DELAY_OTHERS\x10\x16\x12\x15\n\x11\x45RROR_REASON_SHED\x10\x17\x12\x1c\n\x18\x45RROR_REASON_BELOW_FLOOR\x10\x18\x12\x18\n\x14\x45RROR_REASON_DEMOTED\x10\x19\x12\x19\n\x15\x45RROR_REASON_CONFLICT\x10\x1a\x12\x1d\n\x19\x45RROR_REASON_UNKNOWN_NAME\x10\x1b\x12\"\n\x1e\x45RROR_REASON_STORE_UNAVAILABLE\x10\x1c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octet.v1.error_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ERRORREASON']._serialized_start=194
-  _globals['_ERRORREASON']._serialized_end=1111
-  _globals['_ERROR']._serialized_start=35
-  _globals['_ERROR']._serialized_end=191
+  _globals['_ERRORREASON']._serialized_start=401
+  _globals['_ERRORREASON']._serialized_end=1318
+  _globals['_ERROR']._serialized_start=94
+  _globals['_ERROR']._serialized_end=250
+  _globals['_STATUSDETAILS']._serialized_start=252
+  _globals['_STATUSDETAILS']._serialized_end=337
+  _globals['_RETRYINFO']._serialized_start=339
+  _globals['_RETRYINFO']._serialized_end=398
 # @@protoc_insertion_point(module_scope)

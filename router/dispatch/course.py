@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from random import Random
 
 from octet.rpc.refusal import Refusal
+from router.dispatch.leg import Leg
 from router.refusals import no_replica
 from router.replicas.failure import Failure
-from router.replicas.lane import Lane
 from router.replicas.replica import Replica
 
 _MOST_UNSAFE = 1
@@ -15,17 +15,17 @@ _MOST_UNSAFE = 1
 
 
 class Course:
-    def __init__(self, lanes: Sequence[Lane], session_id: str, adapters: Sequence[str], random: Random) -> None:
-        """The primary's lane first: its bucket pays."""
-        self._lanes = list(lanes)
-        self._bucket = lanes[0].bucket
-        self._most_attempts = lanes[0].dispatch.max_attempts
+    def __init__(self, legs: Sequence[Leg], session_id: str, random: Random) -> None:
+        """The primary's first: its lane's bucket pays."""
+        self._legs = list(legs)
+        self._bucket = legs[0].lane.bucket
+        self._most_attempts = legs[0].lane.dispatch.max_attempts
         self._session_id = session_id
-        self._adapters = adapters
         self._random = random
         self._tried: set[str] = set()
         self._failures: list[Failure] = []
-        self._asked: Replica | None = None
+        self._leg = legs[0]
+        """Of whoever was asked last."""
         self._num_paid = 0
         self._num_unsafe = 0
         self._held_back = False
@@ -51,13 +51,19 @@ class Course:
             self._held_back = True
             return None
         self._tried.add(replica.name)
-        self._asked = replica
+        self._leg = next(leg for leg in self._legs if leg.specialist == replica.specialist)
         return replica
+
+    @property
+    def is_spill(self) -> bool:
+        """Whoever was asked last is the second choice, because the primary had no room."""
+        return self._leg is not self._legs[0] and self._was_full
 
     def failed(self, failure: Failure) -> None:
         """The replica asked last did not answer."""
+        failure = self._leg.read(failure)
         if self._is_of_the_second(failure):
-            del self._lanes[1:]
+            del self._legs[1:]
             self._held_back = True
             return
         self._failures.append(failure)
@@ -74,24 +80,34 @@ class Course:
         full = [failure for failure in self._failures if failure.kind == "full"]
         if full:
             return min(full, key=lambda each: (each.retry_after is None, each.retry_after)).refusal
-        return no_replica(" or ".join(lane.specialist for lane in self._lanes))
+        return no_replica(" or ".join(leg.specialist for leg in self._legs))
 
     def _is_of_the_second(self, failure: Failure) -> bool:
         """The second choice cannot answer this at all, and the caller asked for the primary: what that one said, or
         says yet, stands."""
-        return (
-            failure.kind == "final"
-            and not failure.is_out_of_time
-            and self._asked is not None
-            and self._asked.specialist != self._lanes[0].specialist
-        )
+        return failure.kind == "final" and not failure.is_out_of_time and self._leg is not self._legs[0]
 
     def _is_held_back_after(self, last: Failure) -> bool:
         return last.kind in ("dropped", "lost") and (self._held_back or self._num_unsafe > _MOST_UNSAFE)
 
+    @property
+    def _was_full(self) -> bool:
+        return any(failure.kind == "full" for failure in self._failures)
+
     def _choose(self, *, sound: bool) -> Replica | None:
-        for lane in self._lanes:
-            replica = lane.choose(self._tried, self._session_id, self._adapters, self._random, sound=sound)
+        """Who spills over to the second choice must find a seat there: its own requests come first. The last attempt
+        goes there, rather than to one more of those that had no room."""
+        is_last = self._was_full and self._num_paid >= self._most_attempts - 1
+        for leg in reversed(self._legs) if is_last else self._legs:
+            replica = leg.lane.choose(
+                self._tried,
+                self._session_id,
+                leg.adapters,
+                self._random,
+                sound=sound,
+                roomy=leg is not self._legs[0] and self._was_full,
+                may_answer=leg.may_answer,
+            )
             if replica is not None:
                 return replica
         return None

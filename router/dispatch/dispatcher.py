@@ -10,13 +10,13 @@ import grpc
 from octet.clock import Clock
 from octet.rpc.refusal import Refusal, past_deadline
 from router.dispatch.course import Course
+from router.dispatch.leg import Leg
 from router.dispatch.live import Live
 from router.dispatch.record import Record
 from router.dispatch.relay import Nonsense, Write, relay
 from router.dispatch.sweep import DEADLINE_SLACK
 from router.replicas.attempt import Attempt
 from router.replicas.failure import Failure, failure_of, lost
-from router.replicas.fleet import Fleet
 from router.replicas.lane import Lane
 
 
@@ -25,10 +25,9 @@ class Errand:
     """One request on its way."""
 
     live: Live
-    specialists: tuple[str, ...]
-    """The primary, and the second choice where there is one."""
+    legs: tuple[Leg, ...]
+    """The primary's, and the second choice's where there is one."""
     session_id: str
-    adapters: tuple[str, ...]
     request_for: Callable[[str, float], bytes]
     """What the replica of a specialist is asked, with so many seconds left. Raises Refusal."""
     trace: Callable[[], tuple[tuple[str, str], ...]]
@@ -40,18 +39,17 @@ class Errand:
 
 
 class Dispatcher:
-    def __init__(self, fleet: Fleet, clock: Clock, random: Random) -> None:
-        self._fleet = fleet
+    def __init__(self, clock: Clock, random: Random) -> None:
         self._clock = clock
         self._random = random
 
     async def answer(self, errand: Errand) -> None:
         """Returns when the whole answer is relayed. Raises Refusal, CallerGone."""
-        lanes = [self._fleet.lanes[name] for name in errand.specialists]
-        bucket = lanes[0].bucket
+        primary = errand.legs[0].lane
+        bucket = primary.bucket
         bucket.enter()
         try:
-            await self._follow(Course(lanes, errand.session_id, errand.adapters, self._random), lanes[0], errand)
+            await self._follow(Course(errand.legs, errand.session_id, self._random), primary, errand)
             bucket.answered()
         finally:
             bucket.leave()
@@ -68,6 +66,7 @@ class Dispatcher:
             if replica is None:
                 raise course.refusal()
             attempt = Attempt(replica)
+            errand.record.spills(course.is_spill)
             failure = await self._attempt(errand, attempt)
             if failure is None:
                 return

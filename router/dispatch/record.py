@@ -19,6 +19,10 @@ class Record:
         self._asked = self._clock.now()
         self.draft.dispatched(self._asked)
 
+    def spills(self, is_spill: bool) -> None:
+        """Whether it is the second choice that is asked next, because the primary had no room."""
+        self.draft.spilled(is_spill)
+
     def accepted(self, accepted: wire.Accepted) -> bytes:
         """The event for the caller."""
         attempt = self._under_way

@@ -36,6 +36,14 @@ class ReceiptDraft:
         self._receipt.decision.CopyFrom(decision_to_wire(decision))
         self._receipt.timings.decided = self._since(now)
 
+    def planned(self, between: wire.Between) -> None:
+        self._receipt.between.CopyFrom(between)
+        self._receipt.between.why = clip(between.why, _MESSAGE)
+
+    def spilled(self, is_spill: bool) -> None:
+        if is_spill or self._receipt.between.spilled:
+            self._receipt.between.spilled = is_spill
+
     def dispatched(self, now: float) -> None:
         """The first replica is being asked; later calls change nothing."""
         if not self._receipt.timings.HasField("dispatched"):

@@ -1,7 +1,7 @@
 """All replicas of one specialist."""
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from math import inf
 from random import Random
@@ -18,6 +18,10 @@ _RETRY_SHARE = 0.2
 """Of the requests under way: how many may be tried again beside those that the bucket holds."""
 _A_MOMENT = 5.0
 """A lane that has been away for longer is not waited for."""
+
+
+def _anybody(_: Replica) -> bool:
+    return True
 
 
 class Lane:
@@ -50,13 +54,25 @@ class Lane:
             self._last_usable = self._clock.now()
 
     def choose(
-        self, tried: Container[str], session_id: str, adapters: Sequence[str], random: Random, *, sound: bool
+        self,
+        tried: Container[str],
+        session_id: str,
+        adapters: Sequence[str],
+        random: Random,
+        *,
+        sound: bool,
+        roomy: bool = False,
+        may_answer: Callable[[Replica], bool] = _anybody,
     ) -> Replica | None:
-        """None when there is none left that was not tried; with `sound`, none that is likely to answer."""
+        """None when there is none left that was not tried; with `sound`, none that is likely to answer; with `roomy`,
+        none that has a seat free."""
         stale = self.dispatch.stale_seconds
-        candidates = [each.candidate(stale) for name, each in self.replicas.items() if name not in tried]
+        asked = (each for name, each in self.replicas.items() if name not in tried and may_answer(each))
+        candidates = [each.candidate(stale) for each in asked]
         if sound:
             candidates = [each for each in candidates if not (each.is_closed or each.is_broken)]
+        if roomy:
+            candidates = [each for each in candidates if each.has_room]
         if not candidates:
             return None
         return self.replicas[pick(candidates, session_id, adapters, self.dispatch, random).name]

@@ -20,6 +20,8 @@ class Candidate:
     preempting: bool = False
     adapters: frozenset[str] = frozenset()
     """Names of those in its memory."""
+    has_room: bool = True
+    """A request would get a seat at once, as far as is known."""
     is_closed: bool = False
     """It takes nothing new: draining, or not warm yet."""
     is_broken: bool = False

@@ -18,20 +18,41 @@ class Load:
     """What a replica said of itself."""
 
     depth: int
+    """Without shadows: they give way."""
+    waiting: int
+    running: int
+    shadows: int
     max_running: int
     preempting: bool
     draining: bool
+    refusing: bool
+    """It has just refused somebody for want of capacity."""
     adapters: frozenset[str]
+    revision: str
+    usual_wait: float | None
+    estimate_error: float | None
+    """p90 of its forecasts of whole requests."""
 
     @classmethod
     def of(cls, report: wire.LoadReport) -> "Load":
         return cls(
-            depth=report.waiting + report.running,
+            depth=max(0, report.waiting + report.running - report.shadows),
+            waiting=report.waiting,
+            running=report.running,
+            shadows=report.shadows,
             max_running=report.max_running,
             preempting=report.preempting,
             draining=report.draining,
+            refusing=report.refusing,
             adapters=frozenset(adapter.name for adapter in report.adapters),
+            revision=report.revision,
+            usual_wait=report.usual_wait if report.HasField("usual_wait") else None,
+            estimate_error=_p90(report.estimate_error),
         )
+
+
+def _p90(error: wire.EstimateError) -> float | None:
+    return error.total_p90 if error.HasField("total_p90") else None
 
 
 class Replica:
@@ -82,15 +103,17 @@ class Replica:
     def candidate(self, stale_seconds: float) -> Candidate:
         load = self.load
         if load is None or self._reported is None or self._clock.now() - self._reported > stale_seconds:
-            depth, preempting = self.inflight, False
+            depth, preempting, refusing = self.inflight, False, False
         else:
             depth, preempting = max(load.depth + self._since_report, self.inflight), load.preempting
+            refusing = load.refusing
         return Candidate(
             name=self.name,
             depth=depth,
             max_running=self._max_running,
             preempting=preempting,
             adapters=load.adapters if load is not None else frozenset(),
+            has_room=not refusing and depth < self._max_running,
             is_closed=self.draining or (self.linked and not self.warm),
             is_broken=not self.linked or self.hung or not self.breaker.would_allow,
         )

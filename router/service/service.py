@@ -16,6 +16,7 @@ from router.decide.decider import Decider
 from router.decide.decision import Decision
 from router.decide.policy import Policy
 from router.dispatch.dispatcher import Dispatcher, Errand
+from router.dispatch.leg import Leg
 from router.dispatch.live import Live, LiveRequests, unknown
 from router.dispatch.record import Record
 from router.dispatch.relay import Write
@@ -25,6 +26,7 @@ from router.reception.ask import Ask
 from router.reception.reception import Reception
 from router.reception.trace import HEADER, STATE, Tracer
 from router.refusals import caller_gone, no_specialist
+from router.replicas.fleet import Fleet
 from router.service.whole import Whole
 
 _log = logging.getLogger(__name__)
@@ -39,6 +41,7 @@ class InferenceService:
         policy: Policy,
         reception: Reception,
         decider: Decider,
+        fleet: Fleet,
         dispatcher: Dispatcher,
         live: LiveRequests,
         book: ReceiptBook,
@@ -52,6 +55,7 @@ class InferenceService:
         self.reception = reception
         self.draining = False
         self._decider = decider
+        self._fleet = fleet
         self._dispatcher = dispatcher
         self._live = live
         self._book = book
@@ -149,9 +153,12 @@ class InferenceService:
 
         return Errand(
             live=live,
-            specialists=tuple(name for name in (decision.primary, decision.second_choice) if name),
+            legs=tuple(
+                Leg(self._fleet.lanes[name], decision.adapters, is_callers=True)
+                for name in (decision.primary, decision.second_choice)
+                if name
+            ),
             session_id=ask.session_id,
-            adapters=decision.adapters,
             request_for=request_for,
             trace=lambda: self._tracer.headers(ask.trace),
             gone=lambda: self._gone(ask),

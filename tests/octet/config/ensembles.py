@@ -13,12 +13,17 @@ from octet.config.detectors import DETECTORS
 from octet.config.ensemble import (
     REJECT,
     ClassifierConfig,
+    CorrectnessConfig,
     DispatchConfig,
     Ensemble,
+    EscalationConfig,
     IntentConfig,
+    LanesConfig,
     RouterConfig,
     RuleConfig,
+    ShadowConfig,
     SpecialistConfig,
+    StoreConfig,
     TaskConfig,
 )
 from octet.config.fields import Field, fields_of
@@ -43,6 +48,8 @@ def values(field: Field) -> st.SearchStrategy[Any]:
 
 
 def _one(field: Field) -> st.SearchStrategy[Any]:
+    if field.kind is bool:
+        return st.booleans()
     if field.kind in (int, float):
         return _numbers(field)
     if field.kind is str:
@@ -116,6 +123,12 @@ def dispatches(draw: st.DrawFn) -> DispatchConfig:
     )
 
 
+@st.composite
+def escalations(draw: st.DrawFn) -> EscalationConfig:
+    drawn = draw(configs(EscalationConfig))
+    return replace(drawn, calm=min(drawn.calm, drawn.refused))
+
+
 _NamedT = TypeVar("_NamedT", IntentConfig, TaskConfig)
 
 
@@ -148,6 +161,12 @@ def ensembles(draw: st.DrawFn, most: int = 3) -> Ensemble:
         default_specialist=draw(anyone),
         classifier=draw(configs(ClassifierConfig)),
         dispatch=draw(dispatches()),
+        correctness=draw(configs(CorrectnessConfig)),
+        shadow=draw(configs(ShadowConfig)),
+        lanes=draw(configs(LanesConfig)),
+        escalation=draw(escalations()),
+        store=draw(configs(StoreConfig)),
+        adapter_root=draw(st.none() | paths),
         router=draw(configs(RouterConfig)),
         source=SOURCE,
     )

@@ -14,12 +14,17 @@ from octet.config.default import default_ensemble
 from octet.config.digest import digest_of_ensemble
 from octet.config.ensemble import (
     ClassifierConfig,
+    CorrectnessConfig,
     DispatchConfig,
     Ensemble,
+    EscalationConfig,
     IntentConfig,
+    LanesConfig,
     RouterConfig,
     RuleConfig,
+    ShadowConfig,
     SpecialistConfig,
+    StoreConfig,
     TaskConfig,
 )
 from octet.config.fields import Field, fields_of
@@ -27,16 +32,19 @@ from tests.octet.config.ensembles import ensembles, values
 
 BASE = default_ensemble()
 DECIDES_NOTHING = {
-    "name", "dispatch", "router", "classifier.path", "classifier.timeout", "classifier.cache",
+    "name", "dispatch", "correctness", "shadow", "lanes", "escalation", "store", "router", "classifier.path", "classifier.timeout", "classifier.cache",
     *(f"specialists.{key}" for key in (
         "engine", "model", "adapters", "replicas", "addresses", "block_size", "kv_memory", "context", "max_running",
-        "max_waiting", "threads", "cost_model",
+        "max_waiting", "threads", "cost_model", "verify", "floor",
     )),
 }  # fmt: skip
 LIVE = {
-    "rules", "intents", "tasks", "default_specialist", "dispatch",
+    "rules", "intents", "tasks", "default_specialist", "dispatch", "correctness", "shadow", "lanes", "escalation",
+    "store.receipts", "store.comparisons", "store.audit", "store.queue",
     "classifier.reject_threshold", "classifier.min_confidence", "classifier.second_threshold",
-    *(f"specialists.{key}" for key in ("system", "fallback", "max_tokens", "use_adapters", "describe", "examples")),
+    *(f"specialists.{key}" for key in (
+        "system", "fallback", "max_tokens", "use_adapters", "describe", "examples", "verify", "floor",
+    )),
 }  # fmt: skip
 
 
@@ -59,6 +67,11 @@ SECTIONS: list[tuple[str, type, Any, Callable[[Ensemble, Any], Ensemble]]] = [
     ("tasks", TaskConfig, BASE.tasks[0], with_first("tasks")),
     ("classifier", ClassifierConfig, BASE.classifier, with_section("classifier")),
     ("dispatch", DispatchConfig, BASE.dispatch, with_section("dispatch")),
+    ("correctness", CorrectnessConfig, BASE.correctness, with_section("correctness")),
+    ("shadow", ShadowConfig, BASE.shadow, with_section("shadow")),
+    ("lanes", LanesConfig, BASE.lanes, with_section("lanes")),
+    ("escalation", EscalationConfig, BASE.escalation, with_section("escalation")),
+    ("store", StoreConfig, BASE.store, with_section("store")),
     ("router", RouterConfig, BASE.router, with_section("router")),
 ]
 FIELDS = [

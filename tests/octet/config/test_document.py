@@ -9,12 +9,17 @@ from octet.config.changes import changes
 from octet.config.detectors import DETECTORS
 from octet.config.ensemble import (
     ClassifierConfig,
+    CorrectnessConfig,
     DispatchConfig,
     Ensemble,
+    EscalationConfig,
     IntentConfig,
+    LanesConfig,
     RouterConfig,
     RuleConfig,
+    ShadowConfig,
     SpecialistConfig,
+    StoreConfig,
     TaskConfig,
 )
 from octet.config.fields import Field, fields_of
@@ -32,6 +37,11 @@ SECTIONS: dict[str, type] = {
     "tasks": TaskConfig,
     "classifier": ClassifierConfig,
     "dispatch": DispatchConfig,
+    "correctness": CorrectnessConfig,
+    "shadow": ShadowConfig,
+    "lanes": LanesConfig,
+    "escalation": EscalationConfig,
+    "store": StoreConfig,
     "router": RouterConfig,
 }
 
@@ -76,7 +86,7 @@ def test_every_key_stands_there_with_its_default_and_its_range(name: str) -> Non
         assert shown_range(field) in (None, told[key][1]), key
 
 
-@pytest.mark.parametrize("name", ["specialists", "classifier", "dispatch"])
+@pytest.mark.parametrize("name", [name for name in SECTIONS if name not in ("intents", "rules", "tasks", "router")])
 def test_what_is_live_and_what_may_stand_at_the_top_is_marked(name: str) -> None:
     told = rows(section(name), "key")
     for key, field in fields_of(SECTIONS[name]).items():

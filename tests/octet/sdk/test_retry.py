@@ -61,7 +61,7 @@ def test_a_call_stays_within_its_retries_its_time_and_the_budget(
 
 def test_a_priority_that_is_too_low_is_not_tried_again() -> None:
     effort = Effort(RetryPolicy(), RetryBudget(), ManualClock(), Random(1), None)
-    assert effort.wait_after(Busy("no", code=grpc.StatusCode.RESOURCE_EXHAUSTED, field="priority")) is None
+    assert effort.wait_after(Busy("no", code=grpc.StatusCode.RESOURCE_EXHAUSTED, reason="below_floor")) is None
     assert effort.wait_after(Busy("no", code=grpc.StatusCode.RESOURCE_EXHAUSTED)) is not None
 
 

@@ -242,7 +242,7 @@ def test_a_floor_holds_back_what_is_below_it(priority: int, intent: str) -> None
             POLICY.check_floor(ask)
         assert refused.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         error = refused.value.error
-        assert (error.reason, error.field, error.limit) == (wire.ERROR_REASON_QUEUE_FULL, "priority", "at least 3")
+        assert (error.reason, error.field, error.limit) == (wire.ERROR_REASON_BELOW_FLOOR, "priority", "at least 3")
         assert error.value == str(priority) and not error.HasField("retry_after_ms")
         assert "a higher priority is needed now" in error.message
     else:

@@ -8,14 +8,20 @@ from hypothesis import strategies as st
 
 from octet.clock import ManualClock
 from octet.config.ensemble import DispatchConfig
-from octet.rpc.refusal import invalid, past_deadline, queue_full
-from octet.v1 import error_pb2
+from octet.rpc.refusal import invalid, past_deadline, queue_full, unknown_adapter
+from octet.v1 import error_pb2, specialist_pb2
 from router.dispatch.course import Course
+from router.dispatch.leg import Leg
 from router.replicas.failure import Failure, Kind, lost, unreachable
+from router.replicas.lane import Lane
 from tests.router.replicas.builders import lane
 
 UNSAFE = ("dropped", "lost", "failed")
 KINDS: list[Kind] = ["free", "full", "dropped", "lost", "failed", "final"]
+
+
+def legs(*lanes: Lane) -> list[Leg]:
+    return [Leg(each) for each in lanes]
 
 
 def failure(kind: Kind) -> Failure:
@@ -41,7 +47,7 @@ def test_no_replica_is_asked_twice_and_work_that_was_lost_is_paid_for(
     clock = ManualClock()
     dispatch = DispatchConfig(max_attempts=most, retry_burst=burst)
     lanes = [lane(clock, count, dispatch, name) for name, count in zip(("stl", "build"), counts, strict=False)]
-    course = Course(lanes, "", (), Random(seed))
+    course = Course(legs(*lanes), "", Random(seed))
     asked: list[tuple[str, Kind]] = []
     last: Failure | None = None
     while (replica := course.next()) is not None:
@@ -51,9 +57,10 @@ def test_no_replica_is_asked_twice_and_work_that_was_lost_is_paid_for(
     names, ended = [name for name, _ in asked], [kind for _, kind in asked]
     by_second = bool(asked) and asked[-1][1] == "final" and not asked[-1][0].startswith("stl")
     assert len(set(names)) == len(names) <= sum(counts)
-    assert [name.startswith("stl") for name in names] == sorted(
-        (name.startswith("stl") for name in names), reverse=True
-    )
+    if not ended[:-1] or "full" not in ended[:-1]:
+        assert [name.startswith("stl") for name in names] == sorted(
+            (name.startswith("stl") for name in names), reverse=True
+        )
     paid = [kind for kind in (ended[:-1] if by_second else ended) if kind != "free"]
     assert len(paid) <= most
     spent = [kind for kind in ended[:-1] if kind in UNSAFE]
@@ -77,7 +84,7 @@ def test_who_is_sound_is_asked_first_even_if_it_is_the_second_choice() -> None:
     lanes = [lane(clock, 2, specialist="stl"), lane(clock, 2, specialist="build")]
     for replica in lanes[0].replicas.values():
         replica.hangs(2.0)
-    course = Course(lanes, "", (), Random(0))
+    course = Course(legs(*lanes), "", Random(0))
     order = []
     while (chosen := course.next()) is not None:
         order.append(chosen.specialist)
@@ -99,7 +106,7 @@ def test_who_is_sound_is_asked_first_even_if_it_is_the_second_choice() -> None:
 def test_what_the_second_choice_cannot_answer_ends_as_the_primary_said(primary: Kind, reason: int) -> None:
     clock = ManualClock()
     lanes = [lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")]
-    course = Course(lanes, "", (), Random(0))
+    course = Course(legs(*lanes), "", Random(0))
     for kind in (primary, "final"):
         assert course.next() is not None
         course.failed(failure(kind))
@@ -112,7 +119,7 @@ def test_what_the_second_choice_cannot_answer_the_primary_is_asked_though_it_is_
     lanes = [lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")]
     for replica in lanes[0].replicas.values():
         replica.hangs(2.0)
-    course = Course(lanes, "", (), Random(0))
+    course = Course(legs(*lanes), "", Random(0))
     order = []
     while (chosen := course.next()) is not None:
         order.append(chosen.specialist)
@@ -123,9 +130,76 @@ def test_what_the_second_choice_cannot_answer_the_primary_is_asked_though_it_is_
 
 def test_a_deadline_is_the_callers_whoever_says_so() -> None:
     clock = ManualClock()
-    course = Course([lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")], "", (), Random(0))
+    course = Course(legs(lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")), "", Random(0))
     for each in (failure("full"), Failure("final", past_deadline())):
         course.next()
         course.failed(each)
     assert course.next() is None
     assert course.refusal().error.reason == error_pb2.ERROR_REASON_DEADLINE
+
+
+def filled(each: Lane, *, refusing: bool = False) -> Lane:
+    """Every seat is taken, or somebody was just refused."""
+    for replica in each.replicas.values():
+        running = 0 if refusing else 8
+        replica.heard(specialist_pb2.LoadReport(running=running, max_running=8, refusing=refusing))
+    return each
+
+
+@pytest.mark.parametrize("refusing", [False, True])
+def test_who_has_no_room_is_not_spilled_to(refusing: bool) -> None:
+    clock = ManualClock()
+    course = Course(
+        legs(lane(clock, 1, specialist="stl"), filled(lane(clock, 2, specialist="build"), refusing=refusing)),
+        "",
+        Random(0),
+    )
+    assert course.next() is not None
+    course.failed(failure("full"))
+    assert course.next() is None
+    assert course.refusal().error.retry_after_ms == 3000
+
+
+def test_a_second_choice_without_room_still_stands_in_for_a_primary_that_is_gone() -> None:
+    clock = ManualClock()
+    course = Course(legs(lane(clock, 1, specialist="stl"), filled(lane(clock, 1, specialist="build"))), "", Random(0))
+    assert course.next() is not None
+    course.failed(failure("free"))
+    chosen = course.next()
+    assert chosen is not None and chosen.specialist == "build"
+    assert not course.is_spill
+
+
+def test_of_many_that_are_full_the_last_attempt_is_the_second_choices() -> None:
+    clock = ManualClock()
+    dispatch = DispatchConfig(max_attempts=3)
+    course = Course(legs(lane(clock, 5, dispatch, "stl"), lane(clock, 1, dispatch, "build")), "", Random(0))
+    order = []
+    while (chosen := course.next()) is not None:
+        order.append((chosen.specialist, course.is_spill))
+        course.failed(failure("full"))
+    assert order == [("stl", False), ("stl", False), ("build", True)]
+
+
+def test_whoever_may_not_answer_is_never_asked() -> None:
+    clock = ManualClock()
+    stl = lane(clock, 3, specialist="stl")
+    kept = next(iter(stl.replicas))
+    course = Course([Leg(stl, may_answer=lambda replica: replica.name == kept)], "", Random(0))
+    names = []
+    while (chosen := course.next()) is not None:
+        names.append(chosen.name)
+        course.failed(failure("free"))
+    assert names == [kept]
+
+
+def test_a_replica_that_has_not_got_the_lanes_adapter_yet_is_passed_over() -> None:
+    clock = ManualClock()
+    for is_callers, told in (
+        (False, error_pb2.ERROR_REASON_NO_REPLICA),
+        (True, error_pb2.ERROR_REASON_UNKNOWN_ADAPTER),
+    ):
+        course = Course([Leg(lane(clock, 2), ("mine",), is_callers)], "", Random(0))
+        while course.next() is not None:
+            course.failed(Failure("final", unknown_adapter("mine")))
+        assert course.refusal().error.reason == told
