@@ -16,7 +16,10 @@ from specialist.models.errors import ModelRefused
 RUNS = 31
 ENGINE_RUNS = 9
 ROUTER_RUNS = 5
+OVERLOAD_RUNS = 3
+LIVE_RUNS = 2
 QUICK_RUNS = 2
+_MOST_LOAD = 1000
 
 _FIGURES = """\
 Every figure is the median of its runs; p10 and p90, in JSON low and high, are
@@ -71,6 +74,19 @@ classifier. The router has a core to itself, everybody else shares the others.
 
 {_FIGURES}"""
 
+_OVERLOAD = f"""\
+Ask more of a replica than it can do, at multiples of its capacity, with mixed
+priorities, deadlines and lengths, and show who is answered in time, who is
+refused and why, and whether what was said came true: forecasts, and when to try
+again. Capacity is measured first, with the same requests. Callers do not wait
+for each other.
+
+On simulated time, with admission ("octet") beside the bounded queue alone
+("queue"), on the same loads. With --live, a replica process behind a socket in
+real time; with --router as well, through a router before it.
+
+{_FIGURES}"""
+
 
 def add_bench_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     bench = _add(commands, "bench", _BENCH, "measure what Octet costs, beside its peers")
@@ -78,6 +94,7 @@ def add_bench_command(commands: "argparse._SubParsersAction[argparse.ArgumentPar
     _add_kv(_add(benches, "kv", _KV, "the block pool: its operations, and hit rates on a trace"))
     _add_scheduler(_add(benches, "scheduler", _SCHEDULER, "the scheduler: its steps and its queue"))
     _add_router(_add(benches, "router", _ROUTER, "the router in front of simulated replicas"))
+    _add_overload(_add(benches, "overload", _OVERLOAD, "a replica that is asked for more than it can do"))
     _add_engine(_add(benches, "engine", _ENGINE, "the engine on a real model, beside its peers"))
 
 
@@ -127,6 +144,28 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_reporting(_run_engine))
 
 
+def _add_overload(parser: argparse.ArgumentParser) -> None:
+    _add_common(parser, "shorter ones", OVERLOAD_RUNS)
+    parser.add_argument("--live", action="store_true", help="a replica process in real time, not a simulation")
+    parser.add_argument("--router", action="store_true", help="with --live: through a router")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="arrivals and lengths of an Azure LLM trace (CSV)")
+    parser.add_argument(
+        "--loads",
+        type=_loads,
+        default=(0.5, 1.0, 2.0, 5.0, 10.0),
+        metavar="X,...",
+        help="multiples of the capacity (default: 0.5,1,2,5,10)",
+    )
+    parser.add_argument("--seconds", type=_count, metavar="S", help="of each load (default: 60, with --live 20)")
+    parser.add_argument(
+        "--runs", type=_count, metavar="N", help=f"of each load (default: {OVERLOAD_RUNS}, with --live {LIVE_RUNS})"
+    )
+    parser.add_argument(
+        "--early", type=_share, default=0.0, metavar="SHARE", help="answers that end before their limit (default: 0)"
+    )
+    parser.set_defaults(run=_reporting(lambda arguments: _run_overload(parser, arguments)))
+
+
 def _add_common(parser: argparse.ArgumentParser, smaller: str, runs: int = RUNS) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures, one JSON record a line")
     parser.add_argument(
@@ -144,6 +183,26 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, got {text!r}")
     return int(text)
+
+
+def _loads(text: str) -> tuple[float, ...]:
+    try:
+        loads = tuple(sorted({float(load) for load in text.split(",")}))
+    except ValueError:
+        loads = ()
+    if not loads or not all(0 < load <= _MOST_LOAD for load in loads):
+        raise argparse.ArgumentTypeError(f"loads are numbers above 0, at most {_MOST_LOAD}, as in 1,10, got {text!r}")
+    return loads
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"a share is a number from 0 to 1, got {text!r}")
+    return share
 
 
 def _pool_size(text: str) -> int:
@@ -205,6 +264,34 @@ def _run_router(arguments: argparse.Namespace) -> int:
 
     records = measure(QUICK_RUNS if arguments.quick else ROUTER_RUNS, quick=arguments.quick)
     _publish(arguments, records, table_of_spreads(records, TARGETS))
+    return 0
+
+
+def _run_overload(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    from bench.overload.measure import Options, measure_overload
+    from bench.overload.report import targets
+
+    if arguments.router and not arguments.live:
+        parser.error("--router needs --live")
+    usual_runs, usual_seconds = (LIVE_RUNS, 20) if arguments.live else (OVERLOAD_RUNS, 60)
+    if arguments.quick:
+        usual_runs, usual_seconds = QUICK_RUNS, (4 if arguments.live else 40)
+    findings = measure_overload(
+        Options(
+            arguments.loads,
+            arguments.seconds or usual_seconds,
+            arguments.runs or usual_runs,
+            arguments.trace,
+            arguments.early,
+            arguments.live,
+            arguments.router,
+        )
+    )
+    print(table_by_metric(findings.classes), "", sep="\n")
+    _publish(
+        arguments, [*findings.classes, *findings.loads], table_of_spreads(findings.loads, targets(arguments.loads))
+    )
+    print(f"\ncapacity: {findings.capacity:.2f} s of lone work a second, with the same requests all there at once")
     return 0
 
 

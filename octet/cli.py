@@ -55,6 +55,42 @@ def _cancel(commands: Any) -> None:
     add_cancel_command(commands)
 
 
+def _breakers(commands: Any) -> None:
+    from octet.operate.breakers import add_breaker_commands
+
+    add_breaker_commands(commands)
+
+
+def _knobs(commands: Any) -> None:
+    from octet.operate.knobs import add_knob_commands
+
+    add_knob_commands(commands)
+
+
+def _lanes(commands: Any) -> None:
+    from octet.operate.lanes import add_lane_commands
+
+    add_lane_commands(commands)
+
+
+def _replicas(commands: Any) -> None:
+    from octet.operate.replicas import add_replica_commands
+
+    add_replica_commands(commands)
+
+
+def _shadow(commands: Any) -> None:
+    from octet.operate.shadow import add_shadow_command
+
+    add_shadow_command(commands)
+
+
+def _audit(commands: Any) -> None:
+    from octet.operate.audit import add_audit_commands
+
+    add_audit_commands(commands)
+
+
 def _bench(commands: Any) -> None:
     from bench.cli import add_bench_command
 
@@ -67,6 +103,17 @@ _COMMANDS: Mapping[str, Callable[[Any], None]] = {
     "route": _route,
     "receipt": _receipt,
     "cancel": _cancel,
+    "breakers": _breakers,
+    "breaker": _breakers,
+    "knobs": _knobs,
+    "lanes": _lanes,
+    "adapters": _lanes,
+    "replicas": _replicas,
+    "drain": _replicas,
+    "undrain": _replicas,
+    "shadow": _shadow,
+    "audit": _audit,
+    "events": _audit,
     "check": _check,
     "router": _router,
     "specialist": _specialist,
@@ -107,7 +154,7 @@ def _main(given: Sequence[str]) -> int:
     parser.add_argument("--version", action="version", version=f"octet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     asked = given[0] if given else ""
-    for add in [_COMMANDS[asked]] if asked in _COMMANDS else _COMMANDS.values():
+    for add in [_COMMANDS[asked]] if asked in _COMMANDS else dict.fromkeys(_COMMANDS.values()):
         add(commands)
     arguments = parser.parse_args(given)
     return int(arguments.run(arguments))

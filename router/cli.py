@@ -1,4 +1,5 @@
-"""`octet router`: one endpoint over replicas that run elsewhere; `octet router train` and `eval`: its classifier."""
+"""`octet router`: one endpoint over replicas that run elsewhere; `octet router train` and `eval`: its classifier;
+`octet router tune`: its thresholds."""
 
 import argparse
 import logging
@@ -42,8 +43,11 @@ def add_router_command(commands: "argparse._SubParsersAction[argparse.ArgumentPa
     _add_replicas(parser.add_argument_group("its replicas"))
     parser.set_defaults(run=_run)
     from router.training.cli import add_training_commands
+    from router.tuning.cli import add_tune_command
 
-    add_training_commands(parser.add_subparsers(metavar="COMMAND"))
+    commands_below = parser.add_subparsers(metavar="COMMAND")
+    add_training_commands(commands_below)
+    add_tune_command(commands_below)
 
 
 def _add_door(group: "argparse._ArgumentGroup") -> None:

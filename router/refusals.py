@@ -39,19 +39,6 @@ def unknown_intent(name: str, known: Iterable[str]) -> Refusal:
     return invalid("intent", f"one of {listed}" if listed else "unset: no intents are configured", shorten(name))
 
 
-def below_floor(intent: str, floor: int, priority: int) -> Refusal:
-    """The floor is raised while too much of one intent waits. No time is named after which to try again: only a higher
-    priority helps, or a lower floor."""
-    return Refusal(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        wire.ERROR_REASON_BELOW_FLOOR,
-        f"a higher priority is needed now: the intent {intent!r} takes {floor} or more, this request has {priority}",
-        field="priority",
-        limit=f"at least {floor}",
-        value=str(priority),
-    )
-
-
 def no_replica(specialist: str) -> Refusal:
     return Refusal(
         grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_NO_REPLICA, f"no replica of {specialist} can be reached"

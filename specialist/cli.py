@@ -52,7 +52,8 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
         "--cost-model",
         type=Path,
         metavar="FILE",
-        help="of the sim engine: what `octet bench engine --calibrate` wrote (default: a small model's rough shape)",
+        help="what `octet bench engine --calibrate` wrote: how long the sim engine takes (default: a small model's "
+        "rough shape), and what a native replica's forecasts begin with (default: what its first steps take)",
     )
     group.add_argument("--device", default=usual.device, help="of the native engine: cpu, cuda (default: %(default)s)")
     group.add_argument("--dtype", choices=get_args(DType), default=usual.dtype, help="default: %(default)s")

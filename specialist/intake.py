@@ -18,8 +18,7 @@ class Intake:
 
     def receive(self, request: Request) -> Sequence:
         """Raises Refused. An answer that would outgrow the whole pool is cut short instead."""
-        self._check_lane(request)
-        self._check_size(request)
+        self.check(request)
         self._num_received += 1
         return Sequence(
             request,
@@ -28,6 +27,11 @@ class Intake:
             max_total_tokens=min(len(request.prompt) + request.max_tokens, self._pool.num_slots),
             draft_window=self._draft_window(request),
         )
+
+    def check(self, request: Request) -> None:
+        """Raises Refused for what could never run here."""
+        self._check_lane(request)
+        self._check_size(request)
 
     def _check_lane(self, request: Request) -> None:
         if differences := replace(request.lane, adapters=()).differences(self._config.lane):

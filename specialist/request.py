@@ -10,7 +10,8 @@ from specialist.sampling import GREEDY, Sampling
 
 _SECRET = ("tenant_salt",)
 
-FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
+FinishReason = Literal["stop", "length", "cancelled", "deadline", "error", "shed"]
+"""Shed: it had to give way to something more important, or waited in vain."""
 
 
 @dataclass(frozen=True, slots=True)

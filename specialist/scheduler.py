@@ -182,9 +182,14 @@ class Scheduler:
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises Refused when it could never run here."""
+        self.check(request)
+        self.ledger.enqueue(self.intake.receive(request))
+
+    def check(self, request: Request) -> None:
+        """Raises Refused for what `submit` would not take."""
         if request.request_id in self.ledger.live:
             raise InvalidRequest("request_id", f"{request.request_id!r} is already live")
-        self.ledger.enqueue(self.intake.receive(request))
+        self.intake.check(request)
 
     def end(self, request_id: str, reason: FinishReason, detail: str = "") -> bool:
         """End a request now, wherever it is. False if there is no such request any more."""

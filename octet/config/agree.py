@@ -9,6 +9,7 @@ from octet.config.kinds import Refers
 from octet.config.sheet import Place, Sheet
 from octet.config.tasks import TASKS
 from octet.config.tree import quoted
+from octet.config.verifiers import trouble_with_verifier
 
 
 def check_agreement(built: Iterable[tuple[Place, Any]], sheet: Sheet) -> None:
@@ -50,6 +51,8 @@ def _check_specialist(specialist: SpecialistConfig, place: Place, sheet: Sheet) 
         )
     if specialist.cost_model is not None and specialist.engine != "sim" and sheet.given(*place, "cost_model"):
         sheet.wrong((*place, "cost_model"), f"belongs to the sim engine, not to {specialist.engine}")
+    if sheet.sound(*place, "verify") and (trouble := trouble_with_verifier(specialist.verify)):
+        sheet.wrong((*place, "verify"), f"is not known: {trouble}")
     _check_max_tokens(specialist, place, sheet)
     _check_adapters(specialist, place, sheet)
 

@@ -41,7 +41,7 @@ class SpecialistConfig:
     """The longest answer, where the caller asks for no length."""
     verify: Annotated[str, Text(least=1, most=512), Mark.LIVE, Mark.RUNS, Mark.SHARED] = "non_empty"
     """How its answers are judged: cpp, python, json, json:SCHEMA_FILE, non_empty, none, or one of your own as
-    `module:name`."""
+    `module:name`; with cpp:required and python:required an answer without code fails."""
     floor: Annotated[float | None, Range(0, 1), Mark.LIVE, Mark.RUNS, Mark.SHARED] = None
     """A pass rate below it demotes the specialist; None: the rate is measured, and nothing follows from it."""
 
@@ -239,7 +239,7 @@ class EscalationConfig:
 class StoreConfig:
     """Where windows, breakers, knobs, lanes, comparisons, receipts and the audit are kept."""
 
-    url: Annotated[str, Text(most=2048)] = ""
+    url: Annotated[str, Text(most=2048)] = field(default="", repr=False)
     """sqlite:PATH, postgresql://..., or `memory` to forget everything at the end; empty: a SQLite file of this
     ensemble's name below the user's state folder."""
     receipts: Annotated[int, Range(0, 100_000_000), Mark.LIVE] = 100_000

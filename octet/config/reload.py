@@ -50,7 +50,7 @@ class ConfigFile:
 
     def __init__(self, path: Path, current: Ensemble) -> None:
         self._path = path
-        self._current = current
+        self._current = self._before = current
         self._seen: _Stamp | None = None
         self._settled = False
         self._content: bytes | None = None
@@ -58,6 +58,10 @@ class ConfigFile:
     @property
     def current(self) -> Ensemble:
         return self._current
+
+    def refused(self) -> None:
+        """What was read last was not taken over: what was in force before still is."""
+        self._current = self._before
 
     def look(self) -> bool:
         """Whether the file is as it was at the last look: if not, look again a little later."""
@@ -101,7 +105,7 @@ class ConfigFile:
             return Refused(f"{self._path}: cannot change without a restart: {', '.join(found.needs_restart)}")
         if not found:
             return None
-        self._current = ensemble
+        self._before, self._current = self._current, ensemble
         return Reloaded(ensemble, found.reloadable)
 
     def _stamp(self) -> _Stamp | None:
@@ -124,6 +128,10 @@ class ConfigWatch:
     def nudge(self) -> None:
         """Look now, and say again what is wrong: for SIGHUP. In the loop's own thread."""
         self._nudged.set()
+
+    def refused(self) -> None:
+        """The last `Reloaded` could not be taken over. Before the next event is asked for."""
+        self._file.refused()
 
     async def events(self) -> AsyncIterator[Event]:
         """Without an end; reading never holds up the loop."""

@@ -121,6 +121,37 @@ def queue_full(what: str, most: int, retry_after: float | None) -> Refusal:
     )
 
 
+def deadline_unreachable(limit: str, arithmetic: str, retry_after: float | None) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        wire.ERROR_REASON_DEADLINE_UNREACHABLE,
+        f"it could not be answered in time: {arithmetic}",
+        field="timeout_ms",
+        limit=limit,
+        retry_after=retry_after,
+    )
+
+
+def would_delay_others(limit: str, arithmetic: str, retry_after: float | None) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        wire.ERROR_REASON_WOULD_DELAY_OTHERS,
+        f"it would delay others: {arithmetic}",
+        field="priority",
+        limit=limit,
+        retry_after=retry_after,
+    )
+
+
+def shed(retry_after: float | None) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        wire.ERROR_REASON_SHED,
+        "it had been let in and had to give way: to something more important, or because its time would not suffice",
+        retry_after=retry_after,
+    )
+
+
 def not_ready() -> Refusal:
     return Refusal(
         grpc.StatusCode.UNAVAILABLE,

@@ -17,6 +17,7 @@ from octet.sdk.errors import (
     ServerError,
     Unavailable,
 )
+from octet.sdk.operator import Operator
 from octet.sdk.options import Message, Options
 from octet.sdk.receipt import Admission, Attempt, ErrorDetails, Lane, Receipt, ReplicaTimings, Timings, Usage
 
@@ -40,6 +41,7 @@ __all__ = [
     "NoSpecialist",
     "NotFound",
     "OctetError",
+    "Operator",
     "Options",
     "Receipt",
     "ReplicaLost",

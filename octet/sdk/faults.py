@@ -84,8 +84,16 @@ def closed(request_id: str) -> Cancelled:
     return cancelled(request_id, "the client is closed")
 
 
+_ADVICE_BY_REASON = {
+    wire.ERROR_REASON_DEADLINE_UNREACHABLE: "give it more time, or ask for less",
+    wire.ERROR_REASON_BELOW_FLOOR: "ask with a higher priority, or later",
+    wire.ERROR_REASON_DEMOTED: "ask somebody else",
+}
+
+
 def _advised(kind: type[OctetError], said: wire.Error, after: float | None) -> str:
-    advice = f"try again in {after:.1f} s" if after is not None else _ADVICE.get(kind)
+    usual = _ADVICE_BY_REASON.get(said.reason) or _ADVICE.get(kind)
+    advice = usual if after is None else f"try again in {after:.1f} s"
     return said.message if advice is None else f"{said.message}; {advice}"
 
 

@@ -6,7 +6,20 @@ from typing import Any
 from octet.sdk.decision import Decision, Score, word
 from octet.v1 import inference_pb2 as proto
 
-__all__ = ["Admission", "Attempt", "Between", "ErrorDetails", "Lane", "Receipt", "ReplicaTimings", "Timings", "Usage", "word"]
+__all__ = [
+    "Admission",
+    "Attempt",
+    "Between",
+    "ErrorDetails",
+    "Forecast",
+    "Lane",
+    "Receipt",
+    "ReplicaTimings",
+    "Shadow",
+    "Timings",
+    "Usage",
+    "word",
+]
 
 
 @dataclass(frozen=True, slots=True)

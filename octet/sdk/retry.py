@@ -57,8 +57,11 @@ _STAYS_SO = {"below_floor", "demoted"}
 
 
 def _is_worth_it(error: OctetError) -> bool:
-    """Nothing of an answer has come, so a replica that was lost with the request costs nobody a word."""
-    return isinstance(error, Busy | Unavailable | ReplicaLost) and error.reason not in _STAYS_SO
+    """Nothing of an answer has come, so a replica that was lost with the request costs nobody a word. A deadline that
+    cannot be met, with no time named at which it could, is not met later either."""
+    if error.reason in _STAYS_SO or (error.reason == "deadline_unreachable" and error.retry_after is None):
+        return False
+    return isinstance(error, Busy | Unavailable | ReplicaLost)
 
 
 class Effort:

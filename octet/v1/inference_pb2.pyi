@@ -80,6 +80,7 @@ FINISH_REASON_LENGTH: _specialist_pb2.FinishReason
 FINISH_REASON_CANCELLED: _specialist_pb2.FinishReason
 FINISH_REASON_DEADLINE: _specialist_pb2.FinishReason
 FINISH_REASON_ERROR: _specialist_pb2.FinishReason
+FINISH_REASON_SHED: _specialist_pb2.FinishReason
 
 class DecisionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()

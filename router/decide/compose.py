@@ -1,27 +1,27 @@
 """From a decision to what a replica is asked."""
 
+from collections.abc import Sequence
 from math import floor
 
 from octet.config.ensemble import SpecialistConfig
 from octet.v1 import specialist_pb2 as wire
 from router.decide.decision import Decision
-from router.decide.tuning import adapters_for
 from router.reception.ask import Ask, Turn
 
 SYSTEM = "system"
 
 
 def replica_request(
-    ask: Ask, decision: Decision, specialist: SpecialistConfig, seconds_left: float
+    ask: Ask, decision: Decision, specialist: SpecialistConfig, adapters: Sequence[str], seconds_left: float
 ) -> wire.GenerateRequest:
-    """`specialist` is the decision's primary or its second choice, which brings its own system prompt and adapters."""
+    """`specialist` is whoever is asked, which brings its own system prompt; `adapters` as its replicas call them."""
     longest = _longest(ask, decision, specialist)
     return wire.GenerateRequest(
         request_id=ask.request_id,
         chat=wire.Chat(
             messages=[wire.Message(role=turn.role, content=turn.content) for turn in _turns(ask, specialist)]
         ),
-        adapters=decision.adapters if specialist.name == decision.primary else adapters_for(ask, specialist),
+        adapters=adapters,
         sampling=decision.sampling,
         seed=ask.seed,
         max_tokens=longest,

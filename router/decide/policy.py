@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from octet.config.digest import digest_of_ensemble
-from octet.config.ensemble import Ensemble, IntentConfig
+from octet.config.ensemble import Ensemble
 from octet.identity import digest_of
 from router.classify.base import Distribution
 from router.decide.choice import Choice, Reading, read
@@ -11,7 +11,6 @@ from router.decide.decision import Decision
 from router.decide.tuning import at_most, max_tokens_for, sampling_for, task_of
 from router.decide.weighing import by_default, weigh
 from router.reception.ask import Ask
-from router.refusals import below_floor
 from router.rules.rule import ready
 
 UNHEARD = "no rule matched and the classifier was unavailable"
@@ -52,25 +51,6 @@ class Policy:
             return by_default(UNHEARD, ask, self.ensemble)
         return weigh(ask, self.ensemble, opinion, classifier_digest)
 
-    def check_floor(self, ask: Ask) -> None:
-        """Whether the declared intent takes requests of this priority now. Raises Refusal."""
-        intent = self._held_back(ask)
-        if intent is not None:
-            raise below_floor(intent.name, intent.priority_floor, ask.priority)
-
-    def _held_back(self, ask: Ask) -> IntentConfig | None:
-        """The declared intent, where its floor is above this request."""
-        named = (intent for intent in self.ensemble.intents if intent.name == ask.intent)
-        return next((intent for intent in named if ask.priority < intent.priority_floor), None)
-
-    def _notes(self, ask: Ask, wanted: tuple[str, ...], adapters: tuple[str, ...]) -> Iterator[str]:
-        intent = self._held_back(ask)
-        if intent is not None:
-            floor = f"intent {intent.name!r} takes a priority of {intent.priority_floor} or more now"
-            yield f"{floor}; this request has {ask.priority} and would be refused"
-        if len(adapters) < len(wanted):
-            yield f"max_experts leaves room for {len(adapters)} of {len(wanted)} adapters"
-
     def _decision(self, ask: Ask, choice: Choice, notes: tuple[str, ...]) -> Decision:
         task = task_of(ask, self.ensemble)
         specialist = self.ensemble.specialist(choice.primary) if choice.primary else None
@@ -89,11 +69,16 @@ class Policy:
             adapters=adapters,
             sampling=sampling_for(ask, task),
             max_tokens=max_tokens_for(ask, task, specialist),
-            notes=(*notes, *self._notes(ask, wanted, adapters)),
+            notes=(*notes, *_left_out(wanted, adapters)),
             request_digest=request_digest(ask),
             config_digest=self.digest,
             classifier_digest=choice.classifier_digest,
         )
+
+
+def _left_out(wanted: tuple[str, ...], adapters: tuple[str, ...]) -> Iterator[str]:
+    if len(adapters) < len(wanted):
+        yield f"max_experts leaves room for {len(adapters)} of {len(wanted)} adapters"
 
 
 def request_digest(ask: Ask) -> str:

@@ -70,6 +70,8 @@ class Dispatcher:
             failure = await self._attempt(errand, attempt)
             if failure is None:
                 return
+            if failure.kind == "full":
+                errand.record.had_no_room(replica.specialist)
             if attempt.started:
                 raise failure.refusal
             course.failed(failure)

@@ -12,6 +12,9 @@ class Record:
         self._clock = clock
         self._attempt: Attempt | None = None
         self._asked = 0.0
+        self.was_accepted = False
+        self.full: set[str] = set()
+        """Specialists that had no room for it."""
 
     def asked(self, attempt: Attempt) -> None:
         """A replica is being asked."""
@@ -27,9 +30,13 @@ class Record:
         """The event for the caller."""
         attempt = self._under_way
         replica = attempt.replica
+        self.was_accepted = True
         self.draft.accepted(replica.specialist, replica.name, attempt.breaker_state, accepted, self._clock.now())
         event: bytes = wire.InferEvent(routed=self.draft.wire()).SerializeToString()
         return event
+
+    def had_no_room(self, specialist: str) -> None:
+        self.full.add(specialist)
 
     def first_chunk(self) -> None:
         self.draft.first_chunk(self._clock.now())

@@ -19,8 +19,6 @@ class Load:
 
     depth: int
     """Without shadows: they give way."""
-    waiting: int
-    running: int
     shadows: int
     max_running: int
     preempting: bool
@@ -29,16 +27,11 @@ class Load:
     """It has just refused somebody for want of capacity."""
     adapters: frozenset[str]
     revision: str
-    usual_wait: float | None
-    estimate_error: float | None
-    """p90 of its forecasts of whole requests."""
 
     @classmethod
     def of(cls, report: wire.LoadReport) -> "Load":
         return cls(
             depth=max(0, report.waiting + report.running - report.shadows),
-            waiting=report.waiting,
-            running=report.running,
             shadows=report.shadows,
             max_running=report.max_running,
             preempting=report.preempting,
@@ -46,13 +39,7 @@ class Load:
             refusing=report.refusing,
             adapters=frozenset(adapter.name for adapter in report.adapters),
             revision=report.revision,
-            usual_wait=report.usual_wait if report.HasField("usual_wait") else None,
-            estimate_error=_p90(report.estimate_error),
         )
-
-
-def _p90(error: wire.EstimateError) -> float | None:
-    return error.total_p90 if error.HasField("total_p90") else None
 
 
 class Replica:
@@ -76,6 +63,8 @@ class Replica:
         self._since_report = 0
         """Requests sent since the last report, which cannot have counted them."""
         self.load: Load | None = None
+        self.report: wire.LoadReport | None = None
+        """What the load was taken from."""
         self._reported: float | None = None
         self.linked = False
         """There is a connection, as far as is known."""
@@ -131,7 +120,7 @@ class Replica:
 
     def heard(self, report: wire.LoadReport) -> None:
         was_draining = self.draining
-        self.load = Load.of(report)
+        self.load, self.report = Load.of(report), report
         self._reported = self._clock.now()
         self._max_running = max(1, self.load.max_running)
         self._epoch += 1
@@ -167,5 +156,5 @@ class Replica:
         if self.linked:
             _log.warning("%s at %s is lost: %s", self.name, self.target.address, why)
         self.linked = self.warm = self.hung = False
-        self.load = None
+        self.load = self.report = None
         self.breaker.trip()

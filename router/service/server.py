@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Any
 
 from grpc import aio
@@ -22,11 +22,15 @@ from router.decide.policy import Policy
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.live import LiveRequests
 from router.dispatch.sweep import Sweep
+from router.operator.service import NAME as OPERATOR
 from router.receipts.book import ReceiptBook
 from router.reception.reception import Reception
 from router.reception.trace import Tracer
 from router.replicas.fleet import Fleet
+from router.service.answering import Answering
 from router.service.background import for_good
+from router.service.backstage import Backstage
+from router.service.receipts import Receipts
 from router.service.service import NAME, InferenceService
 from router.service.settings import RouterSettings, addresses_of
 
@@ -61,16 +65,15 @@ class Server:
         random = SystemRandom()
         credentials = None if settings.replica_tls is None else settings.replica_tls.credentials()
         self.fleet = Fleet(ensemble, addresses_of(ensemble, settings), self._clock, random, credentials)
+        self.backstage = Backstage(ensemble, self.fleet, self._clock, random, credentials)
         self.live = LiveRequests(ensemble.router.max_inflight, ensemble.router.max_inflight_bytes)
+        book = ReceiptBook(self._clock, most=ensemble.router.receipts, seconds=ensemble.router.receipt_seconds)
         self.service = InferenceService(
             Policy(ensemble),
             self._reception(ensemble),
-            Decider(opinions),
-            self.fleet,
-            Dispatcher(self._clock, random),
+            self._answering(opinions, random),
             self.live,
-            ReceiptBook(self._clock, most=ensemble.router.receipts, seconds=ensemble.router.receipt_seconds),
-            self._tracer,
+            Receipts(book, self.backstage.store),
             self._clock,
             lambda: time.time_ns() // 1_000_000,
         )
@@ -87,18 +90,32 @@ class Server:
             default_timeout=ensemble.router.default_timeout,
         )
 
+    def _answering(self, opinions: Opinions, random: Random) -> Answering:
+        return Answering(
+            Decider(opinions),
+            self.backstage.control,
+            self.fleet,
+            Dispatcher(self._clock, random),
+            self.backstage.aftermath,
+            self.backstage.shadows,
+            self._tracer,
+            self._clock,
+            random.random,
+        )
+
     def _grpc_server(self, max_calls: int) -> Any:
         options = (*_OPTIONS, ("grpc.max_concurrent_streams", max_calls))
         server = aio.server(options=options, maximum_concurrent_rpcs=max_calls)
-        server.add_generic_rpc_handlers((self.service.handler(),))
+        server.add_generic_rpc_handlers((self.service.handler(), self.backstage.operator().handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        reflection.enable_server_reflection((NAME, OPERATOR, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         return server
 
     async def start(self) -> None:
         """Requests are taken from here on; health says so when every specialist has a replica that is warm."""
         await self._tell_health(_NOT_SERVING)
         await self.fleet.start()
+        await self.backstage.start()
         sweep = Sweep(self._clock, lambda: self.fleet.dispatch)
         self._tasks.append(for_good(lambda: sweep.run(self.live, lambda: self.fleet.replicas), "the sweep"))
         await self._server.start()
@@ -122,15 +139,21 @@ class Server:
 
     async def _follow(self, watch: ConfigWatch) -> None:
         async for event in watch.events():
-            if isinstance(event, Reloaded):
-                self.reload(event.ensemble)
-                _log.info("the configuration has changed: %s", ", ".join(event.changed))
-            else:
+            if not isinstance(event, Reloaded):
                 _log.error("the configuration stays as it was: %s", event.why)
+                continue
+            try:
+                await self.reload(event.ensemble)
+            except ValueError as error:
+                watch.refused()
+                _log.error("the configuration stays as it was: %s", error)
+            else:
+                _log.info("the configuration has changed: %s", ", ".join(event.changed))
 
-    def reload(self, ensemble: Ensemble) -> None:
+    async def reload(self, ensemble: Ensemble) -> None:
         """For every request from now on, except what needs a restart. Those under way keep the policy they began
-        with."""
+        with. Raises ValueError for a verifier that cannot be had; then nothing has changed."""
+        await self.backstage.reload(ensemble)
         self.service.policy = Policy(ensemble)
         self.fleet.apply(ensemble)
 
@@ -149,6 +172,7 @@ class Server:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.backstage.close()
         await self.fleet.close()
 
     async def _tell_health(self, status: Any) -> None:

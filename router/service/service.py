@@ -11,22 +11,16 @@ from octet.clock import Clock
 from octet.rpc.calls import CallerGone, Context, relaying, unary, unary_with_context
 from octet.rpc.refusal import Refusal, cancelled, failed_inside
 from octet.v1 import inference_pb2 as wire
-from router.decide.compose import replica_request
-from router.decide.decider import Decider
-from router.decide.decision import Decision
 from router.decide.policy import Policy
-from router.dispatch.dispatcher import Dispatcher, Errand
-from router.dispatch.leg import Leg
 from router.dispatch.live import Live, LiveRequests, unknown
-from router.dispatch.record import Record
 from router.dispatch.relay import Write
-from router.receipts.book import ReceiptBook
 from router.receipts.receipt import METADATA_KEY, ReceiptDraft, refused_receipt
 from router.reception.ask import Ask
 from router.reception.reception import Reception
-from router.reception.trace import HEADER, STATE, Tracer
-from router.refusals import caller_gone, no_specialist
-from router.replicas.fleet import Fleet
+from router.reception.trace import HEADER, STATE
+from router.refusals import caller_gone
+from router.service.answering import Answering, Call
+from router.service.receipts import Receipts
 from router.service.whole import Whole
 
 _log = logging.getLogger(__name__)
@@ -40,12 +34,9 @@ class InferenceService:
         self,
         policy: Policy,
         reception: Reception,
-        decider: Decider,
-        fleet: Fleet,
-        dispatcher: Dispatcher,
+        answering: Answering,
         live: LiveRequests,
-        book: ReceiptBook,
-        tracer: Tracer,
+        receipts: Receipts,
         clock: Clock,
         wall_ms: Callable[[], int],
     ) -> None:
@@ -54,12 +45,9 @@ class InferenceService:
         """In force for requests that come from now on; replaced whole."""
         self.reception = reception
         self.draining = False
-        self._decider = decider
-        self._fleet = fleet
-        self._dispatcher = dispatcher
+        self._answering = answering
         self._live = live
-        self._book = book
-        self._tracer = tracer
+        self._receipts = receipts
         self._clock = clock
         self._wall_ms = wall_ms
 
@@ -89,16 +77,19 @@ class InferenceService:
         return whole.response
 
     async def _route(self, message: wire.InferRequest, context: Context) -> wire.Receipt:
+        """The receipt's error says why it would be refused now; who should answer stands beside it."""
         ask = self._received(message, context)
         draft = self._draft(ask)
         try:
-            await self._decided(ask, self.policy, draft)
+            planned = await self._answering.plan(ask, self.policy, draft)
         except Refusal as refusal:
             raise self._with_receipt(refusal, draft, keep=False) from None
+        if planned.plan is not None and planned.refusal is not None:
+            draft.failed(planned.refusal.error, self._clock.now())
         return draft.wire()
 
     async def _get_receipt(self, message: wire.GetReceiptRequest) -> wire.Receipt:
-        receipt = self._book.get(message.request_id)
+        receipt = await self._receipts.get(message.request_id)
         if receipt is None:
             raise unknown(message.request_id)
         return receipt
@@ -128,48 +119,21 @@ class InferenceService:
 
     async def _answer(self, ask: Ask, draft: ReceiptDraft, live: Live, write: Write) -> None:
         """Raises Refusal, CallerGone, CancelledError when the caller is gone."""
-        policy = self.policy
-        try:
-            decision = await self._decided(ask, policy, draft)
-            policy.check_floor(ask)
-            if not decision.primary:
-                raise no_specialist(decision)
-            await self._dispatcher.answer(self._errand(ask, decision, policy, draft, live, write))
+
+        async def finish() -> wire.Receipt:
             receipt = draft.wire()
-            self._book.put(receipt)
+            self._receipts.put(receipt)
             await _last(write, receipt)
+            return receipt
+
+        try:
+            call = Call(ask, self.policy, draft, live, write, finish, lambda: self._gone(ask))
+            await self._answering.answer(call)
         except asyncio.CancelledError:
             refusal = live.claim_end()
             if refusal is None:
                 raise
             raise refusal from None
-
-    def _errand(
-        self, ask: Ask, decision: Decision, policy: Policy, draft: ReceiptDraft, live: Live, write: Write
-    ) -> Errand:
-        def request_for(specialist: str, seconds_left: float) -> bytes:
-            request = replica_request(ask, decision, policy.ensemble.specialist(specialist), seconds_left)
-            return bytes(request.SerializeToString())
-
-        return Errand(
-            live=live,
-            legs=tuple(
-                Leg(self._fleet.lanes[name], decision.adapters, is_callers=True)
-                for name in (decision.primary, decision.second_choice)
-                if name
-            ),
-            session_id=ask.session_id,
-            request_for=request_for,
-            trace=lambda: self._tracer.headers(ask.trace),
-            gone=lambda: self._gone(ask),
-            record=Record(draft, self._clock),
-            write=write,
-        )
-
-    async def _decided(self, ask: Ask, policy: Policy, draft: ReceiptDraft) -> Decision:
-        decision = await self._decider.decide(ask, policy)
-        draft.decided(decision, self._clock.now())
-        return decision
 
     def _received(self, message: wire.InferRequest, context: Context) -> Ask:
         """Raises Refusal with a receipt."""
@@ -200,7 +164,7 @@ class InferenceService:
         draft.failed(refusal.error, self._clock.now())
         receipt = draft.wire()
         if keep:
-            self._book.put(receipt)
+            self._receipts.put(receipt)
         refusal.beside.append((METADATA_KEY, receipt.SerializeToString()))
         return refusal
 

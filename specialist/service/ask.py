@@ -35,3 +35,5 @@ class Ask:
     timeout: float | None
     """Seconds."""
     tenant_salt: bytes
+    shadow: bool = False
+    """Nobody waits for the answer."""

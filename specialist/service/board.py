@@ -3,22 +3,39 @@
 import asyncio
 from math import inf
 
+from admission.forecast import Desk
 from octet.clock import Clock
 from octet.rpc.refusal import queue_full
 from octet.v1 import specialist_pb2 as wire
 from specialist.service.adapters import Adapters
-from specialist.service.load import Load, Seats
+from specialist.service.load import DeskLoad, Load, Seats, desk_load_of
 from specialist.service.reply import report_of
 
 PREEMPTING_SECONDS = 1.0
 """A replica counts as preempting for so long after somebody gave way."""
+_GLANCE_SECONDS = 0.05
+"""Between two looks at the desk: what it says is worth some arithmetic."""
 
 
 class LoadBoard:
     """Belongs to the event loop."""
 
-    def __init__(self, adapters: Adapters, clock: Clock, seats: Seats, load: Load, *, max_watchers: int) -> None:
+    def __init__(
+        self,
+        revision: str,
+        adapters: Adapters,
+        desk: Desk,
+        clock: Clock,
+        seats: Seats,
+        load: Load,
+        *,
+        max_watchers: int,
+    ) -> None:
+        self._revision = revision
         self._adapters = adapters
+        self._desk = desk
+        self._glance: DeskLoad | None = None
+        self._glanced_at = -inf
         self._clock = clock
         self.seats = seats
         self._load = load
@@ -46,14 +63,25 @@ class LoadBoard:
         for watcher in self.watchers:
             watcher.set()
 
-    @property
-    def drain_rate(self) -> float | None:
-        return self._load.rates.drain
-
     def report(self) -> wire.LoadReport:
         at = self._load.preempted_at
         preempting = at is not None and self._clock.now() - at < PREEMPTING_SECONDS
-        return report_of(self._load, self._adapters.names(), self.seats, preempting=preempting, draining=self.draining)
+        report = report_of(
+            self._load,
+            self._adapters.names(),
+            self.seats,
+            self._look(),
+            preempting=preempting,
+            draining=self.draining,
+        )
+        report.revision = self._revision
+        return report
+
+    def _look(self) -> DeskLoad:
+        now = self._clock.now()
+        if self._glance is None or now - self._glanced_at >= _GLANCE_SECONDS:
+            self._glance, self._glanced_at = desk_load_of(self._desk, now), now
+        return self._glance
 
 
 class Watch:
@@ -84,8 +112,9 @@ class Watch:
                 return None
             if now() >= due:
                 break
-            # Preempting ends by itself: nothing happens that would wake anybody.
-            await self._wait(min(due - now(), PREEMPTING_SECONDS if report.preempting else inf))
+            # Preempting and refusing end by themselves: nothing happens that would wake anybody.
+            passing = report.preempting or report.refusing
+            await self._wait(min(due - now(), PREEMPTING_SECONDS if passing else inf))
         self._last, self._told_at = report, now()
         return report
 

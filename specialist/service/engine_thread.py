@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from octet.clock import Clock
 from octet.rpc.refusal import Refusal, engine_failed, invalid, prompt_too_long, replica_failed
+from specialist.account import Account, Accounts
 from specialist.errors import NeverFits, Refused
 from specialist.events import Admitted, Emitted, Event, Finished, Preempted
 from specialist.loop import StepLoop
@@ -32,6 +33,8 @@ class Handover(NamedTuple):
     news: list[tuple[Sink, News]]
     load: Load | None
     """When it is worth telling."""
+    account: Account | None = None
+    """For the desk's books."""
     died: bool = False
 
 
@@ -50,6 +53,7 @@ class EngineThread:
         self._clock = clock
         self._hand_over = hand_over
         self._meter = Meter(clock)
+        self._accounts = Accounts(loop.scheduler)
         self._live: dict[str, Live] = {}
         self._news: list[tuple[Sink, News]] = []
         self._load_told_at = -self.LOAD_SECONDS
@@ -126,12 +130,15 @@ class EngineThread:
         else:
             num_emitted = sum(len(event.tokens) for event in events if isinstance(event, Emitted))
             self._meter.step(step, num_emitted, self._clock.now() - step.started_at)
-        started_at = self._clock.now() if step is None else step.started_at
+        ended_at = self._clock.now()
+        started_at = ended_at if step is None else step.started_at
+        told: list[Event] = []
         while events:
             for event in events:
                 self._tell(event, started_at)
+            told += events
             events = self._scheduler.take_events()  # a stop string ends its request
-        self._deliver(idle=step is None)
+        self._deliver(self._accounts.of(step, told, ended_at), idle=step is None)
         return step is not None
 
     def _submit(self, job: Job) -> None:
@@ -201,17 +208,16 @@ class EngineThread:
             _log.error("request %s failed at its end", job.public_id, exc_info=True)
             return Piece(""), event._replace(reason="error")
 
-    def _deliver(self, *, idle: bool) -> None:
+    def _deliver(self, account: Account, *, idle: bool) -> None:
         now = self._clock.now()
         due = idle or now - self._load_told_at >= self.LOAD_SECONDS
         if due:
             self._load_told_at = now
-        if due or self._news:
-            self._deliver_news(load_of(self._scheduler, self._meter) if due else None)
+        self._deliver_news(load_of(self._scheduler, self._meter) if due else None, account)
 
-    def _deliver_news(self, load: Load | None) -> None:
+    def _deliver_news(self, load: Load | None, account: Account | None = None) -> None:
         news, self._news = self._news, []
-        self._hand_over(Handover(news, load))
+        self._hand_over(Handover(news, load, account))
 
     def _die(self) -> None:
         """Every live request ends, those in the inbox as well; whoever comes later is refused at once."""

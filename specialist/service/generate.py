@@ -1,19 +1,24 @@
 """The Generate call: through reception to the engine, and everything it says back to the caller."""
 
 import asyncio
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+from admission.forecast import Desk, Refuse
+from octet.clock import Clock
 from octet.rpc.calls import Context, write
-from octet.rpc.refusal import Refusal, caller_stalled, draining, not_ready, queue_full, replica_failed
+from octet.rpc.refusal import Refusal, caller_stalled, draining, not_ready, past_deadline, replica_failed
 from octet.v1 import specialist_pb2 as wire
+from specialist.account import under_way
+from specialist.front import SWEEP_SECONDS
+from specialist.scheduler import Scheduler
+from specialist.service.ask import Ask
 from specialist.service.board import LoadBoard
 from specialist.service.engine_thread import EngineThread, Handover
 from specialist.service.job import Job, Sink, Usage
 from specialist.service.reception import Reception
-from specialist.service.reply import event_of, failure_of
-from specialist.service.retry import retry_after
+from specialist.service.reply import event_of, failure_of, refusal_of
 from specialist.service.stream import Stream
 from specialist.service.validate import Validator
 
@@ -27,24 +32,29 @@ class Generator:
     def __init__(
         self,
         engine: EngineThread,
+        scheduler: Scheduler,
         reception: Reception,
         validator: Validator,
         board: LoadBoard,
+        desk: Desk,
+        clock: Clock,
         *,
         stream_bytes: int,
         stall_seconds: float,
-        jitter: Callable[[], float],
     ) -> None:
-        """`jitter` draws from [0, 1)."""
         self._engine = engine
+        self._scheduler = scheduler
+        """The engine's; only to be looked at."""
         self._reception = reception
         self._validator = validator
         self._board = board
         self._stream_bytes = stream_bytes
         self._stall_seconds = stall_seconds
-        self._jitter = jitter
-        self._live: set[Sink] = set()
-        """Everything the engine has been given and has not ended."""
+        self._desk = desk
+        self._clock = clock
+        self._swept_at = clock.now()
+        self._live: dict[Sink, str] = {}
+        """Everything the engine has been given and has not ended, by the replica's own names."""
         self._num_open = 0
         """Calls that have not got their status yet."""
         self._ended = asyncio.Event()
@@ -61,15 +71,17 @@ class Generator:
     async def _generate(self, message: wire.GenerateRequest, context: Context) -> None:
         self._check_open()
         ask = self._validator.generate(message)
+        self._check_full(ask)
         request_id = self._reception.new_id()
         stream = Stream(self._stream_bytes, partial(self._engine.end, request_id, "cancelled"))
         job = await self._reception.receive(ask, request_id, stream, context.time_remaining())
         try:
             self._check_open()
+            job = self._admit(job)
         except Refusal:
             job.release()
             raise
-        self._live.add(stream)
+        self._live[stream] = request_id
         self._engine.submit(job)
         try:
             await self._relay(job, stream, context)
@@ -81,14 +93,41 @@ class Generator:
     def num_live(self) -> int:
         return len(self._live)
 
+    def _admit(self, job: Job) -> Job:
+        """The desk's verdict, done as it says. Raises Refusal."""
+        now = self._clock.now()
+        if job.request.deadline is not None and job.request.deadline <= now:
+            raise past_deadline()
+        self._desk.stepping(under_way(self._scheduler))
+        verdict = self._desk.ask(job.booking, now)
+        if isinstance(verdict, Refuse):
+            self._board.changed()
+            raise refusal_of(verdict, self._board.seats.waiting)
+        self._desk.enter(job.booking, verdict, now)
+        for key in verdict.displaced:
+            self._engine.end(key, "shed")
+        return replace(job, admit=verdict)
+
     def deliver(self, handover: Handover) -> None:
+        if handover.account is not None:
+            handover.account.book(self._desk)
         for sink, news in handover.news:
             sink.put(news)
             if isinstance(news, Usage | Refusal):
-                self._live.discard(sink)
+                self._desk.forget(self._live.pop(sink, ""))
+        self._sweep()
         if handover.died:
             self.door = "failed"
         self._ended.set()
+
+    def _sweep(self) -> None:
+        """Who waits in vain ends before it costs anything."""
+        now = self._clock.now()
+        if now - self._swept_at >= SWEEP_SECONDS:
+            self._swept_at = now
+            self._desk.stepping(under_way(self._scheduler))
+            for key in self._desk.hopeless(now):
+                self._engine.end(key, "shed")
 
     def open(self) -> None:
         """The engine is warm. A door that was shut meanwhile stays shut."""
@@ -118,9 +157,13 @@ class Generator:
     def _check_open(self) -> None:
         if self.door != "open":
             raise _CLOSED[self.door]()
-        seats = self._board.seats
-        if len(self._live) >= seats.total:
-            raise queue_full("waiting", seats.waiting, retry_after(self._board.drain_rate, self._jitter))
+
+    def _check_full(self, ask: Ask) -> None:
+        """Whoever comes to a full line and is not above anybody there need not be tokenised. Raises Refusal."""
+        full = self._desk.full(ask.priority, self._clock.now(), shadow=ask.shadow)
+        if full is not None:
+            self._board.changed()
+            raise refusal_of(full, self._board.seats.waiting)
 
     async def _relay(self, job: Job, stream: Stream, context: Context) -> None:
         while True:
@@ -129,12 +172,15 @@ class Generator:
                     raise news
                 await self._send(context, event_of(job, news))
                 if isinstance(news, Usage):
-                    failure = failure_of(job, news)
+                    failure = failure_of(job, news, partial(self._retry_after, job))
                     if failure is not None:
                         raise failure
                     return
             if stream.overflowed:
                 raise caller_stalled(f"more than {self._stream_bytes:,} bytes waited for it")
+
+    def _retry_after(self, job: Job) -> float | None:
+        return self._desk.retry_after(job.booking, self._clock.now())
 
     async def _send(self, context: Context, event: wire.GenerateEvent) -> None:
         if not await write(context, event, self._stall_seconds):

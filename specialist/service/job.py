@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from admission.forecast import Admit, Booking
 from octet.rpc.refusal import Refusal
 from specialist.request import FinishReason, Request
 from specialist.service.answer import Answer, Piece
@@ -48,3 +49,7 @@ class Job:
     sink: Sink
     release: Callable[[], None]
     """Called once, when the request needs its adapters no more."""
+    booking: Booking
+    """What the desk knows of it."""
+    admit: Admit | None = None
+    """The desk's verdict, once it is given."""

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from admission.forecast import Desk, EstimateErrors
 from kvpool import BlockPool
 from specialist.scheduler import Scheduler
 from specialist.service.meter import Meter, Rates
@@ -16,6 +17,19 @@ class Seats(NamedTuple):
     @property
     def total(self) -> int:
         return self.running + self.waiting
+
+
+class DeskLoad(NamedTuple):
+    """How the replica looks from its desk."""
+
+    refusing: bool
+    shadows: int
+    usual_wait: float | None
+    errors: EstimateErrors | None
+
+
+def desk_load_of(desk: Desk, now: float) -> DeskLoad:
+    return DeskLoad(desk.refusing(now), desk.num_shadows, desk.usual_wait(now), desk.error())
 
 
 class Load(NamedTuple):

@@ -9,6 +9,7 @@ from octet.clock import Clock
 from octet.identity import Lane
 from octet.supervise.apart import apart
 from octet.v1 import specialist_pb2 as wire
+from specialist.calibrated import calibrated_prices
 from specialist.engines.native.create import Shared, create_native, share, try_kernels
 from specialist.engines.native.kernels import Choice
 from specialist.engines.native.settings import NativeSettings
@@ -91,6 +92,7 @@ def replica_of(
         engine_name="native",
         model=_model(model_name, checkpoint.config),
         kernels=(wire.Kernel(op="linear", choice=made.choice.kernel, why=made.choice.why),),
+        prices=calibrated_prices(settings.cost_model),
         context=min(context, pool.num_slots),
     )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable
 
 from octet.clock import Clock
@@ -15,6 +16,8 @@ FLUSH_SECONDS = 10.0
 BEAT_SECONDS = 1.0
 STEP_SECONDS = 30.0
 """An engine that takes longer over one step hangs."""
+_SWITCH_SECONDS = 0.0005
+"""How long the engine's thread keeps the interpreter while a verdict waits for it."""
 
 
 def _say(line: str) -> None:
@@ -35,6 +38,7 @@ def serve(
 
     `beat` is called again and again while neither the event loop nor the engine hangs. Raises BindRefused, NotWarm.
     """
+    sys.setswitchinterval(_SWITCH_SECONDS)
     return asyncio.run(_serve(replica, settings, say, beat))
 
 

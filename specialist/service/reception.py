@@ -7,10 +7,15 @@ from dataclasses import replace
 from itertools import count
 from uuid import uuid4
 
+from admission.forecast import Booking
 from octet.clock import Clock
 from octet.identity import Lane
 from octet.rpc.refusal import invalid, queue_full
+from specialist.account import booking_of
+from specialist.front import SHADOW_PRIORITY
+from specialist.hits import peek_hit_tokens
 from specialist.request import Request
+from specialist.scheduler import Scheduler
 from specialist.service.adapters import Adapters, lease
 from specialist.service.answer import Answer
 from specialist.service.ask import Ask, ChatPrompt, TokenPrompt
@@ -28,6 +33,7 @@ class Reception:
     def __init__(
         self,
         lane: Lane,
+        scheduler: Scheduler,
         words: Words,
         adapters: Adapters,
         validator: Validator,
@@ -37,6 +43,7 @@ class Reception:
         draw_seed: Callable[[], int],
     ) -> None:
         self._lane = lane
+        self._scheduler = scheduler
         self._words = words
         self._adapters = adapters
         self._validator = validator
@@ -65,7 +72,7 @@ class Reception:
             lane=replace(self._lane, adapters=digests),
             prompt=prompt,
             max_tokens=min(ask.max_tokens, ask.context - len(prompt)),
-            priority=ask.priority,
+            priority=SHADOW_PRIORITY if ask.shadow else ask.priority,
             arrival=arrival,
             deadline=_earlier(arrival, ask.timeout, seconds_left),
             stop_ids=frozenset() if ask.ignore_eos else self._words.stop_ids,
@@ -74,7 +81,12 @@ class Reception:
             tenant_salt=ask.tenant_salt,
         )
         answer = Answer(self._words.detokenizer(), ask.stop, ask.sampling.min_tokens)
-        return Job(request, ask.request_id or uuid4().hex, answer, sink, release)
+        return Job(request, ask.request_id or uuid4().hex, answer, sink, release, self._booking(ask, request))
+
+    def _booking(self, ask: Ask, request: Request) -> Booking:
+        """An answer without anything to end it early is as long as it may be."""
+        hit_tokens = peek_hit_tokens(self._scheduler, request)
+        return booking_of(request, shadow=ask.shadow, exact=ask.ignore_eos and not ask.stop, hit_tokens=hit_tokens)
 
     def _seed(self, ask: Ask) -> int:
         if ask.seed is not None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from admission.forecast import Prices
 from octet.clock import Clock
 from octet.identity import Lane
 from octet.v1 import specialist_pb2 as wire
@@ -24,5 +25,7 @@ class Replica:
     model: wire.Model
     kernels: tuple[wire.Kernel, ...]
     """What computes, and why that was chosen."""
+    prices: Prices | None
+    """What steps cost, where it was calibrated."""
     context: int
     """Tokens, prompt and answer together: what the model can attend over and the pool can hold."""

@@ -1,15 +1,25 @@
 """What the service says, in the words of the wire."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from admission.forecast import Admit, EstimateErrors, Refuse
 from octet.identity import Lane
-from octet.rpc.refusal import Refusal, cancelled, engine_failed, past_deadline
+from octet.rpc.refusal import (
+    Refusal,
+    cancelled,
+    deadline_unreachable,
+    engine_failed,
+    past_deadline,
+    queue_full,
+    shed,
+    would_delay_others,
+)
 from octet.v1 import specialist_pb2 as wire
 from specialist.request import FinishReason
 from specialist.sampling import TokenLogprobs
 from specialist.service.answer import Piece
 from specialist.service.job import Job, Usage, Verdict
-from specialist.service.load import Load, Seats
+from specialist.service.load import DeskLoad, Load, Seats
 
 _REASONS: dict[FinishReason, wire.FinishReason] = {
     "stop": wire.FINISH_REASON_STOP,
@@ -17,6 +27,7 @@ _REASONS: dict[FinishReason, wire.FinishReason] = {
     "cancelled": wire.FINISH_REASON_CANCELLED,
     "deadline": wire.FINISH_REASON_DEADLINE,
     "error": wire.FINISH_REASON_ERROR,
+    "shed": wire.FINISH_REASON_SHED,
 }
 
 
@@ -28,7 +39,17 @@ def event_of(job: Job, news: Verdict | Piece | Usage) -> wire.GenerateEvent:
     return wire.GenerateEvent(usage=_usage(news))
 
 
-def failure_of(job: Job, usage: Usage) -> Refusal | None:
+def refusal_of(refuse: Refuse, max_waiting: int) -> Refusal:
+    match refuse.reason:
+        case "deadline_unreachable":
+            return deadline_unreachable(refuse.limit, refuse.arithmetic, refuse.retry_after)
+        case "would_delay_others":
+            return would_delay_others(refuse.limit, refuse.arithmetic, refuse.retry_after)
+        case "queue_full":
+            return queue_full("waiting", max_waiting, refuse.retry_after)
+
+
+def failure_of(job: Job, usage: Usage, retry_after: Callable[[], float | None]) -> Refusal | None:
     """The status behind the usage; None for OK."""
     match usage.reason:
         case "stop" | "length":
@@ -39,6 +60,8 @@ def failure_of(job: Job, usage: Usage) -> Refusal | None:
             return cancelled()
         case "error":
             return engine_failed(job.public_id)
+        case "shed":
+            return shed(retry_after())
 
 
 def lane_of(lane: Lane) -> wire.Lane:
@@ -50,9 +73,13 @@ def residents_of(names: Mapping[str, str]) -> list[wire.ResidentAdapter]:
 
 
 def report_of(
-    load: Load, names: Mapping[str, str], seats: Seats, *, preempting: bool, draining: bool
+    load: Load, names: Mapping[str, str], seats: Seats, desk: DeskLoad, *, preempting: bool, draining: bool
 ) -> wire.LoadReport:
     return wire.LoadReport(
+        refusing=desk.refusing,
+        shadows=desk.shadows,
+        usual_wait=desk.usual_wait,
+        estimate_error=None if desk.errors is None else _errors(desk.errors),
         waiting=load.waiting,
         running=load.running,
         blocks=wire.Blocks(
@@ -70,6 +97,16 @@ def report_of(
     )
 
 
+def _errors(errors: EstimateErrors) -> wire.EstimateError:
+    return wire.EstimateError(
+        step_p50=errors.step_p50,
+        step_p90=errors.step_p90,
+        total_p50=errors.total_p50,
+        total_p90=errors.total_p90,
+        num_requests=errors.num_requests,
+    )
+
+
 def _accepted(job: Job, verdict: Verdict) -> wire.Accepted:
     return wire.Accepted(
         request_id=job.public_id,
@@ -78,7 +115,15 @@ def _accepted(job: Job, verdict: Verdict) -> wire.Accepted:
         queue_position=verdict.queue_position,
         max_tokens=job.request.max_tokens,
         seed=job.request.seed,
+        forecast=None if job.admit is None else _forecast(job.admit),
     )
+
+
+def _forecast(admit: Admit) -> wire.Forecast | None:
+    outlook = admit.outlook
+    if outlook is None:
+        return None
+    return wire.Forecast(wait=outlook.wait, total=outlook.total, slack=outlook.slack, displaced=len(admit.displaced))
 
 
 def _chunk(piece: Piece) -> wire.Chunk:

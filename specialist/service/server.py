@@ -10,6 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from octet.rpc.bind import bind
+from specialist.front import new_desk
 from specialist.loop import StepLoop
 from specialist.service.board import LoadBoard
 from specialist.service.engine_thread import EngineThread, Handover
@@ -54,8 +55,10 @@ class Server:
         validator = Validator(limits or Limits(replica.context, replica.words.vocab_size))
         self.engine = EngineThread(self._step_loop, replica.clock, self._hand_over)
         seats = Seats(replica.scheduler.config.max_running, settings.max_waiting)
+        self.desk = new_desk(replica.scheduler, settings.max_waiting, replica.prices, secrets.SystemRandom().random)
         self._reception = Reception(
             replica.lane,
+            replica.scheduler,
             replica.words,
             replica.adapters,
             validator,
@@ -64,15 +67,25 @@ class Server:
             draw_seed=lambda: secrets.randbits(63),
         )
         nothing_yet = load_of(replica.scheduler, Meter(replica.clock))
-        self.board = LoadBoard(replica.adapters, replica.clock, seats, nothing_yet, max_watchers=settings.max_watchers)
+        self.board = LoadBoard(
+            replica.lane.revision,
+            replica.adapters,
+            self.desk,
+            replica.clock,
+            seats,
+            nothing_yet,
+            max_watchers=settings.max_watchers,
+        )
         self.generator = Generator(
             self.engine,
+            replica.scheduler,
             self._reception,
             validator,
             self.board,
+            self.desk,
+            replica.clock,
             stream_bytes=settings.stream_bytes,
             stall_seconds=settings.stall_seconds,
-            jitter=secrets.SystemRandom().random,
         )
         self.service = SpecialistService(replica, settings, validator, self.generator, self.board, self._tell_health)
         self._health: Any = health.aio.HealthServicer()
@@ -97,7 +110,8 @@ class Server:
         """Health is asked and answered from here on; serving begins when the engine is warm."""
         await self._tell_health()
         await self._server.start()
-        await asyncio.to_thread(warm_up, self._replica, self._step_loop)
+        for account in await asyncio.to_thread(warm_up, self._replica, self._step_loop):
+            account.book(self.desk)
         self.engine.start()
         self.generator.open()
         await self._tell_health()

@@ -39,7 +39,8 @@ class ReplicaSettings:
     itl_seconds: float = 0.1
     """How long a chunk of somebody's prompt may hold up those who decode."""
     cost_model: Path | None = None
-    """Of the sim engine: what `octet bench engine --calibrate` wrote; None for the rough shape of a small model."""
+    """What `octet bench engine --calibrate` wrote. The sim engine takes the time it says (None for the rough shape of a
+    small model); every engine's forecasts start from it (None to measure first)."""
 
     def __post_init__(self) -> None:
         if self.context is not None and self.context < MIN_CONTEXT:

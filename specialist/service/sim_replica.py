@@ -4,6 +4,7 @@ from kvpool import BlockPool
 from octet.clock import Clock
 from octet.identity import Lane, digest_of
 from octet.v1 import specialist_pb2 as wire
+from specialist.calibrated import prices_of
 from specialist.engines.sim import CostModel, FaultSource, SimEngine, SimModel
 from specialist.service.replica import Replica
 from specialist.service.scheduling import new_scheduler
@@ -39,5 +40,6 @@ def sim_replica(
         engine_name="sim",
         model=wire.Model(name="sim", architecture="sim", vocab_size=words.vocab_size, context=context),
         kernels=(wire.Kernel(op="all", choice="arithmetic", why="the sim engine has no weights"),),
+        prices=prices_of(cost),
         context=min(context, pool.num_slots),
     )

@@ -42,6 +42,7 @@ class Validator(Checks):
             priority=int(number("priority", 0)),
             timeout=number("timeout_ms", 0) / 1000 if message.HasField("timeout_ms") else None,
             tenant_salt=message.tenant_salt,
+            shadow=message.shadow,
         )
 
     def prompt_length(self, num_tokens: int) -> None:

@@ -1,5 +1,6 @@
 """The first steps, taken before anybody is let in: what is slow once is slow here, what cannot run fails here."""
 
+from specialist.account import Account, Accounts
 from specialist.events import Finished
 from specialist.loop import StepLoop
 from specialist.request import Request
@@ -10,15 +11,38 @@ class NotWarm(RuntimeError):
     """The engine could not answer its first request."""
 
 
-def warm_up(replica: Replica, loop: StepLoop) -> None:
-    """A prompt and an answer of a few tokens, in a cache that nobody shares."""
+_ROUNDS = (1, 1, 3)
+"""Requests at once. The first round is slow for reasons of its own and not measured."""
+
+
+def warm_up(replica: Replica, loop: StepLoop) -> list[Account]:
+    """Short prompts and answers, in a cache that nobody shares. What their steps took, for the desk."""
     replica.words.warm_up()
-    prompt = tuple(range(min(4, replica.words.vocab_size)))
+    accounts: list[Account] = []
+    for number, count in enumerate(_ROUNDS):
+        for index in range(min(count, replica.scheduler.config.max_running)):
+            replica.scheduler.submit(_first_request(replica, number, index))
+        measured = _run(replica, loop)
+        accounts += measured if number else []
+    return accounts
+
+
+def _first_request(replica: Replica, number: int, index: int) -> Request:
+    size = min(4 + 4 * number, max(1, replica.context // 2))
+    prompt = tuple((index + token) % replica.words.vocab_size for token in range(size))
     length = min(4, replica.context - len(prompt))
-    request = Request("warm-up", replica.lane, prompt, max_tokens=length, tenant_salt=b"warm-up")
-    replica.scheduler.submit(request)
-    while loop.run_once() is not None:
-        pass
-    for event in replica.scheduler.take_events():
-        if isinstance(event, Finished) and event.reason not in ("stop", "length"):
-            raise NotWarm(f"the engine ended its first request with {event.reason}: {event.detail}")
+    name = f"warm-up {number}.{index}"
+    return Request(name, replica.lane, prompt, max_tokens=length, tenant_salt=name.encode())
+
+
+def _run(replica: Replica, loop: StepLoop) -> list[Account]:
+    """Raises NotWarm."""
+    accounts = Accounts(replica.scheduler)
+    taken: list[Account] = []
+    while (step := loop.run_once()) is not None:
+        events = replica.scheduler.take_events()
+        taken.append(accounts.of(step, events, replica.clock.now()))
+        for event in events:
+            if isinstance(event, Finished) and event.reason not in ("stop", "length"):
+                raise NotWarm(f"the engine ended its first request with {event.reason}: {event.detail}")
+    return taken

@@ -89,12 +89,12 @@ def test_no_stop_string_counts_before_min_tokens() -> None:
 def test_a_deadline_ends_the_request_and_frees_its_blocks() -> None:
     async def scenario() -> None:
         async with serving(sim(QUICK)) as served:
-            heard = await ask(served.client, asking(max_tokens=500, ignore_eos=True, timeout_ms=60))
+            heard = await ask(served.client, asking(max_tokens=500, ignore_eos=True, stop=["never"], timeout_ms=60))
             assert heard.usage is not None and heard.usage.finish_reason == wire.FINISH_REASON_DEADLINE
             assert heard.error is not None and heard.error.code == grpc.StatusCode.DEADLINE_EXCEEDED
             assert heard.error.error is not None and heard.error.error.reason == wire.ERROR_REASON_DEADLINE
             assert 0 < len(heard.tokens) < 500
-            by_call = await ask(served.client, asking(max_tokens=500, ignore_eos=True), timeout=0.06)
+            by_call = await ask(served.client, asking(max_tokens=500, ignore_eos=True, stop=["never"]), timeout=0.06)
             assert by_call.error is not None and by_call.error.code == grpc.StatusCode.DEADLINE_EXCEEDED
             await served.idle()
             served.check_whole()
@@ -210,11 +210,6 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
             assert refused.error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
             assert refused.error.error.reason == wire.ERROR_REASON_QUEUE_FULL
             assert refused.error.error.limit == "at most 3 requests"
-            assert not refused.error.error.HasField("retry_after_ms"), "nothing has been measured yet"
-            await asyncio.gather(*fillers)
-            fillers = await _fill(served, 5)
-            refused = await ask(served.client, asking())
-            assert refused.error is not None and refused.error.error is not None
             assert 1 <= refused.error.error.retry_after_ms < 10_000
             await asyncio.gather(*fillers)
 
@@ -232,9 +227,9 @@ def test_one_hand_over_a_step_not_a_token() -> None:
 
             served.server.generator.deliver = counted  # type: ignore[method-assign]
             steps = served.replica.scheduler.num_steps
-            requests = [asking(f"{i}", max_tokens=40, ignore_eos=True) for i in range(20)]
+            requests = [asking(f"{i}", max_tokens=100, ignore_eos=True) for i in range(20)]
             all_heard = await asyncio.gather(*(ask(served.client, request) for request in requests))
-            assert sum(len(heard.tokens) for heard in all_heard) == 800
+            assert sum(len(heard.tokens) for heard in all_heard) == 2000
             await served.idle()
             steps = served.replica.scheduler.num_steps - steps
             assert len(handovers) <= steps + 20 + 2, "the verdicts and going idle may come between steps"

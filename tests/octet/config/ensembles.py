@@ -78,6 +78,8 @@ def _texts(field: Field) -> st.SearchStrategy[str]:
         return names
     if text is HOST:
         return hosts
+    if field.name == "verify":
+        return st.sampled_from(["cpp", "json:schema.json", "none", "my.module:judge"])
     return addresses if text is ADDRESS else texts
 
 

@@ -32,7 +32,8 @@ from tests.octet.config.ensembles import ensembles, values
 
 BASE = default_ensemble()
 DECIDES_NOTHING = {
-    "name", "dispatch", "correctness", "shadow", "lanes", "escalation", "store", "router", "classifier.path", "classifier.timeout", "classifier.cache",
+    "name", "dispatch", "correctness", "shadow", "lanes", "escalation", "store", "router",
+    "classifier.path", "classifier.timeout", "classifier.cache",
     *(f"specialists.{key}" for key in (
         "engine", "model", "adapters", "replicas", "addresses", "block_size", "kv_memory", "context", "max_running",
         "max_waiting", "threads", "cost_model", "verify", "floor",

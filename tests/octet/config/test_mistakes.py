@@ -80,6 +80,7 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     (ONE + "default_specialist: nobody\n", 3, "default_specialist names an unknown specialist 'nobody'"),
     (ONE + "dispatch: {stall_seconds: -1}\n", 3, "must be seconds, such as 2, 250ms or 1m, in (0, 86,400], got '-1'"),
     (ONE + "dispatch: {cool_down: 1m}\n", 3, "cool_down (60 s) must be at most max_cool_down (30 s)"),
+    (ONE + "    verify: c++\n", 3, "is not known: there is no verifier 'c++': one of cpp"),
     (ONE + "escalation: {calm: 0.2}\n", 3, "calm (0.2) must be at most refused (0.05)"),
     (ONE + "dispatch: {hang_seconds: 400ms}\n", 3, "twice heartbeat_seconds (0.25 s) must be at most hang_seconds"),
     (ONE + "router: {port: 65536}\n", 3, "router.port must be a whole number in [0, 65,535], got '65536'"),

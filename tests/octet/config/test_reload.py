@@ -139,6 +139,36 @@ def test_what_needs_a_restart_is_refused_with_all_the_rest(path: Path) -> None:
     follow(path, story)
 
 
+def test_what_could_not_be_taken_over_is_not_what_the_next_file_is_compared_with(path: Path) -> None:
+    """The file is sound, and whoever follows it refuses it all the same."""
+
+    async def main() -> None:
+        watch = ConfigWatch(path, read_ensemble(path), interval=INTERVAL, settle=SETTLE)
+        events = watch.events()
+
+        async def reloaded() -> Reloaded:
+            event = await asyncio.wait_for(anext(events), PATIENCE)
+            assert isinstance(event, Reloaded)
+            return event
+
+        path.write_text(NEW + "dispatch: {failures: 4}\n")
+        both = ("specialists.sql.system", "dispatch.failures")
+        assert sorted((await reloaded()).changed) == sorted(both)
+        watch.refused()
+        watch.nudge()
+        assert sorted((await reloaded()).changed) == sorted(both), "said again when asked again"
+        watch.refused()
+        path.write_text(NEW)
+        assert (await reloaded()).changed == ("specialists.sql.system",)
+        path.write_text(OLD + "dispatch: {failures: 4}\n")
+        assert sorted((await reloaded()).changed) == sorted(both)
+        watch.refused()
+        path.write_text(OLD)
+        assert (await reloaded()).changed == ("specialists.sql.system",), "what is in force is the one before the last"
+
+    asyncio.run(main())
+
+
 def test_what_says_the_same_is_no_event(path: Path) -> None:
     async def story(followed: Followed) -> None:
         path.touch()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from octet import AsyncClient, Cancelled, Client, DeadlineExceeded, InvalidRequest, NotFound, OctetError
+from octet import AsyncClient, Busy, Cancelled, Client, InvalidRequest, NotFound, OctetError
 from tests.router.service.harness import Routed, routing
 from tests.service.harness import QUICK, Served, run, serving, sim
 
@@ -67,11 +67,12 @@ def test_refusals_are_typed_and_have_receipts() -> None:
         assert refused(NotFound, lambda: client.receipt("never")).reason == "unknown_request"
         assert refused(NotFound, lambda: client.cancel("never")).request_id == "never"
         late = refused(
-            DeadlineExceeded,
-            lambda: client.infer("x", force="writer", max_tokens=400, ignore_eos=True, timeout=0.05, request_id="late"),
+            Busy,
+            lambda: client.infer("x", force="writer", max_tokens=400, ignore_eos=True, timeout=0.1, request_id="late"),
         )
-        assert (late.reason, late.request_id) == ("deadline", "late"), "the router said so before gRPC did"
-        assert late.receipt is not None
+        assert (late.reason, late.request_id) == ("deadline_unreachable", "late"), "nobody waits in vain"
+        assert late.receipt is not None and late.retry_after is None
+        assert "even alone" in str(late) and str(late).endswith("give it more time, or ask for less")
 
     with_router(ask)
 

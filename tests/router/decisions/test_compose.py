@@ -29,7 +29,7 @@ def test_a_replica_is_asked_for_what_was_decided(
     if not name:
         return
     specialist = ENSEMBLE.specialist(name)
-    request = replica_request(ask, decision, specialist, seconds_left)
+    request = replica_request(ask, decision, specialist, ("tuned", "terse"), seconds_left)
     assert request.request_id == ask.request_id and request.tenant_salt == ask.tenant_salt
     assert request.sampling == decision.sampling
     assert request.priority == ask.priority and tuple(request.stop) == ask.stop
@@ -38,8 +38,7 @@ def test_a_replica_is_asked_for_what_was_decided(
     assert request.max_tokens <= decision.max_tokens
     assert request.max_tokens <= (specialist.context or request.max_tokens)
     assert not request.HasField("min_tokens") or request.min_tokens <= request.max_tokens
-    assert name != decision.primary or tuple(request.adapters) == decision.adapters
-    assert set(request.adapters) <= {*ask.adapters, *specialist.use_adapters}
+    assert tuple(request.adapters) == ("tuned", "terse")
     assert _everything_said(request) == specialist.system + "".join(turn.content for turn in ask.turns)
 
 
@@ -66,13 +65,13 @@ def test_the_specialists_system_prompt_stands_first_and_the_callers_stays(
     if own is not None:
         said.insert(0, wire.Message(role="system", content=own))
     ask = received(messages=said)
-    request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), ENSEMBLE.specialist("algo"), 1.0)
+    request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), ENSEMBLE.specialist("algo"), (), 1.0)
     assert [(message.role, message.content) for message in request.chat.messages] == messages
 
 
 def test_without_a_system_prompt_of_its_own_a_conversation_goes_on_as_it_is() -> None:
     ask = received(prompt="{x}", body="data")
-    request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), SpecialistConfig("stl"), 1.0)
+    request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), SpecialistConfig("stl"), (), 1.0)
     assert [(message.role, message.content) for message in request.chat.messages] == [("user", "{x}\n\ndata")]
 
 
@@ -80,9 +79,8 @@ def test_the_second_choice_brings_its_own() -> None:
     ask = received()
     decision = POLICY.decide(ask, SURE, DIGEST)
     assert (decision.primary, decision.second_choice) == ("algo", "debug")
-    first, second = (replica_request(ask, decision, ENSEMBLE.specialist(name), 1.0) for name in ("algo", "debug"))
-    assert (list(first.adapters), first.max_tokens) == (["fast", "small"], 1024)
-    assert (list(second.adapters), second.max_tokens) == ([], 1024)
+    first, second = (replica_request(ask, decision, ENSEMBLE.specialist(name), (), 1.0) for name in ("algo", "debug"))
+    assert (first.max_tokens, second.max_tokens) == (1024, 1024)
     assert second.chat.messages[0].content == "You find bugs."
-    short = replica_request(ask, decision, ENSEMBLE.specialist("build"), 1.0)
+    short = replica_request(ask, decision, ENSEMBLE.specialist("build"), (), 1.0)
     assert short.max_tokens == 300

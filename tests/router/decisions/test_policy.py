@@ -234,29 +234,6 @@ def test_an_intent_nobody_knows_is_refused_with_those_there_are() -> None:
         Policy(replace(ENSEMBLE, intents=())).decide(received(intent="cooking"), SURE, DIGEST)
 
 
-@given(st.integers(0, 9), st.sampled_from(("", *INTENTS)))
-def test_a_floor_holds_back_what_is_below_it(priority: int, intent: str) -> None:
-    ask = received(priority=priority, intent=intent)
-    if intent == "review" and priority < 3:
-        with pytest.raises(Refusal) as refused:
-            POLICY.check_floor(ask)
-        assert refused.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        error = refused.value.error
-        assert (error.reason, error.field, error.limit) == (wire.ERROR_REASON_BELOW_FLOOR, "priority", "at least 3")
-        assert error.value == str(priority) and not error.HasField("retry_after_ms")
-        assert "a higher priority is needed now" in error.message
-    else:
-        POLICY.check_floor(ask)
-
-
-@given(st.integers(0, 9), st.sampled_from(("", *INTENTS)))
-def test_a_decision_notes_that_its_request_would_be_held_back(priority: int, intent: str) -> None:
-    notes = POLICY.decide(received(priority=priority, intent=intent), SURE, DIGEST).notes
-    held_back = intent == "review" and priority < 3
-    wanted = f"intent 'review' takes a priority of 3 or more now; this request has {priority} and would be refused"
-    assert notes == ((wanted,) if held_back else ())
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -12,7 +12,8 @@ from octet.rpc.calls import Context, streaming
 from octet.v1 import specialist_pb2 as wire
 
 Behaviour = Callable[[wire.GenerateRequest, Context], Awaitable[None]]
-ACCEPTED = wire.GenerateEvent(accepted=wire.Accepted(lane=wire.Lane(specialist="writer")))
+REVISION = "0" * 64
+ACCEPTED = wire.GenerateEvent(accepted=wire.Accepted(lane=wire.Lane(specialist="writer", revision=REVISION)))
 CHUNK = wire.GenerateEvent(chunk=wire.Chunk(text="x", token_ids=[1]))
 USAGE = wire.GenerateEvent(usage=wire.Usage(finish_reason=wire.FINISH_REASON_STOP, completion_tokens=1))
 
@@ -35,6 +36,7 @@ class Spy:
         self.heartbeats: list[int] = []
         """Milliseconds, as every watch of its load asked for."""
         self.reports = True
+        self.revision = REVISION
         self.num_live = 0
         self.port = 0
 
@@ -56,7 +58,9 @@ class Spy:
         self.heartbeats.append(request.heartbeat_ms)
         while True:
             if self.reports:
-                await context.write(wire.LoadReport(running=self.num_live, max_running=8, max_waiting=8))
+                await context.write(
+                    wire.LoadReport(running=self.num_live, max_running=8, max_waiting=8, revision=self.revision)
+                )
             await asyncio.sleep(request.heartbeat_ms / 1000)
 
 

@@ -442,7 +442,7 @@ def test_another_configuration_hides_nobody_who_hangs(changes: dict[str, float],
             spy.reports = False
             began = time.monotonic()
             await asyncio.sleep(0.3)
-            routed.server.reload(ensemble_of("writer", dispatch=quick(**changes)))
+            await routed.server.reload(ensemble_of("writer", dispatch=quick(**changes)))
             await routed.until(lambda: replica.hung)
             assert time.monotonic() - began < 2
             assert spy.heartbeats == heartbeats

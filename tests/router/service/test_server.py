@@ -65,7 +65,7 @@ def test_another_configuration_under_load_fails_nobody_and_counts_from_then_on()
             before = ensemble_of("writer")
             for failures in (4, 5, 6):
                 changed = replace(before, dispatch=quick(failures=failures), default_specialist="writer")
-                routed.server.reload(changed)
+                await routed.server.reload(changed)
                 await asyncio.sleep(0.1)
                 told = await routed.call("Route", asking(), wire.Receipt)
                 assert told.decision.config_digest == Policy(changed).digest
@@ -105,7 +105,7 @@ def test_a_request_keeps_the_policy_it_began_with() -> None:
             running = asyncio.create_task(routed.ask(asking(request_id="r")))
             await routed.until(lambda: spy.num_live == 1)
             changed = replace(ensemble_of("writer"), default_specialist="writer")
-            routed.server.reload(changed)
+            await routed.server.reload(changed)
             assert routed.server.service.policy.digest != before
             await routed.call("Cancel", wire.CancelRequest(request_id="r"), wire.CancelResponse)
             heard = await running

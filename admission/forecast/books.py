@@ -1,0 +1,74 @@
+"""Everybody who was let in and has not ended."""
+
+from bisect import bisect_left, insort
+from collections.abc import Collection
+
+from admission.forecast.booking import Booking
+from admission.forecast.entry import Entry, rank_of
+
+
+class Books:
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._line: list[Entry] = []
+        self._running: dict[str, Entry] = {}
+        self._num_entered = 0
+        self.num_shadows = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> Entry | None:
+        return self._entries.get(key)
+
+    @property
+    def entries(self) -> Collection[Entry]:
+        return self._entries.values()
+
+    @property
+    def line(self) -> list[Entry]:
+        """In order of rank."""
+        return self._line
+
+    @property
+    def running(self) -> Collection[Entry]:
+        return self._running.values()
+
+    def new_entry(self, booking: Booking) -> Entry:
+        """Not in the books yet."""
+        return Entry(booking, self._num_entered + 1)
+
+    def add(self, entry: Entry) -> None:
+        if entry.booking.key in self._entries:
+            raise ValueError(f"{entry.booking.key!r} is in the books already")
+        self._num_entered += 1
+        self._entries[entry.booking.key] = entry
+        self.num_shadows += entry.booking.shadow
+        insort(self._line, entry, key=rank_of)
+
+    def start(self, entry: Entry) -> None:
+        self._leave_line(entry)
+        self._running[entry.booking.key] = entry
+
+    def give_way(self, entry: Entry) -> None:
+        if self._running.pop(entry.booking.key, None) is not None:
+            insort(self._line, entry, key=rank_of)
+
+    def pass_over(self, served: Collection[str]) -> None:
+        """A chunk of prompts was computed; those of the others were not."""
+        for entry in self._running.values():
+            entry.passed_over = 0 if entry.booking.key in served else entry.passed_over - 1
+
+    def remove(self, key: str) -> Entry | None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return None
+        self.num_shadows -= entry.booking.shadow
+        if self._running.pop(key, None) is None:
+            self._leave_line(entry)
+        return entry
+
+    def _leave_line(self, entry: Entry) -> None:
+        at = bisect_left(self._line, entry.rank, key=rank_of)
+        if at < len(self._line) and self._line[at] is entry:
+            del self._line[at]

@@ -1,0 +1,327 @@
+"""Where requests are let in or refused, with the arithmetic of it."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from math import inf
+
+from admission.forecast.booking import Booking
+from admission.forecast.books import Books
+from admission.forecast.displace import Displacement
+from admission.forecast.entry import Entry
+from admission.forecast.estimator import Estimator
+from admission.forecast.lengths import Lengths
+from admission.forecast.promise import Bound, Hindsight, Promise
+from admission.forecast.recent import Recent
+from admission.forecast.rescue import rescued_by
+from admission.forecast.retry import Return, jittered
+from admission.forecast.room import Room
+from admission.forecast.sentence import unreachable, would_delay
+from admission.forecast.shape import Shape
+from admission.forecast.trial import Check, Trial
+from admission.forecast.under_way import UnderWay
+from admission.forecast.usual import Usual
+from admission.forecast.verdict import Admit, Outlook, Refuse, Verdict
+from admission.forecast.walk import NOBODY_ELSE, Pace
+
+REFUSING_SECONDS = 1.0
+"""A replica counts as refusing for so long after it refused somebody for want of capacity."""
+
+_MOST_ASKED = 512
+"""Names that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateErrors:
+    """As shares of what came."""
+
+    step_p50: float
+    step_p90: float
+    total_p50: float | None
+    total_p90: float | None
+    num_requests: int
+
+
+class Desk:
+    """The books of everything that was let in and has not ended, and the verdict on whoever comes.
+
+    Let in is who reaches its own deadline and makes nobody late who was let in before, but for lower priorities:
+    those are shed, as few as make it possible, and only where that is enough. Owned by one thread; knows no clock.
+    """
+
+    def __init__(
+        self, room: Room, estimator: Estimator, *, chunk: int, jitter: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """`chunk` is how many prompt tokens a step takes while others decode; `jitter` draws from [0, 1)."""
+        self.room = room
+        self.books = Books()
+        self.estimator = estimator
+        self.lengths = Lengths()
+        self._usual = Usual()
+        self._pace = Pace(chunk)
+        self._jitter = jitter
+        self._hindsight = Hindsight()
+        self._total_errors = Recent(256)
+        self._num_totals = 0
+        self._refused_at = -inf
+        self._asked: dict[str, None] = {}
+        self._under_way: UnderWay | None = None
+
+    def ask(self, booking: Booking, now: float) -> Verdict:
+        """Changes nothing but the memory of what is asked for and refused."""
+        entry = self.books.new_entry(booking)
+        entry.guess(self.lengths)
+        verdict = self._verdict(entry, now)
+        if not booking.shadow and self._is_new(booking.key):
+            self._usual.ask(now, booking.priority, self._work(entry))
+        if isinstance(verdict, Refuse) and not booking.shadow:
+            self._refused_at = now
+        return verdict
+
+    def _work(self, entry: Entry) -> float:
+        """Seconds it keeps the replica busy, as far as one can tell."""
+        prices = self.estimator.prices
+        if prices is None:
+            return 0.0
+        rows = max(1, len(self.books.running))
+        prompt = entry.prompt_left * (prices.prefill_token + prices.prefill_step / self._pace.chunk)
+        return prompt + entry.expected_left * (prices.decode_token + prices.decode_step / rows)
+
+    def _is_new(self, key: str) -> bool:
+        """What is asked for is to be expected again; but who only asks again is not somebody else."""
+        new = key not in self._asked
+        self._asked[key] = None
+        if len(self._asked) > _MOST_ASKED:
+            del self._asked[next(iter(self._asked))]
+        return new
+
+    def enter(self, booking: Booking, verdict: Admit, now: float) -> None:
+        """Do what the verdict says."""
+        for key in verdict.displaced:
+            self.books.remove(key)
+        entry = self.books.new_entry(booking)
+        entry.guess(self.lengths)
+        entry.promise = verdict.promise
+        if not booking.shadow:
+            self._usual.let_in(now, booking.priority, self._work(entry))
+        for other in self.books.entries:
+            other.num_higher += other.priority < booking.priority
+        self.books.add(entry)
+
+    def _verdict(self, entry: Entry, now: float) -> Verdict:
+        if entry.booking.shadow and not self._has_place(entry):
+            sentence = "a shadow does not wait, and no seat or not enough blocks are free"
+            return Refuse("would_delay_others", "a free seat and blocks", sentence, None)
+        crowded: tuple[str, ...] = ()
+        if len(self.books) >= self.room.total:
+            lower = [other for other in self.books.entries if other.shed_before(entry)]
+            if not lower:
+                return self._queue_full(entry, now)
+            crowded = (min(lower, key=lambda other: other.shed_first).booking.key,)
+        trial = self._trial(now)
+        return Admit(None, crowded) if trial is None else self._judge(entry, trial, crowded)
+
+    def _has_place(self, entry: Entry) -> bool:
+        """Whether seats and blocks are enough for everybody here and for it."""
+        slots = sum(other.slots for other in self.books.entries) + entry.slots
+        return len(self.books) < self.room.max_running and slots <= self.room.entry_slots
+
+    def _trial(self, now: float) -> Trial | None:
+        """None while no price is known."""
+        prices = self.estimator.prices
+        if prices is None:
+            return None
+        return Trial(self.books, self.room, prices, self._pace, self.estimator.margin, now, self._under_way)
+
+    def _judge(self, entry: Entry, trial: Trial, crowded: tuple[str, ...]) -> Verdict:
+        refill = self._usual.refill(trial.now, entry.priority) if len(self.books) else NOBODY_ELSE
+        check = trial.check(entry, crowded, refill)
+        displaced: tuple[str, ...] | None = crowded
+        if check.own_late > 0 or check.hurt:
+            displaced = Displacement(entry, trial, refill, crowded).among(self.books)
+        if displaced is None:
+            return self._refusal(entry, trial, check)
+        return self._admission(entry, trial, displaced + self._shadows_in_the_way(entry, displaced))
+
+    def _shadows_in_the_way(self, entry: Entry, displaced: tuple[str, ...]) -> tuple[str, ...]:
+        """Shadows whose seats or blocks it needs."""
+        if not self.books.num_shadows or entry.booking.shadow:
+            return ()
+        there = [other for other in self.books.entries if other.booking.key not in displaced]
+        seats = self.room.max_running - len(there)
+        slots = self.room.entry_slots - sum(other.slots for other in there)
+        keys: list[str] = []
+        for other in sorted(there, key=lambda other: other.shed_first):
+            if not other.booking.shadow or (seats > 0 and slots >= entry.slots):
+                break
+            keys.append(other.booking.key)
+            seats, slots = seats + 1, slots + other.slots
+        return tuple(keys)
+
+    def _admission(self, entry: Entry, trial: Trial, displaced: tuple[str, ...]) -> Admit:
+        now, deadline = trial.now, entry.booking.deadline
+        trial.walk(entry, displaced)
+        quiet = _bound(entry)
+        trial.walk(entry, displaced, self._usual.refill(now))
+        load = self._usual.load(now)
+        share = self._hindsight.share(load, quiet.total(entry.expected_left))
+        promise = Promise(now, load, quiet, _bound(entry), share)
+        total = promise.total(entry.expected_left)
+        slack = None if deadline is None else deadline - now - total
+        return Admit(Outlook(promise.wait, total, slack), displaced, promise)
+
+    def _refusal(self, entry: Entry, trial: Trial, check: Check) -> Refuse:
+        deadline, now = entry.booking.deadline, trial.now
+        late = max([check.own_late, *(hurt.late for hurt in check.hurt)])
+        seconds = self._return(entry, trial).seconds(late)
+        retry = jittered(seconds, self._jitter())
+        if deadline is not None and check.own_late > 0:
+            own = check.ends - check.wait
+            sentence = unreachable(check.wait, own, entry.expected_left, deadline - now, alone=seconds is None)
+            return Refuse("deadline_unreachable", f"at least {deadline - now + check.own_late:.1f} s", sentence, retry)
+        sentence = would_delay(len(check.hurt), late)
+        return Refuse("would_delay_others", "every deadline that was accepted before", sentence, retry)
+
+    def _queue_full(self, entry: Entry, now: float) -> Refuse:
+        trial = self._trial(now)
+        seconds = None if trial is None else self._return(entry, trial).seconds_to_a_place(self.books)
+        most = self.room.max_waiting
+        sentence = f"{most} requests are waiting already"
+        return Refuse("queue_full", f"at most {most} requests", sentence, jittered(seconds, self._jitter()))
+
+    def full(self, priority: int, now: float, *, shadow: bool) -> Refuse | None:
+        """A refusal where the line is full and nobody in it would give way to this priority."""
+        if len(self.books) < self.room.total:
+            return None
+        entry = self.books.new_entry(Booking("", priority, now, None, 1, 0, 1, exact=True, shadow=shadow))
+        entry.guess(self.lengths)
+        if any(other.shed_before(entry) for other in self.books.entries):
+            return None
+        if not shadow:
+            self._refused_at = now
+        return self._queue_full(entry, now)
+
+    def retry_after(self, booking: Booking, now: float) -> float | None:
+        """When one that was shed is worth another try."""
+        trial = self._trial(now)
+        if trial is None:
+            return None
+        left = None if booking.deadline is None else now + booking.deadline - booking.arrival
+        entry = self.books.new_entry(replace(booking, arrival=now, deadline=left))
+        entry.guess(self.lengths)
+        return jittered(self._return(entry, trial).seconds(0.0), self._jitter())
+
+    def _return(self, entry: Entry, trial: Trial) -> Return:
+        return Return(entry, trial, self._usual.refill_above(trial.now, entry.priority))
+
+    def started(self, key: str, num_tokens: int, hit_tokens: int) -> None:
+        entry = self.books.get(key)
+        if entry is not None:
+            entry.start(num_tokens, hit_tokens)
+            self.books.start(entry)
+
+    def computed(self, key: str, num_left: int) -> None:
+        """A chunk of its prompt is done."""
+        entry = self.books.get(key)
+        if entry is not None and entry.running:
+            entry.prompt_left = num_left
+
+    def progressed(self, key: str, num_tokens: int) -> None:
+        entry = self.books.get(key)
+        if entry is not None:
+            entry.grow(num_tokens)
+            entry.guess(self.lengths)
+
+    def preempted(self, key: str) -> None:
+        entry = self.books.get(key)
+        if entry is not None:
+            entry.give_way()
+            self.books.give_way(entry)
+
+    def ended(self, key: str, *, whole: bool, cut: bool, now: float) -> None:
+        """`whole`: the answer came to its end, by itself or, `cut`, at `max_tokens`."""
+        entry = self.books.remove(key)
+        if entry is None:
+            return
+        if entry.generated and not entry.booking.exact:
+            self.lengths.add(entry.generated, cut=cut or not whole)
+        if whole and entry.promise is not None and not entry.num_higher:
+            self._compare(entry.promise, entry.generated, now)
+
+    def _compare(self, promise: Promise, num_tokens: int, now: float) -> None:
+        took = now - promise.made_at
+        if took > 0:
+            self._total_errors.add(abs(promise.total(num_tokens) - took) / took)
+            self._num_totals += 1
+            self._hindsight.learn(promise, num_tokens, took)
+
+    def forget(self, key: str) -> None:
+        """It ended without a word about how."""
+        self.books.remove(key)
+
+    def stepping(self, under_way: UnderWay | None) -> None:
+        """What is being computed now; None for nothing. To be told before anything is asked."""
+        self._under_way = under_way
+
+    def stepped(self, shape: Shape, seconds: float, keys: Collection[str], chunk: int, now: float) -> None:
+        """A step of these requests ended; `seconds` since the one before where there was no pause between them."""
+        self.estimator.add(shape, seconds)
+        self._pace = Pace(chunk)
+        self._usual.step(shape.prefill, len(keys), seconds)
+        if shape.prefill:
+            self.books.pass_over(keys)
+
+    def hopeless(self, now: float) -> list[str]:
+        """Who is to be shed now: beside somebody more important who would be late otherwise; or waiting in vain; or a
+        shadow that lost its seat.
+
+        In vain waits whose answer cannot be done in time any more; where it may be short, whose first token cannot.
+        """
+        keys = [entry.booking.key for entry in self.books.line if entry.booking.shadow and entry.lost_seat]
+        trial = self._trial(now)
+        if trial is None or not trial.timed:
+            return keys
+        return keys + (rescued_by(trial, self.books) or self._in_vain(trial))
+
+    def _in_vain(self, trial: Trial) -> list[str]:
+        trial.walk()
+        sure = 1 - self.estimator.margin
+        return [
+            entry.booking.key
+            for entry in self.books.line
+            if entry.booking.deadline is not None
+            and trial.now + (entry.finish_at if entry.booking.exact else entry.first_at) * sure > entry.booking.deadline
+        ]
+
+    def usual_wait(self, now: float) -> float | None:
+        """Seconds that somebody of usual priority would wait now before its first step."""
+        trial = self._trial(now)
+        if trial is None:
+            return None
+        if not self.books.line and len(self.books.running) < self.room.max_running:
+            return 0.0
+        entry = self.books.new_entry(Booking("", 0, now, None, 1, 0, 1, exact=True))
+        entry.guess(self.lengths)
+        trial.walk(entry)
+        return entry.begun_at
+
+    @property
+    def num_shadows(self) -> int:
+        return self.books.num_shadows
+
+    def refusing(self, now: float) -> bool:
+        return now - self._refused_at < REFUSING_SECONDS
+
+    def error(self) -> EstimateErrors | None:
+        """None until measured."""
+        half, most = self.estimator.step_error(0.5), self.estimator.step_error(0.9)
+        if half is None or most is None:
+            return None
+        totals = self._total_errors
+        return EstimateErrors(half, most, totals.quantile(0.5), totals.quantile(0.9), self._num_totals)
+
+
+def _bound(entry: Entry) -> Bound:
+    """From the walk that was taken last."""
+    tokens = entry.expected_left - 1
+    pace = (entry.finish_at - entry.first_at) / tokens if tokens > 0 else 0.0
+    return Bound(entry.begun_at, entry.first_at, pace)

@@ -1,0 +1,117 @@
+"""One admitted request in the books."""
+
+from math import inf
+
+from admission.forecast.booking import Booking
+from admission.forecast.lengths import Lengths
+from admission.forecast.promise import Promise
+
+Rank = tuple[int, float, int]
+
+
+class Entry:
+    """Where it stands, and what is left to do as far as one can tell."""
+
+    __slots__ = (
+        "begun_at",
+        "booking",
+        "end_round",
+        "expected_left",
+        "finish_at",
+        "first_at",
+        "generated",
+        "left",
+        "long_left",
+        "lost_seat",
+        "num_higher",
+        "passed_over",
+        "priority",
+        "promise",
+        "prompt_left",
+        "rank",
+        "running",
+        "since",
+        "size",
+        "slots",
+        "stack",
+        "to_go",
+        "turn",
+    )
+
+    def __init__(self, booking: Booking, index: int) -> None:
+        self.booking = booking
+        self.priority = booking.priority
+        self.rank: Rank = (-booking.priority, booking.arrival, index)
+        """Smaller is served first."""
+        self.stack = booking.adapters
+        self.running = False
+        self.lost_seat = False
+        self.generated = 0
+        self.prompt_left = 0
+        """Tokens to compute before the next one can be sampled, but for the last of them while it decodes: then 0."""
+        self.slots = 0
+        """Of the pool, that it fills once its prompt is computed, but for those it shares."""
+        self.expected_left = 0.0
+        """Tokens to come."""
+        self.long_left = 0.0
+        """Tokens to come in one of the longest answers."""
+        self.promise: Promise | None = None
+        self.passed_over = 0
+        """Chunks since it had its last one, negative."""
+        self.num_higher = 0
+        """Of higher priority that were let in since."""
+        # Written by a walk, to be read before the next one.
+        self.begun_at = self.first_at = self.finish_at = inf
+        self.turn = 0
+        self.left = self.to_go = self.size = self.since = self.end_round = 0.0
+        self.wait()
+
+    def wait(self) -> None:
+        """It is in line: everything known is to be computed, but for what is found in the cache."""
+        booking = self.booking
+        self.running = False
+        known = booking.prompt_tokens + self.generated
+        hit = min(booking.hit_tokens, booking.prompt_tokens - 1)
+        self.prompt_left = known - hit
+        self.slots = known - hit
+
+    def start(self, num_tokens: int, hit_tokens: int) -> None:
+        self.running = True
+        self.passed_over = 0
+        self.prompt_left = num_tokens - hit_tokens
+        self.slots = num_tokens - hit_tokens
+
+    def give_way(self) -> None:
+        """Preempted: what it computed is likely to be found again, but for the last block."""
+        self.running = False
+        self.lost_seat = True
+        self.prompt_left = max(1, min(self.prompt_left, self.slots))
+
+    def grow(self, num_tokens: int) -> None:
+        self.generated += num_tokens
+        self.prompt_left = 0
+        self.slots += num_tokens
+
+    def guess(self, lengths: Lengths) -> None:
+        booking, so_far = self.booking, self.generated
+        if booking.exact:
+            self.expected_left = self.long_left = max(1.0, float(booking.max_tokens - so_far))
+            return
+        self.expected_left = max(1.0, lengths.mean(booking.max_tokens, so_far) - so_far)
+        self.long_left = max(self.expected_left, float(lengths.long(booking.max_tokens, so_far) - so_far))
+
+    @property
+    def shed_first(self) -> tuple[float, ...]:
+        """Smallest goes first: shadows, the lowest class, those without output, the newest."""
+        booking = self.booking
+        return (not booking.shadow, booking.priority, self.generated > 0, -booking.arrival, -self.rank[2])
+
+    def shed_before(self, other: "Entry") -> bool:
+        """Whether it gives way to the other: shadows to everybody else, else only lower priorities to higher ones."""
+        if self.booking.shadow != other.booking.shadow:
+            return self.booking.shadow
+        return self.priority < other.priority
+
+
+def rank_of(entry: Entry) -> Rank:
+    return entry.rank

@@ -1,0 +1,22 @@
+"""A refusal's arithmetic, in words."""
+
+from math import inf
+
+
+def unreachable(wait: float, own: float, tokens: float, left: float, *, alone: bool) -> str:
+    deadline = f"its deadline is in {_seconds(left)}" if left > 0 else "its deadline has passed"
+    if alone:
+        return f"its own {tokens:.0f} tokens take {_seconds(own)} even alone; {deadline}"
+    return f"{_seconds(wait)} of work are before it and its own {tokens:.0f} tokens take {_seconds(own)}; {deadline}"
+
+
+def would_delay(num_hurt: int, late: float) -> str:
+    if num_hurt == 1:
+        return f"1 request that was let in before would miss its deadline by {_seconds(late)}"
+    return f"{num_hurt} requests that were let in before would miss their deadlines, the worst by {_seconds(late)}"
+
+
+def _seconds(value: float) -> str:
+    if value == inf:
+        return "no end of time"
+    return f"{value:.1f} s" if value >= 0.1 else f"{1000 * value:.0f} ms"

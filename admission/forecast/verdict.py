@@ -1,0 +1,43 @@
+"""What the desk says to a request, with its arithmetic."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from admission.forecast.promise import Promise
+
+RefuseReason = Literal["deadline_unreachable", "would_delay_others", "queue_full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Seconds from now, with the queue, the running work and the measured rates as they are."""
+
+    wait: float
+    """To the first step."""
+    total: float
+    """To the end of an answer as long as answers usually are."""
+    slack: float | None
+    """What is left then before the deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    outlook: Outlook | None
+    """None while nothing has been measured or calibrated."""
+    displaced: tuple[str, ...] = ()
+    """Of lower priority, to be shed for this one; they are out of the books as soon as it is entered."""
+    promise: Promise | None = None
+    """What the outlook is made of, to be compared with what comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    reason: RefuseReason
+    limit: str
+    arithmetic: str
+    """A sentence."""
+    retry_after: float | None
+    """Seconds; None where nothing has been measured, or where waiting would not help."""
+
+
+Verdict = Admit | Refuse

@@ -1,0 +1,170 @@
+"""Runs as figures."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from statistics import median
+
+from bench.measure import percentile, summary
+from bench.overload.comebacks import HORIZON, ratio
+from bench.overload.outcome import MISSED, Outcome
+from bench.overload.run import Run, System
+from bench.overload.tally import Tally, tally
+from bench.record import Record
+from bench.table import Targets, figure
+
+BENCH = "overload"
+WITHIN = 2.0
+"""A retry-after is right when it is neither so many times too long nor too short."""
+
+
+def load_case(load: float) -> str:
+    return f"{figure(load)} x"
+
+
+def class_case(load: float, priority: int) -> str:
+    return f"{load_case(load)}, priority {priority}"
+
+
+def targets(loads: Sequence[float]) -> Targets:
+    most = max(loads)
+    return {
+        **{(load_case(load), "missed beside a lower class"): "0" for load in loads},
+        (load_case(most), "work in time, of the peak"): ">= 90 %",
+        **{(load_case(load), "error of steps, p90"): "< 25 %" for load in loads},
+        **{(load_case(load), "error of totals, p90"): "< 25 %" for load in loads},
+        **{(load_case(load), f"retry-after within a factor of {WITHIN:g}"): ">= 80 %" for load in loads},
+        **{(load_case(load), f"refusal, p{percent}"): "< 5 ms" for load in loads for percent in (50, 99)},
+    }
+
+
+def class_records(runs: Sequence[Run], priorities: Sequence[int]) -> Iterator[Record]:
+    """What became of each class: medians over the seeds."""
+    for load, system, group in _grouped(runs):
+        for priority in priorities:
+            tallies = [tally(run.outcomes, run.window, _of_class(priority)) for run in group]
+            for metric, unit, value in _CLASS_FIGURES:
+                yield summary(
+                    [value(each) for each in tallies], BENCH, class_case(load, priority), metric, unit, system
+                )
+
+
+def load_records(runs: Sequence[Run]) -> Iterator[Record]:
+    """What a load as a whole did."""
+    best = {system: peaks(runs, system) for system in dict.fromkeys(run.system for run in runs)}
+    for load, system, group in _grouped(runs):
+        for metric, unit, value in _load_figures(best[system]):
+            samples = [sample for run in group if (sample := value(run)) is not None]
+            if samples:
+                yield summary(samples, BENCH, load_case(load), metric, unit, system)
+
+
+def missed_while_lower_served(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Those who were let in and not answered in time, though not all of the lower classes had been shed for them.
+
+    That is: somebody of a lower priority is still inside at that moment, or was answered in the second half of their
+    time.
+    """
+    inside = [each for each in outcomes if each.end != "refused"]
+    return [missed for missed in inside if missed.end in MISSED and any(_spared(missed, each) for each in inside)]
+
+
+def _spared(missed: Outcome, other: Outcome) -> bool:
+    if other.offer.priority >= missed.offer.priority or other.offer.at > missed.at:
+        return False
+    half = missed.offer.at + missed.offer.patience / 2
+    return other.at > missed.at or (other.end == "in time" and other.at >= half)
+
+
+def within_factor(run: Run, factor: float = WITHIN) -> float | None:
+    """Share of the watched refusals whose retry-after was right. None told is none right."""
+    ratios = [ratio(comeback) for comeback in run.comebacks]
+    if not ratios:
+        return None
+    return sum(each is not None and 1 / factor <= each <= factor for each in ratios) / len(ratios)
+
+
+def _of_class(priority: int) -> Callable[[Outcome], bool]:
+    return lambda outcome: outcome.offer.priority == priority
+
+
+def _whole(run: Run) -> Tally:
+    return tally(run.outcomes, run.window, lambda outcome: True)
+
+
+def peaks(runs: Sequence[Run], system: System) -> dict[int, Tally]:
+    """By seed, what the load did that is the best of all in the median: one load, so that no luck is picked."""
+    goodputs = {
+        load: {run.seed: _whole(run) for run in group} for load, mine, group in _grouped(runs) if mine == system
+    }
+    return max(goodputs.values(), key=lambda by_seed: median(each.work for each in by_seed.values()))
+
+
+def _grouped(runs: Sequence[Run]) -> Iterator[tuple[float, System, list[Run]]]:
+    ordered = sorted(runs, key=lambda run: (run.load, run.system, run.seed))
+    for (load, system), group in groupby(ordered, key=lambda run: (run.load, run.system)):
+        yield load, system, list(group)
+
+
+_CLASS_FIGURES: tuple[tuple[str, str, Callable[[Tally], float]], ...] = (
+    ("offered", "", lambda each: each.offered),
+    ("let in", "", lambda each: each.admitted),
+    ("in time", "", lambda each: each.ends["in time"]),
+    ("late", "", lambda each: each.ends["late"]),
+    ("given up", "", lambda each: each.ends["given up"]),
+    ("shed", "", lambda each: each.ends["shed"]),
+    ("failed", "", lambda each: each.ends["failed"] + each.ends["cancelled"]),
+    ("refused: deadline", "", lambda each: each.refusals["deadline unreachable"]),
+    ("others", "", lambda each: each.refusals["would delay others"]),
+    ("full", "", lambda each: each.refusals["queue full"]),
+    ("answers/s", "in time", lambda each: each.answers),
+    ("tokens/s", "in time", lambda each: each.tokens),
+)
+
+
+def _load_figures(peak: dict[int, Tally]) -> Iterable[tuple[str, str, Callable[[Run], float | None]]]:
+    return (
+        ("answers in time", "1/s", lambda run: _whole(run).answers),
+        ("tokens in time", "tok/s", lambda run: _whole(run).tokens),
+        ("work in time", "s/s", lambda run: _whole(run).work),
+        ("work in time, of the peak", "%", lambda run: 100 * _whole(run).work / peak[run.seed].work),
+        ("busy", "%", lambda run: _percent(run.busy)),
+        ("missed after being let in", "", lambda run: sum(each.end in MISSED for each in run.outcomes)),
+        ("missed beside a lower class", "", lambda run: len(missed_while_lower_served(run.outcomes))),
+        ("refusal, p50", "ms", lambda run: _milliseconds([each.latency for each in run.outcomes], 50)),
+        ("refusal, p99", "ms", lambda run: _milliseconds([each.latency for each in run.outcomes], 99)),
+        ("callers behind their time, p50", "ms", lambda run: _milliseconds([each.behind for each in run.outcomes], 50)),
+        ("callers behind their time, p99", "ms", lambda run: _milliseconds([each.behind for each in run.outcomes], 99)),
+        ("error of steps, p50", "%", lambda run: None if run.errors is None else 100 * run.errors.step_p50),
+        ("error of steps, p90", "%", lambda run: None if run.errors is None else 100 * run.errors.step_p90),
+        ("error of totals, p50", "%", lambda run: None if run.errors is None else _percent(run.errors.total_p50)),
+        ("error of totals, p90", "%", lambda run: None if run.errors is None else _percent(run.errors.total_p90)),
+        (f"retry-after within a factor of {WITHIN:g}", "%", lambda run: _percent(within_factor(run))),
+        ("the same, of waits under 30 s", "%", lambda run: _percent(within_factor(_uncapped(run)))),
+        ("retry-after, told to true, p50", "x", _median_ratio),
+        ("let in when back as told", "%", lambda run: _percent(_welcome(run))),
+    )
+
+
+def _milliseconds(seconds: Sequence[float | None], percent: int) -> float | None:
+    known = [each for each in seconds if each is not None]
+    return 1000 * percentile(known, percent) if known else None
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _median_ratio(run: Run) -> float | None:
+    ratios = [each for comeback in run.comebacks if (each := ratio(comeback)) is not None]
+    return percentile(ratios, 50) if ratios else None
+
+
+def _welcome(run: Run) -> float | None:
+    back = [comeback.welcome for comeback in run.comebacks if comeback.told is not None]
+    return sum(back) / len(back) if back else None
+
+
+def _uncapped(run: Run) -> Run:
+    """Without those who would not have been let in as long as anybody looked."""
+    return replace(run, comebacks=[each for each in run.comebacks if each.wait < HORIZON])

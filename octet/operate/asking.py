@@ -1,0 +1,89 @@
+"""What every command of an operator is told, and how it asks."""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from octet.arguments import seconds
+from octet.command_line import EXIT_STATUS, add_address, ended, quieten_grpc
+from octet.sdk.errors import OctetError
+from octet.sdk.operator import Operator
+from octet.text_io import write
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+BY_HAND = "by hand"
+Ask = Callable[[Operator, argparse.Namespace], int]
+
+
+def add_command(commands: Commands, name: str, about: str, more: str = "") -> argparse.ArgumentParser:
+    """One that asks the router."""
+    parser = _parser(commands, name, about, more)
+    add_address(parser)
+    parser.add_argument("--json", action="store_true", help="as JSON, with all there is")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="for the whole call")
+    return parser
+
+
+def add_verb(verbs: Commands, name: str, about: str, more: str = "") -> argparse.ArgumentParser:
+    """A word after such a command. What stands before the word counts as well: there are no defaults here."""
+    parser = _parser(verbs, name, about, more, argument_default=argparse.SUPPRESS)
+    parser.add_argument("--address", metavar="HOST:PORT", help="of the router")
+    for option in ("--tls-ca", "--tls-certificate", "--tls-key"):
+        parser.add_argument(option, type=Path, metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help="as JSON, with all there is")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="for the whole call")
+    return parser
+
+
+def add_change(parser: argparse.ArgumentParser, *, reason_needed: bool = False) -> None:
+    """Whoever reads the audit wants to know."""
+    usual: dict[str, Any] = {"required": True} if reason_needed else {"default": BY_HAND}
+    shown = "goes into the audit" if reason_needed else "goes into the audit; default: %(default)s"
+    parser.add_argument("--reason", metavar="TEXT", help=shown, **usual)
+    parser.add_argument("--as", dest="who", default=None, metavar="NAME", help="you; default: your name and machine")
+
+
+def asks(parser: argparse.ArgumentParser, name: str, ask: Ask) -> None:
+    """What the command does. `name` is what it is called when something goes wrong."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        return ended(name, lambda: _asked(arguments, ask))
+
+    parser.set_defaults(run=run)
+
+
+def show(arguments: argparse.Namespace, plain: dict[str, Any], text: str) -> int:
+    write((json.dumps(plain, ensure_ascii=False) if arguments.json else text) + "\n")
+    return 0
+
+
+def advised(error: OctetError, advice: str) -> OctetError:
+    """The same, and what to do about it."""
+    said = {name: getattr(error, name) for name in ("code", "reason", "field", "limit", "value", "request_id")}
+    return type(error)(f"{error}; {advice}", **said)
+
+
+def _asked(arguments: argparse.Namespace, ask: Ask) -> int:
+    quieten_grpc()
+    with Operator(
+        arguments.address,
+        who=getattr(arguments, "who", None),
+        ca=arguments.tls_ca,
+        certificate=arguments.tls_certificate,
+        key=arguments.tls_key,
+        timeout=arguments.timeout,
+    ) as operator:
+        return ask(operator, arguments)
+
+
+def _parser(commands: Commands, name: str, about: str, more: str, **options: Any) -> argparse.ArgumentParser:
+    said = f"{about[0].upper()}{about[1:]}." + (f"\n{more}" if more else "")
+    return commands.add_parser(
+        name,
+        help=about,
+        description=f"{said}\n\n{EXIT_STATUS}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **options,
+    )

@@ -1,0 +1,263 @@
+"""See and change what stands between router and replicas, while everything serves."""
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from octet.sdk.caller import DEFAULT_ADDRESS, LOOKUP_S, Caller
+from octet.sdk.channel import PathName, serialize
+from octet.sdk.errors import OctetError
+from octet.sdk.faults import closed, invalid, typed
+from octet.sdk.operating import (
+    AuditEntry,
+    BreakerInfo,
+    Breakers,
+    Comparison,
+    KnobInfo,
+    LaneInfo,
+    OperatorEvent,
+    ReplicaInfo,
+    ShadowCounts,
+    ShadowReport,
+    ShadowRow,
+)
+from octet.sdk.request import check_timeout
+from octet.sdk.retry import Effort, RetryPolicy
+from octet.v1 import operator_pb2 as wire
+
+SERVICE = "/octet.v1.Operator/"
+LOAD_S = 120.0
+"""For a call that has every replica read an adapter."""
+LIST_S = 120.0
+"""For all that is kept, as it comes."""
+_BY_HAND = "by hand"
+_NEVER_AGAIN = RetryPolicy(max_retries=0)
+"""A change whose answer was lost may have been made."""
+_NEVER_ARRIVED = ("failed to connect", "lookup failed")
+"""gRPC's words for a call that reached nobody."""
+
+
+def own_name() -> str:
+    """Whoever runs this, and where."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a process without a name, as in a container
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+class Operator(Caller):
+    """Safe to share between threads. `with Operator("localhost:50051", who="ann") as operator: ...`.
+
+    Every change says who and why, and is written down before the call returns. Every call raises OctetError, in one of
+    its kinds. A single answer is asked for again where nothing answers; a change never is.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        who: str | None = None,
+        ca: PathName | None = None,
+        certificate: PathName | None = None,
+        key: PathName | None = None,
+        timeout: float | None = None,
+        max_retries: int = 2,
+        keepalive: float | None = None,
+    ) -> None:
+        """`who`: by default the user's name and machine. `timeout`: seconds for every call."""
+        super().__init__(address, ca=ca, certificate=certificate, key=key, max_retries=max_retries, keepalive=keepalive)
+        self.who = own_name() if who is None else who
+        self._timeout = check_timeout(timeout)
+        if self._credentials is None:
+            self._channel = grpc.insecure_channel(address, options=self._options)
+        else:
+            self._channel = grpc.secure_channel(address, self._credentials, options=self._options)
+
+    def __enter__(self) -> "Operator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._closed = True
+        self._channel.close()
+
+    def breakers(self) -> Breakers:
+        response = self._look("ListBreakers", wire.ListBreakersRequest(), wire.ListBreakersResponse)
+        return Breakers(tuple(BreakerInfo.from_wire(each) for each in response.breakers), response.store_trouble)
+
+    def hold_breaker(self, specialist: str, hold: str, *, why: str) -> BreakerInfo:
+        """`hold`: "open", it only shadows; "closed", it serves whatever its answers are like. Until released."""
+        ask = _message(wire.HoldBreakerRequest, specialist=specialist, hold=hold, change=self._change(why))
+        return BreakerInfo.from_wire(self._make("HoldBreaker", ask, wire.BreakerInfo))
+
+    def release_breaker(self, specialist: str, *, why: str = _BY_HAND) -> BreakerInfo:
+        ask = _message(wire.ReleaseBreakerRequest, specialist=specialist, change=self._change(why))
+        return BreakerInfo.from_wire(self._make("ReleaseBreaker", ask, wire.BreakerInfo))
+
+    def knobs(self) -> tuple[KnobInfo, ...]:
+        response = self._look("ListKnobs", wire.ListKnobsRequest(), wire.ListKnobsResponse)
+        return tuple(KnobInfo.from_wire(each) for each in response.knobs)
+
+    def set_knob(self, name: str, value: float, *, why: str = _BY_HAND) -> KnobInfo:
+        """`name`: INTENT.shadow_threshold or INTENT.priority_floor, or either of INTENT/SPECIALIST."""
+        ask = _message(wire.SetKnobRequest, name=name, value=value, change=self._change(why))
+        return KnobInfo.from_wire(self._make("SetKnob", ask, wire.KnobInfo))
+
+    def release_knob(self, name: str, *, why: str = _BY_HAND) -> KnobInfo:
+        ask = _message(wire.ReleaseKnobRequest, name=name, change=self._change(why))
+        return KnobInfo.from_wire(self._make("ReleaseKnob", ask, wire.KnobInfo))
+
+    def lanes(self, specialist: str = "") -> tuple[LaneInfo, ...]:
+        ask = _message(wire.ListLanesRequest, specialist=specialist)
+        return tuple(LaneInfo.from_wire(each) for each in self._look("ListLanes", ask, wire.ListLanesResponse).lanes)
+
+    def load_adapter(self, specialist: str, path: str, *, name: str = "", why: str = _BY_HAND) -> LaneInfo:
+        """The candidate it begins as: it shadows, and answers nobody. `path` is below the replicas' adapter root."""
+        ask = _message(wire.LoadLaneRequest, specialist=specialist, path=path, name=name, change=self._change(why))
+        return LaneInfo.from_wire(self._make("LoadAdapter", ask, wire.LaneInfo, LOAD_S))
+
+    def promote(self, specialist: str, name: str = "", *, why: str = _BY_HAND) -> LaneInfo:
+        """The lane that serves from now on. `name`: of the candidate, for whoever wants to be sure which it is."""
+        ask = _message(wire.PromoteLaneRequest, specialist=specialist, name=name, change=self._change(why))
+        return LaneInfo.from_wire(self._make("PromoteLane", ask, wire.LaneInfo, LOAD_S))
+
+    def roll_back(self, specialist: str, *, why: str = _BY_HAND) -> LaneInfo:
+        """The lane that serves now: the one before, or the same where a candidate had to go."""
+        ask = _message(wire.RollBackLaneRequest, specialist=specialist, change=self._change(why))
+        return LaneInfo.from_wire(self._make("RollBackLane", ask, wire.LaneInfo, LOAD_S))
+
+    def replicas(self) -> tuple[ReplicaInfo, ...]:
+        response = self._look("ListReplicas", wire.ListReplicasRequest(), wire.ListReplicasResponse)
+        return tuple(ReplicaInfo.from_wire(each) for each in response.replicas)
+
+    def drain(self, replica: str, *, why: str = _BY_HAND) -> ReplicaInfo:
+        """Routers send it nothing new; what it has, it finishes."""
+        ask = _message(wire.DrainReplicaRequest, replica=replica, change=self._change(why))
+        return ReplicaInfo.from_wire(self._make("DrainReplica", ask, wire.ReplicaInfo))
+
+    def undrain(self, replica: str, *, why: str = _BY_HAND) -> ReplicaInfo:
+        ask = _message(wire.UndrainReplicaRequest, replica=replica, change=self._change(why))
+        return ReplicaInfo.from_wire(self._make("UndrainReplica", ask, wire.ReplicaInfo))
+
+    def shadow_report(self, last: float = 0.0) -> ShadowReport:
+        """Of the last so many seconds; 0 for all that is kept."""
+        ask = _message(wire.ShadowReportRequest, last_seconds=last)
+        response = self._look("ShadowReport", ask, wire.ShadowReportResponse)
+        rows = tuple(ShadowRow.from_wire(each) for each in response.rows)
+        return ShadowReport(rows, ShadowCounts.from_wire(response.counts))
+
+    def comparisons(self, last: float = 0.0) -> Iterator[Comparison]:
+        """Oldest first, as they come."""
+        ask = _message(wire.ListComparisonsRequest, last_seconds=last)
+        return self._stream("ListComparisons", ask, wire.Comparison, Comparison.from_wire, self._timeout or LIST_S)
+
+    def audit(self, subject: str = "", *, most: int = 100) -> Iterator[AuditEntry]:
+        """Newest first."""
+        ask = _message(wire.ListAuditRequest, subject=subject, most=most)
+        return self._stream("ListAudit", ask, wire.AuditEntry, AuditEntry.from_wire, self._timeout or LIST_S)
+
+    def events(self) -> Iterator[OperatorEvent]:
+        """What happens from now on; with a timeout it ends in DeadlineExceeded. Closing the iterator ends it."""
+        ask, convert = wire.WatchEventsRequest(), OperatorEvent.from_wire
+        return self._stream("WatchEvents", ask, wire.OperatorEvent, convert, self._timeout)
+
+    def _change(self, why: str) -> wire.Change:
+        change: wire.Change = _message(wire.Change, who=self.who, why=why)
+        return change
+
+    def _look(self, name: str, ask: Message, answer: type[Message]) -> Any:
+        return self._call(name, ask, answer, self._effort(self._policy, LOOKUP_S))
+
+    def _make(self, name: str, ask: Message, answer: type[Message], seconds: float = LOOKUP_S) -> Any:
+        return self._call(name, ask, answer, self._effort(_NEVER_AGAIN, seconds), changes=True)
+
+    def _effort(self, policy: RetryPolicy, usual: float) -> Effort:
+        seconds = usual if self._timeout is None else self._timeout
+        return Effort(policy, self._budget, self._clock, self._random, seconds)
+
+    def _call(self, name: str, ask: Message, answer: type[Message], effort: Effort, *, changes: bool = False) -> Any:
+        while True:
+            try:
+                with self._unless_closed():
+                    response = self._method("unary_unary", name, answer)(ask, timeout=effort.seconds_left())
+            except grpc.RpcError as error:
+                problem = self._problem(error, changes=changes)
+                wait = effort.wait_after(problem)
+                if wait is None:
+                    raise problem from None
+                time.sleep(wait)
+            else:
+                effort.answered()
+                return response
+
+    def _stream(
+        self,
+        name: str,
+        ask: Message,
+        answer: type[Message],
+        convert: Callable[[Any], Any],
+        seconds: float | None,
+    ) -> Iterator[Any]:
+        with self._unless_closed():
+            call = self._method("unary_stream", name, answer)(ask, timeout=seconds)
+        begun = False
+        try:
+            for message in call:
+                begun = True
+                yield convert(message)
+        except grpc.RpcError as error:
+            raise self._problem(error, begun=begun) from None
+        finally:
+            call.cancel()
+
+    def _method(self, kind: str, name: str, answer: type[Message]) -> Any:
+        return getattr(self._channel, kind)(SERVICE + name, serialize, answer.FromString)
+
+    @contextmanager
+    def _unless_closed(self) -> Iterator[None]:
+        """A channel that is closed, by whichever thread, says ValueError."""
+        try:
+            yield
+        except ValueError:
+            if not self._closed:
+                raise
+            raise closed("") from None
+
+    def _problem(self, error: Any, *, changes: bool = False, begun: bool = False) -> OctetError:
+        problem = typed(error, address=self.address, begun=begun)
+        if problem.reason:
+            return problem
+        if problem.code == grpc.StatusCode.UNIMPLEMENTED:
+            words = f"what answers at {self.address} has no octet.v1.Operator: it is no router, or an older one"
+            return type(problem)(words, code=problem.code)
+        details = error.details() or ""
+        if changes and not any(words in details for words in _NEVER_ARRIVED):
+            words = f"{problem}; whether the change was made is not known: octet audit tells"
+            return type(problem)(words, code=problem.code)
+        return problem
+
+
+def _message(kind: Any, **values: Any) -> Any:
+    """Raises InvalidRequest for what no message can carry."""
+    message = kind()
+    for name, value in values.items():
+        try:
+            if isinstance(value, Message):
+                getattr(message, name).CopyFrom(value)
+            else:
+                setattr(message, name, value)
+        except UnicodeEncodeError:
+            raise invalid(name, "valid UTF-8", "text with a lone surrogate") from None
+        except (TypeError, ValueError) as error:
+            raise invalid(name, "of the kind that the call takes", f"{value!r} ({error})") from None
+    return message

@@ -1,0 +1,32 @@
+"""What outlives a router: state, windows, audit, comparisons and receipts, in SQLite or PostgreSQL."""
+
+from octet.store.errors import BadStoreUrl, Stale, StoreUnavailable
+from octet.store.rows import (
+    AuditRow,
+    Body,
+    Bucket,
+    Changes,
+    ComparisonRow,
+    Document,
+    Edit,
+    Figures,
+    ReceiptRow,
+)
+from octet.store.store import Store, open_store
+
+__all__ = [
+    "AuditRow",
+    "BadStoreUrl",
+    "Body",
+    "Bucket",
+    "Changes",
+    "ComparisonRow",
+    "Document",
+    "Edit",
+    "Figures",
+    "ReceiptRow",
+    "Stale",
+    "Store",
+    "StoreUnavailable",
+    "open_store",
+]

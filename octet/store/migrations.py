@@ -1,0 +1,113 @@
+"""The tables, version after version. A migration that was released is never edited: the next one follows it."""
+
+from collections.abc import Sequence
+
+from octet.store.connection import Connection
+from octet.store.errors import Unavailable
+
+NO_META = "its table meta has lost its row: restore a backup, or remove all of its tables"
+Migration = Sequence[str]
+"""Statements, where {blob} is the type of bytes."""
+
+FIRST: Migration = (
+    """CREATE TABLE meta (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        schema_version BIGINT NOT NULL,
+        seq BIGINT NOT NULL,
+        audits BIGINT NOT NULL,
+        receipts BIGINT NOT NULL,
+        comparisons BIGINT NOT NULL,
+        identity TEXT NOT NULL,
+        ensemble TEXT NOT NULL
+    )""",
+    """CREATE TABLE documents (
+        kind TEXT NOT NULL,
+        key TEXT NOT NULL,
+        version BIGINT NOT NULL,
+        body TEXT,
+        changed_ms BIGINT NOT NULL,
+        changed_by TEXT NOT NULL,
+        PRIMARY KEY (kind, key)
+    )""",
+    "CREATE INDEX documents_version ON documents (version)",
+    """CREATE TABLE audit (
+        number BIGINT PRIMARY KEY,
+        seq BIGINT NOT NULL UNIQUE,
+        change_id TEXT NOT NULL UNIQUE,
+        at_ms BIGINT NOT NULL,
+        who TEXT NOT NULL,
+        why TEXT NOT NULL,
+        what TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        before TEXT NOT NULL,
+        after TEXT NOT NULL
+    )""",
+    "CREATE INDEX audit_subject ON audit (subject, number)",
+    """CREATE TABLE buckets (
+        series TEXT NOT NULL,
+        key TEXT NOT NULL,
+        start BIGINT NOT NULL,
+        good BIGINT NOT NULL,
+        bad BIGINT NOT NULL,
+        seq BIGINT NOT NULL,
+        PRIMARY KEY (series, key, start)
+    )""",
+    "CREATE INDEX buckets_seq ON buckets (seq)",
+    "CREATE INDEX buckets_start ON buckets (start)",
+    """CREATE TABLE receipts (
+        number BIGINT PRIMARY KEY,
+        request_id TEXT NOT NULL UNIQUE,
+        at_ms BIGINT NOT NULL,
+        raw {blob} NOT NULL
+    )""",
+    """CREATE TABLE comparisons (
+        number BIGINT PRIMARY KEY,
+        at_ms BIGINT NOT NULL,
+        request_id TEXT NOT NULL,
+        raw {blob} NOT NULL
+    )""",
+    """CREATE TABLE writers (
+        writer TEXT PRIMARY KEY,
+        batch BIGINT NOT NULL,
+        at_ms BIGINT NOT NULL
+    )""",
+)
+MIGRATIONS: Sequence[Migration] = (FIRST,)
+
+
+def migrate(connection: Connection, ensemble: str, identity: str, migrations: Sequence[Migration]) -> None:
+    """Brings the tables up to the last of `migrations`, each in a transaction of its own. `identity` names a database
+    that is created now. Raises Unavailable for a database that is newer, or of another ensemble."""
+    while _step(connection, ensemble, identity, migrations):
+        pass
+
+
+def _step(connection: Connection, ensemble: str, identity: str, migrations: Sequence[Migration]) -> bool:
+    """Whether something was done."""
+    connection.begin()
+    version = _version(connection, ensemble) if connection.has_tables() else 0
+    if version > len(migrations):
+        raise Unavailable(
+            f"its tables are of version {version}, and this program knows version {len(migrations)}: update octet"
+        )
+    if version == len(migrations):
+        connection.rollback()
+        return False
+    for statement in migrations[version]:
+        connection.execute(statement.format(blob=connection.blob))
+    if version == 0:
+        connection.execute("INSERT INTO meta VALUES (1, 1, 0, 0, 0, 0, ?, ?)", (identity, ensemble))
+    else:
+        connection.execute("UPDATE meta SET schema_version = ?", (version + 1,))
+    connection.commit()
+    return True
+
+
+def _version(connection: Connection, ensemble: str) -> int:
+    rows = connection.execute("SELECT schema_version, ensemble FROM meta")
+    if len(rows) != 1:
+        raise Unavailable(NO_META)
+    version, owner = rows[0]
+    if owner != ensemble:
+        raise Unavailable(f"it belongs to the ensemble {owner!r}; {ensemble!r} needs a database of its own")
+    return int(version)

@@ -1,0 +1,100 @@
+"""What the store keeps, as its users see it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Body = Mapping[str, Any]
+"""A JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The state of one thing: a breaker, a knob, the lanes of a specialist."""
+
+    kind: str
+    key: str
+    version: int
+    """Grows with every change, also across a deletion; not by one."""
+    body: Body | None
+    """None: it was deleted."""
+    changed_ms: int
+    changed_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One document as it shall be."""
+
+    kind: str
+    key: str
+    expected_version: int
+    """Of the document that it replaces; 0: there must be none, or a deleted one."""
+    body: Body | None
+    """None: deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    number: int
+    """Counts up without gaps; the store fills it in."""
+    at_ms: int
+    who: str
+    why: str
+    what: str
+    subject: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """So many good and bad since `start`: as a difference where it is counted, as a sum where it is told."""
+
+    series: str
+    key: str
+    start: int
+    """Unix seconds."""
+    good: int
+    bad: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptRow:
+    request_id: str
+    at_ms: int
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRow:
+    at_ms: int
+    request_id: str
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What was committed, by whichever process."""
+
+    seq: int
+    documents: Sequence[Document] = ()
+    """Deleted ones among them."""
+    buckets: Sequence[Bucket] = ()
+    """Sums, with what was counted here and is not written yet."""
+    audit: Sequence[AuditRow] = ()
+    """Oldest first."""
+    whole: bool = False
+    """It is all there is: what is not in it does not exist. At the start, and when the database was exchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one process since its start."""
+
+    held_receipts: int
+    held_comparisons: int
+    held_counts: int
+    dropped_receipts: int
+    dropped_comparisons: int
+    dropped_counts: int

@@ -1,0 +1,47 @@
+"""One of our own checks in a process of its own, which may take its time, its memory, or its life."""
+
+import json
+import signal
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+from router.verify.verdict import Outcome, Verdict, one_line
+from router.verify.workshop import Done, Job, Workshop, isolated
+
+_MOST_SAID = 1 << 20
+
+
+class Child:
+    """`module` has a `main` that reads JSON and writes JSON, and takes the seconds of CPU it has as an argument."""
+
+    def __init__(self, module: str, workshop: Workshop, cpu_seconds: float, clock_seconds: float) -> None:
+        self._module = module
+        self._workshop = workshop
+        self._cpu_seconds = ceil(cpu_seconds)
+        self._clock_seconds = clock_seconds
+
+    async def verdict(self, asked: object, judged: Callable[[Any], tuple[Outcome, str]]) -> Verdict:
+        """What `judged` makes of what it wrote. One that crashes or takes too long has met its match in the answer."""
+        command = isolated(self._module, str(self._cpu_seconds))
+        try:
+            done = await self._workshop.run(Job(command, json.dumps(asked).encode(), self._clock_seconds, _MOST_SAID))
+        except OSError as error:
+            return Verdict("unavailable", one_line(f"no process can be started: {error}"))
+        outcome, why = self._read(done, judged)
+        return Verdict(outcome, one_line(why), done.seconds)
+
+    def _read(self, done: Done, judged: Callable[[Any], tuple[Outcome, str]]) -> tuple[Outcome, str]:
+        if done.ending == "out_of_time":
+            return "unavailable", f"not judged within {self._clock_seconds:g} s by the clock: the machine is busy"
+        if done.ending == "exited" and done.code == 0:
+            try:
+                return judged(json.loads(done.out))
+            except ValueError:
+                return "unavailable", "the check wrote something else than its verdict"
+        if done.code in (-signal.SIGKILL, -signal.SIGXCPU):
+            return "failed", f"judging it takes more than {self._cpu_seconds} s of CPU"
+        if done.code == -signal.SIGSEGV:
+            return "failed", "nested too deeply to be parsed"
+        said = done.said.decode("utf-8", "replace").strip().splitlines()
+        return "unavailable", f"the check ended with {done.code}: {said[-1] if said else 'it said nothing'}"

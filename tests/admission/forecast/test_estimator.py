@@ -1,0 +1,87 @@
+"""What steps cost is learnt from steps, whatever they cost."""
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.forecast import Estimator, Prices, Shape
+from tests.admission.forecast.builders import PRICES
+
+costs = st.floats(1e-5, 1e-1)
+
+
+def shapes(rng: Random, count: int) -> list[Shape]:
+    chosen = []
+    for _ in range(count):
+        prefill = rng.random() < 0.5
+        tokens = rng.randrange(1, 128) if prefill else rng.randrange(1, 32)
+        chosen.append(Shape(prefill, tokens, tokens * rng.randrange(1, 2000)))
+    return chosen
+
+
+@given(st.tuples(*[costs] * 2), st.tuples(*[costs] * 2), st.integers(0, 2**32))
+@settings(max_examples=30, deadline=None)
+def test_from_nothing_it_learns_any_prices(
+    prefill: tuple[float, float], decode: tuple[float, float], seed: int
+) -> None:
+    truth = Prices(*prefill, 1e-7, *decode, 1e-7)
+    estimator = Estimator()
+    for shape in shapes(Random(seed), 400):
+        estimator.add(shape, truth.seconds(shape))
+    learnt = estimator.prices
+    assert learnt is not None
+    for shape in shapes(Random(seed + 1), 50):
+        assert abs(learnt.seconds(shape) - truth.seconds(shape)) < 0.1 * truth.seconds(shape)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 500), st.integers(1, 10**6), st.floats(1e-6, 1e3))))
+@settings(max_examples=50, deadline=None)
+def test_no_price_is_ever_negative_and_the_margin_keeps_its_bounds(
+    steps: list[tuple[bool, int, int, float]],
+) -> None:
+    estimator = Estimator()
+    for prefill, tokens, pairs, seconds in steps:
+        estimator.add(Shape(prefill, tokens, tokens + pairs), seconds)
+        prices = estimator.prices
+        assert prices is None or min(*prices.prefill, *prices.decode, prices.switch) >= 0
+        assert 0 < estimator.margin <= 0.5
+
+
+def test_no_price_is_named_before_both_kinds_of_step_were_seen() -> None:
+    estimator = Estimator()
+    for _ in range(5):
+        estimator.add(Shape(False, 1, 10), 0.01)
+        assert estimator.prices is None
+    estimator.add(Shape(True, 8, 64), 0.03)
+    assert estimator.prices is None
+    estimator.add(Shape(True, 8, 64), 0.03)
+    assert estimator.prices is not None
+
+
+def test_a_machine_that_gets_slower_is_followed_and_one_stall_is_not() -> None:
+    estimator = Estimator(PRICES)
+    rng = Random(1)
+    some = [shape for shape in shapes(rng, 1000) if not shape.prefill]
+    for shape in some[:100]:
+        estimator.add(shape, PRICES.seconds(shape))
+    probe = Shape(False, 8, 80)
+    estimator.add(probe, 50 * PRICES.seconds(probe))
+    stalled = estimator.prices
+    assert stalled is not None and stalled.seconds(probe) < 1.3 * PRICES.seconds(probe)
+    for shape in some[100:450]:
+        estimator.add(shape, 3 * PRICES.seconds(shape))
+    slower = estimator.prices
+    assert slower is not None
+    assert 2.7 < slower.seconds(probe) / PRICES.seconds(probe) < 3.3
+
+
+def test_a_change_of_adapters_has_a_price_of_its_own() -> None:
+    estimator = Estimator(PRICES)
+    for i in range(200):
+        shape = Shape(False, 4, 40, switched=i % 4 == 0)
+        estimator.add(shape, PRICES.seconds(shape) + (0.05 if shape.switched else 0.0))
+    prices = estimator.prices
+    assert prices is not None
+    assert abs(prices.switch - 0.05) < 0.01
+    assert abs(prices.seconds(Shape(False, 4, 40)) - PRICES.seconds(Shape(False, 4, 40))) < 0.002

@@ -1,0 +1,52 @@
+"""How long answers are, from those that ended and those that were cut."""
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.forecast.lengths import Lengths
+
+ended = st.lists(st.tuples(st.integers(1, 300), st.booleans()), max_size=80)
+
+
+@given(ended, st.integers(1, 400), st.integers(0, 399))
+@settings(deadline=None)
+def test_never_less_than_there_is_nor_more_than_there_may_be(
+    answers: list[tuple[int, bool]], most: int, so_far: int
+) -> None:
+    so_far = min(so_far, most - 1)
+    lengths = Lengths()
+    for length, cut in answers:
+        lengths.add(length, cut=cut)
+    mean, long = lengths.mean(most, so_far), lengths.long(most, so_far)
+    assert so_far - 1e-6 <= mean <= most
+    assert so_far <= long <= most
+    assert lengths.mean(most + 10, so_far) >= mean - 1e-6, "who may say more does not say less"
+
+
+def test_without_history_only_the_limit_is_known() -> None:
+    lengths = Lengths()
+    for _ in range(100):
+        lengths.add(50, cut=True)
+    assert lengths.mean(256) == lengths.long(256) == 256
+
+
+def test_those_that_ended_by_themselves_tell() -> None:
+    lengths, rng = Lengths(), Random(3)
+    for _ in range(256):
+        lengths.add(rng.randrange(10, 31), cut=False)
+    assert 18 < lengths.mean(256) < 22
+    assert 27 <= lengths.long(256) <= 30
+    assert lengths.mean(15) < 15 and lengths.long(15) == 15
+    assert 25 < lengths.mean(256, so_far=24) < 30, "who has said much is not about to end at the mean of all"
+
+
+def test_what_was_cut_would_have_been_longer() -> None:
+    """Half of the callers allow 20 tokens only; all answers are of 10 or 100 tokens."""
+    lengths, rng = Lengths(), Random(5)
+    for _ in range(400):
+        natural, most = rng.choice([10, 100]), rng.choice([20, 200])
+        lengths.add(min(natural, most), cut=natural > most)
+    assert 45 < lengths.mean(200) < 65
+    assert lengths.long(200) == 100

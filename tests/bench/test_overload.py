@@ -1,0 +1,179 @@
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.overload.capacity import capacity
+from bench.overload.comebacks import GRAIN, ratio
+from bench.overload.door import OpenDoor
+from bench.overload.mix import Mix
+from bench.overload.offer import Offer
+from bench.overload.outcome import ENDS, Outcome
+from bench.overload.play import Play
+from bench.overload.replica import Plant, step_loop
+from bench.overload.report import class_records, load_records, missed_while_lower_served, within_factor
+from bench.overload.run import Comeback, Plan, Run, System
+from bench.overload.shapes import drawn
+from bench.overload.simulate import run, simulate
+from bench.overload.tally import by_class, tally
+from specialist.events import Emitted, Event
+
+PLANT = Plant()
+SOURCE = drawn(PLANT.context)
+
+
+def small_plan(seconds: float = 20.0, loads: tuple[float, ...] = (1.0, 10.0), seeds: Sequence[int] = (1,)) -> Plan:
+    return Plan(PLANT, SOURCE, Mix(), loads, seconds, seeds)
+
+
+@cache
+def rate() -> float:
+    return capacity(PLANT, SOURCE, seed=7)
+
+
+@cache
+def played(load: float, system: System, seed: int, seconds: float = 20.0) -> Run:
+    plan = small_plan(seconds)
+    asked = plan.offers(load, rate(), seed)
+    return run(plan, asked, load, system, seed)
+
+
+def offer(number: int = 0, priority: int = 1, at: float = 0.0, patience: float = 1.0) -> Offer:
+    return Offer(number, at, priority, 10, 5, 5, patience, work=0.1)
+
+
+def test_capacity_is_measured_alike_every_time_and_is_more_than_one_at_a_time() -> None:
+    assert rate() == capacity(PLANT, SOURCE, seed=7)
+    assert 1.0 < rate() < PLANT.max_running
+    alone = capacity(replace(PLANT, max_running=1, noise=0.0, stalls=0.0), SOURCE, seed=7)
+    assert alone == pytest.approx(1.0, rel=0.01)
+
+
+def test_too_little_work_to_fill_the_places_is_no_measure_of_capacity() -> None:
+    with pytest.raises(ValueError, match="too little"):
+        capacity(PLANT, SOURCE, seed=7, work=0.1)
+
+
+@pytest.mark.parametrize("system", ["octet", "queue"])
+@pytest.mark.parametrize("load", [1.0, 10.0])
+def test_every_offer_has_one_end(load: float, system: System) -> None:
+    outcomes = played(load, system, seed=1).outcomes
+    numbers = [outcome.offer.number for outcome in outcomes]
+    assert sorted(numbers) == list(range(len(numbers)))
+    whole = tally(outcomes, (0.0, 20.0), lambda outcome: True)
+    assert whole.offered == sum(whole.ends.values()) == len(outcomes)
+    assert whole.ends["refused"] == sum(whole.refusals.values())
+    assert whole.offered == whole.admitted + whole.ends["refused"]
+    assert whole.ends["failed"] == whole.ends["cancelled"] == 0
+    classes = by_class(outcomes, Mix().priorities, (0.0, 20.0)).values()
+    assert sum((each.ends for each in classes), Counter()) == +whole.ends
+    assert sum(each.tokens for each in classes) == pytest.approx(whole.tokens)
+
+
+@pytest.mark.parametrize("system", ["octet", "queue"])
+def test_the_same_seed_gives_the_same_table(system: System) -> None:
+    def table() -> object:
+        one = run(plan, asked, 5.0, system, seed=3)
+        return [*class_records([one], plan.mix.priorities), *load_records([one])]
+
+    plan = small_plan()
+    asked = plan.offers(5.0, rate(), seed=3)
+    assert table() == table()
+
+
+def test_following_the_refused_changes_nothing_for_anybody() -> None:
+    """A world in which nobody is followed and one in which many are have the same history."""
+    plan = small_plan(seconds=40.0)
+    asked = plan.offers(4.0, rate(), seed=2)
+    followed = run(plan, asked, 4.0, "octet", seed=2)
+    assert followed.comebacks
+    unwatched = run(replace(plan, seconds=20.0), asked, 4.0, "octet", seed=2)
+    assert not unwatched.comebacks
+    assert [_story(each) for each in followed.outcomes] == [_story(each) for each in unwatched.outcomes]
+
+
+def _story(outcome: Outcome) -> tuple[int, str, float, str]:
+    return outcome.offer.number, outcome.end, outcome.at, outcome.reason
+
+
+@given(
+    ends=st.lists(st.tuples(st.sampled_from(ENDS), st.sampled_from((9, 3)), st.floats(0, 30)), max_size=30),
+    window=st.tuples(st.floats(0, 10), st.floats(11, 30)),
+)
+def test_only_what_is_answered_in_time_within_the_window_counts_for_rates(
+    ends: list[tuple[str, int, float]], window: tuple[float, float]
+) -> None:
+    outcomes = [Outcome(offer(i, priority), end, at) for i, (end, priority, at) in enumerate(ends)]  # type: ignore[arg-type]
+    counted = tally(outcomes, window, lambda outcome: True)
+    good = sum(end == "in time" and window[0] <= at < window[1] for end, _, at in ends)
+    assert counted.answers == pytest.approx(good / (window[1] - window[0]))
+    assert counted.tokens == pytest.approx(15 * good / (window[1] - window[0]))
+
+
+def test_a_miss_counts_unless_everybody_lower_had_been_shed_for_it() -> None:
+    missed = Outcome(offer(1, priority=5, at=10.0, patience=2.0), "late", 12.0)
+    given_up = replace(missed, end="given up")
+    served = Outcome(offer(2, priority=3, at=9.0, patience=9.0), "in time", 11.0)
+    still_inside = replace(served, end="shed", at=12.1)
+    assert missed_while_lower_served([missed, served]) == [missed]
+    assert missed_while_lower_served([given_up, still_inside]) == [given_up]
+    equal = replace(served, offer=replace(served.offer, priority=5))
+    shed, gone = replace(served, end="shed"), replace(served, at=10.9)
+    yet_to_come = replace(served, offer=replace(served.offer, at=12.1), at=13.0)
+    refused = replace(still_inside, end="refused")
+    assert missed_while_lower_served([missed, equal, shed, gone, yet_to_come, refused]) == []
+    assert missed_while_lower_served([replace(missed, end="shed"), served]) == []
+
+
+def test_a_retry_after_is_right_within_a_factor_of_two_and_wrong_where_it_is_missing() -> None:
+    told_and_wait = [(1.0, 2.0), (2.0, 1.0), (0.9, 2.0), (2.1, 1.0), (None, 1.0), (GRAIN / 9, GRAIN / 2)]
+    comebacks = [Comeback(1, told, wait, welcome=True) for told, wait in told_and_wait]
+    assert ratio(comebacks[-1]) == 1.0
+    assert ratio(comebacks[4]) is None
+    one = Run(1.0, "octet", 1, (0.0, 1.0), (), None, comebacks)
+    assert within_factor(one) == 3 / 6
+    assert within_factor(replace(one, comebacks=())) is None
+
+
+def test_an_open_door_takes_as_many_as_there_are_seats() -> None:
+    crowd = [offer(number, at=0.001 * number, patience=1000.0) for number in range(20)]
+    play = Play(crowd, lambda clock: OpenDoor(step_loop(PLANT, clock, 1), seats=12))
+    ends = Counter(outcome.end for outcome in play.run())
+    assert ends == {"in time": 12, "refused": 8}
+
+
+@settings(max_examples=20)
+@given(answer=st.integers(1, 20), limit=st.integers(20, 40))
+def test_an_answer_ends_where_its_offer_says_whatever_its_limit(answer: int, limit: int) -> None:
+    asked = replace(offer(patience=1000.0), answer_tokens=answer, max_tokens=limit)
+    said = 0
+
+    class Counting(OpenDoor):
+        def events(self) -> list[Event]:
+            nonlocal said
+            events = super().events()
+            said += sum(len(event.tokens) for event in events if isinstance(event, Emitted))
+            return events
+
+    play = Play([asked], lambda clock: Counting(step_loop(PLANT, clock, 1), seats=12))
+    assert [each.end for each in play.run()] == ["in time"]
+    assert said == answer
+
+
+def test_a_simulation_plays_both_systems_on_every_load_and_seed() -> None:
+    found, runs = simulate(small_plan(seconds=5.0, seeds=(1, 2)))
+    assert found > 1
+    assert Counter((each.load, each.system, each.seed) for each in runs) == {
+        (load, system, seed): 1 for load in (1.0, 10.0) for system in ("octet", "queue") for seed in (1, 2)
+    }
+    for seed in (1, 2):
+        histories = {
+            each.system: sorted(outcome.offer.number for outcome in each.outcomes)
+            for each in runs
+            if each.seed == seed and each.load == 10.0
+        }
+        assert histories["octet"] == histories["queue"]

@@ -1,0 +1,128 @@
+"""What admission promises at ten times the capacity, on simulated time, and that each promise needs its part."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from admission.forecast.displace import Displacement
+from admission.forecast.trial import Trial
+from bench.overload.capacity import capacity
+from bench.overload.mix import Mix
+from bench.overload.outcome import MISSED
+from bench.overload.replica import Plant
+from bench.overload.report import missed_while_lower_served, peaks, within_factor
+from bench.overload.run import Plan, Run
+from bench.overload.shapes import drawn
+from bench.overload.simulate import run
+from bench.overload.tally import tally
+from specialist.engines.sim import CostModel
+
+PLANT = Plant()
+MIX = Mix()
+TOP = MIX.priorities[0]
+SEEDS = (1, 2, 3)
+PLAN = Plan(PLANT, drawn(PLANT.context), MIX, (1.0, 2.0, 10.0), seconds=30.0, seeds=SEEDS, followed=0)
+FOLLOWING = replace(PLAN, seconds=42.0, followed=70)
+
+
+@pytest.fixture(scope="module")
+def rate() -> float:
+    return capacity(PLANT, PLAN.source, seed=7)
+
+
+def played(load: float, seed: int, rate: float, plan: Plan = PLAN) -> Run:
+    return run(plan, plan.offers(load, rate, seed), load, "octet", seed)
+
+
+@pytest.fixture(scope="module")
+def flooded(rate: float) -> list[Run]:
+    return [played(10.0, seed, rate) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def filled(rate: float) -> list[Run]:
+    return [played(load, seed, rate) for seed in SEEDS for load in (1.0, 2.0)]
+
+
+@pytest.fixture
+def without_condition_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trial, "hurt", lambda *_: [])
+
+
+@pytest.fixture
+def without_displacement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Displacement, "among", lambda *_: None)
+
+
+def work_in_time(one: Run) -> float:
+    return tally(one.outcomes, one.window, lambda outcome: True).work
+
+
+def missed(one: Run, priority: int) -> int:
+    return sum(each.end in MISSED and each.offer.priority == priority for each in one.outcomes)
+
+
+def top_answered(one: Run) -> int:
+    return sum(each.end == "in time" and each.offer.priority == TOP for each in one.outcomes)
+
+
+def top_alone(rate: float, seed: int) -> Run:
+    """As if nobody of a lower priority had come."""
+    asked = [offer for offer in PLAN.offers(10.0, rate, seed) if offer.priority == TOP]
+    return run(PLAN, asked, 10.0, "octet", seed)
+
+
+def test_lower_classes_are_served_and_yet_no_admitted_request_of_the_highest_is_late(flooded: list[Run]) -> None:
+    for one in flooded:
+        assert any(each.end == "in time" and each.offer.priority < TOP for each in one.outcomes)
+        assert [each for each in missed_while_lower_served(one.outcomes) if each.offer.priority == TOP] == []
+
+
+def test_goodput_under_the_flood_is_nine_tenths_of_the_peak(flooded: list[Run], filled: list[Run]) -> None:
+    peak = peaks([*filled, *flooded], "octet")
+    share = sum(map(work_in_time, flooded)) / sum(each.work for each in peak.values())
+    assert share >= 0.9
+
+
+def test_steps_take_what_the_estimator_says(flooded: list[Run], filled: list[Run]) -> None:
+    for one in (*flooded, *filled):
+        assert one.errors is not None
+        assert one.errors.step_p90 < 0.25
+
+
+def test_whoever_is_told_when_to_come_back_is_told_rightly(rate: float) -> None:
+    comebacks = [comeback for load in (2.0, 10.0) for comeback in played(load, 2, rate, FOLLOWING).comebacks]
+    assert len(comebacks) >= 20
+    share = within_factor(Run(10.0, "octet", 2, (0.0, 1.0), (), None, comebacks))
+    assert share is not None
+    assert share >= 0.8
+
+
+def test_the_highest_class_fares_as_if_it_were_nearly_alone(flooded: list[Run], rate: float) -> None:
+    for one in flooded:
+        assert top_answered(one) >= 0.7 * top_answered(top_alone(rate, one.seed))
+
+
+@pytest.mark.usefixtures("without_condition_c")
+def test_without_condition_c_those_who_were_let_in_are_late(rate: float) -> None:
+    assert missed(played(10.0, 2, rate), TOP) > 2
+
+
+@pytest.mark.usefixtures("without_displacement")
+def test_without_displacement_the_highest_class_stands_outside(rate: float) -> None:
+    assert top_answered(played(10.0, 2, rate)) < 0.7 * top_answered(top_alone(rate, 2))
+
+
+def test_a_wrong_calibration_is_put_right_by_what_steps_take(rate: float) -> None:
+    twice = CostModel(*(2 * seconds for seconds in _costs(PLANT.cost)))
+    half = CostModel(*(seconds / 2 for seconds in _costs(PLANT.cost)))
+    for guess in (twice, half):
+        plan = replace(PLAN, plant=replace(PLANT, guess=guess))
+        one = played(2.0, 1, rate, plan)
+        assert one.errors is not None
+        assert one.errors.step_p90 < 0.25
+
+
+def _costs(cost: CostModel) -> Iterator[float]:
+    return (getattr(cost, name) for name in cost.__slots__)

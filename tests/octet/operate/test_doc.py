@@ -1,0 +1,62 @@
+"""docs/operating.md: every command in it works, in the order it stands there."""
+
+import asyncio
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from grpc import aio
+
+from admission.breaker import Breaker
+from octet.cli import main
+from octet.clock import SystemClock
+from router.replicas.address import fixed
+from router.replicas.replica import Replica
+from tests.router.operator.harness import operated
+from tests.test_docs import ROOT, example_in, run_example
+
+DOCUMENT = (ROOT / "docs" / "operating.md").read_text()
+COMMANDS = [line[2:] for block in re.findall(r"```console\n(.*?)```", DOCUMENT, re.S) for line in block.splitlines()]
+
+
+REPLICAS = ("stl-0", "template-0", "template-1", "debug-0")
+"""As a router names them."""
+
+
+def test_every_command_does_what_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(COMMANDS) > 20
+    monkeypatch.setattr("tests.router.operator.memory.REPLICAS", REPLICAS)
+    with operated() as at:
+        for command in COMMANDS:
+            name, *arguments = shlex.split(command)
+            assert name == "octet"
+            assert main([*arguments, "--address", at.address]) == 0, command
+            said = capsys.readouterr()
+            assert said.err == "" and (said.out or "events" in command)
+        reasons = [entry.why for entry in at.memory.entries]
+    assert reasons[:2] == ["bad refresh", "the old weights are back"]
+
+
+def test_the_commands_of_the_issue_are_told() -> None:
+    for told in ("breakers", "breaker hold", "knobs set", "adapters load", "adapters promote", "adapters rollback",
+                 "shadow report", "router tune", "audit"):  # fmt: skip
+        assert any(command.startswith(f"octet {told}") for command in COMMANDS), told
+
+
+def test_replicas_are_called_what_a_router_calls_them() -> None:
+    async def named() -> str:
+        async with aio.insecure_channel("unix:/nowhere") as channel:
+            clock, target = SystemClock(), fixed(1, "unix:/nowhere")
+            breaker = Breaker(clock, failures=1, cool_down=1.0, max_cool_down=1.0)
+            return Replica("template", target, channel, breaker, clock, 1).name
+
+    name = asyncio.run(named())
+    assert f"octet drain {name} " in DOCUMENT and f"octet undrain {name}\n" in DOCUMENT
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    with operated() as at:
+        shown = run_example(example_in("docs/operating.md").replace("localhost:50051", at.address), tmp_path)
+        assert [entry.who for entry in at.memory.entries] == ["deploy-bot", "deploy-bot"]
+    assert shown == "stl closed sound\ntemplate closed sound\ndebug closed sound\n"

@@ -1,0 +1,1 @@
+"""One store, three databases, the same laws."""

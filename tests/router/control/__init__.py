@@ -1,0 +1,1 @@
+"""What operators and machines change while everything serves."""

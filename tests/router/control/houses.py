@@ -1,0 +1,185 @@
+"""A control over a real store, whose time goes on only when it is told to."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from octet.clock import ManualClock
+from octet.config.ensemble import (
+    CorrectnessConfig,
+    Ensemble,
+    EscalationConfig,
+    IntentConfig,
+    LanesConfig,
+    ShadowConfig,
+    SpecialistConfig,
+)
+from octet.rpc.refusal import Refusal
+from octet.store import Store
+from octet.store.connection import Connection, Opener, Row
+from octet.store.errors import Unavailable
+from octet.v1 import error_pb2
+from router.control.control import Control
+from tests.octet.store.stores import eventually, make_store
+from tests.router.control.toys import Toy, Toys
+
+NOW = 1_700_000_000.0
+WINDOW, BREACH = 100.0, 10.0
+ENSEMBLE = Ensemble(
+    specialists=(
+        SpecialistConfig("algo", fallback="stl", floor=0.5),
+        SpecialistConfig("stl", fallback="algo", floor=0.5, use_adapters=("std",), adapters={"std": "/std"}),
+        SpecialistConfig("debug"),
+    ),
+    intents=(IntentConfig("codegen", shadow_threshold=0.3), IntentConfig("review", priority_floor=2)),
+    correctness=CorrectnessConfig(window=WINDOW, breach=BREACH, min_samples=10),
+    shadow=ShadowConfig(),
+    lanes=LanesConfig(min_samples=20),
+    escalation=EscalationConfig(sustain=5.0, relax=20.0, min_requests=10, threshold_step=0.3, max_threshold=0.9),
+)
+
+
+class Cut:
+    """A wire to the database that can be cut."""
+
+    def __init__(self) -> None:
+        self.is_cut = False
+
+    def check(self) -> None:
+        if self.is_cut:
+            raise Unavailable("the wire is cut")
+
+    def wrap(self, opener: Opener) -> Opener:
+        return _CutOpener(opener, self)
+
+
+class _CutOpener:
+    def __init__(self, opener: Opener, cut: Cut) -> None:
+        self.name = opener.name
+        self._opener = opener
+        self._cut = cut
+
+    def open(self) -> Connection:
+        self._cut.check()
+        return _CutConnection(self._opener.open(), self._cut)
+
+
+class _CutConnection:
+    def __init__(self, connection: Connection, cut: Cut) -> None:
+        self._connection = connection
+        self._cut = cut
+        self.blob = connection.blob
+        self.has_tables = connection.has_tables
+        self.commit, self.rollback = connection.commit, connection.rollback
+        self.close, self.abort = connection.close, connection.abort
+        self.execute_each = connection.execute_each
+        self.begin_reading = connection.begin_reading
+
+    def begin(self) -> None:
+        self._cut.check()
+        self._connection.begin()
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        self._cut.check()
+        return self._connection.execute(sql, values)
+
+
+class Wall:
+    """Unix time as somebody sets it; every keeper's patience goes with it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(NOW)
+
+    def __call__(self) -> float:
+        return self.clock.now()
+
+
+def toys_of(ensemble: Ensemble, replicas: int = 1) -> Toys:
+    """Each has what the configuration loads."""
+    return Toys(
+        *(
+            Toy(f"{each.name}-{index}", each.name, adapters={name: f"{name}-content" for name in each.adapters})
+            for each in ensemble.specialists
+            for index in range(replicas)
+        )
+    )
+
+
+@dataclass
+class House:
+    """One router's."""
+
+    control: Control
+    store: Store
+    toys: Toys
+    wall: Wall
+
+    async def tick(self, seconds: float = 1.0) -> None:
+        self.wall.clock.sleep(seconds)
+        await self.control.tick(self.wall())
+        self.control._keeper.look()
+
+    async def run(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Second after second."""
+        for _ in range(round(seconds)):
+            meanwhile()
+            await self.tick()
+
+    def judge(self, specialist: str, passed: int, failed: int, candidate: bool = False) -> None:
+        standing = self.control.standing.of(specialist)
+        lane = standing.candidate if candidate else standing.lane
+        assert lane is not None and lane.lane_id
+        for _ in range(passed):
+            self.control.judged(lane.lane_id, specialist, "passed")
+        for _ in range(failed):
+            self.control.judged(lane.lane_id, specialist, "failed")
+
+    def shown(self, specialist: str) -> str:
+        return self.control.standing.of(specialist).correctness
+
+    async def story(self, subject: str = "") -> list[str]:
+        """What is in the audit, oldest first."""
+        await eventually(lambda: not self.control.store_trouble)
+        return [entry.what for entry in reversed(await self.control.audit(10_000, subject))]
+
+
+@asynccontextmanager
+async def housed(
+    where: Path | str,
+    *,
+    ensemble: Ensemble = ENSEMBLE,
+    toys: Toys | None = None,
+    wall: Wall | None = None,
+    cut: Cut | None = None,
+    by_itself: bool = False,
+) -> AsyncIterator[House]:
+    """`where` is a SQLite file, or a store's URL."""
+    wall = wall or Wall()
+    wrap = (lambda opener: opener) if cut is None else cut.wrap
+    url = where if isinstance(where, str) else f"sqlite:{where}"
+    store = make_store(url, ensemble=ensemble.name, wrap=wrap, wall=wall)
+    toys = toys or toys_of(ensemble)
+    tokens = count(1)
+    control = Control(ensemble, store, toys, wall=wall, clock=wall.clock, token=lambda: f"{next(tokens):04x}")
+    await control.start(by_itself=by_itself)
+    house = House(control, store, toys, wall)
+    try:
+        if not by_itself:
+            await house.tick()
+        yield house
+    finally:
+        await control.close()
+
+
+def changed(**changes: Any) -> Ensemble:
+    return replace(ENSEMBLE, **changes)
+
+
+def reason_of(refusal: Refusal) -> str:
+    return str(error_pb2.ErrorReason.Name(refusal.error.reason)).removeprefix("ERROR_REASON_")
+
+
+SIGNED = {"who": "ann", "why": "because"}

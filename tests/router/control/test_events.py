@@ -1,0 +1,53 @@
+"""Whoever listens hears everything, or how much was missed."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.v1 import operator_pb2 as wire
+from router.control.events import Events
+
+
+def event(number: int) -> wire.OperatorEvent:
+    return wire.OperatorEvent(at_unix_ms=number, audit=wire.AuditEntry(number=number))
+
+
+@given(st.lists(st.integers(0, 12), max_size=12), st.integers(1, 8))
+def test_nothing_is_lost_without_a_word(bursts: list[int], most: int) -> None:
+    async def story() -> None:
+        events = Events(most)
+        heard: list[int] = []
+        with events.subscribe() as subscription:
+            told = 0
+            for burst in bursts:
+                for _ in range(burst):
+                    told += 1
+                    events.tell(event(told))
+                if burst:
+                    first = await anext(subscription)
+                    heard.append(-first.dropped if first.WhichOneof("event") == "dropped" else first.audit.number)
+            events.close()
+            heard += [-each.dropped if each.dropped else each.audit.number async for each in subscription]
+        numbers = [each for each in heard if each > 0]
+        assert numbers == sorted(set(numbers)) and len(numbers) - sum(each for each in heard if each < 0) == told
+
+    asyncio.run(story())
+
+
+def test_who_leaves_is_forgotten_and_who_comes_late_hears_the_end() -> None:
+    async def story() -> None:
+        events = Events()
+        with events.subscribe() as one:
+            waiting = asyncio.ensure_future(anext(one))
+            await asyncio.sleep(0)
+            assert len(events) == 1
+            events.tell(event(1))
+            assert (await waiting).audit.number == 1
+        assert len(events) == 0
+        events.tell(event(2))
+        events.close()
+        with events.subscribe() as late:
+            assert [each async for each in late] == []
+
+    asyncio.run(story())

@@ -1,0 +1,116 @@
+"""Shadows sit where nobody else would."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.clock import ManualClock
+from octet.v1 import specialist_pb2 as wire
+from router.between.way import Way
+from router.replicas.replica import Replica
+from router.shadow.seats import free_replica
+from tests.router.replicas.builders import lane, report
+
+seldom = st.sampled_from([False, False, False, True])
+reports = st.builds(
+    report,
+    waiting=st.integers(0, 2),
+    running=st.integers(0, 6),
+    shadows=st.integers(0, 3),
+    refusing=seldom,
+    preempting=seldom,
+    draining=seldom,
+    revision=st.sampled_from(["", "r1", "r2"]),
+    adapters=st.sampled_from([[], [wire.ResidentAdapter(name="a")]]),
+)
+TROUBLE = ["none", "none", "none", "unheard", "cold", "hung", "lost", "tripped", "cordoned"]
+
+
+def trouble(replica: Replica, kind: str) -> None:
+    if kind == "cold":
+        replica.connected(warm=False)
+    elif kind == "hung":
+        replica.hangs(2.0)
+    elif kind == "lost":
+        replica.lost("gone")
+    elif kind == "tripped":
+        replica.breaker.trip()
+
+
+@given(
+    told=st.lists(st.tuples(reports, st.sampled_from(TROUBLE), st.integers(0, 3), st.integers(0, 2)), max_size=4),
+    adapters=st.sampled_from([(), ("a",)]),
+    revision=st.sampled_from(["", "r1"]),
+)
+def test_only_a_free_seat_at_a_sound_replica_that_has_the_lane_will_do(
+    told: list[tuple[wire.LoadReport, str, int, int]], adapters: tuple[str, ...], revision: str
+) -> None:
+    clock = ManualClock()
+    here = lane(clock, len(told))
+    sent: dict[Replica, int] = {}
+    free: dict[str, float] = {}
+    cordoned: set[str] = set()
+    for replica, (said, kind, num_sent, num_primaries) in zip(here.replicas.values(), told, strict=True):
+        if kind != "unheard":
+            replica.heard(said)
+        trouble(replica, kind)
+        for _ in range(num_primaries):
+            replica.enter()
+        sent[replica] = num_sent
+        primaries = max(0, said.waiting + said.running - said.shadows) + num_primaries
+        share = (primaries + max(said.shadows, num_sent)) / said.max_running
+        fits = set(adapters) <= {each.name for each in said.adapters} and revision in ("", said.revision)
+        if kind == "none" and fits and share < 1 and not (said.refusing or said.preempting or said.draining):
+            free[replica.name] = share
+        if kind == "cordoned":
+            cordoned.add(replica.name)
+    way = Way("stl", adapters, revision=revision)
+    chosen = free_replica(here, way, sent, lambda each: each.name not in cordoned, Random(0))
+    assert (chosen is not None) == bool(free)
+    if chosen is not None:
+        assert free[chosen.name] == min(free.values())
+    assert all(not replica.breaker._num_failures for replica in here.replicas.values())
+
+
+RESIDENT = [wire.ResidentAdapter(name="a")]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_free"),
+    [
+        ({}, True),
+        ({"refusing": True}, False),
+        ({"preempting": True}, False),
+        ({"draining": True}, False),
+        ({"adapters": []}, False),
+        ({"revision": "r2"}, False),
+        ({"running": 7}, True),
+        ({"running": 8}, False),
+        ({"running": 8, "shadows": 1}, False),
+        ({"running": 4, "waiting": 4}, False),
+    ],
+)
+def test_one_reason_is_enough(said: dict[str, Any], is_free: bool) -> None:
+    here = lane(ManualClock(), 1)
+    (replica,) = here.replicas.values()
+    replica.heard(report(**{"adapters": RESIDENT, "revision": "r1", **said}))
+    way = Way("stl", ("a",), revision="r1")
+    assert (free_replica(here, way, {}, lambda _: True, Random(0)) is replica) == is_free
+    assert free_replica(here, way, {replica: 8}, lambda _: True, Random(0)) is None
+    assert free_replica(here, way, {}, lambda _: False, Random(0)) is None
+
+
+def test_a_probe_is_not_spent_on_a_shadow() -> None:
+    clock = ManualClock()
+    here = lane(clock, 1)
+    (replica,) = here.replicas.values()
+    replica.heard(report())
+    replica.breaker.trip()
+    clock.sleep(1.0)
+    replica.heard(report())
+    assert replica.usable and str(replica.breaker.state) == "half_open"
+    assert free_replica(here, Way("stl"), {}, lambda _: True, Random(0)) is None
+    assert replica.breaker.would_allow

@@ -1,0 +1,256 @@
+"""A router without a front door: real replicas behind sockets, a primary that is relayed, and everything beside it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from octet.clock import SystemClock
+from octet.config.ensemble import CorrectnessConfig, DispatchConfig, Ensemble, ShadowConfig, SpecialistConfig
+from octet.rpc.calls import Context
+from octet.v1 import inference_pb2 as wire
+from octet.v1 import operator_pb2 as operator
+from octet.v1 import specialist_pb2
+from router.after.aftermath import Aftermath
+from router.after.rules import rules_of
+from router.between.shadowing import ShadowOrder
+from router.between.way import Way
+from router.dispatch.relay import Write, relay
+from router.replicas.attempt import Attempt
+from router.replicas.fleet import Fleet
+from router.shadow.beside import Beside
+from router.shadow.errand import ShadowErrand
+from router.shadow.shadows import Shadows
+from router.verify.verdict import Outcome, Verdict, Verifier
+from tests.router.service.spy import Behaviour, Spy, spying
+
+PRIMARY, SHADOW = "writer", "rival"
+LANES = {name: f"{name}|1|abc" for name in (PRIMARY, SHADOW)}
+DISPATCH = DispatchConfig(heartbeat_seconds=0.05, cool_down=0.1)
+
+
+def saying(
+    *texts: str,
+    lane: str = PRIMARY,
+    seconds: float = 0.0,
+    finish: specialist_pb2.FinishReason = specialist_pb2.FINISH_REASON_STOP,
+) -> Behaviour:
+    """An answer in these pieces, each after so long."""
+
+    async def behave(request: specialist_pb2.GenerateRequest, context: Context) -> None:
+        await context.write(accepted(lane, seed=request.seed if request.HasField("seed") else 4711))
+        for text in texts:
+            if seconds:
+                await asyncio.sleep(seconds)
+            await context.write(chunk(text))
+        usage = specialist_pb2.Usage(finish_reason=finish, completion_tokens=len(texts))
+        await context.write(specialist_pb2.GenerateEvent(usage=usage))
+
+    return behave
+
+
+def accepted(lane: str = PRIMARY, seed: int = 4711) -> specialist_pb2.GenerateEvent:
+    who = specialist_pb2.Lane(specialist=lane, revision="r1")
+    return specialist_pb2.GenerateEvent(accepted=specialist_pb2.Accepted(lane=who, seed=seed))
+
+
+def chunk(text: str) -> specialist_pb2.GenerateEvent:
+    return specialist_pb2.GenerateEvent(chunk=specialist_pb2.Chunk(text=text, token_ids=[1]))
+
+
+class Grader:
+    """Right is what has the word in it."""
+
+    def __init__(self, name: str, word: str) -> None:
+        self.name = name
+        self._word = word
+        self.asked: list[tuple[str, str]] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.says: Outcome | None = None
+        self.closed = 0
+
+    async def verify(self, question: str, answer: str) -> Verdict:
+        self.asked.append((question, answer))
+        await self.go_on.wait()
+        return Verdict(self.says or ("passed" if self._word in answer else "failed"))
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@dataclass
+class Told:
+    judgements: list[tuple[str, str, Outcome]] = field(default_factory=list)
+    comparisons: list[operator.Comparison] = field(default_factory=list)
+
+    def judged(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
+        self.judgements.append((lane_id, specialist, outcome))
+
+    def compared(self, comparison: operator.Comparison) -> None:
+        self.comparisons.append(comparison)
+
+
+class Hearing:
+    """Writes the primary's receipt."""
+
+    def __init__(self, receipt: wire.Receipt) -> None:
+        self.receipt = receipt
+
+    def accepted(self, accepted: wire.Accepted) -> bytes:
+        self.receipt.accepted.CopyFrom(accepted)
+        self.receipt.lane.CopyFrom(accepted.lane)
+        event: bytes = wire.InferEvent(routed=self.receipt).SerializeToString()
+        return event
+
+    def first_chunk(self) -> None: ...
+
+    def used(self, usage: wire.Usage) -> None:
+        self.receipt.usage.CopyFrom(usage)
+
+
+def way(specialist: str = PRIMARY, **fields: Any) -> Way:
+    return Way(**{"specialist": specialist, "lane_id": LANES[specialist], **fields})
+
+
+def order(specialist: str = SHADOW, why: Any = "fresh_lane", **fields: Any) -> ShadowOrder:
+    return ShadowOrder(way(specialist, **fields), why)
+
+
+class World:
+    def __init__(self, ensemble: Ensemble, addresses: Mapping[str, Sequence[str]], **bounds: int) -> None:
+        self.fleet = Fleet(ensemble, addresses, SystemClock(), Random(0), None)
+        self.told = Told()
+        self.grader, self.rival_grader = Grader("good", "good"), Grader("fine", "fine")
+        self.verifiers: dict[str, Verifier] = {PRIMARY: self.grader, SHADOW: self.rival_grader}
+        rules = rules_of(ensemble, self.verifiers)
+        self.aftermath = Aftermath(self.told, lambda: 1_700_000_000_000, rules, **bounds)
+        self.shadows = Shadows(self.fleet.lanes, Random(0), None, ensemble.shadow, ensemble.correctness, **bounds)
+        self.num_asked = 0
+
+    def errand(self, shadow_order: ShadowOrder | None = None, text: str = "why?", **fields: Any) -> ShadowErrand:
+        def compose(seconds: float) -> specialist_pb2.GenerateRequest:
+            return specialist_pb2.GenerateRequest(
+                request_id="r-1",
+                text=text,
+                sampling=specialist_pb2.Sampling(temperature=0.5, num_logprobs=3),
+                timeout_ms=round(seconds * 1000),
+                tenant_salt=b"salt",
+                max_tokens=2000,
+                priority=7,
+            )
+
+        return ShadowErrand(
+            **{
+                "order": shadow_order or order(),
+                "num_bytes": len(text),
+                "compose": compose,
+                "trace": lambda: (("traceparent", "00-1-2-00"),),
+                "may_answer": lambda _: True,
+                **fields,
+            }
+        )
+
+    async def answer(
+        self, write: Write, errand: ShadowErrand | None = None, *, sample: bool = True, text: str = "why?"
+    ) -> wire.Receipt:
+        """One request, as a service would serve it."""
+        self.num_asked += 1
+        receipt = wire.Receipt(request_id=f"r-{self.num_asked}", specialist=PRIMARY)
+        receipt.decision.primary = PRIMARY
+        beside = Beside(self.aftermath, self.shadows, write, (way(),), sample=sample, errand=errand)
+        with beside:
+            await self._relayed(text, beside.write, Hearing(receipt))
+            beside.finished(receipt, text)
+        self.shadows.answered()
+        return receipt
+
+    async def _relayed(self, text: str, write: Write, hearing: Hearing) -> None:
+        lane = self.fleet.lanes[PRIMARY]
+        replica = lane.choose((), "", (), Random(0), sound=True)
+        assert replica is not None
+        request = specialist_pb2.GenerateRequest(text=text).SerializeToString()
+        with Attempt(replica) as attempt:
+            attempt.call = replica.generate(request, timeout=30)
+            await relay(attempt, write, hearing)
+
+    async def ask(self, errand: ShadowErrand | None = None, **options: Any) -> list[bytes]:
+        """Every event of the primary's stream."""
+        events: list[bytes] = []
+
+        async def write(raw: bytes) -> None:
+            events.append(raw)
+
+        await self.answer(write, errand, **options)
+        return events
+
+    async def until(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def says_no_more(self, spy: Spy, **report: Any) -> None:
+        """The shadow's replica, after this: from now on its load is what is known here."""
+        spy.reports = False
+        await asyncio.sleep(3 * DISPATCH.heartbeat_seconds)
+        (replica,) = self.fleet.lanes[SHADOW].replicas.values()
+        replica.heard(specialist_pb2.LoadReport(**{"max_running": 8, **report}))
+
+    async def settled(self) -> None:
+        """Nothing is under way, everything is judged, and every byte is given back."""
+        await self.until(lambda: not self.shadows.num_inflight and not self.aftermath.num_waiting)
+        await self.until(lambda: not self.aftermath.room.taken and not self.shadows.room.taken)
+
+    def check_untouched(self) -> None:
+        """Nobody's health and nobody's purse has learned of a shadow."""
+        for lane in self.fleet.lanes.values():
+            assert lane.bucket.tokens == lane.dispatch.retry_burst
+            for replica in lane.replicas.values():
+                assert replica.breaker.state == "closed"
+                assert not replica.breaker._num_failures
+                assert not replica.inflight
+
+    def check_sums(self) -> None:
+        tally = self.shadows.tally
+        ended = tally.answered + tally.shed + tally.failed
+        assert tally.ordered == ended + self.shadows.num_inflight
+
+
+def ensemble_of(shadow: ShadowConfig | None = None, correctness: CorrectnessConfig | None = None) -> Ensemble:
+    return Ensemble(
+        specialists=tuple(SpecialistConfig(name, max_running=8) for name in (PRIMARY, SHADOW)),
+        dispatch=DISPATCH,
+        shadow=shadow or ShadowConfig(),
+        correctness=correctness or CorrectnessConfig(),
+    )
+
+
+@asynccontextmanager
+async def world(
+    primary: Behaviour | None = None,
+    shadow: Behaviour | None = None,
+    *,
+    correctness: CorrectnessConfig | None = None,
+    bounds: Mapping[str, int] | None = None,
+    **settings: Any,
+) -> AsyncIterator[tuple[World, Spy, Spy]]:
+    """`settings` are ShadowConfig's."""
+    async with AsyncExitStack() as stack:
+        spies = [
+            await stack.enter_async_context(spying(primary or saying("all ", "good"))),
+            await stack.enter_async_context(spying(shadow or saying("all ", "good", lane=SHADOW))),
+        ]
+        addresses = {PRIMARY: [spies[0].address], SHADOW: [spies[1].address]}
+        ensemble = ensemble_of(replace(ShadowConfig(), **settings), correctness)
+        made = World(ensemble, addresses, **(bounds or {}))
+        await made.fleet.start()
+        made.aftermath.start()
+        try:
+            await made.until(lambda: all(each.usable and each.load is not None for each in made.fleet.replicas))
+            yield made, spies[0], spies[1]
+        finally:
+            await made.shadows.close()
+            await made.aftermath.close()
+            await made.fleet.close()

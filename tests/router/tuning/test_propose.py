@@ -1,0 +1,105 @@
+"""What is proposed does what its rule says, and nothing is proposed on too little."""
+
+from math import ceil
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from octet.sdk.operating import Comparison
+from octet.v1 import operator_pb2 as wire
+from router.tuning.curve import GRID, Curve, threshold_above, threshold_not_above
+from router.tuning.interval import fewest
+from router.tuning.point import Point, point_of
+from router.tuning.propose import Missing, Proposed, propose
+from router.tuning.rule import Budget, Catch
+from router.tuning.tune import tune
+
+OUTCOMES = ("passed", "failed", "skipped", "unavailable")
+CONFIDENCES = st.floats(0, 0.999) | st.integers(0, 99).map(lambda hundredths: hundredths / 100)
+SHARES = st.sampled_from([0.3, 0.5, 0.75, 0.9])
+
+
+def made(confidence: float | None, primary: str, shadow: str, **more: object) -> Comparison:
+    message = wire.Comparison(
+        confidence=confidence,
+        primary_outcome=primary,
+        shadow_outcome=shadow,
+        **{"why": "low_confidence", "agreed": primary == shadow, **more},  # type: ignore[arg-type]
+    )
+    return Comparison.from_wire(message)
+
+
+COMPARISONS = st.builds(made, CONFIDENCES, st.sampled_from(OUTCOMES), st.sampled_from(OUTCOMES))
+
+
+def points_of(comparisons: list[Comparison]) -> list[Point]:
+    return [point for point in map(point_of, comparisons) if point is not None]
+
+
+@given(st.floats(0, 1))
+def test_a_threshold_is_the_next_hundredth(confidence: float) -> None:
+    above, not_above = threshold_above(confidence), threshold_not_above(confidence)
+    assert above > confidence or above == 1 == confidence
+    assert above == 0 or (round(above * GRID) - 1) / GRID <= confidence
+    assert not_above <= confidence < (round(not_above * GRID) + 1) / GRID
+
+
+@given(st.lists(COMPARISONS, min_size=1, max_size=250))
+def test_a_row_counts_what_lies_below_it(comparisons: list[Comparison]) -> None:
+    curve = Curve(points_of(comparisons))
+    for row in (*curve.rows(), curve.at(1.0)):
+        below = [one for one in comparisons if one.confidence is not None and one.confidence < row.threshold]
+        outcomes = [(one.primary_outcome, one.shadow_outcome) for one in below]
+        assert row.shadowed == len(below)
+        assert row.disagreements == sum(not one.agreed for one in below)
+        assert row.saves == outcomes.count(("failed", "passed"))
+        assert row.losses == outcomes.count(("passed", "failed"))
+    assert curve.rows()[-1].shadowed == curve.total, "the last row reaches as far as the data"
+
+
+@given(st.lists(COMPARISONS, min_size=1, max_size=400), SHARES, st.sampled_from(["saves", "disagreements"]))
+def test_catching_takes_the_smallest_threshold_that_does(comparisons: list[Comparison], share: float, aim: str) -> None:
+    curve = Curve(points_of(comparisons))
+    rule = Catch(share, aim)  # type: ignore[arg-type]
+    cases = curve.caught(rule.aim)
+    outcome = propose(curve, rule)
+    if len(cases) < fewest(share):
+        assert isinstance(outcome, Missing) and outcome.missing == fewest(share) - len(cases) > 0
+        assert (outcome.comparisons is None) == (not cases)
+        return
+    assert isinstance(outcome, Proposed)
+    needed = ceil(share * len(cases) - 1e-9)
+    assert sum(each < outcome.threshold for each in cases) >= needed
+    smaller = (round(outcome.threshold * GRID) - 1) / GRID
+    assert sum(each < smaller for each in cases) < needed
+    assert outcome.low <= outcome.threshold <= outcome.high
+
+
+@given(st.lists(COMPARISONS, min_size=1, max_size=400), SHARES)
+def test_a_budget_takes_the_largest_threshold_within_it(comparisons: list[Comparison], share: float) -> None:
+    curve = Curve(points_of(comparisons))
+    outcome = propose(curve, Budget(share))
+    if curve.total < fewest(share):
+        assert isinstance(outcome, Missing) and outcome.comparisons == outcome.missing
+        return
+    assert isinstance(outcome, Proposed)
+    assert curve.at(outcome.threshold).shadowed <= share * curve.total + 1e-9
+    assume(outcome.threshold < 1)
+    assert curve.at(round(outcome.threshold * GRID + 1) / GRID).shadowed > share * curve.total
+    assert outcome.low <= outcome.threshold <= outcome.high + 1 / GRID
+
+
+def test_only_what_a_threshold_ordered_counts() -> None:
+    seen = [
+        made(0.2, "failed", "passed", intent="review"),
+        made(0.3, "failed", "passed"),
+        made(0.2, "failed", "passed", why="fresh_lane"),
+        made(0.2, "failed", "passed", why="demoted"),
+        made(None, "failed", "passed"),
+    ]
+    tuning = tune(seen, Catch(0.9), {"review": 0.4})
+    assert [(each.intent, each.curve.total, each.now) for each in tuning.intents] == [
+        ("review", 1, 0.4),
+        ("unspecified", 1, None),
+    ]
+    assert tuning.left_out == 3

@@ -1,0 +1,206 @@
+# ruff: noqa: E501
+"""Answers as people get them, judged by real compilers: fair to fragments, strict with programs."""
+
+import asyncio
+import logging
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from router.verify.compiler import ask_compiler, find_compiler
+from router.verify.cpp import CppVerifier
+from router.verify.preamble import Preamble
+from router.verify.sandbox import Caged, Ended, Limits, Sandbox
+from router.verify.workshop import Workshop
+from tests.router.verify.conftest import all_judged, found, judged, make_cpp, run
+
+PROGRAM = "#include <iostream>\nint main() {\n  std::cout << 1;\n}\n"
+
+ANSWERS = {
+    "a program": ("passed", f"Here:\n```cpp\n{PROGRAM}```\nDone."),
+    "left open": ("passed", f"```cpp\n{PROGRAM}"),
+    "bare": ("passed", PROGRAM),
+    "a fence without a language": ("passed", f"```\n{PROGRAM}```"),
+    "tildes": ("passed", f"~~~c++\n{PROGRAM}~~~"),
+    "without its headers": ("passed", "```cpp\nint main() { std::vector<int> v; std::sort(v.begin(), v.end()); }\n```"),
+    "without std": ("passed", "```cpp\nint main() { vector<int> v; cout << v.size() << endl; }\n```"),
+    "a function": ("passed", "```cpp\nint add(int a, int b) { return a + b; }\n```"),
+    "statements": ("passed", "```cpp\nstd::vector<int> v{3, 1};\nstd::sort(v.begin(), v.end());\nfor (int x : v) std::cout << x;\n```"),
+    "a class and its use": ("passed", "```cpp\nstruct P { int x; };\nP p{1};\nstd::cout << p.x;\n```"),
+    "ellipses": ("passed", "```cpp\nvoid f() { ... }\nint main() {\n  ...\n  f();\n}\n```"),
+    "two files": ("passed", '```cpp\n// a.h\n#pragma once\nstruct A { int x; };\n```\nand\n```cpp\n#include "a.h"\nint main() { A a; return a.x; }\n```'),
+    "a file before its header": ("passed", '```cpp\n#include "a.h"\nint main() { A a; return a.x; }\n```\nand a.h:\n```cpp\n#ifndef A_H\n#define A_H\nstruct A { int x; };\n#endif\n```'),
+    "one after the other": ("passed", "```cpp\nstruct A { int x = 0; };\n```\nUse it:\n```cpp\nA a;\na.x = 2;\n```"),
+    "two versions": ("passed", "```cpp\nint f() { return 1; }\n```\nor\n```cpp\nint f() { return 2; }\n```"),
+    "two programs": ("passed", f"```cpp\n{PROGRAM}```\nor\n```cpp\n{PROGRAM}```"),
+    "a return": ("passed", "```cpp\nint x = 2;\nif (x > 1) { return x * 2; }\nreturn 0;\n```"),
+    "a name that std has too": ("passed", "```cpp\n#include <iostream>\nusing namespace std;\nint gcd = 1;\nint main() { cout << gcd; }\n```"),
+    "concepts": ("passed", "```cpp\ntemplate <std::integral T> T twice(T t) { return t * 2; }\n```"),
+    "bash beside it": ("passed", f"```bash\ng++ x.cpp && ./a.out\n```\n```cpp\n{PROGRAM}```\n```text\n1\n```"),
+    "a counterexample": ("passed", "This does not compile:\n```cpp\nint x = \"a\";\n```\nThis does:\n```cpp\nint y = 1;\n```"),
+    "in a document": ("passed", f"````markdown\n# Title\n```cpp\n{PROGRAM}```\n````"),
+    "prose": ("skipped", "Use a vector: it is contiguous."),
+    "only bash": ("skipped", "```bash\nmake\n```"),
+    "somebody's library": ("skipped", "```cpp\n#include <fmt/core.h>\nint main() { fmt::print(\"x\"); }\n```"),
+    "somebody's header": ("skipped", '```cpp\n#include "widget.h"\nint main() { Widget w; }\n```'),
+    "placeholders": ("skipped", "```cpp\nauto widget = make_widget(arguments);\nwidget->show();\n```"),
+    "modules": ("skipped", "```cpp\nimport std;\nint main() {}\n```"),
+    "no such header": ("failed", "```cpp\n#include <vectr>\nint main() {}\n```"),
+    "undeclared": ("failed", "```cpp\nint main() { return y; }\n```"),
+    "a missing semicolon": ("failed", "```cpp\nint main() { int x = 1 return x; }\n```"),
+    "wrong types": ("failed", '```cpp\nint f() { std::string s = "a"; return s; }\n```'),
+    "words in a fence": ("failed", "```cpp\nthe quick brown fox jumps over\nthe lazy dog and so on\n```"),
+    "one of two": ("failed", "```cpp\nint f() { return 1; }\n```\nand\n```cpp\nint g() { return 1 }\n```"),
+    "use of a file that is there": ("failed", '```cpp\nstruct A {};\n```\n```cpp\n#include "a.h"\nint main() { A a; a.x = 1; }\n```'),
+    "nobody's function": ("failed", "```cpp\nint f(int x) { return helper_of_nobody(x); }\n```"),
+    "a corrected version that is not": ("failed", "Here is the corrected version of the broken code:\n```cpp\nint main() { return }\n```"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("driver", ["clang++", pytest.param("g++", marks=pytest.mark.slow)])
+def test_answers_as_people_get_them(driver: str) -> None:
+    verdicts = all_judged(make_cpp(found(driver)), [answer for _, answer in ANSWERS.values()])
+    got = dict(zip(ANSWERS, verdicts, strict=True))
+    assert {name: v for name, v in got.items() if v.outcome != ANSWERS[name][0]} == {}
+    assert got["a missing semicolon"].why.startswith("line 1: ")
+    assert all(verdict.why for verdict in verdicts if verdict.outcome != "passed")
+
+
+SOME = ("without std", "statements", "two files", "undeclared")
+
+
+def test_another_compiler_says_the_same() -> None:
+    verdicts = all_judged(make_cpp("g++"), [ANSWERS[name][1] for name in SOME])
+    assert {name: v for name, v in zip(SOME, verdicts, strict=True) if v.outcome != ANSWERS[name][0]} == {}
+
+
+def test_names_of_the_question_are_known() -> None:
+    driver = "clang++"
+    question = "```cpp\nstruct Widget { int width; };\nint area(const Widget& w);\n```\nImplement it."
+    answer = "```cpp\nint area(const Widget& w) { return w.width * w.width; }\n```"
+    assert judged(make_cpp(driver), answer, question).outcome == "passed"
+    assert judged(make_cpp(driver), answer).outcome == "failed"
+    assert judged(make_cpp(driver), answer.replace("w.width *", "w.height *"), question).outcome == "failed"
+
+
+def test_a_whole_program_has_no_excuse() -> None:
+    question = "```cpp\nint main() { int y = 2; return y }\n```"
+    assert judged(make_cpp("clang++"), "```cpp\nint main() { return y; }\n```", question).outcome == "failed"
+    assert judged(make_cpp("clang++"), "```cpp\nint f() { return y; }\n```", question).outcome == "skipped"
+
+
+def test_an_answer_may_continue_the_question() -> None:
+    question = "#include <vector>\nint sum(std::vector<int> v) {\n  int all = 0;\n"
+    assert (
+        judged(make_cpp("clang++"), "```cpp\n  for (int x : v) all += x;\n  return all;\n}\n```", question).outcome
+        == "passed"
+    )
+
+
+def test_code_can_be_required() -> None:
+    assert judged(make_cpp("clang++", is_code_required=True), "I would rather not.").outcome == "failed"
+
+
+@pytest.mark.slow
+def test_a_later_standard_is_tried() -> None:
+    answer = "```cpp\n#include <expected>\nstd::expected<int, int> f() { return 1; }\nint main() { return *f(); }\n```"
+    assert judged(make_cpp("g++"), answer).outcome in ("passed", "skipped")
+
+
+@pytest.mark.slow
+def test_headers_are_compiled_once_and_kept(tmp_path: Path) -> None:
+    async def prepared() -> tuple[bool, float]:
+        preamble = Preamble(ask_compiler(find_compiler("clang++")), tmp_path)
+        await preamble.prepare(Sandbox("namespaces", Workshop()))
+        (built,) = tmp_path.glob("preamble-*/*.pch")
+        return preamble.is_precompiled, built.stat().st_mtime
+
+    assert run(prepared()) == run(prepared())
+    assert [path.name for path in next(tmp_path.glob("preamble-*")).iterdir() if path.is_dir()] == []
+
+
+@pytest.mark.slow
+def test_a_spoilt_cache_is_noticed(tmp_path: Path) -> None:
+    async def first_and_second() -> list[str]:
+        compiler = ask_compiler(find_compiler("clang++"))
+        outcomes: list[str] = []
+        for _ in range(2):
+            verifier = CppVerifier(
+                "cpp", compiler, Sandbox("namespaces", Workshop()), tmp_path,
+                cpu_seconds=20, clock_seconds=300, answer_bytes=1 << 20,
+            )  # fmt: skip
+            outcomes.append((await verifier.verify("", PROGRAM)).outcome)
+            for built in tmp_path.glob("preamble-*/*.pch"):
+                built.write_bytes(b"spoilt")
+        return outcomes
+
+    assert run(first_and_second()) == ["passed", "passed"]
+
+
+def test_a_cache_that_others_can_write_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tmp_path.chmod(0o777)
+    compiler = ask_compiler(find_compiler("g++"))
+    verifier = CppVerifier(
+        "cpp", compiler, Sandbox("namespaces", Workshop()), tmp_path, cpu_seconds=5, clock_seconds=60, answer_bytes=9999
+    )
+    with caplog.at_level(logging.ERROR):
+        verdict = judged(verifier, PROGRAM)
+    assert verdict.outcome == "unavailable" and "others can write it" in verdict.why
+    assert "cannot be judged" in caplog.text
+
+
+def test_a_machine_that_is_busy_is_not_held_against_the_answer() -> None:
+    async def rushed() -> str:
+        verifier = make_cpp("clang++", clock_seconds=300.0)
+        await verifier.verify("", PROGRAM)
+        verifier._sandbox = _Slow("namespaces", Workshop())
+        return (await verifier.verify("", PROGRAM)).outcome
+
+    assert run(rushed()) == "unavailable"
+
+
+class _Slow(Sandbox):
+    async def run(self, caged: Caged, given: bytes, limits: Limits) -> Ended:
+        return await super().run(caged, given, replace(limits, seconds=0.001))
+
+
+def test_the_event_loop_goes_on_meanwhile() -> None:
+    """On the loop that the router has: ticks come while a bomb burns and is ended by a cancellation."""
+
+    async def ticking() -> tuple[int, float]:
+        verifier = make_cpp("clang++")
+        await verifier.verify("", PROGRAM)
+        bomb = "```cpp\nconstexpr long f(int n) { return n < 2 ? n : f(n - 1) + f(n - 2); }\nconstexpr long x = f(70);\n```"
+        task = asyncio.ensure_future(verifier.verify("", bomb))
+        ticks, worst, last = 0, 0.0, time.monotonic()
+        while ticks < 50:
+            await asyncio.sleep(0.01)
+            now = time.monotonic()
+            ticks, worst, last = ticks + 1, max(worst, now - last), now
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await verifier.verify("", PROGRAM)).outcome == "passed"
+        return ticks, worst
+
+    ticks, worst = uvloop.run(ticking())
+    assert ticks == 50
+    assert worst < 5, "the loop stood still"
+    assert not _zombies()
+
+
+def _zombies() -> list[str]:
+    mine = f"\nPPid:\t{os.getpid()}\n"
+    found = []
+    for path in Path("/proc").glob("[0-9]*/status"):
+        try:
+            text = path.read_text()
+        except OSError:
+            continue
+        if mine in text and "\nState:\tZ" in text:
+            found.append(text)
+    return found

@@ -1,0 +1,146 @@
+"""C++ is cut where it can be cut, nothing of it is lost, and no text takes long."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.verify.cpp_error import complaint_in
+from router.verify.cpp_text import arranged, balance, looks_like_cpp, masked, pieces_of, without_ellipses
+from router.verify.cpp_units import code_in, forms_of, joined, units_of
+
+STATEMENTS = ("int x = 1;", "x += 2;", "if (x) { x = 0; }", "std::sort(a, b);")
+DEFINITIONS = ("struct S { int a; };", "int f(int a) { return a; }", "#include <vector>\n")
+NOT_CODE = ('"}{;"', "'{'", "// }\n", "/* ; */", 'R"x(}})x"')
+bits = st.sampled_from((*STATEMENTS, *DEFINITIONS, *NOT_CODE, *"{}();\n "))
+code = st.lists(bits, max_size=12).map("\n".join) | st.text(max_size=200)
+
+
+@given(code)
+def test_what_is_masked_keeps_its_place(text: str) -> None:
+    mask = masked(text)
+    assert len(mask) == len(text)
+    assert all(after in (before, " ") for before, after in zip(text, mask, strict=True))
+
+
+@given(code)
+def test_no_piece_is_lost_and_none_is_doubled(text: str) -> None:
+    pieces = pieces_of(text)
+    at = 0
+    for piece in pieces:
+        found = text.index(piece.text, at)
+        assert masked(text)[at:found].strip() == ""
+        at = found + len(piece.text)
+    assert masked(text)[at:].strip() == ""
+    whole = arranged(pieces)
+    assert all(piece.text in whole for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("#include <map>\nint main() { return 0; }", "directive definition"),
+        ("int x;\nstd::cin >> x;\nfor (;;) { }", "declaration statement statement"),
+        ("std::sort(v.begin(), v.end());", "statement"),
+        ("Foo::Foo(int x) : x_(x) {}", "definition"),
+        ("template <class T> T f(T t) { return t; }\nauto y = f(2);", "definition declaration"),
+        ("struct A { int x; } a;\nenum class B { c };", "definition definition"),
+        ("auto f = [](int x) { return x; };\nf(2);", "declaration statement"),
+        ("do { x(); } while (y);", "statement"),
+        ("main() { }", "definition"),
+        ("a[3] = 4;\n*p = 5;\n++i;\np->x = 1;", "statement statement statement statement"),
+        ("int a[] = {1, 2};\nstd::vector<int> v{1, 2};", "declaration declaration"),
+        ("using namespace std;\nnamespace x { int y; }", "definition definition"),
+        ("if (x) { y(); } else { z(); }", "statement statement"),
+        ("try { x(); } catch (...) { }", "statement statement"),
+    ],
+)
+def test_the_kind_of_a_piece(text: str, kinds: str) -> None:
+    assert " ".join(piece.kind for piece in pieces_of(text)) == kinds
+
+
+def test_lines_are_told_as_they_were() -> None:
+    assert [piece.line for piece in pieces_of("int x;\n\nint y;\n  f(x);")] == [1, 1, 3]
+    assert '# 1 "<stdin>"\n\n\nint y;' in arranged(pieces_of("int x;\n\nint y;\nf(x);"))
+
+
+def test_what_is_left_out_is_left_out() -> None:
+    text = without_ellipses("int f() { ... }\n  ...\ntry {} catch (...) {}\ntemplate <class... T> void g(T... t);\n…\n")
+    assert text.split() == "int f() {} try {} catch (...) {} template <class... T> void g(T... t);".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("text", ["", "It depends.", "Use std::move here; it is cheap.", "1. First;\n2. Second;"])
+def test_prose_is_no_code(text: str) -> None:
+    assert not looks_like_cpp(text)
+    assert code_in(text) == []
+
+
+def test_bare_code_is_code() -> None:
+    assert looks_like_cpp("#include <iostream>\n\nint main() {\n  std::cout << 1;\n}\n")
+    assert looks_like_cpp("for (auto& x : v) {\n  x *= 2;\n}")
+
+
+def test_other_languages_are_not_compiled() -> None:
+    answer = "```bash\ng++ a.cpp\n```\n```cmake\nproject(x)\n```\n```\n$ ./a.out\n42\n```\n```python\nprint(1)\n```\n"
+    assert code_in(answer) == []
+
+
+def test_what_the_question_said_is_not_the_answers() -> None:
+    question = "Why?\n```cpp\nint main() { return x }\n```"
+    answer = "You wrote\n```cpp\nint main() {\n  return x\n}\n```\nbut mean\n```cpp\nint main() { return 0; }\n```"
+    assert [unit.code for unit in units_of(question, answer)] == ["int main() { return 0; }"]
+
+
+def test_braces_are_counted_where_they_are_code() -> None:
+    assert balance("void f() { '}'; \"}\"; // }\n") == 1
+
+
+LONG = 60_000
+
+
+BITS = (
+    "\n",
+    " ",
+    "/",
+    ">",
+    "import\n",
+    '"',
+    'R"(',
+    "{},",
+    "{",
+    "}",
+    "int ",
+    "#\\\n",
+    "a<",
+    "// error\n",
+    "/* ",
+    "(",
+    "std::",
+)
+MORE_BITS = ("`", "```cpp\n", "... \n", "'", "main", "\\\n", "a ", ";\n", "x = 1;", "#\n", "// }\n", "> ", "~~~ ")
+
+
+@pytest.mark.parametrize("bit", (*BITS, *MORE_BITS), ids=repr)
+def test_no_text_takes_long_to_read(bit: str) -> None:
+    """Quadratic time would be minutes."""
+    text = bit * (LONG // len(bit)) + "`"
+    started = time.process_time()
+    for answer in (text, f"```cpp\n{text}\n```"):
+        units = units_of(text, answer)
+        for unit in units:
+            list(forms_of(unit))
+        joined(units)
+    complaint_in(f"<stdin>:1:1: error: {text}", text)
+    assert time.process_time() - started < 10
+
+
+def test_what_another_file_says_is_not_told() -> None:
+    said = "In file included from <stdin>:1:\n/etc/passwd:1:1: error: 'root' does not name a type\n"
+    complaint = complaint_in(said, "")
+    assert complaint is not None and "root" not in complaint.text and "passwd" not in complaint.text
+
+
+def test_paths_are_not_told() -> None:
+    complaint = complaint_in("<stdin>:3:1: error: cannot find /home/me/secret/x.hpp\n", "")
+    assert complaint is not None and complaint.text == "line 3: cannot find x.hpp"

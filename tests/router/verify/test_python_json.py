@@ -1,0 +1,111 @@
+"""Python parses, JSON is JSON, and nothing that is nested kills anybody but its own process."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.verify.check_json import MOST_DEPTH, trouble_with
+from router.verify.json_answer import JsonVerifier, json_in
+from router.verify.python_source import PythonVerifier, python_in
+from router.verify.workshop import Workshop
+from tests.router.verify.conftest import all_judged, judged
+
+PYTHON = {
+    "a block": ("passed", "So:\n```python\nprint(1)\n```"),
+    "left open": ("passed", "```py\ndef f():\n    return 1\n"),
+    "bare": ("passed", "import os\n\ndef f():\n    return os.name\n"),
+    "without a language": ("passed", "```\nimport os\nprint(os.name)\n```"),
+    "a session": ("passed", "```python\n>>> x = 1\n>>> for i in range(2):\n...     print(i)\n0\n1\n```"),
+    "in a list": ("passed", "1. First\n   ```python\n   if x:\n       y()\n   ```"),
+    "indented": ("passed", "```python\n    x = 1\n    y = 2\n```"),
+    "broken": ("failed", "```python\ndef f(:\n    pass\n```"),
+    "one of two": ("failed", "```python\nx = 1\n```\n```python\nx = = 1\n```"),
+    "zeros": ("failed", "```python\nx = '\0'\n```"),
+    "half a character": ("failed", "```python\nx = '\ud800'\n```"),
+    "deep": ("failed", "```python\nx = " + "(" * 50_000 + ")" * 50_000 + "\n```"),
+    "deep in another way": ("failed", "```python\nx = " + "-" * 200_000 + "1\n```"),
+    "deeper": ("failed", "```python\nx = " + "a." * 200_000 + "b\n```"),
+    "prose": ("skipped", "Use a dictionary."),
+    "another language": ("skipped", "```cpp\nint x;\n```"),
+}
+
+
+def python_verifier(**more: Any) -> PythonVerifier:
+    return PythonVerifier("python", Workshop(), cpu_seconds=20, clock_seconds=300, answer_bytes=1 << 20, **more)
+
+
+def test_python_is_parsed() -> None:
+    verdicts = all_judged(python_verifier(), [answer for _, answer in PYTHON.values()])
+    got = dict(zip(PYTHON, verdicts, strict=True))
+    assert {name: verdict for name, verdict in got.items() if verdict.outcome != PYTHON[name][0]} == {}
+    assert got["broken"].why == "line 1: invalid syntax"
+
+
+def test_python_can_be_required() -> None:
+    assert judged(python_verifier(is_code_required=True), "No.").outcome == "failed"
+    assert judged(python_verifier(), "x" * (1 << 21)).outcome == "skipped"
+
+
+@given(st.text(st.characters(blacklist_characters="`~\r"), max_size=200))
+def test_python_is_found_in_its_fence(text: str) -> None:
+    assert len(python_in(f"```python\nx = 1\n{text}\n```\n")) == 1
+    assert len(python_in(f"{text}\n```python\nx = 1\n")) == 1
+
+
+def json_verifier(schema: Any = True) -> JsonVerifier:
+    return JsonVerifier("json", Workshop(), schema, cpu_seconds=5, clock_seconds=300, answer_bytes=1 << 20)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(values)
+def test_all_json_is_json(value: Any) -> None:
+    assert trouble_with(json.dumps(value), True) == ""
+    assert trouble_with(json.dumps(value, ensure_ascii=False, indent=1), True) == ""
+    assert trouble_with(json.dumps(value) + "x", True) != ""
+
+
+@pytest.mark.parametrize("text", ["", "{", "NaN", "[Infinity]", "{'a': 1}", "[1,]", "// x\n1", "1 2", '{"a" 1}', "tru"])
+def test_what_is_no_json(text: str) -> None:
+    assert trouble_with(text, True).startswith("no JSON: ")
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "[1e400]", "1" * 100_000, '"\\ud800"', " [1] \n"])
+def test_strange_json_is_json(text: str) -> None:
+    assert trouble_with(text, True) == ""
+
+
+def test_only_so_deep() -> None:
+    assert trouble_with("[" * MOST_DEPTH + "]" * MOST_DEPTH, True) == ""
+    assert "deeper" in trouble_with("[" * (MOST_DEPTH + 1) + "]" * (MOST_DEPTH + 1), True)
+    assert "deeper" in trouble_with("[" * 100_000, True)
+
+
+def test_where_json_is_looked_for() -> None:
+    assert json_in('  {"a": 1}\n') == ['{"a": 1}']
+    assert json_in('Sure:\n```json\n{"a": 1}\n```\n') == ['{"a": 1}']
+    assert json_in("```json\n1\n```\n```json\n2\n```") == ["1", "2"]
+    assert json_in("```\n[]\n```") == ["[]"]
+    assert json_in("It is 1.") == ["It is 1."]
+
+
+def test_json_is_judged_in_its_own_process() -> None:
+    answers = ['{"a": 1}', "Here you are: 1", "[" * 100_000, "\ud800", "[" * 400_000 + "]" * 400_000]
+    outcomes = [verdict.outcome for verdict in all_judged(json_verifier(), answers)]
+    assert outcomes == ["passed", "failed", "failed", "failed", "failed"]
+
+
+def test_a_pattern_that_never_ends_ends() -> None:
+    schema = {"type": "string", "pattern": "^(a+)+$"}
+    verifier = JsonVerifier("json:x", Workshop(), schema, cpu_seconds=1, clock_seconds=300, answer_bytes=1 << 20)
+    verdicts = all_judged(verifier, ['"aaa"', '"b"', json.dumps("a" * 60 + "b")])
+    assert [verdict.outcome for verdict in verdicts] == ["passed", "failed", "failed"]
+    assert "CPU" in verdicts[2].why

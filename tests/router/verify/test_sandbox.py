@@ -1,0 +1,239 @@
+"""From inside the sandbox nothing outside can be read, written, reached or outlived: a program that tries it all is run
+in place of the compiler."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from router.verify import cage, landlock
+from router.verify.sandbox import Caged, Ended, Limits, Mode, Sandbox, libraries_of, outermost, sandbox_mode
+from router.verify.workshop import Workshop
+from tests.router.verify.conftest import MODES, found, run
+
+SOURCE = Path(__file__).with_name("probe.cpp")
+LIMITS = Limits(cpu=5, seconds=120, memory=1 << 30)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Where everybody may go: what shuts the probe out is the sandbox alone."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def probe(folder: Path) -> str:
+    program = folder / "probe"
+    subprocess.run([found("g++"), "-O0", "-w", SOURCE, "-o", program], check=True)
+    return str(program)
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Mode:
+    return request.param  # type: ignore[no-any-return]
+
+
+def caged(program: list[str], **more: object) -> Caged:
+    return Caged(program, [program[0], *libraries_of(program[0])], **more)  # type: ignore[arg-type]
+
+
+def ended(mode: Mode, what: Caged, given: bytes = b"", limits: Limits = LIMITS) -> Ended:
+    return run(Sandbox(mode, Workshop()).run(what, given, limits))
+
+
+def test_nothing_outside_can_be_read_written_or_reached(mode: Mode, probe: str, folder: Path) -> None:
+    secret = folder / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o666)
+    paths = [str(secret), "/etc/passwd", "/etc/hostname", "/proc/self/environ", "/proc/1/root", "/dev/zero", "/sys"]
+    paths += [str(Path(__file__)), str(Path.home()), "/", "/var", "/dev/null"]
+    result = ended(mode, caged([probe, str(os.getpid()), ":".join(paths)]))
+    assert result.fate == "exited" and result.code == 0, result
+    said = dict(line.partition("=")[::2] for line in result.said.splitlines() if "=" in line)
+    allowed = {what for what, how in said.items() if how == "done"}
+    # Inside namespaces there is an empty root to look at, and a private folder of its own.
+    assert allowed == ({"read /", "file here"} if mode == "namespaces" else set())
+    assert secret.read_text() == "secret"
+    lines = result.said.splitlines()
+    assert "nice 19" in lines
+    assert not [line for line in lines if line.startswith(("environment", "open"))]
+    assert len(said) > 2 * len(paths) + 12
+    if os.geteuid() == 0 and mode == "namespaces":
+        assert "uid 0" not in lines
+
+
+def test_a_socket_that_listens_outside_stays_out_of_reach(mode: Mode, probe: str) -> None:
+    """Not for want of a listener: whoever is not caged does get through."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname()).close()
+        result = ended(mode, caged([probe, str(os.getpid()), "/"]))
+    assert "socket 2 =Operation not permitted" in result.said
+
+
+def test_what_is_shown_cannot_be_written(mode: Mode, folder: Path) -> None:
+    program = shutil.which("touch")
+    assert program is not None
+    shown = folder / "shown"
+    shown.mkdir(exist_ok=True)
+    shown.chmod(0o777)
+    what = caged([program, str(shown / "new")])
+    result = ended(mode, Caged(what.program, [*what.view, str(shown)]))
+    assert result.code != 0
+    assert list(shown.iterdir()) == []
+
+
+def test_a_folder_can_be_given_to_be_written(mode: Mode, folder: Path) -> None:
+    program = shutil.which("touch")
+    assert program is not None
+    given = folder / f"given-{mode}"
+    given.mkdir()
+    given.chmod(0o777)
+    inside = Sandbox(mode, Workshop()).written(str(given))
+    result = ended(mode, caged([program, f"{inside}/new"], writable=str(given)))
+    # touch also sets the time, which is refused; the file itself is made.
+    assert [path.name for path in given.iterdir()] == ["new"], result
+
+
+@pytest.mark.parametrize(
+    ("script", "fate"), [("while :; do :; done", "out_of_cpu"), ("while :; do echo flood >&2; done", "flood")]
+)
+def test_its_limits_end_it(mode: Mode, script: str, fate: str) -> None:
+    result = ended(mode, caged(["/bin/sh", "-c", script]), limits=Limits(cpu=1, seconds=120))
+    assert result.fate == fate
+    assert len(result.said) <= 1 << 16
+
+
+def test_the_clock_ends_one_that_waits(mode: Mode) -> None:
+    program = shutil.which("sleep")
+    assert program is not None
+    result = ended(mode, caged([program, "1000"]), limits=Limits(cpu=1, seconds=0.5))
+    assert result.fate == "out_of_time"
+
+
+def test_a_file_grows_only_so_far(folder: Path) -> None:
+    program = shutil.which("dd")
+    assert program is not None
+    command = [program, "of=big", "bs=1M", "count=8", "iflag=fullblock"]
+    result = ended("namespaces", caged(command), given=b"\0" * (8 << 20), limits=Limits(5, 120, file=1 << 20))
+    assert result.code != 0
+
+
+def test_no_process_and_no_file_is_left_when_it_is_cancelled(mode: Mode) -> None:
+    """Orphans come to this process, and none does."""
+    cage.libc.prctl(36, 1, 0, 0, 0)
+    program = shutil.which("sleep")
+    assert program is not None
+    before = set(Path(tempfile.gettempdir()).iterdir())
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(Sandbox(mode, Workshop()).run(caged([program, "1000"]), b"", Limits(5, 600)))
+        while not any("sleep" in _command(child) for child in _offspring()):
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    try:
+        run(cancelled())
+        _poll(lambda: not _offspring())
+    finally:
+        cage.libc.prctl(36, 0, 0, 0, 0)
+    left = {path for path in set(Path(tempfile.gettempdir()).iterdir()) - before if "octet" in path.name}
+    assert not left
+
+
+def test_it_does_not_outlive_whoever_started_it(mode: Mode) -> None:
+    program, length = shutil.which("sleep"), f"{100 + MODES.index(mode)}.{os.getpid()}"
+    script = (
+        "import asyncio; from router.verify.sandbox import *; from router.verify.workshop import Workshop\n"
+        f"caged = Caged([{program!r}, {length!r}], [{program!r}, *libraries_of({program!r})])\n"
+        f"asyncio.run(Sandbox({mode!r}, Workshop()).run(caged, b'', Limits(5, 600)))\n"
+    )
+
+    def sleeps() -> bool:
+        return any(_command(pid) == f"{program} {length}" for pid in _everybody())
+
+    started = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[3])
+    _poll(sleeps)
+    started.send_signal(signal.SIGKILL)
+    started.wait()
+    _poll(lambda: not sleeps())
+
+
+def test_the_stronger_mode_is_chosen() -> None:
+    assert sandbox_mode() == ("namespaces", "")
+    assert landlock.version(cage.libc) > 0
+
+
+def test_it_needs_no_root(probe: str) -> None:
+    """Somebody without powers gets the same cage, by way of a user namespace."""
+    python = shutil.which("python3", path="/usr/bin") if os.geteuid() == 0 else sys.executable
+    if python is None:
+        pytest.skip("no Python that others than root can run")
+    script = (
+        "import asyncio; from router.verify.sandbox import *; from router.verify.workshop import Workshop\n"
+        f"caged = Caged([{probe!r}, '1', '/etc/passwd:/proc/self/environ'], [{probe!r}, *libraries_of({probe!r})])\n"
+        "ended = asyncio.run(Sandbox('namespaces', Workshop()).run(caged, b'', Limits(5, 120, 1 << 30)))\n"
+        "print(ended.fate, ended.code); print(ended.said)\n"
+    )
+    nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(
+        [python, "-B", "-c", script], cwd="/", env={"PYTHONPATH": root}, capture_output=True, text=True, **nobody
+    )  # type: ignore[call-overload]
+    lines = done.stdout.splitlines()
+    assert lines[:1] == ["exited 0"], (done.stdout, done.stderr)
+    assert [line for line in lines if line.endswith("=done")] == ["file here=done"]
+
+
+def test_only_the_outermost_paths_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "ab").mkdir()
+    names = [str(tmp_path / name) for name in ("a/b", "a", "ab", "a/../a", "none")]
+    assert outermost(names) == [str(tmp_path / "a"), str(tmp_path / "ab")]
+
+
+def _offspring() -> list[int]:
+    """Children of this process, and theirs."""
+    found_now: set[int] = set()
+    new = {os.getpid()}
+    while new:
+        new = {child for parent in new for child in _children(parent)} - found_now
+        found_now |= new
+    return sorted(found_now)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _everybody() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
+
+
+def _poll(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)

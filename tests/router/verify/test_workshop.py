@@ -1,0 +1,82 @@
+"""Processes come to an end, one at a time where one at a time is wanted."""
+
+import asyncio
+import itertools
+import sys
+import time
+
+import pytest
+
+from router.verify.workshop import Done, Job, Workshop
+from tests.router.verify.conftest import run
+
+
+def python(script: str, given: bytes = b"", seconds: float = 60, most: int = 1 << 16) -> Job:
+    return Job([sys.executable, "-I", "-S", "-c", script], given, seconds, most)
+
+
+def done(job: Job) -> Done:
+    return run(Workshop().run(job))
+
+
+def test_what_it_reads_writes_and_returns() -> None:
+    result = done(python("import sys; d = sys.stdin.buffer.read(); print(len(d)); sys.exit(3)", b"x" * 1_000_000))
+    assert (result.ending, result.code, result.out) == ("exited", 3, b"1000000\n")
+
+
+def test_one_that_reads_nothing() -> None:
+    assert done(python("pass", b"x" * 10_000_000)).ending == "exited"
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_flood_is_cut_off(stream: str) -> None:
+    result = done(python(f"import sys\nwhile True: sys.{stream}.write('x' * 1000)"))
+    assert result.ending == "flood"
+    assert len(result.out) + len(result.said) <= 1 << 16
+
+
+def test_one_that_closes_its_outputs_and_stays() -> None:
+    result = done(python("import os, time; os.close(1); os.close(2); time.sleep(1000)", seconds=0.5))
+    assert result.ending == "out_of_time"
+
+
+def test_one_that_will_not_go_is_killed() -> None:
+    script = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(1000)"
+    )
+    assert done(python(script, seconds=1)).ending == "out_of_time"
+
+
+def test_its_environment_is_empty() -> None:
+    result = done(python("import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))"))
+    assert result.out == b"[]\n"
+
+
+def test_as_many_at_once_as_it_is_wide() -> None:
+    script = "import time; print(time.time(), flush=True); time.sleep(0.2); print(time.time())"
+
+    async def spans(width: int) -> list[tuple[float, float]]:
+        workshop = Workshop(width)
+        results = await asyncio.gather(*(workshop.run(python(script)) for _ in range(4)))
+        return [(float(one.out.split()[0]), float(one.out.split()[1])) for one in results]
+
+    narrow = sorted(run(spans(1)))
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(narrow))
+    wide = sorted(run(spans(2)))
+    assert all(sum(a < one[0] < b for a, b in wide) < 2 for one in wide)
+
+
+def test_who_waits_for_a_turn_can_be_cancelled() -> None:
+    async def waiting() -> float:
+        workshop = Workshop()
+        long = asyncio.ensure_future(workshop.run(python("import time; time.sleep(1000)")))
+        short = asyncio.ensure_future(workshop.run(python("pass")))
+        await asyncio.sleep(0.1)
+        for task in (short, long):
+            task.cancel()
+        await asyncio.gather(short, long, return_exceptions=True)
+        started = time.monotonic()
+        await workshop.run(python("pass"))
+        return time.monotonic() - started
+
+    assert run(waiting()) < 30

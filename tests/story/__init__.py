@@ -1,0 +1,1 @@
+"""What an operator lives through, with every part real but the model that goes wrong."""

@@ -1,0 +1,150 @@
+"""A refresh that breaks C++ is caught by the compiler while it shadows; one that does not is promoted. Both by
+themselves, and the audit tells it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from octet import Client, Operator
+from octet.sdk.answer import Answer
+from octet.sdk.operating import LaneInfo
+from specialist.adapters.load import read_adapter
+from specialist.models.config import ModelConfig
+from specialist.models.open import open_checkpoint
+from tests.adapters.peft_files import random_tensors, write
+from tests.models.demo import demo_gguf
+from tests.serve.ensemble import ROOT, Served, serving
+
+__all__ = ["demo_gguf"]
+
+NEEDED = 10
+"""Judged answers, for a lane to be promoted or rolled back."""
+CONFIG = f"""
+name: refreshing
+specialists:
+  writer:
+    verify: cpp:required
+    floor: 0.8
+intents: {{code: writer}}
+correctness: {{sample_rate: 1, fresh_sample_rate: 1, verify_seconds: 60}}
+shadow: {{fresh_rate: 1, timeout: 300}}
+lanes: {{promote: auto, min_samples: {NEEDED}}}
+store: {{url: memory}}
+"""
+PROMPTS = tuple(
+    f"Write a C++ function {signature}. Answer with code only."
+    for signature in ("int square(int x)", "int twice(int x)", "int negate(int x)", "int zero()")
+)
+HOW: dict[str, Any] = {"intent": "code", "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "max_tokens": 160}
+NUM_CLIENTS = 2
+PATIENCE = 240.0
+"""Seconds: compilers run when nobody else wants to, and this machine may be busy."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    served: Served
+    folder: Path
+    model: ModelConfig
+
+    def adapter(self, name: str, strength: float, seed: int = 1) -> str:
+        """Random weights in the folder of the configuration; their digest."""
+        tensors = random_tensors(seed=seed, model=self.model)
+        write(self.folder / name, {name: tensor * strength for name, tensor in tensors.items()})
+        return read_adapter(self.folder / name, self.model).digest
+
+    def octet(self, *arguments: str) -> str:
+        """What the command writes, started in the folder."""
+        command = [sys.executable, "-m", "octet.cli", *arguments, "--address", self.served.address]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def audit(self) -> list[dict[str, Any]]:
+        """Oldest first, as the command tells it."""
+        entries: list[dict[str, Any]] = json.loads(self.octet("audit", "writer", "--json"))["audit"]
+        return entries[::-1]
+
+    def ask_until_decided(self, digest: str) -> tuple[LaneInfo, list[Answer]]:
+        """The lane, once it is no candidate any more, and what callers got meanwhile."""
+        over, answers = Event(), list[Answer]()
+        with Operator(self.served.address) as operator, ThreadPoolExecutor(NUM_CLIENTS) as pool:
+            clients = [pool.submit(self._ask, over, number, answers) for number in range(NUM_CLIENTS)]
+            try:
+                lane = _decided(operator, digest)
+            finally:
+                over.set()
+            for client in clients:
+                client.result()
+        return lane, answers
+
+    def _ask(self, over: Event, number: int, answers: list[Answer]) -> None:
+        with Client(self.served.address) as client:
+            while not over.is_set():
+                answers.append(client.infer(PROMPTS[number % len(PROMPTS)], timeout=PATIENCE, **HOW))
+                number += 1
+
+
+def _decided(operator: Operator, digest: str) -> LaneInfo:
+    end = time.monotonic() + PATIENCE
+    while True:
+        lane = next(lane for lane in operator.lanes("writer") if lane.digests == (digest,))
+        if lane.status != "candidate":
+            return lane
+        assert time.monotonic() < end, lane
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def scene(demo_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp("refresh")
+    with serving(folder, CONFIG) as served, Operator(served.address) as operator:
+        served.until(lambda: operator.lanes("writer"))
+        yield Scene(served, folder, open_checkpoint(demo_gguf).config)
+
+
+def lanes_that_answered(answers: list[Answer]) -> set[tuple[str, ...]]:
+    return {answer.receipt.lane.adapter_digests for answer in answers}
+
+
+def test_random_weights_never_serve(scene: Scene) -> None:
+    digest = scene.adapter("random-lora", strength=0.5)
+    said = scene.octet("adapters", "load", "writer", "./random-lora", "--reason", "the nightly refresh", "--as", "ann")
+    assert said == f"lane 2 of writer, random-lora, is candidate: shadows: 0 of {NEEDED} samples\n"
+    lane, answers = scene.ask_until_decided(digest)
+    assert (lane.status, lane.by, lane.pass_rate) == ("rolled_back", "lanes", 0.0)
+    assert lanes_that_answered(answers) == {()}, "nobody got a word of it"
+    begun, loaded, rolled_back = scene.audit()
+    assert (begun["what"], begun["after"]) == ("begin_lane", "lane 1 (bare model) serving")
+    assert (loaded["who"], loaded["what"], loaded["why"]) == ("ann", "load_lane", "the nightly refresh")
+    assert loaded["after"] == rolled_back["before"] == "lane 2 (random-lora) candidate"
+    assert (rolled_back["who"], rolled_back["what"]) == ("lanes", "roll_back")
+    assert re.match(r"0 of 1\d passed \(0\.0%\), below \d\d\.\d%", rolled_back["why"])
+    assert rolled_back["after"] == "lane 1 (bare model)"
+    assert re.search(r"^writer +2 +random-lora +rolled_back .* 0\.0% ", scene.octet("lanes", "writer"), re.MULTILINE)
+    assert re.search(r"^code +writer +writer\+random-lora +fresh_lane ", scene.octet("shadow", "report"), re.MULTILINE)
+
+
+def test_what_breaks_nothing_is_promoted(scene: Scene) -> None:
+    digest = scene.adapter("gentle-lora", strength=0.001)
+    scene.octet("adapters", "load", "writer", "./gentle-lora", "--reason", "the next night's", "--as", "ann")
+    lane, answers = scene.ask_until_decided(digest)
+    assert (lane.status, lane.by, lane.adapter) == ("serving", "lanes", "gentle-lora")
+    assert lanes_that_answered(answers[: NEEDED - NUM_CLIENTS]) == {()}, "it had to earn it"
+    with Client(scene.served.address) as client:
+        assert client.infer(PROMPTS[0], timeout=PATIENCE, **HOW).receipt.lane.adapter_digests == (digest,)
+    promoted = next(entry for entry in scene.audit() if entry["what"] == "promote")
+    assert promoted["who"] == "lanes" and promoted["after"].endswith("(gentle-lora) serving")
+    assert re.match(r"\d+ of 1\d passed \((100|9\d|8\d)\.\d%\)", promoted["why"])
