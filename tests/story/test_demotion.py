@@ -7,7 +7,19 @@ from pathlib import Path
 
 from octet.config.ensemble import CorrectnessConfig
 from octet.v1 import operator_pb2 as wire
-from tests.story.cast import BAD, GOOD, ask, ask_until, audit, breaker, cast, ensemble, router
+from tests.story.cast import (
+    BAD,
+    GOOD,
+    UNCOMPILABLE,
+    answerer,
+    ask,
+    ask_until,
+    audit,
+    breaker,
+    cast,
+    ensemble,
+    router,
+)
 
 WINDOW = 3.0
 QUICK = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0, window=WINDOW, min_samples=4, breach=0.5)
@@ -47,5 +59,20 @@ def test_from_bad_to_good_across_a_restart(tmp_path: Path) -> None:
             ]
             apart = [b.at_unix_ms - a.at_unix_ms for a, b in pairwise(moves)]
             assert min(apart) >= WINDOW * 1000 - 50
+
+    asyncio.run(story())
+
+
+def test_what_stops_compiling_is_noticed_by_a_compiler() -> None:
+    patient = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0, window=600.0, min_samples=3, breach=0.5)
+
+    async def story() -> None:
+        async with cast("writer", "editor") as people, router(people, ensemble("memory", patient, "cpp")) as routed:
+            assert await answerer(routed) == "writer"
+            people.authors["writer"].text = UNCOMPILABLE
+            await ask_until(routed, "editor", seconds=120)
+            info = await breaker(routed)
+            assert (info.state, info.verifier) == ("shadow_only", "cpp")
+            assert info.pass_rate < 0.8 and info.samples >= 3
 
     asyncio.run(story())

@@ -62,7 +62,7 @@ def test_what_one_is_told_the_other_does_within_a_second(mortal: PostgresServer)
             while (await ask(second)).code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
                 assert time.monotonic() < began + 20
             delays.append(time.monotonic() - began)
-            assert sorted(delays)[len(delays) // 2] < 1.0, delays
+            assert sorted(delays)[-2] < 1.0, delays  # one of eleven may have met a busy machine
 
     asyncio.run(story())
 

@@ -64,8 +64,8 @@ def test_a_day_of_an_operator() -> None:
         assert operator.promote("debug", "my-lora", why="it is better").status == "serving"
         assert [each.number for each in operator.lanes("debug")] == [2, 1]
         assert operator.roll_back("debug").number == 1
-        assert operator.drain("template/1").status == "drained_by_operator"
-        assert operator.undrain("template/1").status == "serving"
+        assert operator.drain("template-0").status == "drained_by_operator"
+        assert operator.undrain("template-0").status == "serving"
         assert len(operator.replicas()) == 4
         assert operator.shadow_report(60).rows[0].compared == 3
         assert [each.confidence for each in operator.comparisons()] == [0.25] * 3

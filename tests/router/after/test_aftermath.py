@@ -380,7 +380,7 @@ def test_whatever_comes_every_byte_is_given_back(moves: list[tuple[str, int]], q
 def test_every_specialist_has_its_verifier_and_equals_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
-    def open_one(spec: str, correctness: CorrectnessConfig, base: Any) -> Grader:
+    def open_one(spec: str, correctness: CorrectnessConfig, base: Any, workshop: object) -> Grader:
         opened.append(spec)
         return Grader(spec, spec)
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -57,7 +58,8 @@ async def _started(routed: Routed, count: int, num_tokens: int = 3000) -> list[a
     async def ask(index: int) -> Heard:
         heard = Heard()
         try:
-            async for event in routed.generate(asking(f"{index}", max_tokens=num_tokens, ignore_eos=True)):
+            patient: dict[str, Any] = {"max_tokens": num_tokens, "ignore_eos": True, "timeout_ms": 3_600_000}
+            async for event in routed.generate(asking(f"{index}", **patient)):
                 heard.hear(event)
                 if len(heard.chunks) == 1:
                     seen.append(index)

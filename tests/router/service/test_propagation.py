@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from random import Random
+from typing import Any
 
 import grpc
 
@@ -73,7 +74,8 @@ def test_the_earlier_deadline_counts_and_is_kept_even_when_the_replica_does_not(
 def test_a_deadline_in_the_middle_of_an_answer_comes_with_its_usage() -> None:
     async def story() -> None:
         async with serving(sim(QUICK)) as served, routing({"writer": [served.address]}) as routed:
-            heard = await routed.ask(asking(timeout_ms=100, max_tokens=400, ignore_eos=True))
+            might_end: dict[str, Any] = {"ignore_eos": True, "stop": ["not a word of it"]}  # or it might not
+            heard = await routed.ask(asking(timeout_ms=100, max_tokens=400, **might_end))
             assert heard.reason == error_pb2.ERROR_REASON_DEADLINE
             assert heard.receipt is not None and heard.receipt.usage.completion_tokens == len(heard.tokens) > 0
 
@@ -114,7 +116,8 @@ def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free
         async with serving(build, max_waiting=600) as one, serving(build, max_waiting=600) as two:
             router = RouterConfig(max_inflight=1024)
             async with routing({"writer": [one.address, two.address]}, router=router) as routed:
-                calls = [routed.generate(asking(f"{n}", max_tokens=200, ignore_eos=True)) for n in range(1000)]
+                patient: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "timeout_ms": 3_600_000}
+                calls = [routed.generate(asking(f"{n}", **patient)) for n in range(1000)]
                 await routed.until(lambda: routed.num_inflight > 500, seconds=40)
                 for number in Random(1).sample(range(1000), 1000):
                     calls[number].cancel()
