@@ -5,6 +5,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any, NoReturn
 
 from router.verify.schema import mismatch
@@ -12,6 +13,7 @@ from router.verify.schema import mismatch
 MEMORY = 1 << 30
 MOST_DEPTH = 256
 _MOST_DIGITS = 4000
+_MOST_SHOWN = 40
 
 
 def main() -> None:
@@ -27,7 +29,7 @@ def main() -> None:
 def trouble_with(text: str, schema: Any) -> str:
     """Empty where it is JSON, and as the schema wants it."""
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_int=_whole)
+        value = json.loads(text, parse_constant=_refuse, parse_int=_whole, parse_float=_finite)
         if _is_deep(value):
             return f"nested deeper than {MOST_DEPTH}"
         return mismatch(value, schema)
@@ -42,7 +44,13 @@ def _refuse(word: str) -> NoReturn:
 
 
 def _whole(digits: str) -> float:
-    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
+    return int(digits) if len(digits) <= _MOST_DIGITS else _finite(digits)
+
+
+def _finite(digits: str) -> float:
+    if not isfinite(value := float(digits)):
+        raise ValueError(f"{digits[:_MOST_SHOWN]} is larger than any number here")
+    return value
 
 
 def _is_deep(value: Any) -> bool:

@@ -13,9 +13,11 @@ _MOST_SAID = 1 << 20
 
 
 class Child:
-    """`module` has a `main` that reads JSON and writes JSON, and takes the seconds of CPU it has as an argument."""
+    """`module` has a `main` that reads JSON and writes JSON, and takes the seconds of CPU it has as an argument; `name`
+    is the verifier's, which takes turns with others."""
 
-    def __init__(self, module: str, workshop: Workshop, cpu_seconds: float, clock_seconds: float) -> None:
+    def __init__(self, name: str, module: str, workshop: Workshop, cpu_seconds: float, clock_seconds: float) -> None:
+        self._name = name
         self._module = module
         self._workshop = workshop
         self._cpu_seconds = ceil(cpu_seconds)
@@ -25,7 +27,8 @@ class Child:
         """What `judged` makes of what it wrote. One that crashes or takes too long has met its match in the answer."""
         command = isolated(self._module, str(self._cpu_seconds))
         try:
-            done = await self._workshop.run(Job(command, json.dumps(asked).encode(), self._clock_seconds, _MOST_SAID))
+            given = json.dumps(asked).encode()
+            done = await self._workshop.run(Job(command, given, self._clock_seconds, _MOST_SAID, by=self._name))
         except OSError as error:
             return Verdict("unavailable", one_line(f"no process can be started: {error}"))
         outcome, why = self._read(done, judged)

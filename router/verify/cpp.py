@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ _MOST_RUNS = 16
 """Of the compiler, for one answer."""
 _TRY_AGAIN_SECONDS = 60.0
 _PROOF = "int main() { std::vector<std::string> words{std::string()}; return static_cast<int>(words.size()); }\n"
+_NAMELESS = "".join(f'#define {name} "<stdin>"\n' for name in ("__FILE__", "__FILE_NAME__"))
+"""An answer is not told what its own file is called."""
 _NO_PROOF = "int main() { return undeclared; }\n"
 
 
@@ -85,14 +87,15 @@ class CppVerifier:
         if not units:
             return _Finding("failed" if self._is_code_required else "skipped", "there is no C++ in it")
         await self._get_ready()
-        bench = _Bench(self._compiler, self._sandbox, self._preamble, self._cpu_seconds, self._clock_seconds)
+        limits = Limits(self._cpu_seconds, self._clock_seconds)
+        bench = _Bench(self._compiler, self._sandbox, self._preamble, limits, self._still_works)
         try:
             return await _judged_together(bench, units)
         except _TooMuch as much:
             return _Finding("failed", str(much))
 
     async def _get_ready(self) -> None:
-        if self._is_ready:
+        if self._is_ready and not self._preamble.is_lost:
             return
         if self._trouble and time.monotonic() < self._try_again:
             raise _Unjudged(self._trouble)
@@ -115,6 +118,14 @@ class CppVerifier:
             trouble = await self._proven()
         return trouble
 
+    async def _still_works(self) -> bool:
+        """Found by doing, whatever it looks like; if not, everything is made anew for the next answer."""
+        if not await self._proven():
+            return True
+        self._preamble.distrust()
+        self._is_ready = False
+        return False
+
     async def _proven(self) -> str:
         limits = Limits(max(30.0, self._cpu_seconds), 90.0)
         caged = self._compiler.check(STANDARD, self._preamble.header, is_precompiled=self._preamble.is_precompiled)
@@ -129,15 +140,21 @@ class _Bench:
     """Compiles for one answer, which has so much CPU and so many runs in all."""
 
     def __init__(
-        self, compiler: Compiler, sandbox: Sandbox, preamble: Preamble, cpu_seconds: float, clock_seconds: float
+        self,
+        compiler: Compiler,
+        sandbox: Sandbox,
+        preamble: Preamble,
+        limits: Limits,
+        still_works: Callable[[], Awaitable[bool]],
     ) -> None:
         self._compiler = compiler
         self._sandbox = sandbox
         self._preamble = preamble
-        self._cpu_seconds = cpu_seconds
-        self._cpu_left = cpu_seconds
-        self._clock_seconds = clock_seconds
-        self._end = time.monotonic() + clock_seconds
+        self._limits = limits
+        self._still_works = still_works
+        self._is_proven = False
+        self._cpu_left = limits.cpu
+        self._end = time.monotonic() + limits.seconds
         self._num_runs = 0
 
     @property
@@ -151,33 +168,45 @@ class _Bench:
         header = None if bare else self._preamble.header
         caged = self._compiler.check(standard, header, is_precompiled=is_precompiled)
         limits = Limits(max(1.0, self._cpu_left), max(1.0, self._end - time.monotonic()))
-        ended = await self._sandbox.run(caged, form.text.encode("utf-8", "replace"), limits)
+        ended = await self._sandbox.run(caged, f"{_NAMELESS}{form.text}".encode("utf-8", "replace"), limits)
         self._cpu_left -= ended.cpu
-        return self._read(ended, form.text)
+        self._check(ended)
+        if ended.fate == "exited" and ended.code == 0:
+            return None
+        if is_precompiled and not bare:
+            await self._suspect(ended.said)
+        return self._read(ended.said, form.text)
 
-    def _read(self, ended: Ended, text: str) -> Complaint | None:
+    def _check(self, ended: Ended) -> None:
         if ended.fate == "trouble":
             raise _Unjudged(ended.said)
         if ended.fate == "out_of_time":
-            raise _Unjudged(f"not compiled within {self._clock_seconds:g} s by the clock: the machine is busy")
+            raise _Unjudged(f"not compiled within {self._limits.seconds:g} s by the clock: the machine is busy")
         if ended.fate == "out_of_cpu" or self._cpu_left <= 0:
-            raise _TooMuch(f"compiling it takes more than {self._cpu_seconds:g} s of CPU")
-        if is_about_precompiled(ended.said):
-            self._preamble.distrust()
-            raise _Unjudged("the headers compiled beforehand are out of date: they will be compiled anew")
-        if ended.fate == "exited" and ended.code == 0:
-            return None
-        complaint = complaint_in(ended.said, text)
+            raise _TooMuch(f"compiling it takes more than {self._limits.cpu:g} s of CPU")
+
+    async def _suspect(self, said: str) -> None:
+        """What is said may be the answer's own words: once for each answer it is tried whether the headers are fine."""
+        if self._is_proven or (complaint_in(said, "") is not None and not is_about_precompiled(said)):
+            return
+        self._is_proven = True
+        if not await self._still_works():
+            raise _Unjudged("the headers compiled beforehand are of no use any more: they will be compiled anew")
+
+    def _read(self, said: str, text: str) -> Complaint:
+        complaint = complaint_in(said, text)
         if complaint is not None:
             return complaint
-        if is_about_memory(ended.said):
+        if is_about_memory(said):
             raise _TooMuch("compiling it takes too much memory")
         return Complaint("wrong", "the compiler gave up on it")
 
 
 async def _judged_together(bench: _Bench, units: Sequence[Unit]) -> _Finding:
-    if len(units) > 1 and await bench.complaint(joined(units)) is None:
-        return _Finding("passed")
+    if len(units) > 1:
+        for form in joined(units):
+            if await bench.complaint(form) is None:
+                return _Finding("passed")
     findings = [await _judged_alone(bench, unit) for unit in units]
     for outcome in ("failed", "passed"):
         for finding in findings:
@@ -190,13 +219,24 @@ async def _judged_alone(bench: _Bench, unit: Unit) -> _Finding:
     if unit.needs_modules:
         return _Finding("skipped", "C++ modules are not judged")
     complaint, wraps = await _first_complaint(bench, unit)
-    if complaint is not None and complaint.is_of_context and unit.context and bench.may_go_on:
-        leaning = await bench.complaint(in_context(unit))
-        complaint = None if leaning is None else _nearer(complaint, leaning)
+    if complaint is not None and complaint.is_of_context and unit.context:
+        complaint = await _complaint_in_context(bench, unit, complaint)
     if complaint is None:
         return _Finding("passed")
     excuse = _excuse(unit, complaint, wraps=wraps)
     return _Finding("skipped", f"{excuse}: {complaint.text}") if excuse else _Finding("failed", complaint.text)
+
+
+async def _complaint_in_context(bench: _Bench, unit: Unit, alone: Complaint) -> Complaint | None:
+    complaint = alone
+    for form in in_context(unit):
+        if not bench.may_go_on:
+            break
+        leaning = await bench.complaint(form)
+        if leaning is None:
+            return None
+        complaint = _nearer(complaint, leaning)
+    return complaint
 
 
 async def _first_complaint(bench: _Bench, unit: Unit) -> tuple[Complaint | None, bool]:
@@ -212,7 +252,7 @@ async def _first_complaint(bench: _Bench, unit: Unit) -> tuple[Complaint | None,
             complaint = await bench.complaint(form, bare=True)
         if complaint is None:
             return None, form.wraps
-        if said is None or (said[0].fault == "undeclared" and not said[1]):
+        if said is None or (said[0].fault == complaint.fault == "undeclared" and not said[1]):
             said = complaint, form.wraps
         if complaint.fault == "header" or (complaint.fault == "wrong" and not form.wraps):
             break

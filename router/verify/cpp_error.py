@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from router.verify.cpp_text import OWN
 from router.verify.preamble import NEWER
 
 Fault = Literal["wrong", "undeclared", "header", "clash", "newer"]
@@ -11,7 +12,7 @@ Fault = Literal["wrong", "undeclared", "header", "clash", "newer"]
 something of the preamble, perhaps. newer: something of a later standard."""
 
 _ERROR = re.compile(r"^(?P<file>[^:\n]*):(?:(?P<line>\d+):)?(?:\d+:)? (?:fatal )?error: (?P<message>.*)$", re.MULTILINE)
-_OWN = "<stdin>"
+_SHOWN = "<answer>"
 _LONGEST_MESSAGE = 1000
 """Characters that are looked at."""
 _IN_ANOTHER = "an error in a file that it includes"
@@ -26,7 +27,7 @@ _NEWER = re.compile(r"C\+\+2[3b]|c\+\+2[3b]|[Cc]\+\+26")
 _NEWER_NAMES = re.compile(r"\bstd::(?:expected|unexpected|print|println|generator|mdspan|flat_map|flat_set|byteswap)\b")
 _PATH = re.compile(r"(?:/[\w.+@~-]+)+/")
 _PRECOMPILED = re.compile(r"^(?:fatal )?error: .*(?:precompiled|PCH)", re.MULTILINE)
-_ASKED_FROM = re.compile(r"^<stdin>:(?P<line>\d+):\d+: +(?:required from here|note: in instantiation)", re.MULTILINE)
+_ASKED_FROM = re.compile(rf"^{OWN}:(?P<line>\d+):\d+: +(?:required from here|note: in instantiation)", re.MULTILINE)
 _MEMORY = re.compile(r"out of memory|memory exhausted|bad_alloc|cannot allocate", re.IGNORECASE)
 _HEADER = re.compile(r"[\w./+-]+")
 _STANDARD_HEADER = re.compile(r"[a-z0-9_]+")
@@ -49,11 +50,11 @@ def complaint_in(said: str, code: str) -> Complaint | None:
     found = _ERROR.search(said)
     if found is None:
         return None
-    if found["file"] != _OWN:
+    if found["file"] != OWN:
         asked = _ASKED_FROM.search(said)
         where = f"line {asked['line']}: what it asks of a header is an error there" if asked else _IN_ANOTHER
         return Complaint("clash" if _CLASH.search(said) else "wrong", where)
-    message = found["message"][:_LONGEST_MESSAGE]
+    message = found["message"][:_LONGEST_MESSAGE].replace(OWN, _SHOWN)
     text = _PATH.sub("", f"line {found['line']}: {message}" if found["line"] else message)
     header = _NO_HEADER.match(message)
     if header is not None:
@@ -74,7 +75,7 @@ def _fault_of_header(name: str) -> Fault:
 
 
 def is_about_precompiled(said: str) -> bool:
-    """The compiler does not like what was compiled beforehand: it is no fault of the answer's."""
+    """Perhaps the compiler does not like what was compiled beforehand; perhaps the answer only makes it look so."""
     return _PRECOMPILED.search(said) is not None
 
 

@@ -2,9 +2,13 @@
 function."""
 
 import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
+
+OWN = f"<answer-{secrets.token_hex(8)}>"
+"""What the answer's file is called: no answer can know it, so none can write a line of the compiler's output."""
 
 Kind = Literal["directive", "definition", "declaration", "statement"]
 
@@ -37,6 +41,11 @@ _OPERATORS = _words("<< >> = += -= *= /= %= &= |= ^= <<= >>= ++ -- . -> [")
 _STARTS_EXPRESSION = frozenset("*(!+-{;")
 _DOTS = r"[ \t]*(?:\.\.\.|…)[ \t]*;?[ \t]*"
 _ELLIPSIS = re.compile(rf"^{_DOTS}$|(?<=\{{){_DOTS}(?=\}})", re.MULTILINE)
+_SPLICE = r"(?:\\\n)*"
+_LINE_DIRECTIVE = re.compile(
+    rf"^[ \t\v\f]*(?:\#|%{_SPLICE}:|\?\?=)(?:[ \t\v\f]|\\\n)*(?:{_SPLICE.join('line')}\b|\d)(?:[^\n]*\\\n)*[^\n]*",
+    re.MULTILINE,
+)
 _LOCAL_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"[^"/\n]*(?:/[^"\n]*)?".*$', re.MULTILINE)
 
 
@@ -60,6 +69,15 @@ def without_ellipses(code: str) -> str:
 
 def without_local_includes(code: str) -> str:
     return _LOCAL_INCLUDE.sub("", code)
+
+
+def without_line_directives(code: str) -> str:
+    """Nobody is told that the code stands elsewhere. Every line stays where it is."""
+    kept, at = [], 0
+    for found in _LINE_DIRECTIVE.finditer(masked(code)):
+        kept += [code[at : found.start()], "\n" * found[0].count("\n")]
+        at = found.end()
+    return "".join([*kept, code[at:]])
 
 
 def pieces_of(code: str) -> list[Piece]:
@@ -144,7 +162,7 @@ def arranged(pieces: list[Piece], number: int = 0) -> str:
     inside: list[str] = []
     for piece in pieces:
         belongs_inside = piece.kind == "statement" or (piece.kind == "declaration" and inside)
-        (inside if belongs_inside else outside).append(f'\n# {piece.line} "<stdin>"\n{piece.text}')
+        (inside if belongs_inside else outside).append(f'\n# {piece.line} "{OWN}"\n{piece.text}')
     if not inside:
         return "".join(outside)
     return "".join([*outside, f"\nauto octet_fragment_{number}() {{", *inside, "\n}\n"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from router.verify.cpp_text import (
     MOST_ARRANGED,
+    OWN,
     arranged,
     balance,
     is_of_statements,
@@ -14,6 +15,7 @@ from router.verify.cpp_text import (
     looks_like_cpp,
     pieces_of,
     without_ellipses,
+    without_line_directives,
     without_local_includes,
 )
 from router.verify.fences import Block, blocks_in
@@ -22,17 +24,22 @@ _CPP = frozenset({"cpp", "c++", "cc", "cxx", "c", "h", "hpp", "hxx", "hh", "h++"
 _UNSAID = frozenset({"", "code", "text", "plaintext", "txt"})
 _HEADER = re.compile(r"^[ \t]*#[ \t]*(?:pragma[ \t]+once|ifndef[ \t]+\w+_H(?:PP|XX)?_*)[ \t]*$", re.MULTILINE)
 _MODULES = re.compile(r"^[ \t]*(?:export[ \t]+)?(?:import|module)\b[^=(;\n]*;", re.MULTILINE)
-_WRONG = (
-    r"\b(?:wrong|incorrect|bad|broken|buggy|(?:does|will|would) not compile|(?:does|wo|would)n.t compile|ill-formed)\b"
+_NO_COMPILING = r"\b(?:(?:does|will|would) not compile|(?:does|wo|would)n.t compile|fails to compile|ill-formed)\b"
+_BAD = r"(?:wrong|incorrect|invalid|bad|broken|buggy)"
+_SAYS_WRONG = re.compile(
+    rf"{_NO_COMPILING}|^\W*{_BAD}\W*$|\b{_BAD}:|\b{_BAD} (?:example|code|version|way|snippet|program)\b"
+    r"|\b(?:don.t|do not|never) do (?:this|that)\b",
+    re.IGNORECASE,
 )
-_SAYS_WRONG = re.compile(_WRONG, re.IGNORECASE)
-_SAYS_RIGHT = re.compile(r"\b(?:fix\w*|correct(?:ed|ly)?|right|working|works|better|good|instead)\b", re.IGNORECASE)
-_SAYS_ERROR = re.compile(rf"[ \t]*(?:compil\w+[ -])?error[ \t]*(?:[:!.(]|$)|.*{_WRONG}", re.IGNORECASE)
+_SAYS_RIGHT = re.compile(
+    r"\b(?:fix\w*|correct(?:ed|ly|ion)?|right|working|works|better|good|instead|replac\w+)\b", re.IGNORECASE
+)
+_SAYS_ERROR = re.compile(rf"\W*(?:error:|compil\w+[ -](?:time )?error\b)|.*{_NO_COMPILING}", re.IGNORECASE)
 _LONGEST_REMARK = 200
 """Characters."""
 _USING_STD = "\nusing namespace std;\n"
 _QUESTION = '\n# 1 "question"\n'
-_ANSWER = '\n# 1 "<stdin>"\n'
+_ANSWER = f'\n# 1 "{OWN}"\n'
 MOST_BLOCKS = 12
 _MOST_QUESTION = 256 << 10
 """Characters that are looked at."""
@@ -85,13 +92,14 @@ def units_of(question: str, answer: str) -> list[Unit]:
     question = question[:_MOST_QUESTION]
     asked = code_in(question)
     known = _plain(question)
-    given = "\n".join(block.code for block in asked)
+    given = without_line_directives("\n".join(block.code for block in asked))
     units: list[Unit] = []
     for block in code_in(answer):
         code = without_ellipses(block.code)
         if _plain(code) in known:
             continue
-        if balance(code) < 0 < balance(question_code := given or question):
+        code = without_line_directives(code)
+        if balance(code) < 0 < balance(question_code := given or without_line_directives(question)):
             code = f"{question_code}\n{code}"
         before = "\n".join(unit.code for unit in units if not unit.is_expendable)
         units.append(Unit(code, _context(given, before), _is_expendable(block)))
@@ -131,18 +139,20 @@ def forms_of(unit: Unit) -> Iterator[Form]:
     yield Form(_USING_STD + _ANSWER + unit.code, wraps=False)
 
 
-def in_context(unit: Unit) -> Form:
-    """After what it may lean on, whose own files it needs no more."""
+def in_context(unit: Unit) -> Iterator[Form]:
+    """After what it may lean on, whose own files it needs no more; first without `std`, which has names of its own."""
     context = _whole_text(without_local_includes(unit.context), 1)
     code = _whole_text(without_local_includes(unit.code), 0)
-    return Form(f"{_USING_STD}{_QUESTION}{context}{_ANSWER}{code}", wraps=True)
+    for before in ("", _USING_STD):
+        yield Form(f"{before}{_QUESTION}{context}{_ANSWER}{code}", wraps=True)
 
 
-def joined(units: Sequence[Unit]) -> Form:
-    """All of them as the files of one program: headers first, `main` last."""
+def joined(units: Sequence[Unit]) -> Iterator[Form]:
+    """All of them as the files of one program: headers first, `main` last; first without `std`."""
     ordered = sorted(units, key=lambda unit: (not _HEADER.search(unit.code), unit.is_whole))
     parts = [_whole_text(without_local_includes(unit.code), number) for number, unit in enumerate(ordered)]
-    return Form(_USING_STD + "\n".join(parts), wraps=True)
+    for before in ("", _USING_STD):
+        yield Form(before + "".join(_ANSWER + part for part in parts), wraps=True)
 
 
 def _whole_text(code: str, number: int) -> str:

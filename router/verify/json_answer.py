@@ -27,7 +27,7 @@ class JsonVerifier:
         answer_bytes: int,
     ) -> None:
         self.name = name
-        self._child = Child("router.verify.check_json", workshop, cpu_seconds, clock_seconds)
+        self._child = Child(name, "router.verify.check_json", workshop, cpu_seconds, clock_seconds)
         self._schema = schema
         self._answer_bytes = answer_bytes
 

@@ -71,7 +71,7 @@ def _open_json(spec: str, correctness: CorrectnessConfig, base: Path | None, wor
 def _open_own(spec: str, correctness: CorrectnessConfig, base: Path | None) -> Verifier:
     module, _, name = spec.partition(":")
     check_own(module, name, base)
-    return OwnVerifier(spec, module, name, base, correctness.verify_seconds * _CLOCK)
+    return OwnVerifier(spec, module, name, base, correctness.verify_seconds * _CLOCK, correctness.answer_bytes)
 
 
 def _open_cpp(spec: str, correctness: CorrectnessConfig, workshop: Workshop) -> Verifier:
@@ -95,7 +95,7 @@ def _cpp(spec: str, driver: str, mode: Mode, correctness: CorrectnessConfig, wor
     return CppVerifier(
         spec,
         compiler,
-        Sandbox(mode, workshop),
+        Sandbox(mode, workshop, spec),
         cache_folder,
         cpu_seconds=correctness.verify_seconds,
         clock_seconds=correctness.verify_seconds * _CLOCK,

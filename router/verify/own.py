@@ -4,15 +4,14 @@ import asyncio
 import importlib.util
 import json
 import os
-import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from router.verify.verdict import Verdict, one_line
+from router.verify.verdict import Outcome, Verdict, one_line
+from router.verify.workshop import end
 
 _START_SECONDS = 60.0
 """For its imports."""
@@ -22,18 +21,27 @@ _MOST_REPLY = 1 << 16
 _ROOT = Path(__file__).parents[2]
 
 
+class _Strange(Exception):
+    """What its process writes is no reply of ours."""
+
+
 class OwnVerifier:
-    def __init__(self, name: str, module: str, attribute: str, base: Path | None, seconds: float) -> None:
+    def __init__(
+        self, name: str, module: str, attribute: str, base: Path | None, seconds: float, answer_bytes: int
+    ) -> None:
         """`seconds` by the clock for one answer."""
         self.name = name
         self._order = {"module": module, "name": attribute, "paths": _paths(base)}
         self._seconds = seconds
+        self._answer_bytes = answer_bytes
         self._process: Process | None = None
         self._trouble = ""
         self._try_again = 0.0
         self._turn = asyncio.Lock()
 
     async def verify(self, question: str, answer: str) -> Verdict:
+        if len(answer.encode("utf-8", "replace")) > self._answer_bytes:
+            return Verdict("skipped", f"longer than {self._answer_bytes} bytes")
         async with self._turn:
             started = time.monotonic()
             outcome, why = await self._judged(question, answer)
@@ -43,17 +51,20 @@ class OwnVerifier:
         async with self._turn:
             await self._end()
 
-    async def _judged(self, question: str, answer: str) -> Any:
+    async def _judged(self, question: str, answer: str) -> tuple[Outcome, str]:
         done = False
         try:
             if trouble := await self._started():
                 return "unavailable", trouble
             async with asyncio.timeout(self._seconds):
                 reply = await self._asked({"question": question, "answer": answer})
+            outcome = _outcome(reply)
             done = True
-            return reply["outcome"], reply["why"]
+            return outcome, str(reply.get("why", ""))
         except TimeoutError:
             return "unavailable", f"it took longer than {self._seconds:g} s, and was killed"
+        except _Strange as error:
+            return "unavailable", f"{error}, and was killed"
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
             return "unavailable", f"its process ended: {error}"
         finally:
@@ -87,7 +98,7 @@ class OwnVerifier:
                 return str((await self._reply()).get("trouble", ""))
         except TimeoutError:
             return f"it could not be loaded within {_START_SECONDS:g} s"
-        except (EOFError, ValueError) as error:
+        except (EOFError, ValueError, _Strange) as error:
             return f"it could not be loaded: {error}"
 
     async def _asked(self, message: dict[str, str]) -> dict[str, Any]:
@@ -101,19 +112,27 @@ class OwnVerifier:
         line = await self._process.stdout.readline()
         if not line.endswith(b"\n"):
             raise EOFError("it said nothing")
-        reply: dict[str, Any] = json.loads(line)
+        try:
+            reply = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise _Strange("it wrote something else than its verdict") from error
+        if not isinstance(reply, dict):
+            raise _Strange("it wrote something else than its verdict")
         return reply
 
     async def _end(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        transport = getattr(process, "_transport", None)
-        if transport is not None:
-            transport.close()
+        await end(process)
+
+
+def _outcome(reply: dict[str, Any]) -> Outcome:
+    outcome = reply.get("outcome")
+    for known in get_args(Outcome):
+        if outcome == known:
+            return known  # type: ignore[no-any-return]
+    raise _Strange("it wrote something else than its verdict")
 
 
 def _paths(base: Path | None) -> list[str]:

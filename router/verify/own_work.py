@@ -1,4 +1,5 @@
-"""Runs somebody's own verifier: one question after another, in a process that may hang or die.
+"""Runs somebody's own verifier: one question after another, in a process that may hang or die, and beside it one that
+ends whatever it leaves behind.
 
 Standard input and output carry messages of our own, a line of JSON each; what the verifier prints goes to standard
 error."""
@@ -12,16 +13,57 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
 
-_SET_PDEATHSIG = 1
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None)
 
 
 def main() -> None:
     order = json.loads(sys.argv[1])
-    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    signals = {signal.SIGTERM, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    _libc.prctl(_SET_PDEATHSIG, signal.SIGTERM)
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != order["parent"]:
         sys.exit(1)
+    keeper = os.getpid()
+    worker = os.fork()
+    if worker:
+        _keep(worker, signals)
+    _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:
+        sys.exit(1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    _work(order)
+
+
+def _keep(worker: int, signals: set[signal.Signals]) -> NoReturn:
+    """Until it ends, or is to end. Whoever loses their parent below here becomes a child of this process."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    while signal.sigwait(signals) == signal.SIGCHLD and not _has_ended(worker):
+        pass
+    with suppress(ChildProcessError):
+        while True:
+            for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+            os.waitpid(-1, 0)
+    os._exit(0)
+
+
+def _has_ended(worker: int) -> bool:
+    """Buries everybody else on the way."""
+    while True:
+        ended, _ = os.waitpid(-1, os.WNOHANG)
+        if ended in (0, worker):
+            return ended == worker
+
+
+def _work(order: dict[str, Any]) -> None:
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     sys.path[:0] = order["paths"]

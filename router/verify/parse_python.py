@@ -7,6 +7,8 @@ import resource
 import sys
 import warnings
 
+from router.verify.notebook import without_notebook_lines
+
 MEMORY = 1 << 30
 TOO_DEEP = "nested too deeply, or too large, to be parsed"
 
@@ -22,7 +24,13 @@ def main() -> None:
 
 
 def trouble_with(source: str) -> str:
-    """Empty where it is Python."""
+    """Empty where it is Python, or is without what is a notebook's: `%` and `!` begin lines of Python as well."""
+    trouble = _trouble_with(source)
+    plain = without_notebook_lines(source) if trouble else source
+    return trouble if plain == source else _trouble_with(plain)
+
+
+def _trouble_with(source: str) -> str:
     try:
         ast.parse(source)
     except SyntaxError as error:

@@ -60,6 +60,11 @@ class Preamble:
     def _precompiled(self) -> Path:
         return self.header.with_name(_HEADER + self._compiler.precompiled_suffix)
 
+    @property
+    def is_lost(self) -> bool:
+        """Somebody removed it."""
+        return self.is_precompiled and not self._precompiled.exists()
+
     async def prepare(self, sandbox: Sandbox) -> None:
         """Raises OSError where not even the header can be written."""
         await asyncio.to_thread(self._write_header)

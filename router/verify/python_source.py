@@ -6,6 +6,7 @@ from typing import Any
 
 from router.verify.child import Child
 from router.verify.fences import blocks_in
+from router.verify.notebook import is_for_another
 from router.verify.verdict import Outcome, Verdict
 from router.verify.workshop import Workshop
 
@@ -30,7 +31,7 @@ class PythonVerifier:
         is_code_required: bool = False,
     ) -> None:
         self.name = name
-        self._child = Child("router.verify.parse_python", workshop, cpu_seconds, clock_seconds)
+        self._child = Child(name, "router.verify.parse_python", workshop, cpu_seconds, clock_seconds)
         self._answer_bytes = answer_bytes
         self._is_code_required = is_code_required
 
@@ -58,7 +59,7 @@ def python_in(text: str) -> list[str]:
         return [text] if _SIGNS.search(text) and not any(map(_is_prose, text.split("\n"))) else []
     named = [block.code for block in blocks if block.language in _PYTHON]
     unnamed = [block.code for block in blocks if not block.language and _SIGNS.search(block.code)]
-    return [_as_module(code) for code in named or unnamed if code.strip()]
+    return [_as_module(code) for code in named or unnamed if code.strip() and not is_for_another(code)]
 
 
 def _is_prose(line: str) -> bool:

@@ -60,8 +60,10 @@ class Ended:
 
 
 class Sandbox:
-    def __init__(self, mode: Mode, workshop: Workshop) -> None:
+    def __init__(self, mode: Mode, workshop: Workshop, by: str = "") -> None:
+        """`by` is who takes turns with others at the workshop."""
         self.mode = mode
+        self._by = by
         self._workshop = workshop
 
     def written(self, writable: str) -> str:
@@ -72,7 +74,7 @@ class Sandbox:
         """Never raises but when it is cancelled."""
         command = isolated("router.verify.cage", _order(self.mode, caged, limits))
         try:
-            done = await self._workshop.run(Job(command, given, limits.seconds, limits.said))
+            done = await self._workshop.run(Job(command, given, limits.seconds, limits.said, by=self._by))
         except OSError as error:
             return Ended("trouble", 0, f"no process can be started: {error}", 0.0, 0.0)
         return _ended(done, limits)

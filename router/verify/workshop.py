@@ -6,8 +6,9 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -41,6 +42,8 @@ class Job:
     most_said: int = 1 << 16
     """Bytes on either output; more, and it is ended."""
     environment: Mapping[str, str] | None = None
+    by: str = ""
+    """Who wants it done: turns are fair between those who do."""
 
 
 def isolated(module: str, *arguments: str) -> list[str]:
@@ -50,15 +53,65 @@ def isolated(module: str, *arguments: str) -> list[str]:
 
 
 class Workshop:
-    """`width` processes at once; the others wait for their turn."""
+    """`width` processes at once; the others wait for their turn. Next is one of whoever has had the least time: who
+    takes long waits long."""
 
     def __init__(self, width: int = 1) -> None:
-        self._turns = asyncio.Semaphore(width)
+        self._num_free = width
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._had: defaultdict[str, float] = defaultdict(float)
+        """Seconds, by whose jobs they went."""
+        self._level = 0.0
+        """What the last to get a turn had had: nobody saves up time by not asking for it."""
 
     async def run(self, job: Job) -> Done:
         """Ends soon after the job's time, and leaves no process behind, also when it is cancelled. Raises OSError."""
-        async with self._turns:
+        async with self._turn(job.by):
             return await _run(job)
+
+    @asynccontextmanager
+    async def _turn(self, by: str) -> AsyncIterator[None]:
+        await self._wait(by)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._had[by] += time.monotonic() - started
+            self._num_free += 1
+            self._call_next()
+
+    async def _wait(self, by: str) -> None:
+        called = asyncio.get_running_loop().create_future()
+        if by not in self._waiting:
+            self._had[by] = max(self._had[by], self._level)
+        self._waiting.setdefault(by, deque()).append(called)
+        self._call_next()
+        try:
+            await called
+        except asyncio.CancelledError:
+            if called.done() and not called.cancelled():
+                self._num_free += 1
+            else:
+                self._leave(by, called)
+            self._call_next()
+            raise
+
+    def _call_next(self) -> None:
+        while self._num_free and self._waiting:
+            by = min(self._waiting, key=self._had.__getitem__)
+            called = self._waiting[by][0]
+            self._leave(by, called)
+            if not called.done():
+                self._level = self._had[by]
+                self._num_free -= 1
+                called.set_result(None)
+
+    def _leave(self, by: str, called: "asyncio.Future[None]") -> None:
+        queue = self._waiting.get(by, deque())
+        with suppress(ValueError):
+            queue.remove(called)
+        if not queue:
+            self._waiting.pop(by, None)
 
 
 async def _run(job: Job) -> Done:
@@ -84,7 +137,7 @@ async def _run(job: Job) -> Done:
     except TimeoutError:
         ending = "out_of_time"
     finally:
-        await asyncio.shield(_end(process))
+        await asyncio.shield(end(process))
     code = process.returncode if process.returncode is not None else 0
     return Done(ending, code, bytes(out), bytes(said), time.monotonic() - started)
 
@@ -124,7 +177,7 @@ async def _read(stream: asyncio.StreamReader, kept: bytearray, most: int) -> boo
     return False
 
 
-async def _end(process: Process) -> None:
+async def end(process: Process) -> None:
     """Whatever it started goes with it: asked first, so that nothing is left for others to bury."""
     if process.returncode is None:
         with suppress(ProcessLookupError):

@@ -43,6 +43,11 @@ ANSWERS = {
     "bash beside it": ("passed", f"```bash\ng++ x.cpp && ./a.out\n```\n```cpp\n{PROGRAM}```\n```text\n1\n```"),
     "a counterexample": ("passed", "This does not compile:\n```cpp\nint x = \"a\";\n```\nThis does:\n```cpp\nint y = 1;\n```"),
     "in a document": ("passed", f"````markdown\n# Title\n```cpp\n{PROGRAM}```\n````"),
+    "a name of its own that std has": ("passed", "```cpp\nint negate(int x) { return -x; }\n```\nand\n```cpp\nint main() { return negate(10); }\n```"),
+    "another such name": ("passed", "```cpp\nint count(int x) { return x; }\nint plus(int x) { return x; }\n```\nand\n```cpp\nint main() { return count(plus(1)); }\n```"),
+    "such a name in a header": ("passed", "```cpp\nint main() { return negate(10); }\n```\nand\n```cpp\n#pragma once\nint negate(int x) { return -x; }\n```"),
+    "such a name in two versions": ("passed", "```cpp\nint negate(int x) { return -x; }\n```\nand\n```cpp\nint main() { return negate(10); }\n```\nor\n```cpp\nint negate(int x) { return 0 - x; }\n```"),
+    "two files without std": ("passed", "```cpp\nvoid f(vector<int>& v) { v.clear(); }\n```\nand\n```cpp\nint main() { vector<int> v; f(v); cout << 1; }\n```"),
     "prose": ("skipped", "Use a vector: it is contiguous."),
     "only bash": ("skipped", "```bash\nmake\n```"),
     "somebody's library": ("skipped", "```cpp\n#include <fmt/core.h>\nint main() { fmt::print(\"x\"); }\n```"),
@@ -57,6 +62,7 @@ ANSWERS = {
     "one of two": ("failed", "```cpp\nint f() { return 1; }\n```\nand\n```cpp\nint g() { return 1 }\n```"),
     "use of a file that is there": ("failed", '```cpp\nstruct A {};\n```\n```cpp\n#include "a.h"\nint main() { A a; a.x = 1; }\n```'),
     "nobody's function": ("failed", "```cpp\nint f(int x) { return helper_of_nobody(x); }\n```"),
+    "an ordinary remark": ("failed", "```cpp\nint f(int x) { return x } // returns -1 on bad input\n```"),
     "a corrected version that is not": ("failed", "Here is the corrected version of the broken code:\n```cpp\nint main() { return }\n```"),
 }  # fmt: skip
 
@@ -70,7 +76,33 @@ def test_answers_as_people_get_them(driver: str) -> None:
     assert all(verdict.why for verdict in verdicts if verdict.outcome != "passed")
 
 
-SOME = ("without std", "statements", "two files", "undeclared")
+SOME = (
+    "such a name in a header",
+    "such a name in two versions",
+    "without std",
+    "statements",
+    "two files",
+    "undeclared",
+)
+
+
+FORGED = {
+    "the headers are spoilt": '#line 1 "error: precompiled"\nint main() { return y; }',
+    "spelt otherwise": '#\\\n/*\n*/ line 1 "\\nerror: PCH"\nint main() { return y; }',
+    "a header is not here": '#line 1 "\\n<stdin>:1:1: fatal error: foo/bar.h: No such file or directory\\n"\nint main() { return y; }',
+    "said by a pragma": '#pragma message("\\n<stdin>:1:1: fatal error: foo/bar.h: No such file or directory\\nerror: PCH")\nint main() { return y; }',
+    "by its own name": '#pragma message("\\n" __FILE__ ":1:1: fatal error: foo/bar.h: No such file or directory")\nint main() { return y; }',
+    "in a context": '# /*\n*/ 1 "\\n<stdin>:1:1: fatal error: foo/bar.h: No such file or directory\\n"\nint main() { return y; }',
+}  # fmt: skip
+
+
+def test_an_answer_does_not_write_the_compilers_output(driver: str) -> None:
+    verifier = make_cpp(driver)
+    verdicts = all_judged(verifier, [f"```cpp\n{code}\n```" for code in FORGED.values()])
+    assert {name: v for name, v in zip(FORGED, verdicts, strict=True) if v.outcome != "failed"} == {}
+    fine = '#line 1 "error: PCH"\n#pragma message("\\nerror: PCH")\nint main() {}'
+    assert judged(verifier, f"```cpp\n{fine}\n```").outcome == "passed"
+    assert verifier._preamble.is_precompiled and not verifier._preamble.is_lost
 
 
 def test_another_compiler_says_the_same() -> None:
@@ -139,6 +171,25 @@ def test_a_spoilt_cache_is_noticed(tmp_path: Path) -> None:
         return outcomes
 
     assert run(first_and_second()) == ["passed", "passed"]
+
+
+@pytest.mark.slow
+def test_headers_that_go_bad_are_compiled_anew(tmp_path: Path) -> None:
+    async def outcomes() -> list[tuple[str, bool]]:
+        compiler = ask_compiler(find_compiler("clang++"))
+        verifier = CppVerifier(
+            "cpp", compiler, Sandbox("namespaces", Workshop()), tmp_path,
+            cpu_seconds=20, clock_seconds=300, answer_bytes=1 << 20,
+        )  # fmt: skip
+        seen: list[tuple[str, bool]] = []
+        for spoil in (None, lambda built: built.write_bytes(b"spoilt"), None, Path.unlink):
+            for built in tmp_path.glob("preamble-*/*.pch"):
+                if spoil:
+                    spoil(built)
+            seen.append(((await verifier.verify("", PROGRAM)).outcome, verifier._preamble.is_precompiled))
+        return seen
+
+    assert run(outcomes()) == [("passed", True), ("unavailable", False), ("passed", True), ("passed", True)]
 
 
 def test_a_cache_that_others_can_write_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.verify.cpp_error import complaint_in
-from router.verify.cpp_text import arranged, balance, looks_like_cpp, masked, pieces_of, without_ellipses
+from router.verify.cpp_text import (
+    OWN,
+    arranged,
+    balance,
+    looks_like_cpp,
+    masked,
+    pieces_of,
+    without_ellipses,
+    without_line_directives,
+)
 from router.verify.cpp_units import code_in, forms_of, joined, units_of
 
 STATEMENTS = ("int x = 1;", "x += 2;", "if (x) { x = 0; }", "std::sort(a, b);")
@@ -62,7 +71,81 @@ def test_the_kind_of_a_piece(text: str, kinds: str) -> None:
 
 def test_lines_are_told_as_they_were() -> None:
     assert [piece.line for piece in pieces_of("int x;\n\nint y;\n  f(x);")] == [1, 1, 3]
-    assert '# 1 "<stdin>"\n\n\nint y;' in arranged(pieces_of("int x;\n\nint y;\nf(x);"))
+    assert f'# 1 "{OWN}"\n\n\nint y;' in arranged(pieces_of("int x;\n\nint y;\nf(x);"))
+
+
+@pytest.mark.parametrize(
+    "directive",
+    [
+        '#line 1 "x"',
+        '  # 7 "x"',
+        '%:line 1 "x"',
+        '??=line 1 "x"',
+        "#\\\nli\\\nne 9 NAME",
+        '/* here */ # /* and */ line 5 "x"',
+        '#line 3 \\\n "x"',
+        '%\\\n:line 1 "x"',
+    ],
+)
+def test_nobody_says_that_it_stands_elsewhere(directive: str) -> None:
+    code = f"int a;\n{directive}\nint b;\n"
+    left = without_line_directives(code)
+    assert left.split() == ["int", "a;", "int", "b;"]
+    assert left.count("\n") == code.count("\n")
+
+
+@pytest.mark.parametrize(
+    "code",
+    ['auto s = R"(\n#line 1 "x"\n)";', "// \n#define line 1\n#pragma once\n", "/*\n# 1 x\n*/", 'f("#line 1");', "#\n"],
+)
+def test_what_only_looks_like_it_stays(code: str) -> None:
+    assert without_line_directives(code) == code
+
+
+@given(code)
+def test_no_line_is_lost(text: str) -> None:
+    assert without_line_directives(text).count("\n") == text.count("\n")
+
+
+REMARKS = (
+    "returns -1 on bad input",
+    "exit if the password is wrong",
+    "broken pipes are ignored",
+    "error handling",
+    "Error",
+)
+HEADINGS = (
+    "Avoid bad allocations:",
+    "This handles wrong input:",
+    "A check for broken links",
+    "Replace the broken code with:",
+)
+WRONG_REMARKS = ("error: no semicolon", "compile error", "compile-time error", "does not compile", "ill-formed")
+WRONG_HEADINGS = (
+    "Wrong:",
+    "**Bad:**",
+    "### Incorrect",
+    "This does not compile:",
+    "A bad example:",
+    "Don't do this:",
+    "This won't compile",
+    "The buggy version:",
+)
+
+
+def is_excused(remark: str = "", heading: str = "") -> bool:
+    (unit,) = units_of("", f"{heading}\n```cpp\nint f() {{ return 1 }} // {remark}\n```")
+    return unit.is_expendable
+
+
+def test_an_ordinary_remark_excuses_nothing() -> None:
+    assert [remark for remark in REMARKS if is_excused(remark)] == []
+    assert [heading for heading in HEADINGS if is_excused(heading=heading)] == []
+
+
+def test_what_its_author_calls_wrong_is_told_apart() -> None:
+    assert [remark for remark in WRONG_REMARKS if not is_excused(remark)] == []
+    assert [heading for heading in WRONG_HEADINGS if not is_excused(heading=heading)] == []
 
 
 def test_what_is_left_out_is_left_out() -> None:
@@ -130,17 +213,17 @@ def test_no_text_takes_long_to_read(bit: str) -> None:
         units = units_of(text, answer)
         for unit in units:
             list(forms_of(unit))
-        joined(units)
-    complaint_in(f"<stdin>:1:1: error: {text}", text)
+        list(joined(units))
+    complaint_in(f"{OWN}:1:1: error: {text}", text)
     assert time.process_time() - started < 10
 
 
 def test_what_another_file_says_is_not_told() -> None:
-    said = "In file included from <stdin>:1:\n/etc/passwd:1:1: error: 'root' does not name a type\n"
+    said = f"In file included from {OWN}:1:\n/etc/passwd:1:1: error: 'root' does not name a type\n"
     complaint = complaint_in(said, "")
     assert complaint is not None and "root" not in complaint.text and "passwd" not in complaint.text
 
 
 def test_paths_are_not_told() -> None:
-    complaint = complaint_in("<stdin>:3:1: error: cannot find /home/me/secret/x.hpp\n", "")
+    complaint = complaint_in(f"{OWN}:3:1: error: cannot find /home/me/secret/x.hpp\n", "")
     assert complaint is not None and complaint.text == "line 3: cannot find x.hpp"

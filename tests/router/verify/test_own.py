@@ -25,6 +25,22 @@ def raises(question, answer): raise RuntimeError("no idea")
 def leaves(question, answer): sys.exit(3)
 def dies(question, answer): os._exit(7)
 def hangs(question, answer): time.sleep(10_000) if answer == "hang" else None; return True
+def writes(text):
+    def said(question, answer):
+        for fd in range(3, 20):
+            try: os.write(fd, text.encode() + b"\\n") if os.readlink(f"/proc/self/fd/{fd}").startswith("pipe") else None
+            except OSError: pass
+        return True
+    return said
+a_list, a_number, deep = writes("[]"), writes("5"), writes("[" * 60_000)
+keyless, no_outcome, no_json = writes("{}"), writes('{"outcome": ["passed"], "why": 1}'), writes("x")
+def detaches(question, answer):
+    import subprocess
+    inner = "import os, time; os.fork() and os._exit(0); print(os.getpid(), flush=True); time.sleep(600)"
+    child = subprocess.Popen([sys.executable, "-c", inner], stdout=subprocess.PIPE, start_new_session=True)
+    pid = child.stdout.readline().decode().strip()
+    if answer == "die": open(question, "w").write(pid); os._exit(7)
+    return Verdict("passed", pid)
 def odd(question, answer): return 42
 def prints(question, answer): print("{}" * 1000); print("noise", file=sys.stderr); return True
 def where(question, answer): return Verdict("passed", str(os.getpid()))
@@ -40,6 +56,7 @@ class Wrong:
 def wrong(question, answer): return Wrong()
 def long(question, answer): return Verdict("failed", "x" * 1_000_000)
 """
+STRANGE = ("a_list", "a_number", "deep", "keyless", "no_outcome", "no_json")
 CONFIG = CorrectnessConfig(verify_seconds=20)
 QUICK = CorrectnessConfig(verify_seconds=0.5)
 
@@ -70,6 +87,7 @@ def verdict(base: Path, name: str, answer: str = "a") -> Verdict:
         ("dies", "unavailable", "its process ended: it said nothing"),
         ("odd", "unavailable", "it gave int, and a Verdict or a bool is wanted"),
         ("wrong", "unavailable", "it gave Wrong, and a Verdict or a bool is wanted"),
+        *((name, "unavailable", "it wrote something else than its verdict, and was killed") for name in STRANGE),
         ("value", "unavailable", "TypeError: mine:value is neither a function nor has it a method `verify`"),
         ("absent", "unavailable", "AttributeError: module 'mine' has no attribute 'absent'"),
     ],
@@ -134,6 +152,25 @@ def test_it_goes_when_it_is_closed_or_cancelled(base: Path) -> None:
         assert not Path(f"/proc/{pid}").exists()
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
     assert not [pid for pid in children if "own_work" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+def test_what_it_starts_and_lets_go_goes_with_it(base: Path) -> None:
+    pid = int(verdict(base, "detaches").why)
+    assert is_gone(pid), "closed"
+    judged(open_verifier("mine:detaches", CONFIG, base), "die", str(base / "pid"))
+    assert is_gone(int((base / "pid").read_text())), "it died"
+
+
+def is_gone(pid: int) -> bool:
+    end = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_long_answers_are_not_given_to_it(base: Path) -> None:
+    verifier = open_verifier("mine:yes", CorrectnessConfig(answer_bytes=1024), base)
+    assert [one.outcome for one in all_judged(verifier, ["é" * 512, "é" * 513])] == ["passed", "skipped"]
 
 
 def test_the_one_in_the_documentation_works(tmp_path: Path) -> None:

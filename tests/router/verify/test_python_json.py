@@ -21,6 +21,15 @@ PYTHON = {
     "a session": ("passed", "```python\n>>> x = 1\n>>> for i in range(2):\n...     print(i)\n0\n1\n```"),
     "in a list": ("passed", "1. First\n   ```python\n   if x:\n       y()\n   ```"),
     "indented": ("passed", "```python\n    x = 1\n    y = 2\n```"),
+    "a notebook": (
+        "passed",
+        "```python\n%matplotlib inline\n!pip install x \\\n  y\nfiles = !ls\nif files:\n    %time print(files)\n```",
+    ),
+    "signs of Python": ("passed", "```python\nx = (a\n  %b)\ns = '''\n!x\n'''\n```"),
+    "a notebook that is broken": ("failed", "```python\n!pip install x\nx = = 1\n```"),
+    "only for the notebook": ("skipped", "```python\n!pip install x\n```"),
+    "a cell of another language": ("skipped", "```python\n%%bash\nls -l | wc\n```"),
+    "a cell that is timed": ("passed", "```python\n%%time\nf(1)\n```"),
     "broken": ("failed", "```python\ndef f(:\n    pass\n```"),
     "one of two": ("failed", "```python\nx = 1\n```\n```python\nx = = 1\n```"),
     "zeros": ("failed", "```python\nx = '\0'\n```"),
@@ -73,12 +82,29 @@ def test_all_json_is_json(value: Any) -> None:
     assert trouble_with(json.dumps(value) + "x", True) != ""
 
 
-@pytest.mark.parametrize("text", ["", "{", "NaN", "[Infinity]", "{'a': 1}", "[1,]", "// x\n1", "1 2", '{"a" 1}', "tru"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "NaN",
+        "[Infinity]",
+        "{'a': 1}",
+        "[1,]",
+        "// x\n1",
+        "1 2",
+        '{"a" 1}',
+        "tru",
+        "1e999",
+        "[-1e400]",
+        "1" * 5000,
+    ],
+)
 def test_what_is_no_json(text: str) -> None:
     assert trouble_with(text, True).startswith("no JSON: ")
 
 
-@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "[1e400]", "1" * 100_000, '"\\ud800"', " [1] \n"])
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "[1e300]", "1" * 4000, "1e-999", '"\\ud800"', " [1] \n"])
 def test_strange_json_is_json(text: str) -> None:
     assert trouble_with(text, True) == ""
 

@@ -6,13 +6,15 @@ import sys
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from router.verify.workshop import Done, Job, Workshop
 from tests.router.verify.conftest import run
 
 
-def python(script: str, given: bytes = b"", seconds: float = 60, most: int = 1 << 16) -> Job:
-    return Job([sys.executable, "-I", "-S", "-c", script], given, seconds, most)
+def python(script: str, given: bytes = b"", seconds: float = 60, most: int = 1 << 16, by: str = "") -> Job:
+    return Job([sys.executable, "-I", "-S", "-c", script], given, seconds, most, by=by)
 
 
 def done(job: Job) -> Done:
@@ -80,3 +82,64 @@ def test_who_waits_for_a_turn_can_be_cancelled() -> None:
         return time.monotonic() - started
 
     assert run(waiting()) < 30
+
+
+def test_who_takes_long_waits_for_who_does_not() -> None:
+    async def order() -> list[str]:
+        workshop = Workshop()
+        ended: list[str] = []
+
+        async def do(by: str, script: str) -> None:
+            await workshop.run(python(script, by=by))
+            ended.append(by)
+
+        bombs = [do("bomb", "import time; time.sleep(1)") for _ in range(4)]
+        tasks = [asyncio.ensure_future(one) for one in (*bombs, *(do("quick", "pass") for _ in range(4)))]
+        await asyncio.gather(*tasks)
+        return ended
+
+    assert run(order()) == ["bomb", *["quick"] * 4, *["bomb"] * 3]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.booleans()), max_size=30), st.integers(1, 3))
+def test_every_turn_is_given_back(askers: list[tuple[str, int, bool]], width: int) -> None:
+    """Whoever is cancelled, waiting or called; nobody waits while there is room."""
+
+    async def all_of_them() -> int:
+        workshop = Workshop(width)
+        inside = most = 0
+
+        async def work(by: str, steps: int) -> None:
+            nonlocal inside, most
+            async with workshop._turn(by):
+                inside, most = inside + 1, max(most, inside + 1)
+                try:
+                    for _ in range(steps):
+                        await asyncio.sleep(0)
+                finally:
+                    inside -= 1
+
+        tasks = []
+        for by, steps, cancels in askers:
+            tasks.append(asyncio.ensure_future(work(by, steps)))
+            await asyncio.sleep(0)
+            if cancels:
+                tasks[len(tasks) // 2].cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
+        assert (workshop._num_free, workshop._waiting, inside) == (width, {}, 0)
+        return most
+
+    assert run(all_of_them()) <= width
+
+
+def test_who_is_cancelled_when_it_is_called_gives_its_turn_back() -> None:
+    async def free_in_the_end() -> int:
+        workshop = Workshop()
+        async with workshop._turn("a"):
+            waiting = asyncio.ensure_future(workshop.run(python("pass")))
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        return workshop._num_free
+
+    assert run(free_in_the_end()) == 1
