@@ -5,9 +5,12 @@ from typing import NamedTuple
 
 from admission.forecast import Booking, Desk, Shape, UnderWay
 from specialist.events import Admitted, Emitted, Event, Finished, Preempted
+from specialist.hits import Hits
 from specialist.request import Request
 from specialist.scheduler import Scheduler
 from specialist.step import Step
+
+_NO_HITS = Hits()
 
 
 class Taken(NamedTuple):
@@ -95,17 +98,22 @@ def under_way(scheduler: Scheduler) -> UnderWay | None:
     return UnderWay(shape_of(step, switched=False), step.started_at, tokens)
 
 
-def booking_of(request: Request, *, shadow: bool = False, exact: bool | None = None, hit_tokens: int = 0) -> Booking:
-    """`exact` where something else than `stop_ids` may end the answer early, or may not."""
+def booking_of(
+    request: Request, *, shadow: bool = False, exact: bool | None = None, hits: Hits = _NO_HITS, caller: str = ""
+) -> Booking:
+    """`exact` where something else than `stop_ids` may end the answer early, or may not; `caller` is the same for
+    whoever only asks again."""
     return Booking(
         key=request.request_id,
         priority=request.priority,
         arrival=request.arrival,
         deadline=request.deadline,
         prompt_tokens=len(request.prompt),
-        hit_tokens=hit_tokens,
+        hit_tokens=hits.found,
+        shared_tokens=hits.shared,
         max_tokens=request.max_tokens,
         exact=not request.stop_ids if exact is None else exact,
         shadow=shadow,
         adapters=request.lane.adapters,
+        caller=caller,
     )

@@ -9,7 +9,7 @@ from specialist.account import Account, Accounts, booking_of, under_way
 from specialist.calibrated import prices_of
 from specialist.engines.base import Engine
 from specialist.events import Event
-from specialist.hits import peek_hit_tokens
+from specialist.hits import peek_hits
 from specialist.loop import StepLoop
 from specialist.request import FinishReason, Request
 from specialist.scheduler import Scheduler
@@ -49,7 +49,7 @@ class Front:
             request = replace(request, priority=SHADOW_PRIORITY)
         self.scheduler.check(request)
         now = self.clock.now()
-        booking = booking_of(request, shadow=shadow, hit_tokens=peek_hit_tokens(self.scheduler, request))
+        booking = booking_of(request, shadow=shadow, hits=peek_hits(self.scheduler, request))
         self.desk.stepping(under_way(self.scheduler))
         verdict = self.desk.ask(booking, now)
         if isinstance(verdict, Admit):

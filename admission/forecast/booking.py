@@ -18,3 +18,7 @@ class Booking:
     """The answer has `max_tokens` tokens and cannot end before."""
     shadow: bool = False
     adapters: tuple[str, ...] = ()
+    shared_tokens: int = 0
+    """Of the hit, those in blocks that somebody holds: they take no more room."""
+    caller: str = ""
+    """The same for whoever only asks again; empty where that is not known."""

@@ -46,6 +46,17 @@ class Books:
         self.num_shadows += entry.booking.shadow
         insort(self._line, entry, key=rank_of)
 
+    def without_shadows(self) -> "Books":
+        """Everybody whom somebody waits for; the same entries."""
+        if not self.num_shadows:
+            return self
+        callers = Books()
+        callers._num_entered = self._num_entered
+        callers._entries = {key: entry for key, entry in self._entries.items() if not entry.booking.shadow}
+        callers._line = [entry for entry in self._line if not entry.booking.shadow]
+        callers._running = {key: entry for key, entry in self._running.items() if not entry.booking.shadow}
+        return callers
+
     def start(self, entry: Entry) -> None:
         self._leave_line(entry)
         self._running[entry.booking.key] = entry

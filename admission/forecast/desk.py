@@ -10,21 +10,26 @@ from admission.forecast.displace import Displacement
 from admission.forecast.entry import Entry
 from admission.forecast.estimator import Estimator
 from admission.forecast.lengths import Lengths
+from admission.forecast.prices import Prices
 from admission.forecast.promise import Bound, Hindsight, Promise
 from admission.forecast.recent import Recent
 from admission.forecast.rescue import rescued_by
 from admission.forecast.retry import Return, jittered
 from admission.forecast.room import Room
-from admission.forecast.sentence import unreachable, would_delay
+from admission.forecast.sentence import own_part, unreachable, would_delay
 from admission.forecast.shape import Shape
-from admission.forecast.trial import Check, Trial
+from admission.forecast.trial import Check, Trial, bound_of
 from admission.forecast.under_way import UnderWay
 from admission.forecast.usual import Usual
 from admission.forecast.verdict import Admit, Outlook, Refuse, Verdict
-from admission.forecast.walk import NOBODY_ELSE, Pace
+from admission.forecast.walk import NOBODY_ELSE, Pace, Refill
 
+SHED_TOGETHER_SECONDS = 0.1
 REFUSING_SECONDS = 1.0
 """A replica counts as refusing for so long after it refused somebody for want of capacity."""
+
+STALE_SECONDS = 5.0
+"""A measurement that is older may not be true any more."""
 
 _MOST_ASKED = 512
 """Names that are remembered."""
@@ -65,13 +70,16 @@ class Desk:
         self._refused_at = -inf
         self._asked: dict[str, None] = {}
         self._under_way: UnderWay | None = None
+        self._measured_at: float | None = None
+        self._returns: dict[tuple[int, bool], tuple[float, float | None]] = {}
+        """When it was looked for last, and seconds: what those hear who are shed together."""
 
     def ask(self, booking: Booking, now: float) -> Verdict:
         """Changes nothing but the memory of what is asked for and refused."""
         entry = self.books.new_entry(booking)
         entry.guess(self.lengths)
         verdict = self._verdict(entry, now)
-        if not booking.shadow and self._is_new(booking.key):
+        if not booking.shadow and self._is_new(booking.caller or booking.key):
             self._usual.ask(now, booking.priority, self._work(entry))
         if isinstance(verdict, Refuse) and not booking.shadow:
             self._refused_at = now
@@ -82,7 +90,7 @@ class Desk:
         prices = self.estimator.prices
         if prices is None:
             return 0.0
-        rows = max(1, len(self.books.running))
+        rows = max(1, sum(not other.booking.shadow for other in self.books.running))
         prompt = entry.prompt_left * (prices.prefill_token + prices.prefill_step / self._pace.chunk)
         return prompt + entry.expected_left * (prices.decode_token + prices.decode_step / rows)
 
@@ -115,37 +123,71 @@ class Desk:
         if len(self.books) >= self.room.total:
             lower = [other for other in self.books.entries if other.shed_before(entry)]
             if not lower:
-                return self._queue_full(entry, now)
+                return self._queue_full(now)
             crowded = (min(lower, key=lambda other: other.shed_first).booking.key,)
-        trial = self._trial(now)
+        trial = self._trial(now, self._seen_by(entry))
         return Admit(None, crowded) if trial is None else self._judge(entry, trial, crowded)
+
+    def _seen_by(self, entry: Entry) -> Books:
+        """A shadow is in nobody's way but another's: whoever is let in as if it were not there may make it go."""
+        return self.books if entry.booking.shadow else self.books.without_shadows()
 
     def _has_place(self, entry: Entry) -> bool:
         """Whether seats and blocks are enough for everybody here and for it."""
         slots = sum(other.slots for other in self.books.entries) + entry.slots
         return len(self.books) < self.room.max_running and slots <= self.room.entry_slots
 
-    def _trial(self, now: float) -> Trial | None:
+    def _trial(self, now: float, books: Books | None = None, prices: Prices | None = None) -> Trial | None:
         """None while no price is known."""
-        prices = self.estimator.prices
+        prices = prices or self.estimator.prices
         if prices is None:
             return None
-        return Trial(self.books, self.room, prices, self._pace, self.estimator.margin, now, self._under_way)
+        books = self.books if books is None else books
+        return Trial(books, self.room, prices, self._pace, self.estimator.margin, now, self._under_way)
 
     def _judge(self, entry: Entry, trial: Trial, crowded: tuple[str, ...]) -> Verdict:
-        refill = self._usual.refill(trial.now, entry.priority) if len(self.books) else NOBODY_ELSE
+        books = trial.books
+        refill = self._usual.refill(trial.now, entry.priority) if len(books) else NOBODY_ELSE
         check = trial.check(entry, crowded, refill)
         displaced: tuple[str, ...] | None = crowded
         if check.own_late > 0 or check.hurt:
-            displaced = Displacement(entry, trial, refill, crowded).among(self.books)
-        if displaced is None:
+            displaced = Displacement(entry, trial, refill, crowded, check).among(books)
+        if displaced is None and not self._is_worth_a_try(entry, trial):
             return self._refusal(entry, trial, check)
-        return self._admission(entry, trial, displaced + self._shadows_in_the_way(entry, displaced))
+        if displaced is None:
+            return self._admission(entry, trial, crowded + self._shadows_besides(crowded), None)
+        quiet = check.quiet if displaced == crowded else None
+        shadows = self._shadows_in_the_way(entry, trial, refill, displaced)
+        return self._admission(entry, trial, displaced + shadows, quiet)
 
-    def _shadows_in_the_way(self, entry: Entry, displaced: tuple[str, ...]) -> tuple[str, ...]:
-        """Shadows whose seats or blocks it needs."""
+    def _is_worth_a_try(self, entry: Entry, trial: Trial) -> bool:
+        """Prices change with steps only, and who is refused takes none: where nobody is there and nothing was measured
+        for a while, who would be in time at the replica's best is let in to see how it is now."""
+        at, best = self._measured_at, self.estimator.cheapest
+        if len(trial.books) or at is None or trial.now - at < STALE_SECONDS or best is None:
+            return False
+        hopeful = self._trial(trial.now, trial.books, best)
+        return hopeful is not None and not hopeful.late_alone(entry)
+
+    def _shadows_besides(self, displaced: tuple[str, ...]) -> tuple[str, ...]:
+        shadows = [other.booking.key for other in self.books.entries if other.booking.shadow]
+        return tuple(key for key in shadows if key not in displaced)
+
+    def _shadows_in_the_way(
+        self, entry: Entry, trial: Trial, refill: Refill, displaced: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Shadows whose seats or blocks it needs; all of them where it or others would be late beside them."""
         if not self.books.num_shadows or entry.booking.shadow:
             return ()
+        keys = self._shadows_for_room(entry, displaced)
+        beside = self._trial(trial.now)
+        if beside is not None and (entry.booking.deadline is not None or trial.timed):
+            check = beside.check(entry, displaced + keys, refill)
+            if check.own_late > 0 or check.hurt:
+                return self._shadows_besides(displaced)
+        return keys
+
+    def _shadows_for_room(self, entry: Entry, displaced: tuple[str, ...]) -> tuple[str, ...]:
         there = [other for other in self.books.entries if other.booking.key not in displaced]
         seats = self.room.max_running - len(there)
         slots = self.room.entry_slots - sum(other.slots for other in there)
@@ -157,14 +199,16 @@ class Desk:
             seats, slots = seats + 1, slots + other.slots
         return tuple(keys)
 
-    def _admission(self, entry: Entry, trial: Trial, displaced: tuple[str, ...]) -> Admit:
+    def _admission(self, entry: Entry, trial: Trial, displaced: tuple[str, ...], quiet: Bound | None) -> Admit:
+        """`quiet` where it is known."""
         now, deadline = trial.now, entry.booking.deadline
-        trial.walk(entry, displaced)
-        quiet = _bound(entry)
-        trial.walk(entry, displaced, self._usual.refill(now))
+        if quiet is None:
+            trial.walk(entry, displaced, until=entry)
+            quiet = bound_of(entry)
+        trial.walk(entry, displaced, self._usual.refill(now), until=entry)
         load = self._usual.load(now)
         share = self._hindsight.share(load, quiet.total(entry.expected_left))
-        promise = Promise(now, load, quiet, _bound(entry), share)
+        promise = Promise(now, load, quiet, bound_of(entry), share)
         total = promise.total(entry.expected_left)
         slack = None if deadline is None else deadline - now - total
         return Admit(Outlook(promise.wait, total, slack), displaced, promise)
@@ -175,15 +219,16 @@ class Desk:
         seconds = self._return(entry, trial).seconds(late)
         retry = jittered(seconds, self._jitter())
         if deadline is not None and check.own_late > 0:
-            own = check.ends - check.wait
-            sentence = unreachable(check.wait, own, entry.expected_left, deadline - now, alone=seconds is None)
+            own = check.due - check.wait
+            what = own_part(entry.expected_left, first=trial.by_first_token(entry))
+            sentence = unreachable(check.wait, own, what, deadline - now, alone=seconds is None)
             return Refuse("deadline_unreachable", f"at least {deadline - now + check.own_late:.1f} s", sentence, retry)
         sentence = would_delay(len(check.hurt), late)
         return Refuse("would_delay_others", "every deadline that was accepted before", sentence, retry)
 
-    def _queue_full(self, entry: Entry, now: float) -> Refuse:
+    def _queue_full(self, now: float) -> Refuse:
         trial = self._trial(now)
-        seconds = None if trial is None else self._return(entry, trial).seconds_to_a_place(self.books)
+        seconds = None if trial is None else trial.seconds_to_an_end()
         most = self.room.max_waiting
         sentence = f"{most} requests are waiting already"
         return Refuse("queue_full", f"at most {most} requests", sentence, jittered(seconds, self._jitter()))
@@ -198,17 +243,28 @@ class Desk:
             return None
         if not shadow:
             self._refused_at = now
-        return self._queue_full(entry, now)
+        return self._queue_full(now)
 
     def retry_after(self, booking: Booking, now: float) -> float | None:
-        """When one that was shed is worth another try."""
-        trial = self._trial(now)
+        """When one that was shed is worth another try. Those of one class who are shed together hear the same, but for
+        the jitter."""
+        kind = (booking.priority, booking.deadline is None)
+        at, seconds = self._returns.get(kind, (-inf, None))
+        if not 0 <= now - at < SHED_TOGETHER_SECONDS:
+            seconds = self._seconds_to_return(booking, now)
+            if len(self._returns) >= _MOST_ASKED:
+                self._returns.clear()
+            self._returns[kind] = now, seconds
+        return jittered(seconds, self._jitter())
+
+    def _seconds_to_return(self, booking: Booking, now: float) -> float | None:
+        trial = self._trial(now, None if booking.shadow else self.books.without_shadows())
         if trial is None:
             return None
         left = None if booking.deadline is None else now + booking.deadline - booking.arrival
         entry = self.books.new_entry(replace(booking, arrival=now, deadline=left))
         entry.guess(self.lengths)
-        return jittered(self._return(entry, trial).seconds(0.0), self._jitter())
+        return self._return(entry, trial).seconds(0.0)
 
     def _return(self, entry: Entry, trial: Trial) -> Return:
         return Return(entry, trial, self._usual.refill_above(trial.now, entry.priority))
@@ -265,6 +321,7 @@ class Desk:
     def stepped(self, shape: Shape, seconds: float, keys: Collection[str], chunk: int, now: float) -> None:
         """A step of these requests ended; `seconds` since the one before where there was no pause between them."""
         self.estimator.add(shape, seconds)
+        self._measured_at = now
         self._pace = Pace(chunk)
         self._usual.step(shape.prefill, len(keys), seconds)
         if shape.prefill:
@@ -283,7 +340,8 @@ class Desk:
         return keys + (rescued_by(trial, self.books) or self._in_vain(trial))
 
     def _in_vain(self, trial: Trial) -> list[str]:
-        trial.walk()
+        if trial.num_walks > 1:  # the last one was without some of them
+            trial.walk()
         sure = 1 - self.estimator.margin
         return [
             entry.booking.key
@@ -294,14 +352,15 @@ class Desk:
 
     def usual_wait(self, now: float) -> float | None:
         """Seconds that somebody of usual priority would wait now before its first step."""
-        trial = self._trial(now)
+        books = self.books.without_shadows()
+        trial = self._trial(now, books)
         if trial is None:
             return None
-        if not self.books.line and len(self.books.running) < self.room.max_running:
+        if not books.line and len(books.running) < self.room.max_running:
             return 0.0
         entry = self.books.new_entry(Booking("", 0, now, None, 1, 0, 1, exact=True))
         entry.guess(self.lengths)
-        trial.walk(entry)
+        trial.walk(entry, until=entry)
         return entry.begun_at
 
     @property
@@ -318,10 +377,3 @@ class Desk:
             return None
         totals = self._total_errors
         return EstimateErrors(half, most, totals.quantile(0.5), totals.quantile(0.9), self._num_totals)
-
-
-def _bound(entry: Entry) -> Bound:
-    """From the walk that was taken last."""
-    tokens = entry.expected_left - 1
-    pace = (entry.finish_at - entry.first_at) / tokens if tokens > 0 else 0.0
-    return Bound(entry.begun_at, entry.first_at, pace)

@@ -36,6 +36,7 @@ class Entry:
         "stack",
         "to_go",
         "turn",
+        "unsure",
     )
 
     def __init__(self, booking: Booking, index: int) -> None:
@@ -55,6 +56,8 @@ class Entry:
         """Tokens to come."""
         self.long_left = 0.0
         """Tokens to come in one of the longest answers."""
+        self.unsure = False
+        """Nothing is known about how long its answer will be, but that it may be short."""
         self.promise: Promise | None = None
         self.passed_over = 0
         """Chunks since it had its last one, negative."""
@@ -73,13 +76,13 @@ class Entry:
         known = booking.prompt_tokens + self.generated
         hit = min(booking.hit_tokens, booking.prompt_tokens - 1)
         self.prompt_left = known - hit
-        self.slots = known - hit
+        self.slots = known - min(hit, booking.shared_tokens)
 
     def start(self, num_tokens: int, hit_tokens: int) -> None:
         self.running = True
         self.passed_over = 0
         self.prompt_left = num_tokens - hit_tokens
-        self.slots = num_tokens - hit_tokens
+        self.slots = num_tokens - min(hit_tokens, self.booking.shared_tokens)
 
     def give_way(self) -> None:
         """Preempted: what it computed is likely to be found again, but for the last block."""
@@ -94,6 +97,7 @@ class Entry:
 
     def guess(self, lengths: Lengths) -> None:
         booking, so_far = self.booking, self.generated
+        self.unsure = not booking.exact and not lengths.known
         if booking.exact:
             self.expected_left = self.long_left = max(1.0, float(booking.max_tokens - so_far))
             return

@@ -38,13 +38,21 @@ class Estimator:
         self._expected = self._spent = 0.0
         self._num_stretch = 0
         self._prices: Prices | None = calibrated
+        self._cheapest: Prices | None = calibrated
 
     @property
     def prices(self) -> Prices | None:
         """None until measured or calibrated."""
         if self._prices is None:
             self._prices = self._fitted()
+            if self._prices is not None and (self._cheapest is None or _usual(self._prices) < _usual(self._cheapest)):
+                self._cheapest = self._prices
         return self._prices
+
+    @property
+    def cheapest(self) -> Prices | None:
+        """What steps cost when the replica was at its best."""
+        return self._cheapest
 
     def _fitted(self) -> Prices | None:
         if min(self._num_measured.values()) < _ENOUGH_STEPS:
@@ -102,3 +110,10 @@ class Estimator:
         measured = self._stretches.quantile(0.9)
         least, most = _MARGINS
         return min(max(_UNMEASURED_MARGIN if measured is None else measured, least), most)
+
+
+def _usual(prices: Prices) -> float:
+    """Seconds of a usual chunk and a usual round."""
+    return sum(price * unit for price, unit in zip(prices.prefill, _PREFILL_UNITS, strict=True)) + sum(
+        price * unit for price, unit in zip(prices.decode, _DECODE_UNITS, strict=True)
+    )

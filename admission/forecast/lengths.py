@@ -6,6 +6,8 @@ from collections import deque
 _ENOUGH = 8
 """Answers that ended by themselves, before anything is concluded from them."""
 _MOST = 256
+_MODEST = 64
+"""Tokens that are to come of an answer, as long as nothing is known of others."""
 _EVERY = 8
 """Answers between two looks at all of them."""
 
@@ -16,11 +18,14 @@ class Lengths:
 
     What a caller may expect: `max_tokens` is what an answer may cost, hardly ever what it does cost. A deadline is
     judged by the length that nine of ten answers keep within, a wait by the mean of those before. Until enough
-    answers have ended by themselves, and beyond the longest that was seen, only `max_tokens` is known.
+    answers have ended by themselves, each is taken to go on for a modest while; beyond the longest that was seen,
+    only `max_tokens` is known. Cuts have a window of their own, and those before the shortest end, which say nothing,
+    are not kept: nobody can push out what was learnt.
     """
 
     def __init__(self) -> None:
-        self._ended: deque[tuple[int, bool]] = deque(maxlen=_MOST)
+        self._ends: deque[int] = deque(maxlen=_MOST)
+        self._cuts: deque[int] = deque(maxlen=_MOST)
         self._num_new = 0
         self._at: list[int] = []
         """Lengths at which answers ended, ascending."""
@@ -30,23 +35,33 @@ class Lengths:
         """Mean tokens up to each of them."""
 
     def add(self, length: int, *, cut: bool) -> None:
-        self._ended.append((length, cut))
+        if cut and self._at and length < self._at[0]:
+            return
+        (self._cuts if cut else self._ends).append(length)
         self._num_new += 1
-        if self._num_new >= _EVERY or len(self._ended) <= 2 * _ENOUGH:
+        if self._num_new >= _EVERY or len(self._ends) <= 2 * _ENOUGH:
             self._num_new = 0
             self._conclude()
 
+    @property
+    def known(self) -> bool:
+        return bool(self._at)
+
     def mean(self, most: int, so_far: int = 0) -> float:
         """Tokens of an answer that has `so_far` of them and may have `most`."""
+        if not self._at:
+            return float(min(most, so_far + _MODEST))
         alive = self._survivors(so_far)
-        if not self._at or alive <= 0:
+        if alive <= 0:
             return float(most)
         return min(float(most), so_far + (self._area_to(most) - self._area_to(so_far)) / alive)
 
     def long(self, most: int, so_far: int = 0, share: float = 0.9) -> int:
         """A length that `share` of such answers keep within."""
+        if not self._at:
+            return min(most, so_far + _MODEST)
         alive = self._survivors(so_far)
-        if not self._at or alive <= 0:
+        if alive <= 0:
             return most
         for at, left in zip(self._at, self._left, strict=True):
             if at >= most:
@@ -68,16 +83,15 @@ class Lengths:
 
     def _conclude(self) -> None:
         self._at, self._left, self._area = [], [], []
-        if sum(not cut for _, cut in self._ended) < _ENOUGH:
+        if len(self._ends) < _ENOUGH:
             return
+        answers = sorted([(length, False) for length in self._ends] + [(length, True) for length in self._cuts])
         left, area, last = 1.0, 0.0, 0
-        for i, (length, cut) in enumerate(
-            sorted(self._ended)
-        ):  # what ended at a length comes before what was cut there
+        for i, (length, cut) in enumerate(answers):  # what ended at a length comes before what was cut there
             if cut:
                 continue
             area += left * (length - last)
-            left *= 1 - 1 / (len(self._ended) - i)
+            left *= 1 - 1 / (len(answers) - i)
             if length == last and self._at:
                 self._left[-1] = left
                 continue

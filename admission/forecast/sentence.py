@@ -3,11 +3,16 @@
 from math import inf
 
 
-def unreachable(wait: float, own: float, tokens: float, left: float, *, alone: bool) -> str:
+def own_part(tokens: float, *, first: bool) -> str:
+    """What has to be done before the deadline, and its verb."""
+    return "its first token takes" if first else f"its own {tokens:.0f} tokens take"
+
+
+def unreachable(wait: float, own: float, what: str, left: float, *, alone: bool) -> str:
     deadline = f"its deadline is in {_seconds(left)}" if left > 0 else "its deadline has passed"
     if alone:
-        return f"its own {tokens:.0f} tokens take {_seconds(own)} even alone; {deadline}"
-    return f"{_seconds(wait)} of work are before it and its own {tokens:.0f} tokens take {_seconds(own)}; {deadline}"
+        return f"{what} {_seconds(own)} even alone; {deadline}"
+    return f"{_seconds(wait)} of work are before it and {what} {_seconds(own)}; {deadline}"
 
 
 def would_delay(num_hurt: int, late: float) -> str:

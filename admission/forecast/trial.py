@@ -8,6 +8,7 @@ from typing import NamedTuple
 from admission.forecast.books import Books
 from admission.forecast.entry import Entry, rank_of
 from admission.forecast.prices import Prices
+from admission.forecast.promise import Bound
 from admission.forecast.room import Room
 from admission.forecast.under_way import UnderWay
 from admission.forecast.walk import NOBODY_ELSE, NOTHING_UNDER_WAY, Later, Pace, Refill, Start, Walk
@@ -28,11 +29,13 @@ class Check(NamedTuple):
     """Seconds the newcomer ends past its deadline, the margin included; not positive where it is in time."""
     hurt: list[Hurt]
     """Whom it would push past theirs."""
-    begins: dict[str, float]
-    """When each of those begins who give way to it."""
     wait: float
     """Seconds until the newcomer begins."""
     ends: float
+    due: float
+    """When that is there by which its own deadline is judged."""
+    quiet: Bound | None = None
+    """What it may expect where nobody else comes; None where that was not looked for."""
 
 
 class Trial:
@@ -48,7 +51,7 @@ class Trial:
         now: float,
         under_way: UnderWay | None = None,
     ) -> None:
-        self._books = books
+        self.books = books
         self._room = room
         self._prices = prices
         self._pace = pace
@@ -68,6 +71,7 @@ class Trial:
         without: Collection[str] = NOBODY,
         refill: Refill = NOBODY_ELSE,
         later: Later | None = None,
+        until: Entry | None = None,
     ) -> Walk:
         running, line = self._seated()
         if without:
@@ -77,11 +81,11 @@ class Trial:
             line = list(line)
             insort(line, extra, key=rank_of)
         self.num_walks += 1
-        return Walk(self._room, self._prices, self._pace, refill).run(running, line, later, self._start)
+        return Walk(self._room, self._prices, self._pace, refill).run(running, line, later, self._start, until)
 
     def _seated(self) -> tuple[list[Entry], list[Entry]]:
         """Who runs and who waits; who is in the step under way runs, even if the books do not say so yet."""
-        running, line, begun = list(self._books.running), self._books.line, self._start.tokens
+        running, line, begun = list(self.books.running), self.books.line, self._start.tokens
         if begun and line:
             running += [entry for entry in line if entry.booking.key in begun]
             line = [entry for entry in line if entry.booking.key not in begun]
@@ -98,13 +102,17 @@ class Trial:
         A lone one whose answer may well be shorter than it may be is in time when its first token is: refusing it
         would help nobody.
         """
-        alone = not len(self._books)
+        alone = not len(self.books)
         takes = (self._own_finish(walk, entry, alone=alone) - since) / (1 - walk.refill.higher)
         return takes * (1 + self._margin) + (0.0 if alone else self._grace) - self.time_left(entry)
 
     @staticmethod
     def _own_finish(walk: Walk, entry: Entry, *, alone: bool) -> float:
-        return entry.first_at if alone and not entry.booking.exact else walk.long_finish(entry)
+        return entry.first_at if entry.unsure or (alone and not entry.booking.exact) else walk.long_finish(entry)
+
+    def by_first_token(self, entry: Entry) -> bool:
+        """Whether its own deadline is judged by its first token."""
+        return entry.unsure or (not len(self.books) and not entry.booking.exact)
 
     def time_left(self, entry: Entry) -> float:
         return inf if entry.booking.deadline is None else entry.booking.deadline - self.now
@@ -119,7 +127,7 @@ class Trial:
             return []
         late = [
             (entry, finish)
-            for entry in self._books.entries
+            for entry in self.books.entries
             if entry.booking.deadline is not None
             and entry.booking.key not in without
             and self.late_by(entry, finish := walk.long_finish(entry)) > 0
@@ -146,7 +154,7 @@ class Trial:
 
     def _cycle_seconds(self) -> float:
         """A chunk of prompt and the round behind it: what one turn more or less makes."""
-        prices, rows = self._prices, max(1, len(self._books.running))
+        prices, rows = self._prices, max(1, len(self.books.running))
         chunk = prices.prefill_step + self._pace.chunk * prices.prefill_token
         return chunk + prices.decode_step + rows * prices.decode_token
 
@@ -154,8 +162,17 @@ class Trial:
         """When everybody ends if nobody is let in."""
         if self._before is None:
             walk = self.walk()
-            self._before = {entry.booking.key: walk.long_finish(entry) for entry in self._books.entries}
+            self._before = {entry.booking.key: walk.long_finish(entry) for entry in self.books.entries}
         return self._before
+
+    def seconds_to_an_end(self) -> float:
+        """Until the first of those who are there has ended, at a glance."""
+        prices, rows = self._prices, max(1, len(self.books.running))
+        a_round = prices.decode_step + rows * prices.decode_token
+        return min(
+            (each.prompt_left * prices.prefill_token + each.expected_left * a_round for each in self.books.entries),
+            default=0.0,
+        )
 
     def work(self, entry: Entry) -> float:
         """Seconds that are saved where it goes."""
@@ -165,9 +182,22 @@ class Trial:
     def check(self, entry: Entry, without: Collection[str], refill: Refill) -> Check:
         """The newcomer's own deadline is judged with those to be expected; everybody else's with those who are there:
         what they were promised left room for others, and the newcomer is one of them."""
-        walk = self.walk(entry, without, refill)
-        own_late, wait, ends = self.own_late(walk, entry), entry.begun_at, entry.finish_at
-        begins = {other.booking.key: other.begun_at for other in self._books.entries if other.shed_before(entry)}
-        if not self.timed or (own_late > 0 and not begins):
-            return Check(own_late, [], begins, wait, ends)
-        return Check(own_late, self.hurt(self.walk(entry, without), without), begins, wait, ends)
+        without = frozenset(without)
+        own_late = -inf
+        if entry.booking.deadline is not None:
+            own_late = self.own_late(self.walk(entry, without, refill, until=entry), entry)
+            if own_late > 0 or not self.timed:
+                return Check(own_late, [], entry.begun_at, entry.finish_at, self._due(entry))
+        walk = self.walk(entry, without, until=None if self.timed else entry)
+        hurt = self.hurt(walk, without)
+        return Check(own_late, hurt, entry.begun_at, entry.finish_at, self._due(entry), bound_of(entry))
+
+    def _due(self, entry: Entry) -> float:
+        return entry.first_at if self.by_first_token(entry) else entry.finish_at
+
+
+def bound_of(entry: Entry) -> Bound:
+    """From the walk that was taken last."""
+    tokens = entry.expected_left - 1
+    pace = (entry.finish_at - entry.first_at) / tokens if tokens > 0 else 0.0
+    return Bound(entry.begun_at, entry.first_at, pace)

@@ -10,8 +10,11 @@ from typing import NamedTuple
 from admission.forecast.entry import Entry, Rank, rank_of
 from admission.forecast.prices import Prices
 from admission.forecast.room import Room
+from admission.forecast.stream import Stream
 
 _EPSILON = 1e-9
+_EXACT_LINE = 32
+"""So many of those who wait are followed one by one; those behind them as a stream."""
 _EXACT_CHUNKS = 32
 """So many are dealt out one by one, in turns; those behind them by shares."""
 
@@ -88,9 +91,14 @@ class Walk:
         self._curve_rounds, self._curve_times = [0.0], [0.0]
 
     def run(
-        self, running: list[Entry], line: list[Entry], later: Later | None = None, start: Start = NOTHING_UNDER_WAY
+        self,
+        running: list[Entry],
+        line: list[Entry],
+        later: Later | None = None,
+        start: Start = NOTHING_UNDER_WAY,
+        until: Entry | None = None,
     ) -> "Walk":
-        """`line` is in order of rank."""
+        """`line` is in order of rank. Behind the end of `until` nobody's end is looked for."""
         self._now = start.at
         self._curve_times = [start.at]
         self._line = list(line)
@@ -99,6 +107,8 @@ class Walk:
             entry.begun_at = entry.first_at = entry.finish_at = inf
             entry.to_go = entry.expected_left
             entry.left = entry.prompt_left
+        if later is not None:
+            later.entry.finish_at = inf
         for entry in running:
             self._seat_runner(entry, start.tokens.get(entry.booking.key, 0))
         self._prompts.sort()
@@ -109,6 +119,11 @@ class Walk:
                 self._join_line(later.entry)
                 later = None
             self._enter()
+            if self._next >= _EXACT_LINE and len(self._line) - self._next > _EXACT_LINE:
+                self._flow(later, until)
+                break
+            if until is not None and self._is_over(until):
+                break
             if self._prompts:
                 self._take_chunks()
             elif self._decoding:
@@ -119,6 +134,64 @@ class Walk:
             self._curve_times.append(self._now)
             self._finish()
         return self
+
+    def _is_over(self, entry: Entry) -> bool:
+        """Whether all is known about it."""
+        return entry.finish_at < inf and self._rounds >= self._long_round(entry)
+
+    def _flow(self, later: Later | None, until: Entry | None) -> None:
+        """The rest as a stream: each begins when the work of those before it is done."""
+        stream = self._stream()
+        last = at = self._now
+        for end, _, entry in self._decoding:
+            last = max(last, stream.end(entry, self._now + (end - self._rounds) * stream.cycle))
+        for _, entry in self._prompts:
+            last = max(last, stream.seat(entry, at))
+            at += entry.left * stream.prompt_token
+        if until is None or until.finish_at == inf:
+            last = max(last, self._carry(stream, later, self._now + self._work_ahead(stream)))
+        else:
+            last = max(last, self._now + (self._long_round(until) - self._rounds) * stream.cycle)
+        self._curve_rounds.append(stream.round_at(last))
+        self._curve_times.append(last)
+
+    def _work_ahead(self, stream: Stream) -> float:
+        """Seconds of work in the seats beyond what usually is there: half of what those had who sit in them."""
+        seated = sum(end - self._rounds for end, _, _ in self._decoding) * self._pace.tokens * stream.answer_token
+        seated += sum(stream.work(entry) for _, entry in self._prompts)
+        rest = self._line[self._next :]
+        usual = sum(map(stream.work, rest)) / len(rest)
+        return max(0.0, seated - (len(self._decoding) + len(self._prompts)) * usual / 2)
+
+    def _carry(self, stream: Stream, later: Later | None, at: float) -> float:
+        """When the last of those in line has ended."""
+        rest = self._line[self._next :]
+        if later is None:
+            return stream.carry(rest, at)[1]
+        split = bisect_left(rest, later.entry.rank, key=rank_of)
+        at, last = stream.carry(rest[:split], at)
+        while split < len(rest) and at < later.at:
+            at, end = stream.carry(rest[split : split + 1], at)
+            split, last = split + 1, max(last, end)
+        at = max(at, later.at)
+        self._join_line(later.entry)
+        return max(last, stream.carry([later.entry, *rest[split:]], at)[1])
+
+    def _stream(self) -> Stream:
+        """As many as are seated now share each round."""
+        prices, tokens, chunk = self._prices, self._pace.tokens, self._pace.chunk
+        rows = len(self._decoding) + len(self._prompts)
+        look_back = self._context / max(1, len(self._decoding))
+        stacks = max(1, len(self._stacks))
+        a_round = stacks * prices.decode_step + (stacks * prices.switch / self._room.age_bound if stacks > 1 else 0.0)
+        a_round += max(rows * tokens, self._refill_rows) * (prices.decode_token + prices.decode_pair * look_back)
+        prompt_token = prices.prefill_step / chunk + prices.prefill_token + prices.prefill_pair * look_back / 2
+        answer_token = a_round / (rows * tokens)
+        rest = self._line[self._next :]
+        prompts = prompt_token * sum(entry.left for entry in rest)
+        answers = answer_token * sum(entry.to_go for entry in rest)
+        cycle = max(a_round, _EPSILON) / tokens * (1 + prompts / max(answers, _EPSILON))
+        return Stream(self._now, self._rounds, prompt_token, answer_token, a_round / chunk, cycle)
 
     def _seat_runner(self, entry: Entry, done: int) -> None:
         """`done` is what the step under way does for it."""
@@ -336,10 +409,12 @@ class Walk:
 
     def long_finish(self, entry: Entry) -> float:
         """When one of the longest answers it may get would end."""
-        more = entry.long_left - entry.expected_left
-        if more <= 0 or entry.finish_at == inf:
+        if entry.long_left <= entry.expected_left or entry.finish_at == inf:
             return entry.finish_at
-        return self._time_of(entry.end_round + more / self._pace.tokens)
+        return self._time_of(self._long_round(entry))
+
+    def _long_round(self, entry: Entry) -> float:
+        return entry.end_round + max(0.0, entry.long_left - entry.expected_left) / self._pace.tokens
 
     def _time_of(self, rounds: float) -> float:
         """When so many rounds are done; behind the last, as if one went on alone."""

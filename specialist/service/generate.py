@@ -78,7 +78,7 @@ class Generator:
         try:
             self._check_open()
             job = self._admit(job)
-        except Refusal:
+        except BaseException:
             job.release()
             raise
         self._live[stream] = request_id

@@ -13,7 +13,7 @@ from octet.identity import Lane
 from octet.rpc.refusal import invalid, queue_full
 from specialist.account import booking_of
 from specialist.front import SHADOW_PRIORITY
-from specialist.hits import peek_hit_tokens
+from specialist.hits import peek_hits
 from specialist.request import Request
 from specialist.scheduler import Scheduler
 from specialist.service.adapters import Adapters, lease
@@ -67,7 +67,24 @@ class Reception:
         prompt = ask.prompt.ids if isinstance(ask.prompt, TokenPrompt) else await self._tokenize(ask.prompt)
         self._validator.prompt_within(len(prompt), ask.context)
         digests, release = lease(self._adapters, ask.adapters)
-        request = Request(
+        try:
+            request = self._request(ask, request_id, prompt, digests, arrival, seconds_left)
+            answer = Answer(self._words.detokenizer(), ask.stop, ask.sampling.min_tokens)
+            return Job(request, ask.request_id or uuid4().hex, answer, sink, release, self._booking(ask, request))
+        except BaseException:
+            release()
+            raise
+
+    def _request(
+        self,
+        ask: Ask,
+        request_id: str,
+        prompt: tuple[int, ...],
+        digests: tuple[str, ...],
+        arrival: float,
+        seconds_left: float | None,
+    ) -> Request:
+        return Request(
             request_id=request_id,
             lane=replace(self._lane, adapters=digests),
             prompt=prompt,
@@ -80,13 +97,13 @@ class Reception:
             seed=self._seed(ask),
             tenant_salt=ask.tenant_salt,
         )
-        answer = Answer(self._words.detokenizer(), ask.stop, ask.sampling.min_tokens)
-        return Job(request, ask.request_id or uuid4().hex, answer, sink, release, self._booking(ask, request))
 
     def _booking(self, ask: Ask, request: Request) -> Booking:
         """An answer without anything to end it early is as long as it may be."""
-        hit_tokens = peek_hit_tokens(self._scheduler, request)
-        return booking_of(request, shadow=ask.shadow, exact=ask.ignore_eos and not ask.stop, hit_tokens=hit_tokens)
+        hits = peek_hits(self._scheduler, request)
+        caller = f"{ask.tenant_salt.hex()}/{ask.request_id}" if ask.request_id else ""
+        exact = ask.ignore_eos and not ask.stop
+        return booking_of(request, shadow=ask.shadow, exact=exact, hits=hits, caller=caller)
 
     def _seed(self, ask: Ask) -> int:
         if ask.seed is not None:

@@ -3,13 +3,19 @@
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from octet.v1 import specialist_pb2 as wire
 from specialist.engines.sim import CostModel
-from tests.service.harness import Heard, Served, ask, asking, run, serving, sim
+from specialist.front import SHADOW_PRIORITY
+from specialist.service import reception
+from specialist.service.reception import Reception
+from specialist.service.sim_adapters import SimAdapters
+from tests.service.harness import Heard, Served, adapter_directory, ask, asking, run, serving, sim
 
 SLOW = CostModel(0.002, 0.002, 0.0, 0.01, 0.001, 0.0, 0.0, 0.0)
 """A decode step of one takes 11 ms."""
@@ -98,7 +104,7 @@ def test_a_higher_priority_has_its_way_and_the_shed_one_hears_of_it() -> None:
             heard = await running
             error = error_of(heard)
             assert heard.usage is not None and 0 < heard.usage.completion_tokens < 100
-            assert error.reason == wire.ERROR_REASON_SHED
+            assert error.reason == wire.ERROR_REASON_SHED and 0 < error.retry_after_ms <= 30_000
             assert heard.error is not None and heard.error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
             await served.idle()
             served.check_whole()
@@ -127,6 +133,8 @@ def test_a_shadow_takes_a_free_seat_only_and_gives_it_up() -> None:
     async def scenario() -> None:
         async with serving(sim(SLOW, max_running=1)) as served:
             (shadow,) = await begin(served, long_answer(300, shadow=True, priority=1000))
+            assert [entry.priority for entry in served.server.desk.books.entries] == [SHADOW_PRIORITY]
+            assert {seq.request.priority for seq in served.replica.scheduler.running} == {SHADOW_PRIORITY}
             report = await anext(aiter(served.client.watch_load()))
             assert report.shadows == 1 and report.revision == served.replica.lane.revision
             another = await ask(served.client, long_answer(2, shadow=True))
@@ -157,5 +165,124 @@ def test_load_reports_tell_of_refusals_waits_and_errors() -> None:
             async with asyncio.timeout(20):
                 while (report := await anext(reports)).refusing or not report.estimate_error.num_requests:
                     pass  # it ends by itself
+
+    run(scenario())
+
+
+def test_a_lone_caller_is_served_beside_a_shadow_as_if_it_were_not_there() -> None:
+    async def scenario() -> None:
+        async with serving(sim(SLOW, num_blocks=512)) as served:
+            for _ in range(10):
+                served.server.desk.lengths.add(300, cut=False)
+            (shadow,) = await begin(served, long_answer(400, shadow=True, priority=1000))
+            heard = await ask(served.client, asking(max_tokens=400, timeout_ms=2000))
+            assert heard.accepted is not None
+            shadow.cancel()
+            await asyncio.gather(shadow, return_exceptions=True)
+
+    run(scenario())
+
+
+def test_whom_the_desk_gives_up_is_shed_and_told_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with serving(sim(SLOW, max_running=1)) as served:
+            (running,) = await begin(served, long_answer(300))
+            waiting = asyncio.create_task(ask(served.client, long_answer(5, timeout_ms=60_000)))
+            desk = served.server.desk
+            await until(lambda: len(desk.books) == 2)
+            monkeypatch.setattr(desk, "hopeless", lambda now: [entry.booking.key for entry in desk.books.line])
+            error = error_of(await waiting)
+            assert error.reason == wire.ERROR_REASON_SHED and 0 < error.retry_after_ms <= 30_000
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    run(scenario())
+
+
+def test_a_deadline_that_passes_while_words_are_counted_is_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens_of = Reception._tokens_of
+
+    def slow(self: Reception, prompt: Any) -> tuple[int, ...]:
+        time.sleep(0.2)
+        return tokens_of(self, prompt)
+
+    monkeypatch.setattr(Reception, "_tokens_of", slow)
+
+    async def scenario() -> None:
+        async with serving(sim(SLOW)) as served:
+            heard = await ask(served.client, long_answer(2, timeout_ms=50))
+            assert heard.error is not None and heard.error.code == grpc.StatusCode.DEADLINE_EXCEEDED
+            assert error_of(heard).reason == wire.ERROR_REASON_DEADLINE
+
+    run(scenario())
+
+
+def test_nothing_is_tokenised_for_a_full_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with serving(sim(SLOW, max_running=1), max_waiting=1) as served:
+            tasks = await begin(served, long_answer(200))
+            tasks.append(asyncio.create_task(ask(served.client, long_answer(5))))
+            await until(lambda: len(served.server.desk.books) == 2)
+            counted: list[object] = []
+            monkeypatch.setattr(Reception, "_tokens_of", lambda self, prompt: counted.append(prompt))
+            error = error_of(await ask(served.client, long_answer(5)))
+            assert error.reason == wire.ERROR_REASON_QUEUE_FULL and error.retry_after_ms > 0
+            assert counted == []
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(scenario())
+
+
+def test_who_is_let_in_waits_for_the_end_of_the_step_under_way() -> None:
+    glacial = CostModel(0.0, 0.0, 0.0, 0.3, 0.0, 0.0, 0.0, 0.0)
+
+    async def scenario() -> None:
+        async with serving(sim(glacial)) as served:
+            (running,) = await begin(served, long_answer(40))
+            heard = [await ask(served.client, long_answer(1)) for _ in range(4)]
+            waits = [each.accepted.forecast.wait for each in heard if each.accepted is not None]
+            assert max(waits) > 0.1, "somebody comes in the first two thirds of a step"
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    run(scenario())
+
+
+def test_one_who_asks_again_is_known_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with serving(sim(SLOW)) as served:
+            desk, asked = served.server.desk, list[str]()
+            judge = desk.ask
+
+            def kept(booking: Any, now: float) -> Any:
+                asked.append(booking.caller)
+                return judge(booking, now)
+
+            monkeypatch.setattr(desk, "ask", kept)
+            for request_id, salt in [("a", b"x"), ("a", b"x"), ("a", b"y"), ("b", b"x"), ("", b"x")]:
+                await ask(served.client, long_answer(1, request_id=request_id, tenant_salt=salt))
+            first, again, other_tenant, other, nameless = asked
+            assert first == again and nameless == ""
+            assert len({first, other_tenant, other, nameless}) == 4
+
+    run(scenario())
+
+
+def test_a_lease_does_not_outlive_a_request_that_could_not_be_booked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("nobody knows why")
+
+    async def scenario() -> None:
+        async with serving(sim(SLOW)) as served:
+            adapters = served.replica.adapters
+            assert isinstance(adapters, SimAdapters)
+            adapters.load("style", adapter_directory(tmp_path, "style"))
+            monkeypatch.setattr(reception, "peek_hits", broken)
+            heard = await ask(served.client, long_answer(2, adapters=["style"]))
+            assert heard.error is not None and adapters.num_in_use == 0
 
     run(scenario())

@@ -17,6 +17,7 @@ from specialist.config import SchedulerConfig
 from specialist.engines.sim import CostModel, SimEngine, SimModel
 from specialist.events import Emitted, Finished
 from specialist.front import Front, prices_of
+from specialist.hits import Hits, peek_hits
 from specialist.request import Request
 from specialist.scheduler import Scheduler
 from tests.specialist.builders import BARE, LANES
@@ -227,3 +228,41 @@ def test_a_shadow_runs_beside_the_idle_and_goes_when_the_seat_is_needed() -> Non
         pass
     ends = {event.request_id: event.reason for event in front.take_events() if isinstance(event, Finished)}
     assert ends == {"shadow": "shed", "a": "length", "b": "length"}
+
+
+def test_a_cached_block_is_shared_only_as_long_as_somebody_holds_it() -> None:
+    front = new_front()
+    prompt = tuple(range(70))
+    front.submit(Request("a", BARE, prompt, 30))
+    for _ in range(3):
+        front.step()
+    assert peek_hits(front.scheduler, Request("b", BARE, prompt, 5)) == Hits(64, 64)
+    while front.step() is not None:
+        pass
+    assert peek_hits(front.scheduler, Request("b", BARE, prompt, 5)) == Hits(64, 0)
+    assert peek_hits(front.scheduler, Request("c", BARE, prompt[::-1], 5)) == Hits(0, 0)
+
+
+def test_after_a_slow_spell_the_replica_is_found_healthy_again() -> None:
+    front = new_front()
+
+    def lone(seconds: float | None) -> Verdict:
+        now = front.clock.now()
+        deadline = None if seconds is None else now + seconds
+        verdict = front.submit(Request(f"r{now}", BARE, tuple(range(90)), 30, arrival=now, deadline=deadline))
+        while front.step() is not None:
+            pass
+        return verdict
+
+    assert isinstance(lone(2.0), Admit)
+    engine = front._loop.engine
+    assert isinstance(engine, SimEngine)
+    engine.cost = CostModel(*(8 * getattr(COST, name) for name in COST.__slots__))
+    for _ in range(30):
+        lone(None)
+    engine.cost = COST
+    assert isinstance(lone(2.0), Refuse)
+    front.clock.sleep(6.0)
+    for _ in range(10):
+        assert isinstance(lone(2.0), Admit)
+        front.clock.sleep(6.0)

@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 from math import isfinite
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.forecast import Admit, Booking, Desk, Refuse, Shape, UnderWay
+from admission.forecast import Admit, Booking, Desk, Refuse, Shape, UnderWay, walk
 from admission.forecast.trial import Trial
-from tests.admission.forecast.builders import booking, let_in, new_desk, run_at_once
+from tests.admission.forecast.builders import PRICES, booking, let_in, new_desk, run_at_once
 
 
 def refused(desk: Desk, asked: Booking, now: float = 0.0) -> Refuse:
@@ -50,16 +52,239 @@ def test_one_that_waits_for_others_is_told_when_to_come_back() -> None:
     assert verdict.retry_after is not None
     back = verdict.retry_after
     assert 1.0 < back < 3.3, "a takes 3.2 s, b 0.7 s of its 2 s"
+    shed = desk.retry_after(booking("b", max_tokens=100, deadline=2.0), 0.0)
+    assert shed is not None and 1.0 < shed < 3.3
 
 
 def test_a_lone_answer_that_may_be_short_needs_its_first_token_in_time_only() -> None:
     asked = booking("a", max_tokens=1000, exact=False, deadline=1.0)
     assert isinstance(new_desk().ask(asked, 0.0), Admit)
     assert isinstance(new_desk().ask(replace(asked, exact=True), 0.0), Refuse)
-    busy = new_desk()
+    busy = with_long_answers(new_desk())
     let_in(busy, booking("b"))
     assert isinstance(busy.ask(asked, 0.0), Refuse)
-    assert isinstance(new_desk().ask(replace(asked, prompt_tokens=500), 0.0), Refuse)
+    late = refused(new_desk(), replace(asked, prompt_tokens=500))
+    assert late.arithmetic == "its first token takes 1.5 s even alone; its deadline is in 1.0 s"
+    assert late.limit == "at least 1.7 s", "with a margin"
+
+
+def with_long_answers(desk: Desk) -> Desk:
+    for _ in range(10):
+        desk.lengths.add(900, cut=False)
+    return desk
+
+
+def test_as_long_as_lengths_are_unknown_many_are_served_at_once() -> None:
+    desk = new_desk()
+    several = [booking(f"k{i}", max_tokens=1024, exact=False, deadline=5.0) for i in range(4)]
+    let_in(desk, *several)
+    known = with_long_answers(new_desk())
+    let_in(known, several[0])
+    assert refused(known, several[1]).reason == "deadline_unreachable"
+    two = new_desk()
+    let_in(two, several[0])
+    near = booking("near", max_tokens=1024, exact=False, deadline=0.3)
+    assert isinstance(two.ask(near, 0.0), Admit), "its first token comes in time, and more is not known"
+    slow = replace(several[0], key="slow", prompt_tokens=2000)
+    assert refused(desk, slow).reason == "deadline_unreachable", "its first token comes too late"
+
+
+shadowed = st.lists(
+    st.tuples(st.booleans(), st.integers(-1, 1), st.integers(1, 200), st.integers(1, 300), st.floats(0.05, 9.0)),
+    max_size=8,
+)
+
+
+@given(shadowed, st.integers(-1, 1), st.integers(1, 400), st.booleans(), st.none() | st.floats(0.02, 6.0))
+@settings(max_examples=300, deadline=None)
+def test_a_shadow_changes_no_callers_verdict(
+    before: list[tuple[bool, int, int, int, float]], priority: int, most: int, exact: bool, deadline: float | None
+) -> None:
+    with_them, without = new_desk(num_blocks=80, headroom=0), new_desk(num_blocks=80, headroom=0)
+    for number, (shadow, each, prompt, tokens, seconds) in enumerate(before):
+        there = booking(f"k{number}", priority=each, prompt_tokens=prompt, max_tokens=tokens, deadline=seconds)
+        verdict = without.ask(there, 0.0)
+        if shadow:
+            there = replace(there, shadow=True, priority=-(2**62), deadline=None)
+            if isinstance(with_them.ask(there, 0.0), Admit) and len(with_them.books) < 4:
+                let_in(with_them, there)
+                run_at_once(with_them, there.key)
+        elif isinstance(verdict, Admit):
+            without.enter(there, verdict, 0.0)
+            beside = with_them.ask(there, 0.0)
+            assert isinstance(beside, Admit)
+            with_them.enter(there, beside, 0.0)
+            assert callers(with_them) == callers(without)
+            run_at_once(with_them, there.key)
+            run_at_once(without, there.key)
+        without.ask(booking("the same history"), 0.0)
+        with_them.ask(booking("the same history"), 0.0)
+    asked = booking("asked", priority=priority, max_tokens=most, exact=exact, deadline=deadline)
+    one, other = with_them.ask(asked, 0.0), without.ask(asked, 0.0)
+    assert type(one) is type(other)
+    if isinstance(one, Refuse) and isinstance(other, Refuse):
+        assert (one.reason, one.limit, one.arithmetic) == (other.reason, other.limit, other.arithmetic)
+    if isinstance(one, Admit) and isinstance(other, Admit):
+        shadows = {entry.booking.key for entry in with_them.books.entries if entry.booking.shadow}
+        assert set(one.displaced) - shadows == set(other.displaced)
+
+
+def callers(desk: Desk) -> set[str]:
+    return {entry.booking.key for entry in desk.books.entries if not entry.booking.shadow}
+
+
+def test_a_lone_caller_is_alone_beside_a_shadow() -> None:
+    desk = with_long_answers(new_desk())
+    shadow = booking("shadow", shadow=True, priority=-(2**62), max_tokens=400)
+    let_in(desk, shadow)
+    run_at_once(desk, "shadow")
+    assert isinstance(desk.ask(booking("a", max_tokens=1000, exact=False, deadline=1.0), 0.0), Admit)
+
+
+def test_shadows_go_where_somebody_would_be_late_beside_them() -> None:
+    desk = new_desk()
+    shadows = [booking(f"s{i}", shadow=True, priority=-(2**62), max_tokens=400) for i in range(3)]
+    let_in(desk, *shadows)
+    run_at_once(desk, "s0", "s1", "s2")
+    near = desk.ask(booking("a", max_tokens=100, deadline=0.85), 0.0)
+    assert isinstance(near, Admit) and set(near.displaced) == {"s0", "s1", "s2"}, "beside them it takes 1.4 s"
+    far = desk.ask(booking("a", max_tokens=100, deadline=60.0), 0.0)
+    assert isinstance(far, Admit) and far.displaced == ()
+
+
+def test_after_a_slow_spell_an_idle_replica_lets_one_in_to_see_how_it_is_now() -> None:
+    desk = new_desk()
+    for number in range(200):
+        for shape in (Shape(True, 32, 320), Shape(False, 4, 400)):
+            desk.stepped(shape, 8 * PRICES.seconds(shape), ["z"], 32, number * 0.1)
+    asked = booking("a", prompt_tokens=100, max_tokens=50, deadline=21.0)
+    assert refused(desk, asked, 20.0).reason == "deadline_unreachable", "at eight times the price"
+    later = replace(asked, arrival=27.0, deadline=28.0)
+    probe = desk.ask(later, 27.0)
+    assert isinstance(probe, Admit)
+    assert isinstance(desk.ask(replace(later, deadline=27.2), 27.0), Refuse), "not even at its best"
+    desk.enter(later, probe, 27.0)
+    another = replace(later, key="b")
+    assert isinstance(desk.ask(another, 27.0), Refuse), "one is enough"
+    desk.forget("a")
+    desk.stepped(Shape(True, 32, 320), 8 * PRICES.seconds(Shape(True, 32, 320)), ["a"], 32, 27.5)
+    assert isinstance(desk.ask(replace(another, deadline=28.5), 27.5), Refuse), "it is as slow as it was"
+
+
+def test_blocks_that_nobody_holds_take_room_when_they_are_found() -> None:
+    """All of a prompt is in the cache: shared with one who runs, or to be held again."""
+    asked = booking("a", prompt_tokens=320, hit_tokens=304, max_tokens=2)
+    for shared, waits in ((304, False), (0, True)):
+        desk = new_desk(num_blocks=40, headroom=0)
+        let_in(desk, booking("b", prompt_tokens=400, max_tokens=100))
+        run_at_once(desk, "b")
+        verdict = desk.ask(replace(asked, shared_tokens=shared), 0.0)
+        assert isinstance(verdict, Admit) and verdict.outlook is not None
+        assert (verdict.outlook.wait > 0) is waits
+
+
+def test_what_is_found_in_the_cache_is_not_computed() -> None:
+    cold = new_desk().ask(booking("a", prompt_tokens=320), 0.0)
+    warm = new_desk().ask(booking("a", prompt_tokens=320, hit_tokens=304), 0.0)
+    assert isinstance(cold, Admit) and cold.outlook is not None
+    assert isinstance(warm, Admit) and warm.outlook is not None
+    assert cold.outlook.total - warm.outlook.total == pytest.approx(304 * PRICES.prefill_token, rel=0.05)
+
+
+def test_who_finds_no_blocks_waits_for_them() -> None:
+    """Condition (a): a seat is not enough."""
+    desk = new_desk(num_blocks=40, headroom=0)
+    let_in(desk, booking("a", prompt_tokens=500, max_tokens=100))
+    run_at_once(desk, "a")
+    verdict = desk.ask(booking("b", prompt_tokens=300), 0.0)
+    assert isinstance(verdict, Admit) and verdict.outlook is not None
+    assert verdict.outlook.wait == pytest.approx(99 * 0.0065, rel=0.05), "until a has ended"
+    assert refused(desk, booking("b", prompt_tokens=300, deadline=1.5)).reason == "deadline_unreachable"
+
+
+def test_a_pool_that_will_be_full_makes_somebody_give_way() -> None:
+    """Both fit now, but not what they will have said."""
+    wide, narrow = new_desk(num_blocks=100, headroom=0), new_desk(num_blocks=30, headroom=0)
+    totals = []
+    for desk in (wide, narrow):
+        let_in(desk, booking("a", prompt_tokens=100, max_tokens=300))
+        run_at_once(desk, "a")
+        verdict = desk.ask(booking("b", prompt_tokens=100, max_tokens=300), 0.0)
+        assert isinstance(verdict, Admit) and verdict.outlook is not None
+        totals.append(verdict.outlook.total)
+    assert totals[1] > 1.2 * totals[0]
+
+
+def test_a_shadow_needs_free_blocks_as_well_as_a_seat() -> None:
+    desk = new_desk(num_blocks=40, headroom=0)
+    let_in(desk, booking("a", prompt_tokens=500))
+    run_at_once(desk, "a")
+    shadow = booking("s", prompt_tokens=300, shadow=True, priority=-(2**62))
+    assert refused(desk, shadow).limit == "a free seat and blocks"
+    assert isinstance(desk.ask(replace(shadow, prompt_tokens=50), 0.0), Admit)
+
+
+def test_who_only_asks_again_is_not_more_demand() -> None:
+    def demand(callers: list[str]) -> float:
+        desk = new_desk()
+        for number, caller in enumerate(callers):
+            desk.ask(booking(f"k{number}", caller=caller), 0.0)
+        return desk._usual.load(0.0)
+
+    assert demand(["salt/a"] * 20) == pytest.approx(demand(["salt/a"]))
+    assert demand(["salt/a", "other/a"]) == pytest.approx(2 * demand(["salt/a"]))
+    assert demand([""] * 20) == pytest.approx(20 * demand(["salt/a"]))
+
+
+def full_line(seed: int, deadline: float | None) -> Desk:
+    """32 run and 250 wait."""
+    rng, desk = Random(seed), new_desk(max_running=32, max_waiting=256, num_blocks=8192)
+    for _ in range(40):
+        desk.lengths.add(rng.randint(20, 200), cut=False)
+    for number in range(282):
+        each = booking(f"k{number}", prompt_tokens=rng.randint(20, 300), max_tokens=400, exact=False, deadline=deadline)
+        desk.enter(each, Admit(None), 0.0)
+        if number < 32:
+            run_at_once(desk, each.key)
+    return desk
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_those_far_behind_are_foreseen_well_enough_without_following_each(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = full_line(seed, None)
+
+    def ends() -> list[float]:
+        trial = desk._trial(0.0)
+        assert trial is not None
+        trial.walk()
+        return [entry.finish_at for entry in desk.books.entries]
+
+    quick = ends()
+    monkeypatch.setattr(walk, "_EXACT_LINE", 1000)
+    wrong = sorted(abs(one - exact) / exact for one, exact in zip(quick, ends(), strict=True))
+    assert wrong[len(wrong) // 2] < 0.1 and wrong[int(len(wrong) * 0.9)] < 0.3, wrong
+
+
+def test_a_verdict_takes_a_bounded_number_of_walks_however_long_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = 0
+    take = Trial.walk
+
+    def counted(self: Trial, *args: Any, **more: Any) -> Any:
+        nonlocal walks
+        walks += 1
+        return take(self, *args, **more)
+
+    monkeypatch.setattr(Trial, "walk", counted)
+    desk = full_line(3, 90.0)
+    for priority, deadline, most in [(0, 5.0, 8), (5, 1.0, 20), (5, 0.05, 20), (5, None, 20), (0, None, 8)]:
+        walks = 0
+        desk.ask(booking("x", priority=priority, deadline=deadline, prompt_tokens=200, max_tokens=100), 0.0)
+        assert walks <= most, (priority, deadline)
+    walks = 0
+    hints = [desk.retry_after(booking(f"x{i}", deadline=5.0), 0.0) for i in range(192)]
+    assert walks <= 8 and None not in hints, "those who are shed together hear the same"
 
 
 def slow_neighbour(desk: Desk, priority: int = 0) -> None:

@@ -25,11 +25,27 @@ def test_never_less_than_there_is_nor_more_than_there_may_be(
     assert lengths.mean(most + 10, so_far) >= mean - 1e-6, "who may say more does not say less"
 
 
-def test_without_history_only_the_limit_is_known() -> None:
+def test_without_history_an_answer_goes_on_for_a_modest_while() -> None:
     lengths = Lengths()
     for _ in range(100):
         lengths.add(50, cut=True)
-    assert lengths.mean(256) == lengths.long(256) == 256
+    assert not lengths.known and 16 <= lengths.mean(1024) == lengths.long(1024) <= 128
+    assert lengths.mean(10) == lengths.long(10) == 10
+    assert lengths.mean(1024, so_far=500) > 500
+
+
+@given(st.lists(st.integers(1, 39), min_size=300, max_size=600))
+@settings(deadline=None, max_examples=8)
+def test_what_was_learnt_is_not_pushed_out_by_those_who_allow_next_to_nothing(cuts: list[int]) -> None:
+    lengths = Lengths()
+    for _ in range(50):
+        lengths.add(40, cut=False)
+    for length in cuts:
+        lengths.add(length, cut=True)
+    assert lengths.mean(1024) == lengths.long(1024) == 40
+    for _ in range(300):
+        lengths.add(45, cut=True)
+    assert lengths.known, "those who were cut behind an end have gone on, but push no end out"
 
 
 def test_those_that_ended_by_themselves_tell() -> None:
