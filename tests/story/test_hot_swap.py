@@ -267,9 +267,6 @@ def swap_with_a_loss(scene: Scene, seconds: float, pause: float) -> dict[str, in
 
 
 def test_every_answer_is_that_of_the_digest_on_its_receipt(scene: Scene) -> None:
-    swap_with_a_loss(scene, seconds=10.0, pause=1.0)
-
-
-@pytest.mark.slow
-def test_every_two_seconds_for_a_minute(scene: Scene) -> None:
-    swap_with_a_loss(scene, seconds=60.0, pause=2.0)
+    """A whole minute, a swap every two seconds: OCTET_SWAP_SECONDS=60 OCTET_SWAP_PAUSE=2."""
+    seconds = float(os.environ.get("OCTET_SWAP_SECONDS", "10"))
+    swap_with_a_loss(scene, seconds=seconds, pause=float(os.environ.get("OCTET_SWAP_PAUSE", "1")))
