@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from octet.sdk.channel import channel_options, credentials, found_in, serialize
+from octet.sdk.channel import channel_options, credentials, dial, found_in, serialize
 from octet.sdk.faults import ERROR_KEY
 from octet.v1 import specialist_pb2 as wire
 
@@ -40,11 +40,7 @@ class SpecialistClient:
 
         Raises ValueError for files that belong together and are not, OSError for one that cannot be read.
         """
-        shown, options = credentials(ca, certificate, key), channel_options()
-        if shown is None:
-            self._channel = grpc.aio.insecure_channel(address, options=options)
-        else:
-            self._channel = grpc.aio.secure_channel(address, shown, options=options)
+        self._channel = dial(grpc.aio, address, credentials(ca, certificate, key), channel_options())
 
     async def __aenter__(self) -> "SpecialistClient":
         return self

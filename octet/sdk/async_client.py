@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from octet.sdk.answer import Answer, Chunk, Heard, answer_from
 from octet.sdk.asking import Asking
 from octet.sdk.caller import LOOKUP_S, SERVICE, Caller
-from octet.sdk.channel import serialize
+from octet.sdk.channel import dial, serialize
 from octet.sdk.faults import cancelled, closed
 from octet.sdk.options import Options
 from octet.sdk.receipt import Receipt
@@ -69,10 +69,7 @@ class AsyncClient(Caller):
     def _connected(self) -> Any:
         """A channel belongs to the loop it is made in: not before there is one."""
         if self._channel is None:
-            if self._credentials is None:
-                self._channel = grpc.aio.insecure_channel(self.address, options=self._options)
-            else:
-                self._channel = grpc.aio.secure_channel(self.address, self._credentials, options=self._options)
+            self._channel = dial(grpc.aio, self.address, self._credentials, self._options)
         return self._channel
 
     async def _call(self, name: str, asking: Asking, answer: type[Message], metadata: _Metadata = ()) -> Any:

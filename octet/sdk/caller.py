@@ -47,7 +47,10 @@ class Caller:
 
     def _asking(self, renew: Callable[[float | None], Message], timeout: float | None) -> Asking:
         effort = Effort(self._policy, self._budget, self._clock, self._random, timeout)
-        return Asking(renew, effort, self.address, lambda: self._closed)
+        return Asking(renew, effort, self.address, self._is_closed)
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     def _inferring(self, prompt: str | None, options: Mapping[str, Any]) -> tuple[Prepared, Asking]:
         prepared = prepare(prompt, options)

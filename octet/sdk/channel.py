@@ -45,6 +45,13 @@ def _read(path: PathName) -> bytes:
     return Path(path).read_bytes()
 
 
+def dial(by: Any, address: str, shown: Any, options: Sequence[tuple[str, int]]) -> Any:
+    """A channel of `by`, which is grpc or grpc.aio. `shown` are credentials; None for none at all."""
+    if shown is None:
+        return by.insecure_channel(address, options=options)
+    return by.secure_channel(address, shown, options=options)
+
+
 def serialize(message: Message) -> bytes:
     return bytes(message.SerializeToString())
 

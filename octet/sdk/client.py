@@ -1,8 +1,6 @@
 """Ask the router."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import Event, Lock
 from typing import Any, Unpack
 
@@ -11,48 +9,22 @@ from google.protobuf.message import Message
 
 from octet.sdk.answer import Answer, Chunk, Heard, answer_from
 from octet.sdk.asking import Asking
-from octet.sdk.caller import DEFAULT_ADDRESS, LOOKUP_S, SERVICE, Caller
-from octet.sdk.channel import PathName, serialize
-from octet.sdk.faults import cancelled, closed
+from octet.sdk.caller import LOOKUP_S, SERVICE
+from octet.sdk.channel import serialize
+from octet.sdk.faults import cancelled
 from octet.sdk.options import Options
 from octet.sdk.receipt import Receipt
+from octet.sdk.sync_caller import SyncCaller, unless_closed
 from octet.v1 import inference_pb2 as wire
 
 _Metadata = tuple[tuple[str, str], ...]
 
 
-class Client(Caller):
+class Client(SyncCaller):
     """Safe to share between threads. `with Client("localhost:50051") as client: ...`, or `close()` at the end.
 
     Every call raises OctetError, in one of its kinds.
     """
-
-    def __init__(
-        self,
-        address: str = DEFAULT_ADDRESS,
-        *,
-        ca: PathName | None = None,
-        certificate: PathName | None = None,
-        key: PathName | None = None,
-        max_retries: int = 2,
-        keepalive: float | None = None,
-    ) -> None:
-        super().__init__(address, ca=ca, certificate=certificate, key=key, max_retries=max_retries, keepalive=keepalive)
-        if self._credentials is None:
-            self._channel = grpc.insecure_channel(address, options=self._options)
-        else:
-            self._channel = grpc.secure_channel(address, self._credentials, options=self._options)
-
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """What is still being answered is cancelled."""
-        self._closed = True
-        self._channel.close()
 
     def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "Stream":
         """The answer as it comes: `with client.stream("...") as answer: for chunk in answer: ...`.
@@ -87,7 +59,7 @@ class Client(Caller):
         while True:
             message, seconds = asking.attempt()
             try:
-                with _unless_closed(asking):
+                with unless_closed(asking.is_closed, asking.request_id):
                     response = method(message, timeout=seconds, metadata=metadata)
             except grpc.RpcError as error:
                 wait = asking.failed(error)
@@ -164,17 +136,6 @@ class Stream(Heard):
                     self._over = True
                     raise cancelled(self.request_id)
                 message, seconds = self._asking.attempt()
-                with _unless_closed(self._asking):
+                with unless_closed(self._asking.is_closed, self._asking.request_id):
                     self._call = self._method(message, timeout=seconds, metadata=self._metadata)
             return self._call
-
-
-@contextmanager
-def _unless_closed(asking: Asking) -> Iterator[None]:
-    """A channel that another thread has just closed says ValueError."""
-    try:
-        yield
-    except ValueError:
-        if not asking.is_closed():
-            raise
-        raise closed(asking.request_id) from None

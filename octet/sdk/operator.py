@@ -5,16 +5,15 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import grpc
 from google.protobuf.message import Message
 
-from octet.sdk.caller import DEFAULT_ADDRESS, LOOKUP_S, Caller
+from octet.sdk.caller import DEFAULT_ADDRESS, LOOKUP_S
 from octet.sdk.channel import PathName, serialize
 from octet.sdk.errors import OctetError
-from octet.sdk.faults import closed, invalid, typed
+from octet.sdk.faults import invalid, typed
 from octet.sdk.operating import (
     AuditEntry,
     BreakerInfo,
@@ -30,6 +29,7 @@ from octet.sdk.operating import (
 )
 from octet.sdk.request import check_timeout
 from octet.sdk.retry import Effort, RetryPolicy
+from octet.sdk.sync_caller import SyncCaller, unless_closed
 from octet.v1 import operator_pb2 as wire
 
 SERVICE = "/octet.v1.Operator/"
@@ -53,7 +53,7 @@ def own_name() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-class Operator(Caller):
+class Operator(SyncCaller):
     """Safe to share between threads. `with Operator("localhost:50051", who="ann") as operator: ...`.
 
     Every change says who and why, and is written down before the call returns. Every call raises OctetError, in one of
@@ -76,20 +76,6 @@ class Operator(Caller):
         super().__init__(address, ca=ca, certificate=certificate, key=key, max_retries=max_retries, keepalive=keepalive)
         self.who = own_name() if who is None else who
         self._timeout = check_timeout(timeout)
-        if self._credentials is None:
-            self._channel = grpc.insecure_channel(address, options=self._options)
-        else:
-            self._channel = grpc.secure_channel(address, self._credentials, options=self._options)
-
-    def __enter__(self) -> "Operator":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._closed = True
-        self._channel.close()
 
     def breakers(self) -> Breakers:
         response = self._look("ListBreakers", wire.ListBreakersRequest(), wire.ListBreakersResponse)
@@ -188,7 +174,7 @@ class Operator(Caller):
     def _call(self, name: str, ask: Message, answer: type[Message], effort: Effort, *, changes: bool = False) -> Any:
         while True:
             try:
-                with self._unless_closed():
+                with unless_closed(self._is_closed):
                     response = self._method("unary_unary", name, answer)(ask, timeout=effort.seconds_left())
             except grpc.RpcError as error:
                 problem = self._problem(error, changes=changes)
@@ -208,7 +194,7 @@ class Operator(Caller):
         convert: Callable[[Any], Any],
         seconds: float | None,
     ) -> Iterator[Any]:
-        with self._unless_closed():
+        with unless_closed(self._is_closed):
             call = self._method("unary_stream", name, answer)(ask, timeout=seconds)
         begun = False
         try:
@@ -222,16 +208,6 @@ class Operator(Caller):
 
     def _method(self, kind: str, name: str, answer: type[Message]) -> Any:
         return getattr(self._channel, kind)(SERVICE + name, serialize, answer.FromString)
-
-    @contextmanager
-    def _unless_closed(self) -> Iterator[None]:
-        """A channel that is closed, by whichever thread, says ValueError."""
-        try:
-            yield
-        except ValueError:
-            if not self._closed:
-                raise
-            raise closed("") from None
 
     def _problem(self, error: Any, *, changes: bool = False, begun: bool = False) -> OctetError:
         problem = typed(error, address=self.address, begun=begun)
