@@ -5,9 +5,11 @@ judged before its beginning is counted any more, and no rate, however it wavers,
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
+from admission.kept import kept
+from admission.pass_rate import pass_rate
 from admission.window import Counts
 from octet.config.ensemble import CorrectnessConfig
 
@@ -57,10 +59,7 @@ class Standing:
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "Standing":
         """Raises ValueError for what is none."""
-        try:
-            standing = cls(**{field.name: body[field.name] for field in fields(cls)})
-        except KeyError as missing:
-            raise ValueError(f"a breaker's standing lacks {missing}") from None
+        standing = kept(cls, body, "a breaker's standing")
         if standing.state not in get_args(State) or standing.hold not in (None, *get_args(Hold)):
             raise ValueError(f"no breaker is {standing.state!r} and held {standing.hold!r}")
         times = (standing.transition_at, standing.below_since, standing.above_since)
@@ -98,7 +97,7 @@ def step(standing: Standing, counts: Counts, now: float, rules: Rules) -> tuple[
     what = _due(standing, rate < rules.floor, now, rules)
     if what is None:
         return standing, None
-    why = f"{_said(counts)}, the floor is {rules.floor:.1%}; {_because(what, rules)}"
+    why = f"{pass_rate(counts)}, the floor is {rules.floor:.1%}; {_because(what, rules)}"
     return _moved(standing, what, why, now)
 
 
@@ -190,10 +189,6 @@ def _moved(standing: Standing, what: What, why: str, now: float) -> tuple[Standi
         above_since=now if after == "recovering" else None,
     )
     return moved, Transition(now, standing.state, after, what, why)
-
-
-def _said(counts: Counts) -> str:
-    return f"{counts.good} of {counts.total} passed" + (f" ({counts.rate:.1%})" if counts.rate is not None else "")
 
 
 def _because(what: What, rules: Rules) -> str:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from math import ceil
 from typing import Any, Literal
 
+from admission.kept import kept
 from admission.window import Counts, grain_of
 from octet.config.ensemble import EscalationConfig
 
@@ -57,10 +58,7 @@ class Ladder:
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "Ladder":
         """Raises ValueError for what is none."""
-        try:
-            ladder = cls(**{field.name: body[field.name] for field in fields(cls)})
-        except KeyError as missing:
-            raise ValueError(f"a ladder lacks {missing}") from None
+        ladder = kept(cls, body, "a ladder")
         for count in (ladder.level, ladder.regrets):
             if not isinstance(count, int) or count < 0:
                 raise ValueError(f"a ladder's level and regrets are whole numbers from 0 on, not {count!r}")

@@ -1,10 +1,11 @@
 """The two knobs of an intent, and who turns them: the configuration, escalation, or an operator, whose word is last."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from admission.escalation import Ladder, Rules, knobs_at
+from admission.kept import kept
 from octet.config.ensemble import IntentConfig
 
 Knob = Literal["shadow_threshold", "priority_floor"]
@@ -62,10 +63,7 @@ class SetKnob:
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "SetKnob":
         """Raises ValueError for what is none."""
-        try:
-            return cls(**{field.name: body[field.name] for field in fields(cls)})
-        except KeyError as missing:
-            raise ValueError(f"a knob that was set lacks {missing}") from None
+        return kept(cls, body, "a knob that was set")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,87 +1,27 @@
 """The lanes of one specialist: which one serves, which one waits to, and which one it can go back to.
 
-A lane is a model with its adapters. Every change of one says by whom and why; a number is never given twice.
+Every change of one says by whom and why; a number is never given twice.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from math import exp, inf, log
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
+from admission.lane import HELD, AdapterRef, LaneRecord, Status, clashes, lane_of
+from admission.pass_rate import pass_rate
+from admission.trial import Rules, bar_of, breach, is_below
 from admission.window import Counts
-from octet.config.ensemble import LanesConfig
-from octet.identity import digest_of
 
-Status = Literal["serving", "candidate", "previous", "retired", "rolled_back"]
 What = Literal["begin", "load", "promote", "roll_back", "trust"]
 CONFIGURATION = "configuration"
 POLICY = "lanes"
 """Who did what nobody asked for."""
-_HELD: tuple[Status, ...] = ("serving", "candidate", "previous")
 _MOST_LANES = 20
 """Kept, those that replicas hold among them; the oldest of the others go first."""
-_FEWEST = 10
-"""Judged answers without which no lane is rolled back by policy."""
-_DOUBT = 0.001
-"""What is less likely than this is not taken for bad luck."""
-_SHORT_DIGEST = 12
 
 
 class LaneError(ValueError):
     """A sentence for whoever asked for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    promote: Literal["auto", "manual"]
-    min_samples: int
-    margin: float
-    """How much worse than the lane that serves a candidate may be."""
-    roll_back: bool
-    worse: float
-    """How much worse than the lane it is measured by a fresh one must be to go."""
-
-
-def rules_of(config: LanesConfig) -> Rules:
-    return Rules(**{field.name: getattr(config, field.name) for field in fields(Rules)})
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterRef:
-    name: str
-    """What callers and operators call it."""
-    load_name: str
-    """What replicas call it: another for every content."""
-    digest: str
-    """sha256 of its content, hex."""
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class LaneRecord:
-    number: int
-    adapters: tuple[AdapterRef, ...]
-    revision: str
-    """sha256 of the model's content, hex."""
-    status: Status
-    since: float
-    """Unix seconds: when it became what it is, by whom and why."""
-    by: str
-    why: str
-    fresh: bool
-    """It has too little history to be trusted."""
-
-    @property
-    def name(self) -> str:
-        """Empty for the bare model."""
-        return "+".join(adapter.name for adapter in self.adapters)
-
-    @property
-    def digests(self) -> tuple[str, ...]:
-        return tuple(adapter.digest for adapter in self.adapters)
-
-    def __str__(self) -> str:
-        return f"lane {self.number} ({self.name or 'bare model'})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +41,6 @@ class LaneMove:
     after: str
     by: str
     why: str
-
-
-def lane_id(specialist: str, lane: LaneRecord) -> str:
-    """The same on every router that shares the store, and of no other lane."""
-    digest = digest_of(part.encode() for part in (lane.revision, *lane.digests)).hex()
-    return f"{specialist}|{lane.number}|{digest[:_SHORT_DIGEST]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +72,7 @@ class LaneBook:
 
     def wanted(self) -> tuple[AdapterRef, ...]:
         """Every replica is to hold these, each once."""
-        held = (lane for status in _HELD for lane in self.lanes if lane.status == status)
+        held = (lane for status in HELD for lane in self.lanes if lane.status == status)
         return tuple({adapter.load_name: adapter for lane in held for adapter in lane.adapters}.values())
 
     def load(
@@ -182,7 +116,7 @@ class LaneBook:
     def evidence_from(self) -> dict[int, float]:
         """From when on the judged answers of each lane that matters count: all of them, but of a fresh lane that serves
         those since it does. `judge` takes just these."""
-        held = [lane for lane in self.lanes if lane.status in _HELD]
+        held = [lane for lane in self.lanes if lane.status in HELD]
         return {lane.number: lane.since if _is_on_trial(lane) else 0.0 for lane in held}
 
     def judge(
@@ -192,15 +126,15 @@ class LaneBook:
         serving, candidate, previous = self.serving, self.candidate, self.previous
         mine = counts.get(serving.number, Counts())
         if serving.fresh:
-            bar = _bar(previous, counts, rules, floor)
-            if previous is not None and (why := _breach(mine, bar, rules)):
+            bar = bar_of(previous, counts, rules, floor)
+            if previous is not None and (why := breach(mine, bar, rules)):
                 return self._returned(previous, POLICY, why, now)
-            if mine.total >= rules.min_samples and not _is_below(mine, bar):
+            if mine.total >= rules.min_samples and not is_below(mine, bar):
                 return self._trusted(serving, mine, now)
         if candidate is None:
             return self, None
         theirs = counts.get(candidate.number, Counts())
-        if why := _breach(theirs, _bar(serving, counts, rules, floor), rules):
+        if why := breach(theirs, bar_of(serving, counts, rules, floor), rules):
             return self._dropped(candidate, POLICY, why, now)
         if why := self._merit(theirs, mine, rules, floor):
             return self._promoted(candidate, POLICY, why, now)
@@ -232,7 +166,7 @@ class LaneBook:
         """Raises ValueError for what is none."""
         try:
             origin = Origin(tuple(body["origin"]["digests"]), body["origin"]["revision"])
-            lanes = tuple(_lane_of(lane) for lane in body["lanes"])
+            lanes = tuple(lane_of(lane) for lane in body["lanes"])
             book = cls(body["specialist"], lanes, body["next_number"], origin)
         except (KeyError, TypeError) as wrong:
             raise ValueError(f"a book of lanes is not whole: {wrong!r}") from None
@@ -248,15 +182,15 @@ class LaneBook:
             is_same = (lane.revision, lane.digests) == (coming.revision, coming.digests)
             if is_same and lane.status in ("serving", "candidate"):
                 raise LaneError(f"{lane} of {self.specialist} has this very content and is {lane.status} already")
-            if lane.status in _HELD and _clashes(lane, coming.adapters):
+            if lane.status in HELD and clashes(lane, coming.adapters):
                 raise LaneError(f"{lane} of {self.specialist} has another content under the same name at the replicas")
 
     def _merit(self, theirs: Counts, mine: Counts, rules: Rules, floor: float | None) -> str:
         """Why the candidate is promoted by policy; empty where it is not."""
         if rules.promote != "auto" or self._obstacle(theirs, mine, rules, floor):
             return ""
-        measured = "" if mine.total < rules.min_samples else f", of the lane that serves {_said(mine)}"
-        return f"{_said(theirs)}{measured}" + ("" if floor is None else f"; the floor is {floor:.1%}")
+        measured = "" if mine.total < rules.min_samples else f", of the lane that serves {pass_rate(mine)}"
+        return f"{pass_rate(theirs)}{measured}" + ("" if floor is None else f"; the floor is {floor:.1%}")
 
     def _obstacle(self, theirs: Counts, mine: Counts, rules: Rules, floor: float | None) -> str:
         """Why a candidate is not promoted by policy; empty where it is."""
@@ -265,11 +199,11 @@ class LaneBook:
         if self.serving.fresh:
             return f"waits until {self.serving} is trusted"
         if floor is not None and theirs.rate < floor:
-            return f"{_said(theirs)}, below the floor of {floor:.1%}"
+            return f"{pass_rate(theirs)}, below the floor of {floor:.1%}"
         if mine.rate is None or mine.total < rules.min_samples:
             return "" if floor is not None else "nothing to measure it by: promoted by hand"
         if theirs.rate < mine.rate - rules.margin:
-            return f"{_said(theirs)}, {self.serving} is better: {_said(mine)}"
+            return f"{pass_rate(theirs)}, {self.serving} is better: {pass_rate(mine)}"
         return ""
 
     def _promoted(self, candidate: LaneRecord, by: str, why: str, now: float) -> tuple["LaneBook", LaneMove]:
@@ -292,13 +226,13 @@ class LaneBook:
     def _trusted(self, serving: LaneRecord, counts: Counts, now: float) -> tuple["LaneBook", LaneMove]:
         book = self._with(replace(serving, fresh=False))
         return book, LaneMove(
-            now, "trust", serving.number, f"{serving} fresh", f"{serving} trusted", POLICY, _said(counts)
+            now, "trust", serving.number, f"{serving} fresh", f"{serving} trusted", POLICY, pass_rate(counts)
         )
 
     def _with(self, lane: LaneRecord) -> "LaneBook":
         """The lane in its place, or at the end."""
         by_number = {each.number: each for each in self.lanes} | {lane.number: lane}
-        gone = [number for number, each in by_number.items() if each.status not in _HELD]
+        gone = [number for number, each in by_number.items() if each.status not in HELD]
         for number in gone[: max(0, len(by_number) - _MOST_LANES)]:
             del by_number[number]
         return replace(self, lanes=tuple(by_number.values()), next_number=max(self.next_number, lane.number + 1))
@@ -327,18 +261,12 @@ def begin(
 def _cleared(book: LaneBook, coming: LaneRecord) -> LaneBook:
     """For another lane to serve. Those that it leaves nothing of are retired."""
     for lane in book.lanes:
-        gone = lane.revision != coming.revision or _clashes(lane, coming.adapters)
-        if lane.status == "previous" or (lane.status in _HELD and gone):
+        gone = lane.revision != coming.revision or clashes(lane, coming.adapters)
+        if lane.status == "previous" or (lane.status in HELD and gone):
             book = book._with(_turned(lane, "retired", coming.by, coming.why, coming.since))
         elif lane.status == "serving":
             book = book._with(_turned(lane, "previous", coming.by, coming.why, coming.since))
     return book
-
-
-def _clashes(lane: LaneRecord, adapters: Sequence[AdapterRef]) -> bool:
-    """Replicas know another content by the name of one of these."""
-    known = {adapter.load_name: adapter.digest for adapter in lane.adapters}
-    return any(known.get(adapter.load_name, adapter.digest) != adapter.digest for adapter in adapters)
 
 
 def _turned(lane: LaneRecord, status: Status, by: str, why: str, now: float) -> LaneRecord:
@@ -347,59 +275,3 @@ def _turned(lane: LaneRecord, status: Status, by: str, why: str, now: float) -> 
 
 def _is_on_trial(lane: LaneRecord) -> bool:
     return lane.status == "serving" and lane.fresh
-
-
-@dataclass(frozen=True, slots=True)
-class _Bar:
-    """The rate below which a fresh lane goes, and where it comes from."""
-
-    rate: float
-    said: str
-
-
-def _bar(measure: LaneRecord | None, counts: Mapping[int, Counts], rules: Rules, floor: float | None) -> _Bar | None:
-    """The floor, or what the lane it is measured by has shown, whichever is higher; None where neither says
-    anything."""
-    bars = [] if floor is None else [_Bar(floor, f"the floor of {floor:.1%}")]
-    shown = Counts() if measure is None else counts.get(measure.number, Counts())
-    if shown.rate is not None and shown.total >= rules.min_samples:
-        rate = shown.rate - rules.worse
-        bars.append(_Bar(rate, f"{rate:.1%}, which is {measure}'s {shown.rate:.1%} less {rules.worse:.1%}"))
-    return max(bars, default=None, key=lambda bar: bar.rate)
-
-
-def _is_below(counts: Counts, bar: _Bar | None) -> bool:
-    return bar is not None and counts.rate is not None and counts.rate < bar.rate
-
-
-def _breach(counts: Counts, bar: _Bar | None, rules: Rules) -> str:
-    """Why a lane on trial goes; empty where it stays. With all its samples the rate itself decides; before that it must
-    be beyond doubt."""
-    if not rules.roll_back or bar is None or counts.total < _FEWEST:
-        return ""
-    if counts.total >= rules.min_samples:
-        return f"{_said(counts)}, below {bar.said}" if _is_below(counts, bar) else ""
-    return f"{_said(counts)}, beyond doubt below {bar.said}" if _chance(counts, bar.rate) < _DOUBT else ""
-
-
-def _chance(counts: Counts, bar: float) -> float:
-    """At most as likely as this are so few of a lane whose rate is at the bar: Chernoff's bound."""
-    if counts.rate is None or counts.rate >= bar:
-        return 1.0
-    exponent = 0.0
-    for count, share in ((counts.good, bar), (counts.bad, 1 - bar)):
-        if count:
-            exponent += count * log(count / counts.total / share) if share > 0 else inf
-    return exp(-exponent)
-
-
-def _said(counts: Counts) -> str:
-    return f"{counts.good} of {counts.total} passed" + (f" ({counts.rate:.1%})" if counts.rate is not None else "")
-
-
-def _lane_of(body: Mapping[str, Any]) -> LaneRecord:
-    adapters = tuple(AdapterRef(**adapter) for adapter in body["adapters"])
-    lane = LaneRecord(**{**body, "adapters": adapters})
-    if lane.status not in get_args(Status):
-        raise ValueError(f"a lane is not {lane.status!r}")
-    return lane

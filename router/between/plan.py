@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from admission.knobs import UNSPECIFIED
 from octet.config.ensemble import Ensemble
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
@@ -10,7 +11,7 @@ from router.between.between_wire import between_to_wire
 from router.between.refusals import away, below_floor, demoted
 from router.between.shadowing import Case, Dice, ShadowOrder, shadow_of
 from router.between.stand_in import lead_of
-from router.between.standing import UNSPECIFIED, Knobs, Standing
+from router.between.standing import Knobs, Standing
 from router.between.way import Way, way_of
 from router.decide.decision import Decision
 from router.reception.ask import Ask

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from admission.knobs import UNSPECIFIED
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
-
-UNSPECIFIED = "unspecified"
-"""The intent of requests that declare none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from admission.correctness import Hold, Rules, Standing, Transition, rules_of, step
-from admission.lanes import lane_id
+from admission.lane import lane_id
 from admission.window import Counts
 from octet.rpc.refusal import invalid, shorten
 from octet.store import AuditRow, Body

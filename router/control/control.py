@@ -8,13 +8,15 @@ import secrets
 import time
 from collections.abc import Callable
 
-from admission.lanes import AdapterRef
+from admission.knobs import UNSPECIFIED
+from admission.lane import AdapterRef
+from admission.lanes import POLICY
 from octet.clock import Clock, SystemClock
 from octet.config.ensemble import Ensemble
 from octet.rpc.refusal import invalid, shorten
 from octet.store import AuditRow, Changes, Store, StoreUnavailable
 from octet.v1 import operator_pb2 as wire
-from router.between.standing import UNSPECIFIED, Standing
+from router.between.standing import Standing
 from router.control import sheet
 from router.control.breakers import Breakers
 from router.control.change import signed
@@ -44,7 +46,6 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 """What replicas take, with room for what makes it differ from others."""
 _NAME_LIMIT = "1 to 40 of a-z, 0-9, '.', '_' and '-' that start with a letter or a digit"
 _MOST_PATH = 1024
-_LANES = "lanes"
 
 
 class Control:
@@ -259,7 +260,7 @@ class Control:
     async def _wrong_adapter(self, seen: Seen, ref: AdapterRef, digest: str) -> None:
         why = f"{seen.name} found another content under {ref.path}: it is not used"
         before, after = f"{ref.load_name} {ref.digest}", f"{ref.load_name} {digest}"
-        told = row(self._wall(), _LANES, why, "wrong_adapter", seen.specialist, before, after)
+        told = row(self._wall(), POLICY, why, "wrong_adapter", seen.specialist, before, after)
         _log.error("%s: %s", seen.specialist, why)
         if not await self._pen.note(told):
             self._tell(told)

@@ -10,7 +10,8 @@ from functools import partial
 
 import grpc
 
-from admission.lanes import AdapterRef, LaneBook
+from admission.lane import HELD, AdapterRef
+from admission.lanes import LaneBook
 from octet.clock import Clock
 from octet.rpc.refusal import Refusal
 from router.control.known import Known
@@ -29,7 +30,6 @@ _REPORT_TRIES = 40
 _REPORT_SECONDS = 0.05
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
-_HELD = ("serving", "candidate", "previous")
 _FOR_GOOD = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
 """How a replica refuses what it would refuse again."""
 Wrong = Callable[[Seen, AdapterRef, str], Awaitable[None]]
@@ -212,5 +212,5 @@ class Keeper:
 def _wanted(book: LaneBook | None, seen: Seen) -> Iterator[AdapterRef]:
     """What can be loaded there: of the lanes on the replica's own model."""
     for lane in () if book is None else book.lanes:
-        if lane.status in _HELD and (not lane.revision or not seen.revision or lane.revision == seen.revision):
+        if lane.status in HELD and (not lane.revision or not seen.revision or lane.revision == seen.revision):
             yield from (ref for ref in lane.adapters if ref.path)

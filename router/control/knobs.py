@@ -16,6 +16,7 @@ from admission.knobs import (
     effective,
     parse,
 )
+from admission.lanes import CONFIGURATION
 from octet.config.ensemble import IntentConfig
 from octet.rpc.refusal import Refusal, invalid
 from octet.store import Body
@@ -28,7 +29,6 @@ from router.control.pen import Pen, Revision
 from router.control.refusals import conflict, unknown_name
 from router.control.rows import row
 
-_CONFIGURATION = "configuration"
 _OPERATOR = "operator"
 _NO_LADDER = Ladder()
 
@@ -201,7 +201,7 @@ def _info(name: KnobName, knobs: Knobs, configured: Configured) -> wire.KnobInfo
         name=str(name),
         value=knobs.threshold if is_threshold else knobs.floor,
         configured=configured.threshold if is_threshold else configured.floor,
-        set_by=turn.by or _CONFIGURATION,
+        set_by=turn.by or CONFIGURATION,
         why=turn.why,
         since_unix_ms=round(turn.since * 1000),
     )

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from admission.lanes import AdapterRef, LaneBook, LaneRecord, lane_id
+from admission.lane import AdapterRef, LaneRecord, lane_id
+from admission.lanes import LaneBook
 from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.store import Store
 from router.control.refusals import unknown_name

@@ -1,14 +1,13 @@
 """Escalation: one ladder for every specialist."""
 
 from admission.escalation import Ladder, Rules, levels, rules_of, step
+from admission.knobs import ESCALATION, UNSPECIFIED
 from admission.window import Counts
 from octet.store import Body
-from router.between.standing import UNSPECIFIED, configured_knobs
+from router.between.standing import configured_knobs
 from router.control.known import LADDER, Known
 from router.control.pen import Pen, Revision
 from router.control.rows import row
-
-WHO = "escalation"
 
 
 class Ladders:
@@ -54,7 +53,8 @@ class Ladders:
             stepped, moved = step(self._since(specialist, current), counts, now, rules, top)
             if moved is None:
                 return None
-            change = row(now, WHO, moved.why, moved.what, specialist, f"level {moved.before}", f"level {moved.after}")
+            before, after = f"level {moved.before}", f"level {moved.after}"
+            change = row(now, ESCALATION, moved.why, moved.what, specialist, before, after)
             return Revision(stepped.to_body(), change)
 
         await self._pen.act(LADDER, specialist, revise)

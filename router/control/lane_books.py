@@ -3,18 +3,9 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from admission.lanes import (
-    POLICY,
-    AdapterRef,
-    LaneBook,
-    LaneError,
-    LaneMove,
-    LaneRecord,
-    Origin,
-    Rules,
-    lane_id,
-    rules_of,
-)
+from admission.lane import AdapterRef, LaneRecord, lane_id
+from admission.lanes import POLICY, LaneBook, LaneError, LaneMove, Origin
+from admission.trial import Rules, rules_of
 from admission.window import Counts
 from octet.store import AuditRow, Body
 from router.control.change import Signed

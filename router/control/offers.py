@@ -4,11 +4,13 @@ start a lane of their own."""
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from admission.lanes import POLICY, AdapterRef, LaneBook, LaneMove, LaneRecord, Origin, begin
+from admission.lane import AdapterRef, LaneRecord
+from admission.lanes import POLICY, LaneBook, LaneMove, Origin, begin
 from octet.config.ensemble import SpecialistConfig
 from router.control.known import could_serve
 from router.control.seen import Seen
 
+_ANOTHER = "another model at some of the replicas"
 _NO_OTHER = "no replica of the model before is left"
 
 
@@ -52,11 +54,7 @@ def offered(book: LaneBook, seen: Sequence[Seen], now: float) -> tuple[LaneBook,
     others = {each.revision for each in seen if each.revision} - {book.serving.revision} - turned_down
     if not others or book.candidate is not None:
         return None
-    why = "another model at some of the replicas"
-    revision = min(others)
-    lane = LaneRecord(book.next_number, book.serving.adapters, revision, "candidate", now, POLICY, why, fresh=True)
-    book = replace(book, lanes=(*book.lanes, lane), next_number=lane.number + 1)
-    return book, LaneMove(now, "load", lane.number, "", f"{lane} candidate", POLICY, why)
+    return book.load(book.serving.adapters, POLICY, _ANOTHER, now, revision=min(others))
 
 
 def anchored(moved: tuple[LaneBook, LaneMove]) -> tuple[LaneBook, LaneMove]:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from admission import correctness
 from admission.correctness import Standing as Breaker
-from admission.lanes import LaneBook, LaneRecord, lane_id
+from admission.lane import LaneRecord, lane_id
+from admission.lanes import LaneBook
 from octet.config.ensemble import SpecialistConfig
 from router.between.standing import LaneStanding, SpecialistStanding, Standing, configured, configured_knobs
 from router.control.breakers import Breakers

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from admission import correctness
-from admission.lanes import LaneBook, LaneRecord, lane_id
+from admission.lane import LaneRecord, lane_id
+from admission.lanes import LaneBook
 from admission.window import Counts
 from octet.v1 import operator_pb2 as wire
 from router.control.breakers import Breakers

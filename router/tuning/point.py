@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
+from admission.knobs import UNSPECIFIED
 from octet.sdk.operating import Comparison
 
-UNSPECIFIED = "unspecified"
-"""Requests that declare no intent."""
 _LOW_CONFIDENCE = "low_confidence"
 _JUDGED = frozenset({"passed", "failed"})
 

@@ -10,20 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from admission.lanes import (
-    CONFIGURATION,
-    POLICY,
-    AdapterRef,
-    LaneBook,
-    LaneError,
-    LaneMove,
-    LaneRecord,
-    Rules,
-    Status,
-    begin,
-    lane_id,
-    rules_of,
-)
+from admission.lane import AdapterRef, LaneRecord, Status, lane_id
+from admission.lanes import CONFIGURATION, POLICY, LaneBook, LaneError, LaneMove, begin
+from admission.trial import Rules, rules_of
 from admission.window import Counts
 from octet.config.ensemble import LanesConfig
 

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
+from admission.knobs import UNSPECIFIED
 from octet.config.ensemble import CorrectnessConfig, Ensemble, IntentConfig, ShadowConfig, SpecialistConfig
 from octet.v1 import inference_pb2 as wire
 from router.between.plan import Plan, plan
-from router.between.standing import UNSPECIFIED, Knobs, LaneStanding, SpecialistStanding, Standing
+from router.between.standing import Knobs, LaneStanding, SpecialistStanding, Standing
 from router.classify.base import REJECT, Distribution
 from router.decide.decision import Decision
 from router.decide.policy import Policy

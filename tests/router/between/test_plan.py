@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admission.knobs import UNSPECIFIED
 from octet.config.ensemble import CorrectnessConfig, ShadowConfig
 from octet.v1 import error_pb2 as wire
 from router.between.between_wire import MAX_BYTES
-from router.between.standing import UNSPECIFIED, Knobs, LaneStanding, Standing
+from router.between.standing import Knobs, LaneStanding, Standing
 from router.decide.tuning import adapters_for, at_most
 from tests.router.between.standings import (
     DICE,
