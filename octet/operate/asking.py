@@ -9,11 +9,10 @@ from typing import Any, TypeAlias
 from octet.arguments import seconds
 from octet.command_line import EXIT_STATUS, add_address, ended, quieten_grpc
 from octet.sdk.errors import OctetError
-from octet.sdk.operator import Operator
+from octet.sdk.operator import BY_HAND, Operator
 from octet.text_io import write
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-BY_HAND = "by hand"
 Ask = Callable[[Operator, argparse.Namespace], int]
 
 
@@ -21,8 +20,7 @@ def add_command(commands: Commands, name: str, about: str, more: str = "") -> ar
     """One that asks the router."""
     parser = _parser(commands, name, about, more)
     add_address(parser)
-    parser.add_argument("--json", action="store_true", help="as JSON, with all there is")
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="for the whole call")
+    _add_form(parser)
     return parser
 
 
@@ -32,8 +30,7 @@ def add_verb(verbs: Commands, name: str, about: str, more: str = "") -> argparse
     parser.add_argument("--address", metavar="HOST:PORT", help="of the router")
     for option in ("--tls-ca", "--tls-certificate", "--tls-key"):
         parser.add_argument(option, type=Path, metavar="FILE", help=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true", help="as JSON, with all there is")
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="for the whole call")
+    _add_form(parser)
     return parser
 
 
@@ -65,17 +62,27 @@ def advised(error: OctetError, advice: str) -> OctetError:
     return type(error)(f"{error}; {advice}", **said)
 
 
-def _asked(arguments: argparse.Namespace, ask: Ask) -> int:
+def operator_at(arguments: argparse.Namespace) -> Operator:
+    """Raises OSError and ValueError."""
     quieten_grpc()
-    with Operator(
+    return Operator(
         arguments.address,
         who=getattr(arguments, "who", None),
         ca=arguments.tls_ca,
         certificate=arguments.tls_certificate,
         key=arguments.tls_key,
         timeout=arguments.timeout,
-    ) as operator:
+    )
+
+
+def _asked(arguments: argparse.Namespace, ask: Ask) -> int:
+    with operator_at(arguments) as operator:
         return ask(operator, arguments)
+
+
+def _add_form(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON, with all there is")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="for the whole call")
 
 
 def _parser(commands: Commands, name: str, about: str, more: str, **options: Any) -> argparse.ArgumentParser:

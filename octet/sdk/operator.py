@@ -37,7 +37,8 @@ LOAD_S = 120.0
 """For a call that has every replica read an adapter."""
 LIST_S = 120.0
 """For all that is kept, as it comes."""
-_BY_HAND = "by hand"
+BY_HAND = "by hand"
+"""Why, where nobody says."""
 _NEVER_AGAIN = RetryPolicy(max_retries=0)
 """A change whose answer was lost may have been made."""
 _NEVER_ARRIVED = ("failed to connect", "lookup failed")
@@ -86,7 +87,7 @@ class Operator(SyncCaller):
         ask = _message(wire.HoldBreakerRequest, specialist=specialist, hold=hold, change=self._change(why))
         return BreakerInfo.from_wire(self._make("HoldBreaker", ask, wire.BreakerInfo))
 
-    def release_breaker(self, specialist: str, *, why: str = _BY_HAND) -> BreakerInfo:
+    def release_breaker(self, specialist: str, *, why: str = BY_HAND) -> BreakerInfo:
         ask = _message(wire.ReleaseBreakerRequest, specialist=specialist, change=self._change(why))
         return BreakerInfo.from_wire(self._make("ReleaseBreaker", ask, wire.BreakerInfo))
 
@@ -94,12 +95,12 @@ class Operator(SyncCaller):
         response = self._look("ListKnobs", wire.ListKnobsRequest(), wire.ListKnobsResponse)
         return tuple(KnobInfo.from_wire(each) for each in response.knobs)
 
-    def set_knob(self, name: str, value: float, *, why: str = _BY_HAND) -> KnobInfo:
+    def set_knob(self, name: str, value: float, *, why: str = BY_HAND) -> KnobInfo:
         """`name`: INTENT.shadow_threshold or INTENT.priority_floor, or either of INTENT/SPECIALIST."""
         ask = _message(wire.SetKnobRequest, name=name, value=value, change=self._change(why))
         return KnobInfo.from_wire(self._make("SetKnob", ask, wire.KnobInfo))
 
-    def release_knob(self, name: str, *, why: str = _BY_HAND) -> KnobInfo:
+    def release_knob(self, name: str, *, why: str = BY_HAND) -> KnobInfo:
         ask = _message(wire.ReleaseKnobRequest, name=name, change=self._change(why))
         return KnobInfo.from_wire(self._make("ReleaseKnob", ask, wire.KnobInfo))
 
@@ -107,17 +108,17 @@ class Operator(SyncCaller):
         ask = _message(wire.ListLanesRequest, specialist=specialist)
         return tuple(LaneInfo.from_wire(each) for each in self._look("ListLanes", ask, wire.ListLanesResponse).lanes)
 
-    def load_adapter(self, specialist: str, path: str, *, name: str = "", why: str = _BY_HAND) -> LaneInfo:
+    def load_adapter(self, specialist: str, path: str, *, name: str = "", why: str = BY_HAND) -> LaneInfo:
         """The candidate it begins as: it shadows, and answers nobody. `path` is below the replicas' adapter root."""
         ask = _message(wire.LoadLaneRequest, specialist=specialist, path=path, name=name, change=self._change(why))
         return LaneInfo.from_wire(self._make("LoadAdapter", ask, wire.LaneInfo, LOAD_S))
 
-    def promote(self, specialist: str, name: str = "", *, why: str = _BY_HAND) -> LaneInfo:
+    def promote(self, specialist: str, name: str = "", *, why: str = BY_HAND) -> LaneInfo:
         """The lane that serves from now on. `name`: of the candidate, for whoever wants to be sure which it is."""
         ask = _message(wire.PromoteLaneRequest, specialist=specialist, name=name, change=self._change(why))
         return LaneInfo.from_wire(self._make("PromoteLane", ask, wire.LaneInfo, LOAD_S))
 
-    def roll_back(self, specialist: str, *, why: str = _BY_HAND) -> LaneInfo:
+    def roll_back(self, specialist: str, *, why: str = BY_HAND) -> LaneInfo:
         """The lane that serves now: the one before, or the same where a candidate had to go."""
         ask = _message(wire.RollBackLaneRequest, specialist=specialist, change=self._change(why))
         return LaneInfo.from_wire(self._make("RollBackLane", ask, wire.LaneInfo, LOAD_S))
@@ -126,12 +127,12 @@ class Operator(SyncCaller):
         response = self._look("ListReplicas", wire.ListReplicasRequest(), wire.ListReplicasResponse)
         return tuple(ReplicaInfo.from_wire(each) for each in response.replicas)
 
-    def drain(self, replica: str, *, why: str = _BY_HAND) -> ReplicaInfo:
+    def drain(self, replica: str, *, why: str = BY_HAND) -> ReplicaInfo:
         """Routers send it nothing new; what it has, it finishes."""
         ask = _message(wire.DrainReplicaRequest, replica=replica, change=self._change(why))
         return ReplicaInfo.from_wire(self._make("DrainReplica", ask, wire.ReplicaInfo))
 
-    def undrain(self, replica: str, *, why: str = _BY_HAND) -> ReplicaInfo:
+    def undrain(self, replica: str, *, why: str = BY_HAND) -> ReplicaInfo:
         ask = _message(wire.UndrainReplicaRequest, replica=replica, change=self._change(why))
         return ReplicaInfo.from_wire(self._make("UndrainReplica", ask, wire.ReplicaInfo))
 

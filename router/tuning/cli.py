@@ -7,35 +7,24 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import get_args
 
-from octet.arguments import seconds
-from octet.command_line import EXIT_STATUS, add_address, ended, quieten_grpc
+from octet.command_line import ended
+from octet.operate.asking import Commands, add_command, operator_at
 from octet.operate.figures import last
 from octet.sdk.operating import Comparison
-from octet.sdk.operator import Operator
 from octet.text_io import write
 from router.tuning.rule import Aim, Budget, Catch, Rule
 from router.tuning.tune import Tuning, tune
 
-_DESCRIPTION = f"""\
-Propose a shadow threshold for every intent, from the comparisons that the
-router keeps or from a file of them, and show what each threshold costs and
-catches. Nothing is changed: the last lines say how to.
-
-{EXIT_STATUS}"""
+_MORE = """
+One for every intent, from the comparisons that the router keeps or from a file
+of them, with what each threshold costs and catches. Nothing is changed: the
+last lines say how to."""
 _LEAST_SHARE, _MOST_SHARE = 0.01, 0.99
 _THRESHOLD = ".shadow_threshold"
 
 
-def add_tune_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
-        "tune",
-        help="propose shadow thresholds from what shadows have shown",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_address(parser)
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="for the whole call")
-    parser.add_argument("--json", action="store_true", help="as JSON, with all there is")
+def add_tune_command(commands: Commands) -> None:
+    parser = add_command(commands, "tune", "propose shadow thresholds from what shadows have shown", _MORE)
     source = parser.add_argument_group("comparisons")
     source.add_argument("--last", type=last, metavar="TIME", help="such as 24h; default: all that is kept")
     source.add_argument("--from", dest="file", type=Path, metavar="FILE", help="that --export wrote, instead")
@@ -88,14 +77,7 @@ def _from_file(arguments: argparse.Namespace) -> Tuning:
 
 
 def _from_router(arguments: argparse.Namespace) -> Tuning:
-    quieten_grpc()
-    with Operator(
-        arguments.address,
-        ca=arguments.tls_ca,
-        certificate=arguments.tls_certificate,
-        key=arguments.tls_key,
-        timeout=arguments.timeout,
-    ) as operator:
+    with operator_at(arguments) as operator:
         now = {each.name.removesuffix(_THRESHOLD): each.value for each in operator.knobs()}
         comparisons = operator.comparisons(arguments.last or 0.0)
         if arguments.export is None:
