@@ -5,6 +5,11 @@ from math import inf
 from typing import Protocol
 
 
+def wall_ms() -> int:
+    """Milliseconds since 1970, for people."""
+    return time.time_ns() // 1_000_000
+
+
 class Clock(Protocol):
     def now(self) -> float:
         """Seconds on a clock that never steps back. Only differences mean anything."""

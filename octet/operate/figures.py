@@ -2,7 +2,8 @@
 
 import argparse
 import re
-import time
+
+from octet.clock import wall_ms
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|h|d)?")
@@ -24,7 +25,7 @@ def since(unix_ms: int, now_ms: int | None = None) -> str:
     """How long ago; nothing for never."""
     if unix_ms == 0:
         return ""
-    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    now = wall_ms() if now_ms is None else now_ms
     return duration((now - unix_ms) / 1000)
 
 

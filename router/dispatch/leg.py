@@ -6,12 +6,8 @@ from dataclasses import dataclass
 from octet.v1 import error_pb2 as wire
 from router.refusals import no_replica
 from router.replicas.failure import Failure
-from router.replicas.lane import Lane
+from router.replicas.lane import Lane, anybody
 from router.replicas.replica import Replica
-
-
-def _anybody(_: Replica) -> bool:
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +17,7 @@ class Leg:
     """As replicas know them."""
     is_callers: bool = False
     """The caller named the adapters."""
-    may_answer: Callable[[Replica], bool] = _anybody
+    may_answer: Callable[[Replica], bool] = anybody
     """Nobody else is asked, whatever happens."""
 
     @property

@@ -8,24 +8,29 @@ import grpc
 
 from router.replicas.address import Target
 
-_OPTIONS = (
-    ("grpc.max_receive_message_length", 32 << 20),
-    # A replica that is back is noticed before those who wait for it give up; dialling one that does not answer ends
-    # after a second.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    # Hangs are found by heartbeat. This is for connections whose other end is gone without a word; the time-out of
-    # the ping itself is what ends them.
+Options = tuple[tuple[str, int], ...]
+ALIKE: Options = (
+    # Hangs are found by heartbeat. This is for connections whose other end is gone without a word.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     # What is tried again, and where, is decided here and nowhere below.
     ("grpc.enable_retries", 0),
     ("grpc.service_config_disable_resolution", 1),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
+)
+"""Of every connection to a replica."""
+_OPTIONS: Options = (
+    *ALIKE,
+    ("grpc.max_receive_message_length", 32 << 20),
+    # A replica that is back is noticed before those who wait for it give up; dialling one that does not answer ends
+    # after a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    # The time-out of the ping itself is what ends a connection whose other end is gone.
+    ("grpc.http2.ping_timeout_ms", 5_000),
 )
 
 
@@ -49,9 +54,9 @@ class ReplicaTls:
         return grpc.ssl_channel_credentials(self.ca.read_bytes(), *own)
 
 
-def connect(target: Target, credentials: Any) -> Any:
+def connect(target: Target, credentials: Any, options: Options = _OPTIONS) -> Any:
     """A grpc.aio.Channel, which dials when it is first used. `credentials` is None for none."""
     if credentials is None or target.address.startswith("unix:"):
-        return grpc.aio.insecure_channel(target.address, options=_OPTIONS)
+        return grpc.aio.insecure_channel(target.address, options=options)
     name = (("grpc.ssl_target_name_override", target.authority),) if target.authority else ()
-    return grpc.aio.secure_channel(target.address, credentials, options=(*_OPTIONS, *name))
+    return grpc.aio.secure_channel(target.address, credentials, options=(*options, *name))

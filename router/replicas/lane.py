@@ -20,7 +20,7 @@ _A_MOMENT = 5.0
 """A lane that has been away for longer is not waited for."""
 
 
-def _anybody(_: Replica) -> bool:
+def anybody(_: Replica) -> bool:
     return True
 
 
@@ -62,7 +62,7 @@ class Lane:
         *,
         sound: bool,
         roomy: bool = False,
-        may_answer: Callable[[Replica], bool] = _anybody,
+        may_answer: Callable[[Replica], bool] = anybody,
     ) -> Replica | None:
         """None when there is none left that was not tried; with `sound`, none that is likely to answer; with `roomy`,
         none that has a seat free."""

@@ -1,13 +1,12 @@
 """What goes on beside the requests and outlives them: judging, shadows, breakers, knobs, lanes, and their store."""
 
 import asyncio
-import time
 from collections.abc import Iterable
 from functools import partial
 from random import Random
 from typing import Any
 
-from octet.clock import Clock
+from octet.clock import Clock, wall_ms
 from octet.config.ensemble import Ensemble
 from octet.identity import digest_of
 from octet.store import ComparisonRow, Store, open_store
@@ -39,12 +38,12 @@ class Backstage:
         self._ensemble = ensemble
         self._verifiers = open_verifiers(ensemble)
         rules = rules_of(ensemble, self._verifiers)
-        self.aftermath = Aftermath(_Outcomes(self.control, self.store), _wall_ms, rules)
+        self.aftermath = Aftermath(_Outcomes(self.control, self.store), wall_ms, rules)
         self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness)
 
     def operator(self) -> OperatorService:
         counts = partial(shadow_counts, self.shadows, self.aftermath)
-        return OperatorService(self.control, StoreArchive(self.store), counts, _wall_ms)
+        return OperatorService(self.control, StoreArchive(self.store), counts, wall_ms)
 
     async def start(self) -> None:
         await self.control.start()
@@ -96,7 +95,3 @@ def _memory_of(ensemble: Ensemble) -> str:
     if ensemble.source is None or ensemble.store.url:
         return ensemble.name
     return f"{ensemble.name}-{digest_of([str(ensemble.source.resolve()).encode()]).hex()[:_DIGITS]}"
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random, SystemRandom
@@ -13,10 +12,11 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from octet.clock import SystemClock
+from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble
 from octet.config.reload import ConfigWatch, Reloaded
 from octet.rpc.bind import bind
+from octet.rpc.server_options import SERVER_OPTIONS
 from router.decide.decider import Decider, Opinions
 from router.decide.policy import Policy
 from router.dispatch.dispatcher import Dispatcher
@@ -35,15 +35,8 @@ from router.service.service import NAME, InferenceService
 from router.service.settings import RouterSettings, addresses_of
 
 _log = logging.getLogger(__name__)
-_OPTIONS = (
-    ("grpc.so_reuseport", 0),
-    # Larger than any request that is served, so that most of what is too large gets our answer.
-    ("grpc.max_receive_message_length", 4 << 20),
-    # A caller that is gone without a word is noticed.
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.http2.ping_timeout_ms", 20_000),
-)
+_MOST_RECEIVED = 4 << 20
+"""Larger than any request that is served, so that most of what is too large gets our answer."""
 _LAST_WORDS_SECONDS = 0.2
 """For the statuses of calls that have ended."""
 _PATIENCE_SECONDS = 5.0
@@ -75,7 +68,7 @@ class Server:
             self.live,
             Receipts(book, self.backstage.store),
             self._clock,
-            lambda: time.time_ns() // 1_000_000,
+            wall_ms,
         )
         self._health: Any = health.aio.HealthServicer()
         self._server = self._grpc_server(ensemble.router.max_inflight + _SPARE_CALLS)
@@ -104,8 +97,8 @@ class Server:
         )
 
     def _grpc_server(self, max_calls: int) -> Any:
-        options = (*_OPTIONS, ("grpc.max_concurrent_streams", max_calls))
-        server = aio.server(options=options, maximum_concurrent_rpcs=max_calls)
+        limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_calls))
+        server = aio.server(options=(*SERVER_OPTIONS, *limits), maximum_concurrent_rpcs=max_calls)
         server.add_generic_rpc_handlers((self.service.handler(), self.backstage.operator().handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((NAME, OPERATOR, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

@@ -5,23 +5,12 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-import grpc
-
-from router.replicas.address import Target
+from router.replicas.channel import ALIKE, connect
 from router.replicas.replica import Replica
 
 MOST_MESSAGE = 1 << 20
 """Bytes of one event."""
-_OPTIONS = (
-    ("grpc.max_receive_message_length", MOST_MESSAGE),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.enable_retries", 0),
-    ("grpc.service_config_disable_resolution", 1),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),
-)
+_OPTIONS = (*ALIKE, ("grpc.max_receive_message_length", MOST_MESSAGE))
 
 
 class Lines:
@@ -40,7 +29,7 @@ class Lines:
         """Bytes to bytes. Lines to replicas that are not `there` any more are closed."""
         if replica not in self._channels:
             self._leave_all_but({replica, *there})
-            self._channels[replica] = _dial(replica.target, self._credentials)
+            self._channels[replica] = connect(replica.target, self._credentials, _OPTIONS)
         return self._channels[replica].unary_stream("/octet.v1.Specialist/Generate")
 
     async def close(self) -> None:
@@ -52,10 +41,3 @@ class Lines:
             task = asyncio.create_task(self._channels.pop(replica).close(), name=f"leaving {replica.name}")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-
-
-def _dial(target: Target, credentials: Any) -> Any:
-    if credentials is None or target.address.startswith("unix:"):
-        return grpc.aio.insecure_channel(target.address, options=_OPTIONS)
-    name = (("grpc.ssl_target_name_override", target.authority),) if target.authority else ()
-    return grpc.aio.secure_channel(target.address, credentials, options=(*_OPTIONS, *name))

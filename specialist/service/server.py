@@ -10,6 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from octet.rpc.bind import bind
+from octet.rpc.server_options import SERVER_OPTIONS
 from specialist.front import new_desk
 from specialist.loop import StepLoop
 from specialist.service.board import LoadBoard
@@ -25,18 +26,11 @@ from specialist.service.settings import ServiceSettings
 from specialist.service.validate import Validator
 from specialist.service.warm import warm_up
 
-_OPTIONS = (
-    ("grpc.so_reuseport", 0),
-    # Larger than any request that is served, so that most of what is too large gets our answer and gets it at once.
-    # Calls that are being received hold at most this much each, and there are never more of them than calls at all:
-    # (max_running + max_waiting + max_watchers + spare) times this, 4.5 GiB where nobody changes the defaults. What
-    # comes on top of that is refused before its body is read, and costs a flow-control window.
-    ("grpc.max_receive_message_length", 11 << 20),
-    # A peer that is gone without a word is noticed.
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.http2.ping_timeout_ms", 20_000),
-)
+_MOST_RECEIVED = 11 << 20
+"""Larger than any request that is served, so that most of what is too large gets our answer and gets it at once. Calls
+that are being received hold at most this much each, and there are never more of them than calls at all: (max_running +
+max_waiting + max_watchers + spare) times this, 4.5 GiB where nobody changes the defaults. What comes on top of that is
+refused before its body is read, and costs a flow-control window."""
 _LAST_WORDS_SECONDS = 0.2
 """For the statuses of calls that have ended."""
 _SPARE_CALLS = 64
@@ -99,8 +93,8 @@ class Server:
         self._failing: asyncio.Task[None] | None = None
 
     def _grpc_server(self, max_calls: int, max_streams: int) -> Any:
-        options = (*_OPTIONS, ("grpc.max_concurrent_streams", max_streams))
-        server = aio.server(options=options, maximum_concurrent_rpcs=max_calls)
+        limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_streams))
+        server = aio.server(options=(*SERVER_OPTIONS, *limits), maximum_concurrent_rpcs=max_calls)
         server.add_generic_rpc_handlers((self.service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
