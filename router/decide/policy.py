@@ -8,7 +8,7 @@ from octet.identity import digest_of
 from router.classify.base import Distribution
 from router.decide.choice import Choice, Reading, read
 from router.decide.decision import Decision
-from router.decide.tuning import at_most, max_tokens_for, sampling_for, task_of
+from router.decide.tuning import adapters_for, max_tokens_for, sampling_for, task_of, wanted_adapters
 from router.decide.weighing import by_default, weigh
 from router.reception.ask import Ask
 from router.rules.rule import ready
@@ -54,8 +54,7 @@ class Policy:
     def _decision(self, ask: Ask, choice: Choice, notes: tuple[str, ...]) -> Decision:
         task = task_of(ask, self.ensemble)
         specialist = self.ensemble.specialist(choice.primary) if choice.primary else None
-        wanted = () if specialist is None else ask.adapters or specialist.use_adapters
-        adapters = at_most(wanted, ask.max_experts)
+        wanted, adapters = wanted_adapters(ask, specialist), adapters_for(ask, specialist)
         return Decision(
             source=choice.source,
             decided_by=choice.decided_by,

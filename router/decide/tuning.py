@@ -76,9 +76,14 @@ def max_tokens_for(ask: Ask, task: TaskConfig, specialist: SpecialistConfig | No
     return max(longest, ask.min_tokens or 0)
 
 
-def adapters_for(ask: Ask, specialist: SpecialistConfig) -> tuple[str, ...]:
+def wanted_adapters(ask: Ask, specialist: SpecialistConfig | None) -> tuple[str, ...]:
     """The caller's, else the specialist's own; in their order."""
-    return at_most(ask.adapters or specialist.use_adapters, ask.max_experts)
+    return () if specialist is None else ask.adapters or specialist.use_adapters
+
+
+def adapters_for(ask: Ask, specialist: SpecialistConfig | None) -> tuple[str, ...]:
+    """As many of the wanted as the caller allows."""
+    return at_most(wanted_adapters(ask, specialist), ask.max_experts)
 
 
 def at_most(adapters: tuple[str, ...], max_experts: int | None) -> tuple[str, ...]:
