@@ -8,7 +8,7 @@ from typing import Any
 from router.verify.child import Child
 from router.verify.fences import blocks_in
 from router.verify.schema import check_schema
-from router.verify.verdict import Outcome, Verdict
+from router.verify.verdict import Verdict, too_long
 from router.verify.workshop import Workshop
 
 _JSON = frozenset({"json", "jsonc", "json5", "application"})
@@ -32,18 +32,13 @@ class JsonVerifier:
         self._answer_bytes = answer_bytes
 
     async def verify(self, question: str, answer: str) -> Verdict:
-        if len(answer.encode("utf-8", "replace")) > self._answer_bytes:
-            return Verdict("skipped", f"longer than {self._answer_bytes} bytes")
+        if why := too_long(answer, self._answer_bytes):
+            return Verdict("skipped", why)
         texts = await asyncio.to_thread(json_in, answer)
-        return await self._child.verdict({"texts": texts, "schema": self._schema}, _judged)
+        return await self._child.verdict({"texts": texts, "schema": self._schema})
 
     async def close(self) -> None:
         """Nothing runs between two answers."""
-
-
-def _judged(troubles: Any) -> tuple[Outcome, str]:
-    first = next((str(trouble) for trouble in troubles if trouble), "")
-    return ("failed", first) if first else ("passed", "")
 
 
 def json_in(text: str) -> list[str]:

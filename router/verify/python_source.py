@@ -2,12 +2,11 @@
 
 import asyncio
 import re
-from typing import Any
 
 from router.verify.child import Child
 from router.verify.fences import blocks_in
 from router.verify.notebook import is_for_another
-from router.verify.verdict import Outcome, Verdict
+from router.verify.verdict import Verdict, too_long
 from router.verify.workshop import Workshop
 
 _PYTHON = frozenset({"python", "py", "python3", "py3", "pycon", "ipython"})
@@ -36,20 +35,15 @@ class PythonVerifier:
         self._is_code_required = is_code_required
 
     async def verify(self, question: str, answer: str) -> Verdict:
-        if len(answer.encode("utf-8", "replace")) > self._answer_bytes:
-            return Verdict("skipped", f"longer than {self._answer_bytes} bytes")
+        if why := too_long(answer, self._answer_bytes):
+            return Verdict("skipped", why)
         sources = await asyncio.to_thread(python_in, answer)
         if not sources:
             return Verdict("failed" if self._is_code_required else "skipped", "there is no Python in it")
-        return await self._child.verdict(sources, _judged)
+        return await self._child.verdict(sources)
 
     async def close(self) -> None:
         """Nothing runs between two answers."""
-
-
-def _judged(troubles: Any) -> tuple[Outcome, str]:
-    first = next((str(trouble) for trouble in troubles if trouble), "")
-    return ("failed", first) if first else ("passed", "")
 
 
 def python_in(text: str) -> list[str]:

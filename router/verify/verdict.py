@@ -34,6 +34,11 @@ class Verifier(Protocol):
         ...
 
 
+def too_long(answer: str, most_bytes: int) -> str:
+    """Why it is not judged; empty where it is."""
+    return f"longer than {most_bytes} bytes" if len(answer.encode("utf-8", "replace")) > most_bytes else ""
+
+
 def one_line(text: str) -> str:
     """Printable, and no longer than a `why` may be."""
     plain = " ".join(text[: 4 * MOST_WHY].split())
