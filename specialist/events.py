@@ -20,9 +20,9 @@ class Admitted(NamedTuple):
 
 class Preempted(NamedTuple):
     request_id: str
-    cause: Literal["admission", "growth"]
+    cause: Literal["admission", "growth", "deadline"]
     beneficiary: str
-    """Who gets the blocks; with cause "growth" possibly a sequence of the same priority."""
+    """Who gets the blocks, with cause "growth" possibly a sequence of the same priority; with "deadline", the time."""
 
 
 class Emitted(NamedTuple):

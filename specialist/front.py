@@ -24,7 +24,7 @@ SWEEP_SECONDS = 0.1
 
 
 class Front:
-    """Deterministic. What is let in is in the scheduler at once; what gives way ends with "shed"."""
+    """Deterministic. What is let in is in the scheduler at once; what gives way ends with "shed" or is set aside."""
 
     def __init__(
         self,
@@ -56,6 +56,8 @@ class Front:
             self.desk.enter(booking, verdict, now)
             for key in verdict.displaced:
                 self.scheduler.end(key, "shed", f"for {request.request_id}")
+            for key in verdict.aside:
+                self.scheduler.set_aside(key, request.request_id)
             self.scheduler.submit(request)
             self._book_events()
         return verdict
@@ -79,12 +81,17 @@ class Front:
 
     def _sweep(self) -> None:
         now = self.clock.now()
-        if now - self._swept_at < SWEEP_SECONDS:
+        if now - self._swept_at < SWEEP_SECONDS and not self.desk.idle_beside:
             return
         self._swept_at = now
         self.desk.stepping(None)
-        for key in self.desk.hopeless(now):
+        sweep = self.desk.sweep(now)
+        for key in sweep.shed:
             self.scheduler.end(key, "shed", "it could not be answered in time any more")
+        for key in sweep.aside:
+            self.scheduler.set_aside(key, sweep.beneficiary)
+        for key in sweep.back:
+            self.scheduler.call_back(key)
         self._book_events()
 
     def _book(self, step: Step | None) -> None:

@@ -15,7 +15,7 @@ from specialist.waiting import WaitingQueue
 
 
 class Ledger:
-    """A live sequence is waiting, without blocks, or running, with them. Events tell of every move."""
+    """A live sequence is waiting or set aside, without blocks, or running, with them. Events tell of every move."""
 
     def __init__(self, pool: BlockPool, states: PureAttention, age_bound: int) -> None:
         self.pool = pool
@@ -24,6 +24,8 @@ class Ledger:
         self.waiting = WaitingQueue(rank=lambda seq: seq.rank)
         self.deadlines = WaitingQueue(rank=lambda seq: (seq.request.deadline or 0.0, seq.index))
         self.running = Running(age_bound)
+        self.aside: dict[Sequence, None] = {}
+        """Those that run leave their seats before the next step is assembled."""
         self.events: list[Event] = []
 
     def enqueue(self, seq: Sequence) -> None:
@@ -41,12 +43,34 @@ class Ledger:
         self.events.append(Admitted(seq.request.request_id, seq.num_tokens, seq.num_computed, seq.times_preempted))
 
     def preempt(self, seq: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
+        self._leave_seat(seq)
+        self.waiting.push(seq)
+        self.events.append(Preempted(seq.request.request_id, cause, beneficiary.request.request_id))
+
+    def set_aside(self, seq: Sequence, beneficiary: str) -> None:
+        seq.aside_for = beneficiary
+        self.aside[seq] = None
+        self.waiting.discard(seq)
+
+    def call_back(self, seq: Sequence) -> None:
+        """Into the line, where it has kept its place."""
+        seq.aside_for = None
+        del self.aside[seq]
+        if seq not in self.running:
+            self.waiting.push(seq)
+
+    def clear_seats(self) -> None:
+        """Of those that were set aside. Not while a step is in flight."""
+        for seq in self.aside:
+            if seq in self.running and seq.aside_for is not None:
+                self._leave_seat(seq)
+                self.events.append(Preempted(seq.request.request_id, "deadline", seq.aside_for))
+
+    def _leave_seat(self, seq: Sequence) -> None:
         self.states.save(seq)
         self.running.discard(seq)
         self._give_back(seq)
         seq.times_preempted += 1
-        self.waiting.push(seq)
-        self.events.append(Preempted(seq.request.request_id, cause, beneficiary.request.request_id))
 
     def settle(self, step: Step, outcome: Outcome) -> list[Rollback]:
         """Book what came of a step. Returns the slots whose content does not count after all."""
@@ -140,6 +164,7 @@ class Ledger:
         seq.finish_reason = reason
         del self.live[seq.request.request_id]
         self.waiting.discard(seq)
+        self.aside.pop(seq, None)
         self.deadlines.discard(seq)
         self.running.discard(seq)
         self._release(seq)

@@ -29,6 +29,7 @@ class Scheduler:
     once something runs. If not, runners of strictly lower priority make way; if that is not enough, all wait.
     Runs: after a chunk of prompt, one decode step for every adapter stack; then the next chunk, best rank first.
     Without prompts the current stack goes on. Nobody is passed over more than `age_bound` times.
+    Set aside: out of its seat and of the line, its place kept, until it is called back; who, the caller says.
     Gives way: the lowest priority; among equals pure attention before hybrid, then the newest, then the cheapest to
     restore. Never the only runner, never one whose blocks would not come free, never a higher for a lower.
     """
@@ -64,6 +65,7 @@ class Scheduler:
         if self.in_flight is not None:
             raise RuntimeError(f"step {self.in_flight.number} is in flight: commit it first")
         self.expire()
+        self.ledger.clear_seats()
         self._admit_waiting()
         rows = self._next_rows()
         return self._launch(rows) if rows else None
@@ -197,6 +199,22 @@ class Scheduler:
             raise ValueError(f"reason must be one of {get_args(FinishReason)}, got {reason!r}")
         seq = self.ledger.live.get(request_id)
         return seq is not None and self.ledger.finish(seq, reason, detail)
+
+    def set_aside(self, request_id: str, beneficiary: str) -> bool:
+        """Let it wait beside the line, from the next step on. False if it is not there, or is aside already."""
+        seq = self.ledger.live.get(request_id)
+        if seq is None or seq.aside_for is not None:
+            return False
+        self.ledger.set_aside(seq, beneficiary)
+        return True
+
+    def call_back(self, request_id: str) -> bool:
+        """False if it is not aside."""
+        seq = self.ledger.live.get(request_id)
+        if seq is None or seq.aside_for is None:
+            return False
+        self.ledger.call_back(seq)
+        return True
 
     def expire(self) -> None:
         """End whatever is past its deadline, without spending another token on it."""

@@ -14,6 +14,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "aside_for",
         "chain",
         "draft_window",
         "finish_reason",
@@ -49,6 +50,8 @@ class Sequence:
         self.table: BlockTable | None = None
         self.times_preempted = 0
         self.finish_reason: FinishReason | None = None
+        self.aside_for: str | None = None
+        """Whom it makes time for: beside the line, not in it, until it is called back."""
         self.suspect = False
         """Was in a step that failed for an unknown reason: runs alone until a step of its own succeeds."""
         self.state: SequenceState | None = None

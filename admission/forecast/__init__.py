@@ -6,6 +6,7 @@ from admission.forecast.estimator import Estimator
 from admission.forecast.prices import Prices
 from admission.forecast.room import Room
 from admission.forecast.shape import Shape
+from admission.forecast.sweep import Sweep
 from admission.forecast.under_way import UnderWay
 from admission.forecast.verdict import Admit, Outlook, Refuse, Verdict
 
@@ -20,6 +21,7 @@ __all__ = [
     "Refuse",
     "Room",
     "Shape",
+    "Sweep",
     "UnderWay",
     "Verdict",
 ]

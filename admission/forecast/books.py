@@ -1,4 +1,4 @@
-"""Everybody who was let in and has not ended."""
+"""Everybody who was let in and has not ended: in line, running, or set aside for somebody more important."""
 
 from bisect import bisect_left, insort
 from collections.abc import Collection
@@ -12,18 +12,30 @@ class Books:
         self._entries: dict[str, Entry] = {}
         self._line: list[Entry] = []
         self._running: dict[str, Entry] = {}
+        self._aside: dict[str, Entry] = {}
         self._num_entered = 0
         self.num_shadows = 0
 
     def __len__(self) -> int:
+        """Without those who were set aside."""
         return len(self._entries)
 
+    @property
+    def num_live(self) -> int:
+        return len(self._entries) + len(self._aside)
+
     def get(self, key: str) -> Entry | None:
-        return self._entries.get(key)
+        return self._entries.get(key) or self._aside.get(key)
 
     @property
     def entries(self) -> Collection[Entry]:
+        """In line or running."""
         return self._entries.values()
+
+    @property
+    def aside(self) -> list[Entry]:
+        """In order of rank."""
+        return sorted(self._aside.values(), key=rank_of)
 
     @property
     def line(self) -> list[Entry]:
@@ -39,7 +51,7 @@ class Books:
         return Entry(booking, self._num_entered + 1)
 
     def add(self, entry: Entry) -> None:
-        if entry.booking.key in self._entries:
+        if self.get(entry.booking.key) is not None:
             raise ValueError(f"{entry.booking.key!r} is in the books already")
         self._num_entered += 1
         self._entries[entry.booking.key] = entry
@@ -57,7 +69,23 @@ class Books:
         callers._running = {key: entry for key, entry in self._running.items() if not entry.booking.shadow}
         return callers
 
+    def set_aside(self, key: str) -> None:
+        entry = self._entries.pop(key)
+        self._aside[key] = entry
+        if self._running.pop(key, None) is None:
+            self._leave_line(entry)
+
+    def call_back(self, key: str) -> None:
+        """Where it was: the news that it left its seat may still be under way."""
+        entry = self._entries[key] = self._aside.pop(key)
+        if entry.running:
+            self._running[key] = entry
+        else:
+            insort(self._line, entry, key=rank_of)
+
     def start(self, entry: Entry) -> None:
+        if entry.booking.key in self._aside:
+            return
         self._leave_line(entry)
         self._running[entry.booking.key] = entry
 
@@ -73,7 +101,7 @@ class Books:
     def remove(self, key: str) -> Entry | None:
         entry = self._entries.pop(key, None)
         if entry is None:
-            return None
+            return self._aside.pop(key, None)
         self.num_shadows -= entry.booking.shadow
         if self._running.pop(key, None) is None:
             self._leave_line(entry)

@@ -13,11 +13,11 @@ from admission.forecast.lengths import Lengths
 from admission.forecast.prices import Prices
 from admission.forecast.promise import Bound, Hindsight, Promise
 from admission.forecast.recent import Recent
-from admission.forecast.rescue import rescued_by
 from admission.forecast.retry import Return, jittered
 from admission.forecast.room import Room
 from admission.forecast.sentence import own_part, unreachable, would_delay
 from admission.forecast.shape import Shape
+from admission.forecast.sweep import MOST_BACK, Leaving, Sweep, is_welcome, look, parted
 from admission.forecast.trial import Check, Trial, bound_of
 from admission.forecast.under_way import UnderWay
 from admission.forecast.usual import Usual
@@ -50,7 +50,8 @@ class Desk:
     """The books of everything that was let in and has not ended, and the verdict on whoever comes.
 
     Let in is who reaches its own deadline and makes nobody late who was let in before, but for lower priorities:
-    those are shed, as few as make it possible, and only where that is enough. Owned by one thread; knows no clock.
+    those give way, as few as make it possible, and only where that is enough. Who has a deadline is shed, who has none
+    is set aside until it is in nobody's way. Owned by one thread; knows no clock.
     """
 
     def __init__(
@@ -106,6 +107,8 @@ class Desk:
         """Do what the verdict says."""
         for key in verdict.displaced:
             self.books.remove(key)
+        for key in verdict.aside:
+            self.books.set_aside(key)
         entry = self.books.new_entry(booking)
         entry.guess(self.lengths)
         entry.promise = verdict.promise
@@ -120,13 +123,16 @@ class Desk:
             sentence = "a shadow does not wait, and no seat or not enough blocks are free"
             return Refuse("would_delay_others", "a free seat and blocks", sentence, None)
         crowded: tuple[str, ...] = ()
-        if len(self.books) >= self.room.total:
-            lower = [other for other in self.books.entries if other.shed_before(entry)]
+        if self.books.num_live >= self.room.total:
+            lower = [other for other in self._everybody() if other.shed_before(entry)]
             if not lower:
                 return self._queue_full(now)
             crowded = (min(lower, key=lambda other: other.shed_first).booking.key,)
         trial = self._trial(now, self._seen_by(entry))
         return Admit(None, crowded) if trial is None else self._judge(entry, trial, crowded)
+
+    def _everybody(self) -> list[Entry]:
+        return [*self.books.entries, *self.books.aside]
 
     def _seen_by(self, entry: Entry) -> Books:
         """A shadow is in nobody's way but another's: whoever is let in as if it were not there may make it go."""
@@ -134,6 +140,8 @@ class Desk:
 
     def _has_place(self, entry: Entry) -> bool:
         """Whether seats and blocks are enough for everybody here and for it."""
+        if self.books.num_live > len(self.books):
+            return False
         slots = sum(other.slots for other in self.books.entries) + entry.slots
         return len(self.books) < self.room.max_running and slots <= self.room.entry_slots
 
@@ -155,10 +163,11 @@ class Desk:
         if displaced is None and not self._is_worth_a_try(entry, trial):
             return self._refusal(entry, trial, check)
         if displaced is None:
-            return self._admission(entry, trial, crowded + self._shadows_besides(crowded), None)
+            return self._admission(entry, trial, Leaving(crowded + self._shadows_besides(crowded), ()), None)
         quiet = check.quiet if displaced == crowded else None
         shadows = self._shadows_in_the_way(entry, trial, refill, displaced)
-        return self._admission(entry, trial, displaced + shadows, quiet)
+        leaving = parted(tuple(key for key in displaced if key not in crowded), self.books)
+        return self._admission(entry, trial, Leaving(crowded + leaving.shed + shadows, leaving.aside), quiet)
 
     def _is_worth_a_try(self, entry: Entry, trial: Trial) -> bool:
         """Prices change with steps only, and who is refused takes none: where nobody is there and nothing was measured
@@ -199,19 +208,20 @@ class Desk:
             seats, slots = seats + 1, slots + other.slots
         return tuple(keys)
 
-    def _admission(self, entry: Entry, trial: Trial, displaced: tuple[str, ...], quiet: Bound | None) -> Admit:
+    def _admission(self, entry: Entry, trial: Trial, leaving: Leaving, quiet: Bound | None) -> Admit:
         """`quiet` where it is known."""
         now, deadline = trial.now, entry.booking.deadline
+        gone = leaving.shed + leaving.aside
         if quiet is None:
-            trial.walk(entry, displaced, until=entry)
+            trial.walk(entry, gone, until=entry)
             quiet = bound_of(entry)
-        trial.walk(entry, displaced, self._usual.refill(now), until=entry)
+        trial.walk(entry, gone, self._usual.refill(now), until=entry)
         load = self._usual.load(now)
         share = self._hindsight.share(load, quiet.total(entry.expected_left))
         promise = Promise(now, load, quiet, bound_of(entry), share)
         total = promise.total(entry.expected_left)
         slack = None if deadline is None else deadline - now - total
-        return Admit(Outlook(promise.wait, total, slack), displaced, promise)
+        return Admit(Outlook(promise.wait, total, slack), leaving.shed, leaving.aside, promise)
 
     def _refusal(self, entry: Entry, trial: Trial, check: Check) -> Refuse:
         deadline, now = entry.booking.deadline, trial.now
@@ -235,11 +245,11 @@ class Desk:
 
     def full(self, priority: int, now: float, *, shadow: bool) -> Refuse | None:
         """A refusal where the line is full and nobody in it would give way to this priority."""
-        if len(self.books) < self.room.total:
+        if self.books.num_live < self.room.total:
             return None
         entry = self.books.new_entry(Booking("", priority, now, None, 1, 0, 1, exact=True, shadow=shadow))
         entry.guess(self.lengths)
-        if any(other.shed_before(entry) for other in self.books.entries):
+        if any(other.shed_before(entry) for other in self._everybody()):
             return None
         if not shadow:
             self._refused_at = now
@@ -327,28 +337,35 @@ class Desk:
         if shape.prefill:
             self.books.pass_over(keys)
 
-    def hopeless(self, now: float) -> list[str]:
-        """Who is to be shed now: beside somebody more important who would be late otherwise; or waiting in vain; or a
-        shadow that lost its seat.
-
-        In vain waits whose answer cannot be done in time any more; where it may be short, whose first token cannot.
-        """
-        keys = [entry.booking.key for entry in self.books.line if entry.booking.shadow and entry.lost_seat]
+    def sweep(self, now: float) -> Sweep:
+        """What is to change now, done in these books already but for the ends: beside somebody more important who would
+        be late otherwise, others go; so does who waits in vain, and a shadow that lost its seat; and who was set aside
+        comes back."""
+        shadows = tuple(entry.booking.key for entry in self.books.line if entry.booking.shadow and entry.lost_seat)
         trial = self._trial(now)
-        if trial is None or not trial.timed:
-            return keys
-        return keys + (rescued_by(trial, self.books) or self._in_vain(trial))
+        sweep = Sweep()
+        if trial is not None and trial.timed:
+            sweep = look(trial, self.books, 1 - self.estimator.margin)
+        for key in sweep.aside:
+            self.books.set_aside(key)
+        back = () if sweep.aside else self._call_back(now)
+        return sweep._replace(shed=shadows + sweep.shed, back=back)
 
-    def _in_vain(self, trial: Trial) -> list[str]:
-        if trial.num_walks > 1:  # the last one was without some of them
-            trial.walk()
-        sure = 1 - self.estimator.margin
-        return [
-            entry.booking.key
-            for entry in self.books.line
-            if entry.booking.deadline is not None
-            and trial.now + (entry.finish_at if entry.booking.exact else entry.first_at) * sure > entry.booking.deadline
-        ]
+    def _call_back(self, now: float) -> tuple[str, ...]:
+        """Best rank first, as long as they are welcome."""
+        keys: list[str] = []
+        for entry in self.books.aside:
+            trial = self._trial(now)
+            if trial is not None and trial.timed and (len(keys) == MOST_BACK or not is_welcome(entry, trial)):
+                break
+            self.books.call_back(entry.booking.key)
+            keys.append(entry.booking.key)
+        return tuple(keys)
+
+    @property
+    def idle_beside(self) -> bool:
+        """Somebody is set aside though nobody else is there."""
+        return not len(self.books) and self.books.num_live > 0
 
     def usual_wait(self, now: float) -> float | None:
         """Seconds that somebody of usual priority would wait now before its first step."""

@@ -106,9 +106,10 @@ class Entry:
 
     @property
     def shed_first(self) -> tuple[float, ...]:
-        """Smallest goes first: shadows, the lowest class, those without output, the newest."""
+        """Smallest goes first: shadows, the lowest class, who can wait, those without output, the newest."""
         booking = self.booking
-        return (not booking.shadow, booking.priority, self.generated > 0, -booking.arrival, -self.rank[2])
+        timed = booking.deadline is not None
+        return (not booking.shadow, booking.priority, timed, self.generated > 0, -booking.arrival, -self.rank[2])
 
     def shed_before(self, other: "Entry") -> bool:
         """Whether it gives way to the other: shadows to everybody else, else only lower priorities to higher ones."""

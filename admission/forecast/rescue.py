@@ -1,20 +1,29 @@
 """Who has to go after all, because somebody more important takes longer than was thought."""
 
+from typing import NamedTuple
+
 from admission.forecast.books import Books
 from admission.forecast.entry import Entry
 from admission.forecast.trial import Trial
 
 
-def rescued_by(trial: Trial, books: Books) -> list[str]:
-    """Those to shed so that the first in rank of those who would be late is in time; empty where nobody is to be or
-    can be helped."""
+class Rescue(NamedTuple):
+    whom: str
+    keys: tuple[str, ...]
+    """Who has to go."""
+
+
+def rescue(trial: Trial, books: Books) -> Rescue | None:
+    """Those who have to go so that the first in rank of those who would be late is in time; None where nobody is to
+    be or can be helped."""
     trial.walk()
     late = sorted((entry for entry in books.entries if _is_late(trial, entry)), key=lambda entry: entry.rank)
     for entry in late:
         beside = [other for other in books.entries if other.shed_before(entry) and other.begun_at < entry.finish_at]
         if beside:
-            return _fewest(trial, entry, sorted(beside, key=lambda other: other.shed_first))
-    return []
+            keys = _fewest(trial, entry, sorted(beside, key=lambda other: other.shed_first))
+            return Rescue(entry.booking.key, tuple(keys)) if keys else None
+    return None
 
 
 def _fewest(trial: Trial, entry: Entry, beside: list[Entry]) -> list[str]:

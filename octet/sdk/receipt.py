@@ -64,7 +64,9 @@ class Forecast:
     slack: float | None
     """Left before the deadline."""
     displaced: int
-    """Requests of lower priority that had to give way."""
+    """Requests of lower priority that were shed for it."""
+    set_aside: int = 0
+    """Requests of lower priority and without a deadline that wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ def _admission(message: proto.Accepted) -> Admission:
     forecast = None
     if message.HasField("forecast"):
         said = message.forecast
-        forecast = Forecast(said.wait, said.total, _optional(said, "slack"), said.displaced)
+        forecast = Forecast(said.wait, said.total, _optional(said, "slack"), said.displaced, said.set_aside)
     return Admission(message.prompt_tokens, message.queue_position, message.max_tokens, message.seed, forecast)
 
 

@@ -185,16 +185,18 @@ class Accepted(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., lane: _Optional[_Union[Lane, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., queue_position: _Optional[int] = ..., max_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., forecast: _Optional[_Union[Forecast, _Mapping]] = ...) -> None: ...
 
 class Forecast(_message.Message):
-    __slots__ = ("wait", "total", "slack", "displaced")
+    __slots__ = ("wait", "total", "slack", "displaced", "set_aside")
     WAIT_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     SLACK_FIELD_NUMBER: _ClassVar[int]
     DISPLACED_FIELD_NUMBER: _ClassVar[int]
+    SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
     wait: float
     total: float
     slack: float
     displaced: int
-    def __init__(self, wait: _Optional[float] = ..., total: _Optional[float] = ..., slack: _Optional[float] = ..., displaced: _Optional[int] = ...) -> None: ...
+    set_aside: int
+    def __init__(self, wait: _Optional[float] = ..., total: _Optional[float] = ..., slack: _Optional[float] = ..., displaced: _Optional[int] = ..., set_aside: _Optional[int] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("text", "token_ids", "logprobs")

@@ -27,6 +27,15 @@ class End(NamedTuple):
     reason: FinishReason
 
 
+class Aside(NamedTuple):
+    request_id: str
+    beneficiary: str
+
+
+class Back(NamedTuple):
+    request_id: str
+
+
 class Handover(NamedTuple):
     """Everything a step has to tell, in one piece."""
 
@@ -36,6 +45,9 @@ class Handover(NamedTuple):
     account: Account | None = None
     """For the desk's books."""
     died: bool = False
+
+
+Command = Job | End | Aside | Back
 
 
 class EngineThread:
@@ -57,7 +69,7 @@ class EngineThread:
         self._live: dict[str, Live] = {}
         self._news: list[tuple[Sink, News]] = []
         self._load_told_at = -self.LOAD_SECONDS
-        self._inbox: deque[Job | End] = deque()
+        self._inbox: deque[Command] = deque()
         self._wake = Condition()
         self._stopping = False
         self._dead = False
@@ -85,7 +97,13 @@ class EngineThread:
         """Harmless when the request has ended before."""
         self._post(End(request_id, reason))
 
-    def _post(self, command: Job | End) -> bool:
+    def set_aside(self, request_id: str, beneficiary: str) -> None:
+        self._post(Aside(request_id, beneficiary))
+
+    def call_back(self, request_id: str) -> None:
+        self._post(Back(request_id))
+
+    def _post(self, command: Command) -> bool:
         """False when nobody is there to carry it out."""
         with self._wake:
             if not self._dead:
@@ -109,13 +127,21 @@ class EngineThread:
                 self._wake.wait(self.STUCK_SECONDS if self._live else None)
             commands, self._inbox = self._inbox, deque()
         for command in commands:
-            if isinstance(command, End):
-                self._scheduler.end(command.request_id, command.reason)
-            else:
-                self._submit(command)
+            self._carry_out(command)
         if self._news:  # a verdict does not wait for the step behind it
             self._deliver_news(None)
         return not self._stopping
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case End():
+                self._scheduler.end(command.request_id, command.reason)
+            case Aside():
+                self._scheduler.set_aside(command.request_id, command.beneficiary)
+            case Back():
+                self._scheduler.call_back(command.request_id)
+            case Job():
+                self._submit(command)
 
     def _step(self) -> bool:
         """Whether there was anything to do."""

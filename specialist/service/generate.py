@@ -106,6 +106,8 @@ class Generator:
         self._desk.enter(job.booking, verdict, now)
         for key in verdict.displaced:
             self._engine.end(key, "shed")
+        for key in verdict.aside:
+            self._engine.set_aside(key, job.request.request_id)
         return replace(job, admit=verdict)
 
     def deliver(self, handover: Handover) -> None:
@@ -121,13 +123,19 @@ class Generator:
         self._ended.set()
 
     def _sweep(self) -> None:
-        """Who waits in vain ends before it costs anything."""
+        """Who waits in vain ends before it costs anything; who was set aside comes back."""
         now = self._clock.now()
-        if now - self._swept_at >= SWEEP_SECONDS:
-            self._swept_at = now
-            self._desk.stepping(under_way(self._scheduler))
-            for key in self._desk.hopeless(now):
-                self._engine.end(key, "shed")
+        if now - self._swept_at < SWEEP_SECONDS and not self._desk.idle_beside:
+            return
+        self._swept_at = now
+        self._desk.stepping(under_way(self._scheduler))
+        sweep = self._desk.sweep(now)
+        for key in sweep.shed:
+            self._engine.end(key, "shed")
+        for key in sweep.aside:
+            self._engine.set_aside(key, sweep.beneficiary)
+        for key in sweep.back:
+            self._engine.call_back(key)
 
     def open(self) -> None:
         """The engine is warm. A door that was shut meanwhile stays shut."""

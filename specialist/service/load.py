@@ -50,7 +50,7 @@ def load_of(scheduler: Scheduler, meter: Meter) -> Load:
     pool = scheduler.pool
     cached = _num_cached(pool)
     return Load(
-        waiting=len(scheduler.waiting),
+        waiting=len(scheduler.waiting) + sum(seq not in scheduler.running for seq in scheduler.ledger.aside),
         running=len(scheduler.running),
         total_blocks=pool.capacity,
         free_blocks=pool.num_free - cached,

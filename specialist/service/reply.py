@@ -123,7 +123,13 @@ def _forecast(admit: Admit) -> wire.Forecast | None:
     outlook = admit.outlook
     if outlook is None:
         return None
-    return wire.Forecast(wait=outlook.wait, total=outlook.total, slack=outlook.slack, displaced=len(admit.displaced))
+    return wire.Forecast(
+        wait=outlook.wait,
+        total=outlook.total,
+        slack=outlook.slack,
+        displaced=len(admit.displaced),
+        set_aside=len(admit.aside),
+    )
 
 
 def _chunk(piece: Piece) -> wire.Chunk:

@@ -49,6 +49,8 @@ class Laws:
         self._owed: set[Sequence] = set()
         self._could_decode: set[Sequence] = set()
         self._chunk_taken = False
+        self._to_leave: set[Sequence] = set()
+        """Set aside since the last step was assembled."""
         self._watch_moves()
 
     def submitted(self, request: Request) -> None:
@@ -68,7 +70,12 @@ class Laws:
         self._note_who_could_decode()
         self._check_cached_content()
 
+    def set_aside(self, seq: Sequence) -> None:
+        self._to_leave.add(seq)
+
     def assembled(self, step: Step) -> None:
+        self._to_leave.clear()
+        require(not any(row.sequence.aside_for for row in step.rows), "nobody runs who is set aside")
         require(all(row.sequence.request.lane.adapters == step.adapters for row in step.rows), "one adapter a batch")
         require(len({row.sequence for row in step.rows}) == len(step.rows), "one row a sequence")
         for row in step.rows:
@@ -84,6 +91,7 @@ class Laws:
         require(self.finished.keys() == self.answers.keys(), "exactly one terminal state a request")
         require(self.pool.num_free == self.pool.capacity and not self.pool.tables, "all blocks come back")
         require(not len(self.scheduler.waiting) and not len(self.scheduler.running), "nobody is left behind")
+        require(not self.scheduler.ledger.aside, "nobody is left aside")
 
     def _check_event(self, event: Event) -> None:
         if isinstance(event, Emitted):
@@ -113,11 +121,19 @@ class Laws:
             require(seq.request.request_id == request_id, "filed under its own id")
             require(seq.num_tokens == len(seq.chain), "three integers tell the truth", seq)
             require(0 <= seq.num_computed <= seq.num_tokens, "three integers are ordered", seq)
-            require((seq in self.scheduler.waiting) != (seq in self.scheduler.running), "waiting or running", seq)
-            require((seq.table is None) == (seq in self.scheduler.waiting), "blocks if and only if running", seq)
+            self._check_place(seq)
             require(seq.num_scheduled == 0 or self.scheduler.in_flight is not None, "scheduled means in flight", seq)
             if seq.state is not None and self.scheduler.in_flight is None:
                 require(seq.state.num_tokens == seq.num_computed, "the state stands where the blocks do", seq)
+
+    def _check_place(self, seq: Sequence) -> None:
+        running, waiting, aside = (
+            seq in place for place in (self.scheduler.running, self.scheduler.waiting, self.scheduler.ledger.aside)
+        )
+        require(running + waiting + aside == 1 or (running and aside), "waiting, running or aside", seq)
+        require(not (running and aside) or seq in self._to_leave, "whoever is set aside leaves with the next step", seq)
+        require(aside == (seq.aside_for is not None), "aside for somebody", seq)
+        require((seq.table is None) == (not running), "blocks if and only if running", seq)
 
     def _check_in_flight(self) -> None:
         for row in self.scheduler.in_flight.rows if self.scheduler.in_flight else ():
@@ -177,6 +193,7 @@ class Laws:
         ledger = self.scheduler.ledger
         ledger.start = self._watched_start(ledger.start)  # type: ignore[method-assign, assignment]
         ledger.preempt = self._watched_preempt(ledger.preempt)  # type: ignore[method-assign, assignment]
+        ledger.clear_seats = self._watched_clearing(ledger.clear_seats)  # type: ignore[method-assign]
 
     def _watched_start(
         self, start: Callable[[Sequence, AdmissionPlan], None]
@@ -217,6 +234,17 @@ class Laws:
             self._could_decode.discard(victim)
             self._owed.discard(victim)
             require(gives_up or self.pool.num_free > before, "a victim's blocks come free", victim)
+
+        return watched
+
+    def _watched_clearing(self, clear_seats: Callable[[], None]) -> Callable[[], None]:
+        def watched() -> None:
+            require(self.scheduler.in_flight is None, "nobody leaves a seat that a step writes to")
+            leaving = [seq for seq in self.scheduler.running if seq.aside_for is not None]
+            clear_seats()
+            require(not any(seq in self.scheduler.running for seq in leaving), "seats are cleared")
+            self._could_decode.difference_update(leaving)
+            self._owed.difference_update(leaving)
 
         return watched
 

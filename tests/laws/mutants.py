@@ -88,6 +88,9 @@ THE_SIX = (
 )
 
 MORE = (
+    Mutant("whoever is set aside keeps its seat", SCHEDULER, "assemble_step", "    self.ledger.clear_seats()\n", ""),
+    Mutant("called back into nowhere", LEDGER, "call_back", "self.waiting.push(seq)", "pass"),
+    Mutant("aside behind its end", LEDGER, "finish", "    self.aside.pop(seq, None)\n", ""),
     Mutant("hash without tenant salt", kvpool.chain, "chain_root", "        tenant_salt,\n", "        b'',\n"),
     Mutant("evicted block keeps its key", POOL, "_evict", 'block.key, block.tokens = None, b""', "pass"),
     Mutant("late completion counts", SCHEDULER, "commit", "if step is not self.in_flight:", "if False:"),

@@ -61,7 +61,15 @@ def test_histories_are_not_all_alike() -> None:
     ends = {reason for world in worlds for reason in world.laws.finished.values()}
     assert ends == {"stop", "length", "cancelled", "deadline", "error"}
     text = b"\n".join(world.history() for world in worlds).decode()
-    for sight in ("cause='admission'", "cause='growth'", " spec_verify ", " prefill ", " decode ", "Preempted("):
+    for sight in (
+        "cause='admission'",
+        "cause='growth'",
+        "cause='deadline'",
+        " spec_verify ",
+        " prefill ",
+        " decode ",
+        "Preempted(",
+    ):
         assert sight in text
     assert sum(world.pool.counters.hits for world in worlds) > 100
     assert sum(world.pool.counters.evictions for world in worlds) > 100

@@ -46,6 +46,7 @@ class World:
             faults=self._fault,
         )
         self.states = Hybrid(self.pool, self._new_state, 80) if setup.hybrid else PureAttention(self.pool)
+        self.sets_aside = seed % 4 == 0
         self.scheduler = self._scheduler()
         self.loop = StepLoop(self.scheduler, self.engine)
         self.laws = Laws(self.scheduler, self.engine, self.model)
@@ -66,7 +67,9 @@ class World:
 
     def _event(self) -> None:
         roll = self.rng.random()
-        if roll < 0.22:
+        if self.sets_aside and self.rng.random() < 0.1:
+            self._move_aside_or_back()
+        elif roll < 0.22:
             self._submit()
         elif roll < 0.90:
             self._step(interrupted=self.rng.random() < 0.08)
@@ -79,8 +82,26 @@ class World:
             self.scheduler.expire()
             self._observe("wait")
 
+    def _move_aside_or_back(self) -> None:
+        live = list(self.scheduler.ledger.live)
+        if not live:
+            self._observe("nobody to move")
+            return
+        request_id = self.rng.choice(live)
+        seq = self.scheduler.ledger.live[request_id]
+        if seq.aside_for is not None:
+            require(self.scheduler.call_back(request_id), "who is aside can be called back", seq)
+            require(not self.scheduler.call_back(request_id), "nobody is called back twice", seq)
+            self._observe(f"call back {request_id}")
+            return
+        require(self.scheduler.set_aside(request_id, "somebody"), "whoever is live can be set aside", seq)
+        self.laws.set_aside(seq)
+        self._observe(f"set aside {request_id}")
+
     def _settle(self) -> None:
         self.fault_rate = 0.0
+        for seq in list(self.scheduler.ledger.aside):
+            self.scheduler.call_back(seq.request.request_id)
         for _ in range(5000):
             if not self.scheduler.ledger.live:
                 break
@@ -117,6 +138,8 @@ class World:
                 if self.rng.random() < 0.4:
                     self.scheduler.end(row.sequence.request.request_id, "cancelled")
             self._end_one()
+            if self.sets_aside:
+                self._move_aside_or_back()
         self.loop.run(step)
         self._observe(self._describe(step))
         return True

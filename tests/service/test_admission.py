@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from admission.forecast import Sweep
 from octet.v1 import specialist_pb2 as wire
 from specialist.engines.sim import CostModel
 from specialist.front import SHADOW_PRIORITY
@@ -18,6 +19,8 @@ from specialist.service.sim_adapters import SimAdapters
 from tests.service.harness import Heard, Served, adapter_directory, ask, asking, run, serving, sim
 
 SLOW = CostModel(0.002, 0.002, 0.0, 0.01, 0.001, 0.0, 0.0, 0.0)
+BY_ROW = CostModel(0.002, 0.002, 0.0, 0.002, 0.012, 0.0, 0.0, 0.0)
+"""Two take nearly twice as long as one."""
 """A decode step of one takes 11 ms."""
 
 
@@ -113,6 +116,27 @@ def test_a_higher_priority_has_its_way_and_the_shed_one_hears_of_it() -> None:
     run(scenario())
 
 
+def test_who_has_no_deadline_waits_beside_the_line_and_loses_nothing() -> None:
+    async def scenario() -> None:
+        async with serving(sim(BY_ROW)) as served:
+            patient = long_answer(90, seed=3)
+            alone = await ask(served.client, patient)
+            (waiting,) = await begin(served, patient)
+            boss = await ask(served.client, long_answer(60, timeout_ms=1300, priority=7))
+            assert boss.error is None and boss.accepted is not None
+            forecast = boss.accepted.forecast
+            assert (forecast.displaced, forecast.set_aside) == (0, 1)
+            assert not waiting.done()
+            heard = await waiting
+            assert heard.error is None and heard.tokens == alone.tokens
+            assert heard.usage is not None and heard.usage.times_preempted == 1
+            await served.idle()
+            served.check_whole()
+            assert not served.server.desk.books.num_live
+
+    run(scenario())
+
+
 def test_who_is_let_in_hears_what_to_expect() -> None:
     async def scenario() -> None:
         async with serving(sim(SLOW)) as served:
@@ -190,7 +214,8 @@ def test_whom_the_desk_gives_up_is_shed_and_told_when_to_come_back(monkeypatch: 
             waiting = asyncio.create_task(ask(served.client, long_answer(5, timeout_ms=60_000)))
             desk = served.server.desk
             await until(lambda: len(desk.books) == 2)
-            monkeypatch.setattr(desk, "hopeless", lambda now: [entry.booking.key for entry in desk.books.line])
+            waits = tuple(entry.booking.key for entry in desk.books.line)
+            monkeypatch.setattr(desk, "sweep", lambda now: Sweep(shed=waits))
             error = error_of(await waiting)
             assert error.reason == wire.ERROR_REASON_SHED and 0 < error.retry_after_ms <= 30_000
             running.cancel()

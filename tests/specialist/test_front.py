@@ -15,7 +15,7 @@ from octet.clock import ManualClock
 from specialist.budget import TimedBudget
 from specialist.config import SchedulerConfig
 from specialist.engines.sim import CostModel, SimEngine, SimModel
-from specialist.events import Emitted, Finished
+from specialist.events import Emitted, Finished, Preempted
 from specialist.front import Front, prices_of
 from specialist.hits import Hits, peek_hits
 from specialist.request import Request
@@ -66,6 +66,8 @@ class Story:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     ends: dict[str, tuple[str, float]] = field(default_factory=dict)
     tokens: Counter[str] = field(default_factory=Counter)
+    causes: Counter[str] = field(default_factory=Counter)
+    """Of leaving a seat."""
 
     def run(self, requests: list[Request]) -> "Story":
         clock, coming = self.front.clock, iter(requests)
@@ -88,6 +90,8 @@ class Story:
         for event in self.front.take_events():
             if isinstance(event, Emitted):
                 self.tokens[event.request_id] += len(event.tokens)
+            elif isinstance(event, Preempted):
+                self.causes[event.cause] += 1
             elif isinstance(event, Finished):
                 assert event.request_id not in self.ends, "one end each"
                 self.ends[event.request_id] = (event.reason, self.front.clock.now())
@@ -95,8 +99,11 @@ class Story:
     def check_books(self) -> None:
         """What the desk has in its books is what the scheduler has, and where it has it."""
         scheduler, books = self.front.scheduler, self.front.desk.books
-        assert {entry.booking.key for entry in books.entries} == set(scheduler.ledger.live)
-        assert {entry.booking.key for entry in books.running} == {seq.request.request_id for seq in scheduler.running}
+        aside = {entry.booking.key for entry in books.aside}
+        assert aside == {seq.request.request_id for seq in scheduler.ledger.aside}
+        assert {entry.booking.key for entry in books.entries} == set(scheduler.ledger.live) - aside
+        running = {seq.request.request_id for seq in scheduler.running if seq.aside_for is None}
+        assert {entry.booking.key for entry in books.running} == running
         assert [entry.booking.key for entry in books.line] == [seq.request.request_id for seq in scheduler.waiting]
         for seq in scheduler.running:
             entry = books.get(seq.request.request_id)
@@ -120,7 +127,7 @@ class Story:
         assert set(self.ends) == admitted, "everybody who was let in ends, and nobody else"
         pool = self.front.scheduler.pool
         pool.check()
-        assert pool.num_free == pool.capacity and not len(self.front.desk.books)
+        assert pool.num_free == pool.capacity and not self.front.desk.books.num_live
 
 
 CAPACITY = 4.0
@@ -136,6 +143,22 @@ def test_at_ten_times_its_capacity_nobody_who_was_let_in_is_late(seed: int) -> N
     assert len(refused) > len(story.verdicts) / 2
     shed = [key for key, (reason, _) in story.ends.items() if reason == "shed"]
     assert all(story.requests[key].priority < 9 for key in shed), "the highest give way to nobody"
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_who_has_no_deadline_gives_way_and_is_answered_all_the_same(seed: int) -> None:
+    """The lowest class can wait. The others are never late for it, and none of it is lost."""
+    requests = [
+        replace(request, deadline=None) if request.priority == 0 else request
+        for request in load(3 * CAPACITY, 20, seed)
+    ]
+    story = Story(new_front()).run(requests)
+    story.check_whole()
+    assert story.late() == []
+    patient = [key for key, request in story.requests.items() if request.priority == 0 and key in story.ends]
+    assert {story.ends[key][0] for key in patient} == {"length"}
+    assert all(story.tokens[key] == story.requests[key].max_tokens for key in patient)
+    assert story.causes["deadline"] > 3
 
 
 def test_without_the_look_at_others_somebody_is_late(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.forecast import Admit, Booking, Desk, Refuse, Shape, UnderWay, walk
+from admission.forecast import Admit, Booking, Desk, Refuse, Shape, Sweep, UnderWay, walk
 from admission.forecast.trial import Trial
 from tests.admission.forecast.builders import PRICES, booking, let_in, new_desk, run_at_once
 
@@ -320,6 +320,74 @@ def test_a_higher_priority_displaces_whom_it_makes_late_and_nobody_else() -> Non
     assert {entry.booking.key for entry in desk.books.entries} == {"patient", "boss"}
 
 
+def boss_beside_the_patient(desk: Desk) -> Booking:
+    """A runner without a deadline would make the boss late."""
+    let_in(desk, booking("patient", max_tokens=200))
+    run_at_once(desk, "patient")
+    boss = booking("boss", priority=5, max_tokens=100, deadline=1.0)
+    verdict = desk.ask(boss, 0.0)
+    assert isinstance(verdict, Admit) and (verdict.displaced, verdict.aside) == ((), ("patient",))
+    desk.enter(boss, verdict, 0.0)
+    assert [entry.booking.key for entry in desk.books.aside] == ["patient"] and len(desk.books) == 1
+    return boss
+
+
+def test_who_has_no_deadline_is_set_aside_and_comes_back_when_it_makes_nobody_late() -> None:
+    desk = new_desk()
+    boss_beside_the_patient(desk)
+    run_at_once(desk, "boss")
+    desk.preempted("patient")
+    desk.progressed("boss", 1)
+    assert desk.sweep(0.1).back == (), "the boss would be late"
+    desk.ended("boss", whole=True, cut=True, now=0.7)
+    assert desk.idle_beside
+    assert desk.sweep(0.7).back == ("patient",)
+    assert [entry.booking.key for entry in desk.books.line] == ["patient"]
+
+
+def test_who_comes_back_before_it_has_left_its_seat_still_has_it() -> None:
+    desk = new_desk()
+    boss_beside_the_patient(desk)
+    desk.ended("boss", whole=False, cut=True, now=0.0)
+    desk.progressed("patient", 1)  # of the step that was under way
+    assert desk.sweep(0.0).back == ("patient",)
+    (patient,) = desk.books.running
+    assert patient.generated > 0
+    desk.preempted("patient")
+    assert desk.books.line == [patient] and not desk.books.running
+
+
+def test_who_was_set_aside_makes_no_lower_one_wait_for_ever() -> None:
+    """It comes back although somebody below it would be late then: that one gives way, as to any other."""
+    desk = new_desk()
+    let_in(desk, booking("patient", priority=3, max_tokens=200))
+    run_at_once(desk, "patient")
+    boss = booking("boss", priority=5, max_tokens=100, deadline=1.0)
+    verdict = desk.ask(boss, 0.0)
+    assert isinstance(verdict, Admit) and verdict.aside == ("patient",)
+    desk.enter(boss, verdict, 0.0)
+    desk.ended("boss", whole=True, cut=True, now=0.7)
+    let_in(desk, booking("small", max_tokens=100, deadline=1.7), now=0.7)
+    assert desk.sweep(0.7).back == ("patient",)
+
+
+def test_no_shadow_runs_while_a_caller_is_set_aside() -> None:
+    desk = new_desk()
+    boss_beside_the_patient(desk)
+    desk.ended("boss", whole=True, cut=True, now=0.1)
+    assert isinstance(desk.ask(booking("shadow", shadow=True, priority=-(2**62)), 0.1), Refuse)
+
+
+def test_those_aside_count_in_a_full_line_and_make_room_for_higher_ones() -> None:
+    desk = new_desk(max_running=1, max_waiting=1)
+    boss_beside_the_patient(desk)
+    assert refused(desk, booking("equal")).reason == "queue_full"
+    verdict = desk.ask(booking("above", priority=1, max_tokens=1, prompt_tokens=1), 0.0)
+    assert isinstance(verdict, Admit) and verdict.displaced == ("patient",)
+    desk.enter(booking("above", priority=1, max_tokens=1, prompt_tokens=1), verdict, 0.0)
+    assert not desk.books.aside and desk.books.num_live == 2
+
+
 def test_equals_are_not_displaced() -> None:
     desk = new_desk()
     slow_neighbour(desk, priority=5)
@@ -354,7 +422,7 @@ def test_a_shadow_needs_a_free_seat_and_is_the_first_to_go() -> None:
     assert isinstance(desk.ask(replace(shadow, key="another"), 0.0), Refuse)
     assert not desk.refusing(0.0), "a shadow's refusal is nobody's loss"
     desk.preempted("shadow")
-    assert desk.hopeless(0.0) == ["shadow"], "it does not wait"
+    assert desk.sweep(0.0).shed == ("shadow",), "it does not wait"
     run_at_once(desk, "shadow")
     verdict = desk.ask(booking("a", priority=-1000), 0.0)
     assert isinstance(verdict, Admit) and verdict.displaced == ("shadow",)
@@ -395,16 +463,21 @@ def test_who_waits_in_vain_is_named() -> None:
     desk = new_desk(max_running=1)
     let_in(desk, booking("a", max_tokens=100), booking("b", max_tokens=100, deadline=1.6))
     run_at_once(desk, "a")
-    assert desk.hopeless(0.0) == []
-    assert desk.hopeless(1.0) == ["b"], "a is not done yet and b takes 0.7 s"
+    assert desk.sweep(0.0).shed == ()
+    assert desk.sweep(1.0).shed == ("b",), "a is not done yet and b takes 0.7 s"
 
 
-def test_a_lower_one_goes_when_a_higher_one_takes_longer_than_was_thought() -> None:
+@pytest.mark.parametrize("deadline", [None, 60.0])
+def test_a_lower_one_goes_when_a_higher_one_takes_longer_than_was_thought(deadline: float | None) -> None:
     desk = new_desk()
-    let_in(desk, booking("boss", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=100))
+    boss = booking("boss", priority=5, max_tokens=100, deadline=1.3)
+    let_in(desk, boss, booking("low", max_tokens=100, deadline=deadline))
     run_at_once(desk, "boss", "low")
-    assert desk.hopeless(0.0) == []
-    assert desk.hopeless(0.3) == ["low"], "99 steps of two take 0.89 s, of one 0.64 s"
+    assert desk.sweep(0.0) == Sweep()
+    sweep, why = desk.sweep(0.3), "99 steps of two take 0.89 s, of one 0.64 s"
+    assert (sweep.aside, sweep.shed) == ((("low",), ()) if deadline is None else ((), ("low",))), why
+    assert sweep.beneficiary == "boss" and not sweep.back
+    assert [entry.booking.key for entry in desk.books.aside] == list(sweep.aside)
 
 
 steps = st.lists(
@@ -442,6 +515,7 @@ def play(moves: list[tuple[str, int, int, float]]) -> list[object]:
                 said.append(verdict)
                 check_verdict(verdict, asked, inside)
                 if isinstance(verdict, Admit):
+                    check_aside(desk, verdict.aside)
                     desk.enter(asked, verdict, now)
                     inside = {other: p for other, p in inside.items() if other not in verdict.displaced}
                     inside[asked.key] = priority
@@ -457,12 +531,24 @@ def play(moves: list[tuple[str, int, int, float]]) -> list[object]:
             case "step":
                 desk.stepped(Shape(priority > 0, which + 1, which + 1), seconds / 100, [key], 1 + which, now)
             case "sweep":
-                assert set(desk.hopeless(now)) <= set(inside)
-        assert {entry.booking.key for entry in desk.books.entries} == set(inside)
+                said.append(sweep := desk.sweep(now))
+                assert {*sweep.shed, *sweep.aside, *sweep.back} <= set(inside)
+                assert not set(sweep.aside) & set(sweep.back)
+                check_aside(desk, sweep.aside)
+        aside = {entry.booking.key for entry in desk.books.aside}
+        present = {entry.booking.key for entry in desk.books.entries}
+        assert present | aside == set(inside) and not present & aside
         ranks = [entry.rank for entry in desk.books.line]
         assert ranks == sorted(ranks)
         assert len(desk.books.line) + len(desk.books.running) == len(desk.books) <= desk.room.total
+        assert len(inside) == desk.books.num_live <= desk.room.total
     return said
+
+
+def check_aside(desk: Desk, keys: tuple[str, ...]) -> None:
+    for key in keys:
+        entry = desk.books.get(key)
+        assert entry is not None and entry.booking.deadline is None and not entry.booking.shadow
 
 
 def check_verdict(verdict: Admit | Refuse, asked: Booking, inside: dict[str, int]) -> None:
@@ -470,7 +556,9 @@ def check_verdict(verdict: Admit | Refuse, asked: Booking, inside: dict[str, int
         assert verdict.retry_after is None or 0 < verdict.retry_after <= 30
         assert verdict.arithmetic and verdict.limit
         return
-    assert all(inside[key] < asked.priority for key in verdict.displaced), "only strictly lower ones give way"
+    leaving = verdict.displaced + verdict.aside
+    assert all(inside[key] < asked.priority for key in leaving), "only strictly lower ones give way"
+    assert len(set(leaving)) == len(leaving)
     assert verdict.outlook is not None and isfinite(verdict.outlook.total)
     assert 0 <= verdict.outlook.wait <= verdict.outlook.total
 
