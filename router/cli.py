@@ -15,8 +15,9 @@ from router.replicas.channel import ReplicaTls
 from router.service.settings import RouterSettings, addresses_of
 
 _DESCRIPTION = """\
-Serve octet.v1.Inference (with health and reflection) over replicas that run
-elsewhere. Prints one line when every specialist has a replica that is warm.
+Serve octet.v1.Inference and octet.v1.Operator (with health and reflection) over
+replicas that run elsewhere. Prints one line when every specialist has a replica
+that is warm.
 The configuration is followed while it runs; SIGHUP looks at it at once.
 SIGTERM and Ctrl-C finish what is running, a second Ctrl-C does not.
 

@@ -240,8 +240,8 @@ class StoreConfig:
     """Where windows, breakers, knobs, lanes, comparisons, receipts and the audit are kept."""
 
     url: Annotated[str, Text(most=2048)] = field(default="", repr=False)
-    """sqlite:PATH, postgresql://..., or `memory` to forget everything at the end; empty: a SQLite file of this
-    ensemble's name below the user's state folder."""
+    """sqlite:PATH, postgresql://..., or `memory` to forget everything at the end; empty: a SQLite file below the
+    user's state folder, called after the ensemble and the place of its file."""
     receipts: Annotated[int, Range(0, 100_000_000), Mark.LIVE] = 100_000
     """Kept, the oldest go first; as are the next two."""
     comparisons: Annotated[int, Range(0, 10_000_000), Mark.LIVE] = 50_000

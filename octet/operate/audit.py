@@ -19,7 +19,11 @@ _HEADING = ("no.", "ago", "who", "what", "subject", "before", "after", "why")
 def add_audit_commands(commands: Commands) -> None:
     audit = add_command(commands, "audit", "who changed what, when and why, newest first")
     audit.add_argument(
-        "subject", nargs="?", default="", metavar="SUBJECT", help="a specialist, intent, knob or replica"
+        "subject",
+        nargs="?",
+        default="",
+        metavar="SUBJECT",
+        help="the whole name of a specialist, knob or replica, or: store",
     )
     audit.add_argument("--most", type=number_of_entries, default=30, metavar="N", help="entries; default: %(default)s")
     asks(audit, "audit", _audit)

@@ -13,7 +13,7 @@ from octet.sdk.operator import Operator
 _MORE = """
 INTENT.shadow_threshold: below this confidence a second opinion is asked for.
 INTENT.priority_floor: requests of a lower priority are refused.
-INTENT/SPECIALIST.shadow_threshold: for one specialist alone."""
+INTENT/SPECIALIST in the place of INTENT: for one specialist alone."""
 _HEADING = ("knob", "value", "configured", "set by", "since", "why")
 
 

@@ -17,9 +17,13 @@ candidate, which shadows and answers nobody until it is promoted."""
 _LOAD = """
 PATH is a directory below the replicas' adapter root, as the replicas see it.
 One that begins with ./, ../ or ~ is meant from here, on this machine. The root
-is `adapter_root` of the configuration, or the folder that its file lies in."""
+is `adapter_root` of the configuration, or the folder that its file lies in, or
+without a file the one where `octet serve` was started."""
 _ROOT = "adapter root"
-_WHERE = "the root is adapter_root of the configuration, or the folder that its file lies in"
+_WHERE = (
+    "the root is adapter_root of the configuration, or the folder that its file lies in, "
+    "or without a file the one where octet serve was started"
+)
 _HEADING = ("specialist", "lane", "adapter", "status", "since", "passed", "samples", "on", "by", "outlook")
 _HERE = ("./", "../", "~")
 

@@ -168,7 +168,7 @@ class AuditEntry(Record):
     number: int
     at_unix_ms: int
     who: str
-    """An operator, or the part of Octet that acted by itself: breaker, escalation, lanes."""
+    """An operator, or the part of Octet that acted by itself: breaker, escalation, lanes, configuration, octet."""
     why: str
     what: str
     subject: str

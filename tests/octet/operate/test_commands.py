@@ -135,7 +135,8 @@ def test_a_path_that_is_refused_says_where_the_root_is(capsys: Captured, monkeyp
         monkeypatch.setattr(at.memory, "load_adapter", refuse)
         assert octet(at, "adapters", "load", "stl", "/x") == 2
         assert capsys.readouterr().err.endswith(
-            "; the root is adapter_root of the configuration, or the folder that its file lies in\n"
+            "; the root is adapter_root of the configuration, or the folder that its file lies in, "
+            "or without a file the one where octet serve was started\n"
         )
         assert octet(at, "adapters", "load", "stl", "/x") == 2
         assert "root" not in capsys.readouterr().err
