@@ -1,22 +1,21 @@
-"""The queue of answers that are judged and compared, one after the other, while nobody waits."""
+"""The queue of answers that are judged and compared while nobody waits: every verifier at its own pace."""
 
 import asyncio
 import logging
-from collections import deque
+import time
 from collections.abc import Callable
+from functools import partial
 
-from octet.v1 import inference_pb2 as wire
-from router.after.comparison import Pair, compare
+from router.after.judge import Judge
 from router.after.kept import Kept
-from router.after.reading import Bench, Reading, read
+from router.after.lines import Lines
+from router.after.place import Place
 from router.after.room import Room
 from router.after.rules import Rules
 from router.after.sample import Answer, Finished, Outcomes, Pending
 from router.after.tally import Tally
 from router.after.work import Work
-from router.between.way import Way
 from router.service.background import for_good
-from router.verify.verdict import Outcome, Verifier
 
 _log = logging.getLogger(__name__)
 MOST_BYTES = 16 << 20
@@ -24,27 +23,35 @@ MOST_BYTES = 16 << 20
 
 
 class Aftermath:
-    """Belongs to the event loop. When it cannot keep up, the oldest go: what is answered now says most."""
+    """Belongs to the event loop. When it cannot keep up, the oldest go: what is answered now says most. No more answers
+    are judged at once than there are verifiers."""
 
     def __init__(
-        self, outcomes: Outcomes, wall_ms: Callable[[], int], rules: Rules, most_bytes: int = MOST_BYTES
+        self,
+        outcomes: Outcomes,
+        wall_ms: Callable[[], int],
+        rules: Rules,
+        most_bytes: int = MOST_BYTES,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`wall_ms` is milliseconds since 1970."""
-        self._outcomes = outcomes
-        self._wall_ms = wall_ms
+        """`wall_ms` is milliseconds since 1970; `clock` says how long verifiers take, in seconds."""
         self._rules = rules
+        self._clock = clock
         self.room = Room(most_bytes)
         self.tally = Tally()
-        self._queue: deque[Work] = deque()
+        self._judge = Judge(outcomes, wall_ms, self.tally)
+        self._lines = Lines()
         self._pending: set[Work] = set()
         """Their shadows are under way."""
-        self._filled = asyncio.Event()
+        self._changed = asyncio.Event()
+        """There is more to be judged, or somebody free to judge."""
         self._worker: asyncio.Task[None] | None = None
+        self._judging: set[asyncio.Task[bool]] = set()
         self._closed = False
 
     @property
     def num_waiting(self) -> int:
-        return len(self._queue) + len(self._pending)
+        return len(self._lines) + len(self._pending)
 
     def start(self) -> None:
         self._worker = for_good(self._run, "judging answers")
@@ -72,11 +79,8 @@ class Aftermath:
         if self._closed:
             return
         self._closed = True
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
-        waiting = (*self._queue, *self._pending)
-        self._queue.clear()
+        await self._stop()
+        waiting = (*(self._lines.oldest() for _ in range(len(self._lines))), *self._pending)
         self._pending.clear()
         for work in waiting:
             if work.shadow is not None:
@@ -84,6 +88,12 @@ class Aftermath:
             self._drop(work)
         verifiers = {id(verifier): verifier for verifier in self._rules.verifiers.values()}
         await asyncio.gather(*(verifier.close() for verifier in verifiers.values()), return_exceptions=True)
+
+    async def _stop(self) -> None:
+        running = (*self._judging, *(() if self._worker is None else (self._worker,)))
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     def _take(self, work: Work) -> None:
         if self._closed or not self._has_room(work):
@@ -103,7 +113,7 @@ class Aftermath:
             self.tally.unread += 1
             return False
         while not self.room.take(work.num_bytes):
-            if not self._queue:
+            if not self._lines:
                 self.tally.unread += 1
                 return False
             self._shed()
@@ -121,15 +131,15 @@ class Aftermath:
             self._drop(work)
 
     def _put(self, work: Work) -> None:
-        self._queue.append(work)
-        while len(self._queue) > self._rules.queue:
+        self._lines.put(work.place, work)
+        while len(self._lines) > self._rules.queue:
             self._shed()
-        self._filled.set()
+        self._changed.set()
 
     def _shed(self) -> None:
-        work = self._queue.popleft()
+        work = self._lines.oldest()
         self.tally.shed += 1
-        self.tally.shed_shadows += work.answer is not None
+        self.tally.shed_shadows += work.answer is not None and not work.is_compared
         self._drop(work)
 
     def _drop(self, work: Work) -> None:
@@ -138,83 +148,27 @@ class Aftermath:
 
     async def _run(self) -> None:
         while True:
-            await self._filled.wait()
-            self._filled.clear()
-            while self._queue:
-                await self._process(self._queue.popleft())
-                await asyncio.sleep(0)  # a verifier may be done before anybody else had a turn
+            await self._changed.wait()
+            self._changed.clear()
+            while (taken := self._lines.take()) is not None:
+                task = asyncio.create_task(self._look_at(taken[1]), name="judging an answer")
+                self._judging.add(task)
+                task.add_done_callback(partial(self._looked, *taken, self._clock()))
 
-    async def _process(self, work: Work) -> None:
+    async def _look_at(self, work: Work) -> bool:
         try:
-            await self._look_at(work)
+            return await self._judge.look_at(work)
         except Exception:
             self.tally.failed += 1
             _log.error("an answer is not judged", exc_info=True)
-        finally:
+            return False
+
+    def _looked(self, place: Place, work: Work, began: float, task: "asyncio.Task[bool]") -> None:
+        """Also where it was cancelled before it began."""
+        self._judging.discard(task)
+        self._lines.done(place, self._clock() - began)
+        self._changed.set()
+        if not self._closed and not task.cancelled() and task.result():
+            self._put(work)
+        else:
             self._drop(work)
-
-    async def _look_at(self, work: Work) -> None:
-        finished, bench = work.finished, Bench(work.finished.question)
-        primary = await self._read(finished.kept, finished.receipt.usage)
-        shadow = None if work.answer is None else await self._read(work.answer.kept, work.answer.usage)
-        verifiers = work.rules.verifiers
-        if primary is not None and finished.sample:
-            await self._judge(bench, verifiers[finished.way.specialist], primary, finished.way, finished.receipt.lane)
-        if shadow is not None and work.shadow is not None and work.answer is not None and work.counts_for_shadow:
-            way = work.shadow.order.way
-            if primary is not None and work.shadow_ran_on:
-                await self._hold_against(bench, verifiers[way.specialist], primary, way, work.answer.lane)
-            else:
-                await self._judge(bench, verifiers[way.specialist], shadow, way, work.answer.lane)
-        if primary is not None and shadow is not None and work.has_two_lanes:
-            await self._compare(work, bench, primary, shadow)
-
-    async def _read(self, kept: Kept, usage: wire.Usage) -> Reading | None:
-        reading = await read(kept, usage)
-        self.tally.unread += reading is None
-        return reading
-
-    async def _judge(self, bench: Bench, verifier: Verifier, reading: Reading, way: Way, lane: wire.Lane) -> None:
-        """For the lane's window, by its own specialist's verifier. What another revision of the model said, or other
-        adapters than the lane's, counts for nobody."""
-        if not reading.ended or not _counts(way, lane):
-            return
-        outcome = await bench.outcome(verifier, reading.text)
-        if outcome in ("passed", "failed"):
-            self.tally.judged += 1
-            self._outcomes.judged(way.lane_id, way.specialist, outcome)
-        else:
-            self.tally.undecided += 1
-
-    async def _hold_against(
-        self, bench: Bench, verifier: Verifier, primary: Reading, way: Way, lane: wire.Lane
-    ) -> None:
-        """A lane that does not come to an end where the one that serves did, and was right, has failed."""
-        if not _counts(way, lane):
-            return
-        if await bench.outcome(verifier, primary.text) == "passed":
-            self.tally.judged += 1
-            self._outcomes.judged(way.lane_id, way.specialist, "failed")
-        else:
-            self.tally.undecided += 1
-
-    async def _compare(self, work: Work, bench: Bench, primary: Reading, shadow: Reading) -> None:
-        """Where one was cut off, neither is judged: like is compared with like."""
-        if work.shadow is None:
-            return
-        verifier = work.rules.verifiers[work.finished.receipt.specialist]
-        outcomes: tuple[Outcome, Outcome] = ("skipped", "skipped")
-        if primary.ended and work.shadow_ran_on:
-            outcomes = (await bench.outcome(verifier, primary.text), "failed")
-        elif primary.ended and shadow.ended:
-            outcomes = (await bench.outcome(verifier, primary.text), await bench.outcome(verifier, shadow.text))
-        pair = Pair(primary.text, shadow.text, *outcomes)
-        order, similar, at_ms = work.shadow.order, work.rules.similar, self._wall_ms()
-        comparison = await asyncio.to_thread(compare, work.finished, order, pair, similar, at_ms)
-        self.tally.compared += 1
-        self._outcomes.compared(comparison)
-
-
-def _counts(way: Way, lane: wire.Lane) -> bool:
-    """Whether what was said on the lane that answered is said on the one that was meant."""
-    return bool(way.lane_id) and (not way.revision or way.revision == lane.revision)

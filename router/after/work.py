@@ -3,6 +3,8 @@
 import sys
 
 from octet.v1 import specialist_pb2 as wire
+from router.after.place import Place
+from router.after.reading import Bench, Reading
 from router.after.rules import Rules
 from router.after.sample import Answer, Finished, Pending
 
@@ -13,15 +15,38 @@ _RECEIPT = 8192
 
 
 class Work:
-    __slots__ = ("answer", "finished", "num_bytes", "rules", "shadow")
+    __slots__ = ("answer", "bench", "copy", "finished", "is_compared", "num_bytes", "primary", "rules", "shadow")
 
     def __init__(self, finished: Finished, shadow: Pending | None, rules: Rules) -> None:
         self.finished = finished
         self.shadow = shadow
         self.rules = rules
         self.answer: Answer | None = None
+        self.bench = Bench(finished.question)
+        self.primary: Reading | None = None
+        self.copy: Reading | None = None
+        """The shadow's answer."""
+        self.is_compared = False
+        """All is done that is the primary's business."""
         self.num_bytes = sys.getsizeof(finished.question) + _RECEIPT
         """Beside what is kept of the answers."""
+
+    @property
+    def place(self) -> Place:
+        """Where it waits for what is to be done next."""
+        whose = self._shadows_specialist if self.is_compared else self.finished.way.specialist
+        verifier = self.rules.verifiers.get(whose)
+        return Place("" if verifier is None else verifier.name, whose)
+
+    @property
+    def is_of_two(self) -> bool:
+        """Its shadow counts for another specialist, which may be judged slowly: the primary's do not wait for that."""
+        counts = self.answer is not None and self.counts_for_shadow
+        return counts and self._shadows_specialist != self.finished.way.specialist
+
+    @property
+    def _shadows_specialist(self) -> str:
+        return "" if self.shadow is None else self.shadow.order.way.specialist
 
     @property
     def worthwhile(self) -> bool:
@@ -34,8 +59,8 @@ class Work:
         is no measure of it."""
         if self.shadow is None:
             return False
-        receipt, specialist = self.finished.receipt, self.shadow.order.way.specialist
-        return specialist in (receipt.specialist, receipt.decision.primary)
+        receipt = self.finished.receipt
+        return self._shadows_specialist in (receipt.specialist, receipt.decision.primary)
 
     @property
     def has_two_lanes(self) -> bool:

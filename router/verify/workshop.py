@@ -6,12 +6,14 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from router.verify.turns import Turns
 
 _ROOT = Path(__file__).parents[2]
 _GENTLE_SECONDS = 2.0
@@ -59,10 +61,7 @@ class Workshop:
     def __init__(self, width: int = 1) -> None:
         self._num_free = width
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        self._had: defaultdict[str, float] = defaultdict(float)
-        """Seconds, by whose jobs they went."""
-        self._level = 0.0
-        """What the last to get a turn had had: nobody saves up time by not asking for it."""
+        self._turns = Turns()
 
     async def run(self, job: Job) -> Done:
         """Ends soon after the job's time, and leaves no process behind, also when it is cancelled. Raises OSError."""
@@ -76,14 +75,14 @@ class Workshop:
         try:
             yield
         finally:
-            self._had[by] += time.monotonic() - started
+            self._turns.charge(by, time.monotonic() - started)
             self._num_free += 1
             self._call_next()
 
     async def _wait(self, by: str) -> None:
         called = asyncio.get_running_loop().create_future()
         if by not in self._waiting:
-            self._had[by] = max(self._had[by], self._level)
+            self._turns.ask(by)
         self._waiting.setdefault(by, deque()).append(called)
         self._call_next()
         try:
@@ -98,11 +97,10 @@ class Workshop:
 
     def _call_next(self) -> None:
         while self._num_free and self._waiting:
-            by = min(self._waiting, key=self._had.__getitem__)
+            by = self._turns.call(self._waiting)
             called = self._waiting[by][0]
             self._leave(by, called)
             if not called.done():
-                self._level = self._had[by]
                 self._num_free -= 1
                 called.set_result(None)
 

@@ -342,6 +342,112 @@ def test_a_closed_aftermath_takes_nothing_and_lets_shadows_go() -> None:
     judging(story)
 
 
+def test_a_verifier_that_takes_its_time_delays_nobody_elses() -> None:
+    async def story(hall: Hall) -> None:
+        hall.graders[PRIMARY].go_on.clear()
+        for number in range(3):
+            hall.after.hand(hall.finished(f"good {number}"))
+        for number in range(3):
+            hall.after.hand(hall.finished(f"fine {number}", way=way(SHADOW)))
+        async with asyncio.timeout(5):
+            while len(hall.told.judgements) < 3:
+                await asyncio.sleep(0)
+        assert hall.told.judgements == [(LANES[SHADOW], SHADOW, "passed")] * 3
+        assert [answer for _, answer in hall.graders[PRIMARY].asked] == ["good 0"], "one at a time, for each"
+        hall.graders[PRIMARY].go_on.set()
+        await hall.settled()
+        assert [answer for _, answer in hall.graders[PRIMARY].asked] == ["good 0", "good 1", "good 2"]
+
+    judging(story)
+
+
+def test_a_shadow_that_is_judged_slowly_delays_nothing_of_its_primarys() -> None:
+    """As where a stand-in answers for a specialist whose answers take a compiler all its time."""
+
+    async def story(hall: Hall) -> None:
+        hall.graders[SHADOW].go_on.clear()
+        for number in range(3):
+            shadow = Later("demoted", SHADOW)
+            hall.after.hand(hall.finished(f"good {number}", decided=SHADOW), shadow)
+            shadow.done(hall.answer("fine"))
+        async with asyncio.timeout(5):
+            while len(hall.told.judgements) < 3 or len(hall.told.comparisons) < 3:
+                await asyncio.sleep(0.001)
+        assert {judgement[1] for judgement in hall.told.judgements} == {PRIMARY}
+        hall.graders[SHADOW].go_on.set()
+        await hall.settled()
+        assert hall.told.judgements[3:] == [(LANES[SHADOW], SHADOW, "passed")] * 3
+        tally = hall.after.tally
+        assert (tally.judged, tally.compared, tally.shed, tally.failed) == (6, 3, 0, 0)
+
+    judging(story)
+
+
+def test_specialists_that_share_a_verifier_take_turns() -> None:
+    """Who takes long waits long."""
+
+    async def story(hall: Hall) -> None:
+        clock, grader = [0.0], hall.graders[PRIMARY]
+        costs = {"bomb": 10.0, "good": 1.0}
+        rules = replace(hall.rules, verifiers={PRIMARY: grader, SHADOW: grader})
+        after = Aftermath(hall.told, lambda: 1, rules, clock=lambda: clock[0])
+        hall.after = after
+
+        async def verify(question: str, answer: str) -> Any:
+            clock[0] += costs[answer]
+            return await Grader.verify(grader, question, answer)
+
+        grader.verify = verify  # type: ignore[method-assign]
+        for _ in range(4):
+            after.hand(hall.finished("bomb", way=way(SHADOW)))
+        for _ in range(12):
+            after.hand(hall.finished("good"))
+        after.start()
+        await hall.settled()
+        order = [answer for _, answer in grader.asked]
+        assert order == ["bomb", *["good"] * 10, "bomb", *["good"] * 2, *["bomb"] * 2]
+
+    judging(story)
+
+
+def test_of_a_shadow_that_waits_for_its_turn_too_long_the_comparison_is_left() -> None:
+    async def story(hall: Hall) -> None:
+        hall.graders[SHADOW].go_on.clear()
+        for _ in range(4):
+            shadow = Later("demoted", SHADOW)
+            hall.after.hand(hall.finished("good", decided=SHADOW), shadow)
+            shadow.done(hall.answer("fine"))
+            async with asyncio.timeout(5):
+                while hall.after.tally.compared < hall.num_finished:
+                    await asyncio.sleep(0.001)
+            assert hall.after.num_waiting <= 2
+        await asyncio.sleep(0)
+        tally = hall.after.tally
+        assert (tally.compared, tally.shed, tally.shed_shadows) == (4, 1, 0)
+        hall.graders[SHADOW].go_on.set()
+        await hall.settled()
+
+    judging(story, queue=2)
+
+
+@pytest.mark.parametrize("num_turns", range(6))
+def test_whenever_it_is_closed_nothing_is_left(num_turns: int) -> None:
+    async def story(hall: Hall) -> None:
+        hall.graders[SHADOW].go_on.clear()
+        shadow = Later("demoted", SHADOW)
+        hall.after.hand(hall.finished("good", decided=SHADOW), shadow)
+        shadow.done(hall.answer("fine"))
+        hall.after.hand(hall.finished("fine", way=way(SHADOW)))
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        await hall.after.close()
+        assert not hall.after.room.taken and not hall.after.num_waiting
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert [grader.closed for grader in hall.graders.values()] == [1, 1]
+
+    judging(story)
+
+
 moves = st.lists(
     st.tuples(st.sampled_from(["hand", "shadowed", "done", "fail", "turn", "apply"]), st.integers(0, 5000)), max_size=40
 )

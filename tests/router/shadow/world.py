@@ -120,7 +120,7 @@ def order(specialist: str = SHADOW, why: Any = "fresh_lane", **fields: Any) -> S
 
 
 class World:
-    def __init__(self, ensemble: Ensemble, addresses: Mapping[str, Sequence[str]], **bounds: int) -> None:
+    def __init__(self, ensemble: Ensemble, addresses: Mapping[str, Sequence[str]], **bounds: Any) -> None:
         self.fleet = Fleet(ensemble, addresses, SystemClock(), Random(0), None)
         self.told = Told()
         self.grader, self.rival_grader = Grader("good", "good"), Grader("fine", "fine")

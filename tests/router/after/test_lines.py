@@ -1,0 +1,93 @@
+"""Laws of the lines before the verifiers: nobody waits for another's, everybody gets a turn, and the oldest go."""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.after.lines import Lines
+from router.after.place import Place
+from router.verify.turns import Turns
+
+places = st.builds(Place, st.sampled_from("xy"), st.sampled_from("abc"))
+moves = st.lists(
+    st.tuples(st.just("put"), places) | st.tuples(st.sampled_from(["take", "done", "oldest"]), st.integers(0, 9)),
+    max_size=60,
+)
+
+
+class _Work:
+    """Any object will do."""
+
+
+@given(moves)
+def test_every_answer_leaves_once_in_its_order_and_a_verifier_has_one_at_a_time(moves: list[tuple[str, Any]]) -> None:
+    lines = Lines()
+    waiting: list[tuple[Place, Any]] = []
+    judged: list[Place] = []
+    for move, what in moves:
+        if move == "put":
+            waiting.append((what, _Work()))
+            lines.put(*waiting[-1])
+        elif move == "take":
+            taken = lines.take()
+            busy = {place.verifier for place in judged}
+            assert (taken is None) == all(place.verifier in busy for place, _ in waiting), "whoever is free has work"
+            if taken is not None:
+                assert taken[0].verifier not in busy
+                assert taken == next(each for each in waiting if each[0] == taken[0]), "in its line the first"
+                waiting.remove(taken)
+                judged.append(taken[0])
+        elif move == "done" and judged:
+            lines.done(judged.pop(what % len(judged)), what)
+        elif move == "oldest" and waiting:
+            assert lines.oldest() is waiting.pop(0)[1]
+        assert len(lines) == len(waiting)
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 50), min_size=2), st.integers(1, 200))
+def test_those_who_wait_all_the_time_get_the_same_time(lasting: dict[str, int], num_turns: int) -> None:
+    """But for one turn."""
+    lines, had = Lines(), Counter(dict.fromkeys(lasting, 0))
+    for _ in range(num_turns + 1):
+        for specialist in lasting:
+            lines.put(Place("x", specialist), _Work())  # type: ignore[arg-type]
+    for _ in range(num_turns):
+        taken = lines.take()
+        assert taken is not None
+        place, _ = taken
+        lines.done(place, lasting[place.specialist])
+        had[place.specialist] += lasting[place.specialist]
+        assert max(had.values()) - min(had.values()) <= max(lasting.values())
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), max_size=40), st.integers(0, 1000))
+def test_nobody_saves_up_turns_by_staying_away(turns: list[tuple[str, int]], long: int) -> None:
+    """Whoever comes late gets the next turn at most once before everybody else who waits had one."""
+    fair = Turns()
+    for by in "abc":
+        fair.ask(by)
+    for _, seconds in turns:
+        fair.charge(fair.call("abc"), seconds)
+    fair.ask("late")
+    got: defaultdict[str, int] = defaultdict(int)
+    waiting = ["late", "a"]
+    while "a" not in got:
+        by = fair.call(waiting)
+        got[by] += 1
+        fair.charge(by, 21 + long)
+        assert got["late"] <= 1
+
+
+def test_a_verifier_that_is_never_done_keeps_nobody_else_waiting() -> None:
+    lines = Lines()
+    for number in range(3):
+        lines.put(Place("slow", "a"), _Work())  # type: ignore[arg-type]
+        lines.put(Place("quick", f"b{number}"), _Work())  # type: ignore[arg-type]
+    taken = [lines.take() for _ in range(3)]
+    assert {each[0].verifier for each in taken if each} == {"slow", "quick"} and taken[-1] is None
+    for _ in range(2):
+        lines.done(Place("quick", "b0"), 1.0)
+        again = lines.take()
+        assert again is not None and again[0].verifier == "quick"
