@@ -20,11 +20,12 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_NOT_CODE = re.compile(
+NOT_CODE = re.compile(
     r"""//[^\n]*|/\*.*?(?:\*/|\Z)|R"([^()\\\s"]{0,16})\(.*?(?:\)\1"|\Z)"""
     r"""|"(?:[^"\\\n]|\\.)*"?|(?<![0-9A-Fa-f])'(?:[^'\\\n]|\\.)*'?""",
     re.DOTALL,
 )
+"""Comments and literals."""
 _STOP = re.compile(r"[{}()\[\];]|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 _FIRST_WORD = re.compile(r"\s*(\w*)")
 _WORD = re.compile(r"::|[A-Za-z_]\w*|<<=|>>=|->|\+\+|--|<<|>>|[-+*/%&|^=!<>]=|\S")
@@ -59,7 +60,7 @@ class Piece:
 
 def masked(code: str) -> str:
     """As long as before, but comments and literals are blank."""
-    return _NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), code)
+    return NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), code)
 
 
 def without_ellipses(code: str) -> str:

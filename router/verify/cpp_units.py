@@ -13,6 +13,7 @@ from router.verify.cpp_text import (
     is_of_statements,
     is_whole,
     looks_like_cpp,
+    masked,
     pieces_of,
     without_ellipses,
     without_line_directives,
@@ -61,7 +62,7 @@ class Unit:
 
     @property
     def needs_modules(self) -> bool:
-        return _MODULES.search(self.code) is not None
+        return _MODULES.search(masked(self.code)) is not None
 
 
 @dataclass(frozen=True, slots=True)

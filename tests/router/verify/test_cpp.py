@@ -13,8 +13,9 @@ import uvloop
 
 from router.verify.compiler import ask_compiler, find_compiler
 from router.verify.cpp import CppVerifier
+from router.verify.cpp_text import OWN
 from router.verify.preamble import Preamble
-from router.verify.sandbox import Caged, Ended, Limits, Sandbox
+from router.verify.sandbox import Caged, Ended, Limits, Mode, Sandbox
 from router.verify.workshop import Workshop
 from tests.router.verify.conftest import all_judged, found, judged, make_cpp, run
 
@@ -217,6 +218,32 @@ def test_a_machine_that_is_busy_is_not_held_against_the_answer() -> None:
 class _Slow(Sandbox):
     async def run(self, caged: Caged, given: bytes, limits: Limits) -> Ended:
         return await super().run(caged, given, replace(limits, seconds=0.001))
+
+
+def test_waiting_for_a_turn_takes_nothing_of_an_answers_time() -> None:
+    """Others' compilers and parsers run between two of its runs."""
+
+    async def allowed() -> list[float]:
+        sandbox = _Crowded("namespaces", Workshop())
+        verifier = make_cpp("clang++", clock_seconds=100.0)
+        verifier._sandbox, verifier._is_ready = sandbox, True
+        assert (await verifier.verify("", "```cpp\nint x = 1;\n```\nand\n```cpp\nint y = 2;\n```")).outcome == "failed"
+        return sandbox.allowed
+
+    assert [round(100 - seconds, 6) for seconds in run(allowed())] == [0, 2, 4, 6]
+
+
+class _Crowded(Sandbox):
+    """Every turn comes late, takes two seconds and finds a mistake."""
+
+    def __init__(self, mode: Mode, workshop: Workshop) -> None:
+        super().__init__(mode, workshop)
+        self.allowed: list[float] = []
+
+    async def run(self, caged: Caged, given: bytes, limits: Limits) -> Ended:
+        self.allowed.append(limits.seconds)
+        await asyncio.sleep(0.05)
+        return Ended("exited", 1, f"{OWN}:1:1: error: a mistake\n", 0.0, 2.0)
 
 
 def test_the_event_loop_goes_on_meanwhile() -> None:
