@@ -24,8 +24,6 @@ class AsyncClient(Caller):
     Every call raises OctetError, in one of its kinds.
     """
 
-    _channel: Any = None
-
     async def __aenter__(self) -> "AsyncClient":
         return self
 

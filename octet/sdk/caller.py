@@ -44,6 +44,11 @@ class Caller:
         self._credentials = credentials(ca, certificate, key)
         self._options = channel_options(keepalive)
         self._closed = False
+        self._channel = self._dialled()
+
+    def _dialled(self) -> Any:
+        """None: not yet."""
+        return None
 
     def _asking(self, renew: Callable[[float | None], Message], timeout: float | None) -> Asking:
         effort = Effort(self._policy, self._budget, self._clock, self._random, timeout)

@@ -74,9 +74,9 @@ class Operator(SyncCaller):
         keepalive: float | None = None,
     ) -> None:
         """`who`: by default the user's name and machine. `timeout`: seconds for every call."""
-        super().__init__(address, ca=ca, certificate=certificate, key=key, max_retries=max_retries, keepalive=keepalive)
         self.who = own_name() if who is None else who
         self._timeout = check_timeout(timeout)
+        super().__init__(address, ca=ca, certificate=certificate, key=key, max_retries=max_retries, keepalive=keepalive)
 
     def breakers(self) -> Breakers:
         response = self._look("ListBreakers", wire.ListBreakersRequest(), wire.ListBreakersResponse)

@@ -2,29 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 import grpc
 
-from octet.sdk.caller import DEFAULT_ADDRESS, Caller
-from octet.sdk.channel import PathName, dial
+from octet.sdk.caller import Caller
+from octet.sdk.channel import dial
 from octet.sdk.faults import closed
 
 
 class SyncCaller(Caller):
-    def __init__(
-        self,
-        address: str = DEFAULT_ADDRESS,
-        *,
-        ca: PathName | None = None,
-        certificate: PathName | None = None,
-        key: PathName | None = None,
-        max_retries: int = 2,
-        keepalive: float | None = None,
-    ) -> None:
-        super().__init__(address, ca=ca, certificate=certificate, key=key, max_retries=max_retries, keepalive=keepalive)
-        self._channel = dial(grpc, address, self._credentials, self._options)
-
     def __enter__(self) -> Self:
         return self
 
@@ -35,6 +22,9 @@ class SyncCaller(Caller):
         """What is still being answered is cancelled."""
         self._closed = True
         self._channel.close()
+
+    def _dialled(self) -> Any:
+        return dial(grpc, self.address, self._credentials, self._options)
 
 
 @contextmanager

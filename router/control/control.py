@@ -132,7 +132,7 @@ class Control:
                 self._known.judged.tidy(now)
             self._publish(now)
 
-    def judged(self, lane_id: str, specialist: str, outcome: str) -> None:
+    def judged(self, lane_id: str, outcome: str) -> None:
         """Never blocks, never raises. Only `passed` and `failed` count, and only for a lane."""
         if lane_id and outcome in ("passed", "failed"):
             self._known.judged.add(lane_id, self._wall(), passed=outcome == "passed")

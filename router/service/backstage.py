@@ -77,7 +77,7 @@ class _Outcomes:
         self._store = store
 
     def judged(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
-        self._control.judged(lane_id, specialist, outcome)
+        self._control.judged(lane_id, outcome)
 
     def compared(self, comparison: wire.Comparison) -> None:
         raw = comparison.SerializeToString()

@@ -133,9 +133,9 @@ class House:
         lane = standing.candidate if candidate else standing.lane
         assert lane is not None and lane.lane_id
         for _ in range(passed):
-            self.control.judged(lane.lane_id, specialist, "passed")
+            self.control.judged(lane.lane_id, "passed")
         for _ in range(failed):
-            self.control.judged(lane.lane_id, specialist, "failed")
+            self.control.judged(lane.lane_id, "failed")
 
     def shown(self, specialist: str) -> str:
         return self.control.standing.of(specialist).correctness

@@ -66,7 +66,7 @@ class Life:
     async def _judge(self, house: House) -> None:
         lane = house.control.standing.of("algo").lane
         for _ in range(self._random.randint(5, 20)):
-            house.control.judged(lane.lane_id, "algo", self._random.choice(["passed", "failed", "failed"]))
+            house.control.judged(lane.lane_id, self._random.choice(["passed", "failed", "failed"]))
 
     async def _cut(self, house: House) -> None:
         """Now and then; and not for long."""
