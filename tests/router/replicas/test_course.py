@@ -1,5 +1,6 @@
 """From replica to replica: bounded, paid for, and never in vain."""
 
+from collections.abc import Mapping
 from random import Random
 
 import pytest
@@ -79,17 +80,22 @@ def test_no_replica_is_asked_twice_and_work_that_was_lost_is_paid_for(
     assert course.may_wait == (not paid or set(paid) == {"dropped"})
 
 
+def asked(course: Course, fails: Mapping[str, Kind]) -> list[str]:
+    """Specialists in their order, until nobody is left; each fails in its own way."""
+    order = []
+    while (chosen := course.next()) is not None:
+        order.append(chosen.specialist)
+        course.failed(failure(fails[chosen.specialist]))
+    return order
+
+
 def test_who_is_sound_is_asked_first_even_if_it_is_the_second_choice() -> None:
     clock = ManualClock()
     lanes = [lane(clock, 2, specialist="stl"), lane(clock, 2, specialist="build")]
     for replica in lanes[0].replicas.values():
         replica.hangs(2.0)
     course = Course(legs(*lanes), "", Random(0))
-    order = []
-    while (chosen := course.next()) is not None:
-        order.append(chosen.specialist)
-        course.failed(failure("free"))
-    assert order == ["build", "build", "stl", "stl"]
+    assert asked(course, {"stl": "free", "build": "free"}) == ["build", "build", "stl", "stl"]
     course.start_over()
     assert course.next() is not None
 
@@ -120,11 +126,7 @@ def test_what_the_second_choice_cannot_answer_the_primary_is_asked_though_it_is_
     for replica in lanes[0].replicas.values():
         replica.hangs(2.0)
     course = Course(legs(*lanes), "", Random(0))
-    order = []
-    while (chosen := course.next()) is not None:
-        order.append(chosen.specialist)
-        course.failed(failure("final" if chosen.specialist == "build" else "free"))
-    assert order == ["build", "stl"]
+    assert asked(course, {"stl": "free", "build": "final"}) == ["build", "stl"]
     assert course.may_wait and course.refusal().error.reason == error_pb2.ERROR_REASON_NO_REPLICA
 
 
