@@ -15,7 +15,7 @@ from router.after.rules import Rules
 from router.after.sample import Answer, Finished, Outcomes, Pending
 from router.after.tally import Tally
 from router.after.work import Work
-from router.service.background import for_good
+from router.background import for_good
 
 _log = logging.getLogger(__name__)
 MOST_BYTES = 16 << 20

@@ -16,6 +16,7 @@ from octet.config.ensemble import Ensemble
 from octet.rpc.refusal import invalid, shorten
 from octet.store import AuditRow, Changes, Store, StoreUnavailable
 from octet.v1 import operator_pb2 as wire
+from router.background import for_good
 from router.between.standing import Standing
 from router.control import sheet
 from router.control.breakers import Breakers
@@ -34,7 +35,6 @@ from router.control.rows import entry_of, row
 from router.control.seen import Replicas, Seen
 from router.control.told import Told
 from router.control.windows import CORRECTNESS, DEMAND
-from router.service.background import for_good
 
 _log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0

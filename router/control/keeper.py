@@ -14,11 +14,11 @@ from admission.lane import HELD, AdapterRef
 from admission.lanes import LaneBook
 from octet.clock import Clock
 from octet.rpc.refusal import Refusal
+from router.background import background
 from router.control.known import Known
 from router.control.load_names import is_made_here
 from router.control.refusals import nobody_to_load, not_the_same
 from router.control.seen import Seen
-from router.service.background import background
 
 _log = logging.getLogger(__name__)
 LINGER = 5.0

@@ -9,12 +9,12 @@ from typing import Any
 from admission.breaker import Breaker
 from octet.clock import Clock
 from octet.config.ensemble import DispatchConfig, Ensemble
+from router.background import background, for_good
 from router.replicas.address import Target, check_address, fixed, is_dns, resolve
 from router.replicas.channel import connect
 from router.replicas.lane import Lane
 from router.replicas.replica import Replica
 from router.replicas.watch import Watcher
-from router.service.background import background, for_good
 
 _log = logging.getLogger(__name__)
 _LOOK_UP_SECONDS = 2.0

@@ -17,6 +17,7 @@ from octet.config.ensemble import Ensemble
 from octet.config.reload import ConfigWatch, Reloaded
 from octet.rpc.bind import bind
 from octet.rpc.server_options import SERVER_OPTIONS
+from router.background import for_good
 from router.decide.decider import Decider, Opinions
 from router.decide.policy import Policy
 from router.dispatch.dispatcher import Dispatcher
@@ -28,7 +29,6 @@ from router.reception.reception import Reception
 from router.reception.trace import Tracer
 from router.replicas.fleet import Fleet
 from router.service.answering import Answering
-from router.service.background import for_good
 from router.service.backstage import Backstage
 from router.service.receipts import Receipts
 from router.service.service import NAME, InferenceService

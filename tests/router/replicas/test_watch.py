@@ -13,12 +13,12 @@ from grpc_health.v1 import health_pb2
 from admission.breaker import Breaker
 from octet.clock import SystemClock
 from octet.v1 import specialist_pb2 as wire
+from router import background
+from router.background import for_good
 from router.replicas.address import fixed
 from router.replicas.channel import connect
 from router.replicas.replica import Replica
 from router.replicas.watch import Watcher
-from router.service import background
-from router.service.background import for_good
 from tests.service.harness import run
 
 NONSENSE = b"\xff\xff"
