@@ -26,9 +26,12 @@ from specialist.text.errors import TemplateRefused
 
 
 class Reception:
-    """Tokenising happens on threads of its own, so that no prompt holds up anybody's tokens."""
+    """Tokenising happens on threads of its own, so that no prompt holds up anybody's tokens; but for a short text, which
+    takes less time than the way to a thread and back."""
 
     NUM_THREADS = 2
+    SHORT = 1000
+    """Characters."""
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Reception:
     async def receive(self, ask: Ask, request_id: str, sink: Sink, seconds_left: float | None) -> Job:
         """Raises Refusal. `seconds_left` is what the call itself still has."""
         arrival = self._clock.now()
-        prompt = ask.prompt.ids if isinstance(ask.prompt, TokenPrompt) else await self._tokenize(ask.prompt)
+        prompt = await self._prompt(ask)
         self._validator.prompt_within(len(prompt), ask.context)
         digests, release = lease(self._adapters, ask.adapters)
         try:
@@ -109,6 +112,13 @@ class Reception:
         if ask.seed is not None:
             return ask.seed
         return self._draw_seed() if ask.sampling.temperature > 0 else 0
+
+    async def _prompt(self, ask: Ask) -> tuple[int, ...]:
+        if isinstance(ask.prompt, TokenPrompt):
+            return ask.prompt.ids
+        if isinstance(ask.prompt, str) and len(ask.prompt) <= self.SHORT:
+            return self._tokens_of(ask.prompt)
+        return await self._tokenize(ask.prompt)
 
     async def _tokenize(self, prompt: str | ChatPrompt) -> tuple[int, ...]:
         if self._num_receiving >= self._max_receiving:

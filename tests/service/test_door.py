@@ -10,6 +10,7 @@ import pytest
 from octet.client import SpecialistClient
 from octet.v1 import specialist_pb2 as wire
 from specialist.engines.sim import Fault
+from specialist.service.reception import Reception
 from specialist.service.server import Server
 from specialist.service.settings import ServiceSettings
 from specialist.step import Step
@@ -51,6 +52,10 @@ def test_a_drain_during_the_warm_up_is_not_lost() -> None:
     run(scenario())
 
 
+LONG = "l" * (Reception.SHORT + 1)
+"""Is tokenised on a thread of its own."""
+
+
 @pytest.mark.parametrize("closing", ["drain", "crowd"])
 def test_a_door_that_closes_while_a_prompt_is_tokenised_is_closed(closing: str, tmp_path: Path) -> None:
     async def scenario() -> None:
@@ -61,13 +66,13 @@ def test_a_door_that_closes_while_a_prompt_is_tokenised_is_closed(closing: str, 
             prompt = served.replica.words.prompt
 
             def slow(text: str) -> tuple[int, ...]:
-                if text == GUILTY:
+                if text == LONG:
                     tokenising.set()
                     go_on.wait(10)
-                return prompt(text)
+                return prompt(text[: len(GUILTY)])
 
             served.replica.words.prompt = slow  # type: ignore[method-assign]
-            asked = asyncio.create_task(ask(served.client, asking(GUILTY, adapters=["style"])))
+            asked = asyncio.create_task(ask(served.client, asking(LONG, adapters=["style"])))
             await asyncio.to_thread(tokenising.wait, 10)
             others: list[asyncio.Task[Heard]] = []
             if closing == "drain":
