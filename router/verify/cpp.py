@@ -13,7 +13,7 @@ from router.verify.cpp_text import looks_like_cpp
 from router.verify.cpp_units import Form, Unit, forms_of, in_context, joined, units_of
 from router.verify.preamble import Preamble
 from router.verify.sandbox import Ended, Limits, Sandbox
-from router.verify.verdict import Outcome, Verdict, one_line
+from router.verify.verdict import Outcome, Verdict, one_line, too_long
 
 _log = logging.getLogger(__name__)
 _MOST_RUNS = 16
@@ -81,8 +81,8 @@ class CppVerifier:
         """Nothing runs between two answers."""
 
     async def _judged(self, question: str, answer: str) -> _Finding:
-        if len(answer.encode("utf-8", "replace")) > self._answer_bytes:
-            return _Finding("skipped", f"longer than {self._answer_bytes} bytes")
+        if why := too_long(answer, self._answer_bytes):
+            return _Finding("skipped", why)
         units = await asyncio.to_thread(units_of, question, answer)
         if not units:
             return _Finding("failed" if self._is_code_required else "skipped", "there is no C++ in it")

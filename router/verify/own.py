@@ -10,7 +10,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 from typing import Any, get_args
 
-from router.verify.verdict import Outcome, Verdict, one_line
+from router.verify.verdict import Outcome, Verdict, one_line, too_long
 from router.verify.workshop import end
 
 _START_SECONDS = 60.0
@@ -40,8 +40,8 @@ class OwnVerifier:
         self._turn = asyncio.Lock()
 
     async def verify(self, question: str, answer: str) -> Verdict:
-        if len(answer.encode("utf-8", "replace")) > self._answer_bytes:
-            return Verdict("skipped", f"longer than {self._answer_bytes} bytes")
+        if why := too_long(answer, self._answer_bytes):
+            return Verdict("skipped", why)
         async with self._turn:
             started = time.monotonic()
             outcome, why = await self._judged(question, answer)
