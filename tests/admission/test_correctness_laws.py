@@ -1,0 +1,39 @@
+"""Where exactly a breaker turns: at the floor it is not below it, on every side of the circle."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.correctness import Rules, Standing, step
+from admission.window import Counts
+
+WINDOW, BREACH, NOW = 60.0, 10.0, 1_000_000.0
+floors = st.sampled_from([0.25, 0.5, 0.75, 1.0])
+"""Exact in binary: a rate can meet them."""
+counted = st.builds(Counts, st.integers(0, 40), st.integers(0, 40))
+
+
+@given(counts=counted, floor=floors, min_samples=st.integers(1, 40))
+def test_from_shadow_only_it_recovers_where_the_floor_is_reached(
+    counts: Counts, floor: float, min_samples: int
+) -> None:
+    rules = Rules(floor, min_samples, WINDOW, BREACH)
+    standing = Standing("shadow_only", since=NOW - WINDOW, transition_at=NOW - WINDOW)
+    _, transition = step(standing, counts, NOW, rules)
+    reached = counts.total >= min_samples and counts.good >= floor * counts.total
+    assert (transition is not None and transition.after == "recovering") == reached
+
+
+@given(counts=counted, floor=floors, min_samples=st.integers(1, 40), late=st.floats(-1, 1))
+def test_from_closed_it_trips_where_the_floor_was_missed_for_the_whole_breach(
+    counts: Counts, floor: float, min_samples: int, late: float
+) -> None:
+    rules = Rules(floor, min_samples, WINDOW, BREACH)
+    standing = Standing("closed", since=0.0, below_since=NOW - BREACH - late)
+    _, transition = step(standing, counts, NOW, rules)
+    missed = counts.total >= min_samples and counts.good < floor * counts.total
+    assert (transition is not None) == (missed and NOW - standing_below(standing) >= BREACH)
+
+
+def standing_below(standing: Standing) -> float:
+    assert standing.below_since is not None
+    return standing.below_since

@@ -1,0 +1,64 @@
+"""A book of lanes over a long life: what is held is never forgotten, and no number comes twice."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.lane import HELD, AdapterRef
+from admission.lanes import LaneBook, LaneError, begin
+
+MOST = 20
+acts = st.lists(st.sampled_from(["load", "load", "load", "promote", "roll_back", "give_up"]), min_size=30, max_size=90)
+
+
+def adapter(number: int) -> AdapterRef:
+    return AdapterRef(f"a{number}", f"a{number}@{number}", f"{number:064x}", f"/adapters/{number}")
+
+
+def done(book: LaneBook, act: str, number: int) -> LaneBook:
+    if act == "load":
+        return book.load([adapter(number)], "ada", "a refresh", float(number))[0]
+    if act == "promote":
+        return book.promote(None, "ada", "looks good", float(number))[0]
+    if act == "roll_back":
+        return book.roll_back("ada", "looks bad", float(number))[0]
+    moved = book.give_up("gone", float(number))
+    return book if moved is None else moved[0]
+
+
+@given(acts)
+def test_however_long_it_lives_what_replicas_hold_is_known_and_the_oldest_of_the_rest_go(acts: list[str]) -> None:
+    book, given_numbers = begin(None, "debug", [adapter(0)], "m" * 64, 0.0)[0], {1}
+    for number, act in enumerate(acts, 1):
+        before = book
+        try:
+            book = done(before, act, number)
+        except LaneError:
+            continue
+        held = {lane.number for lane in before.lanes if lane.status in HELD}
+        now = {lane.number for lane in book.lanes}
+        assert held <= now, "whoever was held a moment ago is held or has a word said about it"
+        forgotten = {lane.number for lane in before.lanes} - now
+        assert all(gone < min(now - held - {max(now)}, default=0) for gone in forgotten), "the oldest first"
+        fresh = now - {lane.number for lane in before.lanes}
+        assert not fresh & given_numbers and len(now) <= MOST
+        given_numbers |= fresh
+        assert book.next_number == max(given_numbers) + 1
+        assert [lane.number for lane in book.lanes] == sorted(now)
+        assert LaneBook.from_body(book.to_body()) == book
+
+
+@given(st.integers(2, 1000), acts)
+def test_a_number_that_was_given_elsewhere_is_not_given_again(next_number: int, acts: list[str]) -> None:
+    """As where the lane that had it is not in the book any more."""
+    book = replace(begin(None, "debug", [adapter(0)], "m" * 64, 0.0)[0], next_number=next_number)
+    for number, act in enumerate(acts, 1):
+        before = book
+        try:
+            book = done(before, act, number)
+        except LaneError:
+            continue
+        assert book.next_number >= before.next_number
+        coming = {lane.number for lane in book.lanes} - {lane.number for lane in before.lanes}
+        assert all(each >= next_number for each in coming)
