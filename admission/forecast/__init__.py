@@ -1,7 +1,8 @@
 """The verdict on a request: what is there to do, how long it takes, who would be late."""
 
 from admission.forecast.booking import Booking
-from admission.forecast.desk import Desk, EstimateErrors
+from admission.forecast.desk import Desk
+from admission.forecast.errors import EstimateErrors
 from admission.forecast.estimator import Estimator
 from admission.forecast.prices import Prices
 from admission.forecast.room import Room

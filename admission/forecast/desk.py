@@ -1,18 +1,20 @@
 """Where requests are let in or refused, with the arithmetic of it."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
+from admission.forecast import shadows
 from admission.forecast.booking import Booking
 from admission.forecast.books import Books
 from admission.forecast.displace import Displacement
 from admission.forecast.entry import Entry
+from admission.forecast.errors import EstimateErrors, Kept
 from admission.forecast.estimator import Estimator
 from admission.forecast.lengths import Lengths
+from admission.forecast.names import Names
 from admission.forecast.prices import Prices
-from admission.forecast.promise import Bound, Hindsight, Promise
-from admission.forecast.recent import Recent
+from admission.forecast.promise import Bound, Promise
 from admission.forecast.retry import Return, jittered
 from admission.forecast.room import Room
 from admission.forecast.sentence import own_part, unreachable, would_delay
@@ -28,22 +30,9 @@ SHED_TOGETHER_SECONDS = 0.1
 REFUSING_SECONDS = 1.0
 """A replica counts as refusing for so long after it refused somebody for want of capacity."""
 
+_MOST_KINDS = 512
 STALE_SECONDS = 5.0
 """A measurement that is older may not be true any more."""
-
-_MOST_ASKED = 512
-"""Names that are remembered."""
-
-
-@dataclass(frozen=True, slots=True)
-class EstimateErrors:
-    """As shares of what came."""
-
-    step_p50: float
-    step_p90: float
-    total_p50: float | None
-    total_p90: float | None
-    num_requests: int
 
 
 class Desk:
@@ -65,11 +54,9 @@ class Desk:
         self._usual = Usual()
         self._pace = Pace(chunk)
         self._jitter = jitter
-        self._hindsight = Hindsight()
-        self._total_errors = Recent(256)
-        self._num_totals = 0
+        self._kept = Kept()
         self._refused_at = -inf
-        self._asked: dict[str, None] = {}
+        self._names = Names()
         self._under_way: UnderWay | None = None
         self._measured_at: float | None = None
         self._returns: dict[tuple[int, bool], tuple[float, float | None]] = {}
@@ -80,7 +67,7 @@ class Desk:
         entry = self.books.new_entry(booking)
         entry.guess(self.lengths)
         verdict = self._verdict(entry, now)
-        if not booking.shadow and self._is_new(booking.caller or booking.key):
+        if not booking.shadow and self._names.is_new(booking.caller or booking.key):
             self._usual.ask(now, booking.priority, self._work(entry))
         if isinstance(verdict, Refuse) and not booking.shadow:
             self._refused_at = now
@@ -94,14 +81,6 @@ class Desk:
         rows = max(1, sum(not other.booking.shadow for other in self.books.running))
         prompt = entry.prompt_left * (prices.prefill_token + prices.prefill_step / self._pace.chunk)
         return prompt + entry.expected_left * (prices.decode_token + prices.decode_step / rows)
-
-    def _is_new(self, key: str) -> bool:
-        """What is asked for is to be expected again; but who only asks again is not somebody else."""
-        new = key not in self._asked
-        self._asked[key] = None
-        if len(self._asked) > _MOST_ASKED:
-            del self._asked[next(iter(self._asked))]
-        return new
 
     def enter(self, booking: Booking, verdict: Admit, now: float) -> None:
         """Do what the verdict says."""
@@ -163,11 +142,11 @@ class Desk:
         if displaced is None and not self._is_worth_a_try(entry, trial):
             return self._refusal(entry, trial, check)
         if displaced is None:
-            return self._admission(entry, trial, Leaving(crowded + self._shadows_besides(crowded), ()), None)
+            return self._admission(entry, trial, Leaving(crowded + shadows.all_but(crowded, self.books), ()), None)
         quiet = check.quiet if displaced == crowded else None
-        shadows = self._shadows_in_the_way(entry, trial, refill, displaced)
+        beside = self._shadows_in_the_way(entry, trial, refill, displaced)
         leaving = parted(tuple(key for key in displaced if key not in crowded), self.books)
-        return self._admission(entry, trial, Leaving(crowded + leaving.shed + shadows, leaving.aside), quiet)
+        return self._admission(entry, trial, Leaving(crowded + leaving.shed + beside, leaving.aside), quiet)
 
     def _is_worth_a_try(self, entry: Entry, trial: Trial) -> bool:
         """Prices change with steps only, and who is refused takes none: where nobody is there and nothing was measured
@@ -178,35 +157,19 @@ class Desk:
         hopeful = self._trial(trial.now, trial.books, best)
         return hopeful is not None and not hopeful.late_alone(entry)
 
-    def _shadows_besides(self, displaced: tuple[str, ...]) -> tuple[str, ...]:
-        shadows = [other.booking.key for other in self.books.entries if other.booking.shadow]
-        return tuple(key for key in shadows if key not in displaced)
-
     def _shadows_in_the_way(
         self, entry: Entry, trial: Trial, refill: Refill, displaced: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Shadows whose seats or blocks it needs; all of them where it or others would be late beside them."""
         if not self.books.num_shadows or entry.booking.shadow:
             return ()
-        keys = self._shadows_for_room(entry, displaced)
+        keys = shadows.in_its_place(entry, displaced, self.books, self.room)
         beside = self._trial(trial.now)
         if beside is not None and (entry.booking.deadline is not None or trial.timed):
             check = beside.check(entry, displaced + keys, refill)
             if check.own_late > 0 or check.hurt:
-                return self._shadows_besides(displaced)
+                return shadows.all_but(displaced, self.books)
         return keys
-
-    def _shadows_for_room(self, entry: Entry, displaced: tuple[str, ...]) -> tuple[str, ...]:
-        there = [other for other in self.books.entries if other.booking.key not in displaced]
-        seats = self.room.max_running - len(there)
-        slots = self.room.entry_slots - sum(other.slots for other in there)
-        keys: list[str] = []
-        for other in sorted(there, key=lambda other: other.shed_first):
-            if not other.booking.shadow or (seats > 0 and slots >= entry.slots):
-                break
-            keys.append(other.booking.key)
-            seats, slots = seats + 1, slots + other.slots
-        return tuple(keys)
 
     def _admission(self, entry: Entry, trial: Trial, leaving: Leaving, quiet: Bound | None) -> Admit:
         """`quiet` where it is known."""
@@ -217,7 +180,7 @@ class Desk:
             quiet = bound_of(entry)
         trial.walk(entry, gone, self._usual.refill(now), until=entry)
         load = self._usual.load(now)
-        share = self._hindsight.share(load, quiet.total(entry.expected_left))
+        share = self._kept.hindsight.share(load, quiet.total(entry.expected_left))
         promise = Promise(now, load, quiet, bound_of(entry), share)
         total = promise.total(entry.expected_left)
         slack = None if deadline is None else deadline - now - total
@@ -262,7 +225,7 @@ class Desk:
         at, seconds = self._returns.get(kind, (-inf, None))
         if not 0 <= now - at < SHED_TOGETHER_SECONDS:
             seconds = self._seconds_to_return(booking, now)
-            if len(self._returns) >= _MOST_ASKED:
+            if len(self._returns) >= _MOST_KINDS:
                 self._returns.clear()
             self._returns[kind] = now, seconds
         return jittered(seconds, self._jitter())
@@ -311,14 +274,7 @@ class Desk:
         if entry.generated and not entry.booking.exact:
             self.lengths.add(entry.generated, cut=cut or not whole)
         if whole and entry.promise is not None and not entry.num_higher:
-            self._compare(entry.promise, entry.generated, now)
-
-    def _compare(self, promise: Promise, num_tokens: int, now: float) -> None:
-        took = now - promise.made_at
-        if took > 0:
-            self._total_errors.add(abs(promise.total(num_tokens) - took) / took)
-            self._num_totals += 1
-            self._hindsight.learn(promise, num_tokens, took)
+            self._kept.compare(entry.promise, entry.generated, now)
 
     def forget(self, key: str) -> None:
         """It ended without a word about how."""
@@ -341,7 +297,7 @@ class Desk:
         """What is to change now, done in these books already but for the ends: beside somebody more important who would
         be late otherwise, others go; so does who waits in vain, and a shadow that lost its seat; and who was set aside
         comes back."""
-        shadows = tuple(entry.booking.key for entry in self.books.line if entry.booking.shadow and entry.lost_seat)
+        unseated = tuple(entry.booking.key for entry in self.books.line if entry.booking.shadow and entry.lost_seat)
         trial = self._trial(now)
         sweep = Sweep()
         if trial is not None and trial.timed:
@@ -349,7 +305,7 @@ class Desk:
         for key in sweep.aside:
             self.books.set_aside(key)
         back = () if sweep.aside else self._call_back(now)
-        return sweep._replace(shed=shadows + sweep.shed, back=back)
+        return sweep._replace(shed=unseated + sweep.shed, back=back)
 
     def _call_back(self, now: float) -> tuple[str, ...]:
         """Best rank first, as long as they are welcome."""
@@ -389,8 +345,4 @@ class Desk:
 
     def error(self) -> EstimateErrors | None:
         """None until measured."""
-        half, most = self.estimator.step_error(0.5), self.estimator.step_error(0.9)
-        if half is None or most is None:
-            return None
-        totals = self._total_errors
-        return EstimateErrors(half, most, totals.quantile(0.5), totals.quantile(0.9), self._num_totals)
+        return self._kept.errors(self.estimator)
