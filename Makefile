@@ -18,9 +18,10 @@ LAST ?= 3000
 serve: $(SERVES)
 	$(BIN)/octet serve $(ARGS)
 
-# One thread a worker: two that each spin on two cores would wait for each other.
+# One thread a worker: two that each spin on two cores would wait for each other. Who is done first takes over half of
+# what the other has left: the last files are the longest.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

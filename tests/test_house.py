@@ -16,12 +16,15 @@ def lint(house: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=house, capture_output=True, text=True, env={"PYTHONPATH": str(house)})
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In order; who changes it puts it back."""
+    copy = tmp_path_factory.mktemp("house")
     for room in ROOMS:
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    return tmp_path
+        shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    assert lint(copy).returncode == 0
+    return copy
 
 
 @pytest.mark.parametrize(
@@ -42,9 +45,12 @@ def house(tmp_path: Path) -> Path:
     ],
 )
 def test_a_forbidden_import_is_noticed(house: Path, module: str, forbidden: str) -> None:
-    assert lint(house).returncode == 0
-    (house / module).write_text((house / module).read_text() + f"\n{forbidden}\n")
-    broken = lint(house)
+    whole = (house / module).read_text()
+    (house / module).write_text(f"{whole}\n{forbidden}\n")
+    try:
+        broken = lint(house)
+    finally:
+        (house / module).write_text(whole)
     assert broken.returncode != 0
     assert "BROKEN" in broken.stdout
 

@@ -20,8 +20,8 @@ from specialist.ops.cpu.prepared import open_prepared
 from tests.adapters.peft_files import random_tensors, write
 from tests.native.fused import FusedReplica, fused_decoder, kernels
 from tests.native.greedy_replica import GreedyReplica, ask
-from tests.native.test_torch_decoder import MODELS, Guesses, prompts
-from tests.native.transformers_models import checkpoint_of, greedy, model_config, random_model
+from tests.native.test_torch_decoder import MODELS, Guesses, prompts, told
+from tests.native.transformers_models import checkpoint_of, model_config, random_model
 from tests.ops.quantise import quantise
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
@@ -45,12 +45,10 @@ def logits_of(replica: GreedyReplica, count: int) -> list[Tensor]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_greedy_tokens_and_logits_equal_transformers(name: str, tmp_path: Path) -> None:
-    family, changes = MODELS[name]
-    model = random_model(family, **changes)
+    model, answers = told(name)
     replica = FusedReplica(fused_decoder(checkpoint_of(model), tmp_path, block_size=16), chunk=24)
     replica.run(ask(f"r{i}", prompt, 128) for i, prompt in enumerate(prompts(3)))
-    for i, prompt in enumerate(prompts(3)):
-        tokens, logits = greedy(model, prompt, 128)
+    for i, (tokens, logits) in enumerate(answers):
         torch.testing.assert_close(replica.logits(f"r{i}"), logits, atol=1e-4, rtol=0)
         assert replica.answer(f"r{i}") == tokens
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specialist.engines.native.fused_decoder import FusedDecoder
+from specialist.models.demo import cache_directory
 from specialist.models.weight import GROUP
 from specialist.ops.cpu.build import build
 from specialist.ops.cpu.library import load_library
@@ -62,10 +63,11 @@ def _runs_here(variant: Variant) -> bool:
 
 
 @pytest.fixture(scope="module", params=[name for name in VARIANTS if _runs_here(VARIANTS[name])])
-def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def variant(request: pytest.FixtureRequest) -> Any:
+    """Kept from run to run, as the native one is: another source, compiler or flag is another library."""
     wanted = VARIANTS[request.param]
     # nor does the optimiser's level change a bit: the native build has 3; 1 compiles soonest
-    library = load_library(build(tmp_path_factory.mktemp("variant"), ("-O1", *wanted.flags)))
+    library = load_library(build(cache_directory(), ("-O1", *wanted.flags)))
     assert library.octet_dot() == wanted.dot
     return library
 
