@@ -1,0 +1,45 @@
+"""How high a specialist's ladder is: as high as an intent that may lead to it can use, and no higher."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.escalation import knobs_at
+from octet.config.ensemble import EscalationConfig, IntentConfig
+from router.control.knobs import KnobBoard
+from router.control.known import Known
+from router.control.ladders import Ladders
+from tests.octet.store.stores import make_store
+from tests.router.control.houses import ENSEMBLE
+from tests.router.control.toys import Toys
+
+RULES = EscalationConfig(threshold_step=0.3, max_threshold=0.9, floor_step=2, max_floor=8)
+intents = st.builds(
+    IntentConfig,
+    name=st.sampled_from(["codegen", "review", "chat", "unspecified"]),
+    specialist=st.sampled_from([None, "algo", "stl"]),
+    shadow_threshold=st.sampled_from([0.0, 0.3, 0.9]),
+    priority_floor=st.sampled_from([0, 5, 9]),
+)
+
+
+@given(st.lists(intents, unique_by=lambda intent: intent.name), st.sampled_from(["algo", "stl", "debug"]))
+def test_the_last_step_changes_something_and_there_is_none_after_it(
+    configured: list[IntentConfig], specialist: str
+) -> None:
+    known = Known(replace(ENSEMBLE, intents=tuple(configured), escalation=RULES), make_store("memory"), Toys())
+    ladders = Ladders(known, None)  # type: ignore[arg-type]
+    rules = ladders.rules()
+    top = ladders.top(specialist, rules)
+    elsewhere = {intent.name for intent in configured if intent.specialist not in (None, specialist)} - {"unspecified"}
+    base = KnobBoard(known, None, ladders).configured()  # type: ignore[arg-type]
+
+    def knobs(level: int) -> list[tuple[float, int]]:
+        """Of every intent that may lead here."""
+        return [
+            knobs_at(level, each.threshold, each.floor, rules) for name, each in base.items() if name not in elsewhere
+        ]
+
+    assert knobs(top) == knobs(top + 1) == knobs(top + 9)
+    assert top == 0 or knobs(top) != knobs(top - 1)
