@@ -168,7 +168,7 @@ class Aftermath:
         self._judging.discard(task)
         self._lines.done(place, self._clock() - began)
         self._changed.set()
-        if not self._closed and not task.cancelled() and task.result():
+        if not task.cancelled() and task.result():
             self._put(work)
         else:
             self._drop(work)

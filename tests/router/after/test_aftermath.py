@@ -150,6 +150,7 @@ def test_what_nobody_can_tell_counts_for_nothing(says: Outcome) -> None:
         (SHADOW, "low_confidence", PRIMARY, []),
         (SHADOW, "demoted", SHADOW, [(LANES[SHADOW], SHADOW, "passed")]),
         (PRIMARY, "fresh_lane", PRIMARY, [(LANES[PRIMARY], PRIMARY, "failed")]),
+        (PRIMARY, "fresh_lane", SHADOW, [(LANES[PRIMARY], PRIMARY, "failed")]),
     ],
 )
 def test_a_shadow_counts_for_its_lane_by_its_own_verifier_where_the_question_was_its_own(
@@ -171,14 +172,15 @@ def test_a_shadow_counts_for_its_lane_by_its_own_verifier_where_the_question_was
 
 
 @pytest.mark.parametrize(
-    ("text", "num_tokens", "held_against"), [("good", 20, True), ("good", 19, False), ("poor", 20, False)]
+    ("text", "finish", "num_tokens", "held_against"),
+    [("good", STOP, 20, True), ("good", STOP, 19, False), ("poor", STOP, 20, False), ("good", LENGTH, 20, False)],
 )
 def test_a_lane_that_does_not_come_to_an_end_where_the_other_did_has_failed(
-    text: str, num_tokens: int, held_against: bool
+    text: str, finish: Any, num_tokens: int, held_against: bool
 ) -> None:
     async def story(hall: Hall) -> None:
         shadow = Later("fresh_lane", PRIMARY)
-        finished = hall.finished(text, sample=False)
+        finished = hall.finished(text, sample=False, finish=finish)
         finished.receipt.usage.completion_tokens = 10
         hall.after.hand(finished, shadow)
         shadow.done(hall.answer("good and good and good", finish=LENGTH, num_tokens=num_tokens))

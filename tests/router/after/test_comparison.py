@@ -1,5 +1,7 @@
 """Who agrees with whom, and what is kept of those who do not."""
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +75,21 @@ def test_of_too_many_features_letters_go_first_and_words_stay() -> None:
     assert len(indices) == MOST < len(set(zip(everything.family.tolist(), everything.bucket.tolist(), strict=True)))
     num_words = len(set(everything.bucket[everything.family == FAMILIES.index("word")].tolist()))
     assert kept.count("word") == num_words and kept.count("letters") > 0
+
+
+@given(st.integers(0, 1 << 32))
+def test_what_says_least_is_left_out_first(seed: int) -> None:
+    """Words last, then punctuation, pairs of words, and letters."""
+    random = Random(seed)
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    question = "".join(
+        "".join(random.choices(alphabet, k=random.randint(3, 9)))
+        + random.choice([" ", "; ", " << ", "(", "::", " [&] "])
+        for _ in range(900)
+    )
+    found = extract([sample(question)])
+    there = {(int(family), int(bucket)) for family, bucket in zip(found.family, found.bucket, strict=True)}
+    kept = {(index >> BUCKET_BITS, index & ((1 << BUCKET_BITS) - 1)) for index in features(question)[0]}
+    assert len(there) > MOST == len(kept) and kept <= there
+    worth = {FAMILIES.index(name): rank for rank, name in enumerate(("word", "punctuation", "pair", "letters"))}
+    assert max(worth[family] for family, _ in kept) <= min(worth[family] for family, _ in there - kept)

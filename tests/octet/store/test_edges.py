@@ -1,0 +1,101 @@
+"""What only shows at the edges: rows that a database never takes, a crowd before its door, a power cut."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from octet.clock import ManualClock
+from octet.store import ReceiptRow, StoreUnavailable
+from octet.store.calls import Calls
+from octet.store.connection import Connection, Opener
+from octet.store.errors import Refused
+from octet.store.sqlite import SqliteFile
+from tests.octet.store.stores import NOW, counted, eventually, opened
+
+MOST_CALLS = 256
+
+
+class Picky:
+    """Opens connections that take no receipt whose id begins with `bad`."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self.name = opener.name
+
+    def open(self) -> Connection:
+        connection = self._opener.open()
+        write = connection.execute_each
+
+        def execute_each(sql: str, rows: Iterable[Sequence[object]]) -> None:
+            rows = list(rows)
+            if "INTO receipts" in sql and any(str(row[1]).startswith("bad") for row in rows):
+                raise Refused("no such receipt")
+            write(sql, rows)
+
+        connection.execute_each = execute_each  # type: ignore[method-assign]
+        return connection
+
+
+def test_what_the_database_will_never_take_is_told_as_dropped_and_stands_in_nobodys_way(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with opened(f"sqlite:{tmp_path}/state.db", wrap=Picky) as store:
+            store.keep_receipt(ReceiptRow("bad-1", NOW, b"x"))
+            store.count(counted(2, 1))
+            await eventually(lambda: store.figures().dropped_receipts == 1)
+            figures = store.figures()
+            assert (figures.held_receipts, figures.held_counts, figures.dropped_counts) == (0, 0, 3)
+            store.keep_receipt(ReceiptRow("good-1", NOW, b"x"))
+            await eventually(lambda: store.figures().held_receipts == 0)
+            assert await store.receipt("good-1") == ReceiptRow("good-1", NOW, b"x")
+            assert await store.receipt("bad-1") is None and not store.trouble
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(story())
+    assert "refused rows, which are lost: no such receipt" in caplog.text
+    assert "dropped 1 receipts, 0 comparisons and 3 counts" in caplog.text
+
+
+class _Crowd:
+    """A worker that never comes to anything."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Any] = []
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.jobs)
+
+    def submit(self, job: Any) -> None:
+        self.jobs.append(job)
+
+
+def test_of_too_many_calls_the_last_is_refused_at_once_and_surely() -> None:
+    async def story() -> None:
+        crowd = _Crowd()
+        calls = Calls(crowd, ManualClock())  # type: ignore[arg-type]
+        waiting = [asyncio.ensure_future(calls.ask(lambda database: 0)) for _ in range(MOST_CALLS)]
+        await asyncio.sleep(0)
+        assert crowd.num_waiting == MOST_CALLS
+        with pytest.raises(StoreUnavailable) as refused:
+            await calls.ask(lambda database: 0)
+        assert refused.value.certain and crowd.num_waiting == MOST_CALLS
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert not any(job.begin() for job in crowd.jobs), "what nobody waits for any more is not done"
+
+    asyncio.run(story())
+
+
+def test_a_commit_is_on_the_disk_when_it_returns(tmp_path: Path) -> None:
+    """As far as the database can see to it: no test here cuts the power."""
+    with closing(SqliteFile(tmp_path / "state.db").open()) as connection:
+        assert connection.execute("PRAGMA synchronous") == [(2,)]
+        assert connection.execute("PRAGMA journal_mode") == [("wal",)]
