@@ -10,7 +10,7 @@ from octet.store.database import Database, Proposal
 from octet.store.held import Batch
 from octet.store.history import History, Mark
 from octet.store.migrations import MIGRATIONS, migrate
-from octet.store.retention import Limits, prune
+from octet.store.retention import LONGEST, Limits, prune
 from octet.store.rows import AuditRow, ComparisonRow, Edit, ReceiptRow
 from octet.store.sqlite import SqliteMemory
 from octet.store.values import body_text
@@ -97,3 +97,35 @@ def test_the_newest_receipts_are_kept_and_one_that_came_again_is_new(ids: list[i
         assert there == recent
         compared = [row.at_ms for _, row in kept.comparisons(0, 0, 100)]
         assert compared == list(range(len(ids)))[max(0, len(ids) - most) :]
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=5))
+def test_no_age_takes_a_document_only_the_trace_of_one_that_was_deleted(edits: list[tuple[int, bool]]) -> None:
+    """A hold that an operator set a year ago holds."""
+    with database() as kept:
+        for number, (age, is_deleted) in enumerate(edits):
+            at_ms = (NOW - LONGEST - age) * 1000
+            (document,) = kept.change(aged(f"c{number}", f"k{number}", 0, {"n": 1}, at_ms))
+            if is_deleted:
+                kept.change(aged(f"d{number}", f"k{number}", document.version, None, at_ms))
+        with kept.writing():
+            prune(kept.connection, Limits(9, 9, 99), float(NOW))
+        there = {each.key: each.body is None for each in kept.documents_after(0)}
+        assert there == {
+            f"k{number}": is_deleted for number, (age, is_deleted) in enumerate(edits) if not (is_deleted and age > 0)
+        }
+
+
+@given(st.lists(st.integers(-3, 3), unique=True))
+def test_buckets_go_when_no_window_can_reach_them(ages: list[int]) -> None:
+    with database() as kept:
+        kept.write(Batch(1, {("demand", "k", NOW - LONGEST - age): (1, 0) for age in ages}, [], []), "writer", NOW)
+        with kept.writing():
+            assert not prune(kept.connection, Limits(9, 9, 9), float(NOW))
+        assert {NOW - LONGEST - each.start for each in kept.buckets("demand", 0)} == {age for age in ages if age <= 0}
+
+
+def aged(change_id: str, key: str, version: int, body: dict[str, int] | None, at_ms: int) -> Proposal:
+    text = None if body is None else body_text(body)
+    audit = AuditRow(0, at_ms, "ada", "why", "set", key, "", "")
+    return Proposal(change_id, [Edit("knob", key, version, body)], [text], audit, "ada")

@@ -91,3 +91,20 @@ def test_who_is_outrun_again_and_again_is_told_so_and_nothing_is_in_force() -> N
         asyncio.run(pen.order(*PLACE, raised))
     assert not store.rows and not shelf.unsaved
     assert len(store.failures) == 30, "eight times, and no more"
+
+
+def test_what_cannot_be_read_here_is_left_as_it_is() -> None:
+    """By machines without a word, and by operators with one."""
+    pen, shelf, store = desk(document(3, 10))
+    shelf.take(document(3, 10))
+    assert shelf.read(*PLACE, _unreadable) is None and shelf.is_unreadable(*PLACE)
+    assert not asyncio.run(pen.act(*PLACE, raised))
+    with pytest.raises(Refusal, match="another version of Octet"):
+        asyncio.run(pen.order(*PLACE, raised))
+    assert store.held == document(3, 10) and not store.rows and not shelf.unsaved
+    shelf.take(document(4, 10))
+    assert not shelf.is_unreadable(*PLACE), "what came in its place may be read again"
+
+
+def _unreadable(body: Body) -> None:
+    raise ValueError("written by another version")
