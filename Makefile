@@ -19,9 +19,9 @@ serve: $(SERVES)
 	$(BIN)/octet serve $(ARGS)
 
 # One thread a worker: two that each spin on two cores would wait for each other. Who is done first takes over half of
-# what the other has left: the last files are the longest.
+# what the other has left: the last files are the longest. Byte code is kept: hundreds of processes start.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .
