@@ -47,11 +47,11 @@ PROMPTS = tuple(
     f"Write a C++ function {signature}. Answer with code only."
     for signature in ("int square(int x)", "int twice(int x)", "int negate(int x)", "int zero()")
 )
-HOW: dict[str, Any] = {"intent": "code", "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "max_tokens": 64}
+HOW: dict[str, Any] = {"intent": "code", "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "max_tokens": 160}
 NUM_CLIENTS = 2
-BREATH = 5.0
-"""Seconds between two questions of a client once all that is needed was asked: what answers takes its time from the
-compilers, and they run when nobody else wants to."""
+BREATH = 1.0
+"""Seconds between two questions of a client: what answers takes its time from shadows and compilers, and they run when
+nobody else wants to."""
 PATIENCE = 240.0
 """Seconds: compilers run when nobody else wants to, and this machine may be busy."""
 
@@ -99,8 +99,7 @@ class Scene:
             while not over.is_set():
                 answers.append(client.infer(PROMPTS[number % len(PROMPTS)], timeout=PATIENCE, **HOW))
                 number += 1
-                if len(answers) > NEEDED:
-                    over.wait(BREATH)
+                over.wait(BREATH)
 
 
 def _decided(operator: Operator, digest: str) -> LaneInfo:
