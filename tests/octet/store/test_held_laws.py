@@ -14,6 +14,7 @@ MOST_ROWS, MOST_COUNTS = 5, 3
 events = st.lists(
     st.tuples(st.sampled_from(["count", "receipt", "comparison"]), st.integers(0, 7))
     | st.tuples(st.sampled_from(["take", "written", "refused"]), st.just(0)),
+    min_size=20,
     max_size=60,
 )
 
