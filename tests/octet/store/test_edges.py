@@ -13,7 +13,7 @@ from octet.clock import ManualClock
 from octet.store import ReceiptRow, StoreUnavailable
 from octet.store.calls import Calls
 from octet.store.connection import Connection, Opener
-from octet.store.errors import Refused
+from octet.store.errors import Refused, Unknown
 from octet.store.sqlite import SqliteFile
 from tests.octet.store.stores import NOW, counted, eventually, opened
 
@@ -99,3 +99,14 @@ def test_a_commit_is_on_the_disk_when_it_returns(tmp_path: Path) -> None:
     with closing(SqliteFile(tmp_path / "state.db").open()) as connection:
         assert connection.execute("PRAGMA synchronous") == [(2,)]
         assert connection.execute("PRAGMA journal_mode") == [("wal",)]
+
+
+def test_a_commit_to_a_file_that_was_moved_meanwhile_is_not_taken_for_one(tmp_path: Path) -> None:
+    """It may be there when the file is put back: nobody knows."""
+    path = tmp_path / "state.db"
+    with closing(SqliteFile(path).open()) as connection:
+        connection.begin()
+        connection.execute("CREATE TABLE t (n INTEGER)")
+        path.rename(tmp_path / "elsewhere.db")
+        with pytest.raises(Unknown, match="moved or replaced"):
+            connection.commit()
