@@ -1,0 +1,133 @@
+"""What is counted of a request however it ends, and whom its copy may be shown."""
+
+import asyncio
+from collections import Counter, defaultdict
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from octet.clock import ManualClock
+from octet.config.ensemble import CorrectnessConfig, ShadowConfig
+from octet.rpc.refusal import Refusal
+from octet.v1 import error_pb2
+from octet.v1 import inference_pb2 as wire
+from router.between.standing import Knobs, Standing
+from router.decide.policy import Policy
+from router.receipts.receipt import ReceiptDraft
+from router.service.answering import Answering, Call
+from router.shadow.errand import ShadowErrand
+from tests.router.between.standings import Meeting, found, met, never
+from tests.router.decisions.ensembles import ENSEMBLE
+
+QUIET = replace(
+    ENSEMBLE,
+    shadow=ShadowConfig(fresh_rate=0.0, demoted_rate=0.0),
+    correctness=CorrectnessConfig(sample_rate=0.0, fresh_sample_rate=0.0),
+)
+REFUSED = Refusal(grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_NO_REPLICA, "nobody is there")
+
+
+class Room:
+    """An answering whose dispatcher does as it is told; all that it counts is noted."""
+
+    def __init__(self, meeting: Meeting, *, full: tuple[str, ...] = (), accepted: bool = False, fails: bool = False):
+        self.meeting = meeting
+        self.counted: Counter[str] = Counter()
+        self._fate = full, accepted, fails
+        control = SimpleNamespace(
+            standing=meeting.standing,
+            served=lambda specialist, intent: self.counted.update([f"served {specialist}"]),
+            refused=lambda specialist, intent: self.counted.update([f"refused {specialist}"]),
+        )
+        shadows = SimpleNamespace(answered=lambda: self.counted.update(["answered"]))
+        fleet: Any = SimpleNamespace(lanes=defaultdict(object))
+        parts: list[Any] = [self, control, fleet, SimpleNamespace(answer=self._dispatched), None, shadows, None]
+        self._answering = Answering(*parts, clock=ManualClock(), dice=never)
+
+    async def decide(self, ask: object, policy: object) -> object:
+        return self.meeting.decision
+
+    async def _dispatched(self, errand: Any) -> None:
+        full, errand.record.was_accepted, fails = self._fate
+        for specialist in full:
+            errand.record.had_no_room(specialist)
+        if fails:
+            raise REFUSED
+
+    def asked(self) -> None:
+        ask = self.meeting.ask
+
+        async def finish() -> wire.Receipt:
+            return wire.Receipt()
+
+        nobody: Any = None
+        draft = ReceiptDraft(ask, 0.0, 0)
+        call = Call(ask, Policy(self.meeting.ensemble), draft, nobody, nobody, finish, lambda: REFUSED)
+        asyncio.run(self._answering.answer(call))
+
+
+def sure() -> Meeting:
+    return met(QUIET, sure={"algo": 0.9, "stl": 0.05})
+
+
+@pytest.mark.parametrize(
+    ("fate", "counted"),
+    [
+        ({"accepted": True}, {"served algo": 1, "answered": 1}),
+        ({"accepted": True, "full": ("algo",)}, {"refused algo": 1, "answered": 1}),
+        ({"accepted": True, "full": ("stl",)}, {"served algo": 1, "answered": 1}),
+        ({"accepted": True, "fails": True}, {"served algo": 1}),
+        ({"full": ("algo",), "fails": True}, {"refused algo": 1}),
+        ({"full": ("algo", "stl"), "fails": True}, {"refused algo": 1}),
+        ({"fails": True}, {}),
+    ],
+)
+def test_who_was_asked_first_is_counted_once_and_only_an_answer_earns_a_shadow(
+    fate: dict[str, Any], counted: dict[str, int]
+) -> None:
+    """One that nobody took, for whatever reason but room, says nothing about demand."""
+    room = Room(sure(), **fate)
+    if fate.get("fails"):
+        with pytest.raises(Refusal, match="nobody is there"):
+            room.asked()
+    else:
+        room.asked()
+    assert room.counted == counted
+
+
+def test_a_request_below_its_floor_is_no_demand() -> None:
+    meeting = sure()
+    standing = replace(meeting.standing, turned_knobs={("unspecified", "algo"): Knobs(0.0, 9)})
+    room = Room(replace(meeting, standing=standing), accepted=True)
+    with pytest.raises(Refusal):
+        room.asked()
+    assert not room.counted
+
+
+def test_a_copy_is_shown_to_no_replica_that_is_shut(monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = met(QUIET, found(Standing.initial(QUIET)), sure={"algo": 0.6, "stl": 0.3})
+    knobs = {("unspecified", "algo"): Knobs(1.0, 0)}
+    standing = replace(meeting.standing, turned_knobs=knobs, cordoned=frozenset({"stl-1"}))
+    errands: list[ShadowErrand] = []
+
+    class Noted:
+        def __init__(self, *_: object, errand: ShadowErrand, **__: object) -> None:
+            errands.append(errand)
+            self.write = None
+
+        def __enter__(self) -> "Noted":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def finished(self, *_: object) -> None: ...
+
+    monkeypatch.setattr("router.service.answering.Beside", Noted)
+    Room(replace(meeting, standing=standing), accepted=True).asked()
+    (errand,) = errands
+    assert errand.order.why == "low_confidence" and errand.order.way.specialist == "stl"
+    replicas: list[Any] = [SimpleNamespace(name=f"stl-{number}") for number in range(3)]
+    assert [errand.may_answer(replica) for replica in replicas] == [True, False, True]
