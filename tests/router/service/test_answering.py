@@ -16,6 +16,7 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.between.standing import Knobs, Standing
 from router.decide.policy import Policy
+from router.dispatch.leg import Leg
 from router.receipts.receipt import ReceiptDraft
 from router.service.answering import Answering, Call
 from router.shadow.errand import ShadowErrand
@@ -43,15 +44,26 @@ class Room:
             refused=lambda specialist, intent: self.counted.update([f"refused {specialist}"]),
         )
         shadows = SimpleNamespace(answered=lambda: self.counted.update(["answered"]))
-        fleet: Any = SimpleNamespace(lanes=defaultdict(object))
-        parts: list[Any] = [self, control, fleet, SimpleNamespace(answer=self._dispatched), None, shadows, None]
-        self._answering = Answering(*parts, clock=ManualClock(), dice=never)
+        nobody: Any = None
+        self._answering = Answering(
+            _any(self),
+            _any(control),
+            _any(SimpleNamespace(lanes=defaultdict(object))),
+            _any(SimpleNamespace(answer=self._dispatched)),
+            nobody,
+            _any(shadows),
+            nobody,
+            ManualClock(),
+            never,
+        )
+        self.legs: tuple[Leg, ...] = ()
 
     async def decide(self, ask: object, policy: object) -> object:
         return self.meeting.decision
 
     async def _dispatched(self, errand: Any) -> None:
         full, errand.record.was_accepted, fails = self._fate
+        self.legs = errand.legs
         for specialist in full:
             errand.record.had_no_room(specialist)
         if fails:
@@ -67,6 +79,10 @@ class Room:
         draft = ReceiptDraft(ask, 0.0, 0)
         call = Call(ask, Policy(self.meeting.ensemble), draft, nobody, nobody, finish, lambda: REFUSED)
         asyncio.run(self._answering.answer(call))
+
+
+def _any(part: object) -> Any:
+    return part
 
 
 def sure() -> Meeting:
@@ -131,3 +147,20 @@ def test_a_copy_is_shown_to_no_replica_that_is_shut(monkeypatch: pytest.MonkeyPa
     assert errand.order.why == "low_confidence" and errand.order.way.specialist == "stl"
     replicas: list[Any] = [SimpleNamespace(name=f"stl-{number}") for number in range(3)]
     assert [errand.may_answer(replica) for replica in replicas] == [True, False, True]
+
+
+@pytest.mark.parametrize("revision", [None, "", "r1", "r2"])
+@pytest.mark.parametrize("name", ["algo-0", "algo-1"])
+def test_a_request_goes_to_no_replica_that_is_shut_or_of_another_model(name: str, revision: str | None) -> None:
+    """None: it has not reported yet."""
+    meeting = sure()
+    algo = meeting.standing.of("algo")
+    algo = replace(algo, lane=replace(algo.lane, revision="r1", unfit=frozenset({"algo-1"})))
+    standing = replace(meeting.standing, specialists={**meeting.standing.specialists, "algo": algo})
+    room = Room(replace(meeting, standing=standing), accepted=True)
+    room.asked()
+    load = None if revision is None else SimpleNamespace(revision=revision, adapters=frozenset())
+    assert not room.legs[0].is_callers, "the adapters are the lane's"
+    assert room.legs[0].may_answer(_any(SimpleNamespace(name=name, load=load))) == (
+        name == "algo-0" and revision != "r2"
+    )
