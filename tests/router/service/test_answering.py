@@ -149,18 +149,23 @@ def test_a_copy_is_shown_to_no_replica_that_is_shut(monkeypatch: pytest.MonkeyPa
     assert [errand.may_answer(replica) for replica in replicas] == [True, False, True]
 
 
+@pytest.mark.parametrize("held", [(), ("fast",), ("fast", "small", "more")])
 @pytest.mark.parametrize("revision", [None, "", "r1", "r2"])
 @pytest.mark.parametrize("name", ["algo-0", "algo-1"])
-def test_a_request_goes_to_no_replica_that_is_shut_or_of_another_model(name: str, revision: str | None) -> None:
-    """None: it has not reported yet."""
+@pytest.mark.parametrize("wanted", [(), ("fast", "small")])
+def test_a_request_goes_to_no_replica_that_is_shut_of_another_model_or_without_its_adapters(
+    name: str, revision: str | None, held: tuple[str, ...], wanted: tuple[str, ...]
+) -> None:
+    """Without a revision it has not reported yet: then it holds nothing that is known of."""
     meeting = sure()
     algo = meeting.standing.of("algo")
-    algo = replace(algo, lane=replace(algo.lane, revision="r1", unfit=frozenset({"algo-1"})))
-    standing = replace(meeting.standing, specialists={**meeting.standing.specialists, "algo": algo})
+    adapters = tuple((each, each) for each in wanted)
+    lane = replace(algo.lane, revision="r1", adapters=adapters, unfit=frozenset({"algo-1"}))
+    standing = replace(meeting.standing, specialists={**meeting.standing.specialists, "algo": replace(algo, lane=lane)})
     room = Room(replace(meeting, standing=standing), accepted=True)
     room.asked()
-    load = None if revision is None else SimpleNamespace(revision=revision, adapters=frozenset())
     assert not room.legs[0].is_callers, "the adapters are the lane's"
-    assert room.legs[0].may_answer(_any(SimpleNamespace(name=name, load=load))) == (
-        name == "algo-0" and revision != "r2"
-    )
+    load = None if revision is None else SimpleNamespace(revision=revision, adapters=frozenset(held))
+    has_all = set(wanted) <= (set() if revision is None else set(held))
+    fits = room.legs[0].may_answer(_any(SimpleNamespace(name=name, load=load)))
+    assert fits == (name == "algo-0" and revision != "r2" and has_all)
