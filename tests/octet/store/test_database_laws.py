@@ -11,7 +11,7 @@ from octet.store.held import Batch
 from octet.store.history import History, Mark
 from octet.store.migrations import MIGRATIONS, migrate
 from octet.store.retention import LONGEST, Limits, prune
-from octet.store.rows import AuditRow, ComparisonRow, Edit, ReceiptRow
+from octet.store.rows import AuditRow, ComparisonRow, Document, Edit, ReceiptRow
 from octet.store.sqlite import SqliteMemory
 from octet.store.values import body_text
 
@@ -44,6 +44,20 @@ def test_of_buckets_those_are_told_that_begin_at_the_moment_or_later(starts: lis
         assert sorted(bucket.start for bucket in changes.buckets) == wanted
         assert sorted(bucket.start for bucket in kept.buckets("demand", since)) == wanted
         assert not kept.buckets("correctness", since)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+def test_a_change_is_made_once_and_told_alike_however_often_it_is_asked_for(asked: list[int]) -> None:
+    """As by somebody who never heard whether it was made."""
+    with database() as kept:
+        first = dict[int, tuple[Document, ...]]()
+        for number in asked:
+            documents = kept.change(change(number, 0, {"n": number}, f"k{number}"))
+            assert first.setdefault(number, documents) == documents
+        assert len(kept.audit(99, "", 99)) == kept.mark().audits == len(first)
+        assert {each.key: each.version for each in kept.documents()} == {
+            each.key: each.version for documents in first.values() for each in documents
+        }
 
 
 @given(st.integers(1, 6), st.integers(0, 9))
