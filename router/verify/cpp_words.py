@@ -13,14 +13,14 @@ _INCLUDE = re.compile(
     rf"{_HASH}(?:include(?:_next)?|import)\b[ \t\v\f]*(?:<(?P<angled>[^>\n]*)>|\"(?P<quoted>[^\"\n]*)\"|(?P<macro>\w))",
     re.MULTILINE,
 )
-_DIRECTIVE = re.compile(rf"{_HASH}[^\n]*", re.MULTILINE)
-_ASSERTED = re.compile(r"static(?: assertion|_assert) failed")
+_OF_STD = re.compile(r"\bstd\s*::\s*(\w+)")
 _ATTRIBUTE = re.compile(r"note: from 'diagnose_if' attribute on ")
 
 
 def is_own_words(message: str, said: str, code: str) -> bool:
-    """Whether the message, an error that is not fatal, is one that the code asks the compiler for."""
-    if message.startswith("#error") or _ASSERTED.match(message) or _ATTRIBUTE.search(said):
+    """Whether the message, an error that is not fatal, is one that the code has the compiler say, word for word. Where
+    the compiler begins with words of its own, as for an assertion, nobody takes the rest for its own complaint."""
+    if _ATTRIBUTE.search(said):
         return True
     bare, shown = _without_comments(code), _plain(message)
     return _PRAGMA.search(bare) is not None or any(
@@ -35,9 +35,8 @@ def includes(name: str, code: str) -> bool:
 
 
 def used_of_std(names: frozenset[str], code: str) -> frozenset[str]:
-    """Those of the names that the code itself takes from `std`: not its comments, literals and directives."""
-    bare = _DIRECTIVE.sub("", masked(_SPLICE.sub("", code)))
-    return names & frozenset(re.findall(r"\bstd\s*::\s*(\w+)", bare))
+    """Those of the names that the code itself takes from `std`: not its comments and literals."""
+    return names & frozenset(_OF_STD.findall(masked(_SPLICE.sub("", code))))
 
 
 def _without_comments(code: str) -> str:

@@ -33,7 +33,7 @@ OWN_WORDS = {
     "a pragma as an operator": f'_Pragma("GCC error \\"{UNDECLARED}\\"")\nstd::vector<int> widget;\nwidget.clear();',
     "a comment about a standard": f"// std::print and std::expected are C++23\n{BROKEN}",
     "a literal about a standard": f'const char* note = "std::println of C++23";\n{BROKEN}',
-    "a name of std on a line that is left out": f"#define UNUSED std::expected\n{BROKEN}",
+    "a name of std that is not the trouble": f"#define UNUSED std::expected\n{BROKEN}",
     "a module in a comment": f"/*\nimport std;\n*/\n{BROKEN}",
     "a module in a literal": f'const char* note = R"(\nimport std;\n)";\n{BROKEN}',
     "a header in a comment": f"// #include <foo/bar.h>\n{BROKEN}",
@@ -50,6 +50,7 @@ REALLY_MISSING = {
     "a library beside an error that nobody reads": '#ifdef NEVER\n#error foo\n#endif\n#include "fmt/core.h"\nint main() {}',
     "a header of a later standard": "#include <inplace_vector>\nint main() {}",
     "a name of a later standard": "#include <map>\nint main() { std::flat_map<int, int> m; }",
+    "a name behind a macro": '#define SAY(x) std::println(x)\nint main() { SAY("x"); }',
     "a name after a comment": 'int main() { std::println("x"); } // C++23',
 }  # fmt: skip
 
@@ -92,7 +93,7 @@ def test_an_error_directive_is_plainly_wrong_however_it_is_written(
     shown = " ".join(words.split())
     for said in (f"{OWN}:2:2: error: {shown}\n", f"{OWN}:2:2: error: #error {shown}\n"):
         complaint = complaint_in(said, code)
-        assert complaint is not None and complaint.fault == "wrong"
+        assert complaint is not None and complaint.fault in ("wrong", "clash"), "neither is an excuse"
 
 
 @given(words=words, code=st.sampled_from(["", "#include <vector>\n", "int main() {}"]))
@@ -142,4 +143,4 @@ def test_what_an_answer_includes_and_uses() -> None:
     assert includes("anything.h", "#define H <anything.h>\n#include H\n")
     assert used_of_std(frozenset({"print", "println"}), code) == {"println"}
     assert not is_own_words("expected ';'", "", code)
-    assert not Unit("// import std;").needs_modules and Unit("import std;").needs_modules
+    assert not Unit("/*\nimport std;\n*/").needs_modules and Unit("import std;").needs_modules
