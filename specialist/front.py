@@ -81,7 +81,7 @@ class Front:
 
     def _sweep(self) -> None:
         now = self.clock.now()
-        if now - self._swept_at < SWEEP_SECONDS and not self.desk.idle_beside:
+        if now - self._swept_at < SWEEP_SECONDS and not self.desk.is_due:
             return
         self._swept_at = now
         self.desk.stepping(None)

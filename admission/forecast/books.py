@@ -69,6 +69,15 @@ class Books:
         callers._running = {key: entry for key, entry in self._running.items() if not entry.booking.shadow}
         return callers
 
+    def with_back(self, aside: Collection[Entry]) -> "Books":
+        """As if these of those who were set aside were in line again; the same entries."""
+        books = Books()
+        books._num_entered = self._num_entered
+        books._entries = self._entries | {entry.booking.key: entry for entry in aside}
+        books._line = sorted([*self._line, *aside], key=rank_of)
+        books._running = dict(self._running)
+        return books
+
     def set_aside(self, key: str) -> None:
         entry = self._entries.pop(key)
         self._aside[key] = entry

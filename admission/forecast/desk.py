@@ -19,7 +19,7 @@ from admission.forecast.retry import Return, jittered
 from admission.forecast.room import Room
 from admission.forecast.sentence import own_part, unreachable, would_delay
 from admission.forecast.shape import Shape
-from admission.forecast.sweep import MOST_BACK, Leaving, Sweep, is_welcome, look, parted
+from admission.forecast.sweep import MOST_BACK, Leaving, Sweep, look, parted
 from admission.forecast.trial import Check, Trial, bound_of
 from admission.forecast.under_way import UnderWay
 from admission.forecast.usual import Usual
@@ -39,8 +39,8 @@ class Desk:
     """The books of everything that was let in and has not ended, and the verdict on whoever comes.
 
     Let in is who reaches its own deadline and makes nobody late who was let in before, but for lower priorities:
-    those give way, as few as make it possible, and only where that is enough. Who has a deadline is shed, who has none
-    is set aside until it is in nobody's way. Owned by one thread; knows no clock.
+    those give way, as few as make it possible, and only where that is enough. Who has time is set aside until it is in
+    nobody's way, and nobody below it is served meanwhile; who has none is shed. Owned by one thread; knows no clock.
     """
 
     def __init__(
@@ -56,6 +56,8 @@ class Desk:
         self._jitter = jitter
         self._kept = Kept()
         self._refused_at = -inf
+        self._set_aside = False
+        """Since the last sweep."""
         self._names = Names()
         self._under_way: UnderWay | None = None
         self._measured_at: float | None = None
@@ -84,10 +86,7 @@ class Desk:
 
     def enter(self, booking: Booking, verdict: Admit, now: float) -> None:
         """Do what the verdict says."""
-        for key in verdict.displaced:
-            self.books.remove(key)
-        for key in verdict.aside:
-            self.books.set_aside(key)
+        self._apply(verdict)
         entry = self.books.new_entry(booking)
         entry.guess(self.lengths)
         entry.promise = verdict.promise
@@ -96,6 +95,14 @@ class Desk:
         for other in self.books.entries:
             other.num_higher += other.priority < booking.priority
         self.books.add(entry)
+
+    def _apply(self, verdict: Admit) -> None:
+        """To those who give way."""
+        for key in verdict.displaced:
+            self.books.remove(key)
+        for key in verdict.aside:
+            self.books.set_aside(key)
+        self._set_aside = self._set_aside or bool(verdict.aside)
 
     def _verdict(self, entry: Entry, now: float) -> Verdict:
         if entry.booking.shadow and not self._has_place(entry):
@@ -139,14 +146,18 @@ class Desk:
         displaced: tuple[str, ...] | None = crowded
         if check.own_late > 0 or check.hurt:
             displaced = Displacement(entry, trial, refill, crowded, check).among(books)
-        if displaced is None and not self._is_worth_a_try(entry, trial):
+        if self._aside_above(entry) or (displaced is None and not self._is_worth_a_try(entry, trial)):
             return self._refusal(entry, trial, check)
         if displaced is None:
             return self._admission(entry, trial, Leaving(crowded + shadows.all_but(crowded, self.books), ()), None)
         quiet = check.quiet if displaced == crowded else None
         beside = self._shadows_in_the_way(entry, trial, refill, displaced)
-        leaving = parted(tuple(key for key in displaced if key not in crowded), self.books)
+        leaving = parted(tuple(key for key in displaced if key not in crowded), self.books, trial)
         return self._admission(entry, trial, Leaving(crowded + leaving.shed + beside, leaving.aside), quiet)
+
+    def _aside_above(self, entry: Entry) -> list[Entry]:
+        """Those more important who wait beside the line for their time to come."""
+        return [other for other in self.books.aside if other.booking.deadline is not None and entry.shed_before(other)]
 
     def _is_worth_a_try(self, entry: Entry, trial: Trial) -> bool:
         """Prices change with steps only, and who is refused takes none: where nobody is there and nothing was measured
@@ -240,7 +251,11 @@ class Desk:
         return self._return(entry, trial).seconds(0.0)
 
     def _return(self, entry: Entry, trial: Trial) -> Return:
-        return Return(entry, trial, self._usual.refill_above(trial.now, entry.priority))
+        above = self._aside_above(entry)
+        usual = self._usual.refill_asked if above else self._usual.refill_above
+        refill = usual(trial.now, entry.priority)
+        later = self._trial(trial.now, trial.books.with_back(above)) if above else None
+        return Return(entry, later or trial, refill, tuple(above))
 
     def started(self, key: str, num_tokens: int, hit_tokens: int) -> None:
         entry = self.books.get(key)
@@ -297,31 +312,50 @@ class Desk:
         """What is to change now, done in these books already but for the ends: beside somebody more important who would
         be late otherwise, others go; so does who waits in vain, and a shadow that lost its seat; and who was set aside
         comes back."""
+        self._set_aside = False
         unseated = tuple(entry.booking.key for entry in self.books.line if entry.booking.shadow and entry.lost_seat)
         trial = self._trial(now)
-        sweep = Sweep()
-        if trial is not None and trial.timed:
-            sweep = look(trial, self.books, 1 - self.estimator.margin)
+        if trial is None:
+            return Sweep(shed=unseated)
+        sweep = look(trial, self.books, 1 - self.estimator.margin) if trial.timed else Sweep()
         for key in sweep.aside:
             self.books.set_aside(key)
-        back = () if sweep.aside else self._call_back(now)
-        return sweep._replace(shed=unseated + sweep.shed, back=back)
+        if not sweep.shed and not sweep.aside and self.books.aside:
+            sweep = self._call_back(trial)
+        return sweep._replace(shed=unseated + sweep.shed)
 
-    def _call_back(self, now: float) -> tuple[str, ...]:
-        """Best rank first, as long as they are welcome."""
-        keys: list[str] = []
-        for entry in self.books.aside:
-            trial = self._trial(now)
-            if trial is not None and trial.timed and (len(keys) == MOST_BACK or not is_welcome(entry, trial)):
-                break
+    def _call_back(self, trial: Trial) -> Sweep:
+        """Best rank first, as long as they would be let in; who could not be in time any more goes."""
+        late = tuple(entry.booking.key for entry in self.books.aside if trial.late_alone(entry))
+        back: list[str] = []
+        for entry in [each for each in self.books.aside if each.booking.key not in late][:MOST_BACK]:
+            fresh = self._trial(trial.now) if back else trial
+            verdict = None if fresh is None else self._judge(entry, fresh, ())
+            if isinstance(verdict, Refuse):
+                return self._keep_aside(entry, trial, Sweep(shed=late, back=tuple(back)))
+            if verdict is not None and (verdict.displaced or verdict.aside):
+                self._apply(verdict)
+                self.books.call_back(entry.booking.key)
+                key = entry.booking.key
+                return Sweep(late + verdict.displaced, verdict.aside, key, (*back, key))
             self.books.call_back(entry.booking.key)
-            keys.append(entry.booking.key)
-        return tuple(keys)
+            back.append(entry.booking.key)
+        return Sweep(shed=late, back=tuple(back))
+
+    def _keep_aside(self, entry: Entry, trial: Trial, sweep: Sweep) -> Sweep:
+        """Nobody lower is served while somebody waits beside the line who has a deadline."""
+        if entry.booking.deadline is None:
+            return sweep
+        lower = tuple(other.booking.key for other in self.books.entries if other.shed_before(entry))
+        leaving = parted(tuple(key for key in lower if key not in sweep.back), self.books, trial)
+        for key in leaving.aside:
+            self.books.set_aside(key)
+        return sweep._replace(shed=sweep.shed + leaving.shed, aside=leaving.aside, beneficiary=entry.booking.key)
 
     @property
-    def idle_beside(self) -> bool:
-        """Somebody is set aside though nobody else is there."""
-        return not len(self.books) and self.books.num_live > 0
+    def is_due(self) -> bool:
+        """Whether a sweep is not to wait for its time: somebody was set aside just now, or nobody else is there."""
+        return self._set_aside or (not len(self.books) and self.books.num_live > 0)
 
     def usual_wait(self, now: float) -> float | None:
         """Seconds that somebody of usual priority would wait now before its first step."""

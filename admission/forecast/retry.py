@@ -23,6 +23,8 @@ class Return:
     entry: Entry
     trial: Trial
     refill: Refill
+    before: tuple[Entry, ...] = ()
+    """Who has to be back in a seat first."""
 
     def seconds(self, least: float) -> float | None:
         """Until it would be let in, `least` being a first guess; None where it never would."""
@@ -48,7 +50,10 @@ class Return:
             walk = trial.walk(refill=self.refill, later=later, until=entry)
             if trial.own_late(walk, entry, after) > 0:
                 return False
-        return not trial.timed or not trial.hurt(trial.walk(later=later))
+        if not trial.timed and not self.before:
+            return True
+        walk = trial.walk(later=later)
+        return all(other.begun_at <= after for other in self.before) and not trial.hurt(walk)
 
 
 def jittered(seconds: float | None, draw: float) -> float | None:

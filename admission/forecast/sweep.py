@@ -6,11 +6,12 @@ from typing import NamedTuple
 from admission.forecast.books import Books
 from admission.forecast.entry import Entry
 from admission.forecast.rescue import rescue
-from admission.forecast.trial import NOBODY, Trial
-from admission.forecast.walk import NOBODY_ELSE
+from admission.forecast.trial import Trial
 
+TIME_TO_WAIT = 3.0
+"""Who has so many times what it takes alone can wait for others."""
 MOST_BACK = 4
-"""Of those who were set aside, that come back with one sweep: each costs a look at everybody's end."""
+"""Of those who were set aside, that come back with one sweep: each costs a verdict."""
 
 
 class Sweep(NamedTuple):
@@ -29,15 +30,15 @@ class Leaving:
     aside: tuple[str, ...]
 
 
-def parted(keys: tuple[str, ...], books: Books) -> Leaving:
-    """Who gives way and has no deadline waits beside the line; nobody waits for a shadow, and who has a deadline is
-    told at once that it will not be kept."""
-    aside = tuple(key for key in keys if (entry := books.get(key)) is not None and _can_wait(entry))
+def parted(keys: tuple[str, ...], books: Books, trial: Trial) -> Leaving:
+    """Who gives way and has time waits beside the line; who has none is told at once that it will not be in time.
+    Nobody waits for a shadow."""
+    aside = tuple(key for key in keys if (entry := books.get(key)) is not None and _can_wait(entry, trial))
     return Leaving(tuple(key for key in keys if key not in aside), aside)
 
 
-def _can_wait(entry: Entry) -> bool:
-    return entry.booking.deadline is None and not entry.booking.shadow
+def _can_wait(entry: Entry, trial: Trial) -> bool:
+    return not entry.booking.shadow and trial.time_left(entry) > TIME_TO_WAIT * trial.seconds_alone(entry)
 
 
 def look(trial: Trial, books: Books, sure: float) -> Sweep:
@@ -45,7 +46,7 @@ def look(trial: Trial, books: Books, sure: float) -> Sweep:
     rescued = rescue(trial, books)
     if rescued is None:
         return Sweep(shed=tuple(in_vain(trial, books, sure)))
-    leaving = parted(rescued.keys, books)
+    leaving = parted(rescued.keys, books, trial)
     return Sweep(leaving.shed, leaving.aside, rescued.whom)
 
 
@@ -59,9 +60,3 @@ def in_vain(trial: Trial, books: Books, sure: float) -> list[str]:
         if entry.booking.deadline is not None
         and trial.now + (entry.finish_at if entry.booking.exact else entry.first_at) * sure > entry.booking.deadline
     ]
-
-
-def is_welcome(entry: Entry, trial: Trial) -> bool:
-    """Whether it may come back: it makes nobody late to whom it would not have to give way."""
-    hurt = trial.check(entry, NOBODY, NOBODY_ELSE).hurt
-    return all(other.entry.shed_before(entry) for other in hurt)

@@ -93,8 +93,12 @@ class Trial:
 
     def late_alone(self, entry: Entry) -> bool:
         """Whether it could not be in time even if there were nobody else."""
+        return self.seconds_alone(entry) * (1 + self._margin) > self.time_left(entry)
+
+    def seconds_alone(self, entry: Entry) -> float:
+        """To that by which its own deadline is judged, if there were nobody else."""
         walk = Walk(self._room, self._prices, self._pace).run([], [entry])
-        return self._own_finish(walk, entry, alone=True) * (1 + self._margin) > self.time_left(entry)
+        return self._own_finish(walk, entry, alone=True)
 
     def own_late(self, walk: Walk, entry: Entry, since: float = 0.0) -> float:
         """Seconds the newcomer ends past its deadline, where it comes `since` seconds from now.

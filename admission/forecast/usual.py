@@ -47,6 +47,11 @@ class Usual:
         long = self._let_in_long.from_priority(now, priority + 1)
         return self._refill(self.load(now, priority + 1), min(long, self._higher(now, priority)))
 
+    def refill_asked(self, now: float, priority: int) -> Refill:
+        """Only those above, as many as are asking: for somebody who is behind others of them already."""
+        load = self.load(now, priority + 1)
+        return self._refill(load, min(_MOST_HIGHER, load))
+
     def _higher(self, now: float, priority: int) -> float:
         """The share of the time that those above take: what was let in, as long as there is more of it."""
         let_in = self._let_in.from_priority(now, priority + 1)

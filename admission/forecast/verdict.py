@@ -27,7 +27,7 @@ class Admit:
     displaced: tuple[str, ...] = ()
     """Of lower priority, to be shed for this one; they are out of the books as soon as it is entered."""
     aside: tuple[str, ...] = ()
-    """Of lower priority and without a deadline, to wait beside the line until they are called back."""
+    """Of lower priority, with time to wait beside the line until they are called back."""
     promise: Promise | None = None
     """What the outlook is made of, to be compared with what comes."""
 

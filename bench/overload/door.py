@@ -28,6 +28,9 @@ class Door(Protocol):
     def displaced(self, name: str) -> bool:
         """Whether it had been let in and had to give way to a higher priority."""
 
+    def serves_below(self, priority: int) -> bool:
+        """Whether somebody of a lower priority holds a seat."""
+
     def stop(self, name: str) -> None:
         """Its answer is complete."""
 
@@ -56,6 +59,9 @@ class OpenDoor:
 
     def displaced(self, name: str) -> bool:
         return False
+
+    def serves_below(self, priority: int) -> bool:
+        return any(seq.request.priority < priority for seq in self._loop.scheduler.running)
 
     def stop(self, name: str) -> None:
         self._loop.scheduler.end(name, "stop")

@@ -27,3 +27,5 @@ class Outcome:
     """Seconds from asking to the refusal, where that is measured."""
     behind: float | None = None
     """Seconds that the caller itself was late to ask, where that is measured."""
+    beside_lower: bool | None = None
+    """Whether somebody of a lower priority held a seat at that moment; None where that was not seen."""

@@ -88,7 +88,8 @@ class Play:
     def _end(self, name: str, end: End) -> None:
         offer = self._inside.pop(name)
         self._said.pop(name, None)
-        self.outcomes.append(Outcome(offer, end, self.clock.now()))
+        beside_lower = self.door.serves_below(offer.priority)
+        self.outcomes.append(Outcome(offer, end, self.clock.now(), beside_lower=beside_lower))
 
 
 def _ignore(offer: Offer, refused: Refused) -> None:

@@ -44,6 +44,9 @@ class ReckoningDoor:
     def displaced(self, name: str) -> bool:
         return name in self._displaced
 
+    def serves_below(self, priority: int) -> bool:
+        return any(seq.request.priority < priority for seq in self._front.scheduler.running)
+
     def stop(self, name: str) -> None:
         self._front.end(name, "stop")
 

@@ -7,7 +7,7 @@ from statistics import median
 
 from bench.measure import percentile, summary
 from bench.overload.comebacks import HORIZON, ratio
-from bench.overload.outcome import MISSED, Outcome
+from bench.overload.outcome import MISSED, End, Outcome
 from bench.overload.run import Run, System
 from bench.overload.tally import Tally, tally
 from bench.record import Record
@@ -59,21 +59,30 @@ def load_records(runs: Sequence[Run]) -> Iterator[Record]:
                 yield summary(samples, BENCH, load_case(load), metric, unit, system)
 
 
+_BROKEN: frozenset[End] = MISSED | {"shed"}
+
+
 def missed_while_lower_served(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Those who were let in and not answered in time, though not all of the lower classes had been shed for them.
 
-    That is: somebody of a lower priority is still inside at that moment, or was answered in the second half of their
-    time.
+    That is: somebody of a lower priority holds a seat at that moment (where seats are not seen: is still inside), or
+    was answered in the second half of their time.
     """
     inside = [each for each in outcomes if each.end != "refused"]
-    return [missed for missed in inside if missed.end in MISSED and any(_spared(missed, each) for each in inside)]
+    return [
+        missed
+        for missed in inside
+        if missed.end in MISSED and (missed.beside_lower or any(_spared(missed, each) for each in inside))
+    ]
 
 
 def _spared(missed: Outcome, other: Outcome) -> bool:
     if other.offer.priority >= missed.offer.priority or other.offer.at > missed.at:
         return False
     half = missed.offer.at + missed.offer.patience / 2
-    return other.at > missed.at or (other.end == "in time" and other.at >= half)
+    if other.at > missed.at:
+        return missed.beside_lower is None
+    return other.end == "in time" and other.at >= half
 
 
 def within_factor(run: Run, factor: float = WITHIN) -> float | None:
@@ -129,6 +138,7 @@ def _load_figures(peak: dict[int, Tally]) -> Iterable[tuple[str, str, Callable[[
         ("work in time", "s/s", lambda run: _whole(run).work),
         ("work in time, of the peak", "%", lambda run: 100 * _whole(run).work / peak[run.seed].work),
         ("busy", "%", lambda run: _percent(run.busy)),
+        ("let in and not answered in time", "", lambda run: sum(each.end in _BROKEN for each in run.outcomes)),
         ("missed after being let in", "", lambda run: sum(each.end in MISSED for each in run.outcomes)),
         ("missed beside a lower class", "", lambda run: len(missed_while_lower_served(run.outcomes))),
         ("refusal, p50", "ms", lambda run: _milliseconds([each.latency for each in run.outcomes], 50)),

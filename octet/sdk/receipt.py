@@ -66,7 +66,7 @@ class Forecast:
     displaced: int
     """Requests of lower priority that were shed for it."""
     set_aside: int = 0
-    """Requests of lower priority and without a deadline that wait for it."""
+    """Requests of lower priority that have the time to wait for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class Generator:
     def _sweep(self) -> None:
         """Who waits in vain ends before it costs anything; who was set aside comes back."""
         now = self._clock.now()
-        if now - self._swept_at < SWEEP_SECONDS and not self._desk.idle_beside:
+        if now - self._swept_at < SWEEP_SECONDS and not self._desk.is_due:
             return
         self._swept_at = now
         self._desk.stepping(under_way(self._scheduler))

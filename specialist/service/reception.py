@@ -26,8 +26,8 @@ from specialist.text.errors import TemplateRefused
 
 
 class Reception:
-    """Tokenising happens on threads of its own, so that no prompt holds up anybody's tokens; but for a short text, which
-    takes less time than the way to a thread and back."""
+    """Tokenising happens on threads of its own, so that no prompt holds up anybody's tokens; but for a short text,
+    which takes less time than the way to a thread and back."""
 
     NUM_THREADS = 2
     SHORT = 1000

@@ -121,6 +121,9 @@ def test_a_miss_counts_unless_everybody_lower_had_been_shed_for_it() -> None:
     still_inside = replace(served, end="shed", at=12.1)
     assert missed_while_lower_served([missed, served]) == [missed]
     assert missed_while_lower_served([given_up, still_inside]) == [given_up]
+    assert missed_while_lower_served([replace(given_up, beside_lower=False), still_inside]) == [], "it held no seat"
+    seen = replace(given_up, beside_lower=True)
+    assert missed_while_lower_served([seen]) == [seen]
     equal = replace(served, offer=replace(served.offer, priority=5))
     shed, gone = replace(served, end="shed"), replace(served, at=10.9)
     yet_to_come = replace(served, offer=replace(served.offer, at=12.1), at=13.0)

@@ -340,7 +340,7 @@ def test_who_has_no_deadline_is_set_aside_and_comes_back_when_it_makes_nobody_la
     desk.progressed("boss", 1)
     assert desk.sweep(0.1).back == (), "the boss would be late"
     desk.ended("boss", whole=True, cut=True, now=0.7)
-    assert desk.idle_beside
+    assert desk.is_due
     assert desk.sweep(0.7).back == ("patient",)
     assert [entry.booking.key for entry in desk.books.line] == ["patient"]
 
@@ -467,17 +467,46 @@ def test_who_waits_in_vain_is_named() -> None:
     assert desk.sweep(1.0).shed == ("b",), "a is not done yet and b takes 0.7 s"
 
 
-@pytest.mark.parametrize("deadline", [None, 60.0])
-def test_a_lower_one_goes_when_a_higher_one_takes_longer_than_was_thought(deadline: float | None) -> None:
+@pytest.mark.parametrize(("deadline", "waits"), [(None, True), (60.0, True), (2.0, False)])
+def test_a_lower_one_goes_when_a_higher_one_takes_longer_than_was_thought(deadline: float | None, waits: bool) -> None:
+    """Who has the time waits; who has not is told at once."""
     desk = new_desk()
     boss = booking("boss", priority=5, max_tokens=100, deadline=1.3)
     let_in(desk, boss, booking("low", max_tokens=100, deadline=deadline))
     run_at_once(desk, "boss", "low")
     assert desk.sweep(0.0) == Sweep()
     sweep, why = desk.sweep(0.3), "99 steps of two take 0.89 s, of one 0.64 s"
-    assert (sweep.aside, sweep.shed) == ((("low",), ()) if deadline is None else ((), ("low",))), why
+    assert (sweep.aside, sweep.shed) == ((("low",), ()) if waits else ((), ("low",))), why
     assert sweep.beneficiary == "boss" and not sweep.back
     assert [entry.booking.key for entry in desk.books.aside] == list(sweep.aside)
+
+
+def test_nobody_lower_is_served_while_a_higher_one_waits_beside_the_line() -> None:
+    desk = new_desk()
+    let_in(desk, booking("boss", priority=9, max_tokens=100, deadline=1.0))
+    run_at_once(desk, "boss")
+    middle = booking("middle", priority=5, max_tokens=60, deadline=30.0)
+    let_in(desk, booking("tiny", priority=1, max_tokens=2, deadline=60.0))
+    run_at_once(desk, "tiny")
+    desk.enter(middle, Admit(None), 0.0)
+    desk.books.set_aside("middle")
+    sweep = desk.sweep(0.0)
+    assert sweep.aside == ("tiny",) and sweep.beneficiary == "middle", "though it would not delay the boss"
+    verdict = desk.ask(booking("low", priority=3, max_tokens=1, prompt_tokens=1, deadline=60.0), 0.0)
+    assert isinstance(verdict, Refuse) and verdict.retry_after is not None
+    assert isinstance(desk.ask(booking("equal", priority=5, max_tokens=1, prompt_tokens=1, deadline=60.0), 0.0), Admit)
+    desk.ended("boss", whole=True, cut=True, now=1.0)
+    assert desk.sweep(1.0).back == ("middle", "tiny")
+
+
+def test_who_was_set_aside_and_could_not_be_in_time_any_more_is_told_so() -> None:
+    desk = new_desk()
+    desk.enter(booking("middle", priority=5, max_tokens=60, deadline=3.0), Admit(None), 0.0)
+    desk.books.set_aside("middle")
+    let_in(desk, booking("boss", priority=9, max_tokens=400, deadline=3.5))
+    run_at_once(desk, "boss")
+    assert desk.sweep(1.0).shed == ()
+    assert desk.sweep(2.8).shed == ("middle",)
 
 
 steps = st.lists(
@@ -548,7 +577,7 @@ def play(moves: list[tuple[str, int, int, float]]) -> list[object]:
 def check_aside(desk: Desk, keys: tuple[str, ...]) -> None:
     for key in keys:
         entry = desk.books.get(key)
-        assert entry is not None and entry.booking.deadline is None and not entry.booking.shadow
+        assert entry is not None and not entry.booking.shadow
 
 
 def check_verdict(verdict: Admit | Refuse, asked: Booking, inside: dict[str, int]) -> None:
