@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
 
-from admission.forecast import Admit, Desk, Estimator, Prices, Room, Verdict
+from admission.forecast import SWEEP_SECONDS, Admit, Desk, Estimator, Prices, Room, Verdict
 from specialist.account import Account, Accounts, booking_of, under_way
 from specialist.calibrated import prices_of
 from specialist.engines.base import Engine
@@ -15,12 +15,10 @@ from specialist.request import FinishReason, Request
 from specialist.scheduler import Scheduler
 from specialist.step import Step
 
-__all__ = ["SHADOW_PRIORITY", "SWEEP_SECONDS", "Front", "new_desk", "prices_of"]
+__all__ = ["SHADOW_PRIORITY", "Front", "new_desk", "prices_of"]
 
 SHADOW_PRIORITY = -(2**62)
 """Below every priority a caller can ask for."""
-SWEEP_SECONDS = 0.1
-"""Between two looks at those who wait in vain."""
 
 
 class Front:

@@ -7,11 +7,12 @@ from admission.forecast.estimator import Estimator
 from admission.forecast.prices import Prices
 from admission.forecast.room import Room
 from admission.forecast.shape import Shape
-from admission.forecast.sweep import Sweep
+from admission.forecast.sweep import SWEEP_SECONDS, Sweep
 from admission.forecast.under_way import UnderWay
 from admission.forecast.verdict import Admit, Outlook, Refuse, Verdict
 
 __all__ = [
+    "SWEEP_SECONDS",
     "Admit",
     "Booking",
     "Desk",

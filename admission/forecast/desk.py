@@ -17,16 +17,16 @@ from admission.forecast.prices import Prices
 from admission.forecast.promise import Bound, Promise
 from admission.forecast.retry import Return, jittered
 from admission.forecast.room import Room
-from admission.forecast.sentence import own_part, unreachable, would_delay
+from admission.forecast.sentence import behind, own_part, unreachable, would_delay
 from admission.forecast.shape import Shape
-from admission.forecast.sweep import MOST_BACK, Leaving, Sweep, look, parted
+from admission.forecast.sweep import MOST_BACK, SWEEP_SECONDS, Leaving, Sweep, look, parted
 from admission.forecast.trial import Check, Trial, bound_of
 from admission.forecast.under_way import UnderWay
 from admission.forecast.usual import Usual
 from admission.forecast.verdict import Admit, Outlook, Refuse, Verdict
 from admission.forecast.walk import NOBODY_ELSE, Pace, Refill
 
-SHED_TOGETHER_SECONDS = 0.1
+TOGETHER_SECONDS = 0.1
 REFUSING_SECONDS = 1.0
 """A replica counts as refusing for so long after it refused somebody for want of capacity."""
 
@@ -140,13 +140,17 @@ class Desk:
         return Trial(books, self.room, prices, self._pace, self.estimator.margin, now, self._under_way)
 
     def _judge(self, entry: Entry, trial: Trial, crowded: tuple[str, ...]) -> Verdict:
-        books = trial.books
+        books, above = trial.books, self._aside_above(entry)
+        if above and not trial.late_alone(entry):
+            seconds = self._alike(entry.booking, trial.now, lambda: self._return(entry, trial).seconds(0.0))
+            sentence = behind(len(above))
+            return Refuse("would_delay_others", "everybody more important first", sentence, self._spread(seconds))
         refill = self._usual.refill(trial.now, entry.priority) if len(books) else NOBODY_ELSE
         check = trial.check(entry, crowded, refill)
         displaced: tuple[str, ...] | None = crowded
         if check.own_late > 0 or check.hurt:
             displaced = Displacement(entry, trial, refill, crowded, check).among(books)
-        if self._aside_above(entry) or (displaced is None and not self._is_worth_a_try(entry, trial)):
+        if displaced is None and not self._is_worth_a_try(entry, trial):
             return self._refusal(entry, trial, check)
         if displaced is None:
             return self._admission(entry, trial, Leaving(crowded + shadows.all_but(crowded, self.books), ()), None)
@@ -201,7 +205,7 @@ class Desk:
         deadline, now = entry.booking.deadline, trial.now
         late = max([check.own_late, *(hurt.late for hurt in check.hurt)])
         seconds = self._return(entry, trial).seconds(late)
-        retry = jittered(seconds, self._jitter())
+        retry = self._spread(seconds)
         if deadline is not None and check.own_late > 0:
             own = check.due - check.wait
             what = own_part(entry.expected_left, first=trial.by_first_token(entry))
@@ -215,7 +219,7 @@ class Desk:
         seconds = None if trial is None else trial.seconds_to_an_end()
         most = self.room.max_waiting
         sentence = f"{most} requests are waiting already"
-        return Refuse("queue_full", f"at most {most} requests", sentence, jittered(seconds, self._jitter()))
+        return Refuse("queue_full", f"at most {most} requests", sentence, self._spread(seconds))
 
     def full(self, priority: int, now: float, *, shadow: bool) -> Refuse | None:
         """A refusal where the line is full and nobody in it would give way to this priority."""
@@ -230,15 +234,21 @@ class Desk:
         return self._queue_full(now)
 
     def retry_after(self, booking: Booking, now: float) -> float | None:
-        """When one that was shed is worth another try. Those of one class who are shed together hear the same, but for
-        the jitter."""
+        """When one that was shed is worth another try."""
+        return self._spread(self._alike(booking, now, lambda: self._seconds_to_return(booking, now)))
+
+    def _alike(self, booking: Booking, now: float, look: Callable[[], float | None]) -> float | None:
+        """Those of one class who have to wait together, for others and not for what they bring, wait as long."""
         kind = (booking.priority, booking.deadline is None)
         at, seconds = self._returns.get(kind, (-inf, None))
-        if not 0 <= now - at < SHED_TOGETHER_SECONDS:
-            seconds = self._seconds_to_return(booking, now)
+        if not 0 <= now - at < TOGETHER_SECONDS:
+            seconds = look()
             if len(self._returns) >= _MOST_KINDS:
                 self._returns.clear()
             self._returns[kind] = now, seconds
+        return seconds
+
+    def _spread(self, seconds: float | None) -> float | None:
         return jittered(seconds, self._jitter())
 
     def _seconds_to_return(self, booking: Booking, now: float) -> float | None:
@@ -326,7 +336,7 @@ class Desk:
 
     def _call_back(self, trial: Trial) -> Sweep:
         """Best rank first, as long as they would be let in; who could not be in time any more goes."""
-        late = tuple(entry.booking.key for entry in self.books.aside if trial.late_alone(entry))
+        late = tuple(entry.booking.key for entry in self.books.aside if trial.late_alone(entry, SWEEP_SECONDS))
         back: list[str] = []
         for entry in [each for each in self.books.aside if each.booking.key not in late][:MOST_BACK]:
             fresh = self._trial(trial.now) if back else trial

@@ -31,7 +31,7 @@ class Return:
         if self.trial.late_alone(self.entry):
             return None
         last = self.trial.num_walks + max(_LEAST_WALKS, _MOST_STEPS // (1 + len(self.trial.books)))
-        low, high = 0.0, min(max(least, _LEAST_SECONDS), MOST_SECONDS)
+        low, high = 0.0, min(max(least, self._seconds_behind(), _LEAST_SECONDS), MOST_SECONDS)
         while not self._is_welcome(high):
             low, high = high, min(high * 2, MOST_SECONDS)
             if low >= MOST_SECONDS or self.trial.num_walks >= last:
@@ -42,6 +42,13 @@ class Return:
             middle = (low + high) / 2
             low, high = (low, middle) if self._is_welcome(middle) else (middle, high)
         return high
+
+    def _seconds_behind(self) -> float:
+        """Until those before it have their seats."""
+        if not self.before:
+            return 0.0
+        self.trial.walk(refill=self.refill)
+        return max(other.begun_at for other in self.before) / (1 - self.refill.higher)
 
     def _is_welcome(self, after: float) -> bool:
         later = Later(self.entry, after)

@@ -8,6 +8,8 @@ from admission.forecast.entry import Entry
 from admission.forecast.rescue import rescue
 from admission.forecast.trial import Trial
 
+SWEEP_SECONDS = 0.1
+"""Between two looks at those who wait."""
 TIME_TO_WAIT = 3.0
 """Who has so many times what it takes alone can wait for others."""
 MOST_BACK = 4

@@ -91,9 +91,9 @@ class Trial:
             line = [entry for entry in line if entry.booking.key not in begun]
         return running, line
 
-    def late_alone(self, entry: Entry) -> bool:
-        """Whether it could not be in time even if there were nobody else."""
-        return self.seconds_alone(entry) * (1 + self._margin) > self.time_left(entry)
+    def late_alone(self, entry: Entry, since: float = 0.0) -> bool:
+        """Whether it could not be in time even if there were nobody else `since` seconds from now."""
+        return since + self.seconds_alone(entry) * (1 + self._margin) > self.time_left(entry)
 
     def seconds_alone(self, entry: Entry) -> float:
         """To that by which its own deadline is judged, if there were nobody else."""

@@ -5,13 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from admission.forecast import Desk, Refuse
+from admission.forecast import SWEEP_SECONDS, Desk, Refuse
 from octet.clock import Clock
 from octet.rpc.calls import Context, write
 from octet.rpc.refusal import Refusal, caller_stalled, draining, not_ready, past_deadline, replica_failed
 from octet.v1 import specialist_pb2 as wire
 from specialist.account import under_way
-from specialist.front import SWEEP_SECONDS
 from specialist.scheduler import Scheduler
 from specialist.service.ask import Ask
 from specialist.service.board import LoadBoard

@@ -1,9 +1,12 @@
 """A specialist as a process: starts, says that it is ready, drains when told to end."""
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Callable
+
+import uvloop
 
 from octet.clock import Clock
 from octet.rpc.bind import address_of
@@ -39,7 +42,7 @@ def serve(
     `beat` is called again and again while neither the event loop nor the engine hangs. Raises BindRefused, NotWarm.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
-    return asyncio.run(_serve(replica, settings, say, beat))
+    return uvloop.run(_serve(replica, settings, say, beat))
 
 
 async def _serve(
@@ -51,6 +54,7 @@ async def _serve(
     try:
         if not await ends.first_of(asyncio.create_task(server.start())):
             return 130
+        gc.freeze()  # what is there now stays: no collection has to walk it while requests wait
         say(_ready_line(replica, settings, server.port))
         await ends.first_of(asyncio.create_task(ends.asked.wait()), asyncio.create_task(server.failed.wait()))
         if ends.asked.is_set():
