@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SERVES := $(VENV)/.serves
 READY := $(VENV)/.ready
-WORKERS ?= auto
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 
 FIRST ?= 1000
 LAST ?= 3000
@@ -18,8 +18,9 @@ LAST ?= 3000
 serve: $(SERVES)
 	$(BIN)/octet serve $(ARGS)
 
-# One thread a worker: two that each spin on two cores would wait for each other. Who is done first takes over half of
-# what the other has left: the last files are the longest. Byte code is kept: hundreds of processes start.
+# One worker more than there are cores, because some wait; one thread a worker, because two that spin would wait for each
+# other. Who is done first takes over half of what another has left: the last files are the longest. Byte code is kept:
+# hundreds of processes start.
 test: lint
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
 

@@ -1,6 +1,7 @@
 """What every test shares."""
 
 import os
+import signal
 from collections.abc import Generator
 from itertools import count
 from pathlib import Path
@@ -12,6 +13,10 @@ settings.register_profile(
     "octet", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("octet")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a shell: what it starts would be as deaf to Ctrl-C, and some tests press it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 

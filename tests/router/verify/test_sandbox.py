@@ -129,12 +129,15 @@ def test_a_file_grows_only_so_far(folder: Path) -> None:
     assert result.code != 0
 
 
-def test_no_process_and_no_file_is_left_when_it_is_cancelled(mode: Mode) -> None:
+def test_no_process_and_no_file_is_left_when_it_is_cancelled(
+    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Orphans come to this process, and none does."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     cage.libc.prctl(36, 1, 0, 0, 0)
     program = shutil.which("sleep")
     assert program is not None
-    before = set(Path(tempfile.gettempdir()).iterdir())
     others = set(_offspring())  # of other tests, such as a database
 
     async def cancelled() -> None:
@@ -150,8 +153,7 @@ def test_no_process_and_no_file_is_left_when_it_is_cancelled(mode: Mode) -> None
         _poll(lambda: not set(_offspring()) - others)
     finally:
         cage.libc.prctl(36, 0, 0, 0, 0)
-    left = {path for path in set(Path(tempfile.gettempdir()).iterdir()) - before if "octet" in path.name}
-    assert not left
+    assert not list(tmp_path.iterdir())
 
 
 def test_it_does_not_outlive_whoever_started_it(mode: Mode) -> None:
