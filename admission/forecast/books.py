@@ -79,7 +79,9 @@ class Books:
         return books
 
     def set_aside(self, key: str) -> None:
+        """What it was told when it was let in holds no more."""
         entry = self._entries.pop(key)
+        entry.promise = None
         self._aside[key] = entry
         if self._running.pop(key, None) is None:
             self._leave_line(entry)

@@ -1,0 +1,183 @@
+"""Who is set aside, who is helped, who comes back when: laws of the desk that hold whatever the load."""
+
+from math import inf
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.forecast import Admit, Booking, Desk, Refuse
+from admission.forecast.promise import Bound, Promise
+from admission.forecast.sweep import MOST_BACK, TIME_TO_WAIT, parted
+from tests.admission.forecast.builders import booking, new_desk, run_at_once
+
+A_PROMISE = Promise(0.0, 0.0, Bound(0.0, 0.1, 0.01), Bound(0.0, 0.2, 0.02), 0.0)
+
+
+def enter(desk: Desk, *bookings: Booking, aside: bool = False) -> None:
+    """Whatever the verdict would be."""
+    for each in bookings:
+        desk.enter(each, Admit(None, promise=A_PROMISE), 0.0)
+        if aside:
+            desk.books.set_aside(each.key)
+
+
+def keys_aside(desk: Desk) -> list[str]:
+    return [entry.booking.key for entry in desk.books.aside]
+
+
+def boss_is_late_beside(num_lower: int = 0) -> Desk:
+    """From 0.25 s on, if it made no progress: 99 steps of two take 0.89 s, of one 0.64 s."""
+    desk = new_desk(max_running=2)
+    enter(desk, booking("boss", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300))
+    run_at_once(desk, "boss", "low")
+    enter(desk, *(booking(f"next{i}", arrival=0.1, max_tokens=300) for i in range(num_lower)))
+    return desk
+
+
+def test_nobody_goes_for_who_is_late_whoever_goes() -> None:
+    desk = boss_is_late_beside(num_lower=1)
+    assert not desk.sweep(0.8).aside and not keys_aside(desk), "99 steps take 0.64 s even alone"
+
+
+def test_the_margin_is_lost_and_the_deadline_is_not() -> None:
+    desk = boss_is_late_beside()
+    assert desk.sweep(0.62).aside == ("low",), "0.64 s of 0.68 s are left, less than the margin"
+
+
+def test_as_few_go_as_help_enough() -> None:
+    """Three low ones beside the boss; to be in time it needs one of them away."""
+    desk = new_desk(max_running=4)
+    enter(desk, booking("boss", priority=5, max_tokens=100, deadline=1.6))
+    enter(desk, *(booking(f"low{i}", arrival=i / 10, max_tokens=300) for i in range(3)))
+    run_at_once(desk, "boss", "low0", "low1", "low2")
+    assert desk.sweep(0.0).aside == ("low2",), "the newest"
+
+
+def test_who_begins_when_all_is_over_need_not_go() -> None:
+    desk = new_desk(max_running=2)
+    boss, low = booking("boss", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300)
+    enter(desk, boss, booking("peer", priority=5, max_tokens=140), low)
+    run_at_once(desk, "boss", "peer")
+    assert not desk.sweep(0.3).aside, "it is late beside its equal, and nobody lower is there before it ends"
+
+
+def test_patient_ones_alone_keep_nobody_from_being_served() -> None:
+    desk = new_desk()
+    enter(desk, booking("boss", priority=9, max_tokens=100, deadline=1.0), booking("tiny", priority=1, max_tokens=2))
+    run_at_once(desk, "boss", "tiny")
+    enter(desk, booking("heavy", priority=5, prompt_tokens=400, max_tokens=60), aside=True)
+    sweep = desk.sweep(0.0)
+    assert not sweep.aside and not sweep.back and not sweep.shed
+
+
+def test_a_shadow_does_not_wait_beside_the_line() -> None:
+    desk = new_desk()
+    shadow = booking("shadow", shadow=True, priority=-(2**62), max_tokens=2)
+    enter(desk, booking("boss", priority=9, max_tokens=100, deadline=1.0), shadow)
+    run_at_once(desk, "boss", "shadow")
+    enter(desk, booking("timed", priority=4, max_tokens=60, deadline=30.0), aside=True)
+    sweep = desk.sweep(0.0)
+    assert sweep.shed == ("shadow",) and not sweep.aside
+
+
+def test_of_two_who_could_come_back_alone_one_does() -> None:
+    desk = new_desk()
+    enter(desk, booking("boss", priority=9, max_tokens=100, deadline=1.25))
+    run_at_once(desk, "boss")
+    enter(desk, booking("a", max_tokens=200), booking("b", arrival=1.0, max_tokens=200), aside=True)
+    assert desk.sweep(0.0).back == ("a",), "99 steps of two take 0.89 s, of three 1.14 s, the margin not included"
+
+
+@given(st.integers(0, 12), st.integers(0, 2**16))
+@settings(max_examples=30, deadline=None)
+def test_all_come_back_to_an_idle_replica_a_few_at_a_time(count: int, seed: int) -> None:
+    rng, desk = Random(seed), new_desk(max_waiting=16)
+    enter(desk, *(booking(f"k{i}", priority=rng.randrange(3), arrival=rng.random()) for i in range(count)), aside=True)
+    ranks = {entry.booking.key: entry.rank for entry in desk.books.aside}
+    back: list[str] = []
+    while desk.books.aside:
+        some = desk.sweep(0.0).back
+        assert 0 < len(some) <= MOST_BACK
+        back += some
+    assert back == sorted(ranks, key=ranks.__getitem__)
+
+
+def test_a_sweep_is_due_when_somebody_was_set_aside_or_nobody_else_is_there() -> None:
+    desk = new_desk()
+    due = [desk.is_due]
+    enter(desk, booking("low"))
+    desk.enter(booking("boss", priority=5, max_tokens=100, deadline=0.9), Admit(None, aside=("low",)), 0.0)
+    run_at_once(desk, "boss")
+    due.append(desk.is_due)
+    enter(desk, booking("another", priority=5, max_tokens=100))
+    due.append(desk.is_due)
+    desk.ended("another", whole=True, cut=True, now=0.0)
+    assert not desk.sweep(0.1).back
+    due.append(desk.is_due)
+    desk.ended("boss", whole=True, cut=True, now=0.0)
+    due.append(desk.is_due)
+    assert desk.sweep(0.1).back == ("low",)
+    assert [*due, desk.is_due] == [False, True, True, False, True, False]
+
+
+def test_who_is_aside_takes_a_place_in_a_full_house() -> None:
+    desk = new_desk(max_running=1, max_waiting=1)
+    enter(desk, booking("boss", priority=5))
+    enter(desk, booking("patient", priority=1), aside=True)
+    full = desk.full(1, 0.0, shadow=False)
+    assert full is not None and full.reason == "queue_full" and desk.refusing(0.5)
+    assert desk.full(2, 0.0, shadow=False) is None, "it would go for a higher one"
+
+
+def test_a_shadow_before_a_full_house_is_no_refusal() -> None:
+    desk = new_desk(max_running=1, max_waiting=0)
+    enter(desk, booking("one"))
+    assert desk.full(0, 0.0, shadow=True) is not None and not desk.refusing(0.0)
+
+
+def test_who_is_hopeless_is_told_so_and_not_to_wait_for_others() -> None:
+    desk = new_desk()
+    enter(desk, booking("boss", priority=9, max_tokens=100, deadline=0.9))
+    enter(desk, booking("timed", priority=4, max_tokens=60, deadline=30.0), aside=True)
+    verdict = desk.ask(booking("low", max_tokens=1000, deadline=2.0), 0.0)
+    assert isinstance(verdict, Refuse) and verdict.reason == "deadline_unreachable" and verdict.retry_after is None
+    behind = desk.ask(booking("other", max_tokens=10, deadline=2.0), 0.0)
+    assert isinstance(behind, Refuse) and behind.reason == "would_delay_others" and behind.retry_after is not None
+
+
+def test_who_was_set_aside_is_not_compared_with_what_it_was_told() -> None:
+    desk = new_desk()
+    enter(desk, booking("low"), booking("other"))
+    for key in ("low", "other"):
+        run_at_once(desk, key)
+    desk.enter(booking("boss", priority=5), Admit(None, aside=("low",)), 0.0)
+    desk.books.call_back("low")
+    desk.ended("low", whole=True, cut=False, now=9.0)
+    assert desk._kept._num_requests == 0
+    enter(desk, booking("plain"))
+    run_at_once(desk, "plain")
+    desk.ended("plain", whole=True, cut=False, now=9.0)
+    assert desk._kept._num_requests == 1
+
+
+@given(
+    priority=st.integers(-3, 3),
+    deadline=st.none() | st.floats(0.05, 20.0),
+    prompt=st.integers(1, 200),
+    tokens=st.integers(1, 200),
+    shadow=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_aside_goes_who_has_the_time(
+    priority: int, deadline: float | None, prompt: int, tokens: int, shadow: bool
+) -> None:
+    desk = new_desk()
+    asked = booking("k", priority=priority, deadline=deadline, prompt_tokens=prompt, max_tokens=tokens, shadow=shadow)
+    enter(desk, asked)
+    trial, entry = desk._trial(0.0), desk.books.get("k")
+    assert trial is not None and entry is not None
+    leaving = parted(("k", "gone"), desk.books, trial)
+    waits = not shadow and (inf if deadline is None else deadline) > TIME_TO_WAIT * trial.seconds_alone(entry)
+    assert leaving.aside == (("k",) if waits else ()) and leaving.shed == (("gone",) if waits else ("k", "gone"))
