@@ -40,7 +40,8 @@ class Desk:
 
     Let in is who reaches its own deadline and makes nobody late who was let in before, but for lower priorities:
     those give way, as few as make it possible, and only where that is enough. Who has time is set aside until it is in
-    nobody's way, and nobody below it is served meanwhile; who has none is shed. Owned by one thread; knows no clock.
+    nobody's way, and where it has a deadline nobody below it is served meanwhile; who has none is shed. Owned by one
+    thread; knows no clock.
     """
 
     def __init__(
@@ -335,14 +336,24 @@ class Desk:
         return sweep._replace(shed=unseated + sweep.shed)
 
     def _call_back(self, trial: Trial) -> Sweep:
-        """Best rank first, as long as they would be let in; who could not be in time any more goes."""
+        """Best rank first, as long as they would be let in; who could not be in time any more goes. Behind one who has
+        no deadline and would not be let in, those who have one are asked about all the same."""
         late = tuple(entry.booking.key for entry in self.books.aside if trial.late_alone(entry, SWEEP_SECONDS))
         back: list[str] = []
-        for entry in [each for each in self.books.aside if each.booking.key not in late][:MOST_BACK]:
+        num_asked, patient_wait = 0, False
+        for entry in [each for each in self.books.aside if each.booking.key not in late]:
+            if num_asked == MOST_BACK:
+                break
+            if patient_wait and entry.booking.deadline is None:
+                continue
+            num_asked += 1
             fresh = self._trial(trial.now) if back else trial
             verdict = None if fresh is None else self._judge(entry, fresh, ())
             if isinstance(verdict, Refuse):
-                return self._keep_aside(entry, trial, Sweep(shed=late, back=tuple(back)))
+                if entry.booking.deadline is not None:
+                    return self._keep_aside(entry, trial, Sweep(shed=late, back=tuple(back)))
+                patient_wait = True
+                continue
             if verdict is not None and (verdict.displaced or verdict.aside):
                 self._apply(verdict)
                 self.books.call_back(entry.booking.key)
@@ -354,10 +365,8 @@ class Desk:
 
     def _keep_aside(self, entry: Entry, trial: Trial, sweep: Sweep) -> Sweep:
         """Nobody lower is served while somebody waits beside the line who has a deadline."""
-        if entry.booking.deadline is None:
-            return sweep
         lower = tuple(other.booking.key for other in self.books.entries if other.shed_before(entry))
-        leaving = parted(tuple(key for key in lower if key not in sweep.back), self.books, trial)
+        leaving = parted(lower, self.books, trial)
         for key in leaving.aside:
             self.books.set_aside(key)
         return sweep._replace(shed=sweep.shed + leaving.shed, aside=leaving.aside, beneficiary=entry.booking.key)

@@ -40,7 +40,9 @@ def parted(keys: tuple[str, ...], books: Books, trial: Trial) -> Leaving:
 
 
 def _can_wait(entry: Entry, trial: Trial) -> bool:
-    return not entry.booking.shadow and trial.time_left(entry) > TIME_TO_WAIT * trial.seconds_alone(entry)
+    if entry.booking.shadow or entry.booking.deadline is None:
+        return not entry.booking.shadow
+    return trial.time_left(entry) > TIME_TO_WAIT * trial.seconds_alone(entry)
 
 
 def look(trial: Trial, books: Books, sure: float) -> Sweep:

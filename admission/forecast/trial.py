@@ -93,6 +93,8 @@ class Trial:
 
     def late_alone(self, entry: Entry, since: float = 0.0) -> bool:
         """Whether it could not be in time even if there were nobody else `since` seconds from now."""
+        if entry.booking.deadline is None:
+            return False
         return since + self.seconds_alone(entry) * (1 + self._margin) > self.time_left(entry)
 
     def seconds_alone(self, entry: Entry) -> float:

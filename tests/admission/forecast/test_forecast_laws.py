@@ -63,6 +63,26 @@ def test_who_begins_when_all_is_over_need_not_go() -> None:
     assert not desk.sweep(0.3).aside, "it is late beside its equal, and nobody lower is there before it ends"
 
 
+def test_a_patient_one_that_may_not_come_back_keeps_no_timed_one_aside() -> None:
+    desk = new_desk()
+    enter(desk, booking("boss", priority=9, max_tokens=100, deadline=1.1))
+    run_at_once(desk, "boss")
+    enter(desk, booking("heavy", priority=5, prompt_tokens=400, max_tokens=60), aside=True)
+    enter(desk, booking("timed", priority=4, prompt_tokens=1, max_tokens=2, deadline=0.5), aside=True)
+    assert desk.sweep(0.0).back == ("timed",)
+    assert keys_aside(desk) == ["heavy"]
+
+
+def test_nobody_lower_is_served_beside_a_timed_one_behind_a_patient_one() -> None:
+    desk = new_desk()
+    enter(desk, booking("boss", priority=9, max_tokens=100, deadline=1.0), booking("tiny", priority=1, max_tokens=2))
+    run_at_once(desk, "boss", "tiny")
+    enter(desk, booking("heavy", priority=5, prompt_tokens=400, max_tokens=60), aside=True)
+    enter(desk, booking("timed", priority=4, max_tokens=60, deadline=30.0), aside=True)
+    sweep = desk.sweep(0.0)
+    assert (sweep.aside, sweep.beneficiary, sweep.back) == (("tiny",), "timed", ())
+
+
 def test_patient_ones_alone_keep_nobody_from_being_served() -> None:
     desk = new_desk()
     enter(desk, booking("boss", priority=9, max_tokens=100, deadline=1.0), booking("tiny", priority=1, max_tokens=2))
