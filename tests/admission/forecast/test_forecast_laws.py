@@ -36,6 +36,30 @@ def boss_is_late_beside(num_lower: int = 0) -> Desk:
     return desk
 
 
+@pytest.mark.parametrize("num_lower", [0, 1, 3, 7])
+@pytest.mark.parametrize("now", [0.25, 0.4, 0.6])
+def test_nobody_lower_takes_the_seat_of_who_made_way(num_lower: int, now: float) -> None:
+    """To send one away from beside the boss is no help where the next in line sits down in its place."""
+    desk = boss_is_late_beside(num_lower=num_lower)
+    sweep = desk.sweep(now)
+    assert sweep.beneficiary == "boss" and sweep.aside[0] == "low"
+    trial = desk._trial(now)
+    boss = desk.books.get("boss")
+    assert trial is not None and boss is not None
+    trial.walk()
+    assert now + boss.finish_at < 1.3
+    assert all(other.begun_at >= boss.finish_at for other in desk.books.entries if other is not boss)
+
+
+def test_who_cannot_be_helped_takes_no_help_from_the_next() -> None:
+    desk = new_desk(max_running=3)
+    lost = booking("lost", priority=9, max_tokens=50, deadline=0.35)
+    enter(desk, lost, booking("boss", priority=5, max_tokens=100, deadline=1.35), booking("low", max_tokens=300))
+    run_at_once(desk, "lost", "boss", "low")
+    sweep = desk.sweep(0.3)
+    assert (sweep.beneficiary, sweep.aside) == ("boss", ("low",)), "50 steps are not done in 50 ms whoever goes"
+
+
 def test_nobody_goes_for_who_is_late_whoever_goes() -> None:
     desk = boss_is_late_beside(num_lower=1)
     assert not desk.sweep(0.8).aside and not keys_aside(desk), "99 steps take 0.64 s even alone"
