@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.forecast import Admit, Booking, Desk, Refuse
-from admission.forecast.promise import Bound, Promise
-from admission.forecast.sweep import MOST_BACK, TIME_TO_WAIT, parted
+from admission.forecast import Admit, Booking, Desk, Refuse, shadows
+from admission.forecast.promise import Bound, Hindsight, Promise
+from admission.forecast.sweep import TIME_TO_WAIT, parted
 from tests.admission.forecast.builders import booking, new_desk, run_at_once
 
 A_PROMISE = Promise(0.0, 0.0, Bound(0.0, 0.1, 0.01), Bound(0.0, 0.2, 0.02), 0.0)
@@ -143,7 +143,7 @@ def test_all_come_back_to_an_idle_replica_a_few_at_a_time(count: int, seed: int)
     back: list[str] = []
     while desk.books.aside:
         some = desk.sweep(0.0).back
-        assert 0 < len(some) <= MOST_BACK
+        assert 0 < len(some) <= 4
         back += some
     assert back == sorted(ranks, key=ranks.__getitem__)
 
@@ -225,3 +225,100 @@ def test_aside_goes_who_has_the_time(
     leaving = parted(("k", "gone"), desk.books, trial)
     waits = not shadow and (inf if deadline is None else deadline) > TIME_TO_WAIT * trial.seconds_alone(entry)
     assert leaving.aside == (("k",) if waits else ()) and leaving.shed == (("gone",) if waits else ("k", "gone"))
+
+
+def test_nobody_is_in_the_books_twice() -> None:
+    desk = new_desk()
+    enter(desk, booking("a"), aside=True)
+    with pytest.raises(ValueError, match="already"):
+        enter(desk, booking("a"))
+
+
+def test_news_of_a_seat_that_was_taken_leave_who_is_aside_aside() -> None:
+    desk = new_desk()
+    enter(desk, booking("a"), aside=True)
+    desk.started("a", 10, 0)
+    assert not desk.books.running and not desk.books.line and keys_aside(desk) == ["a"]
+    desk.books.call_back("a")
+    assert [entry.booking.key for entry in desk.books.running] == ["a"], "it may not have left its seat yet"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 9)), max_size=8))
+def test_as_if_they_were_back_they_stand_in_order(places: list[tuple[int, float]]) -> None:
+    desk = new_desk()
+    for number, (priority, arrival) in enumerate(places):
+        enter(desk, booking(f"k{number}", priority=priority, arrival=arrival), aside=number % 2 == 0)
+    books = desk.books.with_back(desk.books.aside)
+    ranks = [entry.rank for entry in books.line]
+    assert len(ranks) == len(books) == len(places) and ranks == sorted(ranks)
+
+
+def test_one_class_hears_one_answer_for_a_moment() -> None:
+    desk = new_desk()
+    timed, patient = booking("a", deadline=9.0), booking("b")
+    assert desk._alike(timed, 0.0, lambda: 1.0) == desk._alike(timed, 0.09, lambda: 2.0) == 1.0
+    assert desk._alike(patient, 0.0, lambda: 3.0) == 3.0
+    assert desk._alike(booking("c", priority=1, deadline=9.0), 0.0, lambda: 4.0) == 4.0
+    assert desk._alike(timed, 0.11, lambda: 5.0) == 5.0
+    for priority in range(2000):
+        desk._alike(booking("d", priority=priority), 0.2, lambda: 1.0)
+    assert len(desk._returns) <= 512
+
+
+def test_who_is_behind_somebody_aside_comes_back_when_that_one_has_its_seat() -> None:
+    desk = new_desk(max_running=1)
+    enter(desk, booking("boss", priority=9, max_tokens=300))
+    run_at_once(desk, "boss")
+    enter(desk, booking("timed", priority=4, max_tokens=60, deadline=30.0), aside=True)
+    verdict = desk.ask(booking("low"), 0.0)
+    assert isinstance(verdict, Refuse) and verdict.retry_after is not None
+    assert 1.9 < verdict.retry_after < 3.9, "the boss takes 1.94 s"
+
+
+def test_of_the_lowest_who_can_wait_goes_first() -> None:
+    desk = new_desk(max_running=1, max_waiting=1)
+    enter(desk, booking("patient"), booking("timed", arrival=1.0, deadline=30.0))
+    verdict = desk.ask(booking("above", priority=1, max_tokens=1), 0.0)
+    assert isinstance(verdict, Admit) and verdict.displaced == ("patient",)
+
+
+def test_as_many_shadows_go_as_seats_and_blocks_are_needed() -> None:
+    desk = new_desk(max_running=4, num_blocks=32, headroom=0)
+    for i in range(2):
+        enter(desk, booking(f"s{i}", shadow=True, priority=-(2**62), arrival=float(i), prompt_tokens=160))
+    for prompt, gone in ((100, ()), (300, ("s1",)), (500, ("s1", "s0"))):
+        entry = desk.books.new_entry(booking("a", prompt_tokens=prompt))
+        assert shadows.in_its_place(entry, (), desk.books, desk.room) == gone
+    assert shadows.all_but(("s1",), desk.books) == ("s0",)
+
+
+def test_who_may_say_little_waits_in_vain_only_for_its_first_token() -> None:
+    desk = new_desk(max_running=1)
+    enter(desk, booking("a", max_tokens=100), booking("b", max_tokens=100, exact=False, deadline=0.8))
+    run_at_once(desk, "a")
+    assert desk.sweep(0.0).shed == (), "the first token is there after 0.68 s"
+    assert desk.sweep(0.3).shed == ("b",)
+
+
+def test_alone_is_judged_with_the_margin_too() -> None:
+    desk = new_desk()
+    enter(desk, booking("a", max_tokens=100, deadline=0.7), booking("b", max_tokens=100, deadline=0.75))
+    trial = desk._trial(0.0)
+    late = [trial is not None and trial.late_alone(entry) for entry in desk.books.entries]
+    assert late == [True, False], "0.68 s alone"
+
+
+def test_what_others_delayed_is_not_held_against_the_forecast() -> None:
+    desk = new_desk()
+    enter(desk, booking("a"), booking("b", priority=1))
+    for key in ("a", "b"):
+        run_at_once(desk, key)
+        desk.ended(key, whole=True, cut=False, now=9.0)
+    assert desk._kept._num_requests == 1, "only of the one that nobody overtook"
+
+
+def test_one_that_took_for_ever_does_not_make_every_promise_longer() -> None:
+    hindsight = Hindsight()
+    for _ in range(8):
+        hindsight.learn(A_PROMISE, 10, 1e6)
+    assert hindsight.share(0.0, A_PROMISE.quiet.total(10)) == 1.5
