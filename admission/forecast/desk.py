@@ -161,8 +161,10 @@ class Desk:
         return self._admission(entry, trial, Leaving(crowded + leaving.shed + beside, leaving.aside), quiet)
 
     def _aside_above(self, entry: Entry) -> list[Entry]:
-        """Those more important who wait beside the line for their time to come."""
-        return [other for other in self.books.aside if other.booking.deadline is not None and entry.shed_before(other)]
+        """Those before it who wait beside the line for their time to come: nobody overtakes them."""
+        if entry.booking.shadow:
+            return []
+        return [other for other in self.books.aside if other.booking.deadline is not None and other.rank < entry.rank]
 
     def _is_worth_a_try(self, entry: Entry, trial: Trial) -> bool:
         """Prices change with steps only, and who is refused takes none: where nobody is there and nothing was measured

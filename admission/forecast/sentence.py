@@ -23,8 +23,8 @@ def would_delay(num_hurt: int, late: float) -> str:
 
 def behind(num_above: int) -> str:
     if num_above == 1:
-        return "1 more important request that was let in before waits for its time to come"
-    return f"{num_above} more important requests that were let in before wait for their time to come"
+        return "1 request that was let in before waits for its time to come, and is served first"
+    return f"{num_above} requests that were let in before wait for their time to come, and are served first"
 
 
 def _seconds(value: float) -> str:

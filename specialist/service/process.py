@@ -54,6 +54,7 @@ async def _serve(
     try:
         if not await ends.first_of(asyncio.create_task(server.start())):
             return 130
+        gc.collect()
         gc.freeze()  # what is there now stays: no collection has to walk it while requests wait
         say(_ready_line(replica, settings, server.port))
         await ends.first_of(asyncio.create_task(ends.asked.wait()), asyncio.create_task(server.failed.wait()))

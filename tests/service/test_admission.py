@@ -129,7 +129,7 @@ def test_who_has_no_deadline_waits_beside_the_line_and_loses_nothing() -> None:
             assert not waiting.done()
             heard = await waiting
             assert heard.error is None and heard.tokens == alone.tokens
-            assert heard.usage is not None and heard.usage.times_preempted == 1
+            assert heard.usage is not None and heard.usage.times_preempted >= 1
             await served.idle()
             served.check_whole()
             assert not served.server.desk.books.num_live

@@ -494,7 +494,10 @@ def test_nobody_lower_is_served_while_a_higher_one_waits_beside_the_line() -> No
     assert sweep.aside == ("tiny",) and sweep.beneficiary == "middle", "though it would not delay the boss"
     verdict = desk.ask(booking("low", priority=3, max_tokens=1, prompt_tokens=1, deadline=60.0), 0.0)
     assert isinstance(verdict, Refuse) and verdict.retry_after is not None
-    assert isinstance(desk.ask(booking("equal", priority=5, max_tokens=1, prompt_tokens=1, deadline=60.0), 0.0), Admit)
+    equal = booking("equal", priority=5, arrival=0.1, max_tokens=1, prompt_tokens=1, deadline=60.0)
+    assert isinstance(desk.ask(equal, 0.1), Refuse), "nobody overtakes who was let in before"
+    above = booking("above", priority=6, arrival=0.1, max_tokens=1, prompt_tokens=1, deadline=60.0)
+    assert isinstance(desk.ask(above, 0.1), Admit)
     desk.ended("boss", whole=True, cut=True, now=1.0)
     assert desk.sweep(1.0).back == ("middle", "tiny")
 
