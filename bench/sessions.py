@@ -16,13 +16,12 @@ from octet.sdk.options import Message
 
 TURNS = 20
 EARLY, LATE = 2, TURNS
-ANSWER, QUICK_ANSWER = 16, 4
+ANSWER, QUICK_ANSWER = 12, 4
 """Tokens of every answer."""
 _BENCH = "sessions"
 _NAME = "talker"
 _QUESTION = (
-    "That was number {}. Now tell me about the next one, and say in plain words what it is good for, what it costs, "
-    "and what somebody who has never seen it before should look at first."
+    "That was number {}. Now tell me about the next one, and say in plain words what it is good for and what it costs."
 )
 RATIO = f"turn {LATE} over turn {EARLY}"
 ON, OFF = f"{TURNS} turns, with reuse", f"{TURNS} turns, without"
