@@ -18,6 +18,7 @@ ENGINE_RUNS = 9
 ROUTER_RUNS = 5
 OVERLOAD_RUNS = 3
 LIVE_RUNS = 2
+SESSION_RUNS = 5
 QUICK_RUNS = 2
 _MOST_LOAD = 1000
 
@@ -65,6 +66,12 @@ exit code is then 1.
 
 {_FIGURES}"""
 
+_SESSIONS = f"""\
+Talk for 20 turns with a replica of a real model through a router, and time
+how long turns wait for their first token (TTFT), with reuse of what was
+computed before and without.
+
+{_FIGURES}"""
 _ROUTER = f"""\
 Time the router in front of simulated replicas, two for each of the eight
 specialists: what it adds to the first token at a steady rate, beside the same
@@ -95,6 +102,7 @@ def add_bench_command(commands: "argparse._SubParsersAction[argparse.ArgumentPar
     _add_scheduler(_add(benches, "scheduler", _SCHEDULER, "the scheduler: its steps and its queue"))
     _add_router(_add(benches, "router", _ROUTER, "the router in front of simulated replicas"))
     _add_overload(_add(benches, "overload", _OVERLOAD, "a replica that is asked for more than it can do"))
+    _add_sessions(_add(benches, "sessions", _SESSIONS, "a conversation as it grows, with and without reuse"))
     _add_engine(_add(benches, "engine", _ENGINE, "the engine on a real model, beside its peers"))
 
 
@@ -131,11 +139,22 @@ def _add_router(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_reporting(_run_router))
 
 
-def _add_engine(parser: argparse.ArgumentParser) -> None:
-    _add_common(parser, "small prompts and answers", ENGINE_RUNS)
+def _add_sessions(parser: argparse.ArgumentParser) -> None:
+    _add_common(parser, "shorter answers", SESSION_RUNS)
+    _add_model(parser)
+    parser.add_argument("--runs", type=_count, metavar="N", help=f"conversations (default: {SESSION_RUNS})")
+    parser.set_defaults(run=_reporting(_run_sessions))
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", type=Path, metavar="PATH", help="GGUF file or Hugging Face directory (default: the demo model)"
     )
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    _add_common(parser, "small prompts and answers", ENGINE_RUNS)
+    _add_model(parser)
     parser.add_argument("--peers", type=_names, default=(), metavar="NAME,...", help="hf, llamacpp, vllm")
     parser.add_argument("--served", action="store_true", help="measure Octet over gRPC as well")
     parser.add_argument("--runs", type=_count, metavar="N", help=f"rounds that count (default: {ENGINE_RUNS})")
@@ -264,6 +283,15 @@ def _run_router(arguments: argparse.Namespace) -> int:
 
     records = measure(QUICK_RUNS if arguments.quick else ROUTER_RUNS, quick=arguments.quick)
     _publish(arguments, records, table_of_spreads(records, TARGETS))
+    return 0
+
+
+def _run_sessions(arguments: argparse.Namespace) -> int:
+    from bench.sessions import ANSWER, QUICK_ANSWER, SESSION_TARGETS, measure_sessions
+
+    runs = arguments.runs or (QUICK_RUNS if arguments.quick else SESSION_RUNS)
+    records = measure_sessions(arguments.model, runs, QUICK_ANSWER if arguments.quick else ANSWER)
+    _publish(arguments, records, table_of_spreads(records, SESSION_TARGETS))
     return 0
 
 

@@ -44,6 +44,7 @@ def shown(receipt: Receipt) -> str:
         *(("attempt", _attempt(each)) for each in receipt.attempts if each.reason or len(receipt.attempts) > 1),
         ("admission", _admission(receipt)),
         ("timings", _timings(receipt.timings)),
+        ("session", _session(receipt)),
         ("tokens", "" if receipt.usage is None else _tokens(receipt.usage)),
         ("error", "" if receipt.error is None else f"{receipt.error.reason}: {receipt.error.message}"),
         ("request", receipt.request_id + (f", trace {receipt.trace_id}" if receipt.trace_id else "")),
@@ -153,9 +154,17 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
+def _session(receipt: Receipt) -> str:
+    if receipt.session_source in ("", "none"):
+        return ""
+    return f"{receipt.session_id or 'the user'}, by {receipt.session_source}"
+
+
 def _tokens(usage: Usage) -> str:
+    miss = "" if usage.miss_reason in ("", "no_session") else f", the rest not: {usage.miss_reason}"
     speed = "" if usage.tokens_per_second is None else f", {usage.tokens_per_second:.1f} tok/s"
     return (
-        f"{usage.prompt_tokens} prompt ({usage.cache_hit_tokens} cached), {usage.completion_tokens} generated{speed}, "
-        f"{usage.finish_reason or 'unfinished'}, preempted {usage.times_preempted} times"
+        f"{usage.prompt_tokens} prompt ({usage.cache_hit_tokens} cached{miss}), "
+        f"{usage.completion_tokens} generated{speed}, {usage.finish_reason or 'unfinished'}, "
+        f"preempted {usage.times_preempted} times"
     )

@@ -74,6 +74,7 @@ def _add_memory(group: "argparse._ArgumentGroup") -> None:
         "--kv-memory", type=_size, default=usual.kv_bytes, metavar="SIZE", help="memory of the KV pool (default: 1g)"
     )
     group.add_argument("--block-size", type=_positive, default=usual.block_size, metavar="TOKENS")
+    group.add_argument("--no-prefix-cache", action="store_true", help="compute every prompt whole")
     group.add_argument("--context", type=_positive, metavar="TOKENS", help="prompt and answer (default: the model's)")
     group.add_argument("--max-running", type=_positive, default=usual.max_running, metavar="N")
     group.add_argument("--max-waiting", type=_positive, default=ServiceSettings().max_waiting, metavar="N")
@@ -135,6 +136,7 @@ def _replica_settings(arguments: argparse.Namespace) -> ReplicaSettings:
         num_blocks=arguments.kv_blocks,
         kv_bytes=arguments.kv_memory,
         block_size=arguments.block_size,
+        prefix_cache=not arguments.no_prefix_cache,
         max_running=arguments.max_running,
         context=arguments.context,
         device=arguments.device,

@@ -2,6 +2,7 @@
 
 from typing import Literal, NamedTuple
 
+from specialist.conversations import MissReason
 from specialist.request import FinishReason
 from specialist.sampling import TokenLogprobs
 
@@ -16,6 +17,8 @@ class Admitted(NamedTuple):
     num_tokens: int
     num_hit_tokens: int
     times_preempted: int
+    miss_reason: MissReason = ""
+    """Of the first admission: later ones only take up what a preemption interrupted."""
 
 
 class Preempted(NamedTuple):

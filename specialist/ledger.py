@@ -3,6 +3,7 @@
 from typing import Literal
 
 from kvpool import AdmissionPlan, BlockPool, InvariantViolation
+from specialist.conversations import Conversations, MissReason
 from specialist.events import Admitted, Emitted, Event, Finished, Preempted, Submitted
 from specialist.request import FinishReason
 from specialist.running import Running
@@ -12,6 +13,9 @@ from specialist.speculation import accept
 from specialist.states import PureAttention
 from specialist.step import Outcome, Rollback, Row, RowFault, Step, StepFailure, StepOutcome
 from specialist.waiting import WaitingQueue
+
+_REMEMBERED = 4
+"""Blocks of conversations for every one that the pool can hold: what is gone is to be told from what never was."""
 
 
 class Ledger:
@@ -27,6 +31,7 @@ class Ledger:
         self.aside: dict[Sequence, None] = {}
         """Those that run leave their seats before the next step is assembled."""
         self.events: list[Event] = []
+        self.conversations = Conversations(most_blocks=_REMEMBERED * pool.capacity)
 
     def enqueue(self, seq: Sequence) -> None:
         self.live[seq.request.request_id] = seq
@@ -40,7 +45,14 @@ class Ledger:
         self.states.enter(seq, plan)
         self.waiting.discard(seq)
         self.running.add(seq)
-        self.events.append(Admitted(seq.request.request_id, seq.num_tokens, seq.num_computed, seq.times_preempted))
+        why = self._why_missed(seq, plan)
+        self.events.append(Admitted(seq.request.request_id, seq.num_tokens, seq.num_computed, seq.times_preempted, why))
+
+    def _why_missed(self, seq: Sequence, plan: AdmissionPlan) -> MissReason:
+        if seq.times_preempted:
+            return ""
+        request = seq.request
+        return self.conversations.why_missed(request.tenant_salt, request.session_key, seq.chain, plan)
 
     def preempt(self, seq: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
         self._leave_seat(seq)
@@ -109,6 +121,7 @@ class Ledger:
             return self._roll_back(row, f"the engine sampled {sampled!r:.40} where {num_samples} tokens were due")
         seq.num_scheduled = 0
         if seq.finish_reason is not None:
+            self._keep_computed(row)
             self._release(seq)
             return None
         was_prefilling = seq.prefilling
@@ -175,8 +188,16 @@ class Ledger:
         """Free everything a finished sequence holds; while a step writes to its blocks, that step's commit does."""
         if seq.num_scheduled:
             return
+        if seq.table is not None:
+            request = seq.request
+            self.conversations.learn(request.tenant_salt, request.session_key, seq.chain, seq.table.num_registered)
         self._give_back(seq)
         self.states.drop(seq)
+
+    def _keep_computed(self, row: Row) -> None:
+        """Nobody waits for it any more, but what was known before the step is computed, and may be asked for again."""
+        num_known = row.stop - row.num_drafts
+        self.pool.register(row.table, row.sequence.chain, num_known)
 
     def _give_back(self, seq: Sequence) -> None:
         if seq.table is not None:

@@ -8,7 +8,7 @@ from octet.identity import Lane
 from specialist.errors import InvalidRequest
 from specialist.sampling import GREEDY, Sampling
 
-_SECRET = ("tenant_salt",)
+_SECRET = ("tenant_salt", "session_key")
 
 FinishReason = Literal["stop", "length", "cancelled", "deadline", "error", "shed"]
 """Shed: it had to give way to something more important, or waited in vain."""
@@ -33,6 +33,8 @@ class Request:
     """Tokens to speculate ahead at most; 0 for plain decoding."""
     tenant_salt: bytes = b""
     """Requests with different salts never share a cached block."""
+    session_key: bytes = b""
+    """The same for all requests of a conversation; empty without one."""
 
     def __post_init__(self) -> None:
         self._require(isinstance(self.request_id, str) and self.request_id != "", "request_id", "a non-empty string")
@@ -47,6 +49,7 @@ class Request:
         tokens = isinstance(self.stop_ids, frozenset) and all(isinstance(token, int) for token in self.stop_ids)
         self._require(tokens, "stop_ids", "a frozenset of tokens")
         self._require(isinstance(self.tenant_salt, bytes), "tenant_salt", "bytes")
+        self._require(isinstance(self.session_key, bytes), "session_key", "bytes")
         self._require(isinstance(self.sampling, Sampling), "sampling", "a Sampling")
 
     def _require_integer(self, name: str, least: int | None) -> None:

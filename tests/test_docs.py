@@ -37,7 +37,10 @@ def test_the_readme_client_gets_an_answer(tmp_path: Path) -> None:
 def test_the_architecture_example_shows_what_is_said_of_it(tmp_path: Path) -> None:
     shown = run_example(example_in("docs/architecture.md"), tmp_path)
     assert "Preempted(request_id='second', cause='admission', beneficiary='urgent')" in shown
-    assert "Admitted(request_id='urgent', num_tokens=32, num_hit_tokens=16, times_preempted=0)" in shown
+    assert (
+        "Admitted(request_id='urgent', num_tokens=32, num_hit_tokens=16, times_preempted=0, miss_reason='no_session')"
+        in shown
+    )
     assert shown.index("Finished(request_id='urgent'") < shown.index("Finished(request_id='second'")
 
 

@@ -28,8 +28,8 @@ def live_site(plant: Plant, *, routed: bool) -> Iterator[LiveSite]:
     """Raises SiteFailed."""
     with TemporaryDirectory(prefix="octet-bench-") as name, ExitStack() as stack:
         folder = Path(name)
-        replica = stack.enter_context(_started(_specialist(plant, folder), folder / "replica.log"))
-        router = stack.enter_context(_started(_router(folder, replica), folder / "router.log")) if routed else None
+        replica = stack.enter_context(started(_specialist(plant, folder), folder / "replica.log"))
+        router = stack.enter_context(started(_router(folder, replica), folder / "router.log")) if routed else None
         yield LiveSite(replica, router)
 
 
@@ -51,7 +51,7 @@ def _router(folder: Path, replica: str) -> list[str]:
 
 
 @contextmanager
-def _started(arguments: Sequence[str], log: Path) -> Iterator[str]:
+def started(arguments: Sequence[str], log: Path) -> Iterator[str]:
     """The address that the process says it is ready on."""
     command = [sys.executable, "-m", "octet.cli", *arguments]
     with (

@@ -1,7 +1,7 @@
 """Single values from outside against a table of limits. Every method raises Refusal: field, limit, value."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 
 from octet.rpc.range import Range
 from octet.rpc.refusal import invalid, shorten
@@ -36,7 +36,7 @@ class Checks:
             self.size(field, text.encode())
         return text
 
-    def count(self, field: str, values: Sequence[object]) -> None:
+    def count(self, field: str, values: Sized) -> None:
         most = self._counts[field]
         if len(values) > most:
             raise invalid(field, f"at most {most:,} of them", f"{len(values):,}")

@@ -54,6 +54,9 @@ class Options(TypedDict, total=False):
     session: str | None
     """Requests of one conversation, to be sent where its beginning is still in memory."""
     user: str | None
+    """The conversation's key where neither `session` nor `metadata["session_id"]` is given."""
+    metadata: Mapping[str, str] | None
+    """Your own; only `session_id` is read."""
     tenant_salt: bytes | None
     request_id: str | None
     """The caller's own name for the request; a retry keeps it."""

@@ -113,6 +113,9 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     cache_hit_tokens: int
+    """Prompt tokens that were reused."""
+    miss_reason: str
+    """Why the conversation's beginning was not; empty when everything was that could be."""
     times_preempted: int
     timings: ReplicaTimings
 
@@ -165,6 +168,8 @@ class Receipt:
     created_unix_ms: int
     priority: int
     session_id: str
+    session_source: str
+    """Where the conversation's key came from: session_id, metadata, user, or none."""
     between: Between | None
     """None: it never came that far."""
     wire: proto.Receipt = field(repr=False, compare=False)
@@ -205,6 +210,7 @@ class Receipt:
             created_unix_ms=message.created_unix_ms,
             priority=message.priority,
             session_id=message.session_id,
+            session_source=message.session_source,
             between=_between(message.between) if message.HasField("between") else None,
             wire=message,
         )
@@ -260,6 +266,7 @@ def _usage(message: proto.Usage) -> Usage:
         prompt_tokens=message.prompt_tokens,
         completion_tokens=message.completion_tokens,
         cache_hit_tokens=message.cache_hit_tokens,
+        miss_reason=word(proto.MissReason, message.miss_reason, "MISS_REASON_"),
         times_preempted=message.times_preempted,
         timings=ReplicaTimings(
             queued=_optional(timings, "queued"),

@@ -39,6 +39,7 @@ _KINDS = {
 _MESSAGES = {
     "messages": "a list of messages, each with a role and a content",
     "logit_bias": "a mapping from tokens to numbers",
+    "metadata": "a mapping from names to text",
 }
 
 
@@ -104,6 +105,8 @@ def _set(message: Any, field: str, name: str, value: Any) -> None:
             message.messages.extend(wire.Message(role=each["role"], content=each["content"]) for each in value)
         elif field == "logit_bias":
             message.logit_bias.extend(wire.LogitBias(token=token, bias=bias) for token, bias in value.items())
+        elif field == "metadata":
+            message.metadata.update(value)
         elif message.DESCRIPTOR.fields_by_name[field].is_repeated:
             getattr(message, field).extend([value] if isinstance(value, str) else value)
         else:

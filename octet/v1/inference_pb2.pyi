@@ -43,6 +43,7 @@ from octet.v1.specialist_pb2 import Model as Model
 from octet.v1.specialist_pb2 import Kernel as Kernel
 from octet.v1.specialist_pb2 import Limit as Limit
 from octet.v1.specialist_pb2 import FinishReason as FinishReason
+from octet.v1.specialist_pb2 import MissReason as MissReason
 
 DESCRIPTOR: _descriptor.FileDescriptor
 ERROR_REASON_UNSPECIFIED: _error_pb2_1.ErrorReason
@@ -81,6 +82,14 @@ FINISH_REASON_CANCELLED: _specialist_pb2.FinishReason
 FINISH_REASON_DEADLINE: _specialist_pb2.FinishReason
 FINISH_REASON_ERROR: _specialist_pb2.FinishReason
 FINISH_REASON_SHED: _specialist_pb2.FinishReason
+MISS_REASON_UNSPECIFIED: _specialist_pb2.MissReason
+MISS_REASON_FIRST_TIME: _specialist_pb2.MissReason
+MISS_REASON_EVICTED: _specialist_pb2.MissReason
+MISS_REASON_OTHER_ADAPTER: _specialist_pb2.MissReason
+MISS_REASON_DIVERGED: _specialist_pb2.MissReason
+MISS_REASON_CACHE_OFF: _specialist_pb2.MissReason
+MISS_REASON_NO_SESSION: _specialist_pb2.MissReason
+MISS_REASON_NO_BOUNDARY: _specialist_pb2.MissReason
 
 class DecisionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -98,7 +107,14 @@ DECISION_SOURCE_CLASSIFIER: DecisionSource
 DECISION_SOURCE_DEFAULT: DecisionSource
 
 class InferRequest(_message.Message):
-    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "session_id", "user_id", "tenant_salt")
+    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "session_id", "user_id", "tenant_salt", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +137,7 @@ class InferRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt: str
     template: str
@@ -143,7 +160,8 @@ class InferRequest(_message.Message):
     session_id: str
     user_id: str
     tenant_salt: bytes
-    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ...) -> None: ...
+    metadata: _containers.ScalarMap[str, str]
+    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class InferEvent(_message.Message):
     __slots__ = ("routed", "chunk", "receipt")
@@ -242,7 +260,7 @@ class Attempt(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., replica: _Optional[str] = ..., reason: _Optional[_Union[_error_pb2_1.ErrorReason, str]] = ..., message: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id", "between")
+    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id", "between", "session_source")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +277,7 @@ class Receipt(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     BETWEEN_FIELD_NUMBER: _ClassVar[int]
+    SESSION_SOURCE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     decision: Decision
     specialist: str
@@ -275,7 +294,8 @@ class Receipt(_message.Message):
     priority: int
     session_id: str
     between: Between
-    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., between: _Optional[_Union[Between, _Mapping]] = ...) -> None: ...
+    session_source: str
+    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., between: _Optional[_Union[Between, _Mapping]] = ..., session_source: _Optional[str] = ...) -> None: ...
 
 class Between(_message.Message):
     __slots__ = ("correctness", "instead_of", "why", "lane", "shadow", "shadow_threshold", "priority_floor", "knobs_by", "spilled")

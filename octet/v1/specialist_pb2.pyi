@@ -50,6 +50,17 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_DEADLINE: _ClassVar[FinishReason]
     FINISH_REASON_ERROR: _ClassVar[FinishReason]
     FINISH_REASON_SHED: _ClassVar[FinishReason]
+
+class MissReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MISS_REASON_UNSPECIFIED: _ClassVar[MissReason]
+    MISS_REASON_FIRST_TIME: _ClassVar[MissReason]
+    MISS_REASON_EVICTED: _ClassVar[MissReason]
+    MISS_REASON_OTHER_ADAPTER: _ClassVar[MissReason]
+    MISS_REASON_DIVERGED: _ClassVar[MissReason]
+    MISS_REASON_CACHE_OFF: _ClassVar[MissReason]
+    MISS_REASON_NO_SESSION: _ClassVar[MissReason]
+    MISS_REASON_NO_BOUNDARY: _ClassVar[MissReason]
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
@@ -57,9 +68,17 @@ FINISH_REASON_CANCELLED: FinishReason
 FINISH_REASON_DEADLINE: FinishReason
 FINISH_REASON_ERROR: FinishReason
 FINISH_REASON_SHED: FinishReason
+MISS_REASON_UNSPECIFIED: MissReason
+MISS_REASON_FIRST_TIME: MissReason
+MISS_REASON_EVICTED: MissReason
+MISS_REASON_OTHER_ADAPTER: MissReason
+MISS_REASON_DIVERGED: MissReason
+MISS_REASON_CACHE_OFF: MissReason
+MISS_REASON_NO_SESSION: MissReason
+MISS_REASON_NO_BOUNDARY: MissReason
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "tenant_salt", "context_size", "shadow")
+    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "tenant_salt", "context_size", "shadow", "session_key")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +95,7 @@ class GenerateRequest(_message.Message):
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_SIZE_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
+    SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     tokens: TokenIds
@@ -92,7 +112,8 @@ class GenerateRequest(_message.Message):
     tenant_salt: bytes
     context_size: int
     shadow: bool
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ...) -> None: ...
+    session_key: bytes
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ..., session_key: _Optional[bytes] = ...) -> None: ...
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)
@@ -225,7 +246,7 @@ class TokenLogprob(_message.Message):
     def __init__(self, token: _Optional[int] = ..., logprob: _Optional[float] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("finish_reason", "stop_string", "prompt_tokens", "completion_tokens", "cache_hit_tokens", "times_preempted", "timings")
+    __slots__ = ("finish_reason", "stop_string", "prompt_tokens", "completion_tokens", "cache_hit_tokens", "times_preempted", "timings", "miss_reason")
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     STOP_STRING_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -233,6 +254,7 @@ class Usage(_message.Message):
     CACHE_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TIMES_PREEMPTED_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    MISS_REASON_FIELD_NUMBER: _ClassVar[int]
     finish_reason: FinishReason
     stop_string: str
     prompt_tokens: int
@@ -240,7 +262,8 @@ class Usage(_message.Message):
     cache_hit_tokens: int
     times_preempted: int
     timings: Timings
-    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_string: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cache_hit_tokens: _Optional[int] = ..., times_preempted: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
+    miss_reason: MissReason
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_string: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cache_hit_tokens: _Optional[int] = ..., times_preempted: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., miss_reason: _Optional[_Union[MissReason, str]] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queued", "prefill", "decode", "total")

@@ -15,12 +15,12 @@ _MOST_UNSAFE = 1
 
 
 class Course:
-    def __init__(self, legs: Sequence[Leg], session_id: str, random: Random) -> None:
+    def __init__(self, legs: Sequence[Leg], session: bytes, random: Random) -> None:
         """The primary's first: its lane's bucket pays."""
         self._legs = list(legs)
         self._bucket = legs[0].lane.bucket
         self._most_attempts = legs[0].lane.dispatch.max_attempts
-        self._session_id = session_id
+        self._session = session
         self._random = random
         self._tried: set[str] = set()
         self._failures: list[Failure] = []
@@ -53,6 +53,10 @@ class Course:
         self._tried.add(replica.name)
         self._leg = next(leg for leg in self._legs if leg.specialist == replica.specialist)
         return replica
+
+    def let_in(self, replica: Replica) -> None:
+        """Whoever was asked last computes it from here on: the conversation's next request is to find that."""
+        self._leg.lane.homes.learn(self._session, self._leg.adapters, replica.name)
 
     @property
     def is_spill(self) -> bool:
@@ -101,7 +105,7 @@ class Course:
         for leg in reversed(self._legs) if is_last else self._legs:
             replica = leg.lane.choose(
                 self._tried,
-                self._session_id,
+                self._session,
                 leg.adapters,
                 self._random,
                 sound=sound,

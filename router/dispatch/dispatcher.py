@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import grpc
@@ -27,7 +28,8 @@ class Errand:
     live: Live
     legs: tuple[Leg, ...]
     """The primary's, and the second choice's where there is one."""
-    session_id: str
+    session: bytes
+    """The key of the conversation; empty without one."""
     request_for: Callable[[str, float], bytes]
     """What the replica of a specialist is asked, with so many seconds left. Raises Refusal."""
     trace: Callable[[], tuple[tuple[str, str], ...]]
@@ -49,7 +51,7 @@ class Dispatcher:
         bucket = primary.bucket
         bucket.enter()
         try:
-            await self._follow(Course(errand.legs, errand.session_id, self._random), primary, errand)
+            await self._follow(Course(errand.legs, errand.session, self._random), primary, errand)
             bucket.answered()
         finally:
             bucket.leave()
@@ -65,7 +67,7 @@ class Dispatcher:
                     continue
             if replica is None:
                 raise course.refusal()
-            attempt = Attempt(replica)
+            attempt = Attempt(replica, partial(course.let_in, replica))
             errand.record.spills(course.is_spill)
             failure = await self._attempt(errand, attempt)
             if failure is None:

@@ -64,6 +64,7 @@ async def relay(attempt: Attempt, write: Write, hearing: Hearing) -> None:
                 if accepted:
                     raise Nonsense("it accepted twice")
                 accepted = True
+                attempt.let_in()
                 event = hearing.accepted(said)
                 attempt.writing = True
                 await write(event)

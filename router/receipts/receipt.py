@@ -28,7 +28,8 @@ class ReceiptDraft:
             trace_id=ask.trace.trace_id,
             created_unix_ms=wall_ms,
             priority=ask.priority,
-            session_id=clip(ask.session_id, _ID),
+            session_id=clip(ask.session.name, _ID),
+            session_source=ask.session.source,
         )
         self._last = now
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from octet.v1 import inference_pb2 as wire
+from router.reception.session import NO_SESSION, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,5 @@ class Ask:
     ignore_eos: bool = False
     context_size: int | None = None
     priority: int = 5
-    session_id: str = ""
-    user_id: str = ""
+    session: Session = NO_SESSION
     tenant_salt: bytes = b""

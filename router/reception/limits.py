@@ -22,6 +22,9 @@ class Limits:
     role_bytes: int = 32
     stop_bytes: int = 256
     messages: int = 1024
+    metadata: int = 16
+    metadata_key_bytes: int = 64
+    metadata_value_bytes: int = 512
     specialists: int = 16
     adapters: int = 4
     stops: int = 16
@@ -72,12 +75,15 @@ class Limits:
             "session_id": self.id_bytes,
             "user_id": self.id_bytes,
             "tenant_salt": self.salt_bytes,
+            "metadata.key": self.metadata_key_bytes,
+            "metadata.value": self.metadata_value_bytes,
         }
 
     def counts(self) -> dict[str, int]:
         """The most elements of each list, by the field's name on the wire."""
         return {
             "messages": self.messages,
+            "metadata": self.metadata,
             "force_specialists": self.specialists,
             "exclude_specialists": self.specialists,
             "adapters": self.adapters,

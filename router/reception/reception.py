@@ -10,6 +10,7 @@ from router.reception.ask import Ask, Turn
 from router.reception.conversation import USER, routing_text
 from router.reception.fill import filled
 from router.reception.limits import Limits
+from router.reception.session import Session, session_of
 from router.reception.trace import Tracer
 from router.reception.validate import Validator
 
@@ -66,9 +67,8 @@ class Reception:
             ignore_eos=message.ignore_eos,
             context_size=check.number(message, "context_size"),
             priority=DEFAULT_PRIORITY if priority is None else priority,
-            session_id=check.identifier("session_id", message.session_id),
-            user_id=check.identifier("user_id", message.user_id),
-            tenant_salt=check.size("tenant_salt", message.tenant_salt),
+            session=self._session(message),
+            tenant_salt=message.tenant_salt,
         )
 
     def _turns(self, message: wire.InferRequest) -> tuple[Turn, ...]:
@@ -88,6 +88,15 @@ class Reception:
                 "messages", "a conversation in which a user says something", f"{len(message.messages)} others"
             )
         return tuple(Turn(turn.role, turn.content) for turn in message.messages)
+
+    def _session(self, message: wire.InferRequest) -> Session:
+        check = self._check
+        return session_of(
+            check.identifier("session_id", message.session_id),
+            check.metadata(message.metadata),
+            check.identifier("user_id", message.user_id),
+            check.size("tenant_salt", message.tenant_salt),
+        )
 
     def _excluded(self, message: wire.InferRequest, force: tuple[str, ...]) -> tuple[str, ...]:
         exclude = self._check.names("exclude_specialists", message.exclude_specialists)

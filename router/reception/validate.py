@@ -1,12 +1,13 @@
 """What a request may hold, field by field. Every method raises Refusal: field, limit, value."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from octet.rpc.checks import Checks
-from octet.rpc.refusal import invalid
+from octet.rpc.refusal import invalid, shorten
 from octet.v1 import inference_pb2 as wire
 from router.reception.limits import Limits
+from router.reception.session import METADATA_KEY as SESSION
 
 
 class Validator(Checks):
@@ -53,6 +54,20 @@ class Validator(Checks):
             raise invalid("messages", f"at most {most:,} bytes of content in all", f"{size:,} bytes")
         for turn in messages:
             self.role("messages.role", turn.role)
+
+    def metadata(self, metadata: Mapping[str, str]) -> Mapping[str, str]:
+        """Of what nobody reads, only the size counts."""
+        if not metadata:
+            return {}
+        self.count("metadata", metadata)
+        for key, value in metadata.items():
+            if not key or not self.text("metadata.key", key).isprintable():
+                raise invalid("metadata", "keys that are printable and not empty", shorten(key))
+            self.text("metadata.value", value)
+        named, most = metadata.get(SESSION, ""), self._sizes["session_id"]
+        if len(named.encode()) > most or not named.isprintable():
+            raise invalid("metadata", f"a session_id that is printable, of at most {most} bytes", shorten(named))
+        return metadata
 
     def _biases(self, biases: Sequence[Any]) -> None:
         self.count("sampling.logit_bias", biases)

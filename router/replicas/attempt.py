@@ -1,9 +1,14 @@
 """One request at one replica."""
 
+from collections.abc import Callable
 from typing import Any
 
 from router.replicas.failure import Failure
 from router.replicas.replica import Replica
+
+
+def _nobody_cares() -> None:
+    """A shadow's way is no conversation's."""
 
 
 class Attempt:
@@ -16,6 +21,7 @@ class Attempt:
         "_entered",
         "breaker_state",
         "call",
+        "let_in",
         "lost",
         "moved_at",
         "num_messages",
@@ -26,8 +32,10 @@ class Attempt:
         "writing",
     )
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, let_in: Callable[[], None] = _nobody_cares) -> None:
+        """`let_in` is called when the replica has accepted it."""
         self.replica = replica
+        self.let_in = let_in
         self._breaker = replica.breaker
         self._allowed = False
         self.breaker_state = replica.breaker.state

@@ -9,6 +9,7 @@ from random import Random
 from admission.bucket import RetryBucket
 from octet.clock import Clock
 from octet.config.ensemble import DispatchConfig
+from router.replicas.homes import Homes
 from router.replicas.pick import pick
 from router.replicas.replica import Replica
 
@@ -30,6 +31,7 @@ class Lane:
         self.govern(dispatch)
         self.replicas: dict[str, Replica] = {}
         """By name."""
+        self.homes = Homes(clock)
         self._clock = clock
         self._usable = asyncio.Event()
         self._last_usable = -inf
@@ -56,7 +58,7 @@ class Lane:
     def choose(
         self,
         tried: Container[str],
-        session_id: str,
+        session: bytes,
         adapters: Sequence[str],
         random: Random,
         *,
@@ -75,7 +77,8 @@ class Lane:
             candidates = [each for each in candidates if each.has_room]
         if not candidates:
             return None
-        return self.replicas[pick(candidates, session_id, adapters, self.dispatch, random).name]
+        last = self.homes.find(session, adapters)
+        return self.replicas[pick(candidates, session, adapters, self.dispatch, random, last).name]
 
     async def wait_usable(self, seconds: float) -> bool:
         """Whether a replica can be used, at once or within a moment; a lane that has been away for long is not

@@ -30,26 +30,35 @@ class Candidate:
 
 def pick(
     candidates: Sequence[Candidate],
-    session_id: str,
+    session: bytes,
     adapters: Sequence[str],
     dispatch: DispatchConfig,
     random: Random,
+    last: str | None = None,
 ) -> Candidate:
-    """Raises ValueError where there are no candidates; left out are never all of them."""
+    """`last` is who answered the conversation before. Raises ValueError where there are no candidates; left out are
+    never all of them."""
     if not candidates:
         raise ValueError("nobody to pick from")
     able = standing(candidates, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
     if len(able) == 1:
         return able[0]
-    home = home_of(session_id, able) if session_id else None
+    home = _home(session, last, able)
     wanted = frozenset(adapters)
     drawn = _draw(able, home, wanted, dispatch.choices, random)
     return min(drawn, key=lambda each: _cost(each, each is home, wanted, dispatch))
 
 
-def home_of(session_id: str, candidates: Sequence[Candidate]) -> Candidate:
+def _home(session: bytes, last: str | None, able: Sequence[Candidate]) -> Candidate | None:
+    """Whoever holds its beginning, as far as is known; else where every router would send it."""
+    if not session:
+        return None
+    return next((each for each in able if each.name == last), None) or home_of(session, able)
+
+
+def home_of(session: bytes, candidates: Sequence[Candidate]) -> Candidate:
     """By rendezvous hashing: every router finds the same one without asking, and it moves only when it is lost."""
-    return max(candidates, key=lambda each: _affinity(session_id, each.name))
+    return max(candidates, key=lambda each: _affinity(session, each.name))
 
 
 def _draw(
@@ -78,5 +87,5 @@ def _cost(candidate: Candidate, is_home: bool, wanted: frozenset[str], dispatch:
     return cost
 
 
-def _affinity(session_id: str, name: str) -> bytes:
-    return blake2b(name.encode(), key=blake2b(session_id.encode(), digest_size=32).digest(), digest_size=8).digest()
+def _affinity(session: bytes, name: str) -> bytes:
+    return blake2b(name.encode(), key=blake2b(session, digest_size=32).digest(), digest_size=8).digest()

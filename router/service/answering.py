@@ -132,7 +132,7 @@ class Answering:
         return Errand(
             live=call.live,
             legs=tuple(self._leg(call.ask, way) for way in made.ways),
-            session_id=call.ask.session_id,
+            session=call.ask.session.key,
             request_for=request_for,
             trace=lambda: self._tracer.headers(call.ask.trace),
             gone=call.gone,

@@ -35,5 +35,6 @@ class Ask:
     timeout: float | None
     """Seconds."""
     tenant_salt: bytes
+    session_key: bytes = b""
     shadow: bool = False
     """Nobody waits for the answer."""

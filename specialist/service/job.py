@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from admission.forecast import Admit, Booking
 from octet.rpc.refusal import Refusal
+from specialist.conversations import MissReason
 from specialist.request import FinishReason, Request
 from specialist.service.answer import Answer, Piece
 
@@ -24,6 +25,7 @@ class Usage(NamedTuple):
     prompt_tokens: int
     completion_tokens: int
     cache_hit_tokens: int
+    miss_reason: MissReason
     times_preempted: int
     queued: float | None
     prefill: float | None

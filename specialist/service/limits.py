@@ -84,6 +84,7 @@ class Limits:
             "name": self.name_bytes,
             "path": self.path_bytes,
             "tenant_salt": self.salt_bytes,
+            "session_key": self.salt_bytes,
         }
 
     def counts(self) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """The books of one live request: when it came, entered, spoke first and last."""
 
 from octet.clock import Clock
+from specialist.conversations import MissReason
 from specialist.events import Admitted, Emitted, Finished
 from specialist.service.answer import Piece
 from specialist.service.job import Job, Usage
@@ -14,12 +15,14 @@ class Live:
         self._first_token_at: float | None = None
         self._last_token_at: float | None = None
         self._num_hit = 0
+        self._miss_reason: MissReason = ""
         self._times_preempted = 0
 
     def admit(self, event: Admitted, at: float) -> None:
         if self._admitted_at is None:
             self._admitted_at = at
             self._num_hit = event.num_hit_tokens
+            self._miss_reason = event.miss_reason
 
     def preempt(self) -> None:
         self._times_preempted += 1
@@ -38,6 +41,7 @@ class Live:
             prompt_tokens=len(request.prompt),
             completion_tokens=answer.num_tokens,
             cache_hit_tokens=self._num_hit,
+            miss_reason=self._miss_reason,
             times_preempted=self._times_preempted,
             queued=_between(request.arrival, self._admitted_at),
             prefill=_between(self._admitted_at, self._first_token_at),

@@ -81,7 +81,7 @@ def replica_of(
     context = _context(settings, checkpoint.config)
     made = create_native(checkpoint, native_settings(settings), progress, None if shared is None else shared.parts)
     lane = Lane(settings.name, checkpoint.revision)
-    pool = BlockPool(made.decoder.num_blocks, made.decoder.block_size)
+    pool = BlockPool(made.decoder.num_blocks, made.decoder.block_size, prefix_cache=settings.prefix_cache)
     return Replica(
         lane=lane,
         scheduler=new_scheduler(pool, lane, settings, clock, made.kv_dtype),

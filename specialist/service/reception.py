@@ -99,6 +99,7 @@ class Reception:
             sampling=ask.sampling,
             seed=self._seed(ask),
             tenant_salt=ask.tenant_salt,
+            session_key=ask.session_key,
         )
 
     def _booking(self, ask: Ask, request: Request) -> Booking:

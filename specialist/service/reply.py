@@ -15,6 +15,7 @@ from octet.rpc.refusal import (
     would_delay_others,
 )
 from octet.v1 import specialist_pb2 as wire
+from specialist.conversations import MissReason
 from specialist.request import FinishReason
 from specialist.sampling import TokenLogprobs
 from specialist.service.answer import Piece
@@ -28,6 +29,17 @@ _REASONS: dict[FinishReason, wire.FinishReason] = {
     "deadline": wire.FINISH_REASON_DEADLINE,
     "error": wire.FINISH_REASON_ERROR,
     "shed": wire.FINISH_REASON_SHED,
+}
+
+_MISSES: dict[MissReason, wire.MissReason] = {
+    "": wire.MISS_REASON_UNSPECIFIED,
+    "first_time": wire.MISS_REASON_FIRST_TIME,
+    "evicted": wire.MISS_REASON_EVICTED,
+    "other_adapter": wire.MISS_REASON_OTHER_ADAPTER,
+    "diverged": wire.MISS_REASON_DIVERGED,
+    "cache_off": wire.MISS_REASON_CACHE_OFF,
+    "no_session": wire.MISS_REASON_NO_SESSION,
+    "no_boundary": wire.MISS_REASON_NO_BOUNDARY,
 }
 
 
@@ -148,6 +160,7 @@ def _usage(usage: Usage) -> wire.Usage:
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         cache_hit_tokens=usage.cache_hit_tokens,
+        miss_reason=_MISSES[usage.miss_reason],
         times_preempted=usage.times_preempted,
         timings=wire.Timings(queued=usage.queued, prefill=usage.prefill, decode=usage.decode, total=usage.total),
     )

@@ -27,6 +27,8 @@ class ReplicaSettings:
     """Blocks of the KV pool; None to derive it from `kv_bytes`."""
     kv_bytes: int = 1 << 30
     block_size: int = 16
+    prefix_cache: bool = True
+    """Off, every prompt is computed whole."""
     max_running: int = 32
     context: int | None = None
     """Tokens, prompt and answer together; None for all the model can attend over."""

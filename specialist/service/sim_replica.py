@@ -29,7 +29,7 @@ def sim_replica(
     context = settings.context or _CONTEXT
     size = settings.block_size
     num_blocks = settings.num_blocks or max(1, settings.kv_bytes // (_TOKEN_BYTES * size))
-    pool = BlockPool(num_blocks + 1, size)
+    pool = BlockPool(num_blocks + 1, size, prefix_cache=settings.prefix_cache)
     return Replica(
         lane=lane,
         scheduler=new_scheduler(pool, lane, settings, clock, kv_dtype="sim"),

@@ -29,6 +29,7 @@ class Validator(Checks):
         if min_tokens > max_tokens:
             raise invalid("min_tokens", f"at most max_tokens ({max_tokens})", str(min_tokens))
         self.size("tenant_salt", message.tenant_salt)
+        self.size("session_key", message.session_key)
         return Ask(
             request_id=self.identifier("request_id", message.request_id),
             prompt=self._prompt(message),
@@ -42,6 +43,7 @@ class Validator(Checks):
             priority=int(number("priority", 0)),
             timeout=number("timeout_ms", 0) / 1000 if message.HasField("timeout_ms") else None,
             tenant_salt=message.tenant_salt,
+            session_key=message.session_key,
             shadow=message.shadow,
         )
 

@@ -10,7 +10,7 @@ from specialist.service.answer import Piece
 from specialist.service.job import News, Usage, Verdict
 from specialist.service.stream import Stream
 
-USAGE = Usage("stop", None, 1, 1, 0, 0, 0.0, 0.0, 0.0, 0.0)
+USAGE = Usage("stop", None, 1, 1, 0, "", 0, 0.0, 0.0, 0.0, 0.0)
 pieces = st.builds(
     lambda text, tokens: Piece(text, tuple(tokens), tuple(TokenLogprobs(0.0, ()) for _ in tokens)),
     st.text(max_size=5),

@@ -10,6 +10,7 @@ from specialist.events import Admitted, Emitted, Event, Finished, Preempted, Sub
 from specialist.request import FinishReason, Request
 from specialist.step import Outcome, RowFault, StepFailure
 from tests.specialist.naive_sequence import NaiveSequence, deadline, rank, victim_order
+from tests.specialist.naive_talks import NaiveTalks
 from tests.specialist.naive_turns import NaiveTurns
 
 
@@ -27,6 +28,7 @@ class NaiveScheduler:
     def __init__(self, pool: BlockPool, config: SchedulerConfig, budget: int) -> None:
         self.pool, self.config, self.budget = pool, config, budget
         self.num_submitted = 0
+        self.talks = NaiveTalks()
         self.live: list[NaiveSequence] = []
         self.turns = NaiveTurns(config.age_bound)
         self.tables: dict[NaiveSequence, BlockTable] = {}
@@ -76,7 +78,7 @@ class NaiveScheduler:
         guilty = [seq for seq, _ in shares if seq.name == culprit or len(shares) == 1]
         for i, (seq, num_tokens) in enumerate(shares):
             if seq not in self.live:
-                self._release(seq)
+                self._bury(seq, num_tokens, outcome if isinstance(outcome, StepFailure) else outcome.sampled[i])
             elif isinstance(outcome, StepFailure):
                 self._blame(seq, guilty)
             else:
@@ -94,7 +96,8 @@ class NaiveScheduler:
         self.tables[head] = self.pool.apply(plan)
         head.num_computed = plan.num_hit_tokens
         self.turns.file(head)
-        self.events.append(Admitted(head.name, len(head.chain), head.num_computed, head.times_preempted))
+        why = self.talks.why(head, head.num_computed, self.pool.block_size)
+        self.events.append(Admitted(head.name, len(head.chain), head.num_computed, head.times_preempted, why))
         return True
 
     def _who_makes_way(self, head: NaiveSequence) -> list[NaiveSequence] | None:
@@ -186,8 +189,19 @@ class NaiveScheduler:
         self.live.remove(seq)
         self.turns.leave(seq)
         if all(seq is not flying for flying, _ in self.in_flight):
-            self._release(seq)
+            self._release_for_good(seq)
         self.events.append(Finished(seq.name, reason, ""))
+
+    def _bury(self, seq: NaiveSequence, num_tokens: int, came: StepFailure | RowFault | tuple[int, ...]) -> None:
+        """It ended while the step ran: what the step computed of it is of use to others."""
+        if isinstance(came, tuple):
+            self.pool.register(self.tables[seq], seq.chain, seq.num_computed + num_tokens)
+        self._release_for_good(seq)
+
+    def _release_for_good(self, seq: NaiveSequence) -> None:
+        if seq in self.tables:
+            self.talks.ended(seq, self.tables[seq])
+        self._release(seq)
 
     def _release(self, seq: NaiveSequence) -> None:
         if seq in self.tables:

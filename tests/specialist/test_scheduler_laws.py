@@ -57,6 +57,7 @@ requests = st.builds(
     deadline=st.sampled_from([None] * 6 + [0, 2, 5]),
     stop_ids=st.sampled_from([frozenset(), frozenset(), frozenset({2})]),
     seed=st.integers(0, 1),
+    session_key=st.sampled_from([b"", b"one", b"two"]),
 )
 interruptions = st.sampled_from(get_args(Interruption))
 fates = st.sampled_from(["sound", "sound", "fails", *get_args(Fate)])
@@ -121,7 +122,9 @@ class SchedulerLaws(RuleBasedStateMachine):
         """Somebody asks on, more urgently, from where another request stands."""
         seq = self._one_alive(which)
         prompt = tuple(seq.chain.view()) + request.prompt[-2:]
-        self._submit(replace(request, lane=seq.request.lane, prompt=prompt, priority=seq.request.priority + 1))
+        priority = seq.request.priority + 1
+        key = request.session_key and seq.request.session_key
+        self._submit(replace(request, lane=seq.request.lane, prompt=prompt, priority=priority, session_key=key))
 
     @precondition(anyone_lives)
     @rule(interruption=interruptions, newcomer=requests, fate=fates, which=st.integers(0, 4))

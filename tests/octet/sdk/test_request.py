@@ -43,6 +43,7 @@ EXAMPLES: dict[str, Any] = {
     "timeout": 20.0,
     "session": "s",
     "user": "u",
+    "metadata": {"session_id": "m"},
     "tenant_salt": b"salt",
     "request_id": "mine",
     "trace": TRACE,
@@ -79,6 +80,7 @@ EVERYTHING = wire.InferRequest(
     priority=7,
     session_id="s",
     user_id="u",
+    metadata={"session_id": "m"},
     tenant_salt=b"salt",
 )
 

@@ -66,6 +66,7 @@ anything = _message(
     ignore_eos=st.booleans(),
     session_id=TEXT,
     user_id=TEXT,
+    metadata=st.dictionaries(TEXT | st.just("session_id"), TEXT, max_size=4),
     tenant_salt=st.binary(max_size=80),
     **_numbers(
         ("max_experts", "seed", "max_tokens", "min_tokens", "context_size", "priority", "timeout_ms"),

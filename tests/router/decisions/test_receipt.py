@@ -11,6 +11,7 @@ from router.decide.policy import Policy
 from router.receipts.decision_wire import decision_to_wire
 from router.receipts.receipt import MAX_BYTES, ReceiptDraft, refused_receipt
 from router.reception.ask import Ask, Trace, Turn
+from router.reception.session import session_of
 from tests.router.decisions.asking import received, reception, sensible
 from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion, opinions
 
@@ -24,7 +25,9 @@ ACCEPTED = wire.Accepted(request_id="theirs", lane=LANE, prompt_tokens=7, queue_
 
 def worst_ask() -> Ask:
     name = "n" * 128
-    return Ask(name, (Turn("user", "x"),), "x", 0.0, 1.0, Trace("f" * 32, "e" * 16), session_id=name, user_id=name)
+    return Ask(
+        name, (Turn("user", "x"),), "x", 0.0, 1.0, Trace("f" * 32, "e" * 16), session=session_of(name, {}, "", b"")
+    )
 
 
 def worst_decision() -> Decision:
@@ -60,7 +63,7 @@ def test_the_worst_receipt_fits_in_metadata_beside_its_error() -> None:
     draft.first_chunk(0.4)
     usage = wire.Usage(
         finish_reason=wire.FINISH_REASON_ERROR, stop_string=WIDE, prompt_tokens=2**62, completion_tokens=2**62,
-        cache_hit_tokens=2**62, times_preempted=2**62,
+        cache_hit_tokens=2**62, times_preempted=2**62, miss_reason=wire.MISS_REASON_NO_BOUNDARY,
         timings=wire.Timings(queued=0.1, prefill=0.1, decode=0.1, total=0.1),
     )  # fmt: skip
     draft.finished(usage, 0.5)
@@ -115,6 +118,7 @@ def test_a_receipt_tells_the_whole_way() -> None:
     assert receipt.lane == LANE
     assert (receipt.accepted.queue_position, receipt.accepted.seed, receipt.accepted.max_tokens) == (2, 11, 64)
     assert (receipt.priority, receipt.session_id, receipt.created_unix_ms) == (7, "s1", 1234)
+    assert receipt.session_source == "session_id"
     assert receipt.usage.completion_tokens == 5 and not receipt.HasField("error")
     assert receipt.decision.source == wire.DECISION_SOURCE_CLASSIFIER
 

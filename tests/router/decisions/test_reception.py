@@ -41,7 +41,7 @@ def in_range(ask: Ask) -> bool:
         if field.name != "logit_bias":
             given_numbers[f"sampling.{field.name}"] = getattr(ask.sampling, field.name)
     numbers = all(value is None or value in limits.ranges()[field] for field, value in given_numbers.items())
-    texts = {"request_id": ask.request_id, "session_id": ask.session_id, "user_id": ask.user_id, "intent": ask.intent}
+    texts = {"request_id": ask.request_id, "session_id": ask.session.name, "intent": ask.intent}
     sizes = all(len(text.encode()) <= limits.sizes()[field] and text.isprintable() for field, text in texts.items())
     lists = {
         "force_specialists": ask.force,
@@ -143,6 +143,14 @@ def test_the_table_speaks_of_fields_that_exist() -> None:
         ("intent", {"intent": "x" * 65}),
         ("request_id", {"request_id": "one\nline two"}),
         ("user_id", {"user_id": "x" * 129}),
+        ("user_id", {"session_id": "s", "user_id": "x" * 129}),
+        ("metadata", {"metadata": {f"k{n}": "" for n in range(17)}}),
+        ("metadata", {"metadata": {"": "x"}}),
+        ("metadata", {"metadata": {"a\nb": "x"}}),
+        ("metadata.key", {"metadata": {"é" * 33: "x"}}),
+        ("metadata.value", {"metadata": {"k": "é" * 257}}),
+        ("metadata", {"metadata": {"session_id": "x" * 129}}),
+        ("metadata", {"session_id": "s", "metadata": {"session_id": "a\nb"}}),
         ("tenant_salt", {"tenant_salt": b"x" * 65}),
         ("stop", {"stop": [""]}),
         ("stop", {"stop": ["x"] * 17}),

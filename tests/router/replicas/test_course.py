@@ -48,7 +48,7 @@ def test_no_replica_is_asked_twice_and_work_that_was_lost_is_paid_for(
     clock = ManualClock()
     dispatch = DispatchConfig(max_attempts=most, retry_burst=burst)
     lanes = [lane(clock, count, dispatch, name) for name, count in zip(("stl", "build"), counts, strict=False)]
-    course = Course(legs(*lanes), "", Random(seed))
+    course = Course(legs(*lanes), b"", Random(seed))
     asked: list[tuple[str, Kind]] = []
     last: Failure | None = None
     while (replica := course.next()) is not None:
@@ -94,7 +94,7 @@ def test_who_is_sound_is_asked_first_even_if_it_is_the_second_choice() -> None:
     lanes = [lane(clock, 2, specialist="stl"), lane(clock, 2, specialist="build")]
     for replica in lanes[0].replicas.values():
         replica.hangs(2.0)
-    course = Course(legs(*lanes), "", Random(0))
+    course = Course(legs(*lanes), b"", Random(0))
     assert asked(course, {"stl": "free", "build": "free"}) == ["build", "build", "stl", "stl"]
     course.start_over()
     assert course.next() is not None
@@ -112,7 +112,7 @@ def test_who_is_sound_is_asked_first_even_if_it_is_the_second_choice() -> None:
 def test_what_the_second_choice_cannot_answer_ends_as_the_primary_said(primary: Kind, reason: int) -> None:
     clock = ManualClock()
     lanes = [lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")]
-    course = Course(legs(*lanes), "", Random(0))
+    course = Course(legs(*lanes), b"", Random(0))
     for kind in (primary, "final"):
         assert course.next() is not None
         course.failed(failure(kind))
@@ -125,14 +125,14 @@ def test_what_the_second_choice_cannot_answer_the_primary_is_asked_though_it_is_
     lanes = [lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")]
     for replica in lanes[0].replicas.values():
         replica.hangs(2.0)
-    course = Course(legs(*lanes), "", Random(0))
+    course = Course(legs(*lanes), b"", Random(0))
     assert asked(course, {"stl": "free", "build": "final"}) == ["build", "stl"]
     assert course.may_wait and course.refusal().error.reason == error_pb2.ERROR_REASON_NO_REPLICA
 
 
 def test_a_deadline_is_the_callers_whoever_says_so() -> None:
     clock = ManualClock()
-    course = Course(legs(lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")), "", Random(0))
+    course = Course(legs(lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")), b"", Random(0))
     for each in (failure("full"), Failure("final", past_deadline())):
         course.next()
         course.failed(each)
@@ -153,7 +153,7 @@ def test_who_has_no_room_is_not_spilled_to(refusing: bool) -> None:
     clock = ManualClock()
     course = Course(
         legs(lane(clock, 1, specialist="stl"), filled(lane(clock, 2, specialist="build"), refusing=refusing)),
-        "",
+        b"",
         Random(0),
     )
     assert course.next() is not None
@@ -164,7 +164,7 @@ def test_who_has_no_room_is_not_spilled_to(refusing: bool) -> None:
 
 def test_a_second_choice_without_room_still_stands_in_for_a_primary_that_is_gone() -> None:
     clock = ManualClock()
-    course = Course(legs(lane(clock, 1, specialist="stl"), filled(lane(clock, 1, specialist="build"))), "", Random(0))
+    course = Course(legs(lane(clock, 1, specialist="stl"), filled(lane(clock, 1, specialist="build"))), b"", Random(0))
     assert course.next() is not None
     course.failed(failure("free"))
     chosen = course.next()
@@ -175,7 +175,7 @@ def test_a_second_choice_without_room_still_stands_in_for_a_primary_that_is_gone
 def test_of_many_that_are_full_the_last_attempt_is_the_second_choices() -> None:
     clock = ManualClock()
     dispatch = DispatchConfig(max_attempts=3)
-    course = Course(legs(lane(clock, 5, dispatch, "stl"), lane(clock, 1, dispatch, "build")), "", Random(0))
+    course = Course(legs(lane(clock, 5, dispatch, "stl"), lane(clock, 1, dispatch, "build")), b"", Random(0))
     order = []
     while (chosen := course.next()) is not None:
         order.append((chosen.specialist, course.is_spill))
@@ -187,7 +187,7 @@ def test_whoever_may_not_answer_is_never_asked() -> None:
     clock = ManualClock()
     stl = lane(clock, 3, specialist="stl")
     kept = next(iter(stl.replicas))
-    course = Course([Leg(stl, may_answer=lambda replica: replica.name == kept)], "", Random(0))
+    course = Course([Leg(stl, may_answer=lambda replica: replica.name == kept)], b"", Random(0))
     names = []
     while (chosen := course.next()) is not None:
         names.append(chosen.name)
@@ -201,7 +201,23 @@ def test_a_replica_that_has_not_got_the_lanes_adapter_yet_is_passed_over() -> No
         (False, error_pb2.ERROR_REASON_NO_REPLICA),
         (True, error_pb2.ERROR_REASON_UNKNOWN_ADAPTER),
     ):
-        course = Course([Leg(lane(clock, 2), ("mine",), is_callers)], "", Random(0))
+        course = Course([Leg(lane(clock, 2), ("mine",), is_callers)], b"", Random(0))
         while course.next() is not None:
             course.failed(Failure("final", unknown_adapter("mine")))
         assert course.refusal().error.reason == told
+
+
+def test_a_conversation_goes_where_it_was_let_in_last_on_each_lane_of_its_own() -> None:
+    clock = ManualClock()
+    stl, build = lane(clock, 4, specialist="stl"), lane(clock, 4, specialist="build")
+    usual = Course(legs(stl), b"chat", Random(0)).next()
+    other = next(each for each in stl.replicas.values() if each is not usual)
+    course = Course(legs(stl, build), b"chat", Random(0))
+    assert course.next() is usual
+    course.let_in(other)
+    for seed in range(8):
+        assert Course(legs(stl), b"chat", Random(seed)).next() is other
+        assert Course([Leg(stl, ("a",))], b"chat", Random(seed)).next() is usual
+    other.lost("it died")
+    assert Course(legs(stl), b"chat", Random(1)).next() is usual
+    assert build.homes.find(b"chat", ()) is None

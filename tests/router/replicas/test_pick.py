@@ -33,38 +33,54 @@ def replicas(depths: list[int]) -> list[Candidate]:
     return [Candidate(f"stl-{index}", depth, max_running=32) for index, depth in enumerate(depths)]
 
 
-@given(CANDIDATES, st.text(max_size=8), st.lists(st.sampled_from("abc"), max_size=2), st.integers(0, 2**32))
+@given(CANDIDATES, st.binary(max_size=8), st.lists(st.sampled_from("abc"), max_size=2), st.integers(0, 2**32))
 def test_somebody_is_picked_and_nobody_worse_than_there_is(
-    candidates: list[Candidate], session_id: str, adapters: list[str], seed: int
+    candidates: list[Candidate], session: bytes, adapters: list[str], seed: int
 ) -> None:
-    chosen = pick(candidates, session_id, adapters, PLAIN, Random(seed))
+    chosen = pick(candidates, session, adapters, PLAIN, Random(seed))
     assert chosen in candidates
     assert chosen.is_closed == all(each.is_closed for each in candidates)
     open_ones = [each for each in candidates if not each.is_closed]
     assert chosen.is_closed or chosen.is_broken == all(each.is_broken for each in open_ones)
 
 
-@given(CANDIDATES, st.text(min_size=1, max_size=8), st.integers(0, 2**32))
+@given(CANDIDATES, st.binary(min_size=1, max_size=8), st.integers(0, 2**32))
 def test_every_router_finds_the_same_home_and_it_moves_only_when_it_is_lost(
-    candidates: list[Candidate], session_id: str, seed: int
+    candidates: list[Candidate], session: bytes, seed: int
 ) -> None:
-    home = home_of(session_id, candidates)
+    home = home_of(session, candidates)
     shuffled = Random(seed).sample(candidates, len(candidates))
-    assert home_of(session_id, shuffled) == home
+    assert home_of(session, shuffled) == home
     others = [each for each in candidates if each != home]
     if others:
         lost = others[0]
-        assert home_of(session_id, [each for each in candidates if each != lost]) == home
+        assert home_of(session, [each for each in candidates if each != lost]) == home
 
 
-@given(st.integers(3, 16), st.text(min_size=1, max_size=8), st.integers(0, 2**32))
-def test_a_session_stays_while_its_replica_is_not_much_busier(count: int, session_id: str, seed: int) -> None:
+@given(st.integers(3, 16), st.binary(min_size=1, max_size=8), st.integers(0, 2**32))
+def test_a_session_stays_while_its_replica_is_not_much_busier(count: int, session: bytes, seed: int) -> None:
     fleet = replicas([4] * count)
-    home = home_of(session_id, fleet)
+    home = home_of(session, fleet)
     busier = [replace(each, depth=8) if each is home else each for each in fleet]
     overrun = [replace(each, depth=64) if each is home else each for each in fleet]
-    assert pick(busier, session_id, (), PLAIN, Random(seed)).name == home.name
-    assert pick(overrun, session_id, (), PLAIN, Random(seed)).name != home.name
+    assert pick(busier, session, (), PLAIN, Random(seed)).name == home.name
+    assert pick(overrun, session, (), PLAIN, Random(seed)).name != home.name
+
+
+@given(st.integers(3, 16), st.integers(0, 15), st.binary(min_size=1, max_size=8), st.integers(0, 2**32))
+def test_a_conversation_stays_where_it_was_and_leaves_who_is_hot_or_gone(
+    count: int, where: int, session: bytes, seed: int
+) -> None:
+    fleet = replicas([4] * count)
+    last = fleet[where % count]
+    busier = [replace(each, depth=8) if each is last else each for each in fleet]
+    overrun = [replace(each, depth=64) if each is last else each for each in fleet]
+    lost = [replace(each, is_broken=True) if each is last else each for each in fleet]
+    gone = [each for each in fleet if each is not last]
+    assert pick(busier, session, (), PLAIN, Random(seed), last.name).name == last.name
+    assert pick(overrun, session, (), PLAIN, Random(seed), last.name).name != last.name
+    assert pick(lost, session, (), PLAIN, Random(seed), last.name).name == home_of(session, gone).name
+    assert pick(gone, session, (), PLAIN, Random(seed), last.name).name == home_of(session, gone).name
 
 
 @given(st.integers(2, 16), st.integers(0, 15), st.integers(0, 2**32))
@@ -72,18 +88,18 @@ def test_a_resident_adapter_is_found_wherever_it_is(count: int, where: int, seed
     fleet = replicas([2] * count)
     holder = where % count
     fleet[holder] = replace(fleet[holder], adapters=frozenset({"style", "other"}), depth=4)
-    assert pick(fleet, "", ("style",), PLAIN, Random(seed)).name == fleet[holder].name
-    assert pick(fleet, "", ("style", "absent"), replace(PLAIN, choices=count), Random(seed)).depth == 2
+    assert pick(fleet, b"", ("style",), PLAIN, Random(seed)).name == fleet[holder].name
+    assert pick(fleet, b"", ("style", "absent"), replace(PLAIN, choices=count), Random(seed)).depth == 2
 
 
 def test_who_preempts_gets_less() -> None:
     random = Random(4)
     fleet = replicas([8] * 4)
     fleet[0] = replace(fleet[0], preempting=True)
-    picked = [pick(fleet, "", (), PLAIN, random).name for _ in range(400)]
+    picked = [pick(fleet, b"", (), PLAIN, random).name for _ in range(400)]
     assert picked.count("stl-0") == 0
     fleet = [replace(each, depth=24) if not each.preempting else each for each in fleet]
-    picked = [pick(fleet, "", (), PLAIN, random).name for _ in range(400)]
+    picked = [pick(fleet, b"", (), PLAIN, random).name for _ in range(400)]
     assert picked.count("stl-0") > 0, "a penalty, not a ban"
 
 
@@ -92,7 +108,7 @@ def spread(num_routers: int, num_replicas: int, num_requests: int, random: Rando
     own = [[0] * num_replicas for _ in range(num_routers)]
     for request in range(num_requests):
         mine = own[request % num_routers]
-        chosen = pick(replicas(mine), "", (), NO_BONUS, random)
+        chosen = pick(replicas(mine), b"", (), NO_BONUS, random)
         mine[int(chosen.name.removeprefix("stl-"))] += 1
     return [sum(column) for column in zip(*own, strict=True)]
 
@@ -111,4 +127,4 @@ def test_three_routers_with_the_same_stale_view_do_not_herd(num_replicas: int, s
 
 def test_nobody_to_pick_from_is_said_so() -> None:
     with pytest.raises(ValueError):
-        pick([], "", (), PLAIN, Random(0))
+        pick([], b"", (), PLAIN, Random(0))

@@ -169,7 +169,7 @@ class World:
 
     async def _relayed(self, text: str, write: Write, hearing: Hearing) -> None:
         lane = self.fleet.lanes[PRIMARY]
-        replica = lane.choose((), "", (), Random(0), sound=True)
+        replica = lane.choose((), b"", (), Random(0), sound=True)
         assert replica is not None
         request = specialist_pb2.GenerateRequest(text=text).SerializeToString()
         with Attempt(replica) as attempt:

@@ -1,0 +1,61 @@
+"""Where a conversation was is remembered, for a while and within bounds."""
+
+from collections import OrderedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from octet.clock import ManualClock
+from router.replicas.homes import Homes
+
+MOST, SECONDS = 3, 10.0
+SESSIONS = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
+STACKS = st.sampled_from([(), ("x",), ("y",), ("x", "y"), ("xy",)])
+
+
+class AgainstAPlainList(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = ManualClock()
+        self.homes = Homes(self.clock, MOST, SECONDS)
+        self.plain: OrderedDict[tuple[bytes, tuple[str, ...]], tuple[str, float]] = OrderedDict()
+
+    @rule(session=SESSIONS, stack=STACKS, replica=st.sampled_from(["r0", "r1"]))
+    def learn(self, session: bytes, stack: tuple[str, ...], replica: str) -> None:
+        self.homes.learn(session, stack, replica)
+        self.plain.pop((session, stack), None)
+        self.plain[session, stack] = (replica, self.clock.now())
+        while len(self.plain) > MOST:
+            self.plain.popitem(last=False)
+
+    @rule(session=SESSIONS, stack=STACKS)
+    def find(self, session: bytes, stack: tuple[str, ...]) -> None:
+        name, at = self.plain.get((session, stack), (None, 0.0))
+        young = self.clock.now() - at <= SECONDS
+        assert self.homes.find(session, stack) == (name if young else None)
+
+    @precondition(lambda self: self.clock.now() < 1000)
+    @rule(seconds=st.sampled_from([0.0, 1.0, 6.0, 11.0]))
+    def wait(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+
+    @invariant()
+    def bounded(self) -> None:
+        assert len(self.homes) <= MOST
+
+
+TestAgainstAPlainList = AgainstAPlainList.TestCase
+
+
+@given(STACKS)
+def test_who_has_no_key_has_no_home(stack: tuple[str, ...]) -> None:
+    homes = Homes(ManualClock())
+    homes.learn(b"", stack, "r0")
+    assert len(homes) == 0 and homes.find(b"", stack) is None
+
+
+def test_room_for_nobody_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        Homes(ManualClock(), most=0)
