@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from octet.arguments import port, seconds
-from octet.config.ensemble import Ensemble
+from octet.config.ensemble import Ensemble, HttpConfig
 from octet.config.problem import ConfigInvalid
 from octet.places import Place, places_of
 from octet.rpc.bind import Tls, address_of, check_free, check_reach
@@ -65,6 +65,12 @@ def add_serve_command(commands: "argparse._SubParsersAction[argparse.ArgumentPar
     parser.add_argument("file", nargs="?", type=Path, help="of the ensemble (default: eight C++ specialists)")
     parser.add_argument("--port", type=port, help="of the router, instead of the configured one; 0 for any")
     parser.add_argument(
+        "--http-port",
+        type=port,
+        metavar="PORT",
+        help="of the router's HTTP, instead of the configured one, or where none is configured; 0 for any",
+    )
+    parser.add_argument(
         "--hang",
         type=seconds,
         default=usual.hang,
@@ -86,7 +92,7 @@ def _run(arguments: argparse.Namespace, make_roles: MakeRoles) -> int:
     began = time.monotonic()
     care = Care(hang=arguments.hang, start=max(arguments.hang, Care().start), drain=arguments.drain)
     try:
-        ensemble = _with_port(_ensemble(arguments.file), arguments.port)
+        ensemble = _with_ports(_ensemble(arguments.file), arguments.port, arguments.http_port)
         _check_door(ensemble)
         with _ending_in_order(), runtime_folder() as folder:
             places = places_of(ensemble, folder)
@@ -127,12 +133,18 @@ def _ensemble(file: Path | None) -> Ensemble:
     return read_ensemble(file, files=True)
 
 
-def _with_port(ensemble: Ensemble, asked: int | None) -> Ensemble:
+def _with_ports(ensemble: Ensemble, asked: int | None, http_asked: int | None) -> Ensemble:
     """Where any will do, one is chosen here: a router that is restarted comes back to it."""
     router = ensemble.router if asked is None else replace(ensemble.router, port=asked)
     if router.port == 0:
         router = replace(router, port=_free_port(router.host))
-    return replace(ensemble, router=router)
+    return replace(ensemble, router=replace(router, http=_http(router.http, http_asked)))
+
+
+def _http(http: HttpConfig | None, asked: int | None) -> HttpConfig | None:
+    if asked is not None:
+        http = replace(http or HttpConfig(), port=asked)
+    return replace(http, port=_free_port(http.host)) if http is not None and http.port == 0 else http
 
 
 def _free_port(host: str) -> int:
@@ -144,20 +156,26 @@ def _free_port(host: str) -> int:
 
 def _check_door(ensemble: Ensemble) -> None:
     """Raises BindRefused."""
-    door = _Door(ensemble.router.host, ensemble.router.port)
-    try:
-        check_reach(door)
-    except BindRefused:
-        raise BindRefused(
-            f"router.host {door.host} can be reached from other machines, and `octet serve` is for this one: "
-            "start `octet router` and `octet specialist` by themselves, with TLS"
-        ) from None
-    check_free(door)
+    router = ensemble.router
+    doors = [("router.host", "--port", _Door(router.host, router.port))]
+    if router.http is not None:
+        doors.append(("router.http.host", "--http-port", _Door(router.http.host, router.http.port)))
+    for key, option, door in doors:
+        try:
+            check_reach(door)
+        except BindRefused:
+            raise BindRefused(
+                f"{key} {door.host} can be reached from other machines, and `octet serve` is for this one: "
+                "start `octet router` and `octet specialist` by themselves, with TLS"
+            ) from None
+        check_free(door, option)
 
 
 def _router(ensemble: Ensemble, places: Sequence[Place], accepted: Path) -> Role:
     """A program of its own: it stays small where copies of this process would not."""
     command = [sys.executable, "-m", "octet.cli", "router", "--port", str(ensemble.router.port)]
+    if ensemble.router.http is not None:
+        command += ["--http-port", str(ensemble.router.http.port)]
     if ensemble.source is not None:
         command += ["--config", str(ensemble.source), "--accepted", str(accepted)]
     for place in places:
@@ -192,8 +210,11 @@ def _ready_line(ensemble: Ensemble, supervisor: Supervisor, seconds: float) -> s
     address = found[1] if found else address_of(_Door(ensemble.router.host, ensemble.router.port))
     pss = pss_of([os.getpid()])
     memory = "" if pss is None else f", {pss >> 20:,} MiB"
+    http = ensemble.router.http
+    also = "" if http is None else f" and http://{address_of(_Door(http.host, http.port))}"
     try_it = "" if address.endswith(":50051") else f" --address {address}"
     return (
-        f"octet ready on {address} ({len(ensemble.specialists)} specialists, {len(supervisor.pids)} processes{memory}) "
+        f"octet ready on {address}{also} "
+        f"({len(ensemble.specialists)} specialists, {len(supervisor.pids)} processes{memory}) "
         f'after {seconds:.1f} s - try: octet generate "..."{try_it}'
     )

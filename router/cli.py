@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from octet.arguments import port
-from octet.config.ensemble import Ensemble, RouterConfig
+from octet.config.ensemble import Ensemble, HttpConfig, RouterConfig
 from octet.rpc.bind import Tls, check_free, check_reach
 from router.replicas.channel import ReplicaTls
-from router.service.settings import RouterSettings, addresses_of
+from router.service.settings import HttpDoor, RouterSettings, addresses_of
 
 _DESCRIPTION = """\
-Serve octet.v1.Inference and octet.v1.Operator (with health and reflection) over
+Serve octet.v1.Inference and octet.v1.Operator (with health and reflection), and
+where the configuration or --http-port says so OpenAI's dialect over HTTP, over
 replicas that run elsewhere. Prints one line when every specialist has a replica
 that is warm.
 The configuration is followed while it runs; SIGHUP looks at it at once.
@@ -56,6 +57,13 @@ def _add_door(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--host", help=f"default: the configuration's, or {usual.host}")
     group.add_argument("--port", type=port, help=f"0 for any (default: the configuration's, or {usual.port})")
     group.add_argument("--socket", type=Path, metavar="PATH", help="a Unix socket instead of host and port")
+    group.add_argument("--http-host", metavar="HOST", help=f"default: the configuration's, or {HttpConfig().host}")
+    group.add_argument(
+        "--http-port",
+        type=port,
+        metavar="PORT",
+        help="serve HTTP here, 0 for any (default: the configuration's; where it has none, HTTP is not served)",
+    )
     group.add_argument("--tls-certificate", type=Path, metavar="FILE")
     group.add_argument("--tls-key", type=Path, metavar="FILE")
     group.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="serve only whom it has signed for")
@@ -93,6 +101,9 @@ def _serve(arguments: argparse.Namespace) -> int:
     addresses_of(ensemble, settings)
     check_reach(settings)
     check_free(settings)
+    if settings.http is not None:
+        check_reach(settings.http)
+        check_free(settings.http, "--http-port")
     from router.accepted import AcceptedWatch
     from router.service.process import serve  # what follows loads a classifier: not for --help, nor for a mistake
 
@@ -118,8 +129,24 @@ def _settings(arguments: argparse.Namespace, ensemble: Ensemble) -> RouterSettin
         socket=arguments.socket,
         tls=_tls(arguments),
         insecure_bind=arguments.insecure_bind,
+        http=_http_door(arguments, ensemble.router.http),
         replicas=_by_specialist(arguments.replica),
         replica_tls=_replica_tls(arguments),
+    )
+
+
+def _http_door(arguments: argparse.Namespace, configured: HttpConfig | None) -> HttpDoor | None:
+    asked: int | None = arguments.http_port
+    if configured is None and asked is None:
+        if arguments.http_host is not None:
+            raise ValueError("--http-host: HTTP is not served; give --http-port as well")
+        return None
+    usual = configured or HttpConfig()
+    return HttpDoor(
+        host=arguments.http_host or usual.host,
+        port=usual.port if asked is None else asked,
+        tls=_tls(arguments),
+        insecure_bind=arguments.insecure_bind,
     )
 
 

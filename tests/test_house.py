@@ -42,6 +42,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("router/decide/policy.py", "import time"),
         ("router/dispatch/course.py", "import kvpool"),
         ("router/classify/linear.py", "import sklearn"),
+        ("octet/sdk/client.py", "import starlette"),
     ],
 )
 def test_a_forbidden_import_is_noticed(house: Path, module: str, forbidden: str) -> None:
@@ -58,6 +59,7 @@ def test_a_forbidden_import_is_noticed(house: Path, module: str, forbidden: str)
 def test_a_caller_loads_neither_the_rooms_nor_their_tools() -> None:
     script = (
         "import octet, octet.identity, octet.clock, sys; "
-        f"sys.exit(any(name.partition('.')[0] in {(*ROOMS[1:], 'torch', 'numpy')!r} for name in sys.modules))"
+        f"sys.exit(any(name.partition('.')[0] in {(*ROOMS[1:], 'torch', 'numpy', 'starlette', 'uvicorn')!r} "
+        "for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", script], cwd=ROOT).returncode == 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from octet.config.ensemble import REJECT, DispatchConfig, EscalationConfig, RuleConfig, SpecialistConfig
+from octet.config.ensemble import REJECT, DispatchConfig, EscalationConfig, RouterConfig, RuleConfig, SpecialistConfig
 from octet.config.fields import fields_of
 from octet.config.kinds import Refers
 from octet.config.sheet import Place, Sheet
@@ -27,6 +27,8 @@ def check_agreement(built: Iterable[tuple[Place, Any]], sheet: Sheet) -> None:
             _check_dispatch(item, place, sheet)
         elif isinstance(item, EscalationConfig):
             _check_escalation(item, place, sheet)
+        elif isinstance(item, RouterConfig):
+            _check_doors(item, place, sheet)
 
 
 def _check_references(item: Any, place: Place, known: dict[str, list[str]], sheet: Sheet) -> None:
@@ -38,6 +40,12 @@ def _check_references(item: Any, place: Place, known: dict[str, list[str]], shee
         noun = refers.to.removesuffix("s")
         here = (*place, field.name)
         sheet.unknown(here, f"names an unknown {noun} {quoted(name)}", name, known[refers.to])
+
+
+def _check_doors(router: RouterConfig, place: Place, sheet: Sheet) -> None:
+    http = router.http
+    if http is not None and http.port == router.port != 0 and sheet.given(*place, "http"):
+        sheet.wrong((*place, "http", "port"), f"must be another than that of gRPC, which is {router.port}")
 
 
 def _check_specialist(specialist: SpecialistConfig, place: Place, sheet: Sheet) -> None:

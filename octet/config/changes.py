@@ -42,7 +42,7 @@ def _in_table(old: Any, new: Any, where: str, live: bool, trained: bool) -> Iter
             continue
         here = f"{where}{name}"
         alive = live or field.has(Mark.LIVE) or (trained and name in _ROUTING_TEXT)
-        if field.is_table:
+        if field.is_table and not field.optional:
             yield from _in_table(before, after, f"{here}.", alive, trained)
         elif field.has(Mark.BY_NAME):
             yield from _in_names(before, after, f"{here}.", alive, trained)

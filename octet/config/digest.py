@@ -30,7 +30,7 @@ def _deciding(table: Any) -> dict[str, Any]:
 
 def _plain(field: Field, value: Any) -> Any:
     if field.is_table:
-        return _deciding(value)
+        return None if value is None else _deciding(value)
     if field.item is not None:
         items = [_deciding(item) for item in value]
         return {item["name"]: item for item in items} if field.has(Mark.BY_NAME) else items

@@ -17,6 +17,7 @@ EngineName = Literal["native", "sim"]
 DEMO_MODEL = "demo"
 BUILT_IN_CLASSIFIER = "default"
 DEFAULT_ROUTER_PORT = 50051
+DEFAULT_HTTP_PORT = 8051
 REJECT = "reject"
 """What a classifier says for "nobody"; no specialist's name."""
 
@@ -251,10 +252,19 @@ class StoreConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpConfig:
+    host: Annotated[str, HOST] = "127.0.0.1"
+    port: Annotated[int, Range(0, 65_535)] = DEFAULT_HTTP_PORT
+    """0 for any that is free."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouterConfig:
     host: Annotated[str, HOST] = "127.0.0.1"
     port: Annotated[int, Range(0, 65_535)] = DEFAULT_ROUTER_PORT
     """0 for any that is free."""
+    http: HttpConfig | None = None
+    """A door for callers that speak HTTP; None: there is none."""
     default_timeout: Annotated[float, Unit.SECONDS, Range(0, 86_400, open=True)] = 120.0
     """Seconds, for callers that name none."""
     max_inflight: Annotated[int, Range(1, 1 << 20)] = 1024

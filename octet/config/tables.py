@@ -83,6 +83,8 @@ class Tables:
         if field.item is not None:
             return self._named(field, node, place) if field.has(Mark.BY_NAME) else self._listed(field, node, place)
         if field.is_table:
+            if field.optional and isinstance(node, Scalar) and node.is_null:
+                return None
             return self.read(field.kind, node, place)
         return self._values.read(field, node, place)
 

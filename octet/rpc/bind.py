@@ -54,12 +54,13 @@ def bind(server: Any, endpoint: Endpoint) -> int:
         else:
             port = server.add_secure_port(address, _credentials(endpoint.tls))
     except RuntimeError as error:
-        raise _taken(endpoint, error) from error
+        raise taken(endpoint, error) from error
     return port
 
 
-def check_free(endpoint: Endpoint) -> None:
-    """Whether the address can be had now: sooner said than after a model is loaded. Raises BindRefused."""
+def check_free(endpoint: Endpoint, option: str = "--port") -> None:
+    """Whether the address can be had now: sooner said than after a model is loaded. Raises BindRefused, which names the
+    option that helps."""
     if endpoint.socket is not None:
         check_socket(endpoint.socket)
         return
@@ -70,12 +71,12 @@ def check_free(endpoint: Endpoint) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)
     except OSError as error:
-        raise _taken(endpoint, error) from error
+        raise taken(endpoint, error, option) from error
 
 
-def _taken(endpoint: Endpoint, error: Exception) -> BindRefused:
+def taken(endpoint: Endpoint, error: Exception, option: str = "--port") -> BindRefused:
     return BindRefused(
-        f"cannot listen on {address_of(endpoint)}, is something else there? Name another with --port ({error})"
+        f"cannot listen on {address_of(endpoint)}, is something else there? Name another with {option} ({error})"
     )
 
 

@@ -230,20 +230,24 @@ class Chunk(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ...) -> None: ...
 
 class TokenLogprobs(_message.Message):
-    __slots__ = ("chosen", "top")
+    __slots__ = ("chosen", "top", "piece")
     CHOSEN_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
     chosen: float
     top: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
-    def __init__(self, chosen: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
+    piece: bytes
+    def __init__(self, chosen: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., piece: _Optional[bytes] = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
-    __slots__ = ("token", "logprob")
+    __slots__ = ("token", "logprob", "piece")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
     token: int
     logprob: float
-    def __init__(self, token: _Optional[int] = ..., logprob: _Optional[float] = ...) -> None: ...
+    piece: bytes
+    def __init__(self, token: _Optional[int] = ..., logprob: _Optional[float] = ..., piece: _Optional[bytes] = ...) -> None: ...
 
 class Usage(_message.Message):
     __slots__ = ("finish_reason", "stop_string", "prompt_tokens", "completion_tokens", "cache_hit_tokens", "times_preempted", "timings", "miss_reason")

@@ -107,7 +107,8 @@ async def _first(work: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:
 
 
 def _ready_line(server: Server, ensemble: Ensemble, settings: RouterSettings, classifier: str) -> str:
+    also = "" if server.http is None else f" and {server.http.url}"
     return (
-        f"octet router ready on {address_of(settings, server.port)} ({len(ensemble.specialists)} specialists, "
+        f"octet router ready on {address_of(settings, server.port)}{also} ({len(ensemble.specialists)} specialists, "
         f"{len(server.fleet.replicas)} replicas, classifier {classifier[:_DIGITS]})"
     )

@@ -1,4 +1,5 @@
-"""The router put together: a gRPC server over a fleet of replicas, and an orderly end."""
+"""The router put together: a gRPC server, and an HTTP one where it is wanted, over a fleet of replicas, and an orderly
+end."""
 
 import asyncio
 import logging
@@ -23,6 +24,8 @@ from router.decide.policy import Policy
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.live import LiveRequests
 from router.dispatch.sweep import Sweep
+from router.http.app import App
+from router.http.server import HttpServer
 from router.operator.service import NAME as OPERATOR
 from router.receipts.book import ReceiptBook
 from router.reception.reception import Reception
@@ -73,7 +76,12 @@ class Server:
         self._health: Any = health.aio.HealthServicer()
         self._server = self._grpc_server(ensemble.router.max_inflight + _SPARE_CALLS)
         self.port: int = bind(self._server, settings)
+        self.http = None if settings.http is None else HttpServer(self._http_app(), settings.http)
+        self.is_warm = False
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _http_app(self) -> App:
+        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms)
 
     def _reception(self, ensemble: Ensemble) -> Reception:
         return Reception(
@@ -112,6 +120,8 @@ class Server:
         sweep = Sweep(self._clock, lambda: self.fleet.dispatch)
         self._tasks.append(for_good(lambda: sweep.run(self.live, lambda: self.fleet.replicas), "the sweep"))
         await self._server.start()
+        if self.http is not None:
+            await self.http.start()
 
     async def warm(self) -> None:
         """Returns when every lane is."""
@@ -122,6 +132,7 @@ class Server:
                     await self.fleet.changed.wait()
             except TimeoutError:
                 _log.info("waiting for %s", ", ".join(waiting_for))
+        self.is_warm = True
         if not self.service.draining:
             await self._tell_health(_SERVING)
 
@@ -161,12 +172,16 @@ class Server:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self.drain()
-        await self._server.stop(min(grace, _LAST_WORDS_SECONDS))
+        await asyncio.gather(self._server.stop(min(grace, _LAST_WORDS_SECONDS)), self._stop_http(grace))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.backstage.close()
         await self.fleet.close()
+
+    async def _stop_http(self, grace: float) -> None:
+        if self.http is not None:
+            await self.http.stop(min(grace, _LAST_WORDS_SECONDS))
 
     async def _tell_health(self, status: Any) -> None:
         await self._health.set("", status)

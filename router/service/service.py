@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -24,6 +24,8 @@ from router.service.receipts import Receipts
 from router.service.whole import Whole
 
 _log = logging.getLogger(__name__)
+TraceHeaders: TypeAlias = tuple[str | None, str]
+"""W3C traceparent and tracestate, as the caller sent them."""
 NAME: str = wire.DESCRIPTOR.services_by_name["Inference"].full_name
 
 
@@ -64,21 +66,39 @@ class InferenceService:
             },
         )
 
+    def answer(
+        self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders, write: Write
+    ) -> Coroutine[Any, Any, None]:
+        """Whatever door a request comes through, it passes here. It is received at once, and answered by the task that
+        awaits what comes back: an answer takes long, and a prompt that may be large need not be kept for it.
+
+        InferEvents go to `write`, serialised. `seconds_left` is what the call itself still has. Every Refusal that is
+        raised carries the receipt; CallerGone is raised where `write` fails.
+        """
+        return self._serve(self._received(message, seconds_left, trace), write)
+
+    async def receipt(self, request_id: str) -> wire.Receipt:
+        """Raises Refusal."""
+        receipt = await self._receipts.get(request_id)
+        if receipt is None:
+            raise unknown(request_id)
+        return receipt
+
     async def _generate(self, message: wire.InferRequest, context: Context) -> None:
-        ask = self._received(message, context)
-        del message  # an answer takes long, and a prompt may be large
-        await self._serve(ask, context.write)
+        answering = self.answer(message, context.time_remaining(), _trace(context), context.write)
+        del message
+        await answering
 
     async def _infer(self, message: wire.InferRequest, context: Context) -> wire.InferResponse:
-        ask = self._received(message, context)
-        del message
         whole = Whole()
-        await self._serve(ask, whole.write)
+        answering = self.answer(message, context.time_remaining(), _trace(context), whole.write)
+        del message
+        await answering
         return whole.response
 
     async def _route(self, message: wire.InferRequest, context: Context) -> wire.Receipt:
         """The receipt's error says why it would be refused now; who should answer stands beside it."""
-        ask = self._received(message, context)
+        ask = self._received(message, context.time_remaining(), _trace(context))
         draft = self._draft(ask)
         try:
             planned = await self._answering.plan(ask, self.policy, draft)
@@ -89,10 +109,7 @@ class InferenceService:
         return draft.wire()
 
     async def _get_receipt(self, message: wire.GetReceiptRequest) -> wire.Receipt:
-        receipt = await self._receipts.get(message.request_id)
-        if receipt is None:
-            raise unknown(message.request_id)
-        return receipt
+        return await self.receipt(message.request_id)
 
     async def _cancel(self, message: wire.CancelRequest) -> wire.CancelResponse:
         self._live.find(message.request_id).end(cancelled())
@@ -135,12 +152,12 @@ class InferenceService:
                 raise
             raise refusal from None
 
-    def _received(self, message: wire.InferRequest, context: Context) -> Ask:
+    def _received(self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders) -> Ask:
         """Raises Refusal with a receipt."""
         try:
             if self.draining:
                 raise _draining()
-            return self.reception.receive(message, context.time_remaining(), *_trace(context))
+            return self.reception.receive(message, seconds_left, *trace)
         except Refusal as refusal:
             self._refused(message.request_id, refusal)
             raise
@@ -177,7 +194,7 @@ async def _last(write: Write, receipt: wire.Receipt) -> None:
         raise CallerGone from error
 
 
-def _trace(context: Context) -> tuple[str | None, str]:
+def _trace(context: Context) -> TraceHeaders:
     """Its headers: one parent, and what is said of its state wherever it is said."""
     parent: str | None = None
     state: list[str] = []

@@ -12,6 +12,19 @@ from router.replicas.channel import ReplicaTls
 
 
 @dataclass(frozen=True, slots=True)
+class HttpDoor:
+    """Where HTTP is served: the same TLS, the same care, another port."""
+
+    host: str = LOOPBACK
+    port: int = 0
+    """0 for any that is free."""
+    socket: Path | None = None
+    """Never one: who speaks HTTP to a Unix socket puts a proxy before the port."""
+    tls: Tls | None = None
+    insecure_bind: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RouterSettings:
     host: str = LOOPBACK
     port: int = 0
@@ -20,6 +33,7 @@ class RouterSettings:
     """A Unix socket instead of host and port."""
     tls: Tls | None = None
     insecure_bind: bool = False
+    http: HttpDoor | None = None
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Addresses by specialist, instead of those of the configuration."""
     replica_tls: ReplicaTls | None = None

@@ -39,6 +39,10 @@ class Answer:
             text += self._safe(self._detokenizer.push((token,)))
         return Piece(text, tuple(tokens[:num_taken]), tuple(logprobs[:num_taken]))
 
+    def spell(self, token: int) -> bytes:
+        """What it writes by itself; nothing for a control token."""
+        return self._detokenizer.spell(token)
+
     def finish(self) -> Piece:
         """What was held back. An answer that met a stop string has nothing left."""
         if self.stop_string is not None:

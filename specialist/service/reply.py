@@ -47,7 +47,7 @@ def event_of(job: Job, news: Verdict | Piece | Usage) -> wire.GenerateEvent:
     if isinstance(news, Verdict):
         return wire.GenerateEvent(accepted=_accepted(job, news))
     if isinstance(news, Piece):
-        return wire.GenerateEvent(chunk=_chunk(news))
+        return wire.GenerateEvent(chunk=_chunk(news, job.answer.spell))
     return wire.GenerateEvent(usage=_usage(news))
 
 
@@ -144,13 +144,16 @@ def _forecast(admit: Admit) -> wire.Forecast | None:
     )
 
 
-def _chunk(piece: Piece) -> wire.Chunk:
-    return wire.Chunk(text=piece.text, token_ids=piece.tokens, logprobs=map(_logprobs, piece.logprobs))
+def _chunk(piece: Piece, spell: Callable[[int], bytes]) -> wire.Chunk:
+    """Without log probabilities no token has to be spelled."""
+    each = zip(piece.tokens, piece.logprobs, strict=False)
+    logprobs = [_logprobs(token, likely, spell) for token, likely in each]
+    return wire.Chunk(text=piece.text, token_ids=piece.tokens, logprobs=logprobs)
 
 
-def _logprobs(logprobs: TokenLogprobs) -> wire.TokenLogprobs:
-    top = [wire.TokenLogprob(token=token, logprob=logprob) for token, logprob in logprobs.top]
-    return wire.TokenLogprobs(chosen=logprobs.chosen, top=top)
+def _logprobs(chosen: int, logprobs: TokenLogprobs, spell: Callable[[int], bytes]) -> wire.TokenLogprobs:
+    top = [wire.TokenLogprob(token=token, logprob=logprob, piece=spell(token)) for token, logprob in logprobs.top]
+    return wire.TokenLogprobs(chosen=logprobs.chosen, top=top, piece=spell(chosen))
 
 
 def _usage(usage: Usage) -> wire.Usage:

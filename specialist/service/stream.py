@@ -8,7 +8,7 @@ from specialist.service.answer import Piece
 from specialist.service.job import News
 
 _TOKEN_BYTES = 8
-_LOGPROB_BYTES = 16
+_LOGPROB_BYTES = 24
 
 
 class Stream:

@@ -14,6 +14,9 @@ class Detokenizer(Protocol):
 
     def finish(self) -> str: ...
 
+    def spell(self, token: int) -> bytes:
+        """What it writes by itself; nothing for a control token."""
+
 
 class Words(Protocol):
     """Safe to use from several threads at once."""

@@ -28,6 +28,20 @@ class Detokenizer:
     def finish(self) -> str:
         return self._writer.finish()
 
+    def spell(self, token: int) -> bytes:
+        """What it writes by itself, in the middle of a text: a part of a character, it may be."""
+        piece = self._pieces[token]
+        match piece, self._pieces.spelling:
+            case None, _:
+                return b""
+            case bytes(), _:
+                return piece
+            case int(), _:
+                return bytes([piece])
+            case str(), Metaspace(replacement, _):
+                return piece.replace(replacement, " ").encode()
+        return str(piece).encode()
+
 
 def _writer_of(pieces: Pieces) -> _Writer:
     match pieces.spelling:

@@ -162,5 +162,7 @@ def test_log_probabilities_come_with_their_tokens(engine: Factory) -> None:
                     likely = [top.logprob for top in logprobs.top]
                     assert len(likely) == 3 and likely == sorted(likely, reverse=True)
                     assert logprobs.chosen <= likely[0] <= 0
+                    same = [top.piece for top in logprobs.top if top.logprob == logprobs.chosen]
+                    assert not same or logprobs.piece in same
 
     run(scenario())

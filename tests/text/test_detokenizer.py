@@ -67,6 +67,16 @@ def test_a_character_is_sent_with_its_last_byte() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_what_tokens_write_by_themselves_is_what_they_write_together(kind: str) -> None:
+    vocabulary = words(kind).vocabulary
+    detokenizer = Detokenizer(pieces_of[kind])
+    tokens = vocabulary.tokenizer.encode("one é 😀 two", add_special_tokens=False).ids
+    spelled = b"".join(map(detokenizer.spell, tokens)).decode()
+    assert spelled.lstrip(" ") == detokenizer.push(tokens) + detokenizer.finish()
+    assert {detokenizer.spell(token) for token in [*vocabulary.control_ids.values(), 10**6]} == {b""}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_control_tokens_and_unused_ids_write_nothing(kind: str) -> None:
     detokenizer = Detokenizer(pieces_of[kind])
     control = words(kind).vocabulary.control_ids.values()

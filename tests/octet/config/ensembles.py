@@ -48,6 +48,8 @@ def values(field: Field) -> st.SearchStrategy[Any]:
 
 
 def _one(field: Field) -> st.SearchStrategy[Any]:
+    if field.is_table:
+        return configs(field.kind)
     if field.kind is bool:
         return st.booleans()
     if field.kind in (int, float):
@@ -196,7 +198,7 @@ def _plain(table: Any) -> dict[str, Any]:
 
 def _value(field: Field, value: Any) -> Any:
     if field.is_table:
-        return _plain(value)
+        return None if value is None else _plain(value)
     if field.item is not None:
         items = [_plain(item) for item in value]
         return {item.pop("name"): item for item in items} if field.has(Mark.BY_NAME) else items

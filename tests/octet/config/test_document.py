@@ -13,6 +13,7 @@ from octet.config.ensemble import (
     DispatchConfig,
     Ensemble,
     EscalationConfig,
+    HttpConfig,
     IntentConfig,
     LanesConfig,
     RouterConfig,
@@ -44,6 +45,8 @@ SECTIONS: dict[str, type] = {
     "store": StoreConfig,
     "router": RouterConfig,
 }
+WITHIN: dict[str, type] = {"router.http": HttpConfig}
+"""Tables within others."""
 
 
 def section(name: str) -> str:
@@ -76,9 +79,11 @@ def shown_range(field: Field) -> str | None:
     return None if limits is None else str(limits)
 
 
-@pytest.mark.parametrize("name", SECTIONS)
+@pytest.mark.parametrize("name", [*SECTIONS, *WITHIN])
 def test_every_key_stands_there_with_its_default_and_its_range(name: str) -> None:
-    fields = {key: field for key, field in fields_of(SECTIONS[name]).items() if key != "name" or name == "rules"}
+    fields = {
+        key: field for key, field in fields_of((SECTIONS | WITHIN)[name]).items() if key != "name" or name == "rules"
+    }
     told = rows(section(name), "key")
     assert list(told) == list(fields)
     for key, field in fields.items():

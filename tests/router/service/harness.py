@@ -14,7 +14,7 @@ from octet.v1 import inference_pb2 as wire
 from router.classify.base import Distribution
 from router.replicas.channel import ReplicaTls
 from router.service.server import Server
-from router.service.settings import RouterSettings
+from router.service.settings import HttpDoor, RouterSettings
 
 _SERVICE = "/octet.v1.Inference/"
 
@@ -144,12 +144,13 @@ async def routing(
     warm: bool = True,
     opinions: Any = None,
     replica_tls: ReplicaTls | None = None,
+    http: HttpDoor | None = None,
     **settings: Any,
 ) -> AsyncIterator[Routed]:
     """`settings` are the ensemble's own."""
     ensemble = settings.pop("ensemble", None) or ensemble_of(*replicas, **settings)
     places = {name: tuple(addresses) for name, addresses in replicas.items()}
-    door = RouterSettings(replicas=places, replica_tls=replica_tls)
+    door = RouterSettings(replicas=places, replica_tls=replica_tls, http=http)
     server = Server(ensemble, door, opinions or NoOpinions())
     await server.start()
     try:

@@ -1,0 +1,95 @@
+"""The body of a request, read no further than it may be long, and not for ever."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+
+from starlette.types import Receive
+
+from octet.rpc.calls import CallerGone
+from router.http.fault import RATE_LIMIT, Fault
+
+READ_SECONDS = 20.0
+"""For all of it."""
+_LINGER_BYTES = 32 << 20
+_LINGER_SECONDS = 5.0
+"""So much of what is too large is read and dropped: who is still sending would not hear the answer."""
+_CLOSE = {"connection": "close"}
+
+
+class Bodies:
+    """All that are being read at once. Belongs to the event loop."""
+
+    def __init__(self, most: int, most_together: int, seconds: float = READ_SECONDS) -> None:
+        self._most = most
+        self._most_together = most_together
+        self._seconds = seconds
+        self._num_bytes = 0
+
+    async def read(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+        """Raises Fault, CallerGone."""
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            got = repr(headers.get("content-type", "")[:60])
+            raise Fault(
+                415, f"content-type must be application/json, got {got}", code="unsupported_media_type", headers=_CLOSE
+            )
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length[:20]) > self._most:
+            if headers.get("expect", "").lower() != "100-continue":
+                await _drop(receive)
+            raise self._too_large(f"{int(length[:20]):,}")
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._read(receive)
+        except TimeoutError:
+            message = f"the body did not come within {self._seconds:g} s"
+            raise Fault(408, message, code="request_timeout", headers=_CLOSE) from None
+
+    async def _read(self, receive: Receive) -> bytes:
+        body = bytearray()
+        held = 0
+        try:
+            async for part in parts(receive):
+                body += part
+                held += len(part)
+                self._num_bytes += len(part)
+                if held > self._most:
+                    body.clear()
+                    await _drop(receive)
+                    raise self._too_large("more")
+                if self._num_bytes > self._most_together:
+                    raise Fault(
+                        429,
+                        "too many large requests are being read",
+                        kind=RATE_LIMIT,
+                        code="queue_full",
+                        headers=_CLOSE,
+                    )
+        finally:
+            self._num_bytes -= held
+        return bytes(body)
+
+    def _too_large(self, got: str) -> Fault:
+        message = f"the body must be at most {self._most:,} bytes, got {got}"
+        return Fault(413, message, code="request_too_large", headers=_CLOSE)
+
+
+async def parts(receive: Receive) -> AsyncIterator[bytes]:
+    """Raises CallerGone."""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise CallerGone
+        yield message.get("body", b"")
+        if not message.get("more_body", False):
+            return
+
+
+async def _drop(receive: Receive) -> None:
+    num_bytes = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_SECONDS):
+            async for part in parts(receive):
+                num_bytes += len(part)
+                if num_bytes > _LINGER_BYTES:
+                    return

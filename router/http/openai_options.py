@@ -1,0 +1,131 @@
+"""What chat and plain completions have in common: everything but the prompt and the log probabilities."""
+
+from collections.abc import Iterator, Mapping
+
+from octet.v1 import inference_pb2 as wire
+from router.http.fault import Fault, wrong
+from router.http.fields import Fields, integer_of, number_of
+from router.http.models import Model, model_of
+
+MOST_CHOICES = 8
+_INT64 = 2**63
+_OWN = ("intent", "priority", "timeout_ms", "exclude", "adapters", "receipt")
+_SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+
+
+class Options:
+    """Read from the body of a request. Raises Fault."""
+
+    def __init__(self, fields: Fields) -> None:
+        self.model: Model = model_of(fields.needed_text("model"))
+        own = fields.table("octet")
+        for key in own.given():
+            if key not in _OWN:
+                raise wrong(own.name(key), f"one of {', '.join(_OWN)}", "a key that is none of them")
+        self.receipt = own.flag("receipt")
+        self.stream = fields.flag("stream")
+        self.include_usage = self._includes_usage(fields)
+        self.n = self._choices(fields)
+        self._length_key = _length_key(fields)
+        self._session_key = "metadata.session_id" if fields.table("metadata").has("session_id") else "user"
+        self._request = self._read(fields, own)
+        if self.model.adapter and own.has("adapters"):
+            raise wrong("octet.adapters", "left out where the model names one", self.model.adapter)
+
+    def requests(self, request_id: str, prompts: list[wire.InferRequest]) -> Iterator[wire.InferRequest]:
+        """`prompts` say what is asked, and nothing else. Every choice has a seed of its own."""
+        for index in range(len(prompts) * self.n):
+            made = wire.InferRequest()
+            made.CopyFrom(self._request)
+            made.MergeFrom(prompts[index // self.n])
+            made.request_id = f"{request_id}-{index}" if index else request_id
+            if made.HasField("seed"):
+                made.seed = (made.seed + index + _INT64) % (2 * _INT64) - _INT64
+            yield made
+
+    def names(self) -> Mapping[str, str]:
+        """By the name on Octet's wire."""
+        return {
+            **{f"sampling.{key}": key for key in _SAMPLING},
+            "sampling.logit_bias": "logit_bias",
+            "sampling.logit_bias.token": "logit_bias",
+            "sampling.logit_bias.bias": "logit_bias",
+            "force_specialists": "model",
+            "exclude_specialists": "octet.exclude",
+            "adapters": "model" if self.model.adapter else "octet.adapters",
+            "intent": "octet.intent",
+            "priority": "octet.priority",
+            "timeout_ms": "octet.timeout_ms",
+            "max_tokens": self._length_key,
+            "session_id": self._session_key,
+            "user_id": "user",
+        }
+
+    def _read(self, fields: Fields, own: Fields) -> wire.InferRequest:
+        user = fields.text("user") or ""
+        return wire.InferRequest(
+            force_specialists=[self.model.specialist] if self.model.specialist else [],
+            exclude_specialists=own.texts("exclude"),
+            adapters=[self.model.adapter] if self.model.adapter else own.texts("adapters"),
+            intent=own.text("intent") or "",
+            priority=own.integer("priority"),
+            timeout_ms=own.integer("timeout_ms"),
+            sampling=_sampling(fields),
+            seed=fields.integer("seed"),
+            max_tokens=fields.integer(self._length_key),
+            stop=_stops(fields),
+            session_id=fields.table("metadata").text("session_id") or user,
+            user_id=user,
+        )
+
+    def _includes_usage(self, fields: Fields) -> bool:
+        options = fields.table("stream_options")
+        if fields.has("stream_options") and not self.stream:
+            raise wrong("stream_options", "left out unless stream is true", "both")
+        if options.flag("include_obfuscation"):
+            raise wrong("stream_options.include_obfuscation", "false: chunks are not padded", "true")
+        return options.flag("include_usage")
+
+    def _choices(self, fields: Fields) -> int:
+        n = fields.integer("n")
+        if n is not None and not 1 <= n <= MOST_CHOICES:
+            raise wrong("n", f"in [1, {MOST_CHOICES}]", str(n))
+        return 1 if n is None else n
+
+
+def _length_key(fields: Fields) -> str:
+    if not fields.has("max_completion_tokens"):
+        return "max_tokens"
+    if fields.has("max_tokens"):
+        raise wrong("max_tokens", "left out beside max_completion_tokens", "both")
+    return "max_completion_tokens"
+
+
+def _sampling(fields: Fields) -> wire.Sampling | None:
+    """None where the caller leaves all of it to the kind of task."""
+    biases = fields.table("logit_bias")
+    if not biases.given() and not any(fields.has(key) for key in _SAMPLING):
+        return None
+    return wire.Sampling(
+        temperature=fields.number("temperature"),
+        top_p=fields.number("top_p"),
+        presence_penalty=fields.number("presence_penalty"),
+        frequency_penalty=fields.number("frequency_penalty"),
+        logit_bias=[_bias(biases, key) for key in biases.given()],
+    )
+
+
+def _bias(biases: Fields, key: str) -> wire.LogitBias:
+    if not (key.isascii() and key.isdecimal() and len(key) < 19):
+        raise wrong("logit_bias", "an object from token ids to numbers", repr(key[:40]))
+    return wire.LogitBias(token=integer_of(int(key), "logit_bias"), bias=number_of(biases.raw(key), biases.name(key)))
+
+
+def _stops(fields: Fields) -> list[str]:
+    if not isinstance(fields.raw("stop"), str | list | None):
+        raise wrong("stop", "text or a list of texts", type(fields.raw("stop")).__name__)
+    return [fields.needed_text("stop")] if isinstance(fields.raw("stop"), str) else fields.texts("stop")
+
+
+def too_many(num_prompts: int, n: int) -> Fault:
+    return wrong("prompt", f"a list that makes at most {MOST_CHOICES} choices with n", f"{num_prompts} times {n}")

@@ -1,0 +1,76 @@
+"""What OpenAI's API can do and nobody here can: refused by name, with the reason, rather than left out in silence."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from router.http.fault import unsupported
+from router.http.fields import Fields
+
+_NO_TOOLS = "the specialists call no tools"
+_TEXT_ONLY = "the specialists read and write text alone"
+_NOT_SHAPED = "answers cannot be forced into a shape; ask for it in the prompt"
+
+Harmless = Callable[[Any], bool]
+"""Whether a value asks for nothing more than what is done anyway."""
+
+
+def _never(_: Any) -> bool:
+    return False
+
+
+def _is(*values: Any) -> Harmless:
+    return lambda value: any(value == each and type(value) is type(each) for each in values)
+
+
+_EVERYWHERE: Mapping[str, tuple[Harmless, str]] = {
+    "store": (_is(False), "answers are not kept; receipts are, and hold no text"),
+}
+_CHAT: Mapping[str, tuple[Harmless, str]] = {
+    **_EVERYWHERE,
+    "tools": (_never, _NO_TOOLS),
+    "tool_choice": (_never, _NO_TOOLS),
+    "parallel_tool_calls": (_never, _NO_TOOLS),
+    "functions": (_never, _NO_TOOLS),
+    "function_call": (_never, _NO_TOOLS),
+    "response_format": (_is({"type": "text"}), _NOT_SHAPED),
+    "modalities": (_is(["text"]), _TEXT_ONLY),
+    "audio": (_never, _TEXT_ONLY),
+    "prediction": (_never, "nothing is predicted from a draft of the caller's"),
+    "reasoning_effort": (_is("none"), "the specialists answer without a part for reasoning"),
+    "verbosity": (_never, "how long an answer is, is for max_completion_tokens and the prompt to say"),
+    "web_search_options": (_never, "the specialists search nothing"),
+    "service_tier": (_is("auto", "default"), "there is one; octet.priority says what comes first"),
+}
+_COMPLETION: Mapping[str, tuple[Harmless, str]] = {
+    **_EVERYWHERE,
+    "suffix": (_never, "the specialists continue a text, they fill no gap"),
+    "echo": (_is(False), "the prompt is not repeated"),
+}
+_MESSAGE: Mapping[str, tuple[Harmless, str]] = {
+    "name": (_never, "a model is not told who of several participants speaks"),
+    "tool_calls": (_never, _NO_TOOLS),
+    "function_call": (_never, _NO_TOOLS),
+    "audio": (_never, _TEXT_ONLY),
+    "refusal": (_never, "write a refusal as the message's content"),
+}
+
+
+def check_chat(fields: Fields) -> None:
+    """Raises Fault."""
+    _check(fields, _CHAT)
+
+
+def check_completion(fields: Fields) -> None:
+    """Raises Fault."""
+    _check(fields, _COMPLETION)
+
+
+def check_message(fields: Fields) -> None:
+    """Raises Fault."""
+    _check(fields, _MESSAGE)
+
+
+def _check(fields: Fields, known: Mapping[str, tuple[Harmless, str]]) -> None:
+    for key, (is_harmless, why) in known.items():
+        if fields.has(key) and not is_harmless(fields.raw(key)):
+            raise unsupported(fields.name(key), why)

@@ -1,0 +1,113 @@
+"""A connection that is not held for ever: by a head that never ends, or by answers that are never read."""
+
+import asyncio
+import json
+import resource
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from router.http.connection import EXTENSION
+from router.http.fault import Fault
+
+HEAD_SECONDS = 10.0
+"""From the first byte of a request, or the connection's beginning, to the end of its headers."""
+MOST_HEAD_BYTES = 64 << 10
+_SEPARATORS = 4
+"""Bytes of a header beside its name and its value."""
+_SHARE = 2
+"""Of the files this process may open, one in so many may be a connection of this door."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._reads_head = False
+        """Some of it has come."""
+        self._num_head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._fault: Fault | None = None
+        """What a parser that stops is to say."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        if len(self.connections) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE:
+            transport.abort()
+            return
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_watch()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        read_head = self._reads_head
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._reads_head and (read_head or self.cycle is None):
+            self._num_head_bytes += len(data)
+        if self._num_head_bytes > MOST_HEAD_BYTES:
+            self._fault = _too_large()
+            self.send_400_response("")
+        elif self.cycle is None or self.cycle.response_complete:
+            self._watch_head()
+
+    def on_message_begin(self) -> None:
+        self._reads_head = True
+        self._num_head_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._reads_head = False
+        self._num_head_bytes = 0
+        self._end_watch()
+        if len(self.url) + sum(len(name) + len(value) + _SEPARATORS for name, value in self.headers) > MOST_HEAD_BYTES:
+            self._fault = _too_large()
+            raise ValueError(str(self._fault))
+        super().on_headers_complete()
+        self.scope["extensions"] = {EXTENSION: {"end": self.transport.abort}}
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._reads_head and not self.transport.is_closing():
+            self._watch_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Everything that is no HTTP, in the words of the rest."""
+        fault = self._fault or Fault(400, "this is no HTTP request", code="malformed")
+        body = json.dumps(fault.envelope()).encode()
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: " + str(len(body)).encode()
+        self.transport.write(STATUS_LINE[fault.status] + head + b"\r\n\r\n" + body)
+        self.transport.close()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Whoever has not even read the last answer is not waited for."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _watch_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._late)
+
+    def _end_watch(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _late(self) -> None:
+        self._head_timer = None
+        if self.cycle is not None and not self._reads_head:
+            self.timeout_keep_alive_handler()
+        elif not self.transport.is_closing():
+            self._fault = Fault(408, f"no request came within {HEAD_SECONDS:g} s", code="request_timeout")
+            self.send_400_response("")
+
+
+def _too_large() -> Fault:
+    return Fault(431, f"a request's headers must be at most {MOST_HEAD_BYTES:,} bytes", code="headers_too_large")

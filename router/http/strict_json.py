@@ -1,0 +1,61 @@
+"""From bytes to one JSON object. What is deep, endless, ambiguous or no JSON is refused before it costs much."""
+
+import json
+import re
+from typing import Any, NoReturn
+
+from router.http.fault import Fault
+
+MOST_DEPTH = 32
+MOST_VALUES = 20_000
+"""A byte of an empty list costs fifty in memory."""
+_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
+"""Strings as a whole, ended or not, and what separates values: every byte is looked at once."""
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """Raises Fault."""
+    _check_shape(raw)
+    try:
+        parsed = json.loads(raw.decode(), object_pairs_hook=_without_duplicates, parse_constant=_no_number)
+    except UnicodeDecodeError as error:
+        raise _unreadable(f"the byte 0x{raw[error.start]:02x} at {error.start:,} is not UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(str(error)) from None
+    if not isinstance(parsed, dict):
+        raise _unreadable("it must be an object, in braces")
+    return parsed
+
+
+def _check_shape(raw: bytes) -> None:
+    depth = num_values = 0
+    for mark in _MARKS.finditer(raw):
+        first = raw[mark.start()]
+        if first in b"[{":
+            depth += 1
+            num_values += 1
+            if depth > MOST_DEPTH:
+                raise _unreadable(f"it is nested deeper than {MOST_DEPTH} levels")
+        elif first in b"]}":
+            depth -= 1
+        else:
+            num_values += 1
+        if num_values > MOST_VALUES:
+            raise _unreadable(f"it holds more than {MOST_VALUES:,} values")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice[:60]!r} stands in it twice")
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _unreadable(why: str) -> Fault:
+    return Fault(400, f"the body is not the JSON object it must be: {why}", code="malformed")

@@ -1,0 +1,147 @@
+"""A router with an HTTP door, before replicas behind real sockets; OpenAI's own client, and bare sockets."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+
+from octet.v1 import specialist_pb2 as wire
+from router.http.app import App
+from router.http.server import HttpServer
+from router.service.settings import HttpDoor
+from specialist.engines.sim import CostModel
+from tests.router.service.harness import Routed, routing
+from tests.router.service.spy import Behaviour
+
+SLOW = CostModel(0.02, 0.00001, 0.0, 0.02, 0.00002, 0.0, 0.0, 0.0)
+"""Fifty tokens a second."""
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@dataclass
+class Fronted:
+    routed: Routed
+    port: int
+    openai: openai.AsyncOpenAI
+    """Which tries nothing twice."""
+
+    @property
+    def app(self) -> App:
+        """Whose limits a test may make smaller."""
+        return self._http.app
+
+    @property
+    def connections(self) -> int:
+        return self._http.num_connections
+
+    @property
+    def _http(self) -> HttpServer:
+        assert self.routed.server.http is not None
+        return self.routed.server.http
+
+    async def post(self, body: bytes, path: str = "/v1/chat/completions", **headers: str) -> "Heard":
+        given = {"content-type": "application/json", "content-length": str(len(body)), **headers}
+        return await self.send("POST", path, body, given)
+
+    async def ask(self, path: str = "/v1/chat/completions", **body: Any) -> "Heard":
+        asked = {"model": "octet/writer", "messages": HELLO, "max_tokens": 8, **body}
+        return await self.post(json.dumps(asked).encode(), path)
+
+    async def get(self, path: str) -> "Heard":
+        return await self.send("GET", path)
+
+    async def send(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> "Heard":
+        lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in (headers or {}).items())
+        return await self.raw(
+            f"{method} {path} HTTP/1.1\r\nhost: octet\r\nconnection: close\r\n{lines}\r\n".encode() + body
+        )
+
+    async def raw(self, sent: bytes) -> "Heard":
+        """Everything that comes back until the other side closes."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(sent)
+            return Heard.of(await reader.read())
+        finally:
+            writer.close()
+
+    @asynccontextmanager
+    async def connected(self, sent: bytes) -> AsyncIterator[asyncio.StreamReader]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(sent)
+            yield reader
+        finally:
+            writer.close()
+
+
+@dataclass
+class Heard:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @classmethod
+    def of(cls, raw: bytes) -> "Heard":
+        head, _, body = raw.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        if headers.get("transfer-encoding") == "chunked":
+            body = _unchunked(body)
+        return cls(int(first.split()[1]), headers, body)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> Any:
+        assert set(self.json) == {"error"} and {"message", "type", "param", "code"} <= set(self.json["error"])
+        return self.json["error"]
+
+    @property
+    def events(self) -> list[Any]:
+        """Of a stream; `[DONE]` as it is."""
+        found = [event.removeprefix("data: ") for event in self.body.decode().split("\n\n") if event]
+        return [event if event == "[DONE]" else json.loads(event) for event in found]
+
+
+def _unchunked(body: bytes) -> bytes:
+    found = b""
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        found += rest[: int(size, 16)]
+        body = rest[int(size, 16) + 2 :]
+    return found
+
+
+@asynccontextmanager
+async def fronting(replicas: Mapping[str, Sequence[str]], **settings: Any) -> AsyncIterator[Fronted]:
+    async with routing(replicas, http=HttpDoor(), **settings) as routed:
+        assert routed.server.http is not None
+        url = f"{routed.server.http.url}/v1"
+        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            yield Fronted(routed, routed.server.http.port, client)
+
+
+def saying(*chunks: wire.Chunk, seconds: float = 0.0, fails: BaseException | None = None) -> Behaviour:
+    """A replica that says this, waits, and ends or fails."""
+
+    async def behave(_: wire.GenerateRequest, context: Any) -> None:
+        lane = wire.Lane(specialist="writer", revision="0" * 64)
+        await context.write(wire.GenerateEvent(accepted=wire.Accepted(lane=lane)))
+        for chunk in chunks:
+            await context.write(wire.GenerateEvent(chunk=chunk))
+        await asyncio.sleep(seconds)
+        if fails is not None:
+            raise fails
+        usage = wire.Usage(finish_reason=wire.FINISH_REASON_STOP, prompt_tokens=3, completion_tokens=len(chunks))
+        await context.write(wire.GenerateEvent(usage=usage))
+
+    return behave

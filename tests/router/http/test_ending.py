@@ -1,0 +1,129 @@
+"""How an answer ends that is not read to its end: by the caller, by the router, by nobody reading."""
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from octet.v1 import inference_pb2
+from octet.v1.specialist_pb2 import Chunk
+from tests.router.http.harness import HELLO, SLOW, Fronted, fronting, saying
+from tests.router.service.harness import quick
+from tests.router.service.spy import spying
+from tests.service.harness import run, serving, sim
+
+
+def request(**fields: Any) -> bytes:
+    body = json.dumps({"model": "octet/writer", "messages": HELLO, "max_tokens": 300, **fields}).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def receipt_of(fronted: Fronted, request_id: str) -> inference_pb2.Receipt:
+    return await fronted.routed.server.service.receipt(request_id)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("abruptly", [False, True])
+def test_a_disconnect_ends_the_engines_work(stream: bool, abruptly: bool) -> None:
+    async def story() -> None:
+        async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+            reader, writer = await asyncio.open_connection("127.0.0.1", fronted.port)
+            writer.write(request(stream=stream))
+            await fronted.routed.until(lambda: served.server.generator.num_live == 1)
+            (live,) = fronted.routed.server.live
+            if stream:
+                assert b"200" in await reader.readline()
+            if abruptly:
+                writer.transport.abort()
+            else:
+                writer.close()
+            await fronted.routed.idle()
+            await served.idle()
+            served.check_whole()
+            receipt = await receipt_of(fronted, live.request_id)
+            assert receipt.error.reason == inference_pb2.ERROR_REASON_CANCELLED
+
+    run(story())
+
+
+def test_who_never_reads_is_let_go_and_the_receipt_says_so() -> None:
+    async def story() -> None:
+        endless = saying(*(Chunk(text="x" * 10_000, token_ids=[1]) for _ in range(3000)))
+        async with (
+            spying(endless) as spy,
+            fronting({"writer": [spy.address]}, dispatch=quick(stall_seconds=0.5)) as fronted,
+        ):
+            deaf = socket.socket()
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(deaf, ("127.0.0.1", fronted.port))
+            await loop.sock_sendall(deaf, request(stream=True))
+            await fronted.routed.until(lambda: len(fronted.routed.server.live) == 1)
+            (live,) = fronted.routed.server.live
+            await fronted.routed.idle()
+            receipt = await receipt_of(fronted, live.request_id)
+            assert receipt.error.reason == inference_pb2.ERROR_REASON_CALLER_STALLED
+            await fronted.routed.until(lambda: spy.num_live == 0)
+            await fronted.routed.until(lambda: not fronted.connections)
+            deaf.close()
+
+    run(story())
+
+
+def test_a_cancel_through_grpc_reaches_whoever_waits_here() -> None:
+    async def story() -> None:
+        async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+            asked = asyncio.create_task(fronted.ask(max_tokens=300))
+            await fronted.routed.until(lambda: len(fronted.routed.server.live) == 1)
+            (live,) = fronted.routed.server.live
+            message = inference_pb2.CancelRequest(request_id=live.request_id)
+            await fronted.routed.call("Cancel", message, inference_pb2.CancelResponse)
+            heard = await asked
+            assert (heard.status, heard.error["code"]) == (499, "cancelled")
+
+    run(story())
+
+
+def test_a_drain_finishes_what_runs_and_refuses_what_comes() -> None:
+    async def story() -> None:
+        async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+            asked = asyncio.create_task(fronted.ask(max_tokens=20, stream=True))
+            await fronted.routed.until(lambda: served.server.generator.num_live == 1)
+            draining = asyncio.create_task(fronted.routed.server.drain())
+            await fronted.routed.until(lambda: fronted.routed.server.service.draining)
+            heard = await fronted.ask()
+            assert (heard.status, heard.error["code"]) == (503, "draining")
+            assert (await fronted.get("/readyz")).json == {"status": "draining"}
+            assert (await fronted.get("/healthz")).status == 200
+            assert (await asked).events[-1] == "[DONE]"
+            await draining
+
+    run(story())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_end_without_grace_leaves_nothing_behind(stream: bool) -> None:
+    async def story() -> None:
+        async with serving(sim(SLOW)) as served:
+            async with fronting({"writer": [served.address]}) as fronted:
+                reader, writer = await asyncio.open_connection("127.0.0.1", fronted.port)
+                writer.write(request(stream=stream))
+                await fronted.routed.until(lambda: served.server.generator.num_live == 1)
+                if stream:
+                    await reader.readline()
+                await fronted.routed.server.stop(0)
+                said = await reader.read()
+                assert b"[DONE]" not in said
+                if not stream:
+                    assert b"503" in said.splitlines()[0] and b"this router is ending" in said
+                writer.close()
+                assert len(fronted.routed.server.live) == 0 and not fronted.connections
+            await served.idle()
+
+    run(story())

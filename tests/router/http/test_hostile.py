@@ -1,0 +1,198 @@
+"""Bytes from anybody: an answer in the envelope, soon, and nothing of it harms the next caller."""
+
+import asyncio
+import json
+import resource
+import time
+
+import pytest
+
+from router.http import protocol
+from router.http.fault import Fault
+from router.http.strict_json import MOST_DEPTH, MOST_VALUES, parse_object
+from tests.router.http.harness import HELLO, Fronted, fronting
+from tests.service.harness import run, serving, sim
+
+SOON = 2.0
+GOOD = json.dumps({"model": "octet/writer", "messages": HELLO, "max_tokens": 4}).encode()
+BODIES = {
+    "nothing": b"",
+    "no JSON": b"hello",
+    "a list": b"[]",
+    "a text": b'"x"',
+    "null": b"null",
+    "two keys": b'{"model": "octet", "model": "octet/writer"}',
+    "two keys within": b'{"model": "octet", "messages": [{"role": "user", "role": "user", "content": "x"}]}',
+    "NaN": b'{"model": "octet/writer", "messages": [], "temperature": NaN}',
+    "Infinity": b'{"temperature": -Infinity}',
+    "no UTF-8": b'{"model": "\xff"}',
+    "UTF-16": '{"model": "octet"}'.encode("utf-16"),
+    "a byte order mark": b"\xef\xbb\xbf" + GOOD,
+    "an open string": b'{"model": "' + b'\\"' * 1_000_000,
+    "open brackets": b"[" * 1_000_000,
+    "deep": b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}",
+    "many values": b'{"a": [' + b"[]," * 1_000_000 + b"[]]}",
+    "many keys": b"{" + b",".join(b'"%d":1' % index for index in range(100_000)) + b"}",
+    "a long number": b'{"seed": ' + b"9" * 100_000 + b"}",
+    "half a surrogate pair": b'{"model": "octet/writer", "messages": [{"role": "user", "content": "\\ud800"}]}',
+    "more behind it": GOOD + b"{}",
+}
+
+
+def test_requests_on_one_connection_are_served_one_by_one_however_large() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            padded = GOOD[:-1] + b" " * 200_000 + b"}"
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
+            one = head + f"content-length: {len(padded)}\r\n\r\n".encode() + padded
+            last = b"GET /healthz HTTP/1.1\r\nhost: octet\r\nconnection: close\r\n\r\n"
+            heard = await fronted.raw(one + one + last)
+            assert heard.status == 200 and heard.body.count(b"HTTP/1.1 200 OK") == 2
+
+    run(story())
+
+
+async def is_well(fronted: Fronted) -> None:
+    assert (await fronted.post(GOOD)).status == 200
+
+
+def test_a_body_that_is_no_request_is_told_so_at_once() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            for name, body in BODIES.items():
+                began = time.monotonic()
+                heard = await fronted.post(body)
+                assert heard.status == 400, name
+                assert heard.error["message"] and len(heard.body) < 1000, name
+                assert time.monotonic() - began < SOON, name
+                assert len(heard.headers["x-request-id"]) == 32
+            await is_well(fronted)
+            assert len(fronted.routed.server.live) == 0
+
+    run(story())
+
+
+@pytest.mark.parametrize("depth", [MOST_DEPTH, MOST_DEPTH + 1])
+def test_how_deep_and_how_many_is_counted_to_the_last(depth: int) -> None:
+    deep = b'{"a":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
+    many = b'{"a":["[,,]"' + b",0" * (MOST_VALUES - 3 + depth - MOST_DEPTH - 1) + b"]}"
+    for raw in (deep, many):
+        if depth == MOST_DEPTH:
+            assert set(parse_object(raw)) == {"a"}
+        else:
+            with pytest.raises(Fault):
+                parse_object(raw)
+
+
+def test_what_is_too_large_is_413_and_never_held_whole() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            most = 2 * fronted.routed.server.service.reception.limits.request_bytes
+            large = GOOD[:-1] + b" " * most + b"}"
+            heard = await fronted.post(large)
+            assert (heard.status, heard.headers["connection"]) == (413, "close")
+            assert f"{most:,} bytes" in heard.error["message"]
+            chunked = b"%x\r\n" % len(large) + large + b"\r\n0\r\n\r\n"
+            heard = await fronted.send(
+                "POST",
+                "/v1/completions",
+                chunked,
+                {"content-type": "application/json", "transfer-encoding": "chunked"},
+            )
+            assert heard.status == 413
+            asked = {"content-type": "application/json", "content-length": str(10**15), "expect": "100-continue"}
+            assert (await fronted.send("POST", "/v1/completions", b"", asked)).status == 413
+            texts = [{"role": "user", "content": "x" * (most // 2)}]
+            heard = await fronted.ask(messages=texts)
+            assert heard.status == 413, "too large for the router's own wire, though not for the door"
+            await is_well(fronted)
+
+    run(story(), 120)
+
+
+def test_only_json_is_read() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            for kind in ("text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"):
+                heard = await fronted.post(GOOD, **{"content-type": kind})
+                assert heard.status == 415 and "application/json" in heard.error["message"]
+            heard = await fronted.post(GOOD, **{"content-type": "Application/JSON; charset=utf-8"})
+            assert heard.status == 200
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nno header\r\n\r\n", 400),
+        (b"POST /v1/completions HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400),
+        (b"POST /v1/completions HTTP/1.1\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}", 400),
+        (b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", 431),
+        (b"GET /" + b"y" * 100_000, 431),
+        (b"GET /healthz HTTP/1.1\r\n" + b"x: y\r\n" * 20_000 + b"\r\n", 431),
+    ],
+)
+def test_what_is_no_http_is_told_so_and_cut_off(sent: bytes, status: int) -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            heard = await fronted.raw(sent)
+            assert heard.status == status and heard.error["type"] == "invalid_request_error"
+            await is_well(fronted)
+
+    run(story())
+
+
+HALVES = [
+    b"",
+    b"\r\n",
+    b"POST /v1/chat/completions HTT",
+    b"GET /healthz HTTP/1.1\r\nhost: octet\r\n\r\nGET",
+]
+
+
+@pytest.mark.parametrize("sent", HALVES)
+def test_a_head_that_never_ends_is_not_waited_for(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.3)
+
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            heard = await fronted.raw(sent)
+            assert b"408" in heard.body or heard.status == 408
+
+    run(story())
+
+
+def test_a_body_that_never_ends_is_not_waited_for() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            fronted.app._bodies._seconds = 0.3
+            heard = await fronted.post(GOOD, **{"content-length": "1000"})
+            assert (heard.status, heard.error["code"]) == (408, "request_timeout")
+            assert fronted.app._bodies._num_bytes == 0
+            fronted.app._bodies._most_together = 10
+            heard = await fronted.post(GOOD)
+            assert (heard.status, heard.error["type"]) == (429, "rate_limit_error")
+            assert fronted.app._bodies._num_bytes == 0
+
+    run(story())
+
+
+def test_hundreds_of_half_open_connections_keep_nobody_from_being_served() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+            count = min(200, most // 2)
+            opened = [await asyncio.open_connection("127.0.0.1", fronted.port) for _ in range(count)]
+            for _, writer in opened:
+                writer.write(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: 99\r\n")
+            began = time.monotonic()
+            await is_well(fronted)
+            assert (await fronted.get("/healthz")).status == 200
+            assert time.monotonic() - began < SOON
+            for _, writer in opened:
+                writer.close()
+
+    run(story())

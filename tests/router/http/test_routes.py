@@ -1,0 +1,129 @@
+"""The routes, and what each of them takes."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from octet.config.read import read_ensemble
+from octet.config.reload import ConfigWatch
+from octet.rpc.bind_refused import BindRefused
+from router.http.server import HttpServer
+from router.service.settings import HttpDoor
+from tests.router.http.harness import fronting
+from tests.router.service.harness import routing
+from tests.router.service.spy import hang, spying
+from tests.service.harness import run, serving, sim
+from tests.service.test_tls import tls
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+ROUTES = {
+    "/v1/chat/completions": {"POST": 415},
+    "/v1/completions": {"POST": 415},
+    "/v1/models": {"GET": 200, "HEAD": 200},
+    "/v1/models/octet/writer": {"GET": 200, "HEAD": 200},
+    "/v1/receipts/absent": {"GET": 404, "HEAD": 404},
+    "/healthz": {"GET": 200, "HEAD": 200},
+    "/readyz": {"GET": 200, "HEAD": 200},
+}
+NOWHERE = ("/", "/v1", "/v1/", "/v1/chat/completions/", "/v1/embeddings", "/healthz/", "/v1/receipts/", "/%00", "/../x")
+
+
+def test_every_route_takes_its_own_methods_and_no_other() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            known = {route.path.split("{")[0].rstrip("/") for route in fronted.app.routes}
+            assert known == {path.replace("/octet/writer", "").replace("/absent", "") for path in ROUTES}
+            for path, taken in ROUTES.items():
+                for method in METHODS:
+                    heard = await fronted.send(method, path)
+                    assert heard.status == taken.get(method, 405), (method, path)
+                    assert heard.headers["x-request-id"]
+                    if heard.status == 405:
+                        assert set(heard.headers["allow"].split(", ")) == set(taken)
+                        assert method == "HEAD" or heard.error["code"] == "method_not_allowed"
+            for path in NOWHERE:
+                heard = await fronted.get(path)
+                assert (heard.status, heard.error["code"]) == (404, "not_found"), path
+
+    run(story())
+
+
+def test_health_answers_while_every_seat_is_taken_and_readiness_tells_the_state() -> None:
+    async def story() -> None:
+        async with spying(hang) as spy:
+            async with fronting({"writer": [spy.address], "poet": ["127.0.0.1:1"]}, warm=False) as fronted:
+                await fronted.routed.until(lambda: fronted.routed.server.fleet.waiting_for == ["poet"])
+                heard = await fronted.get("/readyz")
+                assert (heard.status, heard.json) == (503, {"status": "starting", "waiting_for": ["poet"]})
+            async with fronting({"writer": [spy.address]}) as fronted:
+                busy = [asyncio.create_task(fronted.ask()) for _ in range(20)]
+                await fronted.routed.until(lambda: len(fronted.routed.server.live) == 20)
+                async with asyncio.timeout(2):
+                    assert (await fronted.get("/healthz")).json == {"status": "ok"}
+                    assert (await fronted.get("/readyz")).json == {"status": "ready"}
+                for task in busy:
+                    task.cancel()
+                await asyncio.gather(*busy, return_exceptions=True)
+
+    run(story())
+
+
+def test_a_door_that_cannot_be_had_is_told_with_what_helps() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            with pytest.raises(BindRefused, match="--http-port"):
+                HttpServer(fronted.app, HttpDoor(port=fronted.port))
+            with pytest.raises(BindRefused, match="--insecure-bind"):
+                HttpServer(fronted.app, HttpDoor(host="0.0.0.0"))  # noqa: S104
+
+    run(story())
+
+
+def test_a_router_without_the_door_has_none() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+            assert routed.server.http is None
+
+    run(story())
+
+
+def test_models_follow_the_configuration_and_the_door_does_not_move(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "ensemble.yaml"
+    text = "specialists:\n  writer:\n    describe: words\n    engine: sim\n    addresses: ['127.0.0.1:1']\n"
+
+    async def story() -> None:
+        path.write_text(f"{text}router: {{http: {{port: 0}}}}\n")
+        ensemble = read_ensemble(path)
+        async with fronting({"writer": ["127.0.0.1:1"]}, ensemble=ensemble, warm=False) as fronted:
+            fronted.routed.server.follow(ConfigWatch(path, ensemble, interval=0.02, settle=0.01))
+            first = fronted.routed.server.service.policy.digest
+            path.write_text(f"{text}router: {{http: {{port: 8099}}}}\n")
+            await fronted.routed.until(lambda: "router.http" in caplog.text)
+            assert fronted.routed.server.service.policy.digest == first
+            path.write_text(f"{text}default_specialist: writer\nrouter: {{http: {{port: 0}}}}\n")
+            await fronted.routed.until(lambda: fronted.routed.server.service.policy.digest != first)
+            assert (await fronted.get("/v1/models")).status == 200
+
+    run(story())
+
+
+def test_the_routers_certificate_is_shown_here_too(pki: Path) -> None:
+    import ssl
+    from dataclasses import replace
+
+    async def story() -> None:
+        async with serving(sim()) as served:
+            door = HttpDoor(tls=replace(tls(pki), client_ca=None))
+            async with routing({"writer": [served.address]}, http=door) as routed:
+                http = routed.server.http
+                assert http is not None and http.url.startswith("https://")
+                trust = ssl.create_default_context(cafile=str(pki / "ca.pem"))
+                reader, writer = await asyncio.open_connection("127.0.0.1", http.port, ssl=trust)
+                writer.write(b"GET /healthz HTTP/1.1\r\nhost: octet\r\nconnection: close\r\n\r\n")
+                assert b'{"status":"ok"}' in await reader.read()
+                writer.close()
+
+    run(story())

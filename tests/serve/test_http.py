@@ -1,0 +1,60 @@
+"""`octet serve` with HTTP: where it is, that it comes back there, and what is told where it cannot be."""
+
+import json
+import os
+import re
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.octet.supervise.test_supervisor import is_alive
+from tests.serve.ensemble import TWO, Served, serving
+from tests.serve.test_serve import octet_serve
+
+
+def url_of(served: Served) -> str:
+    (url,) = re.findall(r"octet ready on \S+ and (http://\S+) \(", served.out)
+    return str(url)
+
+
+def chat(url: str) -> Any:
+    asked = {"model": "octet/shell", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+    request = Request(f"{url}/v1/chat/completions", json.dumps(asked).encode(), {"content-type": "application/json"})  # noqa: S310
+    with urlopen(request, timeout=20) as response:  # noqa: S310
+        return json.load(response)
+
+
+def test_the_ready_line_says_where_and_a_router_that_is_killed_comes_back_there(tmp_path: Path) -> None:
+    with serving(tmp_path, f"{TWO}router: {{http: {{port: 0}}}}\n") as served:
+        url = url_of(served)
+        assert chat(url)["model"] == "octet/shell"
+        victim = served.router
+        os.kill(victim, signal.SIGKILL)
+        served.until(lambda: not is_alive(victim))
+        served.until(lambda: served.err.count(f" and {url} (") == 2)
+        assert chat(url)["model"] == "octet/shell"
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_a_port_that_is_taken_is_told_with_the_option_that_helps(tmp_path: Path, configured: bool) -> None:
+    file = tmp_path / "two.yaml"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        file.write_text(f"{TWO}router: {{http: {{port: {port}}}}}\n" if configured else TWO)
+        options = () if configured else ("--http-port", str(port))
+        status, said = octet_serve(str(file), "--port", "0", *options)
+    assert status == 2
+    assert said.startswith(f"octet serve: cannot listen on 127.0.0.1:{port}") and "--http-port" in said
+
+
+def test_it_serves_this_machine_only(tmp_path: Path) -> None:
+    file = tmp_path / "open.yaml"
+    file.write_text(f'{TWO}router: {{http: {{host: "0.0.0.0"}}}}\n')
+    status, said = octet_serve(str(file), "--port", "0")
+    assert status == 2 and "router.http.host 0.0.0.0 can be reached from other machines" in said
