@@ -12,6 +12,8 @@ from octet.v1.error_pb2 import StatusDetails as StatusDetails
 from octet.v1.error_pb2 import RetryInfo as RetryInfo
 from octet.v1.error_pb2 import ErrorReason as ErrorReason
 from octet.v1.specialist_pb2 import GenerateRequest as GenerateRequest
+from octet.v1.specialist_pb2 import Structure as Structure
+from octet.v1.specialist_pb2 import Choices as Choices
 from octet.v1.specialist_pb2 import TokenIds as TokenIds
 from octet.v1.specialist_pb2 import Chat as Chat
 from octet.v1.specialist_pb2 import Message as Message
@@ -98,7 +100,7 @@ DECISION_SOURCE_CLASSIFIER: DecisionSource
 DECISION_SOURCE_DEFAULT: DecisionSource
 
 class InferRequest(_message.Message):
-    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "session_id", "user_id", "tenant_salt")
+    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "session_id", "user_id", "tenant_salt", "structure")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +123,7 @@ class InferRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
+    STRUCTURE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt: str
     template: str
@@ -143,7 +146,8 @@ class InferRequest(_message.Message):
     session_id: str
     user_id: str
     tenant_salt: bytes
-    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ...) -> None: ...
+    structure: _specialist_pb2.Structure
+    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ..., structure: _Optional[_Union[_specialist_pb2.Structure, _Mapping]] = ...) -> None: ...
 
 class InferEvent(_message.Message):
     __slots__ = ("routed", "chunk", "receipt")

@@ -59,7 +59,7 @@ FINISH_REASON_ERROR: FinishReason
 FINISH_REASON_SHED: FinishReason
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "tenant_salt", "context_size", "shadow")
+    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "tenant_salt", "context_size", "shadow", "structure")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,7 @@ class GenerateRequest(_message.Message):
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_SIZE_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
+    STRUCTURE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     tokens: TokenIds
@@ -92,7 +93,26 @@ class GenerateRequest(_message.Message):
     tenant_salt: bytes
     context_size: int
     shadow: bool
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ...) -> None: ...
+    structure: Structure
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ..., structure: _Optional[_Union[Structure, _Mapping]] = ...) -> None: ...
+
+class Structure(_message.Message):
+    __slots__ = ("json_object", "json_schema", "regex", "choice")
+    JSON_OBJECT_FIELD_NUMBER: _ClassVar[int]
+    JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    json_object: bool
+    json_schema: str
+    regex: str
+    choice: Choices
+    def __init__(self, json_object: _Optional[bool] = ..., json_schema: _Optional[str] = ..., regex: _Optional[str] = ..., choice: _Optional[_Union[Choices, _Mapping]] = ...) -> None: ...
+
+class Choices(_message.Message):
+    __slots__ = ("choices",)
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    choices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, choices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)

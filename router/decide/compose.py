@@ -32,6 +32,7 @@ def replica_request(
         timeout_ms=max(1, floor(seconds_left * 1000)),
         tenant_salt=ask.tenant_salt,
         context_size=ask.context_size,
+        structure=ask.structure,
     )
 
 

@@ -55,3 +55,5 @@ class Ask:
     session_id: str = ""
     user_id: str = ""
     tenant_salt: bytes = b""
+    structure: wire.Structure | None = None
+    """As the caller set it, never changed."""

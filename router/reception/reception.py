@@ -69,6 +69,7 @@ class Reception:
             session_id=check.identifier("session_id", message.session_id),
             user_id=check.identifier("user_id", message.user_id),
             tenant_salt=check.size("tenant_salt", message.tenant_salt),
+            structure=check.form(message),
         )
 
     def _turns(self, message: wire.InferRequest) -> tuple[Turn, ...]:

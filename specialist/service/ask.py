@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from specialist.guide.structure import Structure
 from specialist.sampling import Sampling
 from specialist.text.message import Message
 
@@ -37,3 +38,4 @@ class Ask:
     tenant_salt: bytes
     shadow: bool = False
     """Nobody waits for the answer."""
+    structure: Structure | None = None
