@@ -90,7 +90,7 @@ def _round(replica: Replica, case: Case, names: "count[int]") -> float:
                 guide=guide,
             )
         )
-    taken = []
+    taken: list[float] = []
     while True:
         started = time.perf_counter()
         step = loop.run_once()

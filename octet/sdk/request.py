@@ -40,7 +40,7 @@ _KINDS = {
 _MESSAGES = {
     "messages": "a list of messages, each with a role and a content",
     "logit_bias": "a mapping from tokens to numbers",
-    "structure": "a JSON Schema, or Json, Regex or Choice",
+    "structure": "a mapping that is a JSON Schema, or Json, Regex or Choice",
 }
 
 
