@@ -211,10 +211,13 @@ class Ledger:
     ) -> tuple[tuple[int, ...], Literal["stop", "length"] | None]:
         """The tokens up to where the answer ends, and how it ends there."""
         room = seq.max_total_tokens - seq.num_tokens
-        stop_ids = seq.request.stop_ids
+        request = seq.request
+        stop_ids = request.stop_ids
         for i, token in enumerate(tokens):
             if token in stop_ids:
                 return tokens[:i], "stop"
+            if request.guide is not None and request.guide.ended(seq.generated, tokens[: i + 1]):
+                return tokens[: i + 1], "stop"
             if i + 1 == room:
                 return tokens[: i + 1], "length"
         return tokens, None

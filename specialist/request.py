@@ -7,6 +7,7 @@ from typing import Literal
 from octet.identity import Lane
 from specialist.errors import InvalidRequest
 from specialist.sampling import GREEDY, Sampling
+from specialist.steering import Steering
 
 _SECRET = ("tenant_salt", "session_key")
 
@@ -35,6 +36,8 @@ class Request:
     """Requests with different salts never share a cached block."""
     session_key: bytes = b""
     """The same for all requests of a conversation; empty without one."""
+    guide: Steering | None = None
+    """Which tokens may come next, for an answer that must keep a form."""
 
     def __post_init__(self) -> None:
         self._require(isinstance(self.request_id, str) and self.request_id != "", "request_id", "a non-empty string")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Sampling:
     """Checked where a request is received; here every value is in range.
 
-    Order: logit bias, penalties, minimum length, temperature, top-k, typical, top-p, min-p.
+    Order: structure, logit bias, penalties, minimum length, temperature, top-k, typical, top-p, min-p.
     """
 
     temperature: float = 0.0

@@ -1,5 +1,7 @@
 """One request on its way through the replica."""
 
+from collections.abc import Sequence as Tokens
+
 from kvpool import BlockTable, InvariantViolation, TokenChain
 from specialist.request import FinishReason, Request
 from specialist.state import SequenceState, Snapshot
@@ -61,6 +63,10 @@ class Sequence:
     @property
     def num_generated(self) -> int:
         return self.num_tokens - len(self.request.prompt)
+
+    @property
+    def generated(self) -> Tokens[int]:
+        return self.chain.view()[len(self.request.prompt) :]
 
     @property
     def remaining(self) -> int:

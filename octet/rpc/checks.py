@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence, Sized
 
 from octet.rpc.range import Range
 from octet.rpc.refusal import invalid, shorten
+from octet.v1 import specialist_pb2 as wire
 
 _NAME = re.compile(r"[a-z0-9._-]+")
 _ROLE = re.compile(r"[a-z_]+")
@@ -71,3 +72,27 @@ class Checks:
             if not self.text("stop", stop):
                 raise invalid("stop", "not empty", "''")
         return tuple(stops)
+
+    def structure(self, structure: wire.Structure) -> None:
+        """Sizes and numbers; whether anything can be made of it is for the replica to say."""
+        kind = structure.WhichOneof("kind")
+        if kind is None:
+            raise invalid("structure", "one of json_object, json_schema, regex and choice", "none of them")
+        if kind == "choice":
+            self._choices(structure.choice.choices)
+        elif not getattr(structure, kind):
+            raise invalid(f"structure.{kind}", "true" if kind == "json_object" else "not empty", "nothing")
+        elif kind != "json_object":
+            self.text(f"structure.{kind}", getattr(structure, kind))
+
+    def _choices(self, choices: Sequence[str]) -> None:
+        field = "structure.choice.choices"
+        self.count(field, choices)
+        if not choices:
+            raise invalid(field, "not empty", "none")
+        for choice in choices:
+            if not self.text(field, choice):
+                raise invalid(field, "not empty", "''")
+        if len(set(choices)) < len(choices):
+            raise invalid(field, "choices that differ", f"{len(choices):,} of them")
+        self.size("structure.choice", "".join(choices).encode())

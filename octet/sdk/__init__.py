@@ -20,6 +20,7 @@ from octet.sdk.errors import (
 from octet.sdk.operator import Operator
 from octet.sdk.options import Message, Options
 from octet.sdk.receipt import Admission, Attempt, ErrorDetails, Lane, Receipt, ReplicaTimings, Timings, Usage
+from octet.sdk.structure import Choice, Json, Regex
 
 __all__ = [
     "Admission",
@@ -30,12 +31,14 @@ __all__ = [
     "Busy",
     "CallerStalled",
     "Cancelled",
+    "Choice",
     "Chunk",
     "Client",
     "DeadlineExceeded",
     "Decision",
     "ErrorDetails",
     "InvalidRequest",
+    "Json",
     "Lane",
     "Message",
     "NoSpecialist",
@@ -44,6 +47,7 @@ __all__ = [
     "Operator",
     "Options",
     "Receipt",
+    "Regex",
     "ReplicaLost",
     "ReplicaTimings",
     "Score",

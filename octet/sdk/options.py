@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
+from octet.sdk.structure import Structure
+
 
 class Message(TypedDict):
     """One turn of a conversation."""
@@ -45,6 +47,8 @@ class Options(TypedDict, total=False):
     min_tokens: int | None
     stop: str | Sequence[str] | None
     ignore_eos: bool | None
+    structure: Structure | None
+    """What the answer must look like: a JSON Schema, Json, Regex or Choice."""
     context_size: int | None
 
     priority: int | None

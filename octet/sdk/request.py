@@ -11,6 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from octet.sdk.faults import invalid
+from octet.sdk.structure import structure_of
 from octet.v1 import inference_pb2 as wire
 
 _RENAMED = {
@@ -40,6 +41,7 @@ _MESSAGES = {
     "messages": "a list of messages, each with a role and a content",
     "logit_bias": "a mapping from tokens to numbers",
     "metadata": "a mapping from names to text",
+    "structure": "a mapping that is a JSON Schema, or Json, Regex or Choice",
 }
 
 
@@ -107,6 +109,8 @@ def _set(message: Any, field: str, name: str, value: Any) -> None:
             message.logit_bias.extend(wire.LogitBias(token=token, bias=bias) for token, bias in value.items())
         elif field == "metadata":
             message.metadata.update(value)
+        elif field == "structure":
+            message.structure.CopyFrom(structure_of(value))
         elif message.DESCRIPTOR.fields_by_name[field].is_repeated:
             getattr(message, field).extend([value] if isinstance(value, str) else value)
         else:

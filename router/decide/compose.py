@@ -33,6 +33,7 @@ def replica_request(
         tenant_salt=ask.tenant_salt,
         context_size=ask.context_size,
         session_key=ask.session.key,
+        structure=ask.structure,
     )
 
 

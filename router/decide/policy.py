@@ -85,4 +85,7 @@ def request_digest(ask: Ask) -> str:
     sampling = b"" if ask.sampling is None else ask.sampling.SerializeToString(deterministic=True)
     names = (ask.intent, ask.force, ask.exclude, ask.adapters)
     numbers = (ask.max_experts, ask.max_tokens, ask.min_tokens, ask.priority)
-    return digest_of((ask.text.encode(), repr((names, numbers)).encode(), sampling)).hex()
+    parts = [ask.text.encode(), repr((names, numbers)).encode(), sampling]
+    if ask.structure is not None:
+        parts.append(ask.structure.SerializeToString(deterministic=True))
+    return digest_of(parts).hex()

@@ -55,3 +55,5 @@ class Ask:
     priority: int = 5
     session: Session = NO_SESSION
     tenant_salt: bytes = b""
+    structure: wire.Structure | None = None
+    """As the caller set it, never changed."""

@@ -29,6 +29,12 @@ class Limits:
     adapters: int = 4
     stops: int = 16
     logit_biases: int = 1024
+    schema_bytes: int = 64 << 10
+    regex_bytes: int = 8 << 10
+    choices: int = 1024
+    choice_bytes: int = 1024
+    choices_bytes: int = 64 << 10
+    """Of all of them together."""
     logprobs: int = 20
     tokens: int = 200_000
     experts: int = 10
@@ -77,6 +83,10 @@ class Limits:
             "tenant_salt": self.salt_bytes,
             "metadata.key": self.metadata_key_bytes,
             "metadata.value": self.metadata_value_bytes,
+            "structure.json_schema": self.schema_bytes,
+            "structure.regex": self.regex_bytes,
+            "structure.choice": self.choices_bytes,
+            "structure.choice.choices": self.choice_bytes,
         }
 
     def counts(self) -> dict[str, int]:
@@ -89,4 +99,5 @@ class Limits:
             "adapters": self.adapters,
             "stop": self.stops,
             "sampling.logit_bias": self.logit_biases,
+            "structure.choice.choices": self.choices,
         }

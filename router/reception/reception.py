@@ -69,6 +69,7 @@ class Reception:
             priority=DEFAULT_PRIORITY if priority is None else priority,
             session=self._session(message),
             tenant_salt=message.tenant_salt,
+            structure=check.form(message),
         )
 
     def _turns(self, message: wire.InferRequest) -> tuple[Turn, ...]:

@@ -45,6 +45,15 @@ class Validator(Checks):
         kept.CopyFrom(sampling)
         return kept
 
+    def form(self, message: wire.InferRequest) -> wire.Structure | None:
+        """Of the answer."""
+        if not message.HasField("structure"):
+            return None
+        self.structure(message.structure)
+        kept = wire.Structure()
+        kept.CopyFrom(message.structure)
+        return kept
+
     def messages(self, messages: Sequence[Any]) -> None:
         """Roles, number and size; what they say is not looked at."""
         self.count("messages", messages)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from specialist.guide.structure import Structure
 from specialist.sampling import Sampling
 from specialist.text.message import Message
 
@@ -38,3 +39,4 @@ class Ask:
     session_key: bytes = b""
     shadow: bool = False
     """Nobody waits for the answer."""
+    structure: Structure | None = None

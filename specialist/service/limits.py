@@ -31,6 +31,12 @@ class Limits:
     stops: int = 16
     stop_bytes: int = 256
     logit_biases: int = 1024
+    schema_bytes: int = 64 << 10
+    regex_bytes: int = 8 << 10
+    choices: int = 1024
+    choice_bytes: int = 1024
+    choices_bytes: int = 64 << 10
+    """Of all of them together."""
     logprobs: int = 20
     timeout_ms: int = 24 * 3600 * 1000
     priority: int = 1000
@@ -85,6 +91,10 @@ class Limits:
             "path": self.path_bytes,
             "tenant_salt": self.salt_bytes,
             "session_key": self.salt_bytes,
+            "structure.json_schema": self.schema_bytes,
+            "structure.regex": self.regex_bytes,
+            "structure.choice": self.choices_bytes,
+            "structure.choice.choices": self.choice_bytes,
         }
 
     def counts(self) -> dict[str, int]:
@@ -95,6 +105,7 @@ class Limits:
             "adapters": self.adapters,
             "stop": self.stops,
             "sampling.logit_bias": self.logit_biases,
+            "structure.choice.choices": self.choices,
         }
 
     def described(self) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ from specialist.calibrated import calibrated_prices
 from specialist.engines.native.create import Shared, create_native, share, try_kernels
 from specialist.engines.native.kernels import Choice
 from specialist.engines.native.settings import NativeSettings
+from specialist.guide.grammars import Grammars
 from specialist.models.checkpoint import Checkpoint
 from specialist.models.config import ModelConfig
 from specialist.models.demo import cache_directory, demo_model
@@ -88,6 +89,7 @@ def replica_of(
         engine=made.engine,
         clock=clock,
         words=shared.words if shared else VocabularyWords(checkpoint.vocabulary, checkpoint.config.vocab_size),
+        grammars=Grammars(checkpoint.vocabulary, checkpoint.config.vocab_size),
         adapters=made.adapters,
         engine_name="native",
         model=_model(model_name, checkpoint.config),

@@ -13,12 +13,14 @@ from octet.identity import Lane
 from octet.rpc.refusal import invalid, queue_full
 from specialist.account import booking_of
 from specialist.front import SHADOW_PRIORITY
+from specialist.guide.guide import Guide
 from specialist.hits import peek_hits
 from specialist.request import Request
 from specialist.scheduler import Scheduler
 from specialist.service.adapters import Adapters, lease
 from specialist.service.answer import Answer
 from specialist.service.ask import Ask, ChatPrompt, TokenPrompt
+from specialist.service.forms import Forms
 from specialist.service.job import Job, Sink
 from specialist.service.validate import Validator
 from specialist.service.words import Words
@@ -38,6 +40,7 @@ class Reception:
         lane: Lane,
         scheduler: Scheduler,
         words: Words,
+        forms: Forms,
         adapters: Adapters,
         validator: Validator,
         clock: Clock,
@@ -48,6 +51,7 @@ class Reception:
         self._lane = lane
         self._scheduler = scheduler
         self._words = words
+        self._forms = forms
         self._adapters = adapters
         self._validator = validator
         self._clock = clock
@@ -59,6 +63,7 @@ class Reception:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._forms.close()
 
     def new_id(self) -> str:
         """The replica's own name for a request: callers' names may be the same."""
@@ -69,9 +74,10 @@ class Reception:
         arrival = self._clock.now()
         prompt = await self._prompt(ask)
         self._validator.prompt_within(len(prompt), ask.context)
+        guide = await self._forms.guide(ask)
         digests, release = lease(self._adapters, ask.adapters)
         try:
-            request = self._request(ask, request_id, prompt, digests, arrival, seconds_left)
+            request = self._request(ask, request_id, prompt, digests, arrival, seconds_left, guide)
             answer = Answer(self._words.detokenizer(), ask.stop, ask.sampling.min_tokens)
             return Job(request, ask.request_id or uuid4().hex, answer, sink, release, self._booking(ask, request))
         except BaseException:
@@ -86,6 +92,7 @@ class Reception:
         digests: tuple[str, ...],
         arrival: float,
         seconds_left: float | None,
+        guide: Guide | None,
     ) -> Request:
         return Request(
             request_id=request_id,
@@ -100,13 +107,14 @@ class Reception:
             seed=self._seed(ask),
             tenant_salt=ask.tenant_salt,
             session_key=ask.session_key,
+            guide=guide,
         )
 
     def _booking(self, ask: Ask, request: Request) -> Booking:
         """An answer without anything to end it early is as long as it may be."""
         hits = peek_hits(self._scheduler, request)
         caller = f"{ask.tenant_salt.hex()}/{ask.request_id}" if ask.request_id else ""
-        exact = ask.ignore_eos and not ask.stop
+        exact = ask.ignore_eos and not ask.stop and ask.structure is None
         return booking_of(request, shadow=ask.shadow, exact=exact, hits=hits, caller=caller)
 
     def _seed(self, ask: Ask) -> int:

@@ -7,6 +7,7 @@ from octet.clock import Clock
 from octet.identity import Lane
 from octet.v1 import specialist_pb2 as wire
 from specialist.engines.base import Engine
+from specialist.guide.grammars import Grammars
 from specialist.scheduler import Scheduler
 from specialist.service.adapters import Adapters
 from specialist.service.words import Words
@@ -20,6 +21,7 @@ class Replica:
     clock: Clock
     """The scheduler's."""
     words: Words
+    grammars: Grammars
     adapters: Adapters
     engine_name: str
     model: wire.Model

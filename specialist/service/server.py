@@ -15,6 +15,7 @@ from specialist.front import new_desk
 from specialist.loop import StepLoop
 from specialist.service.board import LoadBoard
 from specialist.service.engine_thread import EngineThread, Handover
+from specialist.service.forms import Forms
 from specialist.service.generate import Generator
 from specialist.service.limits import Limits
 from specialist.service.load import Seats, load_of
@@ -54,6 +55,7 @@ class Server:
             replica.lane,
             replica.scheduler,
             replica.words,
+            Forms(replica.grammars),
             replica.adapters,
             validator,
             replica.clock,

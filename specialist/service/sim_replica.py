@@ -6,6 +6,7 @@ from octet.identity import Lane, digest_of
 from octet.v1 import specialist_pb2 as wire
 from specialist.calibrated import prices_of
 from specialist.engines.sim import CostModel, FaultSource, SimEngine, SimModel
+from specialist.guide.grammars import Grammars
 from specialist.service.replica import Replica
 from specialist.service.scheduling import new_scheduler
 from specialist.service.settings import ReplicaSettings
@@ -36,6 +37,7 @@ def sim_replica(
         engine=SimEngine(SimModel(NUM_SAMPLED), cost, clock, num_blocks=num_blocks + 1, block_size=size, faults=faults),
         clock=clock,
         words=words,
+        grammars=Grammars(vocabulary, words.vocab_size),
         adapters=SimAdapters(_MAX_ADAPTERS),
         engine_name="sim",
         model=wire.Model(name="sim", architecture="sim", vocab_size=words.vocab_size, context=context),

@@ -9,6 +9,7 @@ import grpc
 from octet.rpc.checks import Checks
 from octet.rpc.refusal import Refusal, invalid, prompt_too_long, shorten
 from octet.v1 import specialist_pb2 as wire
+from specialist.guide.structure import Structure
 from specialist.sampling import Sampling
 from specialist.service.ask import Ask, ChatPrompt, Prompt, TokenPrompt
 from specialist.service.limits import Limits
@@ -45,6 +46,7 @@ class Validator(Checks):
             tenant_salt=message.tenant_salt,
             session_key=message.session_key,
             shadow=message.shadow,
+            structure=self._structure(message),
         )
 
     def prompt_length(self, num_tokens: int) -> None:
@@ -110,6 +112,21 @@ class Validator(Checks):
         for turn in messages:
             self.role("chat.messages.role", turn.role)
         return ChatPrompt(tuple(Message(turn.role, turn.content) for turn in messages))
+
+    def _structure(self, message: wire.GenerateRequest) -> Structure | None:
+        if not message.HasField("structure"):
+            return None
+        asked = message.structure
+        self.structure(asked)
+        match asked.WhichOneof("kind"):
+            case "json_schema":
+                return Structure("json_schema", asked.json_schema)
+            case "regex":
+                return Structure("regex", asked.regex)
+            case "choice":
+                return Structure("choice", choices=tuple(asked.choice.choices))
+            case _:
+                return Structure("json_object")
 
     def _sampling(self, message: wire.Sampling, min_tokens: int) -> Sampling:
         number = partial(self._optional, message, "sampling.")

@@ -18,6 +18,7 @@ _ROUNDS = (1, 1, 3)
 def warm_up(replica: Replica, loop: StepLoop) -> list[Account]:
     """Short prompts and answers, in a cache that nobody shares. What their steps took, for the desk."""
     replica.words.warm_up()
+    replica.grammars.table()
     accounts: list[Account] = []
     for number, count in enumerate(_ROUNDS):
         for index in range(min(count, replica.scheduler.config.max_running)):

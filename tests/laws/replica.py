@@ -32,10 +32,15 @@ class Shape:
 
 class Replica:
     def __init__(
-        self, shape: Shape, *, proposer: Proposer | None = None, faults: FaultSource = lambda step: None
+        self,
+        shape: Shape,
+        *,
+        proposer: Proposer | None = None,
+        faults: FaultSource = lambda step: None,
+        model: SimModel | None = None,
     ) -> None:
         self.clock = ManualClock()
-        self.model = SimModel(hybrid=shape.hybrid)
+        self.model = model or SimModel(hybrid=shape.hybrid)
         self.pool = BlockPool(shape.num_blocks, shape.block_size, prefix_cache=shape.prefix_cache)
         self.engine = SimEngine(
             self.model,

@@ -2,6 +2,7 @@
 
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, log, nan
 from typing import Any
@@ -285,3 +286,50 @@ def test_no_temperature_breaks_a_draw(temperature: float, want: dict[str, Any]) 
     assert isinstance(drawn, Drawn)
     if temperature < 1:
         assert drawn.token == int(logits.argmax())
+
+
+class Only:
+    """Lets some tokens through, whatever was generated."""
+
+    def __init__(self, *tokens: int) -> None:
+        self.tokens = tokens
+
+    def allowed(self, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
+        bits = sum(1 << token for token in self.tokens)
+        return None if guessed else bits.to_bytes((VOCAB + 31) // 32 * 4, "little")
+
+    def ended(self, generated: Sequence[int], fresh: Sequence[int]) -> bool:
+        return False
+
+
+def test_a_guide_comes_before_everything_else_and_leaves_the_log_probabilities() -> None:
+    logits = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(1))
+    want = Sampling(temperature=1.0, top_k=2, logit_bias=((3, 100.0),), num_logprobs=VOCAB)
+    drawn = set()
+    for seed in range(50):
+        plain, guided = (
+            sample(logits, [SampleRow(want, seed, (), 0, frozenset(), guide)])[0] for guide in (None, Only(1, 2))
+        )
+        assert isinstance(plain, Drawn) and isinstance(guided, Drawn)
+        assert plain.token == 3 and plain.logprobs is not None and guided.logprobs is not None
+        assert guided.logprobs.top == plain.logprobs.top
+        assert guided.logprobs.chosen == dict(plain.logprobs.top)[guided.token]
+        drawn.add(guided.token)
+    assert drawn == {1, 2}
+
+
+def test_a_stop_token_is_banned_until_the_least_length_unless_nothing_else_fits() -> None:
+    logits = torch.zeros(1, VOCAB)
+    want = Sampling(min_tokens=5, logit_bias=((0, 50.0),))
+    for allowed, token in (((0, 4), 4), ((0,), 0)):
+        [drawn] = sample(logits, [SampleRow(want, 0, (1, 2), 1, frozenset({0}), Only(*allowed))])
+        assert isinstance(drawn, Drawn) and drawn.token == token
+
+
+def test_where_nothing_fits_the_row_alone_is_lost() -> None:
+    logits = torch.zeros(3, VOCAB)
+    row = SampleRow(Sampling(), 0, (), 0)
+    lost, fine, guessed = sample(
+        logits, [row._replace(guide=Only()), row, row._replace(tokens=(1,), num_guessed=1, guide=Only())]
+    )
+    assert isinstance(lost, RowFault) and isinstance(fine, Drawn) and isinstance(guessed, Drawn)

@@ -225,9 +225,10 @@ def test_describe_tells_every_limit_that_is_enforced() -> None:
             assert described.engine == "sim" and described.lane.specialist == "writer"
             assert all(kernel.why for kernel in described.kernels)
             told = {limit.field for limit in described.limits}
-            fields = set(wire.GenerateRequest.DESCRIPTOR.fields_by_name) - {"sampling", "chat", "tokens"}
+            fields = set(wire.GenerateRequest.DESCRIPTOR.fields_by_name) - {"sampling", "chat", "tokens", "structure"}
             fields -= {"ignore_eos", "shadow"}
             fields |= {f"sampling.{name}" for name in wire.Sampling.DESCRIPTOR.fields_by_name}
+            fields |= {"structure.json_schema", "structure.regex", "structure.choice", "structure.choice.choices"}
             assert fields <= told
 
     run(scenario())

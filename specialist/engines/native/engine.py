@@ -46,7 +46,9 @@ def _sample_rows(row: Row) -> Iterator[SampleRow]:
     request, known = row.sequence.request, row.sequence.chain.view()
     for index in range(row.num_samples):
         tokens: Sequence[int] = known if index == 0 else (*known, *row.tokens[-row.num_drafts :][:index])
-        yield SampleRow(request.sampling, request.seed, tokens, len(request.prompt), request.stop_ids)
+        yield SampleRow(
+            request.sampling, request.seed, tokens, len(request.prompt), request.stop_ids, request.guide, index
+        )
 
 
 def _of_row(row: Row, drawn: Iterator[Drawn | RowFault]) -> Sampled:

@@ -9,6 +9,7 @@ from specialist.engines.sim.faults import Fault, FaultSource
 from specialist.engines.sim.memory import SimMemory
 from specialist.engines.sim.model import SimModel, lane_number
 from specialist.engines.sim.state import SimState
+from specialist.steering import NothingFits
 from specialist.step import Rollback, Row, RowFault, Step, StepOutcome
 
 
@@ -43,7 +44,7 @@ class SimEngine:
         self.memory.write_padding(step.number)
         if fault is not None and kind == "fail_before":
             raise self._failure(step, fault)
-        sampled: list[tuple[int, ...] | RowFault] = [self._compute(row) for row in step.rows]
+        sampled: list[tuple[int, ...] | RowFault] = [self._outcome(row) for row in step.rows]
         if fault is not None and kind == "fail_after":
             raise self._failure(step, fault)
         if fault is not None and kind == "fail_row":
@@ -63,6 +64,12 @@ class SimEngine:
         culprit = step.rows[fault.row].sequence.request.request_id if fault.named else None
         return EngineFault("injected", culprit)
 
+    def _outcome(self, row: Row) -> tuple[int, ...] | RowFault:
+        try:
+            return self._compute(row)
+        except NothingFits as error:
+            return RowFault(f"NothingFits: {error}")
+
     def _compute(self, row: Row) -> tuple[int, ...]:
         model, memory = self.model, self.memory
         request = row.sequence.request
@@ -79,7 +86,8 @@ class SimEngine:
             state = model.absorb(state, token)
             states.append(state)
             if position >= first_sample:
-                sampled.append(model.sample(context, state, request.seed, position + 1))
+                allowed = _allowed(row, len(sampled))
+                sampled.append(model.sample(context, state, request.seed, position + 1, allowed))
         if isinstance(row.sequence.state, SimState):
             row.sequence.state.stage(states)
         return tuple(sampled)
@@ -92,3 +100,10 @@ class SimEngine:
             error = f"the state has absorbed {state.num_tokens} tokens, the row starts at {row.start}"
             raise EngineFault(error, row.sequence.request.request_id)
         return int(state.state)
+
+
+def _allowed(row: Row, num_guessed: int) -> bytes | None:
+    guide = row.sequence.request.guide
+    if guide is None:
+        return None
+    return guide.allowed(row.sequence.generated, row.tokens[len(row.tokens) - row.num_drafts :][:num_guessed])

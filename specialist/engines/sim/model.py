@@ -1,10 +1,12 @@
 """A token function that depends on everything a real model's would, so that any mistake shows in the output."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 
 from octet.identity import Lane
 from specialist.request import Request
+from specialist.steering import NothingFits
 
 _PRIME = 2**61 - 1
 
@@ -31,9 +33,17 @@ class SimModel:
     def absorb(self, state: int, token: int) -> int:
         return (state * 0x5851F42D4C957F2D + token + 1) % _PRIME if self.hybrid else 0
 
-    def sample(self, context: int, state: int, seed: int, position: int) -> int:
+    def sample(self, context: int, state: int, seed: int, position: int, allowed: bytes | None = None) -> int:
+        """`allowed` has one bit a token; what this model never says by itself is taken where nothing else fits."""
         mixed = (context + 3 * state + seed * 0x6A09E667F3BCC909 + position) % _PRIME
-        return (mixed * 0x9E6C63D0876A9A47 % _PRIME >> 17) % self.vocab_size
+        drawn = mixed * 0x9E6C63D0876A9A47 % _PRIME >> 17
+        if allowed is None:
+            return drawn % self.vocab_size
+        fitting = [token for token in range(8 * len(allowed)) if allowed[token >> 3] >> (token & 7) & 1]
+        if not fitting:
+            raise NothingFits("its structure leaves nothing to draw")
+        usual = bisect_left(fitting, self.vocab_size) or len(fitting)
+        return fitting[drawn % usual]
 
     def answer(self, request: Request, limit: int | None = None) -> tuple[int, ...]:
         """The one right answer, computed without blocks, batches or caches."""
@@ -46,9 +56,13 @@ class SimModel:
                 state = self.absorb(state, tokens[position])
                 context += self.cell(lane, context, tokens[position], position)
                 position += 1
-            token = self.sample(context, state, request.seed, position)
+            said = tokens[len(request.prompt) :]
+            allowed = None if request.guide is None else request.guide.allowed(said)
+            token = self.sample(context, state, request.seed, position, allowed)
             if token in request.stop_ids:
                 break
             tokens.append(token)
             generated += 1
+            if request.guide is not None and request.guide.ended(said, (token,)):
+                break
         return tuple(tokens[len(request.prompt) :])

@@ -1,4 +1,4 @@
-"""What is done to the logits of one row before a token is drawn: bias, penalties, minimum length."""
+"""What is done to the logits of one row before a token is drawn: structure, bias, penalties, minimum length."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,12 +8,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specialist.ops.sampling.places import sizes_are_free
 from specialist.ops.sampling.row import SampleRow
 
 
 def adjusted(logits: Tensor, row: SampleRow) -> Tensor:
-    """logits: [vocab], left as they are. Raises ValueError for a token outside the vocabulary."""
+    """logits: [vocab], left as they are. Raises ValueError for a token outside the vocabulary, NothingFits."""
     want = row.sampling
+    allowed = row.allowed()
+    if allowed is not None:
+        logits = _kept(logits, _bits(allowed, row, logits.shape[0]))
     if want.logit_bias:
         logits = _biased(logits, want.logit_bias)
     if want.repetition_penalty != 1.0:
@@ -21,9 +25,26 @@ def adjusted(logits: Tensor, row: SampleRow) -> Tensor:
     if want.presence_penalty or want.frequency_penalty:
         generated = row.tokens[row.num_prompt :]
         logits = _less_generated(logits, generated, want.presence_penalty, want.frequency_penalty)
-    if row.bans_stops:
+    if row.bans_stops and allowed is None:
         logits = logits.index_fill(0, _on_device(np.array(sorted(row.stop_ids)), logits), -torch.inf)
     return logits
+
+
+def _bits(allowed: bytes, row: SampleRow, vocab: int) -> NDArray[np.uint8]:
+    """[vocab], 1 for a token that may be drawn. An answer that can only end may end before its least length."""
+    bits = np.unpackbits(np.frombuffer(allowed, np.uint8), count=vocab, bitorder="little")
+    if row.bans_stops:
+        going_on = bits.copy()
+        going_on[_checked(np.array(sorted(row.stop_ids)), vocab)] = 0
+        return going_on if going_on.any() else bits
+    return bits
+
+
+def _kept(logits: Tensor, bits: NDArray[np.uint8]) -> Tensor:
+    """On a CPU numpy does it without waking other threads."""
+    if sizes_are_free(logits):
+        return torch.from_numpy(np.where(bits.view(np.bool_), logits.numpy(), np.float32(-np.inf)))
+    return logits.masked_fill(_moved(bits == 0, logits), -torch.inf)
 
 
 def _biased(logits: Tensor, bias: tuple[tuple[int, float], ...]) -> Tensor:

@@ -85,7 +85,9 @@ def _fault(raw: float, peak: float) -> RowFault | None:
     if not isfinite(raw):
         return RowFault(f"the model's logits are not usable: the largest is {raw}")
     if not isfinite(peak):
-        return RowFault(f"logit bias, penalties and banned tokens leave nothing to draw: the largest logit is {peak}")
+        return RowFault(
+            f"structure, logit bias, penalties and banned tokens leave nothing to draw: the largest logit is {peak}"
+        )
     return None
 
 

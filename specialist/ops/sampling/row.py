@@ -5,6 +5,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from specialist.sampling import Sampling, TokenLogprobs
+from specialist.steering import Steering
 
 
 class SampleRow(NamedTuple):
@@ -14,6 +15,9 @@ class SampleRow(NamedTuple):
     """Prompt and generated so far; an array without a copy. Not kept."""
     num_prompt: int
     stop_ids: frozenset[int] = frozenset()
+    guide: Steering | None = None
+    num_guessed: int = 0
+    """Trailing tokens that are drafts."""
 
     @property
     def num_generated(self) -> int:
@@ -22,6 +26,13 @@ class SampleRow(NamedTuple):
     @property
     def bans_stops(self) -> bool:
         return bool(self.stop_ids) and self.num_generated < self.sampling.min_tokens
+
+    def allowed(self) -> bytes | None:
+        """One bit a token; None where every token may be drawn. Raises NothingFits."""
+        if self.guide is None:
+            return None
+        known = len(self.tokens) - self.num_guessed
+        return self.guide.allowed(self.tokens[self.num_prompt : known], self.tokens[known:])
 
     @property
     def is_plain_greedy(self) -> bool:
@@ -35,6 +46,7 @@ class SampleRow(NamedTuple):
             and want.presence_penalty == 0.0
             and want.frequency_penalty == 0.0
             and not self.bans_stops
+            and self.guide is None
         )
 
 

@@ -44,6 +44,13 @@ def _numbers(fields: tuple[str, ...], values: st.SearchStrategy[Any]) -> dict[st
     return dict.fromkeys(fields, values)
 
 
+STRUCTURES = (
+    wire.Structure(json_object=True),
+    wire.Structure(json_schema='{"type": "object"}'),
+    wire.Structure(regex="a+"),
+    wire.Structure(choice=wire.Choices(choices=["yes", "no"])),
+)
+
 anything = _message(
     wire.InferRequest,
     request_id=TEXT,
@@ -64,6 +71,13 @@ anything = _message(
     ),
     stop=st.lists(TEXT, max_size=3),
     ignore_eos=st.booleans(),
+    structure=_message(
+        wire.Structure,
+        json_object=st.booleans(),
+        json_schema=TEXT,
+        regex=TEXT,
+        choice=_message(wire.Choices, choices=st.lists(TEXT, max_size=3)),
+    ),
     session_id=TEXT,
     user_id=TEXT,
     metadata=st.dictionaries(TEXT | st.just("session_id"), TEXT, max_size=4),
@@ -123,6 +137,7 @@ def sensible(specialists: tuple[str, ...], intents: tuple[str, ...] = ()) -> st.
                 ),
             ),
             "stop": st.lists(TEXT.filter(bool), max_size=3),
+            "structure": st.sampled_from(STRUCTURES),
             "priority": st.integers(0, 9),
             "max_experts": st.integers(1, 10),
             "max_tokens": st.integers(100, 200_000),

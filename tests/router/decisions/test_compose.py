@@ -32,6 +32,8 @@ def test_a_replica_is_asked_for_what_was_decided(
     request = replica_request(ask, decision, specialist, ("tuned", "terse"), seconds_left)
     assert request.request_id == ask.request_id and request.tenant_salt == ask.tenant_salt
     assert request.sampling == decision.sampling
+    assert request.HasField("structure") == (ask.structure is not None)
+    assert ask.structure is None or request.structure == ask.structure
     assert request.priority == ask.priority and tuple(request.stop) == ask.stop
     assert request.HasField("seed") == (ask.seed is not None) and (ask.seed or 0) == request.seed
     assert 1 <= request.timeout_ms <= max(1, seconds_left * 1000)

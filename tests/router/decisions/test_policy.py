@@ -247,6 +247,7 @@ def test_an_intent_nobody_knows_is_refused_with_those_there_are() -> None:
         {"min_tokens": 7},
         {"priority": 9},
         {"sampling": wire.Sampling(top_k=3)},
+        {"structure": wire.Structure(regex="a")},
     ],
 )
 def test_whatever_decides_is_in_the_requests_digest(change: dict[str, object]) -> None:

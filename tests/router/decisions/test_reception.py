@@ -198,3 +198,26 @@ def test_an_id_is_the_callers_or_a_new_one() -> None:
     door = reception()
     asks = [door.receive(wire.InferRequest(prompt="x", request_id=given), None, None) for given in ("", "mine", "")]
     assert [ask.request_id for ask in asks] == ["made-1", "mine", "made-2"]
+
+
+@pytest.mark.parametrize(
+    ("field", "structure"),
+    [
+        ("structure", wire.Structure()),
+        ("structure.json_object", wire.Structure(json_object=False)),
+        ("structure.json_schema", wire.Structure(json_schema="")),
+        ("structure.json_schema", wire.Structure(json_schema=" " * 65_537)),
+        ("structure.regex", wire.Structure(regex="")),
+        ("structure.regex", wire.Structure(regex="a" * 8193)),
+        ("structure.choice.choices", wire.Structure(choice=wire.Choices())),
+        ("structure.choice.choices", wire.Structure(choice=wire.Choices(choices=["a", ""]))),
+        ("structure.choice.choices", wire.Structure(choice=wire.Choices(choices=["a", "a"]))),
+        ("structure.choice.choices", wire.Structure(choice=wire.Choices(choices=map(str, range(1025))))),
+        ("structure.choice.choices", wire.Structure(choice=wire.Choices(choices=["a" * 1025]))),
+        ("structure.choice", wire.Structure(choice=wire.Choices(choices=[f"{i:01000}" for i in range(66)]))),
+    ],
+)
+def test_a_structure_that_is_none_or_too_large_is_refused(field: str, structure: wire.Structure) -> None:
+    with pytest.raises(Refusal) as refused:
+        reception().receive(wire.InferRequest(prompt="x", structure=structure), None, None)
+    assert refused.value.error.field == field and refused.value.error.limit and refused.value.error.value

@@ -1,0 +1,117 @@
+"""What a structure costs: decode steps of a real model with and without one, side by side.
+
+python -m bench.structure [MODEL] [--rounds N]
+"""
+
+import argparse
+import json
+import time
+from itertools import count
+from pathlib import Path
+from statistics import median, quantiles
+from typing import NamedTuple
+
+from octet.clock import SystemClock
+from specialist.guide.guide import Guide
+from specialist.guide.structure import Structure
+from specialist.loop import StepLoop
+from specialist.models.demo import cache_directory, demo_model
+from specialist.request import Request
+from specialist.sampling import Sampling
+from specialist.service.native_replica import native_replica
+from specialist.service.replica import Replica
+from specialist.service.settings import ReplicaSettings
+
+_PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "address": {"type": "object", "properties": {"street": {"type": "string"}, "code": {"pattern": "^[0-9]{5}$"}}},
+        "tags": {"type": "array", "items": {"enum": ["friend", "colleague", "family"]}, "maxItems": 3},
+    },
+    "required": ["name", "age", "address", "tags"],
+}
+_PEOPLE = json.dumps({"type": "array", "items": _PERSON, "minItems": 1000})
+"""Goes on for as long as anybody measures."""
+STRUCTURES = {
+    "people": Structure("json_schema", _PEOPLE),
+    "words": Structure("regex", r"([a-z]{2,12}( |, |\. )){2000}"),
+}
+STEPS = 48
+BATCHES = (1, 16)
+
+
+class Case(NamedTuple):
+    structure: str
+    """Empty for none."""
+    batch: int
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.structure", description=__doc__)
+    parser.add_argument("model", type=Path, nargs="?")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    model = arguments.model or demo_model(cache_directory())
+    replica = native_replica(ReplicaSettings(name="bench", model=model, max_running=max(BATCHES)), SystemClock())
+    for batch in BATCHES:
+        cases = [Case(structure, batch) for structure in ("", *STRUCTURES)]
+        _tell(cases, _measured(replica, cases, arguments.rounds))
+
+
+def _measured(replica: Replica, cases: list[Case], rounds: int) -> dict[Case, list[float]]:
+    """Seconds of a step, the median of each round; the cases take turns."""
+    names = count()
+    for case in cases:
+        _round(replica, case, names)
+    found: dict[Case, list[float]] = {case: [] for case in cases}
+    for _ in range(rounds):
+        for case in cases:
+            found[case].append(_round(replica, case, names))
+    return found
+
+
+def _round(replica: Replica, case: Case, names: "count[int]") -> float:
+    loop = StepLoop(replica.scheduler, replica.engine)
+    prompt = replica.words.prompt("People of the village, one by one:")
+    for index in range(case.batch):
+        guide = None
+        if case.structure:
+            guide = Guide(replica.grammars.compile(STRUCTURES[case.structure]), may_stop=False)
+        replica.scheduler.submit(
+            Request(
+                f"r{next(names)}",
+                replica.lane,
+                (*prompt, index),
+                max_tokens=STEPS,
+                seed=index,
+                sampling=Sampling(temperature=0.8),
+                guide=guide,
+            )
+        )
+    taken: list[float] = []
+    while True:
+        started = time.perf_counter()
+        step = loop.run_once()
+        if step is None:
+            replica.scheduler.take_events()
+            return median(taken)
+        if step.mode == "decode" and len(step.rows) == case.batch:
+            taken.append(time.perf_counter() - started)
+
+
+def _tell(cases: list[Case], found: dict[Case, list[float]]) -> None:
+    plain = median(found[cases[0]])
+    for case in cases:
+        low, middle, high = quantiles(found[case], n=4)
+        print(
+            f"batch {case.batch:2}  {case.structure or 'none':8}"
+            f"  {middle * 1e3:7.3f} ms a step ({low * 1e3:.3f} to {high * 1e3:.3f})"
+            f"  {(middle / plain - 1) * 100:+.1f} %",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""A structure, compiled for one vocabulary."""
+
+import json
+import re
+from typing import Any
+
+from llguidance import LLMatcher, regex_to_lark
+
+from specialist.guide.errors import GrammarRefused
+from specialist.guide.limits import GuideLimits
+from specialist.guide.structure import Structure
+from specialist.guide.table import Table
+
+_OPTIONS = {
+    "item_separator": ",",
+    "key_separator": ":",
+    "whitespace_flexible": True,
+    "whitespace_pattern": r" |\n[ ]{0,32}",
+    "coerce_one_of": False,
+    "lenient": False,
+}
+"""Spaces as people write them, and no more: a model that may write blanks without end will."""
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_SHOWN = 160
+
+
+class Grammar:
+    """Made where time does not matter; from then on a request takes a copy."""
+
+    def __init__(self, structure: Structure, table: Table, limits: GuideLimits) -> None:
+        """Raises GrammarRefused."""
+        self.table = table
+        self.num_bytes = structure.num_bytes
+        self._matcher = LLMatcher(table.tokenizer, _lark(structure, table, limits), log_level=0, limits=limits.parser)
+        self._require_beginning(structure)
+
+    def matcher(self) -> LLMatcher:
+        return self._matcher.deep_copy()
+
+    def _require_beginning(self, structure: Structure) -> None:
+        """Something can be written in it."""
+        probe = self._matcher.deep_copy()
+        if not probe.is_error():
+            probe.compute_bitmask()
+        if probe.is_error():
+            raise GrammarRefused(_wanted(structure), why(probe))
+
+
+def why(matcher: LLMatcher) -> str:
+    """The library's words, in one line."""
+    lines = [line.strip() for line in matcher.get_error().split("<state>")[0].splitlines()]
+    return " ".join(line for line in lines if line)[:_SHOWN] or "one that nothing fits"
+
+
+def _wanted(structure: Structure) -> str:
+    if structure.kind == "regex":
+        return "a regular expression without look-around and references, not too large, that some text matches"
+    if structure.kind == "choice":
+        return "choices that are not too many"
+    return "a JSON Schema that some value fits, of keywords that can be kept while generating, not too large"
+
+
+def _lark(structure: Structure, table: Table, limits: GuideLimits) -> str:
+    """Where the vocabulary drops a space before an answer, there must be one; JSON does not care."""
+    space = '" " ' if table.drops_space else ""
+    if structure.kind == "regex":
+        return f"start: ANSWER\nANSWER: {space}/{regex_to_lark(structure.text, 'dw')}/"
+    if structure.kind == "choice":
+        return f"start: ANSWER\nANSWER: {space}({' | '.join(map(_quoted, structure.choices))})"
+    schema = {"type": "object"} if structure.kind == "json_object" else _schema(structure.text, limits.depth)
+    before = '" "? ' if table.drops_space else ""
+    return f"start: {before}answer\nanswer: %json {json.dumps({**schema, 'x-guidance': _OPTIONS})}"
+
+
+def _quoted(choice: str) -> str:
+    return json.dumps(choice, ensure_ascii=False)
+
+
+def _schema(text: str, depth: int) -> dict[str, Any]:
+    found = _depth(text)
+    if found > depth:
+        raise GrammarRefused(f"at most {depth} brackets deep", f"{found:,}")
+    try:
+        schema = json.loads(text, parse_constant=_no_constant)
+    except ValueError as error:
+        raise GrammarRefused("JSON", str(error)) from None
+    if not isinstance(schema, dict):
+        raise GrammarRefused("a JSON object", type(schema).__name__)
+    return schema
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _depth(text: str) -> int:
+    """Of brackets inside each other, whatever strings say."""
+    deepest = depth = 0
+    for bracket in re.findall(r"[\[{\]}]", _STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest

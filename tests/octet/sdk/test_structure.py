@@ -1,0 +1,29 @@
+"""The form of an answer, as the SDK takes it."""
+
+from typing import Any
+
+import pytest
+
+import octet
+from octet.sdk.request import prepare
+from octet.v1 import inference_pb2 as wire
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        ({"type": "null"}, wire.Structure(json_schema='{"type": "null"}')),
+        (octet.Json({"type": "null"}), wire.Structure(json_schema='{"type": "null"}')),
+        (octet.Json(), wire.Structure(json_object=True)),
+        (octet.Regex("a+"), wire.Structure(regex="a+")),
+        (octet.Choice("yes", "no"), wire.Structure(choice=wire.Choices(choices=["yes", "no"]))),
+    ],
+)
+def test_what_is_sent(asked: Any, sent: wire.Structure) -> None:
+    assert prepare("x", {"structure": asked}).message.structure == sent
+
+
+@pytest.mark.parametrize("asked", ["a+", 3, octet.Json({"maximum": float("nan")}), octet.Regex(3), octet.Choice(1)])  # type: ignore[arg-type]
+def test_what_is_none(asked: Any) -> None:
+    with pytest.raises(octet.InvalidRequest, match="structure"):
+        prepare("x", {"structure": asked})

@@ -1,0 +1,139 @@
+"""Every answer has the form that was asked for, whatever model writes it."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from octet.clock import SystemClock
+from specialist.events import Emitted, Finished
+from specialist.guide.guide import Guide
+from specialist.guide.structure import Structure
+from specialist.loop import StepLoop
+from specialist.request import Request
+from specialist.sampling import Sampling
+from specialist.service.native_replica import native_replica
+from specialist.service.replica import Replica
+from specialist.service.settings import ReplicaSettings
+from tests.models.stories import stories_dir
+from tests.service.harness import FREE, sim
+from tests.specialist.guide.schemas import REGEXES, random_object, random_schema
+
+__all__ = ["stories_dir"]
+LONGEST = 300
+
+
+@pytest.fixture(params=["sim", "stories"])
+def replica(request: pytest.FixtureRequest) -> Replica:
+    """One token a byte; or a real vocabulary of SentencePiece's kind."""
+    if request.param == "sim":
+        return sim(FREE, num_blocks=1024)()
+    directory: Path = request.getfixturevalue("stories_dir")
+    settings = ReplicaSettings(name="stories", model=directory, num_blocks=1024, kernel="float32", threads=1)
+    return native_replica(settings, SystemClock())
+
+
+def answers(replica: Replica, structures: list[Structure], sampling: Sampling) -> list[tuple[str, str]]:
+    """Text and how it ended, of each: all of them together, as many at once as may run."""
+    loop = StepLoop(replica.scheduler, replica.engine)
+    prompt = replica.words.prompt("Once upon a time")
+    for seed, structure in enumerate(structures):
+        guide = Guide(replica.grammars.compile(structure))
+        replica.scheduler.submit(
+            Request(
+                str(seed),
+                replica.lane,
+                prompt,
+                max_tokens=LONGEST,
+                stop_ids=replica.words.stop_ids,
+                sampling=sampling,
+                seed=seed,
+                guide=guide,
+            )
+        )
+    words = {str(seed): replica.words.detokenizer() for seed in range(len(structures))}
+    texts, ends = dict.fromkeys(words, ""), {}
+    while True:
+        step = loop.run_once()
+        for event in replica.scheduler.take_events():
+            if isinstance(event, Emitted):
+                texts[event.request_id] += words[event.request_id].push(event.tokens)
+            elif isinstance(event, Finished):
+                texts[event.request_id] += words[event.request_id].finish()
+                ends[event.request_id] = event.reason
+        if step is None:
+            return [(texts[name], ends[name]) for name in words]
+
+
+def check(replica: Replica, structures: list[Structure], fits: Callable[[Structure, str], bool]) -> None:
+    found = answers(replica, structures, Sampling(temperature=1.0))
+    for structure, (text, end) in zip(structures, found, strict=True):
+        assert end in ("stop", "length"), (structure, text, end)
+        if end == "stop":
+            assert fits(structure, text), (structure, text)
+    assert sum(end == "stop" for _, end in found) > 0.7 * len(found)
+
+
+def test_two_hundred_random_schemas(replica: Replica) -> None:
+    rng = Random(6)
+    schemas = [random_schema(rng) if seed % 2 else random_object(rng, 3) for seed in range(200)]
+    for schema in schemas:
+        Draft202012Validator.check_schema(schema)
+    check(replica, [Structure("json_schema", json.dumps(schema)) for schema in schemas], _valid)
+
+
+def _valid(structure: Structure, text: str) -> bool:
+    Draft202012Validator(json.loads(structure.text)).validate(json.loads(text))
+    return True
+
+
+def test_regexes(replica: Replica) -> None:
+    structures = [Structure("regex", regex) for regex in REGEXES for _ in range(4)]
+    check(replica, structures, lambda structure, text: re.fullmatch(structure.text, text) is not None)
+
+
+def test_choices(replica: Replica) -> None:
+    choices = ("yes", "yes sir", " with a space", "</s>", "<|end|>", 'quo"te\\', "zwei\nZeilen", "Grüße 😀", "\x00")
+    structures = [Structure("choice", choices=choices)] * 40
+    check(replica, structures, lambda structure, text: text in structure.choices)
+    texts = {text for text, _ in answers(replica, structures, Sampling(temperature=100.0))}
+    assert len(texts) > 3
+
+
+def test_any_object(replica: Replica) -> None:
+    """A model of stories never thinks of closing a bracket: it is helped."""
+    closing = [token for token in range(replica.words.vocab_size) if _says(replica, token) in ('"', "}", "0")]
+    sampling = Sampling(temperature=1.0, logit_bias=tuple((token, 6.0) for token in closing))
+    found = answers(replica, [Structure("json_object")] * 20, sampling)
+    ended = [text for text, end in found if end == "stop"]
+    assert ended and all(isinstance(json.loads(text), dict) for text in ended)
+    assert {end for _, end in found} <= {"stop", "length"}
+
+
+def _says(replica: Replica, token: int) -> str:
+    words = replica.words.detokenizer()
+    return words.push((token,)) + words.finish()
+
+
+def test_bias_penalties_and_least_length_never_break_the_form(replica: Replica) -> None:
+    """A grammar that can only end does, before the least length too."""
+    stop = min(replica.words.stop_ids)
+    sampling = Sampling(
+        temperature=1.5,
+        logit_bias=((stop, 100.0),),
+        repetition_penalty=1.5,
+        presence_penalty=2.0,
+        frequency_penalty=2.0,
+        min_tokens=LONGEST,
+        top_k=5,
+        top_p=0.9,
+    )
+    for text, end in answers(replica, [Structure("choice", choices=("a", "bc"))] * 4, sampling):
+        assert (text in ("a", "bc"), end) == (True, "stop")
+    for text, end in answers(replica, [Structure("regex", "a{5,2000}")] * 2, sampling):
+        assert len(text) >= 5 and set(text) == {"a"}
+        assert end == "length" or replica.engine_name == "sim"  # which knows of no least length

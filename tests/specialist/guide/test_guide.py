@@ -1,0 +1,130 @@
+"""What a guide says depends on the tokens alone, whatever it was asked before; what cannot be followed is refused."""
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+from specialist.guide.errors import GrammarRefused
+from specialist.guide.grammars import Grammars
+from specialist.guide.guide import Guide
+from specialist.guide.limits import GuideLimits
+from specialist.guide.structure import Structure
+from specialist.service.sim_vocabulary import sim_vocabulary
+from specialist.steering import NothingFits
+
+VOCABULARY = sim_vocabulary()
+SIZE = VOCABULARY.tokenizer.get_vocab_size()
+END = min(VOCABULARY.eos_ids)
+GRAMMARS = Grammars(VOCABULARY, SIZE)
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a", "b"]}
+PERSON = Structure("json_schema", json.dumps(SCHEMA))
+
+
+def tokens(text: str) -> tuple[int, ...]:
+    return tuple(VOCABULARY.tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def may_follow(mask: bytes | None) -> set[int]:
+    assert mask is not None
+    return {token for token in range(SIZE) if mask[token >> 3] >> (token & 7) & 1}
+
+
+def test_where_a_guide_is_depends_on_the_tokens_alone() -> None:
+    """Forwards, backwards, aside and from the beginning: as a guide that was asked nothing before."""
+    texts = ['{"a":1,"b":"x"}', '{"a":-20,\n "b" : "yz"}', '{ "a":7,"b":""}']
+    rng = Random(1)
+    used = Guide(GRAMMARS.compile(PERSON))
+    for _ in range(300):
+        told = tokens(rng.choice(texts))
+        told = told[: rng.randint(0, len(told))]
+        known = rng.randint(0, len(told))
+        fresh = Guide(GRAMMARS.compile(PERSON))
+        assert used.ended(told[:known], told[known:]) == fresh.ended((), told)
+        assert used.allowed(told[:known], told[known:]) == fresh.allowed(told)
+
+
+def test_a_guess_that_does_not_fit_decides_nothing() -> None:
+    guide = Guide(GRAMMARS.compile(Structure("choice", choices=("abc", "abd"))))
+    before = guide.allowed(tokens("ab"))
+    for guess in ("x", "cc", "ca"):
+        assert guide.allowed(tokens("ab"), tokens(guess)) is None
+    assert guide.allowed(tokens("abc"), (END,)) is None
+    assert guide.allowed(tokens("a"), tokens("b")) == before
+    assert may_follow(before) == {*tokens("c"), *tokens("d")}
+
+
+def test_what_was_generated_and_does_not_fit_is_a_fault() -> None:
+    guide = Guide(GRAMMARS.compile(Structure("choice", choices=("abc",))))
+    assert not guide.ended(tokens("x"), ())
+    with pytest.raises(NothingFits):
+        guide.allowed(tokens("ax"))
+    assert may_follow(guide.allowed(tokens("a"))) == set(tokens("b"))
+
+
+def test_a_stop_token_only_where_the_grammar_may_end() -> None:
+    structure = Structure("regex", "a{2,3}")
+    guide, endless = Guide(GRAMMARS.compile(structure)), Guide(GRAMMARS.compile(structure), may_stop=False)
+    assert may_follow(guide.allowed(tokens("a"))) == set(tokens("a"))
+    assert may_follow(guide.allowed(tokens("aa"))) == {*tokens("a"), END}
+    assert may_follow(endless.allowed(tokens("aa"))) == set(tokens("a"))
+    assert not guide.ended(tokens("a"), tokens("a"))
+    assert guide.ended(tokens("a"), tokens("aa")) and endless.ended(tokens("aa"), tokens("a"))
+
+
+def test_a_control_token_is_never_part_of_a_text() -> None:
+    guide = Guide(GRAMMARS.compile(Structure("regex", "(?s:.*)")))
+    assert may_follow(guide.allowed(())) & set(VOCABULARY.control_ids.values()) == {END}
+
+
+def nested(depth: int) -> str:
+    return '{"items":' * depth + "{}" + "}" * depth
+
+
+@pytest.mark.parametrize(
+    ("structure", "says"),
+    [
+        (Structure("json_schema", "{"), "JSON"),
+        (Structure("json_schema", "[1]"), "a JSON object"),
+        (Structure("json_schema", '{"maximum": NaN}'), "JSON"),
+        (Structure("json_schema", nested(1000)), "64 brackets"),
+        (Structure("json_schema", '{"$ref": "#"}'), "some value fits"),
+        (Structure("json_schema", '{"$ref": "https://example.com/schema"}'), "JSON Schema"),
+        (Structure("json_schema", '{"not": {"type": "string"}}'), "keywords"),
+        (Structure("json_schema", '{"type": "strange"}'), "JSON Schema"),
+        (Structure("json_schema", '{"type": "string", "pattern": "("}'), "JSON Schema"),
+        (Structure("json_schema", '{"type": "integer", "minimum": 3, "maximum": 2}'), "some value fits"),
+        (Structure("regex", "("), "regular expression"),
+        (Structure("regex", "a)|(b"), "regular expression"),
+        (Structure("regex", "(?=a)b"), "look-around"),
+        (Structure("regex", r"(a)\1"), "references"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(structure: Structure, says: str) -> None:
+    with pytest.raises(GrammarRefused) as refused:
+        GRAMMARS.compile(structure)
+    assert says in refused.value.limit and refused.value.value
+    assert GRAMMARS.kept(structure) is None
+
+
+def test_the_most_recent_grammars_are_kept() -> None:
+    grammars = Grammars(VOCABULARY, SIZE, GuideLimits(kept=3, kept_bytes=100))
+    first, *others = (Structure("regex", letter) for letter in "abcd")
+    kept = grammars.compile(first)
+    assert grammars.compile(first) is kept and grammars.kept(first) is kept
+    for other in others[:2]:
+        grammars.compile(other)
+    assert grammars.kept(first) is kept
+    grammars.compile(others[2])
+    assert grammars.kept(first) is kept and grammars.kept(others[0]) is None and len(grammars) == 3
+    grammars.compile(Structure("regex", "x" * 99))
+    assert len(grammars) == 2
+    grammars.compile(Structure("regex", "x" * 101))
+    assert len(grammars) == 0
+
+
+def test_options_inside_a_schema_do_not_count() -> None:
+    own: dict[str, Any] = {"x-guidance": {"lenient": True}, "not": {"type": "string"}}
+    with pytest.raises(GrammarRefused):
+        GRAMMARS.compile(Structure("json_schema", json.dumps(own)))
