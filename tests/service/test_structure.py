@@ -121,7 +121,7 @@ HOSTILE: list[tuple[str, wire.Structure]] = [
     ("structure.json_schema", schema({"not": {}})),
     (
         "structure.json_schema",
-        schema({"allOf": [{"anyOf": [{"required": [f"{i}{j}"]} for i in range(9)]} for j in range(9)]}),
+        schema({"allOf": [{"anyOf": [{"required": [f"{i}{j}"]} for i in range(40)]} for j in range(40)]}),
     ),
     ("structure.regex", wire.Structure(regex="")),
     ("structure.regex", wire.Structure(regex="(")),
