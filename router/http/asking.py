@@ -13,6 +13,7 @@ from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
 from router.dispatch.relay import Write
 from router.http.choice import Choice, partials
+from router.http.connection import gone
 from router.http.fault import Fault, fault_of
 from router.http.order import Order
 from router.service.service import TraceHeaders
@@ -49,7 +50,7 @@ async def ask_all(service: Service, order: Order, choices: list[Choice], trace: 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, _ResultT]) -> _ResultT:
     """What the work returns or raises. It ends when the caller goes: CallerGone."""
     working = asyncio.create_task(work)
-    watching = asyncio.create_task(_gone(receive))
+    watching = asyncio.create_task(gone(receive))
     try:
         await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -85,11 +86,6 @@ def _as_fault(order: Order, choices: list[Choice]) -> Iterator[None]:
         raise fault from None
     except asyncio.CancelledError:  # by nobody here: whoever answers it was ended
         raise CallerGone from None
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _end(tasks: list[Any]) -> None:

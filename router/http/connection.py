@@ -10,6 +10,12 @@ _SECONDS = 1.0
 """The end of a connection is a matter of one turn of the event loop."""
 
 
+async def gone(receive: Receive) -> None:
+    """Returns when the caller is."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def abort(scope: Scope, receive: Receive) -> None:
     """The caller is gone, or reads nothing: what is buffered for it is dropped."""
     end: Callable[[], None] | None = scope.get("extensions", {}).get(EXTENSION, {}).get("end")
@@ -17,5 +23,4 @@ async def abort(scope: Scope, receive: Receive) -> None:
         return
     end()
     async with asyncio.timeout(_SECONDS):
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await gone(receive)
