@@ -42,6 +42,11 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_CONFLICT: _ClassVar[ErrorReason]
     ERROR_REASON_UNKNOWN_NAME: _ClassVar[ErrorReason]
     ERROR_REASON_STORE_UNAVAILABLE: _ClassVar[ErrorReason]
+    ERROR_REASON_UNAUTHENTICATED: _ClassVar[ErrorReason]
+    ERROR_REASON_FORBIDDEN: _ClassVar[ErrorReason]
+    ERROR_REASON_KEY_LIMIT: _ClassVar[ErrorReason]
+    ERROR_REASON_UNKNOWN_JOB: _ClassVar[ErrorReason]
+    ERROR_REASON_NO_TOOLS: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_MALFORMED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
@@ -71,6 +76,11 @@ ERROR_REASON_DEMOTED: ErrorReason
 ERROR_REASON_CONFLICT: ErrorReason
 ERROR_REASON_UNKNOWN_NAME: ErrorReason
 ERROR_REASON_STORE_UNAVAILABLE: ErrorReason
+ERROR_REASON_UNAUTHENTICATED: ErrorReason
+ERROR_REASON_FORBIDDEN: ErrorReason
+ERROR_REASON_KEY_LIMIT: ErrorReason
+ERROR_REASON_UNKNOWN_JOB: ErrorReason
+ERROR_REASON_NO_TOOLS: ErrorReason
 
 class Error(_message.Message):
     __slots__ = ("reason", "field", "limit", "value", "message", "retry_after_ms")

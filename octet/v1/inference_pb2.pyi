@@ -15,8 +15,12 @@ from octet.v1.specialist_pb2 import GenerateRequest as GenerateRequest
 from octet.v1.specialist_pb2 import Structure as Structure
 from octet.v1.specialist_pb2 import Choices as Choices
 from octet.v1.specialist_pb2 import TokenIds as TokenIds
+from octet.v1.specialist_pb2 import CountTokensResponse as CountTokensResponse
 from octet.v1.specialist_pb2 import Chat as Chat
 from octet.v1.specialist_pb2 import Message as Message
+from octet.v1.specialist_pb2 import Tool as Tool
+from octet.v1.specialist_pb2 import ToolChoice as ToolChoice
+from octet.v1.specialist_pb2 import ToolCall as ToolCall
 from octet.v1.specialist_pb2 import Sampling as Sampling
 from octet.v1.specialist_pb2 import LogitBias as LogitBias
 from octet.v1.specialist_pb2 import GenerateEvent as GenerateEvent
@@ -24,6 +28,7 @@ from octet.v1.specialist_pb2 import Lane as Lane
 from octet.v1.specialist_pb2 import Accepted as Accepted
 from octet.v1.specialist_pb2 import Forecast as Forecast
 from octet.v1.specialist_pb2 import Chunk as Chunk
+from octet.v1.specialist_pb2 import ToolCallPart as ToolCallPart
 from octet.v1.specialist_pb2 import TokenLogprobs as TokenLogprobs
 from octet.v1.specialist_pb2 import TokenLogprob as TokenLogprob
 from octet.v1.specialist_pb2 import Usage as Usage
@@ -77,6 +82,11 @@ ERROR_REASON_DEMOTED: _error_pb2_1.ErrorReason
 ERROR_REASON_CONFLICT: _error_pb2_1.ErrorReason
 ERROR_REASON_UNKNOWN_NAME: _error_pb2_1.ErrorReason
 ERROR_REASON_STORE_UNAVAILABLE: _error_pb2_1.ErrorReason
+ERROR_REASON_UNAUTHENTICATED: _error_pb2_1.ErrorReason
+ERROR_REASON_FORBIDDEN: _error_pb2_1.ErrorReason
+ERROR_REASON_KEY_LIMIT: _error_pb2_1.ErrorReason
+ERROR_REASON_UNKNOWN_JOB: _error_pb2_1.ErrorReason
+ERROR_REASON_NO_TOOLS: _error_pb2_1.ErrorReason
 FINISH_REASON_UNSPECIFIED: _specialist_pb2.FinishReason
 FINISH_REASON_STOP: _specialist_pb2.FinishReason
 FINISH_REASON_LENGTH: _specialist_pb2.FinishReason
@@ -109,7 +119,7 @@ DECISION_SOURCE_CLASSIFIER: DecisionSource
 DECISION_SOURCE_DEFAULT: DecisionSource
 
 class InferRequest(_message.Message):
-    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "session_id", "user_id", "tenant_salt", "metadata", "structure")
+    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "session_id", "user_id", "tenant_salt", "metadata", "structure", "tools", "tool_choice", "validate")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +151,9 @@ class InferRequest(_message.Message):
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     STRUCTURE_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CHOICE_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt: str
     template: str
@@ -165,7 +178,10 @@ class InferRequest(_message.Message):
     tenant_salt: bytes
     metadata: _containers.ScalarMap[str, str]
     structure: _specialist_pb2.Structure
-    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., structure: _Optional[_Union[_specialist_pb2.Structure, _Mapping]] = ...) -> None: ...
+    tools: _containers.RepeatedCompositeFieldContainer[_specialist_pb2.Tool]
+    tool_choice: _specialist_pb2.ToolChoice
+    validate: bool
+    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., structure: _Optional[_Union[_specialist_pb2.Structure, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[_specialist_pb2.Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[_specialist_pb2.ToolChoice, _Mapping]] = ..., validate: _Optional[bool] = ...) -> None: ...
 
 class InferEvent(_message.Message):
     __slots__ = ("routed", "chunk", "receipt")
@@ -178,16 +194,26 @@ class InferEvent(_message.Message):
     def __init__(self, routed: _Optional[_Union[Receipt, _Mapping]] = ..., chunk: _Optional[_Union[_specialist_pb2.Chunk, _Mapping]] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ...) -> None: ...
 
 class InferResponse(_message.Message):
-    __slots__ = ("text", "token_ids", "logprobs", "receipt")
+    __slots__ = ("text", "token_ids", "logprobs", "receipt", "tool_calls")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     text: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedCompositeFieldContainer[_specialist_pb2.TokenLogprobs]
     receipt: Receipt
-    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_specialist_pb2.TokenLogprobs, _Mapping]]] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ...) -> None: ...
+    tool_calls: _containers.RepeatedCompositeFieldContainer[_specialist_pb2.ToolCall]
+    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_specialist_pb2.TokenLogprobs, _Mapping]]] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ..., tool_calls: _Optional[_Iterable[_Union[_specialist_pb2.ToolCall, _Mapping]]] = ...) -> None: ...
+
+class CountResponse(_message.Message):
+    __slots__ = ("prompt_tokens", "specialist")
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SPECIALIST_FIELD_NUMBER: _ClassVar[int]
+    prompt_tokens: int
+    specialist: str
+    def __init__(self, prompt_tokens: _Optional[int] = ..., specialist: _Optional[str] = ...) -> None: ...
 
 class GetReceiptRequest(_message.Message):
     __slots__ = ("request_id",)
@@ -264,7 +290,7 @@ class Attempt(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., replica: _Optional[str] = ..., reason: _Optional[_Union[_error_pb2_1.ErrorReason, str]] = ..., message: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id", "between", "session_source")
+    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id", "between", "session_source", "validation")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
@@ -282,6 +308,7 @@ class Receipt(_message.Message):
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     BETWEEN_FIELD_NUMBER: _ClassVar[int]
     SESSION_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    VALIDATION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     decision: Decision
     specialist: str
@@ -299,7 +326,20 @@ class Receipt(_message.Message):
     session_id: str
     between: Between
     session_source: str
-    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., between: _Optional[_Union[Between, _Mapping]] = ..., session_source: _Optional[str] = ...) -> None: ...
+    validation: Validation
+    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., between: _Optional[_Union[Between, _Mapping]] = ..., session_source: _Optional[str] = ..., validation: _Optional[_Union[Validation, _Mapping]] = ...) -> None: ...
+
+class Validation(_message.Message):
+    __slots__ = ("verifier", "outcome", "detail", "seconds")
+    VERIFIER_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    verifier: str
+    outcome: str
+    detail: str
+    seconds: float
+    def __init__(self, verifier: _Optional[str] = ..., outcome: _Optional[str] = ..., detail: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Between(_message.Message):
     __slots__ = ("correctness", "instead_of", "why", "lane", "shadow", "shadow_threshold", "priority_floor", "knobs_by", "spilled")

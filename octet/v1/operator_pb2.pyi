@@ -39,6 +39,11 @@ ERROR_REASON_DEMOTED: _error_pb2.ErrorReason
 ERROR_REASON_CONFLICT: _error_pb2.ErrorReason
 ERROR_REASON_UNKNOWN_NAME: _error_pb2.ErrorReason
 ERROR_REASON_STORE_UNAVAILABLE: _error_pb2.ErrorReason
+ERROR_REASON_UNAUTHENTICATED: _error_pb2.ErrorReason
+ERROR_REASON_FORBIDDEN: _error_pb2.ErrorReason
+ERROR_REASON_KEY_LIMIT: _error_pb2.ErrorReason
+ERROR_REASON_UNKNOWN_JOB: _error_pb2.ErrorReason
+ERROR_REASON_NO_TOOLS: _error_pb2.ErrorReason
 
 class Change(_message.Message):
     __slots__ = ("who", "why")
