@@ -23,13 +23,13 @@ from router.http.asking import ask_all, while_there
 from router.http.body import Bodies
 from router.http.choice import Choice
 from router.http.connection import abort
+from router.http.dialect import Dialect
 from router.http.event_stream import EventStream
 from router.http.fault import SERVER, Fault, fault_of, unknown_model
 from router.http.models import model_ids
 from router.http.openai_chat import chat_order
 from router.http.openai_completion import completion_order
-from router.http.openai_objects import Objects
-from router.http.order import Order
+from router.http.openai_telling import OpenAITelling
 from router.http.strict_json import parse_object
 from router.reception.reception import Reception
 from router.reception.trace import HEADER, STATE
@@ -42,7 +42,8 @@ _ESCAPES = 2
 """A text takes more bytes in JSON than on Octet's own wire."""
 _BODIES_TOGETHER = 64 << 20
 _PREFIXES = ("chatcmpl-", "cmpl-")
-MakeOrder = Callable[[dict[str, Any], str], Order]
+_CHAT = Dialect(chat_order, OpenAITelling)
+_COMPLETION = Dialect(completion_order, OpenAITelling)
 
 
 class Service(asking.Service, Protocol):
@@ -67,8 +68,8 @@ class App:
         self._created = wall_ms() // 1000
         self._bodies = Bodies(_ESCAPES * service.reception.limits.request_bytes, _BODIES_TOGETHER)
         self.routes = [
-            Route("/v1/chat/completions", _Answers(self, chat_order), methods=["POST"]),
-            Route("/v1/completions", _Answers(self, completion_order), methods=["POST"]),
+            Route("/v1/chat/completions", _Answers(self, _CHAT), methods=["POST"]),
+            Route("/v1/completions", _Answers(self, _COMPLETION), methods=["POST"]),
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._model, methods=["GET"]),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),
@@ -105,20 +106,21 @@ class App:
             fault = Fault(500, "the router failed; its log says more", kind=SERVER, code="internal")
             await _last_words(fault, scope, receive, send_named, started)
 
-    async def answer(self, make_order: MakeOrder, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises Fault, CallerGone."""
         request = Request(scope, receive)
-        order = make_order(parse_object(await self._bodies.read(request.headers, receive)), scope["request_id"])
-        objects = Objects(order, scope["request_id"], self._wall_ms() // 1000)
-        trace = _trace(request)
+        request_id = scope["request_id"]
+        order = dialect.order(parse_object(await self._bodies.read(request.headers, receive)), request_id)
+        choices = [Choice(index, keeps=not order.stream) for index in range(len(order.requests))]
+        telling = dialect.telling(order, choices, request_id, self._wall_ms() // 1000)
         if order.stream:
             stall = self._service.policy.ensemble.dispatch.stall_seconds
-            await EventStream(order, objects, scope, receive, send, stall).run(self._service, trace)
+            stream = EventStream(telling, scope, receive, send, stall)
+            await stream.run(self._service, order, choices, _trace(request))
             return
-        choices = [Choice(index, keeps=True) for index in range(len(order.requests))]
-        await while_there(receive, ask_all(self._service, order, choices, trace, _nobody))
+        await while_there(receive, ask_all(self._service, order, choices, _trace(request), _nobody))
         headers = {"x-octet-specialist": choices[0].specialist}
-        await JSONResponse(objects.whole(choices), headers=headers)(scope, receive, send)
+        await JSONResponse(telling.whole(), headers=headers)(scope, receive, send)
 
     async def _models(self, _: Request) -> Response:
         ids = model_ids(self._service.policy.ensemble, self._fleet.replicas)
@@ -158,12 +160,12 @@ class App:
 class _Answers:
     """An endpoint that writes its own response: a class, which Starlette hands the connection itself."""
 
-    def __init__(self, app: App, make_order: MakeOrder) -> None:
+    def __init__(self, app: App, dialect: Dialect) -> None:
         self._app = app
-        self._make_order = make_order
+        self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app.answer(self._make_order, scope, receive, send)
+        await self._app.answer(self._dialect, scope, receive, send)
 
 
 async def _nobody(choice: Choice, event: wire.InferEvent) -> None:

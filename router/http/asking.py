@@ -1,7 +1,7 @@
 """All choices of one order, asked for at once: all of them are answered, or none."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -31,7 +31,7 @@ class Service(Protocol):
     ) -> Coroutine[Any, Any, None]: ...
 
 
-async def ask_all(service: Service, order: Order, choices: list[Choice], trace: TraceHeaders, told: Told) -> None:
+async def ask_all(service: Service, order: Order, choices: Sequence[Choice], trace: TraceHeaders, told: Told) -> None:
     """Returns when all have ended well. Raises CallerGone, and Fault for the first that has not; the others end."""
     tasks = [
         asyncio.create_task(_ask(service, request, choice, trace, told))
@@ -77,7 +77,7 @@ async def _hear(choice: Choice, told: Told, raw: bytes) -> None:
 
 
 @contextmanager
-def _as_fault(order: Order, choices: list[Choice]) -> Iterator[None]:
+def _as_fault(order: Order, choices: Sequence[Choice]) -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
