@@ -24,6 +24,7 @@ from router.http.body import Bodies
 from router.http.choice import Choice
 from router.http.connection import abort
 from router.http.dialect import Dialect
+from router.http.envelope import id_headers, response_of
 from router.http.event_stream import EventStream
 from router.http.fault import SERVER, Fault, fault_of, unknown_model
 from router.http.models import model_ids
@@ -83,14 +84,14 @@ class App:
         """Every response has an id, and whatever goes wrong has a status."""
         request_id = secrets.token_hex(_ID_BYTES)
         scope["request_id"] = request_id
-        name = (b"x-request-id", request_id.encode())
+        names = id_headers(scope)
         started = False
 
         async def send_named(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = [*message.get("headers", ()), name]
+                message["headers"] = [*message.get("headers", ()), *names]
             await send(message)
 
         try:
@@ -178,21 +179,17 @@ async def _last_words(
     if started:
         await abort(scope, receive)
     else:
-        await _response(fault)(scope, receive, send)
+        await response_of(fault, scope)(scope, receive, send)
 
 
 def _trace(request: Request) -> TraceHeaders:
     return request.headers.get(HEADER), ",".join(request.headers.getlist(STATE))
 
 
-def _response(fault: Fault) -> Response:
-    return JSONResponse(fault.envelope(), fault.status, headers=fault.headers)
-
-
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     if not isinstance(error, Fault):
         raise error
-    return _response(error)
+    return response_of(error, request.scope)
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:
@@ -202,5 +199,7 @@ async def _unrouted(request: Request, error: Exception) -> Response:
     allowed = (error.headers or {}).get("allow") or (error.headers or {}).get("Allow")
     if error.status_code == 405:
         message = f"{request.method} is not for this path; use {allowed}"
-        return _response(Fault(405, message, code="method_not_allowed", headers=error.headers))
-    return _response(Fault(error.status_code, f"there is nothing at {request.url.path[:100]}", code="not_found"))
+        fault = Fault(405, message, code="method_not_allowed", headers=error.headers)
+    else:
+        fault = Fault(error.status_code, f"there is nothing at {request.url.path[:100]}", code="not_found")
+    return response_of(fault, request.scope)
