@@ -19,7 +19,9 @@ from octet.sdk.receipt import Receipt
 from octet.v1 import inference_pb2 as wire
 from router.decide.policy import Policy
 from router.http import asking
-from router.http.asking import ask_all, while_there
+from router.http.anthropic_messages import count_order, message_order
+from router.http.anthropic_telling import AnthropicTelling
+from router.http.asking import ask_all, ask_count, while_there
 from router.http.body import Bodies
 from router.http.choice import Choice
 from router.http.connection import abort
@@ -42,9 +44,10 @@ _ID_BYTES = 16
 _ESCAPES = 2
 """A text takes more bytes in JSON than on Octet's own wire."""
 _BODIES_TOGETHER = 64 << 20
-_PREFIXES = ("chatcmpl-", "cmpl-")
+_PREFIXES = ("chatcmpl-", "cmpl-", "msg_")
 _CHAT = Dialect(chat_order, OpenAITelling)
 _COMPLETION = Dialect(completion_order, OpenAITelling)
+_MESSAGES = Dialect(message_order, AnthropicTelling)
 
 
 class Service(asking.Service, Protocol):
@@ -71,6 +74,8 @@ class App:
         self.routes = [
             Route("/v1/chat/completions", _Answers(self, _CHAT), methods=["POST"]),
             Route("/v1/completions", _Answers(self, _COMPLETION), methods=["POST"]),
+            Route("/v1/messages", _Answers(self, _MESSAGES), methods=["POST"]),
+            Route("/v1/messages/count_tokens", self._count, methods=["POST"]),
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._model, methods=["GET"]),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),
@@ -122,6 +127,13 @@ class App:
         await while_there(receive, ask_all(self._service, order, choices, _trace(request), _nobody))
         headers = {"x-octet-specialist": choices[0].specialist}
         await JSONResponse(telling.whole(), headers=headers)(scope, receive, send)
+
+    async def _count(self, request: Request) -> Response:
+        """Raises Fault, CallerGone."""
+        body = await self._bodies.read(request.headers, request.receive)
+        order = count_order(parse_object(body), request.scope["request_id"])
+        counted = await while_there(request.receive, ask_count(self._service, order, _trace(request)))
+        return JSONResponse({"input_tokens": counted.prompt_tokens}, headers={"x-octet-specialist": counted.specialist})
 
     async def _models(self, _: Request) -> Response:
         ids = model_ids(self._service.policy.ensemble, self._fleet.replicas)

@@ -30,6 +30,10 @@ class Service(Protocol):
         self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders, write: Write
     ) -> Coroutine[Any, Any, None]: ...
 
+    def count(
+        self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders
+    ) -> Coroutine[Any, Any, wire.CountResponse]: ...
+
 
 async def ask_all(service: Service, order: Order, choices: Sequence[Choice], trace: TraceHeaders, told: Told) -> None:
     """Returns when all have ended well. Raises CallerGone, and Fault for the first that has not; the others end."""
@@ -45,6 +49,13 @@ async def ask_all(service: Service, order: Order, choices: Sequence[Choice], tra
                     task.result()
     finally:
         await _end(tasks)
+
+
+async def ask_count(service: Service, order: Order, trace: TraceHeaders) -> wire.CountResponse:
+    """Of an order for one choice: the tokens of its prompt. Raises CallerGone, Fault."""
+    (request,) = order.requests
+    with _as_fault(order, ()):
+        return await service.count(request, None, trace)
 
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, _ResultT]) -> _ResultT:

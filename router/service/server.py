@@ -24,6 +24,7 @@ from router.decide.policy import Policy
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.live import LiveRequests
 from router.dispatch.sweep import Sweep
+from router.dispatch.token_counter import TokenCounter
 from router.http.app import App
 from router.http.server import HttpServer
 from router.operator.service import NAME as OPERATOR
@@ -97,6 +98,7 @@ class Server:
             self.backstage.control,
             self.fleet,
             Dispatcher(self._clock, random),
+            TokenCounter(self._clock, random),
             self.backstage.aftermath,
             self.backstage.shadows,
             self._tracer,

@@ -1,8 +1,9 @@
-"""`octet.v1.Inference`: its five calls."""
+"""`octet.v1.Inference`: its six calls."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -61,6 +62,9 @@ class InferenceService:
                 "Generate": relaying(wire.InferRequest, self._generate, most, self._unread),
                 "Infer": unary_with_context(wire.InferRequest, wire.InferResponse, self._infer, most, self._unread),
                 "Route": unary_with_context(wire.InferRequest, wire.Receipt, self._route, most, self._unread),
+                "CountTokens": unary_with_context(
+                    wire.InferRequest, wire.CountResponse, self._count_tokens, most, self._unread
+                ),
                 "GetReceipt": unary(wire.GetReceiptRequest, wire.Receipt, self._get_receipt, most),
                 "Cancel": unary(wire.CancelRequest, wire.CancelResponse, self._cancel, most),
             },
@@ -76,6 +80,12 @@ class InferenceService:
         raised carries the receipt; CallerGone is raised where `write` fails.
         """
         return self._serve(self._received(message, seconds_left, trace), write)
+
+    def count(
+        self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders
+    ) -> Coroutine[Any, Any, wire.CountResponse]:
+        """The same for how many tokens its prompt is. No receipt is kept of it."""
+        return self._count(self._received(message, seconds_left, trace))
 
     async def receipt(self, request_id: str) -> wire.Receipt:
         """Raises Refusal."""
@@ -107,6 +117,20 @@ class InferenceService:
         if planned.plan is not None and planned.refusal is not None:
             draft.failed(planned.refusal.error, self._clock.now())
         return draft.wire()
+
+    async def _count_tokens(self, message: wire.InferRequest, context: Context) -> wire.CountResponse:
+        counting = self.count(message, context.time_remaining(), _trace(context))
+        del message
+        return await counting
+
+    async def _count(self, ask: Ask) -> wire.CountResponse:
+        """Every Refusal that is raised carries a receipt."""
+        draft = self._draft(ask)
+        try:
+            with self._live.enter(ask.request_id, ask.deadline, ask.num_bytes) as live, _ended_from_outside(live):
+                return await self._answering.count(ask, self.policy, draft, live)
+        except Refusal as refusal:
+            raise self._with_receipt(refusal, draft, keep=False) from None
 
     async def _get_receipt(self, message: wire.GetReceiptRequest) -> wire.Receipt:
         return await self.receipt(message.request_id)
@@ -143,14 +167,9 @@ class InferenceService:
             await _last(write, receipt)
             return receipt
 
-        try:
+        with _ended_from_outside(live):
             call = Call(ask, self.policy, draft, live, write, finish, lambda: self._gone(ask))
             await self._answering.answer(call)
-        except asyncio.CancelledError:
-            refusal = live.claim_end()
-            if refusal is None:
-                raise
-            raise refusal from None
 
     def _received(self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders) -> Ask:
         """Raises Refusal with a receipt."""
@@ -184,6 +203,18 @@ class InferenceService:
             self._receipts.put(receipt)
         refusal.beside.append((METADATA_KEY, receipt.SerializeToString()))
         return refusal
+
+
+@contextmanager
+def _ended_from_outside(live: Live) -> Iterator[None]:
+    """Raises the Refusal that it was ended with; CancelledError when it was not, and the caller is gone."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        refusal = live.claim_end()
+        if refusal is None:
+            raise
+        raise refusal from None
 
 
 async def _last(write: Write, receipt: wire.Receipt) -> None:
