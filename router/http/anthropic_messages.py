@@ -7,7 +7,7 @@ from octet.rpc.refusal import shorten
 from octet.v1 import inference_pb2 as wire
 from router.http.anthropic_content import conversation
 from router.http.anthropic_fields import check_keys, json_text
-from router.http.anthropic_tools import tool_choice_of, tools_of
+from router.http.anthropic_tools import NAMES, tool_choice_of, tools_of
 from router.http.anthropic_unsupported import UNSUPPORTED, check_supported
 from router.http.fault import Fault, unsupported, wrong
 from router.http.fields import Fields
@@ -72,7 +72,7 @@ def _names(model: Model) -> Mapping[str, str]:
         "user_id": "metadata.user_id",
         "structure": "output_config.format",
         "structure.json_schema": "output_config.format.schema",
-        "tools.parameters": "tools.input_schema",
+        **NAMES,
     }
 
 

@@ -20,6 +20,16 @@ _TOOL_KEYS = (
     "eager_input_streaming",
     "input_examples",
 )
+NAMES: Mapping[str, str] = {
+    "tools.parameters": "tools.input_schema",
+    "tool_choice.mode": "tool_choice.type",
+    "messages.tool_calls": "messages.content",
+    "messages.tool_calls.id": "messages.content.id",
+    "messages.tool_calls.name": "messages.content.name",
+    "messages.tool_calls.arguments": "messages.content.input",
+    "messages.tool_call_id": "messages.content.tool_use_id",
+}
+"""By the name on Octet's wire."""
 _MODES: Mapping[str, wire.ToolChoice.Mode] = {
     "auto": wire.ToolChoice.AUTO,
     "any": wire.ToolChoice.REQUIRED,
@@ -44,7 +54,9 @@ def tool_choice_of(fields: Fields) -> wire.ToolChoice | None:
         raise wrong(choice.name("type"), f"one of {', '.join(_MODES)}", shorten(mode))
     if choice.has("name") and mode != "tool":
         raise wrong(choice.name("name"), "left out unless the type is tool", shorten(choice.raw("name")))
-    if mode != "none" and not fields.items("tools"):
+    if not fields.items("tools"):
+        if mode == "none":
+            return None
         raise wrong("tool_choice", "left out without tools", mode)
     name = choice.needed_text("name") if mode == "tool" else ""
     return wire.ToolChoice(mode=_MODES[mode], name=name, one_at_most=choice.flag("disable_parallel_tool_use"))

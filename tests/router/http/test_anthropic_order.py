@@ -78,6 +78,10 @@ def test_every_way_to_choose_a_tool(choice: Any, mode: Any) -> None:
     assert request.tool_choice == wire.ToolChoice(mode=mode)
 
 
+def test_to_call_none_of_no_tools_is_to_say_nothing() -> None:
+    assert not ordered(tool_choice={"type": "none"}).HasField("tool_choice")
+
+
 def test_neighbours_of_one_role_are_one_turn_unless_something_was_called() -> None:
     use = {"type": "tool_use", "id": "1", "name": "look", "input": {}}
     turns = said(("user", "a"), ("user", [text("b")]), ("assistant", [use]), ("assistant", "c"), ("user", "d"))
