@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from importlib.metadata import version
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
@@ -33,6 +34,7 @@ from router.http.models import model_ids
 from router.http.openai_chat import chat_order
 from router.http.openai_completion import completion_order
 from router.http.openai_telling import OpenAITelling
+from router.http.openapi.document import document
 from router.http.strict_json import parse_object
 from router.reception.reception import Reception
 from router.reception.trace import HEADER, STATE
@@ -79,6 +81,7 @@ class App:
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._model, methods=["GET"]),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),
+            Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
         ]
@@ -158,6 +161,9 @@ class App:
         except Refusal as refusal:
             raise fault_of(refusal, {}) from None
         return JSONResponse(Receipt.from_wire(receipt).to_dict())
+
+    async def _openapi(self, _: Request) -> Response:
+        return JSONResponse(document(self._service.reception.limits, version("octet")))
 
     async def _health(self, _: Request) -> Response:
         return JSONResponse({"status": "ok"})
