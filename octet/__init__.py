@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Chunk,
         Client,
         DeadlineExceeded,
+        Forbidden,
         InvalidRequest,
         Json,
         NoSpecialist,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         Regex,
         ReplicaLost,
         ServerError,
+        Unauthenticated,
         Unavailable,
     )
 
@@ -38,6 +40,7 @@ __all__ = [
     "Chunk",
     "Client",
     "DeadlineExceeded",
+    "Forbidden",
     "InvalidRequest",
     "Json",
     "NoSpecialist",
@@ -48,6 +51,7 @@ __all__ = [
     "Regex",
     "ReplicaLost",
     "ServerError",
+    "Unauthenticated",
     "Unavailable",
     "__version__",
 ]

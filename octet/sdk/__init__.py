@@ -9,12 +9,14 @@ from octet.sdk.errors import (
     CallerStalled,
     Cancelled,
     DeadlineExceeded,
+    Forbidden,
     InvalidRequest,
     NoSpecialist,
     NotFound,
     OctetError,
     ReplicaLost,
     ServerError,
+    Unauthenticated,
     Unavailable,
 )
 from octet.sdk.operator import Operator
@@ -37,6 +39,7 @@ __all__ = [
     "DeadlineExceeded",
     "Decision",
     "ErrorDetails",
+    "Forbidden",
     "InvalidRequest",
     "Json",
     "Lane",
@@ -55,6 +58,7 @@ __all__ = [
     "Stream",
     "Timings",
     "TokenLogprobs",
+    "Unauthenticated",
     "Unavailable",
     "Usage",
 ]

@@ -172,6 +172,9 @@ class Receipt:
     """Where the conversation's key came from: session_id, metadata, user, or none."""
     between: Between | None
     """None: it never came that far."""
+    caller: str
+    """The name of the key that was shown, and whose it is; both empty where none is asked for."""
+    tenant: str
     wire: proto.Receipt = field(repr=False, compare=False)
     """The message itself."""
 
@@ -212,6 +215,8 @@ class Receipt:
             session_id=message.session_id,
             session_source=message.session_source,
             between=_between(message.between) if message.HasField("between") else None,
+            caller=message.caller,
+            tenant=message.tenant,
             wire=message,
         )
 

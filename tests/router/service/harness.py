@@ -24,10 +24,10 @@ class NoOpinions:
 
     digest = "0" * 64
 
-    def cached(self, text: str) -> Distribution | None:
+    def cached(self, text: str, tenant: str = "") -> Distribution | None:
         raise AssertionError(f"asked about {text!r}")
 
-    async def classify(self, text: str) -> Distribution:
+    async def classify(self, text: str, tenant: str = "") -> Distribution:
         raise AssertionError(f"asked about {text!r}")
 
 
