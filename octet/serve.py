@@ -18,6 +18,7 @@ from octet.config.ensemble import Ensemble, HttpConfig
 from octet.config.problem import ConfigInvalid
 from octet.places import Place, places_of
 from octet.rpc.bind import Tls, address_of, check_free, check_keyed, check_reach
+from octet.rpc.bind_refused import BindRefused
 from octet.runtime_folder import ACCEPTED, runtime_folder
 from octet.supervise.memory import pss_of
 from octet.supervise.outlet import Outlet
@@ -171,13 +172,17 @@ def _check_door(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -> Non
     router = ensemble.router
     named = router.tls
     tls = None if named is None else Tls.named(named.certificate, named.key, named.client_ca)
-    doors = [("--port", _Door(router.host, router.port, tls=tls, insecure=insecure))]
+    doors = [("router.host", "--port", _Door(router.host, router.port, tls=tls, insecure=insecure))]
     if router.http is not None:
-        doors.append(("--http-port", _Door(router.http.host, router.http.port, tls=tls, insecure=insecure)))
+        http = _Door(router.http.host, router.http.port, tls=tls, insecure=insecure)
+        doors.append(("router.http.host", "--http-port", http))
     has_keys = bool(keys or os.environ.get(_KEYS) or router.keys)
-    for option, door in doors:
-        check_reach(door, "router.tls in the configuration")
-        check_keyed(door, has_keys=has_keys)
+    for key, option, door in doors:
+        try:
+            check_reach(door, "router.tls in the configuration")
+            check_keyed(door, has_keys=has_keys)
+        except BindRefused as refused:
+            raise BindRefused(f"{key} {refused}") from None
         check_free(door, option)
 
 

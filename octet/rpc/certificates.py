@@ -27,6 +27,8 @@ class Tls:
 
     def context(self) -> ssl.SSLContext:
         """Raises OSError for files that cannot be read, or do not belong together."""
+        for path in self.files():
+            path.open("rb").close()  # OpenSSL does not name what it cannot read
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
@@ -39,7 +41,10 @@ class Tls:
         return context
 
     def stamp(self) -> _Stamp:
-        return tuple(_stamp(path) for path in (self.certificate, self.key, self.client_ca) if path is not None)
+        return tuple(map(_stamp, self.files()))
+
+    def files(self) -> list[Path]:
+        return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
 
 class Followed:

@@ -29,7 +29,7 @@ RPCS: Mapping[str, Access] = MappingProxyType(
         **{f"/octet.v1.Operator/{name}": Access.OPERATE for name in _OPERATOR},
         "/grpc.health.v1.Health/Check": Access.OPEN,
         "/grpc.health.v1.Health/Watch": Access.OPEN,
-        "/grpc.health.v1.Health/List": Access.OPEN,
+        "/grpc.health.v1.Health/List": Access.CALL,
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Access.CALL,
     }
 )
