@@ -32,6 +32,7 @@ from router.http.event_stream import EventStream
 from router.http.fault import SERVER, Fault, fault_of, unknown_model
 from router.http.infer import Infer
 from router.http.jobs import job_routes
+from router.http.guard import guard
 from router.http.models import model_ids
 from router.http.openai_chat import chat_order
 from router.http.openai_completion import completion_order
@@ -39,6 +40,7 @@ from router.http.openai_telling import OpenAITelling
 from router.http.openapi.document import document
 from router.http.strict_json import parse_object
 from router.jobs.jobs import Jobs
+from router.keys.gate import Gate
 from router.reception.reception import Reception
 from router.reception.trace import HEADER, STATE
 from router.replicas.fleet import Fleet
@@ -62,7 +64,7 @@ class Service(asking.Service, Protocol):
     reception: Reception
     draining: bool
 
-    async def receipt(self, request_id: str) -> wire.Receipt: ...
+    async def receipt(self, request_id: str, tenant: str = "") -> wire.Receipt: ...
 
 
 class App:
@@ -75,8 +77,10 @@ class App:
         is_warm: Callable[[], bool],
         wall_ms: Callable[[], int],
         jobs: Jobs,
+        gate: Gate,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
+        self._gate = gate
         self._service = service
         self._fleet = fleet
         self._is_warm = is_warm
@@ -97,6 +101,7 @@ class App:
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
         ]
+        guard(self.routes, gate)
         self._starlette = Starlette(routes=self.routes, exception_handlers={HTTPException: _unrouted, Fault: _refused})
         self._starlette.router.redirect_slashes = False
 
@@ -169,7 +174,7 @@ class App:
         for prefix in _PREFIXES:
             asked = asked.removeprefix(prefix)
         try:
-            receipt = await self._service.receipt(asked)
+            receipt = await self._service.receipt(asked, request.query_params.get("tenant", ""))
         except Refusal as refusal:
             raise fault_of(refusal, {}) from None
         return JSONResponse(Receipt.from_wire(receipt).to_dict())
@@ -184,7 +189,8 @@ class App:
         if self._service.draining:
             return JSONResponse({"status": "draining"}, 503)
         if not self._is_warm():
-            return JSONResponse({"status": "starting", "waiting_for": list(self._fleet.waiting_for)}, 503)
+            names = {} if self._gate.asks else {"waiting_for": list(self._fleet.waiting_for)}
+            return JSONResponse({"status": "starting", **names}, 503)
         return JSONResponse({"status": "ready"})
 
 

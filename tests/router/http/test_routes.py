@@ -93,7 +93,7 @@ def test_a_door_that_cannot_be_had_is_told_with_what_helps() -> None:
         async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
             with pytest.raises(BindRefused, match="--http-port"):
                 HttpServer(fronted.app, HttpDoor(port=fronted.port))
-            with pytest.raises(BindRefused, match="--insecure-bind"):
+            with pytest.raises(BindRefused, match="--insecure"):
                 HttpServer(fronted.app, HttpDoor(host="0.0.0.0"))  # noqa: S104
 
     run(story())
