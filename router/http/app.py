@@ -109,6 +109,7 @@ class App:
         """Every response has an id, and whatever goes wrong has a status."""
         request_id = secrets.token_hex(_ID_BYTES)
         scope["request_id"] = request_id
+        scope["app"] = self  # or the table answers for itself what it does not hold
         names = id_headers(scope)
         started = False
 
