@@ -22,6 +22,7 @@ from octet.config.ensemble import (
     SpecialistConfig,
     StoreConfig,
     TaskConfig,
+    TlsConfig,
 )
 from octet.config.fields import Field, fields_of
 from octet.config.kinds import Mark, Range, Unit
@@ -45,7 +46,7 @@ SECTIONS: dict[str, type] = {
     "store": StoreConfig,
     "router": RouterConfig,
 }
-WITHIN: dict[str, type] = {"router.http": HttpConfig}
+WITHIN: dict[str, type] = {"router.http": HttpConfig, "router.tls": TlsConfig}
 """Tables within others."""
 
 

@@ -27,9 +27,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "keys.json"
 
 
-def test_a_key_is_told_once_and_only_its_digest_is_kept(
-    capsys: pytest.CaptureFixture[str], elsewhere: Path
-) -> None:
+def test_a_key_is_told_once_and_only_its_digest_is_kept(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     status, out, err = octet(capsys, "new", "ann", "--role", "call", "--requests-per-minute", "60")
     token = out.strip()
     assert status == 0 and token.startswith("octet_") and "only time" in err

@@ -12,9 +12,7 @@ from router.keys.key import ROLES, Allowance, Key
 from router.keys.keys_text import MOST_BYTES, MOST_KEYS, KeysInvalid, keys_text, parse_keys
 from router.keys.token import PREFIX, new_token, token_digest
 
-NAMES = st.builds(
-    "{}{}".format, st.sampled_from("az09"), st.text("abc019._-", max_size=20)
-)
+NAMES = st.builds("{}{}".format, st.sampled_from("az09"), st.text("abc019._-", max_size=20))
 LIMITS = st.none() | st.integers(1, 10**12)
 KEYS = st.builds(
     Key,

@@ -128,18 +128,14 @@ def write(path: Path, *keys: Made) -> None:
     beside.replace(path)
 
 
-def test_the_file_is_followed_and_whoever_is_inside_finishes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_file_is_followed_and_whoever_is_inside_finishes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, ann, bob = tmp_path / "keys.json", made("ann"), made("bob")
     write(path, ann)
 
     async def story() -> None:
         async with keyed(FollowedKeys(KeysFile(path), interval=0.02), cost=SLOW) as fronted:
             routed = fronted.routed
-            running = asyncio.create_task(
-                routed.ask(asking(max_tokens=20, ignore_eos=True), metadata=ann.metadata)
-            )
+            running = asyncio.create_task(routed.ask(asking(max_tokens=20, ignore_eos=True), metadata=ann.metadata))
             await routed.until(lambda: len(routed.server.live) == 1)
             assert (await routed.ask(asking(), metadata=bob.metadata)).code is grpc.StatusCode.UNAUTHENTICATED
             write(path, bob)
