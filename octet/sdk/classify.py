@@ -48,6 +48,7 @@ _BY_REASON: dict[int, type[OctetError]] = {
     wire.ERROR_REASON_CONFLICT: InvalidRequest,
     wire.ERROR_REASON_UNKNOWN_NAME: NotFound,
     wire.ERROR_REASON_STORE_UNAVAILABLE: Unavailable,
+    wire.ERROR_REASON_UNKNOWN_JOB: NotFound,
     wire.ERROR_REASON_UNAUTHENTICATED: Unauthenticated,
     wire.ERROR_REASON_FORBIDDEN: Forbidden,
     wire.ERROR_REASON_KEY_LIMIT: Busy,

@@ -48,6 +48,7 @@ ROUTES: Mapping[str, Access] = MappingProxyType(
         "/v1/models": Access.CALL,
         "/v1/models/{model:path}": Access.CALL,
         "/v1/receipts/{request_id}": Access.CALL,
+        "/openapi.json": Access.OPEN,
         "/healthz": Access.OPEN,
         "/readyz": Access.OPEN,
     }

@@ -59,4 +59,6 @@ class Ask:
     """The caller's tenant is in it."""
     structure: wire.Structure | None = None
     """As the caller set it, never changed."""
+    validate: bool = False
+    """Its verifier's verdict is wanted on the receipt."""
     caller: Caller = ANYONE

@@ -77,6 +77,7 @@ class Reception:
             session=self._session(message, salt),
             tenant_salt=salt,
             structure=check.form(message),
+            validate=message.validate,
             caller=caller,
         )
 

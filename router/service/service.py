@@ -1,4 +1,4 @@
-"""`octet.v1.Inference`: its five calls."""
+"""`octet.v1.Inference`: its six calls."""
 
 import asyncio
 import logging
@@ -25,6 +25,7 @@ from router.reception.trace import HEADER, STATE
 from router.refusals import caller_gone
 from router.service.answering import Answering, Call
 from router.service.receipts import Receipts
+from router.service.validation import Overheard, Validations
 from router.service.whole import Whole
 
 _log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class InferenceService:
         receipts: Receipts,
         clock: Clock,
         wall_ms: Callable[[], int],
+        validations: Validations,
         gate: Gate,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
@@ -57,6 +59,7 @@ class InferenceService:
         self._receipts = receipts
         self._clock = clock
         self._wall_ms = wall_ms
+        self._validations = validations
         self._gate = gate
 
     def handler(self) -> Any:
@@ -67,6 +70,9 @@ class InferenceService:
                 "Generate": relaying(wire.InferRequest, self._generate, most, self._unread),
                 "Infer": unary_with_context(wire.InferRequest, wire.InferResponse, self._infer, most, self._unread),
                 "Route": unary_with_context(wire.InferRequest, wire.Receipt, self._route, most, self._unread),
+                "CountTokens": unary_with_context(
+                    wire.InferRequest, wire.CountResponse, self._count_tokens, most, self._unread
+                ),
                 "GetReceipt": unary(wire.GetReceiptRequest, wire.Receipt, self._get_receipt, most),
                 "Cancel": unary(wire.CancelRequest, wire.CancelResponse, self._cancel, most),
             },
@@ -88,6 +94,12 @@ class InferenceService:
         unless it is said.
         """
         return self._serve(self._received(message, seconds_left, trace, caller), write)
+
+    def count(
+        self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders, caller: Caller | None = None
+    ) -> Coroutine[Any, Any, wire.CountResponse]:
+        """The same for how many tokens its prompt is. No receipt is kept of it."""
+        return self._count(self._received(message, seconds_left, trace, caller))
 
     async def receipt(self, request_id: str, tenant: str = "", caller: Caller | None = None) -> wire.Receipt:
         """Of the caller's own tenant; an operator may name another. Raises Refusal, the same for what is somebody
@@ -122,6 +134,23 @@ class InferenceService:
         if planned.plan is not None and planned.refusal is not None:
             draft.failed(planned.refusal.error, self._clock.now())
         return draft.wire()
+
+    async def _count_tokens(self, message: wire.InferRequest, context: Context) -> wire.CountResponse:
+        counting = self.count(message, context.time_remaining(), _trace(context))
+        del message
+        return await counting
+
+    async def _count(self, ask: Ask) -> wire.CountResponse:
+        """Every Refusal that is raised carries a receipt."""
+        draft = self._draft(ask)
+        try:
+            with (
+                self._live.enter(ask.request_id, ask.deadline, ask.num_bytes, ask.caller.tenant) as live,
+                _ended_from_outside(live),
+            ):
+                return await self._answering.count(ask, self.policy, draft, live)
+        except Refusal as refusal:
+            raise self._with_receipt(refusal, draft, keep=False) from None
 
     async def _get_receipt(self, message: wire.GetReceiptRequest) -> wire.Receipt:
         return await self.receipt(message.request_id, message.tenant)
@@ -163,21 +192,21 @@ class InferenceService:
 
     async def _answer(self, ask: Ask, draft: ReceiptDraft, live: Live, write: Write) -> None:
         """Raises Refusal, CallerGone, CancelledError when the caller is gone."""
+        overheard = Overheard(write, self.policy.ensemble.correctness.answer_bytes) if ask.validate else None
 
         async def finish() -> wire.Receipt:
+            if overheard is not None:
+                left = live.deadline - self._clock.now()
+                draft.validated(await self._validations.validate(draft.wire(), ask.text, overheard.text, left))
             receipt = draft.wire()
             self._receipts.put(receipt)
             await _last(write, receipt)
             return receipt
 
-        try:
-            call = Call(ask, self.policy, draft, live, write, finish, lambda: self._gone(ask))
+        with _ended_from_outside(live):
+            relayed = write if overheard is None else overheard.write
+            call = Call(ask, self.policy, draft, live, relayed, finish, lambda: self._gone(ask))
             await self._answering.answer(call)
-        except asyncio.CancelledError:
-            refusal = live.claim_end()
-            if refusal is None:
-                raise
-            raise refusal from None
 
     def _received(
         self,
@@ -217,6 +246,18 @@ class InferenceService:
             self._receipts.put(receipt)
         refusal.beside.append((METADATA_KEY, receipt.SerializeToString()))
         return refusal
+
+
+@contextmanager
+def _ended_from_outside(live: Live) -> Iterator[None]:
+    """Raises the Refusal that it was ended with; CancelledError when it was not, and the caller is gone."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        refusal = live.claim_end()
+        if refusal is None:
+            raise
+        raise refusal from None
 
 
 async def _last(write: Write, receipt: wire.Receipt) -> None:

@@ -15,6 +15,7 @@ from octet.config.ensemble import (
     EscalationConfig,
     HttpConfig,
     IntentConfig,
+    JobsConfig,
     LanesConfig,
     RouterConfig,
     RuleConfig,
@@ -46,7 +47,7 @@ SECTIONS: dict[str, type] = {
     "store": StoreConfig,
     "router": RouterConfig,
 }
-WITHIN: dict[str, type] = {"router.http": HttpConfig, "router.tls": TlsConfig}
+WITHIN: dict[str, type] = {"router.http": HttpConfig, "router.tls": TlsConfig, "router.jobs": JobsConfig}
 """Tables within others."""
 
 
@@ -65,6 +66,8 @@ def rows(text: str, heading: str) -> dict[str, list[str]]:
 def shown_default(field: Field) -> str:
     if field.required:
         return "required"
+    if field.is_table and not field.optional:
+        return "a table"
     value = field.default()
     if field.note(Unit) is Unit.BYTES:
         return show_size(value)
