@@ -89,7 +89,7 @@ class Server:
         )
         self.jobs = self._jobs(ensemble.router.jobs, random)
         self._health: Any = health.aio.HealthServicer()
-        self._server = self._grpc_server(ensemble.router.max_inflight + _SPARE_CALLS)
+        self._server = self._grpc_server(router.max_inflight + router.jobs.watchers + _SPARE_CALLS)
         self.port: int = bind(self._server, settings)
         self.http = None if settings.http is None else HttpServer(self._http_app(), settings.http)
         self.is_warm = False
