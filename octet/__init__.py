@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Regex,
         ReplicaLost,
         ServerError,
+        ToolCall,
         Unavailable,
     )
 
@@ -48,6 +49,7 @@ __all__ = [
     "Regex",
     "ReplicaLost",
     "ServerError",
+    "ToolCall",
     "Unavailable",
     "__version__",
 ]

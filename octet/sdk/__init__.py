@@ -21,6 +21,7 @@ from octet.sdk.operator import Operator
 from octet.sdk.options import Message, Options
 from octet.sdk.receipt import Admission, Attempt, ErrorDetails, Lane, Receipt, ReplicaTimings, Timings, Usage
 from octet.sdk.structure import Choice, Json, Regex
+from octet.sdk.tools import Tool, ToolCall, ToolCallPart, ToolChoice
 
 __all__ = [
     "Admission",
@@ -55,6 +56,10 @@ __all__ = [
     "Stream",
     "Timings",
     "TokenLogprobs",
+    "Tool",
+    "ToolCall",
+    "ToolCallPart",
+    "ToolChoice",
     "Unavailable",
     "Usage",
 ]

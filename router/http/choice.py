@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from octet.sdk.tools import Calls
 from octet.v1 import inference_pb2 as wire
 
 _REASONS = {wire.FINISH_REASON_STOP: "stop", wire.FINISH_REASON_LENGTH: "length"}
@@ -15,6 +16,9 @@ class Choice:
     """Whether all of it is kept, or only told."""
     text: list[str] = field(default_factory=list)
     logprobs: list[wire.TokenLogprobs] = field(default_factory=list)
+    calls: Calls = field(default_factory=Calls)
+    has_called: bool = False
+    """A tool; known also of what is only told."""
     routed: wire.Receipt | None = None
     """As far as is known, while it is being answered."""
     receipt: wire.Receipt | None = None
@@ -23,6 +27,8 @@ class Choice:
         if self.keeps:
             self.text.append(chunk.text)
             self.logprobs += chunk.logprobs
+            self.calls.hear(chunk.tool_calls)
+        self.has_called = self.has_called or bool(chunk.tool_calls)
 
     @property
     def specialist(self) -> str:
@@ -39,7 +45,8 @@ class Choice:
         """Every other end is an error, and comes without a receipt here. Raises KeyError, RuntimeError."""
         if self.receipt is None:
             raise RuntimeError("it has not ended")
-        return _REASONS[self.receipt.usage.finish_reason]
+        reason = _REASONS[self.receipt.usage.finish_reason]
+        return "tool_calls" if self.has_called and reason == "stop" else reason
 
     def partial(self) -> dict[str, object]:
         return {"index": self.index, "text": "".join(self.text)}

@@ -54,7 +54,8 @@ class EventStream:
 
     async def _told(self, choice: Choice, event: wire.InferEvent) -> None:
         if event.HasField("chunk"):
-            if event.chunk.text or (self._order.logprobs and event.chunk.logprobs):
+            chunk = event.chunk
+            if chunk.text or chunk.tool_calls or (self._order.logprobs and chunk.logprobs):
                 await self._say(choice, [self._piece(choice, event.chunk)])
         elif event.HasField("receipt"):
             nothing = [] if choice.index in self._begun else [self._piece(choice, wire.Chunk())]

@@ -31,6 +31,7 @@ _CODES: Mapping[int, str] = {
     error_pb2.ERROR_REASON_UNKNOWN_SPECIALIST: "model_not_found",
     error_pb2.ERROR_REASON_UNKNOWN_ADAPTER: "model_not_found",
     error_pb2.ERROR_REASON_PROMPT_TOO_LONG: "context_length_exceeded",
+    error_pb2.ERROR_REASON_NO_TOOLS: "unsupported_parameter",
 }
 """OpenAI's own words, where it has some; all others are Octet's."""
 

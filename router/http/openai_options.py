@@ -47,7 +47,7 @@ class Options:
 
     @property
     def has_structure(self) -> bool:
-        return self._request.HasField("structure")
+        return bool(self._request.HasField("structure"))
 
     def names(self) -> Mapping[str, str]:
         """By the name on Octet's wire."""

@@ -10,6 +10,9 @@ from router.reception.session import NO_SESSION, Session
 class Turn:
     role: str
     content: str
+    tool_calls: tuple[wire.ToolCall, ...] = ()
+    """An assistant's, as the caller set them."""
+    tool_call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +60,11 @@ class Ask:
     tenant_salt: bytes = b""
     structure: wire.Structure | None = None
     """As the caller set it, never changed."""
+    tools: tuple[wire.Tool, ...] = ()
+    tool_choice: wire.ToolChoice | None = None
+
+    @property
+    def may_call(self) -> bool:
+        """Whether the answer may be calls of tools instead of text."""
+        choice = self.tool_choice or wire.ToolChoice()
+        return bool(self.tools) and (choice.mode != wire.ToolChoice.NONE or bool(choice.name))

@@ -46,7 +46,8 @@ class Reception:
         force = check.names("force_specialists", message.force_specialists)
         max_tokens, min_tokens = self._lengths(message)
         priority = check.number(message, "priority")
-        return Ask(
+        tools, tool_choice = check.tools(message)
+        ask = Ask(
             request_id=check.identifier("request_id", message.request_id) or self._new_id(),
             turns=turns,
             text=routing_text(turns),
@@ -70,7 +71,12 @@ class Reception:
             session=self._session(message),
             tenant_salt=message.tenant_salt,
             structure=check.form(message),
+            tools=tools,
+            tool_choice=tool_choice,
         )
+        if ask.structure is not None and ask.may_call:
+            raise invalid("structure", "unset where tools may be called", "both")
+        return ask
 
     def _turns(self, message: wire.InferRequest) -> tuple[Turn, ...]:
         prompt = self._check.text("prompt", message.prompt)
@@ -88,7 +94,9 @@ class Reception:
             raise invalid(
                 "messages", "a conversation in which a user says something", f"{len(message.messages)} others"
             )
-        return tuple(Turn(turn.role, turn.content) for turn in message.messages)
+        return tuple(
+            Turn(turn.role, turn.content, tuple(turn.tool_calls), turn.tool_call_id) for turn in message.messages
+        )
 
     def _session(self, message: wire.InferRequest) -> Session:
         check = self._check

@@ -26,7 +26,7 @@ class Report(BaseModel):
     lines: list[int] = Field(max_length=3)
 
 
-def json_schema(schema: Any, **more: Any) -> dict[str, Any]:
+def json_schema(schema: Any, **more: Any) -> Any:
     return {"type": "json_schema", "json_schema": {"name": "it", "schema": schema, **more}}
 
 
