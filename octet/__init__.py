@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Regex,
         ReplicaLost,
         ServerError,
+        ToolCall,
         Unauthenticated,
         Unavailable,
     )
@@ -55,6 +56,7 @@ __all__ = [
     "Regex",
     "ReplicaLost",
     "ServerError",
+    "ToolCall",
     "Unauthenticated",
     "Unavailable",
     "__version__",

@@ -79,6 +79,16 @@ def prompt_too_long(num_tokens: int, most: int) -> Refusal:
     )
 
 
+def no_tools(why: str) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        wire.ERROR_REASON_NO_TOOLS,
+        f"tools are not for this specialist's model: {why}",
+        field="tools",
+        limit="unset, unless the specialist's model was taught to call them",
+    )
+
+
 def malformed(kind: str, field: str, why: str) -> Refusal:
     return Refusal(
         grpc.StatusCode.INVALID_ARGUMENT,

@@ -34,7 +34,7 @@ from octet.sdk.receipt import (
     Validation,
 )
 from octet.sdk.structure import Choice, Json, Regex
-from octet.sdk.tool_call import ToolCall
+from octet.sdk.tools import Tool, ToolCall, ToolCallPart, ToolChoice
 
 __all__ = [
     "Admission",
@@ -72,7 +72,10 @@ __all__ = [
     "Stream",
     "Timings",
     "TokenLogprobs",
+    "Tool",
     "ToolCall",
+    "ToolCallPart",
+    "ToolChoice",
     "Unauthenticated",
     "Unavailable",
     "Usage",

@@ -7,6 +7,7 @@ import grpc
 from octet.sdk.asking import Asking
 from octet.sdk.errors import OctetError, ServerError
 from octet.sdk.receipt import Receipt
+from octet.sdk.tools import Calls, ToolCall, ToolCallPart, part_from
 from octet.v1 import inference_pb2 as wire
 
 
@@ -25,6 +26,8 @@ class Chunk:
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
     """One for each token, when asked for."""
+    tool_calls: tuple[ToolCallPart, ...] = ()
+    """What was written of calls; none of it is in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +36,18 @@ class Answer:
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
     receipt: Receipt
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 def answer_from(message: wire.InferResponse) -> Answer:
     logprobs = tuple(_logprobs(each) for each in message.logprobs)
-    return Answer(message.text, tuple(message.token_ids), logprobs, Receipt.from_wire(message.receipt))
+    calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in message.tool_calls)
+    return Answer(message.text, tuple(message.token_ids), logprobs, Receipt.from_wire(message.receipt), calls)
 
 
 def _chunk(message: wire.Chunk) -> Chunk:
-    return Chunk(message.text, tuple(message.token_ids), tuple(_logprobs(each) for each in message.logprobs))
+    logprobs = tuple(_logprobs(each) for each in message.logprobs)
+    return Chunk(message.text, tuple(message.token_ids), logprobs, tuple(map(part_from, message.tool_calls)))
 
 
 def _logprobs(message: wire.TokenLogprobs) -> TokenLogprobs:
@@ -54,6 +60,7 @@ class Heard:
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
         self._texts: list[str] = []
+        self._calls = Calls()
         self._receipt: Receipt | None = None
         self._begun = False
         self._complete = False
@@ -66,6 +73,11 @@ class Heard:
     def text(self) -> str:
         """All that came so far."""
         return "".join(self._texts)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """All that came so far; the last may not be whole before the end."""
+        return self._calls.all()
 
     @property
     def receipt(self) -> Receipt:
@@ -82,6 +94,7 @@ class Heard:
             self._begin()
             chunk = _chunk(event.chunk)
             self._texts.append(chunk.text)
+            self._calls.hear(event.chunk.tool_calls)
             return chunk
         self._complete = event.HasField("receipt")
         self._receipt = Receipt.from_wire(event.receipt if self._complete else event.routed)

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from octet.sdk.answer import Chunk
 from octet.sdk.answer import _chunk as chunk_from
 from octet.sdk.receipt import ErrorDetails, Receipt, Validation, error_from, word
-from octet.sdk.tool_call import ToolCall
+from octet.sdk.tools import ToolCall
 from octet.v1 import jobs_pb2 as proto
 
 JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]

@@ -1,9 +1,10 @@
 """What may be asked for beside the prompt."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from octet.sdk.structure import Structure
+from octet.sdk.tools import Tool, ToolCall, ToolChoice
 
 
 class Message(TypedDict):
@@ -11,6 +12,10 @@ class Message(TypedDict):
 
     role: str
     content: str
+    tool_calls: NotRequired[Sequence[ToolCall]]
+    """An assistant's: what it called."""
+    tool_call_id: NotRequired[str]
+    """A tool's: which call it answers."""
 
 
 class Options(TypedDict, total=False):
@@ -49,6 +54,9 @@ class Options(TypedDict, total=False):
     ignore_eos: bool | None
     structure: Structure | None
     """What the answer must look like: a JSON Schema, Json, Regex or Choice."""
+    tools: Sequence[Tool] | None
+    """What the model may call; only with messages."""
+    tool_choice: Literal["auto", "none", "required"] | ToolChoice | None
     context_size: int | None
 
     priority: int | None

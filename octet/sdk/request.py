@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from octet.sdk.faults import invalid
 from octet.sdk.structure import structure_of
+from octet.sdk.tools import choice_to_wire, message_to_wire, tool_to_wire
 from octet.v1 import inference_pb2 as wire
 
 _RENAMED = {
@@ -42,6 +43,8 @@ _MESSAGES = {
     "logit_bias": "a mapping from tokens to numbers",
     "metadata": "a mapping from names to text",
     "structure": "a mapping that is a JSON Schema, or Json, Regex or Choice",
+    "tools": "a list of tools, each with a name, and a description, parameters and strict where they are meant",
+    "tool_choice": "a mapping of mode, name and one_at_most, or one of auto, none and required",
 }
 
 
@@ -105,7 +108,11 @@ def _metadata(trace: str | None) -> tuple[tuple[str, str], ...]:
 def _set(message: Any, field: str, name: str, value: Any) -> None:
     try:
         if field == "messages":
-            message.messages.extend(wire.Message(role=each["role"], content=each["content"]) for each in value)
+            message.messages.extend(map(message_to_wire, value))
+        elif field == "tools":
+            message.tools.extend(map(tool_to_wire, value))
+        elif field == "tool_choice":
+            message.tool_choice.CopyFrom(choice_to_wire(value))
         elif field == "logit_bias":
             message.logit_bias.extend(wire.LogitBias(token=token, bias=bias) for token, bias in value.items())
         elif field == "metadata":

@@ -30,7 +30,8 @@ class Plan:
 
 
 def plan(ask: Ask, decision: Decision, ensemble: Ensemble, standing: Standing, dice: Dice) -> Plan:
-    """`decision` names a primary."""
+    """`decision` names a primary. An answer that may be calls of tools is neither judged nor compared: verifiers read
+    text."""
     primary = standing.of(decision.primary)
     lead = lead_of(ask, decision, ensemble, standing)
     knobs = standing.knobs(ask.intent, lead.specialist or decision.primary)
@@ -44,12 +45,17 @@ def plan(ask: Ask, decision: Decision, ensemble: Ensemble, standing: Standing, d
     if reasons := _away(standing, (lead.specialist, second)):
         return _refused(away(reasons), decision, standing, knobs)
     moved = bool(second) and _moves(ask, decision, lead.specialist, second, standing, knobs)
-    shadow = shadow_of(Case(ask, decision, ensemble, standing, lead.specialist, knobs, moved), dice)
+    shadow = (
+        None
+        if ask.may_call
+        else shadow_of(Case(ask, decision, ensemble, standing, lead.specialist, knobs, moved), dice)
+    )
     order = (second, lead.specialist) if moved else (lead.specialist, second)
     ways = tuple(way_of(standing, name, standing.of(name).lane, ask) for name in order if name)
     why = _why(decision, standing, lead.specialist, knobs, moved)
     between = between_to_wire(primary, ways[0], shadow, knobs, why)
-    return Plan(ways, shadow, _is_sampled(ways[0], shadow, ensemble, dice), between)
+    sample = not ask.may_call and _is_sampled(ways[0], shadow, ensemble, dice)
+    return Plan(ways, shadow, sample, between)
 
 
 def _second(ask: Ask, decision: Decision, lead: str, standing: Standing) -> str:

@@ -19,7 +19,9 @@ def replica_request(
     return wire.GenerateRequest(
         request_id=ask.request_id,
         chat=wire.Chat(
-            messages=[wire.Message(role=turn.role, content=turn.content) for turn in _turns(ask, specialist)]
+            messages=[_message(turn) for turn in _turns(ask, specialist)],
+            tools=ask.tools,
+            tool_choice=ask.tool_choice,
         ),
         adapters=adapters,
         sampling=decision.sampling,
@@ -34,6 +36,12 @@ def replica_request(
         context_size=ask.context_size,
         session_key=ask.session.key,
         structure=ask.structure,
+    )
+
+
+def _message(turn: Turn) -> wire.Message:
+    return wire.Message(
+        role=turn.role, content=turn.content, tool_calls=turn.tool_calls, tool_call_id=turn.tool_call_id
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from octet.config.digest import digest_of_ensemble
 from octet.config.ensemble import Ensemble
 from octet.identity import digest_of
+from octet.v1 import inference_pb2 as wire
 from router.classify.base import Distribution
 from router.decide.choice import Choice, Reading, read
 from router.decide.decision import Decision
@@ -88,4 +89,7 @@ def request_digest(ask: Ask) -> str:
     parts = [ask.text.encode(), repr((names, numbers)).encode(), sampling]
     if ask.structure is not None:
         parts.append(ask.structure.SerializeToString(deterministic=True))
+    if ask.tools:
+        offered = wire.InferRequest(tools=ask.tools, tool_choice=ask.tool_choice)
+        parts.append(offered.SerializeToString(deterministic=True))
     return digest_of(parts).hex()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from octet.sdk.tools import Calls
 from octet.v1 import inference_pb2 as wire
 from router.http.blocks import Blocks
 
@@ -17,6 +18,9 @@ class Choice:
     text: list[str] = field(default_factory=list)
     logprobs: list[wire.TokenLogprobs] = field(default_factory=list)
     blocks: Blocks = field(default_factory=Blocks)
+    calls: Calls = field(default_factory=Calls)
+    has_called: bool = False
+    """A tool; known also of what is only told."""
     routed: wire.Receipt | None = None
     """As far as is known, while it is being answered."""
     receipt: wire.Receipt | None = None
@@ -26,6 +30,8 @@ class Choice:
             self.text.append(chunk.text)
             self.logprobs += chunk.logprobs
             self.blocks.hear(chunk)
+            self.calls.hear(chunk.tool_calls)
+        self.has_called = self.has_called or bool(chunk.tool_calls)
 
     @property
     def specialist(self) -> str:
@@ -42,7 +48,8 @@ class Choice:
         """Every other end is an error, and comes without a receipt here. Raises KeyError, RuntimeError."""
         if self.receipt is None:
             raise RuntimeError("it has not ended")
-        return _REASONS[self.receipt.usage.finish_reason]
+        reason = _REASONS[self.receipt.usage.finish_reason]
+        return "tool_calls" if self.has_called and reason == "stop" else reason
 
     def partial(self) -> dict[str, object]:
         return {"index": self.index, "text": "".join(self.text)}

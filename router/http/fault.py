@@ -44,6 +44,7 @@ _CODES: Mapping[int, str] = {
     error_pb2.ERROR_REASON_PROMPT_TOO_LONG: "context_length_exceeded",
     error_pb2.ERROR_REASON_UNAUTHENTICATED: "invalid_api_key",
     error_pb2.ERROR_REASON_KEY_LIMIT: "rate_limit_exceeded",
+    error_pb2.ERROR_REASON_NO_TOOLS: "unsupported_parameter",
 }
 """OpenAI's own words, where it has some; all others are Octet's."""
 

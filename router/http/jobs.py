@@ -141,7 +141,8 @@ async def _follow(events: AsyncGenerator[wire.JobEvent, None], outlet: Outlet) -
 async def _none(jobs: Jobs, job_id: str) -> AsyncGenerator[wire.JobEvent, None]:
     """For whoever wants to know no more than whether there is such a job."""
     await jobs.get(job_id)
-    for event in ():
+    nothing: tuple[wire.JobEvent, ...] = ()
+    for event in nothing:
         yield event
 
 

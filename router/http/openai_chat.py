@@ -7,11 +7,12 @@ from octet.v1 import inference_pb2 as wire
 from router.http.fault import unsupported, wrong
 from router.http.fields import Fields, text_of
 from router.http.openai_options import Options
+from router.http.openai_tools import NAMES, calls_of, choice_of, tools_of
 from router.http.openai_unsupported import check_chat, check_message
 from router.http.order import Order
+from router.http.structure import response_format_of
 
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-_TOOLS = ("tool", "function")
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _OTHER_PARTS = ("image_url", "input_audio", "file", "refusal")
 _GAP = "\n"
 """Between the parts of one message."""
@@ -22,22 +23,28 @@ def chat_order(body: dict[str, Any], request_id: str) -> Order:
     fields = Fields(body)
     options = Options(fields)
     check_chat(fields)
-    prompt = wire.InferRequest(messages=[_message(each, index) for index, each in enumerate(fields.items("messages"))])
+    prompt = wire.InferRequest(
+        messages=[_message(each, index) for index, each in enumerate(fields.items("messages"))],
+        tools=tools_of(fields),
+        tool_choice=choice_of(fields),
+    )
     if not prompt.messages:
         raise wrong("messages", "a list of at least one message", shorten(fields.raw("messages")))
     logprobs = _num_logprobs(fields)
     if logprobs is not None:
         prompt.sampling.num_logprobs = logprobs
+    names = {**options.names(), **NAMES, "prompt": "messages", "messages.role": "messages"}
+    form = response_format_of(fields)
+    if form is not None:
+        if options.has_structure:
+            raise wrong("response_format", "left out beside octet.structure", "both")
+        prompt.structure.CopyFrom(form)
+        names |= {name: "response_format" for name in names if name.startswith("structure")}
     return Order(
         model=options.model,
         requests=tuple(options.requests(request_id, [prompt])),
         num_each=options.n,
-        names={
-            **options.names(),
-            "prompt": "messages",
-            "messages.role": "messages",
-            "sampling.num_logprobs": "top_logprobs",
-        },
+        names={**names, "sampling.num_logprobs": "top_logprobs"},
         is_chat=True,
         stream=options.stream,
         include_usage=options.include_usage,
@@ -61,15 +68,23 @@ def _message(value: Any, index: int) -> wire.Message:
         raise wrong(where, "an object with role and content", shorten(value))
     fields = Fields(value, where)
     role = fields.needed_text("role")
-    if role in _TOOLS:
-        raise unsupported(f"{where}.role", f"{role!r} is for tools, and the specialists call none")
+    if role == "function":
+        raise unsupported(f"{where}.role", "what a tool says is a message of the role tool")
     if role not in _ROLES:
         raise wrong(f"{where}.role", f"one of {', '.join(_ROLES)}", shorten(role))
     check_message(fields)
-    return wire.Message(role=_ROLES[role], content=_content(fields))
+    return wire.Message(
+        role=_ROLES[role],
+        content=_content(fields),
+        tool_calls=calls_of(fields),
+        tool_call_id=fields.text("tool_call_id") or "",
+    )
 
 
 def _content(fields: Fields) -> str:
+    """Nothing where an assistant has called tools and said nothing."""
+    if fields.has("tool_calls") and not fields.has("content"):
+        return ""
     if not isinstance(fields.raw("content"), list):
         return fields.needed_text("content")
     where = fields.name("content")

@@ -5,6 +5,7 @@ from typing import Any
 
 from octet.v1 import inference_pb2 as wire
 from router.http.choice import Choice
+from router.http.openai_calls import delta_of_calls, message_of
 from router.http.order import Order
 from router.http.summary import summary
 
@@ -30,7 +31,10 @@ class Objects:
     def piece(self, choice: Choice, chunk: wire.Chunk, *, is_first: bool) -> dict[str, Any]:
         """What is new of one choice."""
         logprobs = self._logprobs(chunk.logprobs) if self._order.logprobs else None
-        return self._chunk(choice, chunk.text, logprobs, None, is_first=is_first)
+        made = self._chunk(choice, chunk.text, logprobs, None, is_first=is_first)
+        if chunk.tool_calls:
+            made["choices"][0]["delta"] |= delta_of_calls(chunk)
+        return made
 
     def last(self, choice: Choice) -> dict[str, Any]:
         """Of one choice: nothing new, and why it ended."""
@@ -65,7 +69,7 @@ class Objects:
         logprobs = self._logprobs(choice.logprobs) if self._order.logprobs else None
         said: dict[str, Any] = {"text": text}
         if self._order.is_chat:
-            said = {"message": {"role": "assistant", "content": text, "refusal": None}}
+            said = {"message": message_of(text, choice.calls.all())}
         return {"index": choice.index, **said, "logprobs": logprobs, "finish_reason": choice.finish_reason}
 
     def _chunk(

@@ -28,7 +28,7 @@ class OpenAITelling:
 
     def told(self, choice: Choice, event: wire.InferEvent) -> bytes:
         if event.HasField("chunk"):
-            says = event.chunk.text or (self._order.logprobs and event.chunk.logprobs)
+            says = event.chunk.text or event.chunk.tool_calls or (self._order.logprobs and event.chunk.logprobs)
             return data_event(self._piece(choice, event.chunk)) if says else b""
         if event.HasField("receipt"):
             nothing = b"" if choice.index in self._begun else data_event(self._piece(choice, wire.Chunk()))

@@ -6,9 +6,8 @@ from typing import Any
 from router.http.fault import unsupported
 from router.http.fields import Fields
 
-_NO_TOOLS = "the specialists call no tools"
+_OLD = "functions are offered as tools, and called by tool_choice and tool_calls"
 _TEXT_ONLY = "the specialists read and write text alone"
-_NOT_SHAPED = "answers cannot be forced into a shape; ask for it in the prompt"
 
 Harmless = Callable[[Any], bool]
 """Whether a value asks for nothing more than what is done anyway."""
@@ -27,12 +26,8 @@ _EVERYWHERE: Mapping[str, tuple[Harmless, str]] = {
 }
 _CHAT: Mapping[str, tuple[Harmless, str]] = {
     **_EVERYWHERE,
-    "tools": (_never, _NO_TOOLS),
-    "tool_choice": (_never, _NO_TOOLS),
-    "parallel_tool_calls": (_never, _NO_TOOLS),
-    "functions": (_never, _NO_TOOLS),
-    "function_call": (_never, _NO_TOOLS),
-    "response_format": (_is({"type": "text"}), _NOT_SHAPED),
+    "functions": (_never, _OLD),
+    "function_call": (_never, _OLD),
     "modalities": (_is(["text"]), _TEXT_ONLY),
     "audio": (_never, _TEXT_ONLY),
     "prediction": (_never, "nothing is predicted from a draft of the caller's"),
@@ -48,8 +43,7 @@ _COMPLETION: Mapping[str, tuple[Harmless, str]] = {
 }
 _MESSAGE: Mapping[str, tuple[Harmless, str]] = {
     "name": (_never, "a model is not told who of several participants speaks"),
-    "tool_calls": (_never, _NO_TOOLS),
-    "function_call": (_never, _NO_TOOLS),
+    "function_call": (_never, _OLD),
     "audio": (_never, _TEXT_ONLY),
     "refusal": (_never, "write a refusal as the message's content"),
 }

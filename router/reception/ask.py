@@ -11,6 +11,9 @@ from router.reception.session import NO_SESSION, Session
 class Turn:
     role: str
     content: str
+    tool_calls: tuple[wire.ToolCall, ...] = ()
+    """An assistant's, as the caller set them."""
+    tool_call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +65,11 @@ class Ask:
     validate: bool = False
     """Its verifier's verdict is wanted on the receipt."""
     caller: Caller = ANYONE
+    tools: tuple[wire.Tool, ...] = ()
+    tool_choice: wire.ToolChoice | None = None
+
+    @property
+    def may_call(self) -> bool:
+        """Whether the answer may be calls of tools instead of text."""
+        choice = self.tool_choice or wire.ToolChoice()
+        return bool(self.tools) and (choice.mode != wire.ToolChoice.NONE or bool(choice.name))

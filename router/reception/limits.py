@@ -35,6 +35,10 @@ class Limits:
     choice_bytes: int = 1024
     choices_bytes: int = 64 << 10
     """Of all of them together."""
+    tools: int = 128
+    tools_bytes: int = 256 << 10
+    """Of all of them together."""
+    description_bytes: int = 8 << 10
     logprobs: int = 20
     tokens: int = 200_000
     experts: int = 10
@@ -73,6 +77,11 @@ class Limits:
             "body": self.body_bytes,
             "messages": self.conversation_bytes,
             "messages.role": self.role_bytes,
+            "messages.tool_calls.id": self.id_bytes,
+            "messages.tool_calls.arguments": self.schema_bytes,
+            "tools": self.tools_bytes,
+            "tools.description": self.description_bytes,
+            "tools.parameters": self.schema_bytes,
             "intent": self.name_bytes,
             "force_specialists": self.name_bytes,
             "exclude_specialists": self.name_bytes,
@@ -93,6 +102,8 @@ class Limits:
         """The most elements of each list, by the field's name on the wire."""
         return {
             "messages": self.messages,
+            "messages.tool_calls": self.tools,
+            "tools": self.tools,
             "metadata": self.metadata,
             "force_specialists": self.specialists,
             "exclude_specialists": self.specialists,

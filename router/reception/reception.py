@@ -53,7 +53,8 @@ class Reception:
         max_tokens, min_tokens = self._lengths(message)
         priority = check.number(message, "priority")
         salt = caller.salt(check.size("tenant_salt", message.tenant_salt))
-        return Ask(
+        tools, tool_choice = check.tools(message)
+        ask = Ask(
             request_id=check.identifier("request_id", message.request_id) or self._new_id(),
             turns=turns,
             text=routing_text(turns),
@@ -79,7 +80,12 @@ class Reception:
             structure=check.form(message),
             validate=message.validate,
             caller=caller,
+            tools=tools,
+            tool_choice=tool_choice,
         )
+        if ask.structure is not None and ask.may_call:
+            raise invalid("structure", "unset where tools may be called", "both")
+        return ask
 
     def _turns(self, message: wire.InferRequest) -> tuple[Turn, ...]:
         prompt = self._check.text("prompt", message.prompt)
@@ -97,7 +103,9 @@ class Reception:
             raise invalid(
                 "messages", "a conversation in which a user says something", f"{len(message.messages)} others"
             )
-        return tuple(Turn(turn.role, turn.content) for turn in message.messages)
+        return tuple(
+            Turn(turn.role, turn.content, tuple(turn.tool_calls), turn.tool_call_id) for turn in message.messages
+        )
 
     def _session(self, message: wire.InferRequest, salt: bytes) -> Session:
         check = self._check

@@ -5,6 +5,7 @@ from typing import Any
 
 from octet.rpc.checks import Checks
 from octet.rpc.refusal import invalid, shorten
+from octet.rpc.tool_checks import ToolChecks, texts_of
 from octet.v1 import inference_pb2 as wire
 from router.reception.limits import Limits
 from router.reception.session import METADATA_KEY as SESSION
@@ -14,6 +15,7 @@ class Validator(Checks):
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits.ranges(), limits.sizes(), limits.counts())
         self.limits = limits
+        self._tools = ToolChecks(self)
         self._sampling_fields = tuple(
             field.removeprefix("sampling.") for field in self._ranges if field.count(".") == 1
         )
@@ -54,10 +56,23 @@ class Validator(Checks):
         kept.CopyFrom(message.structure)
         return kept
 
+    def tools(self, message: wire.InferRequest) -> tuple[tuple[wire.Tool, ...], wire.ToolChoice | None]:
+        """And how free the model is to call them."""
+        self._tools.tools(message.tools)
+        if message.tools and not message.messages:
+            raise invalid("tools", "unset unless messages are given", "tools with a prompt")
+        if not message.HasField("tool_choice"):
+            return _copied(message.tools), None
+        self._tools.choice(message.tool_choice, message.tools)
+        choice = wire.ToolChoice()
+        choice.CopyFrom(message.tool_choice)
+        return _copied(message.tools), choice
+
     def messages(self, messages: Sequence[Any]) -> None:
-        """Roles, number and size; what they say is not looked at."""
+        """Roles, number, size, and that calls and answers of tools belong together; what is said is not looked at."""
         self.count("messages", messages)
-        size = sum(len(turn.content.encode()) for turn in messages)
+        self._tools.conversation(messages)
+        size = sum(len(text.encode()) for turn in messages for text in texts_of(turn))
         most = self._sizes["messages"]
         if size > most:
             raise invalid("messages", f"at most {most:,} bytes of content in all", f"{size:,} bytes")
@@ -85,3 +100,7 @@ class Validator(Checks):
             self.in_range("sampling.logit_bias.bias", bias.bias)
         if len({bias.token for bias in biases}) < len(biases):
             raise invalid("sampling.logit_bias", "tokens that differ", f"{len(biases):,} biases")
+
+
+def _copied(tools: Sequence[wire.Tool]) -> tuple[wire.Tool, ...]:
+    return tuple(wire.Tool.FromString(tool.SerializeToString()) for tool in tools)

@@ -1,11 +1,11 @@
 """A structure, compiled for one vocabulary."""
 
 import json
-import re
 from typing import Any
 
 from llguidance import LLMatcher, regex_to_lark
 
+from octet.rpc.json_object import NotAnObject, json_object
 from specialist.guide.errors import GrammarRefused
 from specialist.guide.limits import GuideLimits
 from specialist.guide.structure import Structure
@@ -20,7 +20,6 @@ _OPTIONS = {
     "lenient": False,
 }
 """Spaces as people write them, and no more: a model that may write blanks without end will."""
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SHOWN = 160
 
 
@@ -57,7 +56,8 @@ def _wanted(structure: Structure) -> str:
         return "a regular expression without look-around and references, not too large, that some text matches"
     if structure.kind == "choice":
         return "choices that are not too many"
-    return "a JSON Schema that some value fits, of keywords that can be kept while generating, not too large"
+    schema = "a JSON Schema that some value fits, of keywords that can be kept while generating, not too large"
+    return f"each with {schema}" if structure.kind == "calls" else schema
 
 
 def _lark(structure: Structure, table: Table, limits: GuideLimits) -> str:
@@ -67,36 +67,26 @@ def _lark(structure: Structure, table: Table, limits: GuideLimits) -> str:
         return f"start: ANSWER\nANSWER: {space}/{regex_to_lark(structure.text, 'dw')}/"
     if structure.kind == "choice":
         return f"start: ANSWER\nANSWER: {space}({' | '.join(map(_quoted, structure.choices))})"
-    schema = {"type": "object"} if structure.kind == "json_object" else _schema(structure.text, limits.depth)
     before = '" "? ' if table.drops_space else ""
-    return f"start: {before}answer\nanswer: %json {json.dumps({**schema, 'x-guidance': _OPTIONS})}"
+    if structure.kind == "calls":
+        return f"start: {before}calls\n{structure.text}"
+    is_object = structure.kind == "json_object"
+    rule = _json_rule({"type": "object"}) if is_object else json_schema(structure.text, limits.depth)
+    return f"start: {before}answer\nanswer: {rule}"
 
 
 def _quoted(choice: str) -> str:
     return json.dumps(choice, ensure_ascii=False)
 
 
-def _schema(text: str, depth: int) -> dict[str, Any]:
-    found = _depth(text)
-    if found > depth:
-        raise GrammarRefused(f"at most {depth} brackets deep", f"{found:,}")
+def json_schema(text: str, depth: int) -> str:
+    """A rule's right side. Raises GrammarRefused."""
     try:
-        schema = json.loads(text, parse_constant=_no_constant)
-    except ValueError as error:
-        raise GrammarRefused("JSON", str(error)) from None
-    if not isinstance(schema, dict):
-        raise GrammarRefused("a JSON object", type(schema).__name__)
-    return schema
+        schema = json_object(text, depth)
+    except NotAnObject as error:
+        raise GrammarRefused(error.limit, error.value) from None
+    return _json_rule(schema)
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _depth(text: str) -> int:
-    """Of brackets inside each other, whatever strings say."""
-    deepest = depth = 0
-    for bracket in re.findall(r"[\[{\]}]", _STRING.sub("", text)):
-        depth += 1 if bracket in "[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
+def _json_rule(schema: dict[str, Any]) -> str:
+    return f"%json {json.dumps({**schema, 'x-guidance': _OPTIONS})}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
-Kind = Literal["json_object", "json_schema", "regex", "choice"]
+Kind = Literal["json_object", "json_schema", "regex", "choice", "calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Structure:
 
     kind: Kind
     text: str = ""
-    """The schema, or the regular expression."""
+    """The schema, or the regular expression; for calls, rules of a grammar that begins with `calls`."""
     choices: tuple[str, ...] = ()
 
     @property

@@ -6,6 +6,9 @@ from typing import NamedTuple
 from specialist.sampling import TokenLogprobs
 from specialist.service.words import Detokenizer
 from specialist.text.stops import StopStrings
+from specialist.tools.reader import CallReader
+from specialist.tools.said import Said, joined
+from specialist.tools.tool import CallPart
 
 
 class Piece(NamedTuple):
@@ -14,12 +17,21 @@ class Piece(NamedTuple):
     text: str
     tokens: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
+    calls: tuple[CallPart, ...] = ()
 
 
 class Answer:
     """Ends before the first stop string; a token that only completes one still counts as generated."""
 
-    def __init__(self, detokenizer: Detokenizer, stops: Sequence[str] = (), min_tokens: int = 0) -> None:
+    def __init__(
+        self,
+        detokenizer: Detokenizer,
+        stops: Sequence[str] = (),
+        min_tokens: int = 0,
+        reader: CallReader | None = None,
+    ) -> None:
+        """`reader` tells calls from text; without one everything is text."""
+        self._reader = reader
         self._detokenizer = detokenizer
         self._stops = tuple(stops)
         self._stopper = StopStrings(stops)
@@ -37,18 +49,27 @@ class Answer:
             num_taken += 1
             self.num_tokens += 1
             text += self._safe(self._detokenizer.push((token,)))
-        return Piece(text, tuple(tokens[:num_taken]), tuple(logprobs[:num_taken]))
+        said = Said(text) if self._reader is None else self._reader.push(text)
+        return Piece(said.text, tuple(tokens[:num_taken]), tuple(logprobs[:num_taken]), said.calls)
 
     def spell(self, token: int) -> bytes:
         """What it writes by itself; nothing for a control token."""
         return self._detokenizer.spell(token)
 
     def finish(self) -> Piece:
-        """What was held back. An answer that met a stop string has nothing left."""
+        """What was held back."""
+        text = self._rest()
+        if self._reader is None:
+            return Piece(text)
+        read, rest = self._reader.push(text), self._reader.finish()
+        return Piece(read.text + rest.text, calls=joined((*read.calls, *rest.calls)))
+
+    def _rest(self) -> str:
+        """An answer that met a stop string has nothing left."""
         if self.stop_string is not None:
-            return Piece("")
+            return ""
         text = self._safe(self._detokenizer.finish())
-        return Piece(text if self.stop_string is not None else text + self._stopper.finish())
+        return text if self.stop_string is not None else text + self._stopper.finish()
 
     def _safe(self, text: str) -> str:
         """The part that cannot belong to a stop string any more."""

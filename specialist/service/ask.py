@@ -6,6 +6,7 @@ from typing import NamedTuple
 from specialist.guide.structure import Structure
 from specialist.sampling import Sampling
 from specialist.text.message import Message
+from specialist.tools.tool import NOTHING, Offer, Tool
 
 
 class TokenPrompt(NamedTuple):
@@ -14,6 +15,17 @@ class TokenPrompt(NamedTuple):
 
 class ChatPrompt(NamedTuple):
     messages: tuple[Message, ...]
+    offer: Offer = NOTHING
+
+    @property
+    def shown(self) -> tuple[Tool, ...]:
+        """Tools that the model is told of."""
+        return self.offer.tools if self.offer.is_open else ()
+
+    @property
+    def speaks_of_tools(self) -> bool:
+        """The model's template has to carry them."""
+        return self.offer.is_open or any(turn.tool_calls or turn.tool_call_id for turn in self.messages)
 
 
 Prompt = str | TokenPrompt | ChatPrompt

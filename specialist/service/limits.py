@@ -37,6 +37,10 @@ class Limits:
     choice_bytes: int = 1024
     choices_bytes: int = 64 << 10
     """Of all of them together."""
+    tools: int = 128
+    tools_bytes: int = 256 << 10
+    """Of all of them together."""
+    description_bytes: int = 8 << 10
     logprobs: int = 20
     timeout_ms: int = 24 * 3600 * 1000
     priority: int = 1000
@@ -85,6 +89,11 @@ class Limits:
             "text": self.prompt_bytes,
             "chat.messages": self.prompt_bytes,
             "chat.messages.role": self.role_bytes,
+            "chat.messages.tool_calls.id": self.id_bytes,
+            "chat.messages.tool_calls.arguments": self.schema_bytes,
+            "chat.tools": self.tools_bytes,
+            "chat.tools.description": self.description_bytes,
+            "chat.tools.parameters": self.schema_bytes,
             "stop": self.stop_bytes,
             "adapters": self.name_bytes,
             "name": self.name_bytes,
@@ -102,6 +111,8 @@ class Limits:
         return {
             "tokens.ids": self.prompt_tokens,
             "chat.messages": self.messages,
+            "chat.messages.tool_calls": self.tools,
+            "chat.tools": self.tools,
             "adapters": self.adapters,
             "stop": self.stops,
             "sampling.logit_bias": self.logit_biases,

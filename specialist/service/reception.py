@@ -5,12 +5,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
+from typing import TypeVar
 from uuid import uuid4
 
 from admission.forecast import Booking
 from octet.clock import Clock
 from octet.identity import Lane
-from octet.rpc.refusal import invalid, queue_full
+from octet.rpc.refusal import invalid, no_tools, queue_full
 from specialist.account import booking_of
 from specialist.front import SHADOW_PRIORITY
 from specialist.guide.guide import Guide
@@ -24,7 +25,12 @@ from specialist.service.forms import Forms
 from specialist.service.job import Job, Sink
 from specialist.service.validate import Validator
 from specialist.service.words import Words
-from specialist.text.errors import TemplateRefused
+from specialist.text.errors import NoTools, TemplateRefused
+from specialist.tools.calling import Calling
+from specialist.tools.tool import Offer
+
+_GivenT = TypeVar("_GivenT")
+_ResultT = TypeVar("_ResultT")
 
 
 class Reception:
@@ -72,13 +78,14 @@ class Reception:
     async def receive(self, ask: Ask, request_id: str, sink: Sink, seconds_left: float | None) -> Job:
         """Raises Refusal. `seconds_left` is what the call itself still has."""
         arrival = self._clock.now()
+        calling = await self._calling(ask)
         prompt = await self._prompt(ask)
         self._validator.prompt_within(len(prompt), ask.context)
-        guide = await self._forms.guide(ask)
+        guide = await self._forms.guide(ask, calling)
         digests, release = lease(self._adapters, ask.adapters)
         try:
             request = self._request(ask, request_id, prompt, digests, arrival, seconds_left, guide)
-            answer = Answer(self._words.detokenizer(), ask.stop, ask.sampling.min_tokens)
+            answer = self._answer(ask, calling)
             return Job(request, ask.request_id or uuid4().hex, answer, sink, release, self._booking(ask, request))
         except BaseException:
             release()
@@ -86,9 +93,16 @@ class Reception:
 
     async def count(self, ask: Ask) -> int:
         """Tokens of its prompt, whether or not they fit. Raises Refusal."""
+        await self._calling(ask)
         _, release = lease(self._adapters, ask.adapters)
         release()
         return len(await self._prompt(ask))
+
+    def _answer(self, ask: Ask, calling: Calling | None) -> Answer:
+        least = ask.sampling.min_tokens
+        if calling is None:
+            return Answer(self._words.detokenizer(), ask.stop, least)
+        return Answer(self._words.detokenizer(calling.spoken()), ask.stop, least, calling.reader(_call_id))
 
     def _request(
         self,
@@ -120,7 +134,7 @@ class Reception:
         """An answer without anything to end it early is as long as it may be."""
         hits = peek_hits(self._scheduler, request)
         caller = f"{ask.tenant_salt.hex()}/{ask.request_id}" if ask.request_id else ""
-        exact = ask.ignore_eos and not ask.stop and ask.structure is None
+        exact = ask.ignore_eos and not ask.stop and request.guide is None
         return booking_of(request, shadow=ask.shadow, exact=exact, hits=hits, caller=caller)
 
     def _seed(self, ask: Ask) -> int:
@@ -135,14 +149,33 @@ class Reception:
             return self._tokens_of(ask.prompt)
         return await self._tokenize(ask.prompt)
 
+    async def _calling(self, ask: Ask) -> Calling | None:
+        """None where nothing may be called. Raises Refusal where the model's template carries no calls."""
+        if not (isinstance(ask.prompt, ChatPrompt) and ask.prompt.speaks_of_tools):
+            return None
+        calling = await self._aside(self._calling_of, ask.prompt.offer)
+        return calling if ask.prompt.offer.is_open else None
+
     async def _tokenize(self, prompt: str | ChatPrompt) -> tuple[int, ...]:
+        return await self._aside(self._tokens_of, prompt)
+
+    async def _aside(self, work: Callable[[_GivenT], _ResultT], given: _GivenT) -> _ResultT:
+        """On a thread of its own."""
         if self._num_receiving >= self._max_receiving:
             raise queue_full("being tokenised", self._max_receiving, None)
         self._num_receiving += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._tokens_of, prompt)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, given)
         finally:
             self._num_receiving -= 1
+
+    def _calling_of(self, offer: Offer) -> Calling:
+        try:
+            return self._words.calling(offer)
+        except NoTools as refused:
+            raise no_tools(refused.why) from None
+        except TemplateRefused as refused:
+            raise invalid("chat", "messages that the model's chat template accepts", refused.why) from None
 
     def _tokens_of(self, prompt: str | ChatPrompt) -> tuple[int, ...]:
         if isinstance(prompt, str):
@@ -151,11 +184,16 @@ class Reception:
             except ValueError as error:
                 raise invalid("text", "text that this model's vocabulary can write", str(error)) from None
         try:
-            return self._words.render(prompt.messages)
+            return self._words.render(prompt.messages, prompt.shown)
         except TemplateRefused as refused:
             raise invalid("chat", "messages that the model's chat template accepts", refused.why) from None
         except ValueError as error:
             raise invalid("chat", "text that this model's vocabulary can write", str(error)) from None
+
+
+def _call_id() -> str:
+    """A conversation holds those of several answers."""
+    return f"call_{uuid4().hex}"
 
 
 def _earlier(now: float, *seconds: float | None) -> float | None:

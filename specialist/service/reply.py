@@ -148,7 +148,11 @@ def _chunk(piece: Piece, spell: Callable[[int], bytes]) -> wire.Chunk:
     """Without log probabilities no token has to be spelled."""
     each = zip(piece.tokens, piece.logprobs, strict=False)
     logprobs = [_logprobs(token, likely, spell) for token, likely in each]
-    return wire.Chunk(text=piece.text, token_ids=piece.tokens, logprobs=logprobs)
+    calls = [
+        wire.ToolCallPart(index=part.index, id=part.call_id, name=part.name, arguments=part.arguments)
+        for part in piece.calls
+    ]
+    return wire.Chunk(text=piece.text, token_ids=piece.tokens, logprobs=logprobs, tool_calls=calls)
 
 
 def _logprobs(chosen: int, logprobs: TokenLogprobs, spell: Callable[[int], bytes]) -> wire.TokenLogprobs:

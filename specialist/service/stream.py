@@ -6,6 +6,8 @@ from collections.abc import Callable
 from specialist.sampling import TokenLogprobs
 from specialist.service.answer import Piece
 from specialist.service.job import News
+from specialist.tools.said import joined
+from specialist.tools.tool import CallPart
 
 _TOKEN_BYTES = 8
 _LOGPROB_BYTES = 24
@@ -67,11 +69,17 @@ def _joined(pieces: list[Piece]) -> Piece:
         "".join(piece.text for piece in pieces),
         tuple(token for piece in pieces for token in piece.tokens),
         tuple(logprob for piece in pieces for logprob in piece.logprobs),
+        joined(part for piece in pieces for part in piece.calls),
     )
 
 
 def _num_bytes(piece: Piece) -> int:
-    return len(piece.text.encode()) + _TOKEN_BYTES * len(piece.tokens) + sum(map(_logprob_bytes, piece.logprobs))
+    text = len(piece.text.encode()) + sum(map(_call_bytes, piece.calls))
+    return text + _TOKEN_BYTES * len(piece.tokens) + sum(map(_logprob_bytes, piece.logprobs))
+
+
+def _call_bytes(part: CallPart) -> int:
+    return len(f"{part.call_id}{part.name}{part.arguments}".encode())
 
 
 def _logprob_bytes(logprobs: TokenLogprobs) -> int:

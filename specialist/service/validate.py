@@ -8,12 +8,20 @@ import grpc
 
 from octet.rpc.checks import Checks
 from octet.rpc.refusal import Refusal, invalid, prompt_too_long, shorten
+from octet.rpc.tool_checks import ToolChecks, texts_of
 from octet.v1 import specialist_pb2 as wire
 from specialist.guide.structure import Structure
 from specialist.sampling import Sampling
 from specialist.service.ask import Ask, ChatPrompt, Prompt, TokenPrompt
 from specialist.service.limits import Limits
 from specialist.text.message import Message
+from specialist.tools.tool import Mode, Offer, Tool, ToolCall
+
+_MODES: dict[int, Mode] = {
+    wire.ToolChoice.AUTO: "auto",
+    wire.ToolChoice.NONE: "none",
+    wire.ToolChoice.REQUIRED: "required",
+}
 
 
 class Validator(Checks):
@@ -22,6 +30,7 @@ class Validator(Checks):
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits.ranges(), limits.sizes(), limits.counts())
         self.limits = limits
+        self._tools = ToolChecks(self, "chat.")
 
     def generate(self, message: wire.GenerateRequest) -> Ask:
         number = partial(self._optional, message, "")
@@ -31,9 +40,12 @@ class Validator(Checks):
             raise invalid("min_tokens", f"at most max_tokens ({max_tokens})", str(min_tokens))
         self.size("tenant_salt", message.tenant_salt)
         self.size("session_key", message.session_key)
+        prompt = self._prompt(message)
+        if message.HasField("structure") and isinstance(prompt, ChatPrompt) and prompt.offer.is_open:
+            raise invalid("structure", "unset where tools may be called", "both")
         return Ask(
             request_id=self.identifier("request_id", message.request_id),
-            prompt=self._prompt(message),
+            prompt=prompt,
             adapters=self.names("adapters", message.adapters),
             sampling=self._sampling(message.sampling, min_tokens),
             seed=int(number("seed", 0)) if message.HasField("seed") else None,
@@ -88,7 +100,7 @@ class Validator(Checks):
         if which == "tokens":
             return self._tokens(message.tokens.ids)
         if which == "chat":
-            return self._turns(message.chat.messages)
+            return self._chat(message.chat)
         raise invalid("prompt", "one of text, tokens and chat", "none of them")
 
     def _tokens(self, ids: Sequence[int]) -> TokenPrompt:
@@ -101,17 +113,27 @@ class Validator(Checks):
             raise invalid("tokens.ids", str(allowed), str(worst))
         return TokenPrompt(tuple(ids))
 
-    def _turns(self, messages: Sequence[wire.Message]) -> ChatPrompt:
+    def _chat(self, chat: wire.Chat) -> ChatPrompt:
+        self._tools.tools(chat.tools)
+        if chat.HasField("tool_choice"):
+            self._tools.choice(chat.tool_choice, chat.tools)
+        tools = tuple(Tool(tool.name, tool.description, tool.parameters, tool.strict) for tool in chat.tools)
+        choice = chat.tool_choice
+        offer = Offer(tools, _MODES[choice.mode], choice.name, choice.one_at_most)
+        return ChatPrompt(self._turns(chat.messages), offer)
+
+    def _turns(self, messages: Sequence[wire.Message]) -> tuple[Message, ...]:
         self.count("chat.messages", messages)
         if not messages:
             raise invalid("chat.messages", "not empty", "none")
         most = self._sizes["chat.messages"]
-        size = sum(len(turn.content.encode()) for turn in messages)
+        self._tools.conversation(messages)
+        size = sum(len(text.encode()) for turn in messages for text in texts_of(turn))
         if size > most:
             raise invalid("chat.messages", f"at most {most:,} bytes of content in all", f"{size:,} bytes")
         for turn in messages:
             self.role("chat.messages.role", turn.role)
-        return ChatPrompt(tuple(Message(turn.role, turn.content) for turn in messages))
+        return tuple(_message(turn) for turn in messages)
 
     def _structure(self, message: wire.GenerateRequest) -> Structure | None:
         if not message.HasField("structure"):
@@ -166,6 +188,11 @@ class Validator(Checks):
             return default
         value: float = getattr(message, field)
         return self.in_range(prefix + field, value)
+
+
+def _message(turn: wire.Message) -> Message:
+    calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in turn.tool_calls)
+    return Message(turn.role, turn.content, calls, turn.tool_call_id)
 
 
 def _beyond_context_size(num_tokens: int, context: int) -> Refusal:

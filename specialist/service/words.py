@@ -1,9 +1,11 @@
 """What a service needs of a model's vocabulary."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from specialist.text.message import Message
+from specialist.tools.calling import Calling
+from specialist.tools.tool import Offer, Tool
 
 
 class Detokenizer(Protocol):
@@ -31,10 +33,14 @@ class Words(Protocol):
     def prompt(self, text: str) -> tuple[int, ...]:
         """Raises ValueError for text that this vocabulary cannot write."""
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Raises TemplateRefused."""
 
-    def detokenizer(self) -> Detokenizer: ...
+    def calling(self, offer: Offer) -> Calling:
+        """How the model calls these tools. Raises NoTools, TemplateRefused."""
+
+    def detokenizer(self, spoken: Mapping[int, str] | None = None) -> Detokenizer:
+        """`spoken` are control tokens that write something after all."""
 
     def warm_up(self) -> None:
         """Do now what would be slow the first time."""

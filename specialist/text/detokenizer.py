@@ -1,7 +1,7 @@
 """Text out of tokens, as they come."""
 
 from codecs import getincrementaldecoder
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from specialist.text.pieces import ByteFallback, ByteLevel, Metaspace, Pieces
@@ -17,13 +17,16 @@ class Detokenizer:
     whole characters only; control tokens write nothing.
     """
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: Pieces, spoken: Mapping[int, str] | None = None) -> None:
+        """`spoken` are control tokens that write something after all."""
         self._pieces = pieces
+        self._spoken = {token: pieces.spelling.piece(text) for token, text in (spoken or {}).items()}
         self._writer = _writer_of(pieces)
 
     def push(self, tokens: Sequence[int]) -> str:
-        pieces = self._pieces
-        return self._writer.write([piece for token in tokens if (piece := pieces[token]) is not None])
+        pieces, spoken = self._pieces, self._spoken
+        found = (spoken[token] if token in spoken else pieces[token] for token in tokens)
+        return self._writer.write([piece for piece in found if piece is not None])
 
     def finish(self) -> str:
         return self._writer.finish()

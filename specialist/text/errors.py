@@ -45,3 +45,11 @@ class TemplateRefused(ValueError):
 
 class TemplateKilled(TemplateRefused):
     """The process that rendered it was too slow, or died."""
+
+
+class NoTools(ValueError):
+    """The chat template carries no calls of tools, or none that can be read here."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why

@@ -7,15 +7,23 @@ from datetime import datetime
 
 from specialist.models.checkpoint import Vocabulary
 from specialist.text.encoder import Encoder, check_text
-from specialist.text.errors import NotText, TemplateKilled, TemplateRefused, TextTooLong, TooManyMessages
+from specialist.text.errors import NoTools, NotText, TemplateKilled, TemplateRefused, TextTooLong, TooManyMessages
 from specialist.text.message import Message
 from specialist.text.render_worker import marker
 from specialist.text.renderer import Renderer, TemplateLimits
+from specialist.text.shown import shown_message
+from specialist.tools.dialect import PROBE_CALL, PROBE_KEY, PROBE_RESULT, PROBE_TOOL, PROBE_VALUE, Dialect, dialect_of
+from specialist.tools.tool import Tool
 
 _PROBES = (
     (Message("user", "a"),),
     (Message("user", "a"), Message("assistant", "b"), Message("user", "c")),
     (Message("system", "a"), Message("user", "b")),
+)
+_CALLING = (
+    Message("user", "a"),
+    Message("assistant", "", (PROBE_CALL,)),
+    Message("tool", PROBE_RESULT, tool_call_id=PROBE_CALL.call_id),
 )
 
 
@@ -48,14 +56,26 @@ class ChatTemplate:
         self._now = now
         self._lock = threading.Lock()
         self._is_probed = False
+        self._dialect: Dialect | None = None
+        self._no_tools = ""
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Raises TextTooLong, TooManyMessages, NotText and TemplateRefused."""
         self._check(messages)
         with self._lock:
             self._probe()
-            text = self._rendered(messages, marked=True)
+            text = self._rendered(messages, tools, marked=True)
         return self._ids(text)
+
+    def dialect(self) -> Dialect:
+        """How the model calls tools: as the template writes a call that was made. Raises NoTools, TemplateRefused."""
+        with self._lock:
+            self._probe()
+            if self._dialect is None and not self._no_tools:
+                self._find_dialect()
+        if self._dialect is None:
+            raise NoTools(self._no_tools)
+        return self._dialect
 
     def close(self) -> None:
         """End the process; the next conversation would start another."""
@@ -69,13 +89,37 @@ class ChatTemplate:
         for index, message in enumerate(messages):
             total += check_text(message.role, most, f"messages[{index}].role")
             total += check_text(message.content, most, f"messages[{index}].content")
+            for call in message.tool_calls:
+                total += check_text(call.arguments, most, f"messages[{index}].tool_calls")
         if total > most:
             raise TextTooLong("messages", most, total)
 
-    def _rendered(self, messages: Sequence[Message], *, marked: bool) -> str:
+    def _find_dialect(self) -> None:
+        try:
+            offered = self._rendered(_CALLING[:1], (PROBE_TOOL,), marked=False)
+            made = self._rendered(_CALLING, (PROBE_TOOL,), marked=False)
+            marked = self._rendered(_CALLING, (PROBE_TOOL,), marked=True)
+        except TemplateKilled:
+            raise
+        except TemplateRefused as refused:
+            self._no_tools = f"its chat template does not take a conversation with a call in it: {refused.why}"
+            return
+        dialect = dialect_of(made)
+        if PROBE_TOOL.name not in offered or PROBE_KEY not in offered:
+            self._no_tools = "its chat template shows a model no tools"
+        elif PROBE_RESULT not in made or PROBE_VALUE not in made:
+            self._no_tools = "its chat template leaves out calls, or what came of them"
+        elif dialect is None:
+            self._no_tools = "its chat template writes calls in a way that cannot be read here"
+        elif marker(self._encoder.aliases)(made) != marked:
+            self._no_tools = "its chat template makes control tokens out of pieces"
+        else:
+            self._dialect = dialect
+
+    def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, marked: bool) -> str:
         variables = {
-            "messages": [message._asdict() for message in messages],
-            "tools": None,
+            "messages": [shown_message(message, self._dialect) for message in messages],
+            "tools": [tool.shown() for tool in tools] or None,
             "documents": None,
             "add_generation_prompt": True,
             **self._named_tokens(marked),

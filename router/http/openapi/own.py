@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from octet.sdk.receipt import Validation
-from octet.sdk.tool_call import ToolCall
+from octet.sdk.tools import ToolCall
 from router.http.openapi.answers import ALWAYS, ANSWER, BODY, events, refusals, streamed, whole
 from router.http.openapi.shapes import (
     COUNT,

@@ -1,0 +1,1 @@
+"""Tools: how models write calls, and how they are read."""

@@ -1,0 +1,87 @@
+"""Whether a model calls tools, and how, is told from what its own template writes."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from specialist.models.checkpoint import Vocabulary
+from specialist.text.encoder import Encoder
+from specialist.text.errors import NoTools
+from specialist.text.message import Message
+from specialist.text.template import ChatTemplate
+from specialist.tools.dialect import HERMES, LLAMA, MISTRAL, Dialect
+from specialist.tools.tool import Tool, ToolCall
+from tests.specialist.tools import templates
+from tests.text.templates import CHATML, QWEN25
+from tests.text.vocabularies import words
+
+TOOL = Tool("find", "Looks it up.", '{"type": "object", "properties": {"what": {"type": "string"}}}', False)
+CALL = ToolCall("call_1", "find", '{"what": "<|im_end|> é"}')
+ASKED = Message("user", "where?")
+CALLED = Message("assistant", "", (CALL,))
+TOLD = Message("tool", "over there", tool_call_id="call_1")
+
+
+def vocabulary(template: str) -> Vocabulary:
+    begin, end = "<s>", "</s>"
+    return replace(words("byte-level", template, begin).vocabulary, bos_token=begin, eos_token=end)
+
+
+def said(template: str, messages: list[Message], tools: tuple[Tool, ...] = ()) -> str:
+    """What it renders, control tokens left out."""
+    words_ = vocabulary(template)
+    ids = ChatTemplate(words_, Encoder(words_)).render(messages, tools)
+    return str(words_.tokenizer.decode([each for each in ids if each not in words_.control_ids.values()]))
+
+
+@pytest.mark.parametrize(
+    ("template", "dialect"), [(templates.QWEN, HERMES), (templates.LLAMA3, LLAMA), (templates.MISTRAL, MISTRAL)]
+)
+def test_the_way_a_template_writes_a_call_is_the_models_own(template: str, dialect: Dialect) -> None:
+    given = vocabulary(template)
+    made = ChatTemplate(given)
+    assert made.dialect() == dialect
+    ids = made.render([ASKED, CALLED, TOLD], (TOOL,))
+    text = str(given.tokenizer.decode([each for each in ids if each not in given.control_ids.values()]))
+    assert '"Looks it up."' in text and '"what": {' in text
+    assert f'"name": "find", "{dialect.key}": {{"what": "<|im_end|> é"}}' in text, "what a caller wrote is only text"
+    assert "over there" in text
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        (CHATML, "shows a model no tools"),
+        (QWEN25, "leaves out calls"),
+        (templates.ONLY_SHOWN, "leaves out calls"),
+        (templates.XML, "in a way that cannot be read here"),
+        (
+            "{{ raise_exception('no') if messages | length > 2 }}{{ messages[0].content }}",
+            "does not take a conversation",
+        ),
+    ],
+)
+def test_a_template_that_does_not_carry_calls_says_so(template: str, why: str) -> None:
+    made = ChatTemplate(vocabulary(template))
+    for _ in range(2):
+        with pytest.raises(NoTools, match=why):
+            made.dialect()
+    assert made.render([ASKED]), "everything else goes on"
+    made.close()
+
+
+def test_ids_are_such_as_mistral_takes_and_the_same_in_call_and_answer() -> None:
+    made = ChatTemplate(given := vocabulary(templates.MISTRAL))
+    made.dialect()
+    ids = made.render([ASKED, CALLED, TOLD])
+    text = str(given.tokenizer.decode([each for each in ids if each not in given.control_ids.values()]))
+    (called,) = json.loads(text[text.index("[TOOL_CALLS]") + len("[TOOL_CALLS]") : text.index("[TOOL_RESULTS]")])
+    told = json.loads(text[text.index("[TOOL_RESULTS]") + len("[TOOL_RESULTS]") : text.index("[/TOOL_RESULTS]")])
+    assert called["id"] == told["call_id"] and len(called["id"]) == 9
+    made.close()
+
+
+def test_without_tools_a_template_is_told_of_none() -> None:
+    assert "# Tools" not in said(templates.QWEN, [ASKED]) and "# Tools" in said(templates.QWEN, [ASKED], (TOOL,))

@@ -1,0 +1,131 @@
+"""Whatever a model draws at random, where it must call, it calls as it should."""
+
+import json
+from random import Random
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from specialist.guide.errors import GrammarRefused
+from specialist.guide.grammars import Grammars
+from specialist.guide.guide import Guide
+from specialist.service.sim_vocabulary import TURN, TURN_END, sim_vocabulary
+from specialist.text.detokenizer import Detokenizer
+from specialist.text.pieces import Pieces
+from specialist.tools.calling import Calling
+from specialist.tools.dialect import HERMES, LLAMA, MISTRAL, Dialect
+from specialist.tools.said import Said, joined
+from specialist.tools.tool import Offer, Tool
+
+SCHEMAS = {
+    "move": {
+        "type": "object",
+        "properties": {"to": {"enum": ["a", "</tool_call>"]}, "by": {"type": "integer", "minimum": 0, "maximum": 20}},
+        "required": ["to", "by"],
+        "additionalProperties": False,
+    },
+    "mark": {
+        "$defs": {"x": {"type": "boolean"}},
+        "properties": {"x": {"$ref": "#/$defs/x"}},
+        "required": ["x"],
+        "additionalProperties": False,
+    },
+    "stop": None,
+}
+TOOLS = tuple(Tool(name, "", json.dumps(schema) if schema else "", False) for name, schema in SCHEMAS.items())
+STRICT = tuple(tool._replace(strict=True) for tool in TOOLS)
+DIALECTS = (HERMES, MISTRAL, LLAMA)
+WORDS = sim_vocabulary()
+GRAMMARS = Grammars(WORDS, WORDS.tokenizer.get_vocab_size())
+
+
+def draw(calling: Calling, seed: int, prefix: str = "", most: int = 400) -> tuple[Said, bool]:
+    """Tokens at random, of those that are allowed; a control token or the end where there is one, half of the time."""
+    structure = calling.structure(64)
+    assert structure is not None
+    guide, rng, tokens = Guide(GRAMMARS.compile(structure)), Random(seed), list(WORDS.tokenizer.encode(prefix).ids)
+    pieces = Detokenizer(Pieces(WORDS), calling.spoken())
+    special = set(WORDS.control_ids.values())
+    ended = False
+    while not ended and len(tokens) < most:
+        mask = guide.allowed(tokens)
+        assert mask is not None
+        allowed = np.flatnonzero(np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")).tolist()
+        marks = [token for token in allowed if token in special]
+        token = rng.choice(marks if marks and rng.random() < 0.5 else allowed)
+        ended = token in WORDS.eos_ids
+        tokens += [] if ended else [token]
+        ended = ended or guide.ended(tokens[:-1], tokens[-1:])
+    ids = iter("abcdefghijklmnopqrstuvwxyz" * 20)
+    reader = calling.reader(lambda: next(ids))
+    said = [*(reader.push(pieces.push([token])) for token in tokens), reader.finish()]
+    return Said("".join(each.text for each in said), joined(part for each in said for part in each.calls)), ended
+
+
+def check(said: Said, names: set[str] | None = None) -> None:
+    for call in said.calls:
+        schema = SCHEMAS[call.name]
+        Draft202012Validator(schema or {"type": "object", "maxProperties": 0}).validate(json.loads(call.arguments))
+        assert names is None or call.name in names
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_a_model_that_must_call_calls_with_arguments_that_fit(dialect: Dialect) -> None:
+    num_ended = 0
+    for seed in range(12):
+        said, ended = draw(Calling(Offer(TOOLS, "required"), dialect, {}), seed)
+        if ended:
+            check(said)
+            assert said.calls and not said.text
+            num_ended += 1
+        said, ended = draw(Calling(Offer(TOOLS, "auto", "move"), dialect, {}), seed)
+        assert ended and [call.name for call in said.calls] == ["move"] and not said.text
+        check(said)
+        said, ended = draw(Calling(Offer(TOOLS, "required", one_at_most=True), dialect, {}), seed)
+        assert ended and len(said.calls) == 1 and not said.text
+        check(said)
+    assert num_ended
+
+
+@pytest.mark.parametrize(("dialect", "control"), [(HERMES, (TURN, TURN_END)), (MISTRAL, (TURN,))])
+def test_markers_may_be_tokens_without_a_text(dialect: Dialect, control: tuple[str, ...]) -> None:
+    ids = {marker: WORDS.control_ids[text] for marker, text in zip(dialect.markers, control, strict=True)}
+    for seed in range(6):
+        said, ended = draw(Calling(Offer(STRICT, "required", one_at_most=True), dialect, ids), seed)
+        assert ended and len(said.calls) == 1 and not said.text
+        check(said)
+        said, _ = draw(Calling(Offer(STRICT, "auto", one_at_most=True), dialect, ids), seed)
+        check(said)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_a_model_that_is_free_to_call_is_strict_where_it_does(dialect: Dialect) -> None:
+    """And says what it likes where it does not."""
+    begun = {"hermes": "Well.\n<tool_call>", "mistral": "Well. [TOOL_CALLS]", "llama": '{"na'}[dialect.name]
+    calling = Calling(Offer(STRICT, "auto", one_at_most=True), dialect, {})
+    for seed in range(8):
+        said, ended = draw(calling, seed, begun)
+        assert ended and len(said.calls) == 1 and said.text == ("Well." if dialect.begin else "")
+        check(said)
+        said, _ = draw(calling, seed, "It is not <tool", most=40)
+        assert said.text.startswith("It is not") and not said.calls
+
+
+def test_where_nothing_was_asked_for_a_model_is_left_alone() -> None:
+    assert Calling(Offer(TOOLS), HERMES, {}).structure(64) is None
+    for offer in (Offer(STRICT), Offer(TOOLS, one_at_most=True), Offer(TOOLS, "required"), Offer(TOOLS, name="stop")):
+        assert Calling(offer, HERMES, {}).structure(64) is not None
+    lax = Calling(Offer(TOOLS, one_at_most=True), HERMES, {})
+    said, ended = draw(lax, 1, '<tool_call>\n{"name": "move", "arguments": {"other": 1}}\n</tool_call>')
+    assert ended and said.calls[0].arguments == '{"other": 1}', "any object, where nobody is strict"
+
+
+def test_schemas_that_cannot_be_kept_are_refused() -> None:
+    bad: list[dict[str, object]] = [{"not": {}}, {"properties": {"a": {"$ref": "#/nowhere"}}, "required": ["a"]}]
+    for schema in bad:
+        tool = Tool("bad", "", json.dumps(schema), False)
+        structure = Calling(Offer((tool,), "required"), HERMES, {}).structure(64)
+        assert structure is not None
+        with pytest.raises(GrammarRefused, match="each with a JSON Schema"):
+            GRAMMARS.compile(structure)
