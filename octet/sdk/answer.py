@@ -1,5 +1,6 @@
 """What comes back."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
@@ -35,6 +36,13 @@ class Answer:
     receipt: Receipt
 
 
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    prompt_tokens: int
+    specialist: str
+    """Whose tokens they are: who would answer now."""
+
+
 def answer_from(message: wire.InferResponse) -> Answer:
     logprobs = tuple(_logprobs(each) for each in message.logprobs)
     return Answer(message.text, tuple(message.token_ids), logprobs, Receipt.from_wire(message.receipt))
@@ -57,6 +65,11 @@ class Heard:
         self._receipt: Receipt | None = None
         self._begun = False
         self._complete = False
+        self._when_whole: Callable[[Heard], None] | None = None
+
+    def when_whole(self, do: "Callable[[Heard], None]") -> None:
+        """Done once, with this, when the answer has been read to its end and was good."""
+        self._when_whole = do
 
     @property
     def request_id(self) -> str:
@@ -104,6 +117,8 @@ class Heard:
                 code=grpc.StatusCode.DATA_LOSS,
                 request_id=self.request_id,
             )
+        if self._when_whole is not None:
+            self._when_whole(self)
 
     def _begin(self) -> None:
         if not self._begun:
