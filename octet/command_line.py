@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from octet.arguments import check_address
 from octet.sdk.caller import DEFAULT_ADDRESS
 from octet.sdk.client import Client
 from octet.sdk.errors import Busy, InvalidRequest, NoSpecialist, NotFound, OctetError, Unavailable
@@ -39,12 +40,13 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 def client(arguments: argparse.Namespace) -> Client:
     """Raises OSError and ValueError."""
     quieten_grpc()
+    check_address(arguments.address)
     return Client(arguments.address, ca=arguments.tls_ca, certificate=arguments.tls_certificate, key=arguments.tls_key)
 
 
 def quieten_grpc() -> None:
     """What it notes of its connections is for its own makers; whoever wants it says so in the environment."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def ended(command: str, ask: Callable[[], int]) -> int:
@@ -53,14 +55,28 @@ def ended(command: str, ask: Callable[[], int]) -> int:
         return ask()
     except OctetError as error:
         complain(command, str(error))
-        return next(status for kind, status in _STATUS if isinstance(error, kind))
+        return status_of(error)
     except BrokenPipeError:
         return PIPE_CLOSED
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        complain(command, file_words(error))
+        return WRONG
+    except ValueError as error:
         complain(command, str(error))
         return WRONG
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def status_of(error: OctetError) -> int:
+    return next(status for kind, status in _STATUS if isinstance(error, kind))
+
+
+def file_words(error: OSError) -> str:
+    """Which file, and what is the matter with it."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
 
 
 def complain(command: str, message: str) -> None:

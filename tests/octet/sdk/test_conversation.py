@@ -140,7 +140,11 @@ def test_what_came_of_an_answer_can_be_kept_and_a_reset_begins_anew() -> None:
         assert conversation.num_turns == 0
         conversation.add("why?", answer.text)
         conversation.send("and then?")
-        assert [each.content for each in script.calls[-1].request.messages][1:] == ["why?", "one two three", "and then?"]
+        assert [each.content for each in script.calls[-1].request.messages][1:] == [
+            "why?",
+            "one two three",
+            "and then?",
+        ]
         before = conversation.session_id
         conversation.reset()
         assert pairs(conversation.messages) == [("system", "be brief")] and conversation.receipt is None
