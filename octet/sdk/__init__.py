@@ -18,10 +18,22 @@ from octet.sdk.errors import (
     ServerError,
     Unavailable,
 )
+from octet.sdk.job import Job, JobEvent
 from octet.sdk.operator import Operator
 from octet.sdk.options import Message, Options
-from octet.sdk.receipt import Admission, Attempt, ErrorDetails, Lane, Receipt, ReplicaTimings, Timings, Usage
+from octet.sdk.receipt import (
+    Admission,
+    Attempt,
+    ErrorDetails,
+    Lane,
+    Receipt,
+    ReplicaTimings,
+    Timings,
+    Usage,
+    Validation,
+)
 from octet.sdk.structure import Choice, Json, Regex
+from octet.sdk.tool_call import ToolCall
 
 __all__ = [
     "Admission",
@@ -41,6 +53,8 @@ __all__ = [
     "Decision",
     "ErrorDetails",
     "InvalidRequest",
+    "Job",
+    "JobEvent",
     "Json",
     "Lane",
     "Message",
@@ -59,6 +73,8 @@ __all__ = [
     "Timings",
     "TokenCount",
     "TokenLogprobs",
+    "ToolCall",
     "Unavailable",
     "Usage",
+    "Validation",
 ]
