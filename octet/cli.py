@@ -106,6 +106,12 @@ def _chat(commands: Any) -> None:
     add_chat_command(commands)
 
 
+def _jobs(commands: Any) -> None:
+    from octet.jobs.command import add_jobs_command
+
+    add_jobs_command(commands)
+
+
 def _completion(commands: Any) -> None:
     from octet.completion.command import add_completion_command
 
@@ -116,6 +122,7 @@ _COMMANDS: Mapping[str, Callable[[Any], None]] = {
     "serve": _serve,
     "generate": _generate,
     "chat": _chat,
+    "jobs": _jobs,
     "route": _route,
     "receipt": _receipt,
     "cancel": _cancel,

@@ -39,8 +39,8 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 
 def client(arguments: argparse.Namespace) -> Client:
     """Raises OSError and ValueError."""
-    quieten_grpc()
     check_address(arguments.address)
+    quieten_grpc()
     return Client(arguments.address, ca=arguments.tls_ca, certificate=arguments.tls_certificate, key=arguments.tls_key)
 
 

@@ -17,6 +17,9 @@ def check_text(name: str, given: str | Sequence[str] | None) -> None:
 
 
 def standard_input() -> str:
+    """Raises ValueError for what is not text."""
+    if sys.stdin.isatty():
+        print("reading standard input: type, and end with Ctrl-D", file=sys.stderr)
     try:
         text = sys.stdin.read()
     except UnicodeDecodeError as error:

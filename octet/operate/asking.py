@@ -64,8 +64,8 @@ def advised(error: OctetError, advice: str) -> OctetError:
 
 def operator_at(arguments: argparse.Namespace) -> Operator:
     """Raises OSError and ValueError."""
-    quieten_grpc()
     check_address(arguments.address)
+    quieten_grpc()
     return Operator(
         arguments.address,
         who=getattr(arguments, "who", None),
