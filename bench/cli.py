@@ -11,6 +11,7 @@ from bench.record import Record, lines_of, write_records
 from bench.router_site import SiteFailed
 from bench.table import table_by_metric, table_of_spreads
 from bench.trace import TraceError, read_trace
+from octet.text_io import file_words
 from specialist.models.errors import ModelRefused
 
 RUNS = 31
@@ -244,8 +245,13 @@ def _reporting(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.N
     def run_and_report(arguments: argparse.Namespace) -> int:
         try:
             return run(arguments)
-        except (OSError, TraceError, PlotUnavailable, ModelRefused, SiteFailed) as error:
-            print(f"octet bench: {error}", file=sys.stderr)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _say(file_words(error))
+            return 2
+        except (TraceError, PlotUnavailable, ModelRefused, SiteFailed) as error:
+            _say(str(error))
             return 2
 
     return run_and_report

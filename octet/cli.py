@@ -167,30 +167,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return _main(list(sys.argv[1:] if argv is None else argv))
         finally:
-            _flush()
+            sys.stdout.flush()  # whether all could be written is known here, and not behind the interpreter's back
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
         _write_nowhere()
         return _PIPE_CLOSED
-    except _Unwritable as error:
-        _write_nowhere()
-        print(f"octet: {error}", file=sys.stderr)
-        return _WRONG
-
-
-class _Unwritable(Exception):
-    """A disk that is full, as a rule."""
-
-
-def _flush() -> None:
-    """Whether all could be written is known here, and not behind the interpreter's back. Raises BrokenPipeError."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
     except OSError as error:
-        raise _Unwritable(f"standard output cannot be written: {error.strerror}") from None
+        _write_nowhere()
+        what = "standard output" if error.filename is None else error.filename  # a disk that is full, as a rule
+        print(f"octet: {what}: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        return _WRONG
 
 
 def _write_nowhere() -> None:
@@ -215,7 +202,10 @@ def _main(given: Sequence[str]) -> int:
     if asked not in _SERVES:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read when gRPC is loaded; what it notes is for its makers
     arguments = _parser(asked).parse_args(given)
-    return int(arguments.run(arguments))
+    try:
+        return int(arguments.run(arguments))
+    except ModuleNotFoundError as error:
+        return _lacks(asked, error)
 
 
 def whole_parser() -> "argparse.ArgumentParser":
@@ -247,17 +237,27 @@ def _parser(asked: str) -> "argparse.ArgumentParser":
 
 def _add_missing(commands: Any, name: str, error: ModuleNotFoundError) -> None:
     """In the place of a command whose packages are not here: says how to get them."""
+    _check_foreign(name, error)
+    about = f"not installed: {_how_to_get(name)}"
+    parser = commands.add_parser(name, help=about, add_help=False, prefix_chars="\0")
+    parser.add_argument("rest", nargs="*", help="anything")
+    parser.set_defaults(run=lambda _: _lacks(name, error))
+
+
+def _lacks(name: str, error: ModuleNotFoundError) -> int:
+    _check_foreign(name, error)
+    print(f"octet {name}: {error.name} is not installed; get it with: {_how_to_get(name)}", file=sys.stderr)
+    return _WRONG
+
+
+def _how_to_get(name: str) -> str:
+    return f"pip install 'octet[{_EXTRAS[name]}]'"
+
+
+def _check_foreign(name: str, error: ModuleNotFoundError) -> None:
+    """A module of our own that is missing is a mistake of ours. Raises it."""
     if name not in _EXTRAS or (error.name or "").partition(".")[0] in _ROOMS:
         raise error
-    get_it = f"pip install 'octet[{_EXTRAS[name]}]'"
-
-    def run(_: object) -> int:
-        print(f"octet {name}: {error.name} is not installed; get it with: {get_it}", file=sys.stderr)
-        return _WRONG
-
-    parser = commands.add_parser(name, help=f"not installed: {get_it}", add_help=False, prefix_chars="\0")
-    parser.add_argument("rest", nargs="*", help="anything")
-    parser.set_defaults(run=run)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from octet.arguments import check_address
 from octet.sdk.caller import DEFAULT_ADDRESS
 from octet.sdk.client import Client
 from octet.sdk.errors import Busy, InvalidRequest, NoSpecialist, NotFound, OctetError, Unavailable
+from octet.text_io import file_words
 
 WRONG, BUSY, FAILED, NOBODY, INTERRUPTED, PIPE_CLOSED = 2, 3, 4, 5, 130, 141
 EXIT_STATUS = """\
@@ -70,13 +71,6 @@ def ended(command: str, ask: Callable[[], int]) -> int:
 
 def status_of(error: OctetError) -> int:
     return next(status for kind, status in _STATUS if isinstance(error, kind))
-
-
-def file_words(error: OSError) -> str:
-    """Which file, and what is the matter with it."""
-    if error.filename is None or error.strerror is None:
-        return str(error)
-    return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
 
 
 def complain(command: str, message: str) -> None:

@@ -45,3 +45,10 @@ def write(text: str) -> None:
     except BrokenPipeError:  # whoever reads has had enough; leave nothing for the interpreter to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise
+
+
+def file_words(error: OSError) -> str:
+    """Which file, and what is the matter with it."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octet.chat.screen import Screen
-from octet.command_line import file_words
 from octet.sdk.conversation import Conversation
+from octet.text_io import file_words
 
 NOTHING = "-"
 """In the place of a text or a name: none."""

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from octet.text_io import file_words
 from router.classify.artefact import ClassifierRefused, read_classifier
 from router.classify.default import DATA, DEFAULT_FILE
 from router.classify.linear import LinearClassifier
@@ -54,7 +55,12 @@ def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
 
         try:
             return run(arguments)
-        except (ValueError, OSError, ClassifierRefused, TrainingUnavailable) as error:
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            print(f"octet router: {file_words(error)}", file=sys.stderr)
+            return WRONG
+        except (ValueError, ClassifierRefused, TrainingUnavailable) as error:
             print(f"octet router: {error}", file=sys.stderr)
             return WRONG
 
