@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _write_nowhere()
         what = "standard output" if error.filename is None else error.filename  # a disk that is full, as a rule
-        print(f"octet: {what}: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        print(f"octet: {what}: {error.strerror or error}", file=sys.stderr)
         return _WRONG
 
 

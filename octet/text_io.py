@@ -51,4 +51,4 @@ def file_words(error: OSError) -> str:
     """Which file, and what is the matter with it."""
     if error.filename is None or error.strerror is None:
         return str(error)
-    return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    return f"{error.filename}: {error.strerror}"

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from typing import cast
 
 from octet.chat.chat import Chat
 from octet.chat.lines import history_file, piped, remembering, typed
@@ -74,4 +75,4 @@ def _chat(arguments: argparse.Namespace) -> int:
 def _options(arguments: argparse.Namespace) -> Options:
     given = {name: getattr(arguments, name) for name in (*NUMBERS, *_INTEGERS, "timeout", "intent", "exclude", "stop")}
     given |= {"ignore_eos": arguments.ignore_eos, "adapters": arguments.adapter, "force": arguments.force or None}
-    return Options(**given)  # type: ignore[typeddict-item]  # as they come from the command line
+    return cast(Options, given)

@@ -12,7 +12,6 @@ _HUNG_UP = ("Socket closed", "reset by peer")
 _NO_TLS = "WRONG_VERSION_NUMBER"
 _UNUSABLE = "create security handshaker"
 _HTTP = "http1.x server"
-_BOTH_PORTS = "octet serve says both ports when it is ready"
 _SHORT = 160
 _KNOCK_S = 0.5
 _KNOCKS = 4
@@ -30,7 +29,7 @@ def unreachable(address: str, details: str, start: str = "start it with: octet s
     if _UNUSABLE in details:
         return f"no TLS connection to {address}: --tls-ca must be a PEM file of certificates, and this one has none"
     if _HTTP in details:
-        return f"nothing answers at {address}: HTTP is spoken there, and gRPC is asked for; {_BOTH_PORTS}"
+        return f"nothing answers at {address}: HTTP is spoken there, and not gRPC, which has a port of its own"
     if "handshake failed" in details or "erification" in details:
         return f"no TLS connection to {address}: {_short(details)}; is --tls-ca what signed its certificate?"
     if any(words in details for words in _HUNG_UP) and _LOOPBACK.match(address) and not _listens(address):

@@ -51,7 +51,7 @@ def test_a_disk_that_is_full_is_told(unbuffered: str) -> None:
         command = [sys.executable, "-m", "octet.cli", "check"]
         env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
         ended = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, env=env)
-    assert (ended.returncode, ended.stderr) == (2, "octet: standard output: no space left on device\n")
+    assert (ended.returncode, ended.stderr) == (2, "octet: standard output: No space left on device\n")
 
 
 _BARE = """
@@ -123,8 +123,8 @@ def test_http_where_grpc_is_asked_for(capsys: Captured) -> None:
             socket.create_connection(("127.0.0.1", port)).close()
     assert status == 3
     assert told(capsys) == (
-        f"octet route: nothing answers at 127.0.0.1:{port}: HTTP is spoken there, and gRPC is asked for; "
-        "octet serve says both ports when it is ready"
+        f"octet route: nothing answers at 127.0.0.1:{port}: HTTP is spoken there, and not gRPC, "
+        "which has a port of its own"
     )
 
 
@@ -138,7 +138,7 @@ def test_tls_where_there_is_none_and_none_where_there_is(pki: Path, tmp_path: Pa
         assert main([*ask, script.address, "--tls-ca", str(no_certificate)]) == 3
         assert "--tls-ca must be a PEM file of certificates" in told(capsys)
         assert main([*ask, script.address, "--tls-ca", str(tmp_path / "nowhere.pem")]) == 2
-        assert told(capsys) == f"octet route: {tmp_path}/nowhere.pem: no such file or directory"
+        assert told(capsys) == f"octet route: {tmp_path}/nowhere.pem: No such file or directory"
     with speaking_tls(pki) as port:
         assert main([*ask, f"127.0.0.1:{port}"]) == 3
         assert told(capsys).endswith("if it speaks TLS, name its CA: --tls-ca")

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from octet.v1 import jobs_pb2 as wire
+from octet.v1 import specialist_pb2
 from tests.octet.sdk.server import Act, receipt_of
 
 _METHODS = {
@@ -34,7 +35,7 @@ def events(*said: "wire.Job | str | int") -> list[wire.JobEvent]:
     made = []
     for number, each in enumerate(said, 1):
         if isinstance(each, str):
-            made.append(wire.JobEvent(number=number, chunk=wire.Chunk(text=each, token_ids=[number])))
+            made.append(wire.JobEvent(number=number, chunk=specialist_pb2.Chunk(text=each, token_ids=[number])))
         elif isinstance(each, int):
             made.append(wire.JobEvent(number=number, restarted=wire.Restarted(attempt=each)))
         else:

@@ -34,7 +34,7 @@ class Step:
     @property
     def is_kept(self) -> bool:
         if self.way == "send":
-            return self.act.code == grpc.StatusCode.OK
+            return bool(self.act.code == grpc.StatusCode.OK)
         return self.way == "stream" and self.act is GOOD
 
 
