@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from octet.command_line import complain, status_of
 from octet.sdk.answer import Chunk
-from octet.sdk.errors import OctetError
+from octet.sdk.errors import NoSpecialist, OctetError
 from octet.sdk.receipt import Receipt
 from octet.shown import shown
 from octet.text_io import write
@@ -60,7 +60,8 @@ class TextScreen:
     def failed(self, error: OctetError, *, begun: bool) -> None:
         if begun:
             write("\n")
-        complain("chat", f"{error}" + ("; the turn is not kept" if begun else ""))
+        here = "; here that is /specialist NAME" if isinstance(error, NoSpecialist) else ""
+        complain("chat", f"{error}{here}" + ("; the turn is not kept" if begun else ""))
 
     def why(self, receipt: Receipt) -> None:
         self.say(shown(receipt))

@@ -5,12 +5,15 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import grpc
+
 from octet.arguments import seconds
 from octet.command_line import EXIT_STATUS, add_address, client, ended
 from octet.generate import add_request, check_request, prompt_of, request_of
 from octet.jobs.shown import listed, told
 from octet.jobs.watch import wait, watch
 from octet.sdk.client import Client
+from octet.sdk.errors import OctetError
 from octet.text_io import check_text, write
 
 _ABOUT = "requests that nobody need wait for: submit one, and come back for its answer"
@@ -98,7 +101,13 @@ def _number(text: str) -> int:
 def _asked(arguments: argparse.Namespace, do: Do) -> int:
     check_text("ID", getattr(arguments, "job_id", None))
     with client(arguments) as router:
-        return do(router, arguments)
+        try:
+            return do(router, arguments)
+        except OctetError as error:
+            if error.code != grpc.StatusCode.UNIMPLEMENTED or error.reason:
+                raise
+            words = f"what answers at {arguments.address} has no octet.v1.Jobs: it is no router, or an older one"
+            raise type(error)(words, code=error.code) from None
 
 
 def _submit(router: Client, arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from octet.operate.figures import duration, since
 from octet.operate.table import table
 from octet.sdk.job import Job
 
-_HEADING = ("job", "status", "submitted", "took", "attempts", "specialist", "error")
+_HEADING = ("job", "status", "submitted", "took", "attempts", "error")
 _LABEL = 11
 
 
@@ -41,7 +41,6 @@ def _row(job: Job) -> tuple[str, ...]:
         since(round(job.submitted_at.timestamp() * 1000)),
         took,
         str(job.attempts),
-        "" if job.receipt is None else job.receipt.specialist,
         "" if job.error is None else job.error.reason,
     )
 

@@ -14,6 +14,7 @@ from octet.v1 import error_pb2
 from octet.v1 import jobs_pb2 as wire
 from tests.octet.chat.terminal import ROOT
 from tests.octet.jobs.server import Jobs, done, job, jobs_served
+from tests.octet.sdk.server import scripted
 
 Captured = pytest.CaptureFixture[str]
 QUEUED, RUNNING = job(wire.JOB_STATUS_QUEUED), job(wire.JOB_STATUS_RUNNING)
@@ -56,7 +57,7 @@ def test_a_job_is_looked_at_listed_and_cancelled(capsys: Captured) -> None:
         assert octet(at, "list", "--limit", "2", "--before", "job-9") == 0
         assert (at.calls[-1].limit, at.calls[-1].before) == (2, "job-9")
         lines = capsys.readouterr().out.splitlines()
-        assert re.match(r"job-1 +done +\S+ \S+ +2 s +1 +stl +-", lines[1]) and "queued" in lines[2]
+        assert re.match(r"job-1 +done +\S+ \S+ +2 s +1 +-", lines[1]) and "queued" in lines[2]
         assert octet(at, "cancel", "job-1") == 0
         assert capsys.readouterr().out == "job job-1 is cancelled\n"
         for asked in (("get", "x"), ("list",), ("cancel", "x"), ("wait", "x")):
@@ -108,6 +109,14 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back() -> None:
         assert running.returncode == 130
     assert said.splitlines()[-1] == "the job goes on; to see the rest: octet jobs watch job-1 --after 2"
     assert not any(isinstance(call, wire.CancelJobRequest) for call in at.calls)
+
+
+def test_a_router_without_jobs_is_not_taken_for_a_replica(capsys: Captured) -> None:
+    with scripted() as script:
+        assert main(["jobs", "list", "--address", script.address]) == 2
+    assert capsys.readouterr().err == (
+        f"octet jobs list: what answers at {script.address} has no octet.v1.Jobs: it is no router, or an older one\n"
+    )
 
 
 @pytest.mark.parametrize("verb", ["submit", "get", "list", "watch", "wait", "cancel"])

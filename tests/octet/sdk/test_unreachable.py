@@ -61,7 +61,9 @@ def test_a_server_that_speaks_tls_wants_a_ca(pki: Path) -> None:
 def test_a_server_that_speaks_no_tls_or_shows_another_certificate(pki: Path) -> None:
     with scripted() as script:
         said = told(script.address, ca=pki / "ca.pem")
-    assert said.startswith(f"no TLS connection to {script.address}: what listens there speaks none; leave --tls-ca away")
+    assert said.startswith(
+        f"no TLS connection to {script.address}: what listens there speaks none; leave --tls-ca away"
+    )
     with speaking_tls(pki) as port:
         said = told(f"127.0.0.1:{port}", ca=pki / "replica.pem")
     assert said.startswith(f"no TLS connection to 127.0.0.1:{port}: Tls handshake failed")
