@@ -21,7 +21,7 @@ Send a prompt to the router and write the answer of the specialist it picks to
 standard output as it comes. Without a prompt it is read from standard input.
 
 {EXIT_STATUS}"""
-_FOR_THE_ROUTER = ("intent", "force", "exclude", "template", "body", "session", "user", "max_experts")
+_FOR_THE_ROUTER = ("intent", "force", "exclude", "template", "body", "session", "user", "max_experts", "validate")
 
 
 def add_generate_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -54,6 +54,12 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     add_routing(parser)
     parser.add_argument("--session", metavar="ID", help="of a conversation: goes where its beginning is in memory")
     parser.add_argument("--user", metavar="ID", help="whoever the request is for")
+    parser.add_argument(
+        "--validate",
+        action="store_true",
+        default=None,
+        help="have the whole answer checked by its task's verifier; the receipt says what came of it",
+    )
 
 
 def add_routing(parser: argparse.ArgumentParser) -> None:
@@ -126,6 +132,7 @@ def request_of(arguments: argparse.Namespace, text: str) -> tuple[str | None, Op
     options = routing(arguments)
     for name in (*NUMBERS, "top_k", "seed", "max_tokens", "min_tokens", "context_size", "priority", "timeout"):
         options[name] = getattr(arguments, name)
+    options["validate"] = arguments.validate
     options |= {"stop": arguments.stop, "ignore_eos": arguments.ignore_eos, "adapters": arguments.adapter}
     options["structure"] = structure_from(arguments)
     options |= {"session": arguments.session, "user": arguments.user, "request_id": arguments.request_id}
