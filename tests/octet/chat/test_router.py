@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from typing import Any
 
 from octet import AsyncClient
 from tests.octet.chat.terminal import ROOT
@@ -27,7 +28,7 @@ def test_a_conversation_stays_on_its_replica_and_is_computed_once() -> None:
     """Also behind a turn that was left in the middle."""
 
     async def story() -> None:
-        long = {"context": 4096, "num_blocks": 600}
+        long: dict[str, Any] = {"context": 4096, "num_blocks": 600}
         async with (
             serving(sim(**long)) as one,
             serving(sim(**long)) as two,
