@@ -48,7 +48,6 @@ class Chat:
             self._screen.failed(error, begun=bool(answer.text))
             return status_of(error)
         except KeyboardInterrupt:
-            answer.close()
             if not self._goes_on:
                 raise
             self._cut(text, answer.text)

@@ -68,7 +68,7 @@ def remembering(file: Path | None) -> Iterator[None]:
 
 
 def _write_history(readline: Any, file: Path) -> None:
-    """For nobody else's eyes."""
+    """For nobody else's eyes: readline sees to that by itself, and libedit, in its place, does not."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
     readline.set_history_length(_MOST_HISTORY)

@@ -93,7 +93,7 @@ def test_what_bash_offers(scripts: Path, files: Path) -> None:
     assert bash(scripts, "generate", "why?", "--body", "w") == {"with space.yaml"}
     assert bash(scripts, "bench", "kv", "--json", "") == set(), "its file may be left out, so it is a word like any"
     assert bash(scripts, "breaker", "hold", "stl", "--re") == {"--reason"}
-    assert bash(scripts, "knobs", "--address", "set", "--js") == {"--json"}, "set is an address there"
+    assert bash(scripts, "knobs", "--address", "set", "rel") == {"release"}, "set is an address there"
     assert bash(scripts, "knobs", "--address", "") == set()
     assert bash(scripts, "generate", "--nonsense", "--see") == {"--seed"}
 
@@ -128,7 +128,7 @@ def test_what_fish_offers(shell: str, scripts: Path, files: Path) -> None:
     assert fish(scripts, "octet completion ") == {"bash", "zsh", "fish"}
     assert {"ensemble.yaml", "adapters/"} <= fish(scripts, "octet check ")
     assert "ensemble.yaml" in fish(scripts, "octet generate why --body ens")
-    assert fish(scripts, "octet knobs --address set --js") == {"--json"}
+    assert fish(scripts, "octet knobs --address set rel") == {"release"}
 
 
 @pytest.mark.parametrize("shell", [shell for shell in HERE if shell == "zsh"])
