@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from octet.cli import main
+from tests.bench.test_cli import TRACE
 from tests.octet.chat.terminal import ROOT
 from tests.octet.commands.tree import tree
 from tests.octet.sdk.server import scripted
@@ -70,8 +71,10 @@ def test_callers_get_documents(capsys: Captured) -> None:
         assert documents(capsys) == [{"request_id": "mine", "cancelled": True}]
 
 
-def test_a_bench_without_a_file_writes_its_records_and_no_table(capsys: Captured) -> None:
-    assert main(["bench", "scheduler", "--quick", "--json"]) == 0
+def test_a_bench_without_a_file_writes_its_records_and_no_table(tmp_path: Path, capsys: Captured) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps(line) + "\n" for line in TRACE))
+    assert main(["bench", "kv", "--trace", str(trace), "--pool-sizes", "2", "--json"]) == 0
     records = documents(capsys)
     assert records and all(set(record) >= {"bench", "case", "metric", "value"} for record in records)
 

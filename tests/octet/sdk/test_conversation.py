@@ -106,7 +106,7 @@ async def talk_async(steps: list[Step]) -> Told:
             return told(conversation, script, failures)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(STEPS)
 def test_only_whole_answers_are_kept_and_all_of_it_is_said_again(steps: list[Step]) -> None:
     heard = talk(steps)

@@ -65,7 +65,7 @@ def test_a_server_that_speaks_no_tls_or_shows_another_certificate(pki: Path) -> 
         f"no TLS connection to {script.address}: what listens there speaks none; leave --tls-ca away"
     )
     with speaking_tls(pki) as port:
-        said = told(f"127.0.0.1:{port}", ca=pki / "replica.pem")
+        said = told(f"127.0.0.1:{port}", ca=pki / "caller.pem")
     assert said.startswith(f"no TLS connection to 127.0.0.1:{port}: Tls handshake failed")
     assert said.endswith("is --tls-ca what signed its certificate?")
 
