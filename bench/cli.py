@@ -7,10 +7,11 @@ from pathlib import Path
 
 from bench import hit_rate, kv, scheduler
 from bench.plot import PlotUnavailable, plot_hit_rate
-from bench.record import Record, write_records
+from bench.record import Record, lines_of, write_records
 from bench.router_site import SiteFailed
 from bench.table import table_by_metric, table_of_spreads
 from bench.trace import TraceError, read_trace
+from octet.text_io import file_words
 from specialist.models.errors import ModelRefused
 
 RUNS = 31
@@ -22,6 +23,7 @@ SESSION_RUNS = 5
 DOOR_RUNS = 5
 QUICK_RUNS = 2
 _MOST_LOAD = 1000
+_STANDARD_OUTPUT = Path("-")
 
 _FIGURES = """\
 Every figure is the median of its runs; p10 and p90, in JSON low and high, are
@@ -201,7 +203,14 @@ def _add_overload(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_common(parser: argparse.ArgumentParser, smaller: str, runs: int = RUNS) -> None:
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures, one JSON record a line")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        nargs="?",
+        const=_STANDARD_OUTPUT,
+        metavar="FILE",
+        help="also write the figures, one JSON record a line; without a file: to standard output, and no table",
+    )
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -251,8 +260,13 @@ def _reporting(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.N
     def run_and_report(arguments: argparse.Namespace) -> int:
         try:
             return run(arguments)
-        except (OSError, TraceError, PlotUnavailable, ModelRefused, SiteFailed) as error:
-            print(f"octet bench: {error}", file=sys.stderr)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _say(file_words(error))
+            return 2
+        except (TraceError, PlotUnavailable, ModelRefused, SiteFailed) as error:
+            _say(str(error))
             return 2
 
     return run_and_report
@@ -338,11 +352,12 @@ def _run_overload(parser: argparse.ArgumentParser, arguments: argparse.Namespace
             arguments.router,
         )
     )
-    print(table_by_metric(findings.classes), "", sep="\n")
+    _add_words(arguments, f"{table_by_metric(findings.classes)}\n")
     _publish(
         arguments, [*findings.classes, *findings.loads], table_of_spreads(findings.loads, targets(arguments.loads))
     )
-    print(f"\ncapacity: {findings.capacity:.2f} s of lone work a second, with the same requests all there at once")
+    asked_at_once = "with the same requests all there at once"
+    _add_words(arguments, f"\ncapacity: {findings.capacity:.2f} s of lone work a second, {asked_at_once}")
     return 0
 
 
@@ -366,7 +381,7 @@ def _run_engine(arguments: argparse.Namespace) -> int:
     )
     outcome = measure_engine(open_model(model, cache), options, _say)
     _publish(arguments, outcome.records, table_of_spreads(outcome.records, engine_targets()))
-    print("", *outcome.notes, sep="\n")
+    _add_words(arguments, "\n".join(["", *outcome.notes]))
     return 1 if outcome.failures else 0
 
 
@@ -375,6 +390,14 @@ def _say(line: str) -> None:
 
 
 def _publish(arguments: argparse.Namespace, records: Sequence[Record], table: str) -> None:
+    if arguments.json == _STANDARD_OUTPUT:
+        print(lines_of(records), end="")
+        return
     print(table)
     if arguments.json is not None:
         write_records(arguments.json, records)
+
+
+def _add_words(arguments: argparse.Namespace, words: str) -> None:
+    """What is for people only."""
+    print(words, file=sys.stderr if arguments.json == _STANDARD_OUTPUT else sys.stdout)

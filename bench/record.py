@@ -34,7 +34,10 @@ class Record:
             raise ValueError(f"{self.case}, {self.metric}: runs must be at least 1, got {self.runs}")
 
 
-def write_records(path: Path, records: Iterable[Record]) -> None:
+def lines_of(records: Iterable[Record]) -> str:
     """One JSON object a line."""
-    lines = [json.dumps(asdict(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records]
-    write_atomically(path, "".join(lines).encode())
+    return "".join(json.dumps(asdict(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    write_atomically(path, lines_of(records).encode())

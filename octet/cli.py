@@ -3,7 +3,10 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def _serve(commands: Any) -> None:
@@ -103,9 +106,29 @@ def _bench(commands: Any) -> None:
     add_bench_command(commands)
 
 
+def _chat(commands: Any) -> None:
+    from octet.chat.command import add_chat_command
+
+    add_chat_command(commands)
+
+
+def _jobs(commands: Any) -> None:
+    from octet.jobs.command import add_jobs_command
+
+    add_jobs_command(commands)
+
+
+def _completion(commands: Any) -> None:
+    from octet.completion.command import add_completion_command
+
+    add_completion_command(commands, whole_parser)
+
+
 _COMMANDS: Mapping[str, Callable[[Any], None]] = {
     "serve": _serve,
     "generate": _generate,
+    "chat": _chat,
+    "jobs": _jobs,
     "route": _route,
     "receipt": _receipt,
     "cancel": _cancel,
@@ -125,19 +148,48 @@ _COMMANDS: Mapping[str, Callable[[Any], None]] = {
     "router": _router,
     "specialist": _specialist,
     "bench": _bench,
+    "completion": _completion,
 }
+_EXTRAS = {"serve": "serve", "router": "router", "specialist": "serve", "bench": "serve"}
+"""What a command needs beyond the base package: the extra that brings it."""
+_SERVES = frozenset(_EXTRAS)
+_ROOMS = frozenset({"octet", "router", "specialist", "admission", "kvpool", "bench"})
+_EXIT_STATUS = """\
+Exit status: 0 when all went well; 1 when something that serves, or is measured,
+broke down; 2 when something must be put right first: an option, a file, a name,
+a field; 3 when nothing could be reached or takes anything now (worth trying
+again); 4 when it failed half-way or the time given has passed; 5 when no
+specialist should answer; 130 after Ctrl-C; 141 when whoever read the output has
+gone away. What went wrong is one line on standard error.
+"""
 
 
-_INTERRUPTED = 130
+_WRONG, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """What takes time, imports included, happens where Ctrl-C is expected."""
     try:
         _open_standard_streams()
-        return _main(list(sys.argv[1:] if argv is None else argv))
+        try:
+            return _main(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()  # whether all could be written is known here, and not behind the interpreter's back
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except BrokenPipeError:
+        _write_nowhere()
+        return _PIPE_CLOSED
+    except OSError as error:
+        _write_nowhere()
+        what = "standard output" if error.filename is None else error.filename  # a disk that is full, as a rule
+        print(f"octet: {what}: {error.strerror or error}", file=sys.stderr)
+        return _WRONG
+
+
+def _write_nowhere() -> None:
+    """What is still to be flushed has no reader."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_standard_streams() -> None:
@@ -153,18 +205,66 @@ def _open_standard_streams() -> None:
 
 
 def _main(given: Sequence[str]) -> int:
+    asked = given[0] if given else ""
+    if asked not in _SERVES:
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read when gRPC is loaded; what it notes is for its makers
+    arguments = _parser(asked).parse_args(given)
+    try:
+        return int(arguments.run(arguments))
+    except ModuleNotFoundError as error:
+        return _lacks(asked, error)
+
+
+def whole_parser() -> "argparse.ArgumentParser":
+    """Every command there is."""
+    return _parser("")
+
+
+def _parser(asked: str) -> "argparse.ArgumentParser":
+    """Of one command alone, where it is named."""
     import argparse
 
     from octet import __version__
 
-    parser = argparse.ArgumentParser(prog="octet", description="Serve many small specialist models as one product.")
+    parser = argparse.ArgumentParser(
+        prog="octet",
+        description="Serve many small specialist models as one product.",
+        epilog=_EXIT_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"octet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    asked = given[0] if given else ""
     for add in [_COMMANDS[asked]] if asked in _COMMANDS else dict.fromkeys(_COMMANDS.values()):
-        add(commands)
-    arguments = parser.parse_args(given)
-    return int(arguments.run(arguments))
+        try:
+            add(commands)
+        except ModuleNotFoundError as error:
+            _add_missing(commands, next(name for name in _COMMANDS if _COMMANDS[name] is add), error)
+    return parser
+
+
+def _add_missing(commands: Any, name: str, error: ModuleNotFoundError) -> None:
+    """In the place of a command whose packages are not here: says how to get them."""
+    _check_foreign(name, error)
+    about = f"not installed: {_how_to_get(name)}"
+    parser = commands.add_parser(name, help=about, add_help=False, prefix_chars="\0")
+    parser.add_argument("rest", nargs="*", help="anything")
+    parser.set_defaults(run=lambda _: _lacks(name, error))
+
+
+def _lacks(name: str, error: ModuleNotFoundError) -> int:
+    _check_foreign(name, error)
+    print(f"octet {name}: {error.name} is not installed; get it with: {_how_to_get(name)}", file=sys.stderr)
+    return _WRONG
+
+
+def _how_to_get(name: str) -> str:
+    return f"pip install 'octet[{_EXTRAS[name]}]'"
+
+
+def _check_foreign(name: str, error: ModuleNotFoundError) -> None:
+    """A module of our own that is missing is a mistake of ours. Raises it."""
+    if name not in _EXTRAS or (error.name or "").partition(".")[0] in _ROOMS:
+        raise error
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from octet.arguments import check_address
 from octet.sdk.api_key import VARIABLE
 from octet.sdk.caller import DEFAULT_ADDRESS
 from octet.sdk.client import Client
@@ -20,6 +21,7 @@ from octet.sdk.errors import (
     Unauthenticated,
     Unavailable,
 )
+from octet.text_io import file_words
 
 _MOST_KEY = 4096
 WRONG, BUSY, FAILED, NOBODY, INTERRUPTED, PIPE_CLOSED = 2, 3, 4, 5, 130, 141
@@ -79,13 +81,14 @@ def _key_in(path: Path) -> str:
 
 def client(arguments: argparse.Namespace) -> Client:
     """Raises OSError and ValueError."""
+    check_address(arguments.address)
     quieten_grpc()
     return Client(arguments.address, **door_options(arguments))
 
 
 def quieten_grpc() -> None:
     """What it notes of its connections is for its own makers; whoever wants it says so in the environment."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def ended(command: str, ask: Callable[[], int]) -> int:
@@ -94,14 +97,21 @@ def ended(command: str, ask: Callable[[], int]) -> int:
         return ask()
     except OctetError as error:
         complain(command, str(error))
-        return next(status for kind, status in _STATUS if isinstance(error, kind))
+        return status_of(error)
     except BrokenPipeError:
         return PIPE_CLOSED
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        complain(command, file_words(error))
+        return WRONG
+    except ValueError as error:
         complain(command, str(error))
         return WRONG
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def status_of(error: OctetError) -> int:
+    return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 
 def complain(command: str, message: str) -> None:

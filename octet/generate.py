@@ -21,7 +21,7 @@ Send a prompt to the router and write the answer of the specialist it picks to
 standard output as it comes. Without a prompt it is read from standard input.
 
 {EXIT_STATUS}"""
-_FOR_THE_ROUTER = ("intent", "force", "exclude", "template", "body", "session", "user", "max_experts")
+_FOR_THE_ROUTER = ("intent", "force", "exclude", "template", "body", "session", "user", "max_experts", "validate")
 
 
 def add_generate_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -33,22 +33,33 @@ def add_generate_command(commands: "argparse._SubParsersAction[argparse.Argument
     )
     parser.add_argument("prompt", nargs="?", help="default: standard input")
     add_address(parser)
+    add_request(parser)
+    parser.add_argument("--request-id", metavar="ID", help="yours, to cancel it by or to find its receipt")
+    parser.add_argument("--json", action="store_true", help="every event as a line of JSON instead of the text")
+    parser.add_argument("--verbose", action="store_true", help="the receipt on standard error: who answered, and why")
+    replica = parser.add_argument_group("past the router")
+    replica.add_argument("--replica", metavar="HOST:PORT", help="ask this one replica instead")
+    replica.add_argument("--raw", action="store_true", help="no chat template: continue the prompt as it is")
+    parser.set_defaults(run=lambda arguments: _run(parser, arguments))
+
+
+def add_request(parser: argparse.ArgumentParser) -> None:
+    """All that may be asked for beside the prompt."""
     parser.add_argument("--system", metavar="TEXT", help="a system message before the prompt")
     parser.add_argument("--adapter", action="append", default=[], metavar="NAME", help="repeatable, in order")
     add_sampling(parser)
     add_structure(parser)
     parser.add_argument("--priority", type=int, metavar="N", help="0 to 9, higher is served first")
     parser.add_argument("--timeout", type=float, metavar="SECONDS")
-    parser.add_argument("--request-id", metavar="ID", help="yours, to cancel it by or to find its receipt")
-    parser.add_argument("--json", action="store_true", help="every event as a line of JSON instead of the text")
-    parser.add_argument("--verbose", action="store_true", help="the receipt on standard error: who answered, and why")
     add_routing(parser)
     parser.add_argument("--session", metavar="ID", help="of a conversation: goes where its beginning is in memory")
     parser.add_argument("--user", metavar="ID", help="whoever the request is for")
-    replica = parser.add_argument_group("past the router")
-    replica.add_argument("--replica", metavar="HOST:PORT", help="ask this one replica instead")
-    replica.add_argument("--raw", action="store_true", help="no chat template: continue the prompt as it is")
-    parser.set_defaults(run=lambda arguments: _run(parser, arguments))
+    parser.add_argument(
+        "--validate",
+        action="store_true",
+        default=None,
+        help="have the whole answer checked by its task's verifier; the receipt says what came of it",
+    )
 
 
 def add_routing(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +85,11 @@ def _check_combination(parser: argparse.ArgumentParser, arguments: argparse.Name
     for name in _FOR_THE_ROUTER:
         if arguments.replica is not None and getattr(arguments, name) not in (None, []):
             parser.error(f"--{name.replace('_', '-')} is for the router, which --replica leaves out")
+    check_request(parser, arguments)
+
+
+def check_request(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Options of `add_request` that do not go together."""
     if arguments.system is not None and not (arguments.template is None and arguments.body is None):
         parser.error("--system makes a conversation of the prompt, which takes neither --template nor --body")
     if arguments.prompt is None and arguments.body == STANDARD_INPUT:
@@ -82,15 +98,20 @@ def _check_combination(parser: argparse.ArgumentParser, arguments: argparse.Name
 
 
 def _ask(arguments: argparse.Namespace) -> int:
-    check_integers(arguments)
-    for name in ("prompt", "system", "stop", "adapter"):
-        check_text(name, getattr(arguments, name))
-    text = standard_input() if arguments.prompt is None else arguments.prompt
+    text = prompt_of(arguments)
     return _ask_router(arguments, text) if arguments.replica is None else ask_replica(arguments, text)
 
 
+def prompt_of(arguments: argparse.Namespace) -> str:
+    """As it was given, or from standard input. Raises ValueError for what cannot be sent."""
+    check_integers(arguments)
+    for name in ("prompt", "system", "stop", "adapter"):
+        check_text(name, getattr(arguments, name))
+    return standard_input() if arguments.prompt is None else arguments.prompt
+
+
 def _ask_router(arguments: argparse.Namespace, text: str) -> int:
-    prompt, options = _options(arguments, text)
+    prompt, options = request_of(arguments, text)
     with client(arguments) as router, router.stream(prompt, **options) as answer:
         try:
             _show(answer, as_json=arguments.json)
@@ -106,10 +127,12 @@ def _ask_router(arguments: argparse.Namespace, text: str) -> int:
     return 0
 
 
-def _options(arguments: argparse.Namespace, text: str) -> tuple[str | None, Options]:
+def request_of(arguments: argparse.Namespace, text: str) -> tuple[str | None, Options]:
+    """The prompt, unless it is part of a conversation, and the options that `add_request` adds."""
     options = routing(arguments)
     for name in (*NUMBERS, "top_k", "seed", "max_tokens", "min_tokens", "context_size", "priority", "timeout"):
         options[name] = getattr(arguments, name)
+    options["validate"] = arguments.validate
     options |= {"stop": arguments.stop, "ignore_eos": arguments.ignore_eos, "adapters": arguments.adapter}
     options["structure"] = structure_from(arguments)
     options |= {"session": arguments.session, "user": arguments.user, "request_id": arguments.request_id}

@@ -17,7 +17,7 @@ def add_receipt_command(commands: "argparse._SubParsersAction[argparse.ArgumentP
     )
     parser.add_argument("request_id", metavar="ID", help="of the request")
     parser.add_argument("--tenant", default="", metavar="NAME", help="whose request it was, for an operator's key")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="the receipt as JSON")
     add_address(parser)
     parser.set_defaults(run=lambda arguments: ended("receipt", lambda: _look_up(arguments)))
 

@@ -1,6 +1,7 @@
 """`octet serve`: the router and all its specialists, on this machine."""
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from octet.arguments import port, seconds
 from octet.config.ensemble import Ensemble, HttpConfig
@@ -97,6 +99,7 @@ def add_serve_command(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         metavar="SECONDS",
         help="to finish what is running, for the router and then for the specialists (default: %(default)g)",
     )
+    parser.add_argument("--json", action="store_true", help="what it says when it is ready as one line of JSON")
     parser.set_defaults(run=lambda arguments: _run(arguments, make_roles))
 
 
@@ -110,7 +113,7 @@ def _run(arguments: argparse.Namespace, make_roles: MakeRoles) -> int:
             places = places_of(ensemble, folder)
             router = _router(ensemble, places, folder / ACCEPTED, arguments.keys, insecure=arguments.insecure)
             roles = [*make_roles(places), router]
-            return _supervise(roles, ensemble, care, began)
+            return _supervise(roles, ensemble, care, began, as_json=arguments.json)
     except ConfigInvalid as invalid:
         print(invalid, file=sys.stderr)
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
@@ -200,12 +203,13 @@ def _router(ensemble: Ensemble, places: Sequence[Place], accepted: Path, keys: P
     return Role(_ROUTER, command=tuple(command), stage=1, ready_words=" ready on ", reloads=True)
 
 
-def _supervise(roles: Sequence[Role], ensemble: Ensemble, care: Care, began: float) -> int:
+def _supervise(roles: Sequence[Role], ensemble: Ensemble, care: Care, began: float, *, as_json: bool) -> int:
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # gRPC begins in the copies, never here
     out, log = Outlet(sys.stdout.fileno()), Outlet(sys.stderr.fileno())
 
     def tell(supervisor: Supervisor) -> None:
-        lines = (*_table(ensemble, supervisor), _ready_line(ensemble, supervisor, time.monotonic() - began))
+        ready = _ready(ensemble, supervisor, time.monotonic() - began)
+        lines = [json.dumps(ready)] if as_json else [*_table(ensemble, supervisor), _ready_line(ready)]
         out.write("".join(f"{line}\n" for line in lines))
 
     return Supervisor(roles, screen_on(log, [role.name for role in roles]), [out, log], care).run(tell)
@@ -221,18 +225,29 @@ def _table(ensemble: Ensemble, supervisor: Supervisor) -> Iterator[str]:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)).rstrip()
 
 
-def _ready_line(ensemble: Ensemble, supervisor: Supervisor, seconds: float) -> str:
+def _ready(ensemble: Ensemble, supervisor: Supervisor, seconds: float) -> dict[str, Any]:
+    """Where it is served, and what that takes."""
     said = next((child.ready_text for child in supervisor.children if child.name == _ROUTER), "")
     found = _READY_ON.search(said)
-    address = found[1] if found else address_of(_Door(ensemble.router.host, ensemble.router.port))
-    pss = pss_of([os.getpid()])
-    memory = "" if pss is None else f", {pss >> 20:,} MiB"
     http = ensemble.router.http
     scheme = "http" if ensemble.router.tls is None else "https"
-    also = "" if http is None else f" and {scheme}://{address_of(_Door(http.host, http.port))}"
+    return {
+        "address": found[1] if found else address_of(_Door(ensemble.router.host, ensemble.router.port)),
+        "http": None if http is None else f"{scheme}://{address_of(_Door(http.host, http.port))}",
+        "specialists": list(ensemble.names),
+        "processes": len(supervisor.pids),
+        "memory_bytes": pss_of([os.getpid()]),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _ready_line(ready: dict[str, Any]) -> str:
+    address, memory_bytes = ready["address"], ready["memory_bytes"]
+    memory = "" if memory_bytes is None else f", {memory_bytes >> 20:,} MiB"
+    also = "" if ready["http"] is None else f" and {ready['http']}"
     try_it = "" if address.endswith(":50051") else f" --address {address}"
     return (
         f"octet ready on {address}{also} "
-        f"({len(ensemble.specialists)} specialists, {len(supervisor.pids)} processes{memory}) "
-        f'after {seconds:.1f} s - try: octet generate "..."{try_it}'
+        f"({len(ready['specialists'])} specialists, {ready['processes']} processes{memory}) "
+        f'after {ready["seconds"]:.1f} s - try: octet generate "..."{try_it}'
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from octet.sdk.decision import Decision, Score
-from octet.sdk.receipt import Attempt, Between, Receipt, Timings, Usage
+from octet.sdk.receipt import Attempt, Between, Receipt, Timings, Usage, Validation
 
 _DIGEST = 12
 _BAR = 24
@@ -46,6 +46,7 @@ def shown(receipt: Receipt) -> str:
         ("timings", _timings(receipt.timings)),
         ("session", _session(receipt)),
         ("tokens", "" if receipt.usage is None else _tokens(receipt.usage)),
+        ("validation", "" if receipt.validation is None else _validation(receipt.validation)),
         ("error", "" if receipt.error is None else f"{receipt.error.reason}: {receipt.error.message}"),
         ("caller", f"{receipt.caller}, tenant {receipt.tenant}" if receipt.caller else ""),
         ("request", receipt.request_id + (f", trace {receipt.trace_id}" if receipt.trace_id else "")),
@@ -159,6 +160,11 @@ def _session(receipt: Receipt) -> str:
     if receipt.session_source in ("", "none"):
         return ""
     return f"{receipt.session_id or 'the user'}, by {receipt.session_source}"
+
+
+def _validation(validation: Validation) -> str:
+    more = f": {validation.detail}" if validation.detail else ""
+    return f"{validation.outcome} by {validation.verifier} after {_time(validation.seconds)}{more}"
 
 
 def _tokens(usage: Usage) -> str:

@@ -17,6 +17,9 @@ def check_text(name: str, given: str | Sequence[str] | None) -> None:
 
 
 def standard_input() -> str:
+    """Raises ValueError for what is not text."""
+    if sys.stdin.isatty():
+        print("reading standard input: type, and end with Ctrl-D", file=sys.stderr)
     try:
         text = sys.stdin.read()
     except UnicodeDecodeError as error:
@@ -42,3 +45,10 @@ def write(text: str) -> None:
     except BrokenPipeError:  # whoever reads has had enough; leave nothing for the interpreter to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise
+
+
+def file_words(error: OSError) -> str:
+    """Which file, and what is the matter with it."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}"

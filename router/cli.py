@@ -30,6 +30,9 @@ Exit status: 0 after an orderly end, 2 when something must be put right first
 
 
 def add_router_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    from router.training.cli import add_training_commands
+    from router.tuning.cli import add_tune_command
+
     parser = commands.add_parser(
         "router",
         description=_DESCRIPTION,
@@ -46,9 +49,6 @@ def add_router_command(commands: "argparse._SubParsersAction[argparse.ArgumentPa
     _add_door(parser.add_argument_group("where and to whom"))
     _add_replicas(parser.add_argument_group("its replicas"))
     parser.set_defaults(run=_run)
-    from router.training.cli import add_training_commands
-    from router.tuning.cli import add_tune_command
-
     commands_below = parser.add_subparsers(metavar="COMMAND")
     add_training_commands(commands_below)
     add_tune_command(commands_below)

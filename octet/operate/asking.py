@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from octet.arguments import seconds
+from octet.arguments import check_address, seconds
 from octet.command_line import EXIT_STATUS, add_address, add_key, door_options, ended, quieten_grpc
 from octet.sdk.errors import OctetError
 from octet.sdk.operator import BY_HAND, Operator
@@ -65,6 +65,7 @@ def advised(error: OctetError, advice: str) -> OctetError:
 
 def operator_at(arguments: argparse.Namespace) -> Operator:
     """Raises OSError and ValueError."""
+    check_address(arguments.address)
     quieten_grpc()
     return Operator(
         arguments.address,

@@ -1,8 +1,9 @@
 """The Python SDK. Needs grpcio and protobuf, nothing else."""
 
-from octet.sdk.answer import Answer, Chunk, TokenLogprobs
+from octet.sdk.answer import Answer, Chunk, TokenCount, TokenLogprobs
 from octet.sdk.async_client import AsyncClient, AsyncStream
 from octet.sdk.client import Client, Stream
+from octet.sdk.conversation import AsyncConversation, Conversation
 from octet.sdk.decision import Decision, Score
 from octet.sdk.errors import (
     Busy,
@@ -40,6 +41,7 @@ __all__ = [
     "Admission",
     "Answer",
     "AsyncClient",
+    "AsyncConversation",
     "AsyncStream",
     "Attempt",
     "Busy",
@@ -48,6 +50,7 @@ __all__ = [
     "Choice",
     "Chunk",
     "Client",
+    "Conversation",
     "DeadlineExceeded",
     "Decision",
     "ErrorDetails",
@@ -71,6 +74,7 @@ __all__ = [
     "ServerError",
     "Stream",
     "Timings",
+    "TokenCount",
     "TokenLogprobs",
     "Tool",
     "ToolCall",

@@ -1,5 +1,6 @@
 """What comes back."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
@@ -39,6 +40,13 @@ class Answer:
     tool_calls: tuple[ToolCall, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    prompt_tokens: int
+    specialist: str
+    """Whose tokens they are: who would answer now."""
+
+
 def answer_from(message: wire.InferResponse) -> Answer:
     logprobs = tuple(_logprobs(each) for each in message.logprobs)
     calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in message.tool_calls)
@@ -64,6 +72,11 @@ class Heard:
         self._receipt: Receipt | None = None
         self._begun = False
         self._complete = False
+        self._when_whole: Callable[[Heard], None] | None = None
+
+    def when_whole(self, do: "Callable[[Heard], None]") -> None:
+        """Done once, with this, when the answer has been read to its end and was good."""
+        self._when_whole = do
 
     @property
     def request_id(self) -> str:
@@ -117,6 +130,8 @@ class Heard:
                 code=grpc.StatusCode.DATA_LOSS,
                 request_id=self.request_id,
             )
+        if self._when_whole is not None:
+            self._when_whole(self)
 
     def _begin(self) -> None:
         if not self._begun:

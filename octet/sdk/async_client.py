@@ -6,11 +6,12 @@ from typing import Any, Unpack
 import grpc
 from google.protobuf.message import Message
 
-from octet.sdk.answer import Answer, Chunk, Heard, answer_from
+from octet.sdk.answer import Answer, Chunk, Heard, TokenCount, answer_from
 from octet.sdk.asking import Asking
 from octet.sdk.async_jobs import AsyncJobs
 from octet.sdk.caller import LOOKUP_S, SERVICE, Caller
 from octet.sdk.channel import dial, serialize
+from octet.sdk.conversation import AsyncConversation
 from octet.sdk.faults import cancelled, closed
 from octet.sdk.options import Options
 from octet.sdk.receipt import Receipt
@@ -60,6 +61,18 @@ class AsyncClient(Caller):
         """The decision that would be taken now, without an answer."""
         prepared, asking = self._inferring(prompt, options)
         return Receipt.from_wire(await self._call("Route", asking, wire.Receipt, prepared.metadata))
+
+    async def count_tokens(self, prompt: str | None = None, **options: Unpack[Options]) -> TokenCount:
+        """How long the prompt, or the conversation, is for the specialist that would answer it now."""
+        prepared, asking = self._inferring(prompt, options)
+        counted = await self._call("CountTokens", asking, wire.CountResponse, prepared.metadata)
+        return TokenCount(counted.prompt_tokens, counted.specialist)
+
+    def conversation(
+        self, session_id: str | None = None, system: str | None = None, **options: Unpack[Options]
+    ) -> AsyncConversation:
+        """Turn after turn, with all that was said before. The options are those of every turn."""
+        return AsyncConversation(self, session_id, system, **options)
 
     async def receipt(self, request_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_S) -> Receipt:
         """Receipts are kept for a while. `tenant`: another's, for an operator. Raises NotFound."""

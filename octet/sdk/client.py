@@ -7,10 +7,11 @@ from typing import Any, Unpack
 import grpc
 from google.protobuf.message import Message
 
-from octet.sdk.answer import Answer, Chunk, Heard, answer_from
+from octet.sdk.answer import Answer, Chunk, Heard, TokenCount, answer_from
 from octet.sdk.asking import Asking
 from octet.sdk.caller import LOOKUP_S, SERVICE
 from octet.sdk.channel import serialize
+from octet.sdk.conversation import Conversation
 from octet.sdk.faults import cancelled
 from octet.sdk.jobs import Jobs
 from octet.sdk.options import Options
@@ -50,6 +51,18 @@ class Client(SyncCaller):
         """The decision that would be taken now, without an answer."""
         prepared, asking = self._inferring(prompt, options)
         return Receipt.from_wire(self._call("Route", asking, wire.Receipt, prepared.metadata))
+
+    def count_tokens(self, prompt: str | None = None, **options: Unpack[Options]) -> TokenCount:
+        """How long the prompt, or the conversation, is for the specialist that would answer it now."""
+        prepared, asking = self._inferring(prompt, options)
+        counted = self._call("CountTokens", asking, wire.CountResponse, prepared.metadata)
+        return TokenCount(counted.prompt_tokens, counted.specialist)
+
+    def conversation(
+        self, session_id: str | None = None, system: str | None = None, **options: Unpack[Options]
+    ) -> Conversation:
+        """Turn after turn, with all that was said before. The options are those of every turn."""
+        return Conversation(self, session_id, system, **options)
 
     def receipt(self, request_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_S) -> Receipt:
         """Receipts are kept for a while. `tenant`: another's, for an operator. Raises NotFound."""

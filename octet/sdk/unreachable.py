@@ -9,6 +9,9 @@ _PREFIX = re.compile(r"[A-Z_]+: (?:ipv[46]|unix):\S+: ")
 _LOOKUP = re.compile(r"lookup failed for .*: ([^:\]]+)\]?$")
 _PLACE = re.compile(r"(?:dns:///|ipv[46]:)?\[?([^\[\]]+?)\]?:([0-9]+)$")
 _HUNG_UP = ("Socket closed", "reset by peer")
+_NO_TLS = "WRONG_VERSION_NUMBER"
+_UNUSABLE = "create security handshaker"
+_HTTP = "http1.x server"
 _SHORT = 160
 _KNOCK_S = 0.5
 _KNOCKS = 4
@@ -19,6 +22,14 @@ def unreachable(address: str, details: str, start: str = "start it with: octet s
     """`start`: what to do where nothing listens on this machine."""
     if "Connection refused" in details and _LOOPBACK.match(address):
         return f"nothing answers at {address}; {start}"
+    if _NO_TLS in details:
+        return (
+            f"no TLS connection to {address}: what listens there speaks none; leave --tls-ca away, or start it with TLS"
+        )
+    if _UNUSABLE in details:
+        return f"no TLS connection to {address}: --tls-ca must be a PEM file of certificates, and this one has none"
+    if _HTTP in details:
+        return f"nothing answers at {address}: HTTP is spoken there, and not gRPC, which has a port of its own"
     if "handshake failed" in details or "erification" in details:
         return f"no TLS connection to {address}: {_short(details)}; is --tls-ca what signed its certificate?"
     if any(words in details for words in _HUNG_UP) and _LOOPBACK.match(address) and not _listens(address):

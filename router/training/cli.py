@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from octet.text_io import file_words
 from router.classify.artefact import ClassifierRefused, read_classifier
 from router.classify.default import DATA, DEFAULT_FILE
 from router.classify.linear import LinearClassifier
@@ -24,6 +25,7 @@ def add_training_commands(commands: "argparse._SubParsersAction[argparse.Argumen
     train.add_argument(
         "--out", type=Path, default=Path("classifier.safetensors"), metavar="FILE", help="default: %(default)s"
     )
+    train.add_argument("--json", action="store_true", help="what was written, and the figures, as JSON")
     train.set_defaults(run=_guarded(_train))
     about = "measure a classifier on labelled prompts"
     evaluate = commands.add_parser("eval", help=about, description=f"{about.capitalize()}.", epilog=_EXIT_STATUS)
@@ -53,7 +55,12 @@ def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
 
         try:
             return run(arguments)
-        except (ValueError, OSError, ClassifierRefused, TrainingUnavailable) as error:
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            print(f"octet router: {file_words(error)}", file=sys.stderr)
+            return WRONG
+        except (ValueError, ClassifierRefused, TrainingUnavailable) as error:
             print(f"octet router: {error}", file=sys.stderr)
             return WRONG
 
@@ -66,7 +73,12 @@ def _train(arguments: argparse.Namespace) -> int:
 
     trained = train(read_records(arguments.data or corpus_files()))
     arguments.out.write_bytes(trained.data)
-    print(f"{arguments.out}: {len(trained.data)} bytes, sha256 {hashlib.sha256(trained.data).hexdigest()}")
+    digest = hashlib.sha256(trained.data).hexdigest()
+    if arguments.json:
+        figures = {"left_out_top1": trained.left_out_top1, "temperature": trained.temperature}
+        print(json.dumps({"file": str(arguments.out), "bytes": len(trained.data), "sha256": digest, **figures}))
+        return 0
+    print(f"{arguments.out}: {len(trained.data)} bytes, sha256 {digest}")
     print(f"{trained.left_out_top1:.1%} top-1 on training sources left out, temperature {trained.temperature:.3f}")
     return 0
 

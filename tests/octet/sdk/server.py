@@ -87,6 +87,11 @@ class Script:
         self._finish(act, call, receipt, context)
         return receipt
 
+    def count_tokens(self, request: wire.InferRequest, context: Any) -> wire.CountResponse:
+        act, call = self._next(request, context)
+        self._finish(act, call, receipt_of(request, act), context)
+        return wire.CountResponse(prompt_tokens=7, specialist="stl")
+
     def get_receipt(self, request: wire.GetReceiptRequest, context: Any) -> wire.Receipt:
         act, call = self._next(request, context)
         receipt = receipt_of(wire.InferRequest(request_id=request.request_id), act)
@@ -181,6 +186,7 @@ def handler(script: Script) -> Any:
     unary = {
         "Infer": (script.infer, parse, wire.InferResponse.SerializeToString),
         "Route": (script.route, parse, wire.Receipt.SerializeToString),
+        "CountTokens": (script.count_tokens, parse, wire.CountResponse.SerializeToString),
         "GetReceipt": (script.get_receipt, wire.GetReceiptRequest.FromString, wire.Receipt.SerializeToString),
         "Cancel": (script.cancel, wire.CancelRequest.FromString, wire.CancelResponse.SerializeToString),
     }

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from octet.sdk import Receipt
-from octet.shown import explained
+from octet.shown import explained, shown
 from octet.v1 import inference_pb2 as wire
 from tests.octet.sdk.commands import octet
 from tests.octet.sdk.server import Act, busy, refuse, scripted
@@ -63,7 +63,7 @@ def test_every_option_reaches_the_router(tmp_path: Path) -> None:
         *("--priority", "7", "--timeout", "20", "--request-id", "mine", "--max-experts", "2", "--stop", "END"),
         *("--temperature", "0.5", "--top-p", "0.9", "--top-k", "40", "--min-p", "0.1", "--typical-p", "0.7"),
         *("--repetition-penalty", "1.1", "--presence-penalty", "0.2", "--frequency-penalty", "0.3", "--ignore-eos"),
-        *("--seed", "3", "--max-tokens", "64", "--min-tokens", "2", "--context-size", "512"),
+        *("--seed", "3", "--max-tokens", "64", "--min-tokens", "2", "--context-size", "512", "--validate"),
     )
     status, (request,) = ask("generate", "fix", *options)
     assert status == 0 and 19_000 < request.timeout_ms <= 20_000
@@ -97,6 +97,7 @@ def test_every_option_reaches_the_router(tmp_path: Path) -> None:
         priority=7,
         session_id="s",
         user_id="u",
+        validate=True,
     )
 
 
@@ -195,6 +196,7 @@ def test_an_answer_that_is_cut_shows_what_came_and_its_receipt(capsys: Captured)
         (["x", "--replica", "z", "--intent", "y"], "--intent is for the router"),
         (["x", "--replica", "z", "--max-experts", "1"], "--max-experts is for the router"),
         (["x", "--replica", "z", "--force", "y"], "--force is for the router"),
+        (["x", "--replica", "z", "--validate"], "--validate is for the router"),
         (["x", "--system", "y", "--body", "f"], "neither --template nor --body"),
         (["--body", "-"], "give the prompt as an argument"),
     ],
@@ -259,6 +261,12 @@ def test_a_reject_says_that_it_was_the_classifier() -> None:
     assert re.search(r"decided by +classifier c{12}\n", explained(receipt))
 
 
+def test_a_verdict_is_shown_with_the_receipt() -> None:
+    validation = wire.Validation(verifier="cpp", outcome="failed", detail="error: expected ';'", seconds=0.25)
+    receipt = Receipt.from_wire(wire.Receipt(validation=validation))
+    assert "validation     failed by cpp after 250.0 ms: error: expected ';'" in shown(receipt).splitlines()
+
+
 def test_a_receipt_can_be_looked_up_and_a_request_cancelled(capsys: Captured) -> None:
     status, (request,) = ask("receipt", "mine")
     assert (status, request) == (0, wire.GetReceiptRequest(request_id="mine"))
@@ -268,6 +276,8 @@ def test_a_receipt_can_be_looked_up_and_a_request_cancelled(capsys: Captured) ->
     status, (request,) = ask("cancel", "mine")
     assert (status, request) == (0, wire.CancelRequest(request_id="mine"))
     assert capsys.readouterr() == ("", "")
+    assert ask("cancel", "mine", "--json")[0] == 0
+    assert json.loads(capsys.readouterr().out) == {"request_id": "mine", "cancelled": True}
 
 
 def process(*arguments: str) -> "subprocess.Popen[str]":

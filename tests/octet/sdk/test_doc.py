@@ -14,7 +14,7 @@ from tests.octet.sdk.server import Act, busy, refuse, scripted
 from tests.test_docs import ROOT, run_example
 
 DOCUMENT = (ROOT / "docs" / "sdk.md").read_text()
-STREAM, ASYNC, ERRORS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+STREAM, ASYNC, CONVERSATION, ERRORS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
 NOBODY = refuse(grpc.StatusCode.FAILED_PRECONDITION, wire.ERROR_REASON_NO_SPECIALIST)
 
 
@@ -23,6 +23,7 @@ NOBODY = refuse(grpc.StatusCode.FAILED_PRECONDITION, wire.ERROR_REASON_NO_SPECIA
     [
         (STREAM, [], "one two threestl the classifier is sure\n"),
         (ASYNC, [], "one two threestl 0.81 the classifier is sure\n"),
+        (CONVERSATION, [], "one two three\none two three2 stl\n"),
         (ERRORS, [], "one two three\n"),
         (ERRORS, [NOBODY], "nobody for that; considered were ['stl', 'template']\n"),
         (ERRORS, [busy(90_000)], "try again in 90.0 seconds\n"),

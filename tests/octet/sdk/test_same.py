@@ -98,7 +98,9 @@ def test_streams_end_alike_and_never_ask_again_once_something_came(script: list[
 
 
 @settings(max_examples=20)
-@given(st.lists(acts(), min_size=1, max_size=4), st.sampled_from(["infer", "route", "receipt", "cancel"]))
+@given(
+    st.lists(acts(), min_size=1, max_size=4), st.sampled_from(["infer", "route", "count_tokens", "receipt", "cancel"])
+)
 def test_single_answers_are_alike(script: list[Act], call: str) -> None:
     def ask() -> Outcome:
         with scripted(*script) as server, Client(server.address) as client:

@@ -61,7 +61,13 @@ def test_a_server_that_speaks_tls_wants_a_ca(pki: Path) -> None:
 def test_a_server_that_speaks_no_tls_or_shows_another_certificate(pki: Path) -> None:
     with scripted() as script:
         said = told(script.address, ca=pki / "ca.pem")
-    assert said.startswith(f"no TLS connection to {script.address}: Tls handshake failed") and "--tls-ca" in said
+    assert said.startswith(
+        f"no TLS connection to {script.address}: what listens there speaks none; leave --tls-ca away"
+    )
+    with speaking_tls(pki) as port:
+        said = told(f"127.0.0.1:{port}", ca=pki / "caller.pem")
+    assert said.startswith(f"no TLS connection to 127.0.0.1:{port}: Tls handshake failed")
+    assert said.endswith("is --tls-ca what signed its certificate?")
 
 
 def test_something_that_is_no_grpc_server_at_all() -> None:
@@ -76,4 +82,4 @@ def test_something_that_is_no_grpc_server_at_all() -> None:
         greeting = pool.submit(greet)
         said = told(f"127.0.0.1:{port}")
         greeting.result(5)
-    assert said.startswith(f"nothing answers at 127.0.0.1:{port}: ") and "octet serve" not in said
+    assert said.startswith(f"nothing answers at 127.0.0.1:{port}: HTTP is spoken there") and "octet serve" not in said

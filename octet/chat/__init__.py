@@ -1,0 +1,1 @@
+"""`octet chat`: a conversation in a terminal, or through a pipe."""

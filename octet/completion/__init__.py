@@ -1,0 +1,1 @@
+"""Shell completion, from the commands as they are."""

@@ -1,0 +1,1 @@
+"""`octet jobs`: requests that nobody need wait for."""

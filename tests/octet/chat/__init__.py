@@ -1,0 +1,1 @@
+"""`octet chat`, through a pipe and in a terminal."""

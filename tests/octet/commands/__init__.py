@@ -1,0 +1,1 @@
+"""All commands together: what every one of them has."""

@@ -1,0 +1,41 @@
+"""The command line is there at once: a command loads what it needs, and what asks loads nothing that serves."""
+
+import subprocess
+import sys
+
+from octet.cli import _COMMANDS, _EXTRAS
+from tests.octet.chat.terminal import ROOT
+from tests.octet.sdk.test_import import HEAVY
+
+ASKING = sorted(set(_COMMANDS) - set(_EXTRAS) - {"completion"})
+
+
+def fresh(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_what_asks_loads_nothing_that_serves() -> None:
+    """All of them in one process: what none of them loads, each leaves out."""
+    ended = fresh(f"""
+import sys
+from octet.cli import _parser
+for name in {ASKING!r}:
+    _parser(name)
+print([name for name in sys.modules if name.partition(".")[0] in {HEAVY!r}])
+""")
+    assert (ended.returncode, ended.stdout) == (0, "[]\n"), ended.stderr
+
+
+def test_the_help_of_everything_loads_no_framework() -> None:
+    ended = fresh("""
+import sys
+from octet.cli import whole_parser
+whole_parser()
+print([name for name in ("torch", "sklearn", "matplotlib", "transformers") if name in sys.modules])
+""")
+    assert (ended.returncode, ended.stdout) == (0, "[]\n"), ended.stderr
+
+
+def test_one_command_is_not_slowed_by_the_others() -> None:
+    ended = fresh("import sys; from octet.cli import _parser; _parser('check'); sys.exit('grpc' in sys.modules)")
+    assert ended.returncode == 0
