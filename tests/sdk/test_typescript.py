@@ -1,4 +1,4 @@
-"""The TypeScript SDK, and OpenAI's package for Node, on the Node that .venv holds: by themselves, and against a router."""
+"""The TypeScript SDK, and OpenAI's package for Node, on the Node of .venv: by themselves, and against a router."""
 
 import json
 import shutil
