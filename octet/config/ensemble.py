@@ -259,6 +259,37 @@ class HttpConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class JobsConfig:
+    """Requests that nobody waits for."""
+
+    concurrency: Annotated[int, Range(0, 4096)] = 4
+    """Answered at once by this router; 0: it takes jobs and leaves them to others."""
+    priority: Annotated[int, Range(0, 9)] = 2
+    """Where the caller names none."""
+    timeout: Annotated[float, Unit.SECONDS, Range(0, 86_400, open=True)] = 3600.0
+    """Seconds from submission, for callers that name none."""
+    queue: Annotated[int, Range(1, 1_000_000)] = 10_000
+    """Jobs that have not ended; beyond it they are refused, as with the next two."""
+    tenant_queue: Annotated[int, Range(1, 1_000_000)] = 1000
+    """Of one tenant."""
+    queue_bytes: Annotated[int, Unit.BYTES, Range(4 << 20, 1 << 40)] = 256 << 20
+    """Of all of them together."""
+    answer_bytes: Annotated[int, Unit.BYTES, Range(1024, 16 << 20)] = 4 << 20
+    """A longer answer is cut off."""
+    attempts: Annotated[int, Range(1, 100)] = 5
+    """Times that whoever answers it may be lost, router or replica, before it is given up."""
+    lease: Annotated[float, Unit.SECONDS, Range(0.2, 3600)] = 10.0
+    """A job whose router gives no sign of life for so long is another's to answer."""
+    keep: Annotated[float, Unit.SECONDS, Range(0, 31 * 86_400, open=True)] = 86_400.0
+    """How long a job is kept after its end."""
+    kept: Annotated[int, Range(0, 1_000_000)] = 10_000
+    """Jobs that have ended; the oldest go first, as with the next."""
+    kept_bytes: Annotated[int, Unit.BYTES, Range(0, 1 << 40)] = 1 << 30
+    watchers: Annotated[int, Range(1, 100_000)] = 256
+    """Callers that follow a job at once; beyond it they are refused."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouterConfig:
     host: Annotated[str, HOST] = "127.0.0.1"
     port: Annotated[int, Range(0, 65_535)] = DEFAULT_ROUTER_PORT
@@ -274,6 +305,11 @@ class RouterConfig:
     receipts: Annotated[int, Range(1, 1_000_000)] = 10_000
     """Kept in memory, the oldest go first."""
     receipt_seconds: Annotated[float, Unit.SECONDS, Range(0, 30 * 86_400, open=True)] = 3600.0
+    validations: Annotated[int, Range(0, 10_000)] = 16
+    """Answers at once that wait for the verdict that their callers asked for; beyond it there is none."""
+    validation_seconds: Annotated[float, Unit.SECONDS, Range(0, 600, open=True)] = 10.0
+    """So long an answer's end waits for it."""
+    jobs: JobsConfig = field(default_factory=JobsConfig)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,22 @@ from octet.sdk.errors import (
     ServerError,
     Unavailable,
 )
+from octet.sdk.job import Job, JobEvent
 from octet.sdk.operator import Operator
 from octet.sdk.options import Message, Options
-from octet.sdk.receipt import Admission, Attempt, ErrorDetails, Lane, Receipt, ReplicaTimings, Timings, Usage
+from octet.sdk.receipt import (
+    Admission,
+    Attempt,
+    ErrorDetails,
+    Lane,
+    Receipt,
+    ReplicaTimings,
+    Timings,
+    Usage,
+    Validation,
+)
 from octet.sdk.structure import Choice, Json, Regex
+from octet.sdk.tool_call import ToolCall
 
 __all__ = [
     "Admission",
@@ -38,6 +50,8 @@ __all__ = [
     "Decision",
     "ErrorDetails",
     "InvalidRequest",
+    "Job",
+    "JobEvent",
     "Json",
     "Lane",
     "Message",
@@ -55,6 +69,8 @@ __all__ = [
     "Stream",
     "Timings",
     "TokenLogprobs",
+    "ToolCall",
     "Unavailable",
     "Usage",
+    "Validation",
 ]

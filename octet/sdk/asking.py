@@ -30,7 +30,7 @@ class Asking:
             raise closed(self.request_id)
         left = self._effort.seconds_left()
         message: Any = self._renew(left)
-        self.request_id = message.request_id
+        self.request_id = getattr(message, "request_id", "")
         return message, None if left is None else left + _GRACE_S
 
     def failed(self, error: Any, *, begun: bool = False) -> float:

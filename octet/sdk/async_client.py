@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 
 from octet.sdk.answer import Answer, Chunk, Heard, answer_from
 from octet.sdk.asking import Asking
+from octet.sdk.async_jobs import AsyncJobs
 from octet.sdk.caller import LOOKUP_S, SERVICE, Caller
 from octet.sdk.channel import dial, serialize
 from octet.sdk.faults import cancelled, closed
@@ -35,6 +36,11 @@ class AsyncClient(Caller):
         self._closed = True
         if self._channel is not None:
             await self._channel.close()
+
+    @property
+    def jobs(self) -> AsyncJobs:
+        """Requests that nobody need wait for."""
+        return AsyncJobs(self._call, self._asking, self._connected, self._is_closed, self._clock, self.address)
 
     def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "AsyncStream":
         """The answer as it comes: `async with client.stream("...") as answer: async for chunk in answer: ...`.
@@ -70,8 +76,10 @@ class AsyncClient(Caller):
             self._channel = dial(grpc.aio, self.address, self._credentials, self._options)
         return self._channel
 
-    async def _call(self, name: str, asking: Asking, answer: type[Message], metadata: _Metadata = ()) -> Any:
-        method = self._connected().unary_unary(SERVICE + name, serialize, answer.FromString)
+    async def _call(
+        self, name: str, asking: Asking, answer: type[Message], metadata: _Metadata = (), service: str = SERVICE
+    ) -> Any:
+        method = self._connected().unary_unary(service + name, serialize, answer.FromString)
         while True:
             message, seconds = asking.attempt()
             try:

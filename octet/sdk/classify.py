@@ -46,6 +46,7 @@ _BY_REASON: dict[int, type[OctetError]] = {
     wire.ERROR_REASON_CONFLICT: InvalidRequest,
     wire.ERROR_REASON_UNKNOWN_NAME: NotFound,
     wire.ERROR_REASON_STORE_UNAVAILABLE: Unavailable,
+    wire.ERROR_REASON_UNKNOWN_JOB: NotFound,
 }
 _BY_CODE: dict[grpc.StatusCode, type[OctetError]] = {
     grpc.StatusCode.CANCELLED: Cancelled,

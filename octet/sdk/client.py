@@ -12,6 +12,7 @@ from octet.sdk.asking import Asking
 from octet.sdk.caller import LOOKUP_S, SERVICE
 from octet.sdk.channel import serialize
 from octet.sdk.faults import cancelled
+from octet.sdk.jobs import Jobs
 from octet.sdk.options import Options
 from octet.sdk.receipt import Receipt
 from octet.sdk.sync_caller import SyncCaller, unless_closed
@@ -25,6 +26,11 @@ class Client(SyncCaller):
 
     Every call raises OctetError, in one of its kinds.
     """
+
+    @property
+    def jobs(self) -> Jobs:
+        """Requests that nobody need wait for."""
+        return Jobs(self._call, self._asking, lambda: self._channel, self._is_closed, self._clock, self.address)
 
     def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "Stream":
         """The answer as it comes: `with client.stream("...") as answer: for chunk in answer: ...`.
@@ -54,8 +60,10 @@ class Client(SyncCaller):
         """Whoever reads its answer gets Cancelled. Raises NotFound."""
         self._call("Cancel", self._looking_up(wire.CancelRequest, request_id, timeout), wire.CancelResponse)
 
-    def _call(self, name: str, asking: Asking, answer: type[Message], metadata: _Metadata = ()) -> Any:
-        method = self._channel.unary_unary(SERVICE + name, serialize, answer.FromString)
+    def _call(
+        self, name: str, asking: Asking, answer: type[Message], metadata: _Metadata = (), service: str = SERVICE
+    ) -> Any:
+        method = self._channel.unary_unary(service + name, serialize, answer.FromString)
         while True:
             message, seconds = asking.attempt()
             try:

@@ -64,5 +64,7 @@ class Options(TypedDict, total=False):
     tenant_salt: bytes | None
     request_id: str | None
     """The caller's own name for the request; a retry keeps it."""
+    validate: bool | None
+    """The whole answer is checked by its task's verifier; the receipt says what came of it."""
     trace: str | None
     """A W3C traceparent."""

@@ -18,6 +18,8 @@ __all__ = [
     "Shadow",
     "Timings",
     "Usage",
+    "Validation",
+    "error_from",
     "word",
 ]
 
@@ -149,6 +151,17 @@ class ErrorDetails:
 
 
 @dataclass(frozen=True, slots=True)
+class Validation:
+    """What the verifier made of the whole answer."""
+
+    verifier: str
+    outcome: str
+    """passed, failed, or skipped where nothing could be said."""
+    detail: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     request_id: str
     decision: Decision
@@ -172,6 +185,8 @@ class Receipt:
     """Where the conversation's key came from: session_id, metadata, user, or none."""
     between: Between | None
     """None: it never came that far."""
+    validation: Validation | None
+    """None: nobody asked for it."""
     wire: proto.Receipt = field(repr=False, compare=False)
     """The message itself."""
 
@@ -204,7 +219,7 @@ class Receipt:
             admission=_admission(message.accepted) if message.HasField("accepted") else None,
             usage=_usage(message.usage) if message.HasField("usage") else None,
             timings=_timings(message.timings),
-            error=_error(message.error) if message.HasField("error") else None,
+            error=error_from(message.error) if message.HasField("error") else None,
             breaker=message.breaker,
             trace_id=message.trace_id,
             created_unix_ms=message.created_unix_ms,
@@ -212,6 +227,7 @@ class Receipt:
             session_id=message.session_id,
             session_source=message.session_source,
             between=_between(message.between) if message.HasField("between") else None,
+            validation=_validation(message.validation) if message.HasField("validation") else None,
             wire=message,
         )
 
@@ -277,6 +293,10 @@ def _usage(message: proto.Usage) -> Usage:
     )
 
 
+def _validation(message: proto.Validation) -> Validation:
+    return Validation(message.verifier, message.outcome, message.detail, message.seconds)
+
+
 def _timings(message: proto.RouterTimings) -> Timings:
     return Timings(
         decided=_optional(message, "decided"),
@@ -287,7 +307,7 @@ def _timings(message: proto.RouterTimings) -> Timings:
     )
 
 
-def _error(message: proto.Error) -> ErrorDetails:
+def error_from(message: proto.Error) -> ErrorDetails:
     reason = word(proto.ErrorReason, message.reason, "ERROR_REASON_")
     after = message.retry_after_ms / 1000 if message.HasField("retry_after_ms") else None
     return ErrorDetails(reason, message.field, message.limit, message.value, message.message, after)

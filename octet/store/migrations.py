@@ -72,7 +72,42 @@ FIRST: Migration = (
         at_ms BIGINT NOT NULL
     )""",
 )
-MIGRATIONS: Sequence[Migration] = (FIRST,)
+JOBS: Migration = (
+    """CREATE TABLE jobs (
+        id TEXT PRIMARY KEY,
+        number BIGINT NOT NULL UNIQUE,
+        tenant TEXT NOT NULL,
+        caller TEXT NOT NULL,
+        idempotency_key TEXT,
+        digest TEXT NOT NULL,
+        priority BIGINT NOT NULL,
+        status TEXT NOT NULL,
+        submitted_ms BIGINT NOT NULL,
+        deadline_ms BIGINT NOT NULL,
+        started_ms BIGINT,
+        ended_ms BIGINT,
+        due_ms BIGINT NOT NULL,
+        owner TEXT NOT NULL,
+        epoch BIGINT NOT NULL,
+        beat BIGINT NOT NULL,
+        attempts BIGINT NOT NULL,
+        lost BIGINT NOT NULL,
+        events BIGINT NOT NULL,
+        num_bytes BIGINT NOT NULL,
+        request {blob} NOT NULL,
+        result {blob} NOT NULL,
+        UNIQUE (tenant, idempotency_key)
+    )""",
+    "CREATE INDEX jobs_status ON jobs (status, owner)",
+    "CREATE INDEX jobs_tenant ON jobs (tenant, number)",
+    """CREATE TABLE job_events (
+        job TEXT NOT NULL,
+        number BIGINT NOT NULL,
+        raw {blob} NOT NULL,
+        PRIMARY KEY (job, number)
+    )""",
+)
+MIGRATIONS: Sequence[Migration] = (FIRST, JOBS)
 
 
 def migrate(connection: Connection, ensemble: str, identity: str, migrations: Sequence[Migration]) -> None:

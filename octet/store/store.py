@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
+from typing import TypeVar
 
 from octet.clock import Clock, SystemClock
 from octet.config.ensemble import StoreConfig
@@ -16,6 +17,7 @@ from octet.store.database import Database, Proposal
 from octet.store.errors import StoreUnavailable
 from octet.store.held import Held
 from octet.store.history import History
+from octet.store.jobs import JobStore
 from octet.store.migrations import MIGRATIONS, Migration, migrate
 from octet.store.retention import LONGEST, Limits
 from octet.store.rounds import Rounds
@@ -26,6 +28,7 @@ from octet.store.url import opener_of
 from octet.store.values import body_text, check_edit, check_key, checked_audit, prose
 from octet.store.worker import Worker
 
+T = TypeVar("T")
 _log = logging.getLogger("octet.store")
 _STARTING = 5.0
 _CLOSING = 5.0
@@ -72,6 +75,15 @@ class Store:
         self._rounds: Rounds | None = None
         self.on_change: Callable[[Changes], None] | None = None
         """Called on the event loop within half a second of a commit by any process."""
+
+    @property
+    def is_durable(self) -> bool:
+        """What is in it outlives this process."""
+        return self._most_rows == _LAST_NUMBER
+
+    @property
+    def jobs(self) -> JobStore:
+        return JobStore(self._ask)
 
     @property
     def on_trouble(self) -> Callable[[str], None] | None:
@@ -185,6 +197,9 @@ class Store:
             for _, row in page:
                 yield row
             after = page[-1][0]
+
+    async def _ask(self, do: Callable[[Database], T], /) -> T:
+        return await self._open_calls().ask(do)
 
     def _open_calls(self) -> Calls:
         if self._calls is None:

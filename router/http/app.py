@@ -25,12 +25,15 @@ from router.http.choice import Choice
 from router.http.connection import abort
 from router.http.event_stream import EventStream
 from router.http.fault import SERVER, Fault, fault_of, unknown_model
+from router.http.infer import Infer
+from router.http.jobs import job_routes
 from router.http.models import model_ids
 from router.http.openai_chat import chat_order
 from router.http.openai_completion import completion_order
 from router.http.openai_objects import Objects
 from router.http.order import Order
 from router.http.strict_json import parse_object
+from router.jobs.jobs import Jobs
 from router.reception.reception import Reception
 from router.reception.trace import HEADER, STATE
 from router.replicas.fleet import Fleet
@@ -58,7 +61,14 @@ class Service(asking.Service, Protocol):
 class App:
     """An ASGI application. Belongs to the event loop."""
 
-    def __init__(self, service: Service, fleet: Fleet, is_warm: Callable[[], bool], wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        service: Service,
+        fleet: Fleet,
+        is_warm: Callable[[], bool],
+        wall_ms: Callable[[], int],
+        jobs: Jobs,
+    ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
         self._service = service
         self._fleet = fleet
@@ -69,6 +79,8 @@ class App:
         self.routes = [
             Route("/v1/chat/completions", _Answers(self, chat_order), methods=["POST"]),
             Route("/v1/completions", _Answers(self, completion_order), methods=["POST"]),
+            Route("/v1/infer", Infer(service, self._bodies), methods=["POST"]),
+            *job_routes(jobs, self._bodies),
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._model, methods=["GET"]),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),

@@ -91,7 +91,7 @@ def fault_of(refusal: Refusal, names: Mapping[str, str]) -> Fault:
         message,
         kind=_KINDS.get(status, INVALID),
         param=param,
-        code=_CODES.get(error.reason) or _word(error.reason),
+        code=_CODES.get(error.reason) or word(error.reason),
         headers=_retry(refusal, status) | _specialist(refusal),
     )
 
@@ -113,6 +113,6 @@ def _specialist(refusal: Refusal) -> dict[str, str]:
     return {"x-octet-specialist": name} if name else {}
 
 
-def _word(reason: int) -> str:
+def word(reason: int) -> str:
     name: str = error_pb2.ErrorReason.Name(reason)
     return name.removeprefix("ERROR_REASON_").lower()

@@ -84,7 +84,12 @@ class ReceiptDraft:
             self._receipt.usage.stop_string = clip(usage.stop_string, _NAME)
         self._since(now)
 
+    def validated(self, validation: wire.Validation) -> None:
+        """The whole answer was judged, or could not be."""
+        self._receipt.validation.CopyFrom(validation)
+
     def failed(self, error: wire.Error, now: float) -> None:
+        self._receipt.ClearField("validation")
         self._receipt.error.CopyFrom(_short(error))
         self._since(now)
 

@@ -57,3 +57,5 @@ class Ask:
     tenant_salt: bytes = b""
     structure: wire.Structure | None = None
     """As the caller set it, never changed."""
+    validate: bool = False
+    """Its verifier's verdict is wanted on the receipt."""

@@ -70,6 +70,7 @@ class Reception:
             session=self._session(message),
             tenant_salt=message.tenant_salt,
             structure=check.form(message),
+            validate=message.validate,
         )
 
     def _turns(self, message: wire.InferRequest) -> tuple[Turn, ...]:

@@ -1,7 +1,7 @@
 """What goes on beside the requests and outlives them: judging, shadows, breakers, knobs, lanes, and their store."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -40,6 +40,11 @@ class Backstage:
         rules = rules_of(ensemble, self._verifiers)
         self.aftermath = Aftermath(_Outcomes(self.control, self.store), wall_ms, rules)
         self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness)
+
+    @property
+    def verifiers(self) -> Mapping[str, Verifier]:
+        """By specialist, as they are now."""
+        return self._verifiers
 
     def operator(self) -> OperatorService:
         counts = partial(shadow_counts, self.shadows, self.aftermath)

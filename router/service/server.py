@@ -4,7 +4,7 @@ end."""
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from random import Random, SystemRandom
 from typing import Any
@@ -14,20 +14,28 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from octet.clock import SystemClock, wall_ms
-from octet.config.ensemble import Ensemble
+from octet.config.ensemble import Ensemble, JobsConfig
 from octet.config.reload import ConfigWatch, Reloaded
 from octet.rpc.bind import bind
 from octet.rpc.server_options import SERVER_OPTIONS
+from octet.v1 import inference_pb2 as wire
 from router.background import for_good
 from router.decide.decider import Decider, Opinions
 from router.decide.policy import Policy
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.live import LiveRequests
+from router.dispatch.relay import Write
 from router.dispatch.sweep import Sweep
 from router.http.app import App
 from router.http.server import HttpServer
+from router.jobs.attempt import Means
+from router.jobs.jobs import Jobs
+from router.jobs.service import NAME as JOBS
+from router.jobs.service import JobsService
+from router.jobs.watchers import Watchers
 from router.operator.service import NAME as OPERATOR
 from router.receipts.book import ReceiptBook
+from router.reception.caller import Caller, calling
 from router.reception.reception import Reception
 from router.reception.trace import Tracer
 from router.replicas.fleet import Fleet
@@ -36,6 +44,7 @@ from router.service.backstage import Backstage
 from router.service.receipts import Receipts
 from router.service.service import NAME, InferenceService
 from router.service.settings import RouterSettings, addresses_of
+from router.service.validation import Validations
 
 _log = logging.getLogger(__name__)
 _MOST_RECEIVED = 4 << 20
@@ -63,6 +72,10 @@ class Server:
         self.fleet = Fleet(ensemble, addresses_of(ensemble, settings), self._clock, random, credentials)
         self.backstage = Backstage(ensemble, self.fleet, self._clock, random, credentials)
         self.live = LiveRequests(ensemble.router.max_inflight, ensemble.router.max_inflight_bytes)
+        router = ensemble.router
+        self._validations = Validations(
+            lambda: self.backstage.verifiers, ensemble.correctness, router.validations, router.validation_seconds
+        )
         book = ReceiptBook(self._clock, most=ensemble.router.receipts, seconds=ensemble.router.receipt_seconds)
         self.service = InferenceService(
             Policy(ensemble),
@@ -72,7 +85,9 @@ class Server:
             Receipts(book, self.backstage.store),
             self._clock,
             wall_ms,
+            self._validations,
         )
+        self.jobs = self._jobs(ensemble.router.jobs, random)
         self._health: Any = health.aio.HealthServicer()
         self._server = self._grpc_server(ensemble.router.max_inflight + _SPARE_CALLS)
         self.port: int = bind(self._server, settings)
@@ -81,7 +96,27 @@ class Server:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _http_app(self) -> App:
-        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms)
+        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs)
+
+    def _jobs(self, config: JobsConfig, random: Random) -> Jobs:
+        watchers = Watchers(config.watchers)
+        means = Means(
+            self.backstage.store.jobs,
+            self._answer_job,
+            config,
+            self._clock,
+            wall_ms,
+            random.random,
+            watchers.told,
+        )
+        return Jobs(self.backstage.store, self.service, means, watchers, lambda: secrets.token_hex(_ID_BYTES))
+
+    def _answer_job(
+        self, message: wire.InferRequest, seconds_left: float, write: Write, caller: Caller
+    ) -> Coroutine[Any, Any, None]:
+        """As whoever submitted it."""
+        with calling(caller):
+            return self.service.answer(message, seconds_left, (None, ""), write)
 
     def _reception(self, ensemble: Ensemble) -> Reception:
         return Reception(
@@ -107,9 +142,12 @@ class Server:
     def _grpc_server(self, max_calls: int) -> Any:
         limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_calls))
         server = aio.server(options=(*SERVER_OPTIONS, *limits), maximum_concurrent_rpcs=max_calls)
-        server.add_generic_rpc_handlers((self.service.handler(), self.backstage.operator().handler()))
+        jobs = JobsService(self.jobs, self.service.reception.limits.request_bytes)
+        server.add_generic_rpc_handlers((self.service.handler(), jobs.handler(), self.backstage.operator().handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((NAME, OPERATOR, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        reflection.enable_server_reflection(
+            (NAME, JOBS, OPERATOR, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
         return server
 
     async def start(self) -> None:
@@ -119,6 +157,7 @@ class Server:
         await self.backstage.start()
         sweep = Sweep(self._clock, lambda: self.fleet.dispatch)
         self._tasks.append(for_good(lambda: sweep.run(self.live, lambda: self.fleet.replicas), "the sweep"))
+        self.jobs.start()
         await self._server.start()
         if self.http is not None:
             await self.http.start()
@@ -165,6 +204,7 @@ class Server:
         """Refuse what is new, finish what is not."""
         self.service.draining = True
         await self._tell_health(_NOT_SERVING)
+        await self.jobs.drain()
         await self.live.emptied()
 
     async def stop(self, grace: float) -> None:
@@ -176,6 +216,8 @@ class Server:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.jobs.close()
+        await self._validations.close()
         await self.backstage.close()
         await self.fleet.close()
 

@@ -21,6 +21,7 @@ from router.reception.trace import HEADER, STATE
 from router.refusals import caller_gone
 from router.service.answering import Answering, Call
 from router.service.receipts import Receipts
+from router.service.validation import Overheard, Validations
 from router.service.whole import Whole
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class InferenceService:
         receipts: Receipts,
         clock: Clock,
         wall_ms: Callable[[], int],
+        validations: Validations,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
         self.policy = policy
@@ -52,6 +54,7 @@ class InferenceService:
         self._receipts = receipts
         self._clock = clock
         self._wall_ms = wall_ms
+        self._validations = validations
 
     def handler(self) -> Any:
         most = self.reception.limits.request_bytes
@@ -136,15 +139,20 @@ class InferenceService:
 
     async def _answer(self, ask: Ask, draft: ReceiptDraft, live: Live, write: Write) -> None:
         """Raises Refusal, CallerGone, CancelledError when the caller is gone."""
+        overheard = Overheard(write, self.policy.ensemble.correctness.answer_bytes) if ask.validate else None
 
         async def finish() -> wire.Receipt:
+            if overheard is not None:
+                left = live.deadline - self._clock.now()
+                draft.validated(await self._validations.validate(draft.wire(), ask.text, overheard.text, left))
             receipt = draft.wire()
             self._receipts.put(receipt)
             await _last(write, receipt)
             return receipt
 
         try:
-            call = Call(ask, self.policy, draft, live, write, finish, lambda: self._gone(ask))
+            relayed = write if overheard is None else overheard.write
+            call = Call(ask, self.policy, draft, live, relayed, finish, lambda: self._gone(ask))
             await self._answering.answer(call)
         except asyncio.CancelledError:
             refusal = live.claim_end()

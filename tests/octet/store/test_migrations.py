@@ -8,7 +8,7 @@ from octet.store import Document, StoreUnavailable
 from octet.store.migrations import MIGRATIONS, Migration
 from tests.octet.store.stores import audit_row, opened
 
-SECOND: Migration = (
+NEXT: Migration = (
     "ALTER TABLE documents ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'",
     "CREATE TABLE more (number BIGINT PRIMARY KEY, raw {blob})",
 )
@@ -24,7 +24,7 @@ def test_a_new_program_brings_old_tables_up_to_date(shared_url: str) -> None:
     async def scenario() -> None:
         kept = await keep(shared_url)
         for _ in range(2):
-            async with opened(shared_url, migrations=(*MIGRATIONS, SECOND)) as store:
+            async with opened(shared_url, migrations=(*MIGRATIONS, NEXT)) as store:
                 assert store.trouble == ""
                 assert list(await store.documents()) == [kept]
 
@@ -34,13 +34,15 @@ def test_a_new_program_brings_old_tables_up_to_date(shared_url: str) -> None:
 def test_an_old_program_leaves_new_tables_alone(shared_url: str) -> None:
     async def scenario() -> None:
         kept = await keep(shared_url)
-        async with opened(shared_url, migrations=(*MIGRATIONS, SECOND)):
+        async with opened(shared_url, migrations=(*MIGRATIONS, NEXT)):
             pass
         async with opened(shared_url) as store:
-            assert store.trouble.endswith("its tables are of version 2, and this program knows version 1: update octet")
+            newer, known = len(MIGRATIONS) + 1, len(MIGRATIONS)
+            told = f"its tables are of version {newer}, and this program knows version {known}: update octet"
+            assert store.trouble.endswith(told)
             with pytest.raises(StoreUnavailable, match="update octet"):
                 await store.change("knob", "a", kept.version, {}, audit_row())
-        async with opened(shared_url, migrations=(*MIGRATIONS, SECOND)) as store:
+        async with opened(shared_url, migrations=(*MIGRATIONS, NEXT)) as store:
             assert list(await store.documents()) == [kept]
 
     asyncio.run(scenario())

@@ -1,0 +1,143 @@
+"""A body in Octet's own words: the fields of an InferRequest, with those of its sampling beside them."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from octet.rpc.refusal import shorten
+from octet.v1 import inference_pb2 as wire
+from router.http.fault import Fault, wrong
+from router.http.fields import Fields, text_of
+
+_TEXTS = ("prompt", "template", "body", "intent", "session_id", "user_id")
+_LISTS = ("force_specialists", "exclude_specialists", "adapters", "stop")
+_INTEGERS = ("max_experts", "seed", "max_tokens", "min_tokens", "context_size", "priority", "timeout_ms")
+_FLAGS = ("ignore_eos", "validate")
+_SAMPLING_INTEGERS = ("top_k", "num_logprobs")
+_SAMPLING_NUMBERS = (
+    *("temperature", "top_p", "min_p", "typical_p"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+)
+_SAMPLING = (*_SAMPLING_INTEGERS, *_SAMPLING_NUMBERS)
+_SHAPED = ("messages", "tools", "tool_choice", "structure", "metadata")
+FIELDS = (*_TEXTS, *_LISTS, *_INTEGERS, *_FLAGS, *_SAMPLING, *_SHAPED)
+NAMES: Mapping[str, str] = {f"sampling.{name}": name for name in _SAMPLING}
+"""What the fields of an InferRequest are called here."""
+_MODES = {"auto": wire.ToolChoice.AUTO, "none": wire.ToolChoice.NONE, "required": wire.ToolChoice.REQUIRED}
+
+
+def request_of(body: Mapping[str, Any], *more: str) -> wire.InferRequest:
+    """`more` are fields that somebody else reads. Raises Fault."""
+    fields = Fields(body)
+    only(fields, (*FIELDS, *more))
+    request = wire.InferRequest()
+    for name in _TEXTS:
+        setattr(request, name, fields.text(name) or "")
+    for name in _LISTS:
+        getattr(request, name).extend(_several(fields, name))
+    for name in _INTEGERS:
+        if fields.has(name):
+            setattr(request, name, fields.integer(name))
+    for name in _FLAGS:
+        setattr(request, name, fields.flag(name))
+    for name in _SAMPLING:
+        if fields.has(name):
+            read = fields.integer if name in _SAMPLING_INTEGERS else fields.number
+            setattr(request.sampling, name, read(name))
+    for key in fields.table("metadata").given():
+        request.metadata[text_of(key, "metadata")] = fields.table("metadata").needed_text(key)
+    _conversation(request, fields)
+    if fields.has("structure"):
+        request.structure.CopyFrom(_structure(fields.table("structure")))
+    return request
+
+
+def only(fields: Fields, known: tuple[str, ...]) -> None:
+    """Raises Fault for the first field that is not known."""
+    for key in fields.given():
+        if key not in known:
+            name = fields.name(key[:60])
+            raise Fault(400, f"{name} is no field of this request", param=name, code="unknown_field")
+
+
+def _several(fields: Fields, name: str) -> list[str]:
+    return [fields.needed_text(name)] if isinstance(fields.raw(name), str) else fields.texts(name)
+
+
+def _conversation(request: wire.InferRequest, fields: Fields) -> None:
+    request.messages.extend(_each(fields, "messages", _message))
+    request.tools.extend(_each(fields, "tools", _tool))
+    if fields.has("tool_choice"):
+        request.tool_choice.CopyFrom(_tool_choice(fields))
+
+
+def _each(fields: Fields, name: str, read: Callable[[Fields], Any]) -> list[Any]:
+    found = []
+    for index, value in enumerate(fields.items(name)):
+        where = f"{fields.name(name)}[{index}]"
+        if not isinstance(value, dict):
+            raise wrong(where, "an object", shorten(value))
+        found.append(read(Fields(value, where)))
+    return found
+
+
+def _message(fields: Fields) -> wire.Message:
+    only(fields, ("role", "content", "tool_calls", "tool_call_id"))
+    calls = _each(fields, "tool_calls", _tool_call)
+    content = fields.text("content") if calls else fields.needed_text("content")
+    return wire.Message(
+        role=fields.needed_text("role"), content=content, tool_calls=calls, tool_call_id=fields.text("tool_call_id")
+    )
+
+
+def _tool_call(fields: Fields) -> wire.ToolCall:
+    only(fields, ("id", "name", "arguments"))
+    texts = {name: fields.needed_text(name) for name in ("id", "name", "arguments")}
+    return wire.ToolCall(**texts)
+
+
+def _tool(fields: Fields) -> wire.Tool:
+    only(fields, ("name", "description", "parameters", "strict"))
+    parameters = fields.raw("parameters")
+    if not isinstance(parameters, dict | None):
+        raise wrong(fields.name("parameters"), "an object, a JSON Schema", shorten(parameters))
+    return wire.Tool(
+        name=fields.needed_text("name"),
+        description=fields.text("description"),
+        parameters="" if parameters is None else _written(parameters, fields.name("parameters")),
+        strict=fields.flag("strict"),
+    )
+
+
+def _tool_choice(fields: Fields) -> wire.ToolChoice:
+    value = fields.raw("tool_choice")
+    if isinstance(value, dict):
+        named = fields.table("tool_choice")
+        only(named, ("name",))
+        return wire.ToolChoice(name=named.needed_text("name"))
+    if value not in _MODES:
+        raise wrong("tool_choice", f'one of {", ".join(_MODES)}, or {{"name": ...}}', shorten(value))
+    return wire.ToolChoice(mode=_MODES[value])
+
+
+def _structure(fields: Fields) -> wire.Structure:
+    only(fields, ("json_object", "json_schema", "regex", "choice"))
+    if len(fields.given()) != 1:
+        raise wrong("structure", "an object with one of json_object, json_schema, regex, choice", str(fields.given()))
+    if fields.has("json_object"):
+        if not fields.flag("json_object"):
+            raise wrong("structure.json_object", "true, or left out", "false")
+        return wire.Structure(json_object=True)
+    if fields.has("regex"):
+        return wire.Structure(regex=fields.text("regex"))
+    if fields.has("choice"):
+        return wire.Structure(choice=wire.Choices(choices=fields.texts("choice")))
+    schema = fields.raw("json_schema")
+    if not isinstance(schema, dict | bool):
+        raise wrong("structure.json_schema", "an object, a JSON Schema", shorten(schema))
+    return wire.Structure(json_schema=_written(schema, "structure.json_schema"))
+
+
+def _written(schema: Any, name: str) -> str:
+    """As JSON once more. A half of a surrogate pair may hide deep in it."""
+    return text_of(json.dumps(schema, ensure_ascii=False), name)

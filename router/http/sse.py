@@ -1,0 +1,43 @@
+"""Server-sent events with names, to a caller that may read slowly, or not at all."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.types import Send
+
+_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+ALIVE = b": still here\n\n"
+"""Nothing, for whoever would take silence for the end."""
+
+
+def event_of(name: str, content: Mapping[str, Any], number: int | None = None) -> bytes:
+    head = f"event: {name}\n" if number is None else f"id: {number}\nevent: {name}\n"
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return f"{head}data: {data}\n\n".encode()
+
+
+class Outlet:
+    """One response."""
+
+    def __init__(self, send: Send, patience: float) -> None:
+        """A caller that takes nothing for `patience` seconds is let go."""
+        self._send = send
+        self._patience = patience
+        self.is_open = False
+
+    async def say(self, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """The headers count with the first event. Raises TimeoutError."""
+        if not self.is_open:
+            self.is_open = True
+            more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+            await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *more]})
+        await self._write(body, more=True)
+
+    async def end(self, body: bytes = b"") -> None:
+        await self._write(body, more=False)
+
+    async def _write(self, body: bytes, *, more: bool) -> None:
+        async with asyncio.timeout(self._patience):
+            await self._send({"type": "http.response.body", "body": body, "more_body": more})

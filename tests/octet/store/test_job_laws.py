@@ -1,0 +1,265 @@
+"""Any history of jobs: routers that take them, pause, die and come back late, commits that are lost, cancellations.
+A job ends once, its events have no gaps, and what was told once is never told otherwise."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from octet.store.connection import Connection
+from octet.store.database import Database
+from octet.store.errors import Unavailable, Unknown
+from octet.store.history import History
+from octet.store.job_retention import prune_jobs
+from octet.store.job_rows import ENDED, Ending, Holding, JobLimits, JobRoom, JobRow, KeyTaken, NewJob, NoRoom, Writing
+from octet.store.job_table import JobTable
+from octet.store.migrations import MIGRATIONS, migrate
+from octet.store.sqlite import SqliteMemory
+
+T = TypeVar("T")
+ROOM = JobRoom(most=6, most_of_tenant=4, most_bytes=60)
+KEEP_MS = 50
+FATES = st.sampled_from(["well", "well", "lost before", "lost after"])
+"""Of a commit."""
+
+
+class Flaky:
+    """A connection whose next commit may be lost: before it was made, or after."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.fate = "well"
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def commit(self) -> None:
+        fate, self.fate = self.fate, "well"
+        if fate == "lost before":
+            self._connection.rollback()
+            raise Unavailable("gone")
+        self._connection.commit()
+        if fate == "lost after":
+            raise Unknown("gone")
+
+
+@dataclass
+class Known:
+    """What a job must be, in the simplest words."""
+
+    tenant: str
+    digest: str
+    due: int
+    events: list[bytes]
+    status: str = "queued"
+    epoch: int = 0
+    held: bool = False
+    attempts: int = 0
+    ended: int = 0
+
+
+@dataclass
+class Hand:
+    """Whoever took a job, and may have lost it since without knowing."""
+
+    row: JobRow
+    written: int
+    last: Writing | None = None
+    results: list[bool] = field(default_factory=list)
+
+
+class JobHistories(RuleBasedStateMachine):
+    @initialize()
+    def open(self) -> None:
+        connection = SqliteMemory().open()
+        migrate(connection, "house", "identity", MIGRATIONS)
+        self.flaky = Flaky(connection)
+        self.database = Database(self.flaky, History("house", lambda: 0.0))  # type: ignore[arg-type]
+        self.now = 1000
+        self.known: dict[str, Known] = {}
+        self.keys: dict[tuple[str, str], str] = {}
+        self.hands: list[Hand] = []
+        self.number = 0
+
+    def do(self, fate: str, do: Callable[[JobTable], T]) -> T:
+        """As the store's thread does it: again, on whatever is there, when the connection was lost under it."""
+        self.flaky.fate = fate
+        for _ in range(2):
+            try:
+                return do(JobTable(self.database))
+            except Unavailable:
+                continue
+            finally:
+                self.flaky.fate = "well"
+        raise AssertionError("a second attempt is not disturbed")
+
+    def live(self) -> list[Known]:
+        return [job for job in self.known.values() if job.status not in ENDED]
+
+    @rule(
+        fate=FATES,
+        tenant=st.sampled_from("ab"),
+        key=st.sampled_from(["", "", "k"]),
+        body=st.sampled_from([b"x", b"y" * 9]),
+    )
+    def submit(self, fate: str, tenant: str, key: str, body: bytes) -> None:
+        self.number += 1
+        digest = body.decode()
+        new = NewJob(
+            f"job{self.number}", tenant, "me", key or None, digest, 2, self.now, self.now + 999, body, b"queued"
+        )
+        found = self.do(fate, lambda table: table.submit(new, ROOM))
+        before = self.keys.get((tenant, key)) if key else None
+        size = sum(len(b"".join(job.events)) + len(job.digest) for job in self.live())
+        if before in self.known:
+            if self.known[before].digest != digest:
+                assert isinstance(found, KeyTaken)
+                return
+            assert isinstance(found, tuple)
+            assert (found[0].id, found[1]) == (before, False)
+        elif len(self.live()) >= ROOM.most or size + len(body) > ROOM.most_bytes:
+            assert isinstance(found, NoRoom)
+        elif sum(job.tenant == tenant for job in self.live()) >= ROOM.most_of_tenant:
+            assert found == NoRoom("jobs of one tenant", ROOM.most_of_tenant)
+        else:
+            assert isinstance(found, tuple)
+            assert (found[0].id, found[0].status, found[1]) == (new.id, "queued", True)
+            self.known[new.id] = Known(tenant, digest, self.now, [b"queued"])
+            if key:
+                self.keys[tenant, key] = new.id
+
+    @rule(fate=FATES)
+    def claim(self, fate: str) -> None:
+        self.number += 1
+        owner = f"owner{self.number}"
+        row = self.do(fate, lambda table: table.claim(owner, self.now))
+        free = [
+            name for name, job in self.known.items() if job.status not in ENDED and not job.held and job.due <= self.now
+        ]
+        assert (row is None) == (not free)
+        if row is not None:
+            taken = {name: sum(job.held and job.tenant == name for job in self.live()) for name in "ab"}
+            assert row.id in free
+            assert taken[row.tenant] == min(taken[self.known[name].tenant] for name in free)
+            job = self.known[row.id]
+            job.epoch += 1
+            job.held = True
+            assert row.epoch == job.epoch and row.request == job.digest.encode()
+            self.hands.append(Hand(row, row.events))
+
+    def may_write(self, hand: Hand) -> bool:
+        job = self.known.get(hand.row.id)
+        return job is not None and job.held and job.epoch == hand.row.epoch and job.status not in ENDED
+
+    @precondition(lambda self: self.hands)
+    @rule(
+        data=st.data(), fate=FATES, begins=st.booleans(), num=st.integers(0, 2), end=st.sampled_from(["", "", *ENDED])
+    )
+    def write(self, data: st.DataObject, fate: str, begins: bool, num: int, end: str) -> None:
+        hand = data.draw(st.sampled_from(self.hands))
+        self.number += 1
+        events = [b"%d" % self.number] * (num + begins)
+        ends = Ending(end, self.now, b"!") if end in ("done", "failed", "cancelled") else None  # type: ignore[arg-type]
+        writing = Writing(hand.row.id, hand.row.epoch, hand.written, events, self.now if begins else None, ends)
+        expected = self.may_write(hand)
+        made = self.do(fate, lambda table: table.write(writing))
+        assert made == expected or (made and not events and not ends)
+        if expected:
+            job = self.known[hand.row.id]
+            job.events += [*events, *([b""] if ends else [])]
+            hand.written = len(job.events)
+            if begins:
+                job.status, job.attempts = "running", job.attempts + 1
+            if ends:
+                job.status, job.held, job.ended = ends.status, False, self.now
+        hand.last = writing if expected and (events or ends) else None
+
+    @precondition(lambda self: any(hand.last for hand in self.hands))
+    @rule(data=st.data())
+    def write_once_more(self, data: st.DataObject) -> None:
+        """Whoever does not know whether it was made tries it again: it is made once, or was never."""
+        hand = data.draw(st.sampled_from([hand for hand in self.hands if hand.last]))
+        assert hand.last is not None
+        job = self.known.get(hand.row.id)
+        made = self.do("well", lambda table: table.write(hand.last))  # type: ignore[arg-type]
+        assert made == (job is not None and job.epoch == hand.row.epoch)
+
+    @precondition(lambda self: self.hands)
+    @rule(data=st.data(), fate=FATES, after=st.integers(0, 30))
+    def release(self, data: st.DataObject, fate: str, after: int) -> None:
+        hand = data.draw(st.sampled_from(self.hands))
+        expected = self.may_write(hand)
+        self.do(fate, lambda table: table.release(hand.row.id, hand.row.epoch, self.now + after, lost=True))
+        if expected:
+            job = self.known[hand.row.id]
+            job.held, job.due, job.epoch = False, self.now + after, job.epoch + 1
+
+    @precondition(lambda self: self.hands)
+    @rule(data=st.data(), fate=FATES)
+    def beat(self, data: st.DataObject, fate: str) -> None:
+        hands = data.draw(st.lists(st.sampled_from(self.hands), unique_by=id))
+        held = self.do(fate, lambda table: table.beat([(hand.row.id, hand.row.epoch) for hand in hands]))
+        assert held == {hand.row.id for hand in hands if self.may_write(hand)}
+
+    @rule(data=st.data(), fate=FATES, old=st.booleans())
+    def take_away(self, data: st.DataObject, fate: str, old: bool) -> None:
+        """A lease ends; or its owner gave a sign of life after the last look."""
+        held = self.do("well", lambda table: table.look(self.now, ())).held
+        assert {each.id for each in held} == {name for name, job in self.known.items() if job.held}
+        if not held:
+            return
+        each = data.draw(st.sampled_from(sorted(held, key=lambda each: each.id)))
+        stale = Holding(each.id, each.epoch, each.beat - old)
+        self.do(fate, lambda table: table.take_away([stale]))
+        if not old:
+            job = self.known[each.id]
+            job.held, job.epoch = False, job.epoch + 1
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), fate=FATES, stranger=st.booleans())
+    def cancel(self, data: st.DataObject, fate: str, stranger: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.known)))
+        job = self.known[name]
+        row = self.do(fate, lambda table: table.cancel(name, "somebody" if stranger else job.tenant, self.now))
+        if stranger:
+            assert row is None
+            return
+        if job.status not in ENDED:
+            job.status, job.held, job.epoch, job.ended = "cancelled", False, job.epoch + 1, self.now
+            job.events.append(b"")
+        assert row is not None and row.status == job.status
+
+    @rule(passed=st.integers(1, 30))
+    def wait(self, passed: int) -> None:
+        self.now += passed
+
+    @rule(fate=FATES)
+    def prune(self, fate: str) -> None:
+        limits = JobLimits(keep_ms=KEEP_MS, most=1000, most_bytes=1 << 20)
+        self.do(fate, lambda table: prune_jobs(self.database, limits, self.now))
+        old = [name for name, job in self.known.items() if job.status in ENDED and job.ended <= self.now - KEEP_MS]
+        for name in old:
+            del self.known[name]
+
+    @invariant()
+    def everything_is_as_it_was_told(self) -> None:
+        if not hasattr(self, "database"):
+            return
+        table = JobTable(self.database)
+        for name, job in self.known.items():
+            row = table.get(name, job.tenant)
+            assert row is not None and table.get(name, "somebody") is None
+            assert (row.status, row.epoch, row.attempts) == (job.status, job.epoch, job.attempts)
+            assert table.events(name, 0, 1 << 20) == list(enumerate(job.events, 1))
+            assert row.events == len(job.events)
+            assert [raw for raw in job.events if not raw] == ([b""] if job.status in ENDED else [])
+            assert job.status not in ENDED or not job.events[-1]
+        ((left,),) = self.database.connection.execute("SELECT COUNT(*) FROM job_events")
+        assert left == sum(len(job.events) for job in self.known.values())
+
+
+JobHistories.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestJobHistories = JobHistories.TestCase

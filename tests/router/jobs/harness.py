@@ -1,0 +1,87 @@
+"""A router with both doors, before replicas that say what they are told, and the jobs of its own store."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from octet import AsyncClient
+from octet.config.ensemble import Ensemble, JobsConfig, RouterConfig, StoreConfig
+from octet.v1 import specialist_pb2 as wire
+from tests.router.http.harness import Fronted, Heard, fronting
+from tests.router.service.harness import ensemble_of
+from tests.router.service.spy import ACCEPTED, Behaviour, Spy, spying
+
+WORDS = ("one ", "two ", "three ")
+QUICK = JobsConfig(lease=0.4)
+
+
+def saying(*words: str, pause: float = 0.0, holds: asyncio.Event | None = None) -> Behaviour:
+    """A replica that says these words, one by one, and ends; or first waits to be let go."""
+
+    async def behave(_: wire.GenerateRequest, context: Any) -> None:
+        await context.write(ACCEPTED)
+        for number, word in enumerate(words):
+            await context.write(wire.GenerateEvent(chunk=wire.Chunk(text=word, token_ids=[number])))
+            await asyncio.sleep(pause)
+        if holds is not None:
+            await holds.wait()
+        usage = wire.Usage(finish_reason=wire.FINISH_REASON_STOP, completion_tokens=len(words))
+        await context.write(wire.GenerateEvent(usage=usage))
+
+    return behave
+
+
+@dataclass
+class Housed:
+    fronted: Fronted
+    spy: Spy
+    client: AsyncClient
+
+    async def post(self, path: str, body: dict[str, Any] | None = None, **headers: str) -> Heard:
+        return await self.fronted.post(json.dumps(body or {}).encode(), path, **headers)
+
+    async def submit(self, **fields: Any) -> Heard:
+        return await self.post("/v1/jobs", {"prompt": "hello", "force_specialists": "writer", **fields})
+
+    async def ended(self, job_id: str) -> Any:
+        async with asyncio.timeout(15):
+            return await self.client.jobs.wait(job_id)
+
+
+def house(url: str, jobs: JobsConfig = QUICK, **specialist: Any) -> Ensemble:
+    ensemble = ensemble_of("writer", router=RouterConfig(default_timeout=20.0, jobs=jobs))
+    specialists = tuple(replace(each, **specialist) for each in ensemble.specialists)
+    return replace(ensemble, specialists=specialists, store=StoreConfig(url=url))
+
+
+@asynccontextmanager
+async def housing(
+    folder: Path, behave: Behaviour | None = None, jobs: JobsConfig = QUICK, **specialist: Any
+) -> AsyncIterator[Housed]:
+    ensemble = house(f"sqlite:{folder / 'state.db'}", jobs, **specialist)
+    async with (
+        spying(behave or saying(*WORDS)) as spy,
+        fronting({"writer": [spy.address]}, ensemble=ensemble) as fronted,
+        AsyncClient(fronted.routed.address) as client,
+    ):
+        yield Housed(fronted, spy, client)
+
+
+def events_of(heard: Heard) -> list[tuple[int, str, Any]]:
+    """Number, name and content of server-sent events."""
+    return list(map(_event, filter(lambda part: part.startswith("id:"), heard.body.decode().split("\n\n"))))
+
+
+def _event(text: str) -> tuple[int, str, Any]:
+    fields = dict(line.split(": ", 1) for line in text.split("\n"))
+    return int(fields["id"]), fields["event"], json.loads(fields["data"])
+
+
+async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)

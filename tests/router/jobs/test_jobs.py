@@ -1,0 +1,293 @@
+"""Jobs through both doors: what is told of them, to whom, and in which order."""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from octet import Client, Job, NotFound
+from octet.config.ensemble import JobsConfig
+from octet.rpc.refusal import queue_full
+from octet.sdk import InvalidRequest
+from octet.v1 import specialist_pb2 as wire
+from router.reception.caller import Caller, calling
+from tests.router.jobs.harness import QUICK, WORDS, events_of, housing, saying, until
+from tests.router.service.harness import asking
+from tests.router.service.spy import ACCEPTED, answer
+
+TEXT = "".join(WORDS)
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 40))
+
+
+def test_a_job_is_answered_like_any_request_and_told_alike_through_both_doors(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with housing(tmp_path, saying(*WORDS, pause=0.2)) as housed:
+            submitted = await housed.submit(max_tokens=7)
+            assert (submitted.status, submitted.json["status"], submitted.json["text"]) == (202, "queued", "")
+            job_id = submitted.json["id"]
+            assert submitted.headers["location"] == f"/v1/jobs/{job_id}"
+            heard = await housed.fronted.get(f"/v1/jobs/{job_id}/events")
+            events = events_of(heard)
+            assert heard.headers["content-type"].startswith("text/event-stream")
+            assert [number for number, _, _ in events] == list(range(1, len(events) + 1))
+            told = [content["status"] for _, name, content in events if name == "status"]
+            assert told == ["queued", "running", "done"]
+            assert "".join(content["text"] for _, name, content in events if name == "chunk") == TEXT
+            assert len(events) > 4, "what was said in between was told in between"
+            job = (await housed.fronted.get(f"/v1/jobs/{job_id}")).json
+            assert events[-1][2] == job
+            assert (job["status"], job["text"], job["partial"], job["error"]) == ("done", TEXT, False, None)
+            assert (job["attempts"], job["finish_reason"], job["validation"]) == (1, "stop", None)
+            assert job["submitted_at"] <= job["started_at"] <= job["ended_at"]
+            assert job["receipt"]["specialist"] == "writer" and job["receipt"]["priority"] == QUICK.priority
+            (asked,) = housed.spy.asked
+            assert asked.max_tokens == 7 and housed.spy.seconds_left[0] > 3000
+            same = await housed.client.jobs.get(job_id)
+            assert json.loads(json.dumps(same.to_dict())) == job
+            numbers = [event.number async for event in housed.client.jobs.events(job_id)]
+            assert numbers == [number for number, _, _ in events]
+
+    run(story())
+
+
+def test_whoever_comes_back_hears_the_rest_and_nothing_twice(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with housing(tmp_path, saying(*WORDS, pause=0.3)) as housed:
+            job_id = (await housed.submit()).json["id"]
+            every = [event async for event in housed.client.jobs.events(job_id)]
+            for after in (0, 1, 3, len(every) - 1):
+                again = [event async for event in housed.client.jobs.events(job_id, after)]
+                assert again == every[after:]
+                path = f"/v1/jobs/{job_id}/events"
+                resumed = await housed.fronted.send("GET", path, headers={"last-event-id": str(after)})
+                asked = await housed.fronted.get(f"{path}?after={after}")
+                assert resumed.body == asked.body
+                assert [number for number, _, _ in events_of(asked)] == [event.number for event in every[after:]]
+            assert [event async for event in housed.client.jobs.events(job_id, len(every))] == []
+            late = await housed.fronted.get(f"/v1/jobs/{job_id}/events?after={len(every) + 1}")
+            assert (late.status, late.error["param"]) == (400, "after")
+            assert (await housed.fronted.get(f"/v1/jobs/{job_id}/events?after=x")).status == 400
+
+    run(story())
+
+
+def test_one_key_is_one_job(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with housing(tmp_path) as housed:
+            first, second = await asyncio.gather(
+                *(housed.post("/v1/jobs", _body("hello"), idempotency_key="k") for _ in range(2))
+            )
+            assert first.json["id"] == second.json["id"] and {first.status, second.status} == {200, 202}
+            other = await housed.post("/v1/jobs", _body("goodbye"), idempotency_key="k")
+            assert (other.status, other.error["param"], other.error["code"]) == (409, "idempotency_key", "conflict")
+            await housed.ended(first.json["id"])
+            again = await housed.post("/v1/jobs", _body("hello"), idempotency_key="k")
+            assert (again.status, again.json["text"]) == (200, TEXT)
+            assert len(housed.spy.asked) == 1
+            with pytest.raises(InvalidRequest):
+                await housed.client.jobs.submit("goodbye", force="writer", idempotency_key="k")
+
+    run(story())
+
+
+def _body(prompt: str) -> dict[str, Any]:
+    return {"prompt": prompt, "force_specialists": ["writer"]}
+
+
+def test_what_is_wrong_is_refused_at_the_door(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with housing(tmp_path) as housed:
+            for field, value, param in (
+                ("prompt", "", "prompt"),
+                ("temperature", 9, "temperature"),
+                ("stream", True, "stream"),
+                ("colour", "red", "colour"),
+                ("force_specialists", ["nobody"], "force_specialists"),
+                ("timeout_ms", 0, "timeout_ms"),
+            ):
+                refused = await housed.submit(**{field: value})
+                assert refused.status in (400, 404) and refused.error["param"] == param, field
+            assert (await housed.post("/v1/jobs", _body("x"), idempotency_key="k" * 200)).status == 400
+            allowed = (await housed.fronted.send("PUT", "/v1/jobs")).headers["allow"]
+            assert set(allowed.split(", ")) == {"GET", "HEAD", "POST"}
+            assert (await housed.fronted.get("/v1/jobs?limit=0")).error["param"] == "limit"
+            assert (await housed.fronted.get("/v1/jobs?before=none")).status == 404
+            assert (await housed.fronted.get("/v1/jobs")).json == {"jobs": []}
+            with pytest.raises(InvalidRequest, match="request_id"):
+                await housed.client.jobs.submit("hello", force="writer", request_id="mine")
+
+    run(story())
+
+
+def test_a_job_is_its_tenants_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with housing(tmp_path) as housed:
+            jobs = housed.fronted.routed.server.jobs
+            ann, bob = Caller("ann"), Caller("bob")
+            with calling(ann):
+                job, _ = await jobs.submit(asking(), "k")
+            with calling(bob):
+                other, is_new = await jobs.submit(asking("something else"), "k")
+                assert is_new and other.id != job.id
+                for call in (jobs.get(job.id), jobs.cancel(job.id), anext(jobs.watch(job.id, 0))):
+                    with pytest.raises(Exception, match="nothing is known of a job"):
+                        await call
+                assert [each.id for each in await jobs.newest(None, "")] == [other.id]
+                with pytest.raises(Exception, match="nothing is known of a job"):
+                    await jobs.newest(None, job.id)
+            with pytest.raises(NotFound):
+                await housed.client.jobs.get(job.id)
+            assert (await housed.fronted.get(f"/v1/jobs/{job.id}")).error["code"] == "unknown_job"
+            await until(lambda: len(housed.spy.asked) == 2)
+
+    run(story())
+
+
+def test_a_cancelled_job_ends_at_once_and_so_does_its_work(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with housing(tmp_path, saying(*WORDS, holds=asyncio.Event()), JobsConfig(concurrency=1)) as housed:
+            running = (await housed.submit()).json["id"]
+            queued = (await housed.submit()).json["id"]
+            async for event in housed.client.jobs.events(running):
+                if event.chunk is not None:
+                    break
+            for job_id, text, partial in ((queued, "", False), (running, TEXT, True)):
+                cancelled = (await housed.post(f"/v1/jobs/{job_id}/cancel")).json
+                assert (cancelled["status"], cancelled["text"], cancelled["partial"]) == ("cancelled", text, partial)
+                assert (await housed.client.jobs.cancel(job_id)).to_dict() == cancelled, "once"
+            await until(lambda: housed.spy.num_live == 0)
+            assert len(housed.spy.asked) == 1
+            listed = (await housed.fronted.get("/v1/jobs?limit=5")).json["jobs"]
+            assert [(job["id"], job["status"]) for job in listed] == [(queued, "cancelled"), (running, "cancelled")]
+            older = (await housed.fronted.get(f"/v1/jobs?before={queued}")).json["jobs"]
+            assert [job["id"] for job in older] == [running]
+
+    run(story())
+
+
+def test_a_job_out_of_time_keeps_what_it_said(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with housing(tmp_path, saying(*WORDS, holds=asyncio.Event())) as housed:
+            job = (await housed.ended((await housed.submit(timeout_ms=900)).json["id"])).to_dict()
+            assert (job["status"], job["text"], job["partial"]) == ("failed", TEXT, True)
+            assert job["error"]["reason"] == "deadline" and job["receipt"]["error"]["reason"] == "deadline"
+
+    run(story())
+
+
+def test_a_refusal_that_passes_is_waited_for_and_a_lost_replica_is_begun_anew(tmp_path: Path) -> None:
+    async def story() -> None:
+        calls = 0
+
+        async def moody(request: wire.GenerateRequest, context: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                full = queue_full("waiting", 8, 0.3)
+                await context.abort(full.code, str(full), full.metadata())
+            if calls == 2:
+                await context.write(ACCEPTED)
+                await context.write(wire.GenerateEvent(chunk=wire.Chunk(text="lost", token_ids=[1])))
+                await context.abort(grpc.StatusCode.INTERNAL, "gone")
+            await answer(request, context)
+
+        async with housing(tmp_path, moody) as housed:
+            job_id = (await housed.submit()).json["id"]
+            events = [event async for event in housed.client.jobs.events(job_id)]
+            assert [event.kind for event in events] == ["status", "status", "chunk", "restarted", "chunk", "status"]
+            assert events[3].restarted == 2 and [event.number for event in events] == [1, 2, 3, 4, 5, 6]
+            last = events[-1].job
+            assert last is not None and (last.status, last.text, last.attempts) == ("done", "x", 2)
+
+    run(story())
+
+
+def test_who_is_lost_too_often_is_given_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        async def dying(_: wire.GenerateRequest, context: Any) -> None:
+            await context.write(ACCEPTED)
+            await context.write(wire.GenerateEvent(chunk=wire.Chunk(text="a", token_ids=[1])))
+            await context.abort(grpc.StatusCode.INTERNAL, "gone")
+
+        async with housing(tmp_path, dying, JobsConfig(attempts=2)) as housed:
+            job = await housed.ended((await housed.submit()).json["id"])
+            assert (job.status, job.attempts, job.text, job.partial) == ("failed", 2, "a", True)
+            assert job.error is not None and job.error.reason == "replica_lost"
+
+    run(story())
+
+
+def test_there_is_an_end_to_everything(tmp_path: Path) -> None:
+    config = JobsConfig(concurrency=1, tenant_queue=2, answer_bytes=1024, watchers=1)
+
+    async def story() -> None:
+        async with housing(tmp_path, saying(*["word " * 40] * 9, holds=asyncio.Event()), config) as housed:
+            long = (await housed.submit()).json["id"]
+            job = await housed.ended(long)
+            assert (job.status, job.partial) == ("failed", True) and len(job.text) < 2000
+            assert job.error is not None and job.error.limit == "an answer of at most 1,024 bytes"
+            housed.spy.behave = saying(holds=asyncio.Event())
+            waiting = [(await housed.submit()).json["id"] for _ in range(2)]
+            full = await housed.submit()
+            assert (full.status, full.error["code"]) == (429, "queue_full")
+            watching = housed.client.jobs.events(waiting[0])
+            await anext(watching)
+            assert (await housed.fronted.get(f"/v1/jobs/{waiting[1]}/events")).status == 429
+            await watching.aclose()
+            await until(lambda: not len(housed.fronted.routed.server.jobs.watchers))
+
+    run(story())
+
+
+def test_ended_jobs_are_forgotten_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.jobs.workers.PRUNE_SECONDS", 0.1)
+
+    async def story() -> None:
+        async with housing(tmp_path, jobs=JobsConfig(kept=1)) as housed:
+            ids = [(await housed.submit()).json["id"] for _ in range(3)]
+            for job_id in ids:
+                await housed.ended(job_id)
+            async with asyncio.timeout(10):
+                while len(await housed.client.jobs.list()) > 1:
+                    await asyncio.sleep(0.05)
+            assert sum([(await housed.fronted.get(f"/v1/jobs/{job_id}")).status == 404 for job_id in ids]) == 2
+
+    run(story())
+
+
+def test_a_blocking_client_does_the_same(tmp_path: Path) -> None:
+    def ask(address: str) -> Job:
+        with Client(address) as client:
+            job = client.jobs.submit("hello", force="writer", validate=True)
+            assert client.jobs.list(limit=1)[0].id == job.id
+            ended = client.jobs.wait(job.id, timeout=20)
+            assert client.jobs.get(job.id) == ended == client.jobs.cancel(job.id)
+            assert [event.kind for event in client.jobs.events(job.id)] == ["status", "status", "chunk", "status"]
+            return ended
+
+    async def story() -> None:
+        async with housing(tmp_path) as housed:
+            job = await asyncio.to_thread(ask, housed.fronted.routed.address)
+            assert (job.status, job.text, job.finish_reason) == ("done", TEXT, "stop")
+            assert job.validation is not None and job.validation.outcome == "passed"
+
+    run(story())
+
+
+def test_without_a_store_a_job_is_not_acknowledged(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with housing(tmp_path) as housed:
+            await housed.fronted.routed.server.backstage.store.close()
+            refused = await housed.submit()
+            assert (refused.status, refused.error["code"]) == (503, "store_unavailable")
+            assert not housed.spy.asked
+
+    run(story())
+
