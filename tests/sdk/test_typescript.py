@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.sdk.node import NODE, PACKAGE, check_modules, compiled, run_tests, tool
+from tests.sdk.restart import restarting
 from tests.sdk.world import world
 from tests.service.harness import run
 
@@ -63,7 +64,16 @@ def test_its_own_laws_hold_against_servers_that_fail_in_every_way(build: Path) -
     run(run_tests(sorted((build / "tests").glob("*.test.js")), {}), 60)
 
 
-@pytest.mark.parametrize("client", ["openai"])
+def test_a_job_is_followed_while_its_router_ends_and_comes_back(build: Path, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with restarting(tmp_path) as (url, mark):
+            environment = {"OCTET_TEST_URL": url, "OCTET_TEST_MARK": str(mark)}
+            await run_tests([build / "tests" / "server" / "restart.test.js"], environment)
+
+    run(story(), 60)
+
+
+@pytest.mark.parametrize("client", ["octet", "jobs", "openai"])
 def test_it_works_against_a_router(build: Path, client: str) -> None:
     async def story() -> None:
         async with world() as fronted:

@@ -5,7 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from octet.rpc.refusal import queue_full
+import grpc
+
+from octet.rpc.refusal import Refusal, queue_full
+from octet.v1 import error_pb2
 from octet.v1.specialist_pb2 import Chunk, GenerateRequest
 from tests.router.http.harness import SLOW, Fronted, fronting, saying
 from tests.router.service.spy import Behaviour, answer, spying
@@ -15,6 +18,8 @@ REFUSALS = 2
 """Of `busy`, before every answer."""
 AFTER = 0.08
 """Seconds: when `busy` and `full` say to come back."""
+
+_LOST = Refusal(grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_REPLICA_FAILED, "it cannot serve any more")
 
 
 @asynccontextmanager
@@ -26,7 +31,7 @@ async def world() -> AsyncIterator[Fronted]:
             "busy": _busy(REFUSALS),
             "full": _busy(1 << 30),
             "late": saying(Chunk(text="so far", token_ids=[1]), seconds=60),
-            "lost": saying(Chunk(text="so far", token_ids=[1]), fails=RuntimeError("as it was told")),
+            "lost": saying(Chunk(text="so far", token_ids=[1]), fails=_LOST),
         }
         replicas = {"writer": [writer.address], "slow": [slow.address]}
         for name, behave in spies.items():

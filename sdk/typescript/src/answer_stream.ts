@@ -1,12 +1,12 @@
 /** An answer as it comes. */
 
-import type { Answer, Chunk, Usage, Validation } from "./answer.js";
+import type { Answer, Chunk, Usage } from "./answer.js";
 import { type CallOptions, type Caller, GRACE_MS } from "./caller.js";
 import type { Deadline } from "./deadline.js";
 import { OctetError, ProtocolError, ReplicaLost } from "./errors.js";
 import { faultOfEvent } from "./fault.js";
-import type { Receipt } from "./receipt.js";
-import type { ToolCall } from "./request.js";
+import type { Receipt, Validation } from "./receipt.js";
+import { Said } from "./said.js";
 import type { ServerEvent } from "./sse.js";
 import { type Call, eventsOf } from "./transport.js";
 
@@ -26,10 +26,7 @@ export interface Hooks {
 
 /** Asked for when it is first read, and read once. Leaving the loop closes the connection. */
 export class AnswerStream implements AsyncIterable<Chunk> {
-  #text = "";
-  readonly #toolCalls: ToolCall[] = [];
-  readonly #logprobs: unknown[] = [];
-  #begun = false;
+  readonly #said = new Said();
   #taken = false;
   #routed: Receipt | null = null;
   #ending: Ending | null = null;
@@ -47,7 +44,7 @@ export class AnswerStream implements AsyncIterable<Chunk> {
 
   /** All so far. */
   get text(): string {
-    return this.#text;
+    return this.#said.text;
   }
 
   /** As far as it is known: from the moment a specialist was found, whole at the end. */
@@ -97,7 +94,7 @@ export class AnswerStream implements AsyncIterable<Chunk> {
         return;
       } catch (error) {
         if (this.#ending !== null) return;
-        if (this.#begun) throw this.#told(error);
+        if (this.#said.begun) throw this.#told(error);
         const wait = effort.waitAfter(error, true);
         if (wait === null) throw error;
         await deadline.sleep(wait);
@@ -119,39 +116,35 @@ export class AnswerStream implements AsyncIterable<Chunk> {
   /** Throws OctetError for the event of that name. Events of other names are for newer clients. */
   #hear(event: ServerEvent): Chunk | null {
     if (event.type === "routed") {
-      this.#routed = parsed<Receipt>(event);
+      this.#routed = parsed<{ receipt: Receipt }>(event).receipt;
     } else if (event.type === "chunk") {
-      return this.#keep(parsed<Chunk>(event));
+      const chunk = parsed<Chunk>(event);
+      this.#said.hear(chunk);
+      return chunk;
     } else if (event.type === "receipt") {
       this.#ending = parsed<Ending>(event);
     } else if (event.type === "error") {
-      throw faultOfEvent(event.data, this.#text, this.#requestId);
+      throw faultOfEvent(event.data, this.#said.text, this.#requestId);
     }
     return null;
   }
 
-  #keep(chunk: Chunk): Chunk {
-    this.#begun = true;
-    this.#text += chunk.text;
-    this.#toolCalls.push(...(chunk.tool_calls ?? []));
-    this.#logprobs.push(...(chunk.logprobs ?? []));
-    return chunk;
-  }
-
   /** The same error, with what was said. */
   #told(error: unknown): unknown {
-    if (!(error instanceof OctetError) || error.partial !== null || this.#text === "") return error;
-    return withPartial(error, this.#text, this.#requestId);
+    const { text } = this.#said;
+    if (!(error instanceof OctetError) || error.partial !== null || text === "") return error;
+    return withPartial(error, text, this.#requestId);
   }
 
   #whole(ending: Ending): Answer {
     const { receipt } = ending;
+    const { text, toolCalls, logprobs } = this.#said;
     return {
       id: receipt.request_id,
-      text: this.#text,
+      text,
       finish_reason: ending.finish_reason,
-      tool_calls: this.#toolCalls,
-      ...(this.#logprobs.length > 0 ? { logprobs: this.#logprobs } : {}),
+      tool_calls: toolCalls,
+      ...(logprobs.length > 0 ? { logprobs: [...logprobs] } : {}),
       partial: false,
       validation: ending.validation ?? null,
       specialist: receipt.specialist,
@@ -178,5 +171,5 @@ function withPartial(error: OctetError, partial: string, requestId: string | nul
 
 function usageOf(receipt: Receipt): Usage {
   const { prompt_tokens = 0, completion_tokens = 0, cache_hit_tokens = 0 } = receipt.usage ?? {};
-  return { prompt_tokens, completion_tokens, cache_hit_tokens };
+  return { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens, cache_hit_tokens };
 }

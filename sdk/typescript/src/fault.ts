@@ -36,13 +36,20 @@ const BY_STATUS: Readonly<Record<number, Kind>> = {
 const BY_CODE: Readonly<Record<string, Kind>> = {
   no_specialist: NoSpecialist,
   replica_lost: ReplicaLost,
+  replica_failed: ServerError,
+  engine_failed: ServerError,
   cancelled: Cancelled,
   deadline: DeadlineExceeded,
   queue_full: Busy,
   shed: Busy,
+  would_delay_others: Busy,
+  deadline_unreachable: Busy,
+  below_floor: Busy,
   draining: Unavailable,
   not_ready: Unavailable,
   no_replica: Unavailable,
+  demoted: Unavailable,
+  store_unavailable: Unavailable,
 };
 
 const MOST_WORDS = 200;

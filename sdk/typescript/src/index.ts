@@ -1,6 +1,6 @@
 /** Ask many small specialist models as one. */
 
-export type { Answer, Chunk, Usage, Validation } from "./answer.js";
+export type { Answer, Chunk, TokenLogprob, TokenLogprobs, ToolCallPart, Usage } from "./answer.js";
 export { AnswerStream } from "./answer_stream.js";
 export type { CallOptions } from "./caller.js";
 export { Chat, type ChatOptions, type Turn } from "./chat.js";

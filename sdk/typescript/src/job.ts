@@ -1,7 +1,7 @@
 /** Requests that nobody need wait for. */
 
-import type { Chunk, Validation } from "./answer.js";
-import type { Receipt } from "./receipt.js";
+import type { Chunk } from "./answer.js";
+import type { Receipt, Validation } from "./receipt.js";
 import type { ToolCall } from "./request.js";
 
 export type JobStatus = "queued" | "running" | "done" | "failed" | "cancelled";
@@ -20,7 +20,7 @@ export interface Job {
   submitted_at: string;
   started_at: string | null;
   ended_at: string | null;
-  /** Until it has ended: what has been said so far. */
+  /** Until it has ended: what has been said so far. A list of jobs leaves it out. */
   text: string;
   tool_calls: ToolCall[];
   /** It was cut off: the text is what had been said until then. */

@@ -5,6 +5,7 @@ import type { Chunk } from "./answer.js";
 import type { Caller } from "./caller.js";
 import { Deadline } from "./deadline.js";
 import { Busy, OctetError, ProtocolError, ReplicaLost, Unavailable } from "./errors.js";
+import { faultOfEvent } from "./fault.js";
 import { type Job, type JobEvent, hasEnded } from "./job.js";
 import { query } from "./path.js";
 import { waitMs } from "./retry.js";
@@ -90,8 +91,9 @@ export class JobEvents implements AsyncIterable<JobEvent> {
     await deadline.sleep(wait);
   }
 
-  /** Null for what has been heard before, and for what only newer clients know. */
+  /** Null for what has been heard before, and for what only newer clients know. Throws OctetError. */
   #hear(told: ServerEvent): JobEvent | null {
+    if (told.type === "error") throw faultOfEvent(told.data, "", null);
     const number = numberOf(told);
     if (number <= this.#last) return null;
     this.#last = number;

@@ -47,7 +47,7 @@ export class Jobs {
 
   /** The job as it is then: cancelled, or ended before. */
   async cancel(id: string, options: CallOptions = {}): Promise<Job> {
-    return this.caller.fetch<Job>({ method: "POST", path: `${pathOf(id)}/cancel`, body: {} }, options);
+    return this.caller.fetch<Job>({ method: "POST", path: `${pathOf(id)}/cancel` }, options);
   }
 
   /** The job when it has ended, whichever way: `status` says how. The job goes on when the waiting ends. */

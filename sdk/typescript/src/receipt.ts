@@ -120,6 +120,15 @@ export interface Timings {
   total: number;
 }
 
+/** What the task's verifier made of the answer. */
+export interface Validation {
+  verifier: string;
+  /** passed, failed, or skipped where nothing could be said. */
+  outcome: string;
+  detail: string;
+  seconds: number;
+}
+
 export interface ReceiptError {
   reason: string;
   field: string;
@@ -152,4 +161,6 @@ export interface Receipt {
   session_source: string;
   /** Null: it never came that far. */
   between: Between | null;
+  /** Null unless the request asked for it. */
+  validation: Validation | null;
 }

@@ -98,7 +98,7 @@ export function event(type: string, data: unknown, id?: number): string {
 export const RECEIPT = {
   request_id: "r1",
   specialist: "writer",
-  usage: { prompt_tokens: 3, completion_tokens: 2, cache_hit_tokens: 1 },
+  usage: { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5, cache_hit_tokens: 1 },
 };
 export const ENDING = event("receipt", { finish_reason: "stop", partial: false, validation: null, receipt: RECEIPT });
 export const ANSWER = {

@@ -21,7 +21,14 @@ test("a request is sent as it is written, and the answer comes back as it was sa
 });
 
 test("a stream gives chunks, then the whole answer", async () => {
-  const parts = [": hello\n\n", event("routed", RECEIPT), said("h"), said("i"), event("newer", {}), ENDING];
+  const parts = [
+    ": hello\n\n",
+    event("routed", { receipt: RECEIPT }),
+    said("h"),
+    said("i"),
+    event("newer", {}),
+    ENDING,
+  ];
   await Fake.telling([events(parts)], async (octet, fake) => {
     const stream = octet.stream("hello");
     assert.equal(fake.heard.length, 0);
@@ -137,7 +144,7 @@ test("a whole answer that is cut off is not asked again: it may have been genera
 
 test("a stream that is cut off before the first token is asked again, and so is what only reads", async () => {
   await Fake.telling(
-    [cut, events([event("routed", RECEIPT)], "cut"), events([said("hi"), ENDING])],
+    [cut, events([event("routed", { receipt: RECEIPT })], "cut"), events([said("hi"), ENDING])],
     async (octet, fake) => {
       assert.equal(await textOf(octet.stream("x")), "hi");
       assert.equal(fake.heard.length, 3);

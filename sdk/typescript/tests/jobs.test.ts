@@ -44,6 +44,7 @@ test("events are heard once each, across cuts, refusals, repetitions and a resta
     events([status(1, "queued"), status(2, "running"), said("a", 3)], "cut"),
     cut,
     fault(503, "draining", { "retry-after-ms": "5" }),
+    events([event("error", { error: { message: "the store does not answer", code: "store_unavailable" } })]),
     events([said("a", 3), said("b", 4)], "end"),
     events([": alive\n\n", event("restarted", { attempt: 2 }, 5), event("newer", {}, 6), said("ab", 7)], "cut"),
     events([status(8, "done", "ab"), said("after the end", 9)]),
@@ -53,7 +54,7 @@ test("events are heard once each, across cuts, refusals, repetitions and a resta
     assert.deepEqual(await words(watched), ["1:queued", "2:running", "3:a", "4:b", "5:restarted 2", "7:ab", "8:done"]);
     assert.equal(watched.last, 8);
     const urls = fake.heard.map((each) => each.url.replace("/v1/jobs/j1/events", ""));
-    assert.deepEqual(urls, ["", "?after=3", "?after=3", "?after=3", "?after=4", "?after=7"]);
+    assert.deepEqual(urls, ["", "?after=3", "?after=3", "?after=3", "?after=3", "?after=4", "?after=7"]);
   });
 });
 
