@@ -145,6 +145,7 @@ def _http_door(arguments: argparse.Namespace, configured: HttpConfig | None) -> 
     return HttpDoor(
         host=arguments.http_host or usual.host,
         port=usual.port if asked is None else asked,
+        allow_origins=usual.allow_origins,
         tls=_tls(arguments),
         insecure_bind=arguments.insecure_bind,
     )
