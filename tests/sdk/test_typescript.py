@@ -1,6 +1,7 @@
 """The TypeScript SDK, and OpenAI's package for Node, on the Node of .venv: by themselves, and against a router."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from tests.sdk.node import NODE, PACKAGE, check_modules, compiled, run_tests, to
 from tests.sdk.restart import restarting
 from tests.sdk.world import world
 from tests.service.harness import run
+
+DOCUMENTS = (PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "sdk.md")
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,21 @@ def test_the_package_is_what_it_says_it_exports(tmp_path: Path) -> None:
     script = tmp_path / "caller.mjs"
     script.write_text('import { Busy, Octet } from "octet-serve"; new Octet(); console.log(Busy.name);')
     assert subprocess.run([NODE, script], capture_output=True, text=True, check=True, timeout=20).stdout == "Busy\n"
+
+
+def test_the_compiler_accepts_what_the_documents_show(build: Path) -> None:
+    examples = [each for name in DOCUMENTS for each in re.findall(r"```ts\n(.*?)```", name.read_text(), re.DOTALL)]
+    assert len(examples) == 5
+    folder = build / "examples"
+    folder.mkdir()
+    for number, example in enumerate(examples):
+        shown = example.replace('"octet-serve"', '"../../../src/index.js"')
+        (folder / f"{number}.mts").write_text(shown)
+    options = {"noEmit": True, "declaration": False, "rootDir": str(PACKAGE)}
+    settings = {"extends": "../../../tsconfig.json", "compilerOptions": options, "include": ["*.mts"]}
+    (folder / "tsconfig.json").write_text(json.dumps(settings))
+    done = tool("typescript/bin/tsc", "-p", str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_its_own_laws_hold_against_servers_that_fail_in_every_way(build: Path) -> None:
