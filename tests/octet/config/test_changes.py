@@ -19,6 +19,7 @@ from octet.config.ensemble import (
     Ensemble,
     EscalationConfig,
     IntentConfig,
+    JobsConfig,
     LanesConfig,
     RouterConfig,
     RuleConfig,
@@ -32,7 +33,7 @@ from tests.octet.config.ensembles import ensembles, values
 
 BASE = default_ensemble()
 DECIDES_NOTHING = {
-    "name", "dispatch", "correctness", "shadow", "lanes", "escalation", "store", "router",
+    "name", "dispatch", "correctness", "shadow", "lanes", "escalation", "store", "router", "router.jobs",
     "classifier.path", "classifier.timeout", "classifier.cache",
     *(f"specialists.{key}" for key in (
         "engine", "model", "adapters", "replicas", "addresses", "block_size", "kv_memory", "context", "max_running",
@@ -74,12 +75,18 @@ SECTIONS: list[tuple[str, type, Any, Callable[[Ensemble, Any], Ensemble]]] = [
     ("escalation", EscalationConfig, BASE.escalation, with_section("escalation")),
     ("store", StoreConfig, BASE.store, with_section("store")),
     ("router", RouterConfig, BASE.router, with_section("router")),
+    (
+        "router.jobs",
+        JobsConfig,
+        BASE.router.jobs,
+        lambda base, jobs: replace(base, router=replace(base.router, jobs=jobs)),
+    ),
 ]
 FIELDS = [
     (section, field, item, put)
     for section, kind, item, put in SECTIONS
     for field in fields_of(kind).values()
-    if field.name != "name"
+    if field.name != "name" and (field.optional or not field.is_table)
 ]
 
 

@@ -15,6 +15,7 @@ from octet.config.ensemble import (
     EscalationConfig,
     HttpConfig,
     IntentConfig,
+    JobsConfig,
     LanesConfig,
     RouterConfig,
     RuleConfig,
@@ -45,7 +46,7 @@ SECTIONS: dict[str, type] = {
     "store": StoreConfig,
     "router": RouterConfig,
 }
-WITHIN: dict[str, type] = {"router.http": HttpConfig}
+WITHIN: dict[str, type] = {"router.http": HttpConfig, "router.jobs": JobsConfig}
 """Tables within others."""
 
 
@@ -64,6 +65,8 @@ def rows(text: str, heading: str) -> dict[str, list[str]]:
 def shown_default(field: Field) -> str:
     if field.required:
         return "required"
+    if field.is_table and not field.optional:
+        return "a table"
     value = field.default()
     if field.note(Unit) is Unit.BYTES:
         return show_size(value)

@@ -290,4 +290,3 @@ def test_without_a_store_a_job_is_not_acknowledged(tmp_path: Path) -> None:
             assert not housed.spy.asked
 
     run(story())
-

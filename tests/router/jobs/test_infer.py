@@ -1,0 +1,180 @@
+"""`POST /v1/infer`: all fields of a request, all that is known of an answer, and what a verifier made of it."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octet.rpc.refusal import engine_failed
+from octet.v1 import inference_pb2, specialist_pb2
+from octet.v1 import specialist_pb2 as wire
+from router.http.fault import Fault
+from router.http.own_body import FIELDS, request_of
+from router.service import validation
+from router.verify.verdict import Verdict
+from tests.router.http.harness import Heard
+from tests.router.jobs.harness import WORDS, Housed, housing, saying
+from tests.router.jobs.test_jobs import TEXT, run
+from tests.router.service.harness import asking
+
+
+async def infer(housed: Housed, **fields: Any) -> Heard:
+    return await housed.post("/v1/infer", {"prompt": "hello", "force_specialists": ["writer"], **fields})
+
+
+def named_events(heard: Heard) -> list[tuple[str, Any]]:
+    parts = [part.split("\n") for part in heard.body.decode().split("\n\n") if part]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in parts]
+
+
+def test_an_answer_whole_and_in_pieces(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with housing(tmp_path) as housed:
+            heard = await infer(housed)
+            whole = heard.json
+            assert heard.status == 200 and whole["id"] == heard.headers["x-request-id"]
+            assert (whole["text"], whole["finish_reason"], whole["partial"]) == (TEXT, "stop", False)
+            assert (whole["tool_calls"], whole["validation"], whole["specialist"]) == ([], None, "writer")
+            assert whole["usage"]["completion_tokens"] == len(WORDS) and "logprobs" not in whole
+            assert (await housed.fronted.get(f"/v1/receipts/{whole['id']}")).json == whole["receipt"]
+            events = named_events(await infer(housed, stream=True, validate=True))
+            assert [name for name, _ in events] == ["routed", "chunk", "chunk", "chunk", "receipt"]
+            assert "".join(content["text"] for name, content in events if name == "chunk") == TEXT
+            assert events[0][1]["receipt"]["specialist"] == "writer"
+            last = events[-1][1]
+            assert (last["finish_reason"], last["partial"], last["validation"]["outcome"]) == ("stop", False, "passed")
+
+    run(story())
+
+
+def test_what_was_said_until_the_deadline_comes_back_with_a_flag(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with housing(tmp_path, saying(*WORDS, holds=asyncio.Event())) as housed:
+            late, streamed = await asyncio.gather(
+                infer(housed, timeout_ms=400), infer(housed, timeout_ms=400, stream=True)
+            )
+            body = late.json
+            assert (late.status, body["text"], body["partial"]) == (504, TEXT, True)
+            assert body["error"]["code"] == "deadline" and body["receipt"]["error"]["reason"] == "deadline"
+            assert body["id"] == late.headers["x-request-id"] and late.headers["x-should-retry"] == "false"
+            *_, (name, content) = named_events(streamed)
+            assert (name, content["partial"], content["error"]["code"]) == ("error", True, "deadline")
+            housed.spy.behave = _refusing
+            failed = await infer(housed)
+            assert (failed.status, failed.error["code"]) == (500, "engine_failed")
+            assert (await infer(housed, stream=True)).status == 500, "before anything was said"
+
+    run(story())
+
+
+async def _refusing(request: wire.GenerateRequest, context: Any) -> None:
+    refusal = engine_failed(request.request_id)
+    await context.abort(refusal.code, str(refusal), refusal.metadata())
+
+
+def test_a_verdict_rides_along_and_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every door; what cannot be judged, or not in time, is skipped, and says why."""
+
+    class Slow:
+        name = "slow"
+
+        async def verify(self, question: str, answer: str) -> Verdict:
+            await asyncio.sleep(30)
+            return Verdict("passed")
+
+        async def close(self) -> None: ...
+
+    async def story() -> None:
+        async with housing(tmp_path, saying('{"a": 1}'), verify="json") as housed:
+            passed = (await infer(housed, validate=True)).json["validation"]
+            assert (passed["verifier"], passed["outcome"]) == ("json", "passed") and passed["seconds"] > 0
+            housed.spy.behave = saying("{")
+            answer = await housed.client.infer("hello", force="writer", validate=True)
+            assert answer.receipt.validation is not None and answer.receipt.validation.outcome == "failed"
+            routed = await housed.fronted.routed.ask(asking(validate=True))
+            assert routed.receipt is not None and routed.receipt.validation.outcome == "failed"
+            assert routed.receipt.validation.detail
+            assert not (await housed.fronted.routed.ask(asking())).receipt.HasField("validation")  # type: ignore[union-attr]
+            validations = housed.fronted.routed.server.service._validations
+            monkeypatch.setattr(validations, "_verifiers", lambda: {"writer": Slow()})
+            monkeypatch.setattr(validations, "_most", 1)
+            started = asyncio.get_running_loop().time()
+            answers = await asyncio.gather(*(infer(housed, validate=True, timeout_ms=1500) for _ in range(2)))
+            told = sorted(answer.json["validation"]["detail"] for answer in answers)
+            assert [answer.json["validation"]["outcome"] for answer in answers] == ["skipped"] * 2
+            assert "there was no verdict within" in told[1] and told[0].startswith("1 answers wait")
+            assert asyncio.get_running_loop().time() - started < 1.5
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("task", "reason", "answer", "expected"),
+    [
+        ("json_parsing", wire.FINISH_REASON_STOP, "[1", ("json", "failed")),
+        ("default", wire.FINISH_REASON_STOP, "[1", ("non_empty", "passed")),
+        ("default", wire.FINISH_REASON_STOP, " ", ("non_empty", "failed")),
+        ("default", wire.FINISH_REASON_LENGTH, "[1", ("non_empty", "skipped")),
+        ("default", wire.FINISH_REASON_STOP, None, ("non_empty", "skipped")),
+    ],
+)
+def test_the_kind_of_task_chooses(task: str, reason: Any, answer: str | None, expected: tuple[str, str]) -> None:
+    from octet.config.ensemble import CorrectnessConfig
+    from router.verify.plain import NonEmptyVerifier
+
+    async def story() -> None:
+        validations = validation.Validations(lambda: {"writer": NonEmptyVerifier()}, CorrectnessConfig(), 1, 20.0)
+        receipt = inference_pb2.Receipt(specialist="writer", usage=specialist_pb2.Usage(finish_reason=reason))
+        receipt.decision.task = task
+        said = await validations.validate(receipt, "question", answer, 20.0)
+        assert (said.verifier, said.outcome) == expected
+
+    run(story())
+
+
+def test_every_field_of_a_request_can_be_said() -> None:
+    body: dict[str, Any] = {
+        "messages": [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "tool_calls": [{"id": "1", "name": "f", "arguments": "{}"}]},
+            {"role": "tool", "content": "2", "tool_call_id": "1"},
+        ],
+        "tools": [{"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}],
+        "tool_choice": {"name": "f"},
+        "structure": {"choice": ["a", "b"]},
+        "stop": "x",
+        "seed": -1,
+        "temperature": 0.5,
+        "num_logprobs": 2,
+        "metadata": {"session_id": "s"},
+        "validate": True,
+    }
+    request = request_of(body)
+    assert request.messages[1].tool_calls[0].name == "f" and request.messages[2].tool_call_id == "1"
+    assert json.loads(request.tools[0].parameters) == {"type": "object"} and request.tools[0].strict
+    assert request.tool_choice.name == "f" and list(request.structure.choice.choices) == ["a", "b"]
+    assert (list(request.stop), request.seed, request.sampling.temperature) == (["x"], -1, 0.5)
+    assert request.metadata["session_id"] == "s" and request.validate
+    fields = inference_pb2.InferRequest.DESCRIPTOR.fields_by_name
+    hidden = {"request_id", "tenant_salt", "sampling"}
+    assert set(fields) - hidden == {name for name in FIELDS if name in fields}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from([*FIELDS, "colour"]), JSON, max_size=4))
+def test_any_body_is_a_request_or_a_fault_that_names_a_field(body: dict[str, Any]) -> None:
+    try:
+        request_of(body)
+    except Fault as fault:
+        assert fault.status == 400 and fault.param

@@ -1,0 +1,202 @@
+"""Routers that are killed, frozen and come back, as processes: a job ends once."""
+
+import asyncio
+import json
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from octet import AsyncClient, JobEvent
+from tests.octet.store.postgres_server import MISSING, PostgresServer, binaries, postgres_server
+from tests.router.jobs.harness import saying, until
+from tests.router.service.spy import Spy, spying
+from tests.service.test_process import ROOT
+
+LEASE = 1.5
+Query = Callable[[str], list[Any]]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    programs = binaries()
+    if programs is None:
+        pytest.skip(MISSING)
+    with postgres_server(programs) as server:
+        yield server
+
+
+def ensemble(folder: Path, url: str) -> Path:
+    jobs = {"concurrency": 2, "lease": LEASE}
+    config = {
+        "specialists": {"writer": {"describe": "words", "examples": ["write"]}},
+        "store": {"url": url},
+        "router": {"jobs": jobs},
+    }
+    file = folder / "ensemble.yaml"
+    file.write_text(json.dumps(config))
+    return file
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Router:
+    """One that can be killed and started again, where it was."""
+
+    def __init__(self, config: Path, spy: Spy) -> None:
+        self.port = free_port()
+        self._command = [
+            *(sys.executable, "-m", "octet.cli", "router", "--config", str(config), "--port", str(self.port)),
+            *("--replica", f"writer={spy.address}"),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        self._process = subprocess.Popen(self._command, cwd=ROOT, stdout=subprocess.PIPE)
+        out = self._process.stdout
+        assert out is not None
+        assert await asyncio.to_thread(out.readline)
+
+    def send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@asynccontextmanager
+async def routers(config: Path, spy: Spy, number: int = 1) -> AsyncIterator[list[Router]]:
+    made = [Router(config, spy) for _ in range(number)]
+    try:
+        await made[0].start()
+        yield made
+    finally:
+        for each in made:
+            each.kill()
+
+
+class Heard:
+    """What somebody hears who follows a job all the time."""
+
+    def __init__(self, client: AsyncClient, job_id: str) -> None:
+        self.events: list[JobEvent] = []
+        self._task = asyncio.create_task(self._follow(client, job_id))
+
+    async def _follow(self, client: AsyncClient, job_id: str) -> None:
+        async for event in client.jobs.events(job_id, timeout=40):
+            self.events.append(event)
+
+    @property
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+    async def ended(self) -> JobEvent:
+        async with asyncio.timeout(40):
+            await self._task
+        assert [event.number for event in self.events] == list(range(1, len(self.events) + 1))
+        assert [event.is_last for event in self.events] == [False] * (len(self.events) - 1) + [True]
+        return self.events[-1]
+
+
+def check_on_record(query: Query, *statuses: str) -> None:
+    """In the store itself: all have ended, each has one end, which is its last event, and no event is missing."""
+    rows = query("SELECT id, status, events, owner FROM jobs ORDER BY number")
+    assert [(status, owner) for _, status, _, owner in rows] == [(status, "") for status in statuses]
+    for job_id, _, num_events, _ in rows:
+        events = query(f"SELECT number, LENGTH(raw) FROM job_events WHERE job = '{job_id}' ORDER BY number")  # noqa: S608
+        assert [number for number, _ in events] == list(range(1, num_events + 1))
+        assert [number for number, size in events if size == 0] == [num_events]
+
+
+def test_a_router_is_killed_and_comes_back(tmp_path: Path) -> None:
+    """One job was being answered, one waited, one had just been acknowledged."""
+
+    async def story() -> None:
+        config = ensemble(tmp_path, f"sqlite:{tmp_path / 'state.db'}")
+        async with (
+            spying(saying("never ", "ended ", holds=asyncio.Event())) as spy,
+            routers(config, spy) as (router,),
+            AsyncClient(router.address, max_retries=8) as client,
+        ):
+            ids = [(await client.jobs.submit(str(n), force="writer")).id for n in range(3)]
+            heard = [Heard(client, job_id) for job_id in ids]
+            await until(lambda: all("chunk" in each.kinds for each in heard[:2]), 20)
+            ids.append((await client.jobs.submit("last", force="writer", idempotency_key="last")).id)
+            router.kill()
+            spy.behave = saying("well ", "done")
+            await router.start()
+            assert (await client.jobs.submit("last", force="writer", idempotency_key="last")).id == ids[3]
+            for each, attempts in zip(heard, (2, 2, 1), strict=True):
+                job = (await each.ended()).job
+                assert job is not None and (job.status, job.text, job.attempts) == ("done", "well done", attempts)
+                assert each.kinds.count("restarted") == attempts - 1
+            assert (await client.jobs.wait(ids[3], timeout=20)).text == "well done"
+        assert len(spy.asked) == 6
+
+    asyncio.run(story())
+    with sqlite3.connect(tmp_path / "state.db") as database:
+        check_on_record(lambda sql: database.execute(sql).fetchall(), *["done"] * 4)
+
+
+def test_another_takes_over_and_whoever_comes_back_late_changes_nothing(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = postgres.new_database()
+
+    async def story() -> None:
+        config = ensemble(tmp_path, url)
+        let_go = asyncio.Event()
+        async with (
+            spying(saying("of a ", "zombie", holds=let_go)) as spy,
+            routers(config, spy, 2) as (first, second),
+            AsyncClient(first.address) as one,
+            AsyncClient(second.address) as other,
+        ):
+            job_id = (await one.jobs.submit("hello", force="writer")).id
+            begun = Heard(one, job_id)
+            await until(lambda: "chunk" in begun.kinds, 20)
+            await second.start()
+            heard = Heard(other, job_id)
+            await asyncio.sleep(2 * LEASE)
+            assert heard.kinds == ["status", "status", "chunk"], "who gives signs of life keeps what is its own"
+            first.send(signal.SIGSTOP)
+            spy.behave = saying("of the ", "living")
+            job = (await heard.ended()).job
+            assert job is not None and (job.status, job.text, job.attempts) == ("done", "of the living", 2)
+            let_go.set()
+            first.send(signal.SIGCONT)
+            assert (await begun.ended()).job == job, "everybody hears the same"
+            assert begun.events == heard.events
+            await until(lambda: spy.num_live == 0)
+            await _cancelled_through_another(one, other, spy)
+            assert await one.jobs.get(job_id) == job
+
+    asyncio.run(story())
+    check_on_record(lambda sql: postgres.execute(sql.replace("FROM job", "FROM octet.job"), url), "done", "cancelled")
+
+
+async def _cancelled_through_another(one: AsyncClient, other: AsyncClient, spy: Spy) -> None:
+    spy.behave = saying("endless", holds=asyncio.Event())
+    job_id = (await one.jobs.submit("endless", force="writer")).id
+    await until(lambda: spy.num_live == 1)
+    for client in (other, one):
+        assert (await client.jobs.cancel(job_id)).status == "cancelled"
+    await until(lambda: spy.num_live == 0)
