@@ -13,7 +13,9 @@ from google.protobuf.json_format import MessageToDict
 from octet.client import SpecialistClient, SpecialistError
 from octet.command_line import BUSY, FAILED, WRONG, complain, quieten_grpc
 from octet.sampling_options import NUMBERS
+from octet.sdk.structure import structure_of
 from octet.sdk.unreachable import unreachable
+from octet.structure_options import structure_from
 from octet.text_io import write
 from octet.v1 import specialist_pb2 as wire
 
@@ -51,6 +53,9 @@ def _request(arguments: argparse.Namespace, text: str) -> wire.GenerateRequest:
         priority=arguments.priority,
         timeout_ms=_milliseconds(arguments.timeout),
     )
+    form = structure_from(arguments)
+    if form is not None:
+        request.structure.CopyFrom(structure_of(form))
     if arguments.raw:
         request.text = text
     else:

@@ -13,6 +13,7 @@ from octet.sdk.errors import OctetError
 from octet.sdk.options import Options
 from octet.sdk.receipt import Receipt
 from octet.shown import shown
+from octet.structure_options import add_structure, check_structure, structure_from
 from octet.text_io import STANDARD_INPUT, check_text, standard_input, text_of, write
 
 _DESCRIPTION = f"""\
@@ -35,6 +36,7 @@ def add_generate_command(commands: "argparse._SubParsersAction[argparse.Argument
     parser.add_argument("--system", metavar="TEXT", help="a system message before the prompt")
     parser.add_argument("--adapter", action="append", default=[], metavar="NAME", help="repeatable, in order")
     add_sampling(parser)
+    add_structure(parser)
     parser.add_argument("--priority", type=int, metavar="N", help="0 to 9, higher is served first")
     parser.add_argument("--timeout", type=float, metavar="SECONDS")
     parser.add_argument("--request-id", metavar="ID", help="yours, to cancel it by or to find its receipt")
@@ -76,6 +78,7 @@ def _check_combination(parser: argparse.ArgumentParser, arguments: argparse.Name
         parser.error("--system makes a conversation of the prompt, which takes neither --template nor --body")
     if arguments.prompt is None and arguments.body == STANDARD_INPUT:
         parser.error("--body - takes standard input: give the prompt as an argument")
+    check_structure(parser, arguments)
 
 
 def _ask(arguments: argparse.Namespace) -> int:
@@ -108,6 +111,7 @@ def _options(arguments: argparse.Namespace, text: str) -> tuple[str | None, Opti
     for name in (*NUMBERS, "top_k", "seed", "max_tokens", "min_tokens", "context_size", "priority", "timeout"):
         options[name] = getattr(arguments, name)
     options |= {"stop": arguments.stop, "ignore_eos": arguments.ignore_eos, "adapters": arguments.adapter}
+    options["structure"] = structure_from(arguments)
     options |= {"session": arguments.session, "user": arguments.user, "request_id": arguments.request_id}
     if arguments.system is None:
         return text, Options(**options)  # type: ignore[typeddict-item]  # as they come from the command line

@@ -9,6 +9,7 @@ from router.http.fields import Fields, text_of
 from router.http.openai_options import Options
 from router.http.openai_unsupported import check_chat, check_message
 from router.http.order import Order
+from router.http.structure import response_format_of
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _TOOLS = ("tool", "function")
@@ -28,16 +29,18 @@ def chat_order(body: dict[str, Any], request_id: str) -> Order:
     logprobs = _num_logprobs(fields)
     if logprobs is not None:
         prompt.sampling.num_logprobs = logprobs
+    names = {**options.names(), "prompt": "messages", "messages.role": "messages"}
+    form = response_format_of(fields)
+    if form is not None:
+        if options.has_structure:
+            raise wrong("response_format", "left out beside octet.structure", "both")
+        prompt.structure.CopyFrom(form)
+        names |= {name: "response_format" for name in names if name.startswith("structure")}
     return Order(
         model=options.model,
         requests=tuple(options.requests(request_id, [prompt])),
         num_each=options.n,
-        names={
-            **options.names(),
-            "prompt": "messages",
-            "messages.role": "messages",
-            "sampling.num_logprobs": "top_logprobs",
-        },
+        names={**names, "sampling.num_logprobs": "top_logprobs"},
         is_chat=True,
         stream=options.stream,
         include_usage=options.include_usage,

@@ -6,10 +6,12 @@ from octet.v1 import inference_pb2 as wire
 from router.http.fault import Fault, wrong
 from router.http.fields import Fields, integer_of, number_of
 from router.http.models import Model, model_of
+from router.http.structure import structure_of
 
 MOST_CHOICES = 8
 _INT64 = 2**63
-_OWN = ("intent", "priority", "timeout_ms", "exclude", "adapters", "receipt")
+_OWN = ("intent", "priority", "timeout_ms", "exclude", "adapters", "receipt", "structure")
+_KINDS = ("json_object", "json_schema", "regex", "choice", "choice.choices")
 _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
@@ -43,6 +45,10 @@ class Options:
                 made.seed = (made.seed + index + _INT64) % (2 * _INT64) - _INT64
             yield made
 
+    @property
+    def has_structure(self) -> bool:
+        return self._request.HasField("structure")
+
     def names(self) -> Mapping[str, str]:
         """By the name on Octet's wire."""
         return {
@@ -59,6 +65,8 @@ class Options:
             "max_tokens": self._length_key,
             "session_id": self._session_key,
             "user_id": "user",
+            "structure": "octet.structure",
+            **{f"structure.{kind}": f"octet.structure.{kind.partition('.')[0]}" for kind in _KINDS},
         }
 
     def _read(self, fields: Fields, own: Fields) -> wire.InferRequest:
@@ -76,6 +84,7 @@ class Options:
             stop=_stops(fields),
             session_id=fields.table("metadata").text("session_id") or user,
             user_id=user,
+            structure=structure_of(own.table("structure")),
         )
 
     def _includes_usage(self, fields: Fields) -> bool:

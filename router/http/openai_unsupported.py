@@ -8,7 +8,6 @@ from router.http.fields import Fields
 
 _NO_TOOLS = "the specialists call no tools"
 _TEXT_ONLY = "the specialists read and write text alone"
-_NOT_SHAPED = "answers cannot be forced into a shape; ask for it in the prompt"
 
 Harmless = Callable[[Any], bool]
 """Whether a value asks for nothing more than what is done anyway."""
@@ -32,7 +31,6 @@ _CHAT: Mapping[str, tuple[Harmless, str]] = {
     "parallel_tool_calls": (_never, _NO_TOOLS),
     "functions": (_never, _NO_TOOLS),
     "function_call": (_never, _NO_TOOLS),
-    "response_format": (_is({"type": "text"}), _NOT_SHAPED),
     "modalities": (_is(["text"]), _TEXT_ONLY),
     "audio": (_never, _TEXT_ONLY),
     "prediction": (_never, "nothing is predicted from a draft of the caller's"),

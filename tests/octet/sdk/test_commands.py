@@ -100,6 +100,25 @@ def test_every_option_reaches_the_router(tmp_path: Path) -> None:
     )
 
 
+def test_the_form_of_an_answer_reaches_the_router(tmp_path: Path, capsys: Captured) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}')
+    for options, structure in (
+        (("--json-object",), wire.Structure(json_object=True)),
+        (("--json-schema", str(schema)), wire.Structure(json_schema='{"type": "object"}')),
+        (("--regex", "a+"), wire.Structure(regex="a+")),
+        (("--choice", "yes", "--choice", "no"), wire.Structure(choice=wire.Choices(choices=["yes", "no"]))),
+    ):
+        status, (request,) = ask("generate", "so?", *options)
+        assert status == 0 and request.structure == structure
+    schema.write_text("[")
+    assert ask("generate", "so?", "--json-schema", str(schema)) == (2, [])
+    assert "no JSON" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        octet("generate", "so?", "--json-object", "--regex", "a")
+    assert "--regex beside --json-object" in capsys.readouterr().err
+
+
 def test_text_comes_from_where_it_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("from outside"))
     assert ask("generate")[1][0].prompt == "from outside"

@@ -258,7 +258,6 @@ def test_models_are_listed_and_found_and_unknown_ones_are_not() -> None:
         ),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "no tools"),
         ({"tool_choice": "none"}, "tool_choice", "no tools"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "shape"),
         ({"modalities": ["text", "audio"]}, "modalities", "text alone"),
         ({"store": True}, "store", "not kept"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "unless stream"),
