@@ -12,7 +12,7 @@ from octet.v1 import error_pb2
 from octet.v1.specialist_pb2 import Chunk, GenerateRequest
 from tests.router.http.harness import SLOW, Fronted, fronting, saying
 from tests.router.service.spy import Behaviour, answer, spying
-from tests.service.harness import serving, sim
+from tests.service.harness import QUICK, serving, sim
 
 REFUSALS = 2
 """Of `busy`, before every answer."""
@@ -25,7 +25,7 @@ _LOST = Refusal(grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_REPLICA_FAIL
 @asynccontextmanager
 async def world() -> AsyncIterator[Fronted]:
     async with AsyncExitStack() as stack:
-        writer = await stack.enter_async_context(serving(sim()))
+        writer = await stack.enter_async_context(serving(sim(QUICK, context=1024)))
         slow = await stack.enter_async_context(serving(sim(SLOW, name="slow")))
         spies = {
             "busy": _busy(REFUSALS),

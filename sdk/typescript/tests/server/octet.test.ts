@@ -101,6 +101,24 @@ test("a field that is wrong is named with its limit", async () => {
   assert.ok((await caught(octet.infer(to("nobody")))) instanceof NotFound);
 });
 
+test("an answer has the form that was asked for, and says what its verifier made of it", async () => {
+  const schema = {
+    type: "object",
+    properties: { kind: { enum: ["a", "b"] } },
+    required: ["kind"],
+    additionalProperties: false,
+  };
+  const asked = { ...WRITER, max_tokens: 300 };
+  const shaped = await octet.infer({ ...asked, structure: { json_schema: schema }, validate: true });
+  assert.ok(["a", "b"].includes((JSON.parse(shaped.text) as { kind: string }).kind));
+  assert.equal(shaped.validation?.outcome, "passed");
+  assert.match((await octet.infer({ ...asked, structure: { regex: "[a-c]{4}" } })).text, /^[a-c]{4}$/);
+  const stream = octet.stream({ ...asked, structure: { choice: ["yes", "no"] }, validate: true });
+  assert.ok(["yes", "no"].includes(await textOf(stream)));
+  assert.equal((await stream.answer()).validation?.outcome, "passed");
+  assert.ok((await octet.infer({ ...asked, structure: { json_object: true } })).text.startsWith("{"));
+});
+
 test("no room is told with the time to come back, and it comes back", async () => {
   const full = await caught(octet.infer(to("full"), { maxRetries: 0 }));
   assert.ok(full instanceof Busy);

@@ -54,6 +54,24 @@ test("the helper that gathers a stream gathers it", async () => {
   assert.deepEqual([choices.length, choices[0]?.finish_reason], [1, "length"]);
 });
 
+test("structured output has its form, whole and through the helper that parses", async () => {
+  const schema = {
+    type: "object",
+    properties: { size: { type: "integer", minimum: 0, maximum: 99 }, kind: { enum: ["a", "b"] } },
+    required: ["size", "kind"],
+    additionalProperties: false,
+  };
+  const format = { type: "json_schema" as const, json_schema: { name: "it", schema, strict: true } };
+  const asked = { model: "octet/writer", messages, max_tokens: 300, seed: 2, response_format: format };
+  const parsed = (await openai.chat.completions.parse(asked)).choices[0]?.message.parsed as unknown as {
+    size: number;
+    kind: string;
+  };
+  assert.ok(Number.isInteger(parsed.size) && ["a", "b"].includes(parsed.kind), JSON.stringify(parsed));
+  const streamed = await openai.chat.completions.stream(asked).finalChatCompletion();
+  assert.deepEqual(JSON.parse(streamed.choices[0]?.message.content ?? ""), parsed);
+});
+
 test("plain completions", async () => {
   const { choices } = await openai.completions.create({ model: "octet/writer", prompt: "hello", max_tokens: 4 });
   assert.ok(choices[0]?.text);
