@@ -19,6 +19,7 @@ ROUTER_RUNS = 5
 OVERLOAD_RUNS = 3
 LIVE_RUNS = 2
 SESSION_RUNS = 5
+DOOR_RUNS = 5
 QUICK_RUNS = 2
 _MOST_LOAD = 1000
 
@@ -81,6 +82,14 @@ classifier. The router has a core to itself, everybody else shares the others.
 
 {_FIGURES}"""
 
+_DOORS = f"""\
+Time the first token through both front doors of a router, gRPC and HTTP, at a
+steady rate before simulated replicas, with as many requests for a named
+specialist: at rest, and while 500 connections are only held by callers that
+never end their request or never read their answer.
+
+{_FIGURES}"""
+
 _OVERLOAD = f"""\
 Ask more of a replica than it can do, at multiples of its capacity, with mixed
 priorities, deadlines and lengths, and show who is answered in time, who is
@@ -101,6 +110,7 @@ def add_bench_command(commands: "argparse._SubParsersAction[argparse.ArgumentPar
     _add_kv(_add(benches, "kv", _KV, "the block pool: its operations, and hit rates on a trace"))
     _add_scheduler(_add(benches, "scheduler", _SCHEDULER, "the scheduler: its steps and its queue"))
     _add_router(_add(benches, "router", _ROUTER, "the router in front of simulated replicas"))
+    _add_doors(_add(benches, "doors", _DOORS, "gRPC and HTTP, also under connections that are only held"))
     _add_overload(_add(benches, "overload", _OVERLOAD, "a replica that is asked for more than it can do"))
     _add_sessions(_add(benches, "sessions", _SESSIONS, "a conversation as it grows, with and without reuse"))
     _add_engine(_add(benches, "engine", _ENGINE, "the engine on a real model, beside its peers"))
@@ -137,6 +147,11 @@ def _add_scheduler(parser: argparse.ArgumentParser) -> None:
 def _add_router(parser: argparse.ArgumentParser) -> None:
     _add_common(parser, "shorter ones", ROUTER_RUNS)
     parser.set_defaults(run=_reporting(_run_router))
+
+
+def _add_doors(parser: argparse.ArgumentParser) -> None:
+    _add_common(parser, "shorter ones", DOOR_RUNS)
+    parser.set_defaults(run=_reporting(_run_doors))
 
 
 def _add_sessions(parser: argparse.ArgumentParser) -> None:
@@ -282,6 +297,14 @@ def _run_router(arguments: argparse.Namespace) -> int:
     from bench.router import TARGETS, measure  # loads gRPC and an event loop
 
     records = measure(QUICK_RUNS if arguments.quick else ROUTER_RUNS, quick=arguments.quick)
+    _publish(arguments, records, table_of_spreads(records, TARGETS))
+    return 0
+
+
+def _run_doors(arguments: argparse.Namespace) -> int:
+    from bench.doors import TARGETS, measure_doors
+
+    records = measure_doors(QUICK_RUNS, 1.0) if arguments.quick else measure_doors(DOOR_RUNS, 10.0)
     _publish(arguments, records, table_of_spreads(records, TARGETS))
     return 0
 

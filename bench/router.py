@@ -12,7 +12,7 @@ from bench.measure import percentile, summary
 from bench.record import Record
 from bench.router_decision import decision_records
 from bench.router_hose import NAME as HOSE
-from bench.router_load import Ask, at_once, steady
+from bench.router_load import Ask, at_once, call_of, steady
 from bench.router_site import Site, site
 from bench.table import Targets
 from octet.v1 import inference_pb2 as wire
@@ -65,7 +65,7 @@ def measure(runs: int, *, quick: bool) -> list[Record]:
 
 async def _measure(where: Site, runs: int, seconds: float, tokens: int) -> list[Record]:
     async with _Callers(where) as callers:
-        await steady(callers.routed(ANSWERS[0]), RATE, 1.0)
+        await steady(call_of(callers.routed(ANSWERS[0])), RATE, 1.0)
         rounds = {
             tokens: [await _first_tokens(callers, tokens, seconds, number) for number in range(runs)]
             for tokens in ANSWERS
@@ -138,7 +138,7 @@ async def _first_tokens(callers: _Callers, tokens: int, seconds: float, number: 
     """In an order that changes from round to round."""
     ways = {"direct": callers.direct(tokens), "routed": callers.routed(tokens), "named": callers.named(tokens)}
     order = Random(number).sample(list(ways), len(ways))
-    return {way: await steady(ways[way], RATE, seconds) for way in order}
+    return {way: await steady(call_of(ways[way]), RATE, seconds) for way in order}
 
 
 def _first_token_records(case: str, rounds: list[_Round]) -> Iterator[Record]:

@@ -1,7 +1,8 @@
 """Callers of a router or of a replica: at a steady rate, or all at once."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -10,16 +11,22 @@ _CHUNK = 0x12
 
 Ask = Callable[[], Any]
 """Starts one call."""
+Call = Callable[[], Awaitable[float]]
+"""One call from its beginning to its end. Seconds to its first token."""
 
 
-async def steady(ask: Ask, rate: float, seconds: float) -> list[float]:
-    """Seconds to the first chunk of each call. Calls begin on time, whether or not others have ended."""
+async def steady(call: Call, rate: float, seconds: float) -> list[float]:
+    """Seconds to the first token of each call. Calls begin on time, whether or not others have ended."""
     start = perf_counter()
     calls = []
     for number in range(round(rate * seconds)):
         await asyncio.sleep(max(0.0, start + number / rate - perf_counter()))
-        calls.append(asyncio.ensure_future(_first_chunk(ask)))
+        calls.append(asyncio.ensure_future(call()))
     return list(await asyncio.gather(*calls))
+
+
+def call_of(ask: Ask) -> Call:
+    return partial(_first_chunk, ask)
 
 
 async def _first_chunk(ask: Ask) -> float:

@@ -26,6 +26,7 @@ class SiteFailed(RuntimeError):
 class Site:
     router: str
     """Its address."""
+    http_port: int
     replicas: Mapping[str, tuple[str, ...]]
     """Addresses, by specialist."""
     router_pid: int
@@ -50,9 +51,9 @@ def site() -> Iterator[Site]:
     with TemporaryDirectory(prefix="octet-bench-") as folder:
         os.sched_setaffinity(0, here)
         try:
-            with _farm(Path(folder)), _router(Path(folder), router_core) as (address, pid):
+            with _farm(Path(folder)), _router(Path(folder), router_core) as (address, http_port, pid):
                 replicas = {name: _addresses(Path(folder), name) for name in SPECIALISTS}
-                yield Site(address, replicas, pid)
+                yield Site(address, http_port, replicas, pid)
         finally:
             os.sched_setaffinity(0, cores)
 
@@ -70,20 +71,21 @@ def _farm(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _router(folder: Path, core: int) -> Iterator[tuple[str, int]]:
+def _router(folder: Path, core: int) -> Iterator[tuple[str, int, int]]:
+    """Its address, its port for HTTP and its process."""
     config = folder / "ensemble.yaml"
     names = ", ".join((*SPECIALISTS, HOSE))
     config.write_text(f"classifier: {{path: default}}\nengine: sim\nspecialists: {{{names}}}\n")
-    command = ["-m", "octet.cli", "router", "--config", str(config), "--port", "0"]
+    command = ["-m", "octet.cli", "router", "--config", str(config), "--port", "0", "--http-port", "0"]
     for name in SPECIALISTS:
         for address in _addresses(folder, name):
             command += ["--replica", f"{name}={address}"]
     command += ["--replica", f"{HOSE}=unix:{socket_of(folder, HOSE, 0)}"]
     with _started(command, folder / "router.log", core) as (process, line):
-        found = re.search(r"ready on (\S+)", line)
+        found = re.search(r"ready on (\S+) .*http://127\.0\.0\.1:(\d+)", line)
         if found is None:
             raise SiteFailed(f"the router did not start: {(folder / 'router.log').read_text()[-500:]}")
-        yield found[1], process.pid
+        yield found[1], int(found[2]), process.pid
 
 
 @contextmanager

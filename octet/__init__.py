@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Chunk,
         Client,
         DeadlineExceeded,
+        Forbidden,
         InvalidRequest,
         Job,
         JobEvent,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         Regex,
         ReplicaLost,
         ServerError,
+        Unauthenticated,
         Unavailable,
     )
 
@@ -40,6 +42,7 @@ __all__ = [
     "Chunk",
     "Client",
     "DeadlineExceeded",
+    "Forbidden",
     "InvalidRequest",
     "Job",
     "JobEvent",
@@ -52,6 +55,7 @@ __all__ = [
     "Regex",
     "ReplicaLost",
     "ServerError",
+    "Unauthenticated",
     "Unavailable",
     "__version__",
 ]

@@ -91,6 +91,12 @@ def _audit(commands: Any) -> None:
     add_audit_commands(commands)
 
 
+def _keys(commands: Any) -> None:
+    from router.keys_command import add_keys_command
+
+    add_keys_command(commands)
+
+
 def _bench(commands: Any) -> None:
     from bench.cli import add_bench_command
 
@@ -114,6 +120,7 @@ _COMMANDS: Mapping[str, Callable[[Any], None]] = {
     "shadow": _shadow,
     "audit": _audit,
     "events": _audit,
+    "keys": _keys,
     "check": _check,
     "router": _router,
     "specialist": _specialist,

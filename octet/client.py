@@ -71,6 +71,10 @@ class SpecialistClient:
         """Returns when the replica has finished what it had."""
         return (await self._call("Drain", wire.DrainRequest(), wire.DrainResponse)).finished
 
+    async def count_tokens(self, request: wire.GenerateRequest) -> int:
+        """Of its prompt, as `generate` would count them; nothing is computed."""
+        return (await self._call("CountTokens", request, wire.CountTokensResponse)).prompt_tokens
+
     async def describe(self) -> wire.DescribeResponse:
         return await self._call("Describe", wire.DescribeRequest(), wire.DescribeResponse)
 

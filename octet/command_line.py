@@ -5,11 +5,23 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from octet.sdk.api_key import VARIABLE
 from octet.sdk.caller import DEFAULT_ADDRESS
 from octet.sdk.client import Client
-from octet.sdk.errors import Busy, InvalidRequest, NoSpecialist, NotFound, OctetError, Unavailable
+from octet.sdk.errors import (
+    Busy,
+    Forbidden,
+    InvalidRequest,
+    NoSpecialist,
+    NotFound,
+    OctetError,
+    Unauthenticated,
+    Unavailable,
+)
 
+_MOST_KEY = 4096
 WRONG, BUSY, FAILED, NOBODY, INTERRUPTED, PIPE_CLOSED = 2, 3, 4, 5, 130, 141
 EXIT_STATUS = """\
 Exit status: 0 when all went well, 2 when the request was wrong, 3 when nothing
@@ -20,6 +32,8 @@ Ctrl-C, which cancels, 141 when whoever read the output has gone away.
 _STATUS: tuple[tuple[type[OctetError], int], ...] = (
     (InvalidRequest, WRONG),
     (NotFound, WRONG),
+    (Unauthenticated, WRONG),
+    (Forbidden, WRONG),
     (Busy, BUSY),
     (Unavailable, BUSY),
     (NoSpecialist, NOBODY),
@@ -34,12 +48,39 @@ def add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-ca", type=Path, metavar="FILE", help="the server must show a certificate it has signed")
     parser.add_argument("--tls-certificate", type=Path, metavar="FILE", help="yours, where the server asks for one")
     parser.add_argument("--tls-key", type=Path, metavar="FILE")
+    add_key(parser)
+
+
+def add_key(parser: argparse.ArgumentParser) -> None:
+    """Never the key itself: everybody on the machine sees what a command is given."""
+    parser.add_argument(
+        "--api-key-file", type=Path, metavar="FILE", help=f"holds the key to show; default: the one in {VARIABLE}"
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="show the key to another machine without TLS: the way is safe"
+    )
+
+
+def door_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What every client is told. Raises OSError and ValueError."""
+    return {
+        "ca": arguments.tls_ca,
+        "certificate": arguments.tls_certificate,
+        "key": arguments.tls_key,
+        "api_key": None if arguments.api_key_file is None else _key_in(arguments.api_key_file),
+        "insecure": arguments.insecure,
+    }
+
+
+def _key_in(path: Path) -> str:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(_MOST_KEY).strip()
 
 
 def client(arguments: argparse.Namespace) -> Client:
     """Raises OSError and ValueError."""
     quieten_grpc()
-    return Client(arguments.address, ca=arguments.tls_ca, certificate=arguments.tls_certificate, key=arguments.tls_key)
+    return Client(arguments.address, **door_options(arguments))
 
 
 def quieten_grpc() -> None:

@@ -16,6 +16,7 @@ def add_receipt_command(commands: "argparse._SubParsersAction[argparse.ArgumentP
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("request_id", metavar="ID", help="of the request")
+    parser.add_argument("--tenant", default="", metavar="NAME", help="whose request it was, for an operator's key")
     parser.add_argument("--json", action="store_true")
     add_address(parser)
     parser.set_defaults(run=lambda arguments: ended("receipt", lambda: _look_up(arguments)))
@@ -23,6 +24,6 @@ def add_receipt_command(commands: "argparse._SubParsersAction[argparse.ArgumentP
 
 def _look_up(arguments: argparse.Namespace) -> int:
     with client(arguments) as router:
-        receipt = router.receipt(arguments.request_id)
+        receipt = router.receipt(arguments.request_id, tenant=arguments.tenant)
     write((json.dumps(receipt.to_dict(), ensure_ascii=False) if arguments.json else shown(receipt)) + "\n")
     return 0

@@ -17,7 +17,7 @@ from octet.arguments import port, seconds
 from octet.config.ensemble import Ensemble, HttpConfig
 from octet.config.problem import ConfigInvalid
 from octet.places import Place, places_of
-from octet.rpc.bind import Tls, address_of, check_free, check_reach
+from octet.rpc.bind import Tls, address_of, check_free, check_keyed, check_reach
 from octet.rpc.bind_refused import BindRefused
 from octet.runtime_folder import ACCEPTED, runtime_folder
 from octet.supervise.memory import pss_of
@@ -41,6 +41,7 @@ second Ctrl-C.
 """
 _READY_ON = re.compile(r" ready on (\S+)")
 _ROUTER = "router"
+_KEYS = "OCTET_KEYS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class _Door:
     port: int
     socket: Path | None = None
     tls: Tls | None = None
-    insecure_bind: bool = False
+    insecure: bool = False
 
 
 def add_serve_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", make_roles: MakeRoles) -> None:
@@ -69,6 +70,17 @@ def add_serve_command(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         type=port,
         metavar="PORT",
         help="of the router's HTTP, instead of the configured one, or where none is configured; 0 for any",
+    )
+    parser.add_argument(
+        "--keys",
+        type=Path,
+        metavar="FILE",
+        help=f"serve only who shows one of these (octet keys makes them); default: {_KEYS}, or the configuration's",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="serve other machines without TLS, or without keys: something else guards the way",
     )
     parser.add_argument(
         "--hang",
@@ -93,10 +105,11 @@ def _run(arguments: argparse.Namespace, make_roles: MakeRoles) -> int:
     care = Care(hang=arguments.hang, start=max(arguments.hang, Care().start), drain=arguments.drain)
     try:
         ensemble = _with_ports(_ensemble(arguments.file), arguments.port, arguments.http_port)
-        _check_door(ensemble)
+        _check_door(ensemble, arguments.keys, insecure=arguments.insecure)
         with _ending_in_order(), runtime_folder() as folder:
             places = places_of(ensemble, folder)
-            roles = [*make_roles(places), _router(ensemble, places, folder / ACCEPTED)]
+            router = _router(ensemble, places, folder / ACCEPTED, arguments.keys, insecure=arguments.insecure)
+            roles = [*make_roles(places), router]
             return _supervise(roles, ensemble, care, began)
     except ConfigInvalid as invalid:
         print(invalid, file=sys.stderr)
@@ -154,26 +167,30 @@ def _free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def _check_door(ensemble: Ensemble) -> None:
-    """Raises BindRefused."""
+def _check_door(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -> None:
+    """The router checks it again; here nothing has been loaded yet. Raises BindRefused."""
     router = ensemble.router
-    doors = [("router.host", "--port", _Door(router.host, router.port))]
+    named = router.tls
+    tls = None if named is None else Tls.named(named.certificate, named.key, named.client_ca)
+    doors = [("router.host", "--port", _Door(router.host, router.port, tls=tls, insecure=insecure))]
     if router.http is not None:
-        doors.append(("router.http.host", "--http-port", _Door(router.http.host, router.http.port)))
+        http = _Door(router.http.host, router.http.port, tls=tls, insecure=insecure)
+        doors.append(("router.http.host", "--http-port", http))
+    has_keys = bool(keys or os.environ.get(_KEYS) or router.keys)
     for key, option, door in doors:
         try:
-            check_reach(door)
-        except BindRefused:
-            raise BindRefused(
-                f"{key} {door.host} can be reached from other machines, and `octet serve` is for this one: "
-                "start `octet router` and `octet specialist` by themselves, with TLS"
-            ) from None
+            check_reach(door, "router.tls in the configuration")
+            check_keyed(door, has_keys=has_keys)
+        except BindRefused as refused:
+            raise BindRefused(f"{key} {refused}") from None
         check_free(door, option)
 
 
-def _router(ensemble: Ensemble, places: Sequence[Place], accepted: Path) -> Role:
+def _router(ensemble: Ensemble, places: Sequence[Place], accepted: Path, keys: Path | None, *, insecure: bool) -> Role:
     """A program of its own: it stays small where copies of this process would not."""
     command = [sys.executable, "-m", "octet.cli", "router", "--port", str(ensemble.router.port)]
+    command += [] if keys is None else ["--keys", str(keys)]
+    command += ["--insecure"] if insecure else []
     if ensemble.router.http is not None:
         command += ["--http-port", str(ensemble.router.http.port)]
     if ensemble.source is not None:
@@ -211,7 +228,8 @@ def _ready_line(ensemble: Ensemble, supervisor: Supervisor, seconds: float) -> s
     pss = pss_of([os.getpid()])
     memory = "" if pss is None else f", {pss >> 20:,} MiB"
     http = ensemble.router.http
-    also = "" if http is None else f" and http://{address_of(_Door(http.host, http.port))}"
+    scheme = "http" if ensemble.router.tls is None else "https"
+    also = "" if http is None else f" and {scheme}://{address_of(_Door(http.host, http.port))}"
     try_it = "" if address.endswith(":50051") else f" --address {address}"
     return (
         f"octet ready on {address}{also} "

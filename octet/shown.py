@@ -47,6 +47,7 @@ def shown(receipt: Receipt) -> str:
         ("session", _session(receipt)),
         ("tokens", "" if receipt.usage is None else _tokens(receipt.usage)),
         ("error", "" if receipt.error is None else f"{receipt.error.reason}: {receipt.error.message}"),
+        ("caller", f"{receipt.caller}, tenant {receipt.tenant}" if receipt.caller else ""),
         ("request", receipt.request_id + (f", trace {receipt.trace_id}" if receipt.trace_id else "")),
     ]
     return _table(rows)

@@ -3,14 +3,16 @@
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from octet.arguments import port
-from octet.config.ensemble import Ensemble, HttpConfig, RouterConfig
-from octet.rpc.bind import Tls, check_free, check_reach
+from octet.config.ensemble import Ensemble, HttpConfig, RouterConfig, TlsConfig
+from octet.rpc.bind import Tls, check_free, check_keyed, check_reach
+from router.keys.source import VARIABLE, open_keys
 from router.replicas.channel import ReplicaTls
 from router.service.settings import HttpDoor, RouterSettings, addresses_of
 
@@ -68,7 +70,15 @@ def _add_door(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--tls-key", type=Path, metavar="FILE")
     group.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="serve only whom it has signed for")
     group.add_argument(
-        "--insecure-bind", action="store_true", help="serve other machines without TLS: something else guards the way"
+        "--keys",
+        type=Path,
+        metavar="FILE",
+        help=f"serve only who shows one of these (octet keys makes them); default: {VARIABLE}, or the configuration's",
+    )
+    group.add_argument(
+        "--insecure",
+        action="store_true",
+        help="serve other machines without TLS, or without keys: something else guards the way",
     )
 
 
@@ -99,11 +109,11 @@ def _serve(arguments: argparse.Namespace) -> int:
     ensemble = _ensemble(arguments.config, arguments.accepted)
     settings = _settings(arguments, ensemble)
     addresses_of(ensemble, settings)
-    check_reach(settings)
-    check_free(settings)
-    if settings.http is not None:
-        check_reach(settings.http)
-        check_free(settings.http, "--http-port")
+    for door, option in ((settings, "--port"), (settings.http, "--http-port")):
+        if door is not None:
+            check_reach(door)
+            check_keyed(door, has_keys=settings.keys is not None)
+            check_free(door, option)
     from router.accepted import AcceptedWatch
     from router.service.process import serve  # what follows loads a classifier: not for --help, nor for a mistake
 
@@ -127,15 +137,17 @@ def _settings(arguments: argparse.Namespace, ensemble: Ensemble) -> RouterSettin
         host=ensemble.router.host if arguments.host is None else arguments.host,
         port=ensemble.router.port if arguments.port is None else arguments.port,
         socket=arguments.socket,
-        tls=_tls(arguments),
-        insecure_bind=arguments.insecure_bind,
-        http=_http_door(arguments, ensemble.router.http),
+        tls=_tls(arguments, ensemble.router.tls),
+        insecure=arguments.insecure,
+        http=_http_door(arguments, ensemble.router),
+        keys=open_keys(arguments.keys, os.environ, ensemble.router.keys),
         replicas=_by_specialist(arguments.replica),
         replica_tls=_replica_tls(arguments),
     )
 
 
-def _http_door(arguments: argparse.Namespace, configured: HttpConfig | None) -> HttpDoor | None:
+def _http_door(arguments: argparse.Namespace, router: RouterConfig) -> HttpDoor | None:
+    configured = router.http
     asked: int | None = arguments.http_port
     if configured is None and asked is None:
         if arguments.http_host is not None:
@@ -146,8 +158,8 @@ def _http_door(arguments: argparse.Namespace, configured: HttpConfig | None) -> 
         host=arguments.http_host or usual.host,
         port=usual.port if asked is None else asked,
         allow_origins=usual.allow_origins,
-        tls=_tls(arguments),
-        insecure_bind=arguments.insecure_bind,
+        tls=_tls(arguments, router.tls),
+        insecure=arguments.insecure,
     )
 
 
@@ -160,10 +172,11 @@ def _by_specialist(given: Sequence[tuple[str, str]]) -> dict[str, tuple[str, ...
     return found
 
 
-def _tls(arguments: argparse.Namespace) -> Tls | None:
+def _tls(arguments: argparse.Namespace, configured: TlsConfig | None) -> Tls | None:
     given = (arguments.tls_certificate, arguments.tls_key)
     if given == (None, None) and arguments.tls_client_ca is None:
-        return None
+        tls = configured
+        return None if tls is None else Tls.named(tls.certificate, tls.key, tls.client_ca)
     if None in given:
         raise ValueError("--tls-certificate and --tls-key belong together")
     return Tls(*given, client_ca=arguments.tls_client_ca)

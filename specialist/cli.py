@@ -95,7 +95,7 @@ def _add_door(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--tls-key", type=Path, metavar="FILE")
     group.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="serve only whom it has signed for")
     group.add_argument(
-        "--insecure-bind", action="store_true", help="serve other machines without TLS: something else guards the way"
+        "--insecure", action="store_true", help="serve other machines without TLS: something else guards the way"
     )
     group.add_argument(
         "--adapter-root", type=Path, metavar="DIR", help="callers may load adapters below it (default: none)"
@@ -168,7 +168,7 @@ def _service_settings(arguments: argparse.Namespace) -> ServiceSettings:
         port=arguments.port,
         socket=arguments.socket,
         tls=_tls(arguments),
-        insecure_bind=arguments.insecure_bind,
+        insecure=arguments.insecure,
         adapter_root=arguments.adapter_root,
         max_waiting=arguments.max_waiting,
     )

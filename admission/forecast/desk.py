@@ -63,7 +63,7 @@ class Desk:
         self._under_way: UnderWay | None = None
         self._measured_at: float | None = None
         self._returns: dict[tuple[int, bool], tuple[float, float | None]] = {}
-        """When it was looked for last, and seconds: what those hear who are shed together."""
+        """When it was looked for last, and seconds: what those hear who are shed or refused together."""
 
     def ask(self, booking: Booking, now: float) -> Verdict:
         """Changes nothing but the memory of what is asked for and refused."""
@@ -145,7 +145,7 @@ class Desk:
         if above and not trial.late_alone(entry):
             seconds = self._alike(entry.booking, trial.now, lambda: self._return(entry, trial).seconds(0.0))
             sentence = behind(len(above))
-            return Refuse("would_delay_others", "everybody more important first", sentence, self._spread(seconds))
+            return Refuse("would_delay_others", "those first who wait beside the line", sentence, self._spread(seconds))
         refill = self._usual.refill(trial.now, entry.priority) if len(books) else NOBODY_ELSE
         check = trial.check(entry, crowded, refill)
         displaced: tuple[str, ...] | None = crowded

@@ -306,12 +306,24 @@ class JobsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsConfig:
+    certificate: Annotated[str, FilePath()]
+    key: Annotated[str, FilePath()]
+    client_ca: Annotated[str | None, FilePath()] = None
+    """With it, only callers whose certificate it has signed are served."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouterConfig:
     host: Annotated[str, HOST] = "127.0.0.1"
     port: Annotated[int, Range(0, 65_535)] = DEFAULT_ROUTER_PORT
     """0 for any that is free."""
     http: HttpConfig | None = None
     """A door for callers that speak HTTP; None: there is none."""
+    keys: Annotated[str | None, FilePath()] = None
+    """A file of API keys, which is followed; None: nobody is asked who they are."""
+    tls: TlsConfig | None = None
+    """For both doors; the files are followed."""
     default_timeout: Annotated[float, Unit.SECONDS, Range(0, 86_400, open=True)] = 120.0
     """Seconds, for callers that name none."""
     max_inflight: Annotated[int, Range(1, 1 << 20)] = 1024

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from octet.arguments import seconds
-from octet.command_line import EXIT_STATUS, add_address, ended, quieten_grpc
+from octet.command_line import EXIT_STATUS, add_address, add_key, door_options, ended, quieten_grpc
 from octet.sdk.errors import OctetError
 from octet.sdk.operator import BY_HAND, Operator
 from octet.text_io import write
@@ -30,6 +30,7 @@ def add_verb(verbs: Commands, name: str, about: str, more: str = "") -> argparse
     parser.add_argument("--address", metavar="HOST:PORT", help="of the router")
     for option in ("--tls-ca", "--tls-certificate", "--tls-key"):
         parser.add_argument(option, type=Path, metavar="FILE", help=argparse.SUPPRESS)
+    add_key(parser)
     _add_form(parser)
     return parser
 
@@ -68,9 +69,7 @@ def operator_at(arguments: argparse.Namespace) -> Operator:
     return Operator(
         arguments.address,
         who=getattr(arguments, "who", None),
-        ca=arguments.tls_ca,
-        certificate=arguments.tls_certificate,
-        key=arguments.tls_key,
+        **door_options(arguments),
         timeout=arguments.timeout,
     )
 

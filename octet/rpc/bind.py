@@ -2,24 +2,16 @@
 
 import ipaddress
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import grpc
-
 from octet.rpc.bind_refused import BindRefused
+from octet.rpc.certificates import Tls, grpc_credentials
 from octet.rpc.socket_file import check_socket
 
+__all__ = ["LOOPBACK", "Endpoint", "Tls", "address_of", "bind", "check_free", "check_keyed", "check_reach", "taken"]
+
 LOOPBACK = "127.0.0.1"
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
-    """With it, only callers whose certificate it has signed are served."""
 
 
 class Endpoint(Protocol):
@@ -40,8 +32,8 @@ class Endpoint(Protocol):
     def tls(self) -> Tls | None: ...
 
     @property
-    def insecure_bind(self) -> bool:
-        """Serve beyond this machine without TLS: only where something else guards the way."""
+    def insecure(self) -> bool:
+        """Serve beyond this machine without TLS, or without keys: only where something else guards the way."""
 
 
 def bind(server: Any, endpoint: Endpoint) -> int:
@@ -52,7 +44,7 @@ def bind(server: Any, endpoint: Endpoint) -> int:
         if endpoint.tls is None:
             port: int = server.add_insecure_port(address)
         else:
-            port = server.add_secure_port(address, _credentials(endpoint.tls))
+            port = server.add_secure_port(address, grpc_credentials(endpoint.tls))
     except RuntimeError as error:
         raise taken(endpoint, error) from error
     return port
@@ -80,17 +72,27 @@ def taken(endpoint: Endpoint, error: Exception, option: str = "--port") -> BindR
     )
 
 
-def check_reach(endpoint: Endpoint) -> None:
+def check_reach(endpoint: Endpoint, helps: str = "--tls-certificate and --tls-key") -> None:
     """Beyond this machine only with TLS, or when told so in as many words."""
-    if endpoint.socket is not None or _is_loopback(endpoint.host) or endpoint.tls is not None or endpoint.insecure_bind:
+    if endpoint.socket is not None or is_loopback(endpoint.host) or endpoint.tls is not None or endpoint.insecure:
         return
     raise BindRefused(
-        f"{endpoint.host} can be reached from other machines: give --tls-certificate and --tls-key, "
-        f"or say --insecure-bind if something else guards the way"
+        f"{endpoint.host} can be reached from other machines: give {helps}, "
+        f"or say --insecure if something else guards the way"
     )
 
 
-def _is_loopback(host: str) -> bool:
+def check_keyed(endpoint: Endpoint, *, has_keys: bool) -> None:
+    """Beyond this machine nobody is served who cannot say who they are, unless told so in as many words."""
+    if endpoint.socket is not None or is_loopback(endpoint.host) or has_keys or endpoint.insecure:
+        return
+    raise BindRefused(
+        f"{endpoint.host} can be reached from other machines, and nobody is asked for a key: name a file of them with "
+        f"--keys (octet keys new makes one), or say --insecure if something else guards the way"
+    )
+
+
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -103,9 +105,3 @@ def address_of(endpoint: Endpoint, port: int | None = None) -> str:
         return f"unix:{endpoint.socket}"
     shown = endpoint.port if port is None else port
     return f"[{endpoint.host}]:{shown}" if ":" in endpoint.host else f"{endpoint.host}:{shown}"
-
-
-def _credentials(tls: Tls) -> Any:
-    ca = None if tls.client_ca is None else tls.client_ca.read_bytes()
-    pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-    return grpc.ssl_server_credentials([pair], root_certificates=ca, require_client_auth=ca is not None)

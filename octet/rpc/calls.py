@@ -100,15 +100,16 @@ def _guarded(
             del raw  # whoever serves keeps what it needs of it
             return await serving
         except Refusal as refusal:
-            await _refuse(context, refusal)
+            await refuse(context, refusal)
         except CallerGone:
             return None
         except Exception:
             _log.error("%s failed", kind.DESCRIPTOR.name, exc_info=True)
-            await _refuse(context, failed_inside(kind.DESCRIPTOR.name))
+            await refuse(context, failed_inside(kind.DESCRIPTOR.name))
 
     return handle
 
 
-async def _refuse(context: Context, refusal: Refusal) -> None:
+async def refuse(context: Context, refusal: Refusal) -> None:
+    """Ends the call."""
     await context.abort(refusal.code, str(refusal), refusal.metadata())

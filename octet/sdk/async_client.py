@@ -61,9 +61,9 @@ class AsyncClient(Caller):
         prepared, asking = self._inferring(prompt, options)
         return Receipt.from_wire(await self._call("Route", asking, wire.Receipt, prepared.metadata))
 
-    async def receipt(self, request_id: str, *, timeout: float | None = LOOKUP_S) -> Receipt:
-        """Receipts are kept for a while. Raises NotFound."""
-        asking = self._looking_up(wire.GetReceiptRequest, request_id, timeout)
+    async def receipt(self, request_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_S) -> Receipt:
+        """Receipts are kept for a while. `tenant`: another's, for an operator. Raises NotFound."""
+        asking = self._looking_up(wire.GetReceiptRequest, request_id, timeout, tenant=tenant)
         return Receipt.from_wire(await self._call("GetReceipt", asking, wire.Receipt))
 
     async def cancel(self, request_id: str, *, timeout: float | None = LOOKUP_S) -> None:
@@ -73,7 +73,7 @@ class AsyncClient(Caller):
     def _connected(self) -> Any:
         """A channel belongs to the loop it is made in: not before there is one."""
         if self._channel is None:
-            self._channel = dial(grpc.aio, self.address, self._credentials, self._options)
+            self._channel = dial(grpc.aio, self.address, self._credentials, self._options, self._api_key)
         return self._channel
 
     async def _call(

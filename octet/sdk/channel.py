@@ -8,6 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from octet.sdk.api_key import ApiKey, KeyedChannel
+
 PathName: TypeAlias = str | PathLike[str]
 _MessageT = TypeVar("_MessageT", bound=Message)
 _OPTIONS = (
@@ -45,11 +47,14 @@ def _read(path: PathName) -> bytes:
     return Path(path).read_bytes()
 
 
-def dial(by: Any, address: str, shown: Any, options: Sequence[tuple[str, int]]) -> Any:
-    """A channel of `by`, which is grpc or grpc.aio. `shown` are credentials; None for none at all."""
+def dial(by: Any, address: str, shown: Any, options: Sequence[tuple[str, int]], key: ApiKey | None = None) -> Any:
+    """A channel of `by`, which is grpc or grpc.aio. `shown` are credentials; None for none at all. The key goes along
+    with every call."""
     if shown is None:
-        return by.insecure_channel(address, options=options)
-    return by.secure_channel(address, shown, options=options)
+        channel = by.insecure_channel(address, options=options)
+    else:
+        channel = by.secure_channel(address, shown, options=options)
+    return channel if key is None else KeyedChannel(channel, key)
 
 
 def serialize(message: Message) -> bytes:

@@ -7,12 +7,14 @@ from octet.sdk.errors import (
     CallerStalled,
     Cancelled,
     DeadlineExceeded,
+    Forbidden,
     InvalidRequest,
     NoSpecialist,
     NotFound,
     OctetError,
     ReplicaLost,
     ServerError,
+    Unauthenticated,
     Unavailable,
 )
 from octet.v1 import error_pb2 as wire
@@ -47,6 +49,9 @@ _BY_REASON: dict[int, type[OctetError]] = {
     wire.ERROR_REASON_UNKNOWN_NAME: NotFound,
     wire.ERROR_REASON_STORE_UNAVAILABLE: Unavailable,
     wire.ERROR_REASON_UNKNOWN_JOB: NotFound,
+    wire.ERROR_REASON_UNAUTHENTICATED: Unauthenticated,
+    wire.ERROR_REASON_FORBIDDEN: Forbidden,
+    wire.ERROR_REASON_KEY_LIMIT: Busy,
 }
 _BY_CODE: dict[grpc.StatusCode, type[OctetError]] = {
     grpc.StatusCode.CANCELLED: Cancelled,
@@ -54,8 +59,8 @@ _BY_CODE: dict[grpc.StatusCode, type[OctetError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: InvalidRequest,
-    grpc.StatusCode.PERMISSION_DENIED: InvalidRequest,
-    grpc.StatusCode.UNAUTHENTICATED: InvalidRequest,
+    grpc.StatusCode.PERMISSION_DENIED: Forbidden,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.RESOURCE_EXHAUSTED: Busy,
     grpc.StatusCode.FAILED_PRECONDITION: InvalidRequest,
     grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,

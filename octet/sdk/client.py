@@ -51,9 +51,9 @@ class Client(SyncCaller):
         prepared, asking = self._inferring(prompt, options)
         return Receipt.from_wire(self._call("Route", asking, wire.Receipt, prepared.metadata))
 
-    def receipt(self, request_id: str, *, timeout: float | None = LOOKUP_S) -> Receipt:
-        """Receipts are kept for a while. Raises NotFound."""
-        asking = self._looking_up(wire.GetReceiptRequest, request_id, timeout)
+    def receipt(self, request_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_S) -> Receipt:
+        """Receipts are kept for a while. `tenant`: another's, for an operator. Raises NotFound."""
+        asking = self._looking_up(wire.GetReceiptRequest, request_id, timeout, tenant=tenant)
         return Receipt.from_wire(self._call("GetReceipt", asking, wire.Receipt))
 
     def cancel(self, request_id: str, *, timeout: float | None = LOOKUP_S) -> None:

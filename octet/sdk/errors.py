@@ -54,6 +54,14 @@ class NotFound(OctetError):
     """No such specialist, adapter or request."""
 
 
+class Unauthenticated(OctetError):
+    """The router wants a key: none was shown, or one that it does not know."""
+
+
+class Forbidden(OctetError):
+    """The key may not do this; another might."""
+
+
 class NoSpecialist(OctetError):
     """Nobody in the ensemble should answer this; the receipt shows who was considered."""
 

@@ -15,6 +15,7 @@ from octet.sdk.errors import (
     NoSpecialist,
     OctetError,
     ReplicaLost,
+    Unauthenticated,
     Unavailable,
 )
 from octet.sdk.receipt import Receipt, word
@@ -27,6 +28,7 @@ _TOO_LARGE = "message larger than max"
 """gRPC's own words for a message that nobody reads, under the same status as a queue that is full."""
 _ADVICE: dict[type[OctetError], str] = {
     NoSpecialist: "force one by name, or see the receipt for who was considered",
+    Unauthenticated: "give api_key, or set OCTET_API_KEY",
     Busy: "try again later",
     Unavailable: "try again",
     ReplicaLost: "what came before stands; ask again for the rest",

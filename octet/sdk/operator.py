@@ -69,6 +69,8 @@ class Operator(SyncCaller):
         ca: PathName | None = None,
         certificate: PathName | None = None,
         key: PathName | None = None,
+        api_key: str | None = None,
+        insecure: bool = False,
         timeout: float | None = None,
         max_retries: int = 2,
         keepalive: float | None = None,
@@ -76,7 +78,16 @@ class Operator(SyncCaller):
         """`who`: by default the user's name and machine. `timeout`: seconds for every call."""
         self.who = own_name() if who is None else who
         self._timeout = check_timeout(timeout)
-        super().__init__(address, ca=ca, certificate=certificate, key=key, max_retries=max_retries, keepalive=keepalive)
+        super().__init__(
+            address,
+            ca=ca,
+            certificate=certificate,
+            key=key,
+            api_key=api_key,
+            insecure=insecure,
+            max_retries=max_retries,
+            keepalive=keepalive,
+        )
 
     def breakers(self) -> Breakers:
         response = self._look("ListBreakers", wire.ListBreakersRequest(), wire.ListBreakersResponse)

@@ -187,6 +187,9 @@ class Receipt:
     """None: it never came that far."""
     validation: Validation | None
     """None: nobody asked for it."""
+    caller: str
+    """The name of the key that was shown, and whose it is; both empty where none is asked for."""
+    tenant: str
     wire: proto.Receipt = field(repr=False, compare=False)
     """The message itself."""
 
@@ -228,6 +231,8 @@ class Receipt:
             session_source=message.session_source,
             between=_between(message.between) if message.HasField("between") else None,
             validation=_validation(message.validation) if message.HasField("validation") else None,
+            caller=message.caller,
+            tenant=message.tenant,
             wire=message,
         )
 

@@ -86,10 +86,11 @@ def check_timeout(seconds: float | None) -> float | None:
     return seconds
 
 
-def lookup(kind: type[Message], request_id: str) -> Message:
-    """A message that is nothing but the id of a request."""
+def lookup(kind: type[Message], request_id: str, **more: str) -> Message:
+    """A message that is little but the id of a request."""
     message = kind()
-    _set(message, "request_id", "request_id", request_id)
+    for field, value in {"request_id": request_id, **more}.items():
+        _set(message, field, field, value)
     return message
 
 

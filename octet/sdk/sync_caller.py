@@ -24,7 +24,7 @@ class SyncCaller(Caller):
         self._channel.close()
 
     def _dialled(self) -> Any:
-        return dial(grpc, self.address, self._credentials, self._options)
+        return dial(grpc, self.address, self._credentials, self._options, self._api_key)
 
 
 @contextmanager

@@ -216,10 +216,12 @@ class CountResponse(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., specialist: _Optional[str] = ...) -> None: ...
 
 class GetReceiptRequest(_message.Message):
-    __slots__ = ("request_id",)
+    __slots__ = ("request_id", "tenant")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
-    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+    tenant: str
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("request_id",)
@@ -290,7 +292,7 @@ class Attempt(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., replica: _Optional[str] = ..., reason: _Optional[_Union[_error_pb2_1.ErrorReason, str]] = ..., message: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id", "between", "session_source", "validation")
+    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id", "between", "session_source", "validation", "caller", "tenant")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +311,8 @@ class Receipt(_message.Message):
     BETWEEN_FIELD_NUMBER: _ClassVar[int]
     SESSION_SOURCE_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     decision: Decision
     specialist: str
@@ -327,7 +331,9 @@ class Receipt(_message.Message):
     between: Between
     session_source: str
     validation: Validation
-    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., between: _Optional[_Union[Between, _Mapping]] = ..., session_source: _Optional[str] = ..., validation: _Optional[_Union[Validation, _Mapping]] = ...) -> None: ...
+    caller: str
+    tenant: str
+    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., between: _Optional[_Union[Between, _Mapping]] = ..., session_source: _Optional[str] = ..., validation: _Optional[_Union[Validation, _Mapping]] = ..., caller: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class Validation(_message.Message):
     __slots__ = ("verifier", "outcome", "detail", "seconds")

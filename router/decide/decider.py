@@ -18,10 +18,10 @@ class Opinions(Protocol):
     def digest(self) -> str:
         """sha256 of the classifier, hex."""
 
-    def cached(self, text: str) -> Distribution | None: ...
+    def cached(self, text: str, tenant: str = "") -> Distribution | None: ...
 
-    async def classify(self, text: str) -> Distribution:
-        """Raises ClassifierUnavailable, soon."""
+    async def classify(self, text: str, tenant: str = "") -> Distribution:
+        """No tenant is served sooner because another has asked the same. Raises ClassifierUnavailable, soon."""
 
 
 class Decider:
@@ -35,7 +35,8 @@ class Decider:
             return policy.conclude(ask, reading, None, "")
         digest = self._opinions.digest
         try:
-            opinion = self._opinions.cached(ask.text) or await self._opinions.classify(ask.text)
+            tenant = ask.caller.tenant
+            opinion = self._opinions.cached(ask.text, tenant) or await self._opinions.classify(ask.text, tenant)
         except ClassifierUnavailable as unavailable:
             return policy.conclude(ask, reading, None, "", (f"{SILENT}{unavailable}",))
         return policy.conclude(ask, reading, opinion, digest)

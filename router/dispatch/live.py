@@ -13,7 +13,7 @@ from router.replicas.attempt import Attempt
 class Live:
     """One of them. `end` ends it from outside, wherever it waits."""
 
-    __slots__ = ("_leave", "_task", "attempt", "deadline", "ending", "num_bytes", "request_id")
+    __slots__ = ("_leave", "_task", "attempt", "deadline", "ending", "num_bytes", "request_id", "tenant")
 
     def __init__(
         self,
@@ -22,9 +22,11 @@ class Live:
         num_bytes: int,
         task: "asyncio.Task[object]",
         leave: Callable[["Live"], None],
+        tenant: str = "",
     ) -> None:
         self._leave = leave
         self.request_id = request_id
+        self.tenant = tenant
         self.deadline = deadline
         self.num_bytes = num_bytes
         self._task = task
@@ -59,7 +61,8 @@ class LiveRequests:
         self.most = most
         self._most_bytes = most_bytes
         self._num_bytes = 0
-        self._live: dict[str, Live] = {}
+        self._live: dict[tuple[str, str], Live] = {}
+        """By tenant and id: nobody meets another's."""
         self._emptied = asyncio.Event()
         self._emptied.set()
 
@@ -69,10 +72,10 @@ class LiveRequests:
     def __iter__(self) -> Iterator[Live]:
         return iter(tuple(self._live.values()))
 
-    def enter(self, request_id: str, deadline: float, num_bytes: int) -> Live:
+    def enter(self, request_id: str, deadline: float, num_bytes: int, tenant: str = "") -> Live:
         """The current task answers it, as a context. Raises Refusal for an id that is taken, and when there are too
         many or they are too large together."""
-        if request_id in self._live:
+        if (tenant, request_id) in self._live:
             raise duplicate(request_id)
         if len(self._live) >= self.most:
             raise queue_full("being answered", self.most, None)
@@ -81,20 +84,21 @@ class LiveRequests:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a request is answered by a task")
-        live = self._live[request_id] = Live(request_id, deadline, num_bytes, task, self._leave)
+        live = Live(request_id, deadline, num_bytes, task, self._leave, tenant)
+        self._live[tenant, request_id] = live
         self._num_bytes += num_bytes
         self._emptied.clear()
         return live
 
     def _leave(self, live: Live) -> None:
-        del self._live[live.request_id]
+        del self._live[live.tenant, live.request_id]
         self._num_bytes -= live.num_bytes
         if not self._live:
             self._emptied.set()
 
-    def find(self, request_id: str) -> Live:
+    def find(self, request_id: str, tenant: str = "") -> Live:
         """Raises Refusal."""
-        live = self._live.get(request_id)
+        live = self._live.get((tenant, request_id))
         if live is None:
             raise unknown(request_id)
         return live

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from importlib.metadata import version
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
@@ -19,21 +20,27 @@ from octet.sdk.receipt import Receipt
 from octet.v1 import inference_pb2 as wire
 from router.decide.policy import Policy
 from router.http import asking
-from router.http.asking import ask_all, while_there
+from router.http.anthropic_messages import count_order, message_order
+from router.http.anthropic_telling import AnthropicTelling
+from router.http.asking import ask_all, ask_count, while_there
 from router.http.body import Bodies
 from router.http.choice import Choice
 from router.http.connection import abort
+from router.http.dialect import Dialect
+from router.http.envelope import id_headers, response_of
 from router.http.event_stream import EventStream
 from router.http.fault import SERVER, Fault, fault_of, unknown_model
 from router.http.infer import Infer
 from router.http.jobs import job_routes
+from router.http.guard import guard
 from router.http.models import model_ids
 from router.http.openai_chat import chat_order
 from router.http.openai_completion import completion_order
-from router.http.openai_objects import Objects
-from router.http.order import Order
+from router.http.openai_telling import OpenAITelling
+from router.http.openapi.document import document
 from router.http.strict_json import parse_object
 from router.jobs.jobs import Jobs
+from router.keys.gate import Gate
 from router.reception.reception import Reception
 from router.reception.trace import HEADER, STATE
 from router.replicas.fleet import Fleet
@@ -44,8 +51,10 @@ _ID_BYTES = 16
 _ESCAPES = 2
 """A text takes more bytes in JSON than on Octet's own wire."""
 _BODIES_TOGETHER = 64 << 20
-_PREFIXES = ("chatcmpl-", "cmpl-")
-MakeOrder = Callable[[dict[str, Any], str], Order]
+_PREFIXES = ("chatcmpl-", "cmpl-", "msg_")
+_CHAT = Dialect(chat_order, OpenAITelling)
+_COMPLETION = Dialect(completion_order, OpenAITelling)
+_MESSAGES = Dialect(message_order, AnthropicTelling)
 
 
 class Service(asking.Service, Protocol):
@@ -55,7 +64,7 @@ class Service(asking.Service, Protocol):
     reception: Reception
     draining: bool
 
-    async def receipt(self, request_id: str) -> wire.Receipt: ...
+    async def receipt(self, request_id: str, tenant: str = "") -> wire.Receipt: ...
 
 
 class App:
@@ -68,8 +77,10 @@ class App:
         is_warm: Callable[[], bool],
         wall_ms: Callable[[], int],
         jobs: Jobs,
+        gate: Gate,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
+        self._gate = gate
         self._service = service
         self._fleet = fleet
         self._is_warm = is_warm
@@ -77,16 +88,20 @@ class App:
         self._created = wall_ms() // 1000
         self._bodies = Bodies(_ESCAPES * service.reception.limits.request_bytes, _BODIES_TOGETHER)
         self.routes = [
-            Route("/v1/chat/completions", _Answers(self, chat_order), methods=["POST"]),
-            Route("/v1/completions", _Answers(self, completion_order), methods=["POST"]),
+            Route("/v1/chat/completions", _Answers(self, _CHAT), methods=["POST"]),
+            Route("/v1/completions", _Answers(self, _COMPLETION), methods=["POST"]),
+            Route("/v1/messages", _Answers(self, _MESSAGES), methods=["POST"]),
+            Route("/v1/messages/count_tokens", self._count, methods=["POST"]),
             Route("/v1/infer", Infer(service, self._bodies), methods=["POST"]),
             *job_routes(jobs, self._bodies),
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._model, methods=["GET"]),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),
+            Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
         ]
+        guard(self.routes, gate)
         self._starlette = Starlette(routes=self.routes, exception_handlers={HTTPException: _unrouted, Fault: _refused})
         self._starlette.router.redirect_slashes = False
 
@@ -94,14 +109,14 @@ class App:
         """Every response has an id, and whatever goes wrong has a status."""
         request_id = secrets.token_hex(_ID_BYTES)
         scope["request_id"] = request_id
-        name = (b"x-request-id", request_id.encode())
+        names = id_headers(scope)
         started = False
 
         async def send_named(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = [*message.get("headers", ()), name]
+                message["headers"] = [*message.get("headers", ()), *names]
             await send(message)
 
         try:
@@ -117,20 +132,28 @@ class App:
             fault = Fault(500, "the router failed; its log says more", kind=SERVER, code="internal")
             await _last_words(fault, scope, receive, send_named, started)
 
-    async def answer(self, make_order: MakeOrder, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises Fault, CallerGone."""
         request = Request(scope, receive)
-        order = make_order(parse_object(await self._bodies.read(request.headers, receive)), scope["request_id"])
-        objects = Objects(order, scope["request_id"], self._wall_ms() // 1000)
-        trace = _trace(request)
+        request_id = scope["request_id"]
+        order = dialect.order(parse_object(await self._bodies.read(request.headers, receive)), request_id)
+        choices = [Choice(index, keeps=not order.stream) for index in range(len(order.requests))]
+        telling = dialect.telling(order, choices, request_id, self._wall_ms() // 1000)
         if order.stream:
             stall = self._service.policy.ensemble.dispatch.stall_seconds
-            await EventStream(order, objects, scope, receive, send, stall).run(self._service, trace)
+            stream = EventStream(telling, scope, receive, send, stall)
+            await stream.run(self._service, order, choices, _trace(request))
             return
-        choices = [Choice(index, keeps=True) for index in range(len(order.requests))]
-        await while_there(receive, ask_all(self._service, order, choices, trace, _nobody))
+        await while_there(receive, ask_all(self._service, order, choices, _trace(request), _nobody))
         headers = {"x-octet-specialist": choices[0].specialist}
-        await JSONResponse(objects.whole(choices), headers=headers)(scope, receive, send)
+        await JSONResponse(telling.whole(), headers=headers)(scope, receive, send)
+
+    async def _count(self, request: Request) -> Response:
+        """Raises Fault, CallerGone."""
+        body = await self._bodies.read(request.headers, request.receive)
+        order = count_order(parse_object(body), request.scope["request_id"])
+        counted = await while_there(request.receive, ask_count(self._service, order, _trace(request)))
+        return JSONResponse({"input_tokens": counted.prompt_tokens}, headers={"x-octet-specialist": counted.specialist})
 
     async def _models(self, _: Request) -> Response:
         ids = model_ids(self._service.policy.ensemble, self._fleet.replicas)
@@ -151,10 +174,13 @@ class App:
         for prefix in _PREFIXES:
             asked = asked.removeprefix(prefix)
         try:
-            receipt = await self._service.receipt(asked)
+            receipt = await self._service.receipt(asked, request.query_params.get("tenant", ""))
         except Refusal as refusal:
             raise fault_of(refusal, {}) from None
         return JSONResponse(Receipt.from_wire(receipt).to_dict())
+
+    async def _openapi(self, _: Request) -> Response:
+        return JSONResponse(document(self._service.reception.limits, version("octet")))
 
     async def _health(self, _: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -163,19 +189,20 @@ class App:
         if self._service.draining:
             return JSONResponse({"status": "draining"}, 503)
         if not self._is_warm():
-            return JSONResponse({"status": "starting", "waiting_for": list(self._fleet.waiting_for)}, 503)
+            names = {} if self._gate.asks else {"waiting_for": list(self._fleet.waiting_for)}
+            return JSONResponse({"status": "starting", **names}, 503)
         return JSONResponse({"status": "ready"})
 
 
 class _Answers:
     """An endpoint that writes its own response: a class, which Starlette hands the connection itself."""
 
-    def __init__(self, app: App, make_order: MakeOrder) -> None:
+    def __init__(self, app: App, dialect: Dialect) -> None:
         self._app = app
-        self._make_order = make_order
+        self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app.answer(self._make_order, scope, receive, send)
+        await self._app.answer(self._dialect, scope, receive, send)
 
 
 async def _nobody(choice: Choice, event: wire.InferEvent) -> None:
@@ -188,21 +215,17 @@ async def _last_words(
     if started:
         await abort(scope, receive)
     else:
-        await _response(fault)(scope, receive, send)
+        await response_of(fault, scope)(scope, receive, send)
 
 
 def _trace(request: Request) -> TraceHeaders:
     return request.headers.get(HEADER), ",".join(request.headers.getlist(STATE))
 
 
-def _response(fault: Fault) -> Response:
-    return JSONResponse(fault.envelope(), fault.status, headers=fault.headers)
-
-
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     if not isinstance(error, Fault):
         raise error
-    return _response(error)
+    return response_of(error, request.scope)
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:
@@ -212,5 +235,7 @@ async def _unrouted(request: Request, error: Exception) -> Response:
     allowed = (error.headers or {}).get("allow") or (error.headers or {}).get("Allow")
     if error.status_code == 405:
         message = f"{request.method} is not for this path; use {allowed}"
-        return _response(Fault(405, message, code="method_not_allowed", headers=error.headers))
-    return _response(Fault(error.status_code, f"there is nothing at {request.url.path[:100]}", code="not_found"))
+        fault = Fault(405, message, code="method_not_allowed", headers=error.headers)
+    else:
+        fault = Fault(error.status_code, f"there is nothing at {request.url.path[:100]}", code="not_found")
+    return response_of(fault, request.scope)

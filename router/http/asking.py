@@ -1,7 +1,7 @@
 """All choices of one order, asked for at once: all of them are answered, or none."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -30,8 +30,12 @@ class Service(Protocol):
         self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders, write: Write
     ) -> Coroutine[Any, Any, None]: ...
 
+    def count(
+        self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders
+    ) -> Coroutine[Any, Any, wire.CountResponse]: ...
 
-async def ask_all(service: Service, order: Order, choices: list[Choice], trace: TraceHeaders, told: Told) -> None:
+
+async def ask_all(service: Service, order: Order, choices: Sequence[Choice], trace: TraceHeaders, told: Told) -> None:
     """Returns when all have ended well. Raises CallerGone, and Fault for the first that has not; the others end."""
     tasks = [
         asyncio.create_task(_ask(service, request, choice, trace, told))
@@ -45,6 +49,13 @@ async def ask_all(service: Service, order: Order, choices: list[Choice], trace: 
                     task.result()
     finally:
         await _end(tasks)
+
+
+async def ask_count(service: Service, order: Order, trace: TraceHeaders) -> wire.CountResponse:
+    """Of an order for one choice: the tokens of its prompt. Raises CallerGone, Fault."""
+    (request,) = order.requests
+    with _as_fault(order, ()):
+        return await service.count(request, None, trace)
 
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, _ResultT]) -> _ResultT:
@@ -77,7 +88,7 @@ async def _hear(choice: Choice, told: Told, raw: bytes) -> None:
 
 
 @contextmanager
-def _as_fault(order: Order, choices: list[Choice]) -> Iterator[None]:
+def _as_fault(order: Order, choices: Sequence[Choice]) -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from octet.v1 import inference_pb2 as wire
+from router.http.blocks import Blocks
 
 _REASONS = {wire.FINISH_REASON_STOP: "stop", wire.FINISH_REASON_LENGTH: "length"}
 
@@ -15,6 +16,7 @@ class Choice:
     """Whether all of it is kept, or only told."""
     text: list[str] = field(default_factory=list)
     logprobs: list[wire.TokenLogprobs] = field(default_factory=list)
+    blocks: Blocks = field(default_factory=Blocks)
     routed: wire.Receipt | None = None
     """As far as is known, while it is being answered."""
     receipt: wire.Receipt | None = None
@@ -23,6 +25,7 @@ class Choice:
         if self.keeps:
             self.text.append(chunk.text)
             self.logprobs += chunk.logprobs
+            self.blocks.hear(chunk)
 
     @property
     def specialist(self) -> str:

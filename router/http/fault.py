@@ -12,11 +12,15 @@ from octet.v1 import inference_pb2 as wire
 from router.receipts.receipt import METADATA_KEY
 
 INVALID = "invalid_request_error"
+AUTHENTICATION = "authentication_error"
+PERMISSION = "permission_error"
 RATE_LIMIT = "rate_limit_error"
 SERVER = "server_error"
 TIMEOUT = "timeout_error"
 _STATUS: Mapping[grpc.StatusCode, int] = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
     grpc.StatusCode.NOT_FOUND: 404,
     grpc.StatusCode.ALREADY_EXISTS: 409,
     grpc.StatusCode.FAILED_PRECONDITION: 422,
@@ -26,11 +30,20 @@ _STATUS: Mapping[grpc.StatusCode, int] = {
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
-_KINDS: Mapping[int, str] = {429: RATE_LIMIT, 500: SERVER, 503: SERVER, 504: TIMEOUT}
+_KINDS: Mapping[int, str] = {
+    401: AUTHENTICATION,
+    403: PERMISSION,
+    429: RATE_LIMIT,
+    500: SERVER,
+    503: SERVER,
+    504: TIMEOUT,
+}
 _CODES: Mapping[int, str] = {
     error_pb2.ERROR_REASON_UNKNOWN_SPECIALIST: "model_not_found",
     error_pb2.ERROR_REASON_UNKNOWN_ADAPTER: "model_not_found",
     error_pb2.ERROR_REASON_PROMPT_TOO_LONG: "context_length_exceeded",
+    error_pb2.ERROR_REASON_UNAUTHENTICATED: "invalid_api_key",
+    error_pb2.ERROR_REASON_KEY_LIMIT: "rate_limit_exceeded",
 }
 """OpenAI's own words, where it has some; all others are Octet's."""
 
@@ -98,8 +111,12 @@ def fault_of(refusal: Refusal, names: Mapping[str, str]) -> Fault:
         param=param,
         code=_CODES.get(error.reason) or word(error.reason),
         limit=error.limit or None,
-        headers=_retry(refusal, status) | _specialist(refusal),
+        headers=_challenge(status) | _retry(refusal, status) | _specialist(refusal),
     )
+
+
+def _challenge(status: int) -> dict[str, str]:
+    return {"www-authenticate": "Bearer"} if status == 401 else {}
 
 
 def _retry(refusal: Refusal, status: int) -> dict[str, str]:

@@ -24,6 +24,9 @@ class Fields:
     def raw(self, key: str) -> Any:
         return self._values.get(key)
 
+    def values(self) -> Mapping[str, Any]:
+        return self._values
+
     def given(self) -> list[str]:
         return [key for key in self._values if self.has(key)]
 

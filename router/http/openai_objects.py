@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from octet.sdk.receipt import Receipt
 from octet.v1 import inference_pb2 as wire
 from router.http.choice import Choice
 from router.http.order import Order
+from router.http.summary import summary
 
 _DIGITS = 12
 _IMPOSSIBLE = -9999.0
@@ -95,24 +95,10 @@ class Objects:
     def _own(self, choices: Sequence[Choice]) -> dict[str, Any]:
         if not self._order.receipt:
             return {}
-        return {"octet": {"receipts": [_summary(each.receipt) for each in choices if each.receipt is not None]}}
+        return {"octet": {"receipts": [summary(each.receipt) for each in choices if each.receipt is not None]}}
 
     def _logprobs(self, logprobs: Iterable[wire.TokenLogprobs]) -> dict[str, Any]:
         return _chat_logprobs(logprobs) if self._order.is_chat else _completion_logprobs(logprobs)
-
-
-def _summary(receipt: wire.Receipt) -> dict[str, Any]:
-    told = Receipt.from_wire(receipt)
-    return {
-        "request_id": told.request_id,
-        "specialist": told.specialist,
-        "replica": told.replica,
-        "decided_by": told.decision.source,
-        "why": told.decision.why,
-        "confidence": told.decision.confidence,
-        "attempts": len(told.attempts),
-        "seconds": told.timings.total,
-    }
 
 
 def _chat_logprobs(logprobs: Iterable[wire.TokenLogprobs]) -> dict[str, Any]:

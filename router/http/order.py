@@ -1,4 +1,4 @@
-"""What an OpenAI request asks for, in Octet's words."""
+"""What a request asks for, in Octet's words, whatever dialect it came in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import resource
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -13,6 +14,8 @@ from router.http.fault import Fault
 HEAD_SECONDS = 10.0
 """From the first byte of a request, or the connection's beginning, to the end of its headers."""
 MOST_HEAD_BYTES = 64 << 10
+MOST_UNSENT_BYTES = 32 << 10
+"""That the kernel takes for a caller who does not read; else it would take megabytes of every answer."""
 _SEPARATORS = 4
 """Bytes of a header beside its name and its value."""
 _SHARE = 2
@@ -34,6 +37,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.connections) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE:
             transport.abort()
             return
+        own: socket.socket = transport.get_extra_info("socket")
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT_BYTES)
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +9,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from octet.rpc.bind import Endpoint, address_of, check_reach, taken
+from octet.rpc.certificates import FollowingContext
 from router.http.app import App
 from router.http.cross_origin import CrossOrigin
 from router.http.protocol import BoundedProtocol
@@ -32,6 +32,8 @@ class HttpServer:
         self.app = app
         self._server = _Server(_config(CrossOrigin(app, door.allow_origins) if door.allow_origins else app, door))
         self._server.config.load()
+        if door.tls is not None:
+            self._server.config.ssl = FollowingContext.over(door.tls)
         self._socket = _bound(door)
         self.port: int = self._socket.getsockname()[1]
         scheme = "http" if door.tls is None else "https"
@@ -83,7 +85,6 @@ class _Server(uvicorn.Server):
 
 def _config(app: ASGIApp, door: Endpoint) -> uvicorn.Config:
     tls = door.tls
-    client_ca = None if tls is None else tls.client_ca
     return uvicorn.Config(
         app,
         http=BoundedProtocol,
@@ -99,8 +100,6 @@ def _config(app: ASGIApp, door: Endpoint) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         ssl_certfile=None if tls is None else tls.certificate,
         ssl_keyfile=None if tls is None else tls.key,
-        ssl_ca_certs=None if client_ca is None else str(client_ca),
-        ssl_cert_reqs=ssl.CERT_NONE if client_ca is None else ssl.CERT_REQUIRED,
     )
 
 

@@ -17,6 +17,7 @@ from router.operator.limits import CHECKS, REQUEST_BYTES, USUAL_AUDIT
 from router.operator.report import Report
 from router.operator.seats import Seats
 from router.operator.suggest import suggesting
+from router.reception.caller import current_caller
 
 _log = logging.getLogger(__name__)
 NAME: str = wire.DESCRIPTOR.services_by_name["Operator"].full_name
@@ -208,5 +209,12 @@ def _texts(ask: Any, *fields: str) -> list[str]:
 
 
 def _signed(ask: Any) -> dict[str, str]:
-    who = CHECKS.identifier("change.who", ask.change.who)
+    who = _actor(CHECKS.identifier("change.who", ask.change.who), current_caller().name)
     return {"who": who, "why": CHECKS.identifier("change.why", ask.change.why)}
+
+
+def _actor(who: str, key: str) -> str:
+    """The key's name is known; what callers call themselves is what they say."""
+    if not key or who == key:
+        return who
+    return f"{key} as {who}" if who else key

@@ -30,19 +30,20 @@ class ReceiptBook:
     def num_bytes(self) -> int:
         return self._num_bytes
 
-    def put(self, receipt: wire.Receipt) -> None:
-        """The latest receipt of an id stands."""
-        self._drop(receipt.request_id)
+    def put(self, receipt: wire.Receipt, name: str = "") -> None:
+        """The latest receipt of a name stands; it is kept under its request's id where none is given."""
+        name = name or receipt.request_id
+        self._drop(name)
         raw = receipt.SerializeToString()
-        self._kept[receipt.request_id] = _Kept(self._clock.now() + self._seconds, raw)
-        self._num_bytes += _weight(receipt.request_id, raw)
+        self._kept[name] = _Kept(self._clock.now() + self._seconds, raw)
+        self._num_bytes += _weight(name, raw)
         self._expire()
         while len(self._kept) > self._most or self._num_bytes > self._max_bytes:
             self._drop(next(iter(self._kept)))
 
-    def get(self, request_id: str) -> wire.Receipt | None:
+    def get(self, name: str) -> wire.Receipt | None:
         self._expire()
-        kept = self._kept.get(request_id)
+        kept = self._kept.get(name)
         return None if kept is None else wire.Receipt.FromString(kept.raw)
 
     def _expire(self) -> None:
@@ -51,11 +52,11 @@ class ReceiptBook:
         while self._kept and next(iter(self._kept.values())).until <= now:
             self._drop(next(iter(self._kept)))
 
-    def _drop(self, request_id: str) -> None:
-        kept = self._kept.pop(request_id, None)
+    def _drop(self, name: str) -> None:
+        kept = self._kept.pop(name, None)
         if kept is not None:
-            self._num_bytes -= _weight(request_id, kept.raw)
+            self._num_bytes -= _weight(name, kept.raw)
 
 
-def _weight(request_id: str, raw: bytes) -> int:
-    return len(request_id.encode()) + len(raw)
+def _weight(name: str, raw: bytes) -> int:
+    return len(name.encode()) + len(raw)

@@ -30,6 +30,8 @@ class ReceiptDraft:
             priority=ask.priority,
             session_id=clip(ask.session.name, _ID),
             session_source=ask.session.source,
+            caller=clip(ask.caller.name, _NAME),
+            tenant=clip(ask.caller.tenant, _NAME),
         )
         self._last = now
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from octet.v1 import inference_pb2 as wire
+from router.reception.caller import ANYONE, Caller
 from router.reception.session import NO_SESSION, Session
 
 
@@ -55,7 +56,9 @@ class Ask:
     priority: int = 5
     session: Session = NO_SESSION
     tenant_salt: bytes = b""
+    """The caller's tenant is in it."""
     structure: wire.Structure | None = None
     """As the caller set it, never changed."""
     validate: bool = False
     """Its verifier's verdict is wanted on the receipt."""
+    caller: Caller = ANYONE

@@ -7,6 +7,7 @@ from octet.clock import Clock
 from octet.rpc.refusal import invalid, past_deadline
 from octet.v1 import inference_pb2 as wire
 from router.reception.ask import Ask, Turn
+from router.reception.caller import ANYONE, Caller
 from router.reception.conversation import USER, routing_text
 from router.reception.fill import filled
 from router.reception.limits import Limits
@@ -36,7 +37,12 @@ class Reception:
         self._check = Validator(self.limits)
 
     def receive(
-        self, message: wire.InferRequest, seconds_left: float | None, traceparent: str | None, tracestate: str = ""
+        self,
+        message: wire.InferRequest,
+        seconds_left: float | None,
+        traceparent: str | None,
+        tracestate: str = "",
+        caller: Caller = ANYONE,
     ) -> Ask:
         """Raises Refusal. `seconds_left` is what the call itself still has, as its transport tells it."""
         arrival = self._clock.now()
@@ -46,6 +52,7 @@ class Reception:
         force = check.names("force_specialists", message.force_specialists)
         max_tokens, min_tokens = self._lengths(message)
         priority = check.number(message, "priority")
+        salt = caller.salt(check.size("tenant_salt", message.tenant_salt))
         return Ask(
             request_id=check.identifier("request_id", message.request_id) or self._new_id(),
             turns=turns,
@@ -67,10 +74,11 @@ class Reception:
             ignore_eos=message.ignore_eos,
             context_size=check.number(message, "context_size"),
             priority=DEFAULT_PRIORITY if priority is None else priority,
-            session=self._session(message),
-            tenant_salt=message.tenant_salt,
+            session=self._session(message, salt),
+            tenant_salt=salt,
             structure=check.form(message),
             validate=message.validate,
+            caller=caller,
         )
 
     def _turns(self, message: wire.InferRequest) -> tuple[Turn, ...]:
@@ -91,13 +99,13 @@ class Reception:
             )
         return tuple(Turn(turn.role, turn.content) for turn in message.messages)
 
-    def _session(self, message: wire.InferRequest) -> Session:
+    def _session(self, message: wire.InferRequest, salt: bytes) -> Session:
         check = self._check
         return session_of(
             check.identifier("session_id", message.session_id),
             check.metadata(message.metadata),
             check.identifier("user_id", message.user_id),
-            check.size("tenant_salt", message.tenant_salt),
+            salt,
         )
 
     def _excluded(self, message: wire.InferRequest, force: tuple[str, ...]) -> tuple[str, ...]:

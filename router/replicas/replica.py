@@ -54,7 +54,8 @@ class Replica:
         self.target = target
         self.channel = channel
         self.generate = channel.unary_stream("/octet.v1.Specialist/Generate")
-        """Bytes to bytes."""
+        self.count_tokens = channel.unary_unary("/octet.v1.Specialist/CountTokens")
+        """Both bytes to bytes."""
         self.breaker = breaker
         self._clock = clock
         self._max_running = max_running

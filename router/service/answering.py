@@ -1,6 +1,6 @@
 """One request from its decision to its answer, with everything that stands in between and goes along."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,6 +21,7 @@ from router.dispatch.leg import Leg
 from router.dispatch.live import Live
 from router.dispatch.record import Record
 from router.dispatch.relay import Write
+from router.dispatch.token_counter import Question, TokenCounter
 from router.receipts.receipt import ReceiptDraft
 from router.reception.ask import Ask
 from router.reception.trace import Tracer
@@ -69,6 +70,7 @@ class Answering:
         control: Controls,
         fleet: Fleet,
         dispatcher: Dispatcher,
+        counter: TokenCounter,
         aftermath: Aftermath,
         shadows: Shadows,
         tracer: Tracer,
@@ -80,6 +82,7 @@ class Answering:
         self._control = control
         self._fleet = fleet
         self._dispatcher = dispatcher
+        self._counter = counter
         self._aftermath = aftermath
         self._shadows = shadows
         self._tracer = tracer
@@ -114,6 +117,22 @@ class Answering:
             self._count(call.ask, planned.plan.ways[0].specialist, record)
         self._shadows.answered()
 
+    async def count(self, ask: Ask, policy: Policy, draft: ReceiptDraft, live: Live) -> wire.CountResponse:
+        """The tokens of the prompt, for whoever would answer now. Raises Refusal."""
+        planned = await self.plan(ask, policy, draft)
+        if planned.plan is None or planned.refusal is not None:
+            raise planned.refusal or no_specialist(planned.decision)
+        ways = planned.plan.ways
+        return await self._counter.count(
+            Question(
+                live=live,
+                legs=tuple(self._leg(ask, way) for way in ways),
+                session=ask.session.key,
+                request_for=_composer(ask, policy, planned.decision, ways),
+                trace=lambda: self._tracer.headers(ask.trace),
+            )
+        )
+
     def _count(self, ask: Ask, specialist: str, record: Record) -> None:
         """What was asked of the specialist, and whether it had room."""
         if specialist in record.full:
@@ -122,18 +141,11 @@ class Answering:
             self._control.served(specialist, ask.intent)
 
     def _errand(self, call: Call, planned: "Planned", made: Plan, record: Record, write: Write) -> Errand:
-        ways = {way.specialist: way for way in made.ways}
-
-        def request_for(specialist: str, seconds_left: float) -> bytes:
-            config = call.policy.ensemble.specialist(specialist)
-            request = replica_request(call.ask, planned.decision, config, ways[specialist].adapters, seconds_left)
-            return bytes(request.SerializeToString())
-
         return Errand(
             live=call.live,
             legs=tuple(self._leg(call.ask, way) for way in made.ways),
             session=call.ask.session.key,
-            request_for=request_for,
+            request_for=_composer(call.ask, call.policy, planned.decision, made.ways),
             trace=lambda: self._tracer.headers(call.ask.trace),
             gone=call.gone,
             record=record,
@@ -173,3 +185,15 @@ class Planned:
     """None where nobody should answer."""
     refusal: Refusal | None
     """Why nobody is to answer."""
+
+
+def _composer(ask: Ask, policy: Policy, decision: Decision, ways: Sequence[Way]) -> Callable[[str, float], bytes]:
+    """What the replica of a specialist is asked, with so many seconds left."""
+    by_name = {way.specialist: way for way in ways}
+
+    def request_for(specialist: str, seconds_left: float) -> bytes:
+        config = policy.ensemble.specialist(specialist)
+        request = replica_request(ask, decision, config, by_name[specialist].adapters, seconds_left)
+        return bytes(request.SerializeToString())
+
+    return request_for

@@ -17,22 +17,32 @@ class Receipts:
         self._store = store
 
     def put(self, receipt: wire.Receipt) -> None:
-        self._book.put(receipt)
-        row = ReceiptRow(receipt.request_id, receipt.created_unix_ms, receipt.SerializeToString())
+        name = _kept_as(receipt.request_id, receipt.tenant)
+        self._book.put(receipt, name)
+        row = ReceiptRow(name, receipt.created_unix_ms, receipt.SerializeToString())
         self._store.keep_receipt(row)
 
-    async def get(self, request_id: str) -> wire.Receipt | None:
-        """Raises Refusal where it may be kept, but cannot be read now."""
-        receipt = self._book.get(request_id)
+    async def get(self, request_id: str, tenant: str = "") -> wire.Receipt | None:
+        """That tenant's, and no other's. Raises Refusal where it may be kept, but cannot be read now."""
+        receipt = await self._find(_kept_as(request_id, tenant))
+        return receipt if receipt is not None and receipt.tenant == tenant else None
+
+    async def _find(self, name: str) -> wire.Receipt | None:
+        receipt = self._book.get(name)
         if receipt is not None:
             return receipt
         try:
-            row = await self._store.receipt(request_id)
+            row = await self._store.receipt(name)
         except StoreUnavailable:
             raise _unreadable() from None
         except Refusal:  # no receipt has such an id
             return None
         return None if row is None else _read(row.raw)
+
+
+def _kept_as(request_id: str, tenant: str) -> str:
+    """Two tenants may call their requests the same."""
+    return f"{tenant}:{request_id}" if tenant else request_id
 
 
 def _unreadable() -> Refusal:

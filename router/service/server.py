@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble, JobsConfig
 from octet.config.reload import ConfigWatch, Reloaded
-from octet.rpc.bind import bind
+from octet.rpc.bind import bind, check_keyed
 from octet.rpc.server_options import SERVER_OPTIONS
 from octet.v1 import inference_pb2 as wire
 from router.background import for_good
@@ -26,6 +26,7 @@ from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.live import LiveRequests
 from router.dispatch.relay import Write
 from router.dispatch.sweep import Sweep
+from router.dispatch.token_counter import TokenCounter
 from router.http.app import App
 from router.http.server import HttpServer
 from router.jobs.attempt import Means
@@ -33,6 +34,8 @@ from router.jobs.jobs import Jobs
 from router.jobs.service import NAME as JOBS
 from router.jobs.service import JobsService
 from router.jobs.watchers import Watchers
+from router.keys.gate import Gate
+from router.keys.interceptor import KeyInterceptor
 from router.operator.service import NAME as OPERATOR
 from router.receipts.book import ReceiptBook
 from router.reception.caller import Caller, calling
@@ -66,6 +69,8 @@ class Server:
     def __init__(self, ensemble: Ensemble, settings: RouterSettings, opinions: Opinions) -> None:
         """Raises ValueError, OSError, BindRefused for what must be put right first."""
         self._clock = SystemClock()
+        self._keys = settings.keys
+        self.gate = Gate(None if settings.keys is None else settings.keys.book(), self._clock, wall_ms)
         self._tracer = Tracer(secrets.token_bytes)
         random = SystemRandom()
         credentials = None if settings.replica_tls is None else settings.replica_tls.credentials()
@@ -86,17 +91,21 @@ class Server:
             self._clock,
             wall_ms,
             self._validations,
+            self.gate,
         )
         self.jobs = self._jobs(ensemble.router.jobs, random)
         self._health: Any = health.aio.HealthServicer()
         self._server = self._grpc_server(ensemble.router.max_inflight + _SPARE_CALLS)
+        for door in (settings, settings.http):
+            if door is not None:
+                check_keyed(door, has_keys=self.gate.asks)
         self.port: int = bind(self._server, settings)
         self.http = None if settings.http is None else HttpServer(self._http_app(), settings.http)
         self.is_warm = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def _http_app(self) -> App:
-        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs)
+        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate)
 
     def _jobs(self, config: JobsConfig, random: Random) -> Jobs:
         watchers = Watchers(config.watchers)
@@ -132,6 +141,7 @@ class Server:
             self.backstage.control,
             self.fleet,
             Dispatcher(self._clock, random),
+            TokenCounter(self._clock, random),
             self.backstage.aftermath,
             self.backstage.shadows,
             self._tracer,
@@ -141,7 +151,11 @@ class Server:
 
     def _grpc_server(self, max_calls: int) -> Any:
         limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_calls))
-        server = aio.server(options=(*SERVER_OPTIONS, *limits), maximum_concurrent_rpcs=max_calls)
+        server = aio.server(
+            interceptors=(KeyInterceptor(self.gate),),
+            options=(*SERVER_OPTIONS, *limits),
+            maximum_concurrent_rpcs=max_calls,
+        )
         jobs = JobsService(self.jobs, self.service.reception.limits.request_bytes)
         server.add_generic_rpc_handlers((self.service.handler(), jobs.handler(), self.backstage.operator().handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -158,6 +172,9 @@ class Server:
         sweep = Sweep(self._clock, lambda: self.fleet.dispatch)
         self._tasks.append(for_good(lambda: sweep.run(self.live, lambda: self.fleet.replicas), "the sweep"))
         self.jobs.start()
+        if self._keys is not None:
+            source = self._keys
+            self._tasks.append(for_good(lambda: source.follow(self.gate.replace), "following the keys"))
         await self._server.start()
         if self.http is not None:
             await self.http.start()

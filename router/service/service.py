@@ -1,8 +1,9 @@
-"""`octet.v1.Inference`: its five calls."""
+"""`octet.v1.Inference`: its six calls."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -14,8 +15,11 @@ from octet.v1 import inference_pb2 as wire
 from router.decide.policy import Policy
 from router.dispatch.live import Live, LiveRequests, unknown
 from router.dispatch.relay import Write
+from router.keys.gate import Gate
+from router.keys.tally import Tally
 from router.receipts.receipt import METADATA_KEY, ReceiptDraft, refused_receipt
 from router.reception.ask import Ask
+from router.reception.caller import Caller, current_caller
 from router.reception.reception import Reception
 from router.reception.trace import HEADER, STATE
 from router.refusals import caller_gone
@@ -43,6 +47,7 @@ class InferenceService:
         clock: Clock,
         wall_ms: Callable[[], int],
         validations: Validations,
+        gate: Gate,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
         self.policy = policy
@@ -55,6 +60,7 @@ class InferenceService:
         self._clock = clock
         self._wall_ms = wall_ms
         self._validations = validations
+        self._gate = gate
 
     def handler(self) -> Any:
         most = self.reception.limits.request_bytes
@@ -64,25 +70,43 @@ class InferenceService:
                 "Generate": relaying(wire.InferRequest, self._generate, most, self._unread),
                 "Infer": unary_with_context(wire.InferRequest, wire.InferResponse, self._infer, most, self._unread),
                 "Route": unary_with_context(wire.InferRequest, wire.Receipt, self._route, most, self._unread),
+                "CountTokens": unary_with_context(
+                    wire.InferRequest, wire.CountResponse, self._count_tokens, most, self._unread
+                ),
                 "GetReceipt": unary(wire.GetReceiptRequest, wire.Receipt, self._get_receipt, most),
                 "Cancel": unary(wire.CancelRequest, wire.CancelResponse, self._cancel, most),
             },
         )
 
     def answer(
-        self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders, write: Write
+        self,
+        message: wire.InferRequest,
+        seconds_left: float | None,
+        trace: TraceHeaders,
+        write: Write,
+        caller: Caller | None = None,
     ) -> Coroutine[Any, Any, None]:
         """Whatever door a request comes through, it passes here. It is received at once, and answered by the task that
         awaits what comes back: an answer takes long, and a prompt that may be large need not be kept for it.
 
         InferEvents go to `write`, serialised. `seconds_left` is what the call itself still has. Every Refusal that is
-        raised carries the receipt; CallerGone is raised where `write` fails.
+        raised carries the receipt; CallerGone is raised where `write` fails. `caller` is whoever the door has let in,
+        unless it is said.
         """
-        return self._serve(self._received(message, seconds_left, trace), write)
+        return self._serve(self._received(message, seconds_left, trace, caller), write)
 
-    async def receipt(self, request_id: str) -> wire.Receipt:
-        """Raises Refusal."""
-        receipt = await self._receipts.get(request_id)
+    def count(
+        self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders, caller: Caller | None = None
+    ) -> Coroutine[Any, Any, wire.CountResponse]:
+        """The same for how many tokens its prompt is. No receipt is kept of it."""
+        return self._count(self._received(message, seconds_left, trace, caller))
+
+    async def receipt(self, request_id: str, tenant: str = "", caller: Caller | None = None) -> wire.Receipt:
+        """Of the caller's own tenant; an operator may name another. Raises Refusal, the same for what is somebody
+        else's as for what never was."""
+        caller = current_caller() if caller is None else caller
+        owner = tenant or caller.tenant
+        receipt = await self._receipts.get(request_id, owner) if caller.may_see(owner) else None
         if receipt is None:
             raise unknown(request_id)
         return receipt
@@ -111,23 +135,40 @@ class InferenceService:
             draft.failed(planned.refusal.error, self._clock.now())
         return draft.wire()
 
+    async def _count_tokens(self, message: wire.InferRequest, context: Context) -> wire.CountResponse:
+        counting = self.count(message, context.time_remaining(), _trace(context))
+        del message
+        return await counting
+
+    async def _count(self, ask: Ask) -> wire.CountResponse:
+        """Every Refusal that is raised carries a receipt."""
+        draft = self._draft(ask)
+        try:
+            with (
+                self._live.enter(ask.request_id, ask.deadline, ask.num_bytes, ask.caller.tenant) as live,
+                _ended_from_outside(live),
+            ):
+                return await self._answering.count(ask, self.policy, draft, live)
+        except Refusal as refusal:
+            raise self._with_receipt(refusal, draft, keep=False) from None
+
     async def _get_receipt(self, message: wire.GetReceiptRequest) -> wire.Receipt:
-        return await self.receipt(message.request_id)
+        return await self.receipt(message.request_id, message.tenant)
 
     async def _cancel(self, message: wire.CancelRequest) -> wire.CancelResponse:
-        self._live.find(message.request_id).end(cancelled())
+        self._live.find(message.request_id, current_caller().tenant).end(cancelled())
         return wire.CancelResponse()
 
     async def _serve(self, ask: Ask, write: Write) -> None:
         """Events go to `write`. Every Refusal that is raised carries the receipt."""
         draft = self._draft(ask)
         try:
-            live = self._live.enter(ask.request_id, ask.deadline, ask.num_bytes)
+            live = self._live.enter(ask.request_id, ask.deadline, ask.num_bytes, ask.caller.tenant)
         except Refusal as refusal:
             raise self._with_receipt(refusal, draft, keep=False) from None
-        with live:
+        with live, self._charging(ask, draft, write) as counted:
             try:
-                await self._answer(ask, draft, live, write)
+                await self._answer(ask, draft, live, counted)
             except Refusal as refusal:
                 raise self._with_receipt(refusal, draft, keep=True) from None
             except (asyncio.CancelledError, CallerGone):
@@ -136,6 +177,18 @@ class InferenceService:
             except Exception:
                 _log.error("%s failed", ask.request_id, exc_info=True)
                 raise self._with_receipt(failed_inside("the router"), draft, keep=True) from None
+
+    @contextmanager
+    def _charging(self, ask: Ask, draft: ReceiptDraft, write: Write) -> Iterator[Write]:
+        """Whatever the end is like: what was computed is charged for."""
+        if not self._gate.counts_tokens(ask.caller):
+            yield write
+            return
+        tally = Tally(write)
+        try:
+            yield tally.write
+        finally:
+            self._gate.charge(ask.caller, tally.num_tokens(draft.wire()))
 
     async def _answer(self, ask: Ask, draft: ReceiptDraft, live: Live, write: Write) -> None:
         """Raises Refusal, CallerGone, CancelledError when the caller is gone."""
@@ -150,22 +203,23 @@ class InferenceService:
             await _last(write, receipt)
             return receipt
 
-        try:
+        with _ended_from_outside(live):
             relayed = write if overheard is None else overheard.write
             call = Call(ask, self.policy, draft, live, relayed, finish, lambda: self._gone(ask))
             await self._answering.answer(call)
-        except asyncio.CancelledError:
-            refusal = live.claim_end()
-            if refusal is None:
-                raise
-            raise refusal from None
 
-    def _received(self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders) -> Ask:
+    def _received(
+        self,
+        message: wire.InferRequest,
+        seconds_left: float | None,
+        trace: TraceHeaders,
+        caller: Caller | None = None,
+    ) -> Ask:
         """Raises Refusal with a receipt."""
         try:
             if self.draining:
                 raise _draining()
-            return self.reception.receive(message, seconds_left, *trace)
+            return self.reception.receive(message, seconds_left, *trace, caller or current_caller())
         except Refusal as refusal:
             self._refused(message.request_id, refusal)
             raise
@@ -192,6 +246,18 @@ class InferenceService:
             self._receipts.put(receipt)
         refusal.beside.append((METADATA_KEY, receipt.SerializeToString()))
         return refusal
+
+
+@contextmanager
+def _ended_from_outside(live: Live) -> Iterator[None]:
+    """Raises the Refusal that it was ended with; CancelledError when it was not, and the caller is gone."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        refusal = live.claim_end()
+        if refusal is None:
+            raise
+        raise refusal from None
 
 
 async def _last(write: Write, receipt: wire.Receipt) -> None:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from octet.config.ensemble import Ensemble
 from octet.rpc.bind import LOOPBACK, Tls
+from router.keys.source import KeySource
 from router.replicas.address import check_address
 from router.replicas.channel import ReplicaTls
 
@@ -23,7 +24,7 @@ class HttpDoor:
     socket: Path | None = None
     """Never one: who speaks HTTP to a Unix socket puts a proxy before the port."""
     tls: Tls | None = None
-    insecure_bind: bool = False
+    insecure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,10 @@ class RouterSettings:
     socket: Path | None = None
     """A Unix socket instead of host and port."""
     tls: Tls | None = None
-    insecure_bind: bool = False
+    insecure: bool = False
     http: HttpDoor | None = None
+    keys: KeySource | None = None
+    """None: nobody is asked who they are."""
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Addresses by specialist, instead of those of the configuration."""
     replica_tls: ReplicaTls | None = None

@@ -67,6 +67,12 @@ class Generator:
             self._num_open -= 1
             self._ended.set()
 
+    async def count(self, message: wire.GenerateRequest) -> wire.CountTokensResponse:
+        """Through the same reception, and no further."""
+        self._check_open()
+        ask = self._validator.generate(message)
+        return wire.CountTokensResponse(prompt_tokens=await self._reception.count(ask))
+
     async def _generate(self, message: wire.GenerateRequest, context: Context) -> None:
         self._check_open()
         ask = self._validator.generate(message)

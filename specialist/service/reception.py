@@ -84,6 +84,12 @@ class Reception:
             release()
             raise
 
+    async def count(self, ask: Ask) -> int:
+        """Tokens of its prompt, whether or not they fit. Raises Refusal."""
+        _, release = lease(self._adapters, ask.adapters)
+        release()
+        return len(await self._prompt(ask))
+
     def _request(
         self,
         ask: Ask,

@@ -1,4 +1,4 @@
-"""`octet.v1.Specialist`: its six calls."""
+"""`octet.v1.Specialist`: its seven calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -54,6 +54,7 @@ class SpecialistService:
                     wire.UnloadAdapterRequest, wire.UnloadAdapterResponse, self._unload_adapter, most
                 ),
                 "Drain": unary(wire.DrainRequest, wire.DrainResponse, self._drain, most),
+                "CountTokens": unary(wire.GenerateRequest, wire.CountTokensResponse, self._generator.count, most),
                 "Describe": unary(wire.DescribeRequest, wire.DescribeResponse, self._describe, most),
             },
         )

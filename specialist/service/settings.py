@@ -58,7 +58,7 @@ class ServiceSettings:
     socket: Path | None = None
     """A Unix socket instead of host and port."""
     tls: Tls | None = None
-    insecure_bind: bool = False
+    insecure: bool = False
     """Serve beyond this machine without TLS: only where something else guards the way."""
     adapter_root: Path | None = None
     """Adapters named by callers lie below it; None to load none while serving."""

@@ -96,7 +96,7 @@ def test_input_that_is_not_text_is_told_in_one_line(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--host", "0.0.0.0"], "--insecure-bind"),  # noqa: S104
+        (["--host", "0.0.0.0"], "--insecure"),  # noqa: S104
         (["--tls-key", "key.pem"], "belong together"),
         (["--adapter", "a=/nowhere"], "adapter_config.json"),
         (["--adapter", "a=/one", "--adapter", "b=/two", "--adapter", "a=/three"], "'a' is given more than once"),

@@ -88,10 +88,10 @@ class Undecided:
 
     digest = "0" * 64
 
-    def cached(self, text: str) -> None:
+    def cached(self, text: str, tenant: str = "") -> None:
         return None
 
-    async def classify(self, text: str) -> Any:
+    async def classify(self, text: str, tenant: str = "") -> Any:
         from router.classify.base import ClassifierUnavailable
 
         raise ClassifierUnavailable("there is none")

@@ -87,10 +87,10 @@ class FixedOpinions:
         self._is_cached = is_cached
         self.num_asked = 0
 
-    def cached(self, text: str) -> Distribution | None:
+    def cached(self, text: str, tenant: str = "") -> Distribution | None:
         return self._thought if self._is_cached else None
 
-    async def classify(self, text: str) -> Distribution:
+    async def classify(self, text: str, tenant: str = "") -> Distribution:
         self.num_asked += 1
         if self._thought is None:
             raise ClassifierUnavailable("its breaker is open")

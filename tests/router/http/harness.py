@@ -1,4 +1,4 @@
-"""A router with an HTTP door, before replicas behind real sockets; OpenAI's own client, and bare sockets."""
+"""A router with an HTTP door, before replicas behind real sockets; the vendors' own clients, and bare sockets."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import anthropic
 import openai
 
 from octet.v1 import specialist_pb2 as wire
@@ -28,6 +29,8 @@ class Fronted:
     port: int
     openai: openai.AsyncOpenAI
     """Which tries nothing twice."""
+    anthropic: anthropic.AsyncAnthropic
+    """Neither does this."""
 
     @property
     def app(self) -> App:
@@ -106,6 +109,22 @@ class Heard:
         return self.json["error"]
 
     @property
+    def anthropic_error(self) -> Any:
+        """In Anthropic's envelope, which names the request as the header does."""
+        told = self.json
+        assert set(told) == {"type", "error", "request_id"} and told["type"] == "error"
+        assert told["request_id"] == self.headers["request-id"] == self.headers["x-request-id"]
+        assert {"type", "message", "details"} <= set(told["error"]) and told["error"]["message"]
+        return told["error"]
+
+    @property
+    def code(self) -> str:
+        """Of an error in whatever envelope its path has."""
+        own = self.json.get("type") == "error"
+        told: str = self.anthropic_error["details"]["error_code"] if own else self.error["code"]
+        return told
+
+    @property
     def events(self) -> list[Any]:
         """Of a stream; `[DONE]` as it is."""
         found = [event.removeprefix("data: ") for event in self.body.decode().split("\n\n") if event]
@@ -125,23 +144,28 @@ def _unchunked(body: bytes) -> bytes:
 async def fronting(replicas: Mapping[str, Sequence[str]], **settings: Any) -> AsyncIterator[Fronted]:
     async with routing(replicas, http=HttpDoor(), **settings) as routed:
         assert routed.server.http is not None
-        url = f"{routed.server.http.url}/v1"
-        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
-            yield Fronted(routed, routed.server.http.port, client)
+        url = routed.server.http.url
+        async with (
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+            anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as other,
+        ):
+            yield Fronted(routed, routed.server.http.port, client, other)
 
 
-def saying(*chunks: wire.Chunk, seconds: float = 0.0, fails: BaseException | None = None) -> Behaviour:
+def saying(
+    *chunks: wire.Chunk, seconds: float = 0.0, fails: BaseException | None = None, usage: wire.Usage | None = None
+) -> Behaviour:
     """A replica that says this, waits, and ends or fails."""
+    ends = usage or wire.Usage(finish_reason=wire.FINISH_REASON_STOP, prompt_tokens=3, completion_tokens=len(chunks))
 
     async def behave(_: wire.GenerateRequest, context: Any) -> None:
         lane = wire.Lane(specialist="writer", revision="0" * 64)
-        await context.write(wire.GenerateEvent(accepted=wire.Accepted(lane=lane)))
+        await context.write(wire.GenerateEvent(accepted=wire.Accepted(lane=lane, prompt_tokens=ends.prompt_tokens)))
         for chunk in chunks:
             await context.write(wire.GenerateEvent(chunk=chunk))
         await asyncio.sleep(seconds)
         if fails is not None:
             raise fails
-        usage = wire.Usage(finish_reason=wire.FINISH_REASON_STOP, prompt_tokens=3, completion_tokens=len(chunks))
-        await context.write(wire.GenerateEvent(usage=usage))
+        await context.write(wire.GenerateEvent(usage=ends))
 
     return behave

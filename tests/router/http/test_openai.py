@@ -309,7 +309,8 @@ def test_who_comes_to_a_full_replica_is_told_when_to_come_back() -> None:
         full = sim(SLOW, max_running=1)
         async with serving(full, max_waiting=1) as served, fronting({"writer": [served.address]}) as fronted:
             create = fronted.openai.chat.completions.create
-            await create(**{**CHAT, "max_tokens": 2})
+            for _ in range(3):  # so that it has been measured
+                await create(**{**CHAT, "max_tokens": 3})
             asked = [asyncio.create_task(create(**{**CHAT, "max_tokens": 60, "seed": seed})) for seed in range(6)]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             refused = [answer for answer in answers if isinstance(answer, openai.RateLimitError)]

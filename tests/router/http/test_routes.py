@@ -20,6 +20,8 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 ROUTES = {
     "/v1/chat/completions": {"POST": 415},
     "/v1/completions": {"POST": 415},
+    "/v1/messages": {"POST": 415},
+    "/v1/messages/count_tokens": {"POST": 415},
     "/v1/infer": {"POST": 415},
     "/v1/jobs": {"GET": 200, "HEAD": 200, "POST": 415},
     "/v1/jobs/absent": {"GET": 404, "HEAD": 404},
@@ -31,7 +33,19 @@ ROUTES = {
     "/healthz": {"GET": 200, "HEAD": 200},
     "/readyz": {"GET": 200, "HEAD": 200},
 }
-NOWHERE = ("/", "/v1", "/v1/", "/v1/chat/completions/", "/v1/embeddings", "/healthz/", "/v1/receipts/", "/%00", "/../x")
+NOWHERE = (
+    "/",
+    "/v1",
+    "/v1/",
+    "/v1/chat/completions/",
+    "/v1/embeddings",
+    "/v1/messages/",
+    "/v1/messages/batches",
+    "/healthz/",
+    "/v1/receipts/",
+    "/%00",
+    "/../x",
+)
 
 
 def test_every_route_takes_its_own_methods_and_no_other() -> None:
@@ -46,10 +60,10 @@ def test_every_route_takes_its_own_methods_and_no_other() -> None:
                     assert heard.headers["x-request-id"]
                     if heard.status == 405:
                         assert set(heard.headers["allow"].split(", ")) == set(taken)
-                        assert method == "HEAD" or heard.error["code"] == "method_not_allowed"
+                        assert method == "HEAD" or heard.code == "method_not_allowed"
             for path in NOWHERE:
                 heard = await fronted.get(path)
-                assert (heard.status, heard.error["code"]) == (404, "not_found"), path
+                assert (heard.status, heard.code) == (404, "not_found"), path
 
     run(story())
 
@@ -79,7 +93,7 @@ def test_a_door_that_cannot_be_had_is_told_with_what_helps() -> None:
         async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
             with pytest.raises(BindRefused, match="--http-port"):
                 HttpServer(fronted.app, HttpDoor(port=fronted.port))
-            with pytest.raises(BindRefused, match="--insecure-bind"):
+            with pytest.raises(BindRefused, match="--insecure"):
                 HttpServer(fronted.app, HttpDoor(host="0.0.0.0"))  # noqa: S104
 
     run(story())

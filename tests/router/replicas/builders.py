@@ -15,6 +15,8 @@ class NoChannel:
     def unary_stream(self, *_: object) -> Any:
         return None
 
+    unary_unary = unary_stream
+
 
 class FakeCall:
     def __init__(self) -> None:

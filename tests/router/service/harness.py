@@ -12,6 +12,7 @@ from octet.config.ensemble import DispatchConfig, Ensemble, RouterConfig, Specia
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.classify.base import Distribution
+from router.keys.source import KeySource
 from router.replicas.channel import ReplicaTls
 from router.service.server import Server
 from router.service.settings import HttpDoor, RouterSettings
@@ -24,10 +25,10 @@ class NoOpinions:
 
     digest = "0" * 64
 
-    def cached(self, text: str) -> Distribution | None:
+    def cached(self, text: str, tenant: str = "") -> Distribution | None:
         raise AssertionError(f"asked about {text!r}")
 
-    async def classify(self, text: str) -> Distribution:
+    async def classify(self, text: str, tenant: str = "") -> Distribution:
         raise AssertionError(f"asked about {text!r}")
 
 
@@ -145,12 +146,13 @@ async def routing(
     opinions: Any = None,
     replica_tls: ReplicaTls | None = None,
     http: HttpDoor | None = None,
+    keys: KeySource | None = None,
     **settings: Any,
 ) -> AsyncIterator[Routed]:
     """`settings` are the ensemble's own."""
     ensemble = settings.pop("ensemble", None) or ensemble_of(*replicas, **settings)
     places = {name: tuple(addresses) for name, addresses in replicas.items()}
-    door = RouterSettings(replicas=places, replica_tls=replica_tls, http=http)
+    door = RouterSettings(replicas=places, replica_tls=replica_tls, http=http, keys=keys)
     server = Server(ensemble, door, opinions or NoOpinions())
     await server.start()
     try:

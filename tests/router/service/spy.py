@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from octet.rpc.calls import Context, streaming
+from octet.rpc.calls import Context, streaming, unary
 from octet.v1 import specialist_pb2 as wire
 
 Behaviour = Callable[[wire.GenerateRequest, Context], Awaitable[None]]
@@ -39,6 +39,9 @@ class Spy:
         self.revision = REVISION
         self.num_live = 0
         self.port = 0
+        self.counts: list[wire.GenerateRequest] = []
+        self.count: int | BaseException | None = None
+        """What it says when asked for one; None: nothing, ever."""
 
     @property
     def address(self) -> str:
@@ -53,6 +56,14 @@ class Spy:
             await self.behave(request, context)
         finally:
             self.num_live -= 1
+
+    async def count_tokens(self, request: wire.GenerateRequest) -> wire.CountTokensResponse:
+        self.counts.append(request)
+        if self.count is None:
+            await asyncio.sleep(60)
+        if isinstance(self.count, BaseException):
+            raise self.count
+        return wire.CountTokensResponse(prompt_tokens=self.count)
 
     async def watch(self, request: wire.WatchLoadRequest, context: Context) -> None:
         self.heartbeats.append(request.heartbeat_ms)
@@ -70,6 +81,7 @@ async def spying(behave: Behaviour = answer) -> AsyncIterator[Spy]:
     server = grpc.aio.server()
     handlers = {
         "Generate": streaming(wire.GenerateRequest, wire.GenerateEvent, spy.generate, 1 << 20),
+        "CountTokens": unary(wire.GenerateRequest, wire.CountTokensResponse, spy.count_tokens, 1 << 20),
         "WatchLoad": streaming(wire.WatchLoadRequest, wire.LoadReport, spy.watch, 1 << 20),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("octet.v1.Specialist", handlers),))

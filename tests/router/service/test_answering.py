@@ -51,6 +51,7 @@ class Room:
             _any(SimpleNamespace(lanes=defaultdict(object))),
             _any(SimpleNamespace(answer=self._dispatched)),
             nobody,
+            nobody,
             _any(shadows),
             nobody,
             ManualClock(),

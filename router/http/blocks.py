@@ -1,0 +1,84 @@
+"""What was said, as blocks in the order they were begun: text, and calls of tools."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from octet.v1 import inference_pb2 as wire
+
+
+@dataclass(slots=True)
+class TextBlock:
+    index: int
+    parts: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CallBlock:
+    index: int
+    id: str
+    name: str
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def input(self) -> dict[str, Any] | None:
+        """Its arguments; None while they are not the object they must be: the answer was cut off."""
+        written = "".join(self.parts)
+        if not written.strip():
+            return {}
+        try:
+            parsed = json.loads(written)
+        except (ValueError, RecursionError):
+            return None
+        return parsed if isinstance(parsed, dict) else None
+
+
+Block = TextBlock | CallBlock
+
+
+class Blocks:
+    """Of one choice. A text is one block until a call begins; whatever is new of a call goes to its own block."""
+
+    def __init__(self, *, keeps_text: bool = True) -> None:
+        self._keeps_text = keeps_text
+        self._begun: list[Block] = []
+        self._calls: dict[int, CallBlock] = {}
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self._begun)
+
+    @property
+    def has_calls(self) -> bool:
+        """There is one that can be made."""
+        return any(call.input is not None for call in self._calls.values())
+
+    def hear(self, chunk: wire.Chunk) -> list[tuple[Block, str]]:
+        """What is new, and of which block: text before calls. A block is begun with its first part."""
+        heard: list[tuple[Block, str]] = []
+        if chunk.text:
+            text = self._text()
+            if self._keeps_text:
+                text.parts.append(chunk.text)
+            heard.append((text, chunk.text))
+        for part in chunk.tool_calls:
+            call = self._call(part)
+            call.parts.append(part.arguments)
+            heard.append((call, part.arguments))
+        return heard
+
+    def _text(self) -> TextBlock:
+        last = self._begun[-1] if self._begun else None
+        if isinstance(last, TextBlock):
+            return last
+        begun = TextBlock(len(self._begun))
+        self._begun.append(begun)
+        return begun
+
+    def _call(self, part: wire.ToolCallPart) -> CallBlock:
+        known = self._calls.get(part.index)
+        if known is not None:
+            return known
+        begun = self._calls[part.index] = CallBlock(len(self._begun), part.id, part.name)
+        self._begun.append(begun)
+        return begun

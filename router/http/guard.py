@@ -1,0 +1,34 @@
+"""The gate before every route."""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from octet.rpc.refusal import Refusal
+from router.http.fault import fault_of
+from router.keys.access import ROUTES
+from router.keys.gate import Gate
+
+
+def guard(routes: Iterable[Route], gate: Gate) -> None:
+    """From here on nobody passes any of them who may not."""
+    for route in routes:
+        route.app = _Guarded(route.app, route.path, gate)
+
+
+class _Guarded:
+    def __init__(self, app: ASGIApp, path: str, gate: Gate) -> None:
+        self._app = app
+        self._access = ROUTES.get(path)
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises Fault before a byte of the body is read."""
+        with ExitStack() as call:
+            try:
+                call.enter_context(self._gate.inside(self._gate.admit(self._access, scope["headers"])))
+            except Refusal as refusal:
+                raise fault_of(refusal, {}) from None
+            await self._app(scope, receive, send)

@@ -1,0 +1,49 @@
+"""What is neither a dialect nor a job: receipts, health, and the document itself."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from octet.sdk.receipt import Receipt
+from router.http.openapi.answers import ALWAYS, refusals, whole
+from router.http.openapi.shapes import TEXT, Shape, named, record, several, shape_of, word
+
+PATHS: Mapping[str, Any] = {
+    "/v1/receipts/{request_id}": {
+        "get": {
+            "operationId": "getReceipt",
+            "summary": "everything about one request, by its id or that of its answer",
+            "parameters": [{"name": "request_id", "in": "path", "required": True, "schema": TEXT}],
+            "responses": whole(named("Receipt"), "it is still kept") | refusals((*ALWAYS, 404)),
+        }
+    },
+    "/healthz": {
+        "get": {
+            "operationId": "health",
+            "summary": "whether the process lives",
+            "security": [],
+            "responses": whole(record({"status": word("ok")}), "it does") | refusals((405, 500)),
+        }
+    },
+    "/readyz": {
+        "get": {
+            "operationId": "readiness",
+            "summary": "whether every specialist has a replica that is warm",
+            "security": [],
+            "responses": whole(record({"status": word("ready")}), "it has")
+            | whole(named("Unready"), "not yet, or no more", 503)
+            | refusals((405, 500)),
+        }
+    },
+    "/openapi.json": {
+        "get": {
+            "operationId": "openapi",
+            "summary": "this document",
+            "security": [],
+            "responses": whole({"type": "object"}, "it") | refusals((405, 500)),
+        }
+    },
+}
+SCHEMAS: Mapping[str, Shape] = {
+    "Receipt": shape_of(Receipt),
+    "Unready": record({"status": word("starting", "draining")}, {"waiting_for": several(TEXT)}),
+}

@@ -1,0 +1,87 @@
+"""The file that keys are kept in: read whole, and replaced whole, by one writer at a time."""
+
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from router.keys.book import KeyBook
+from router.keys.key import Key
+from router.keys.keys_text import MOST_BYTES, KeysInvalid, keys_text, parse_keys
+
+_MODE = 0o600
+
+
+class Stamp(NamedTuple):
+    """Another one whenever the file is written, replaced, or linked to elsewhere."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+class KeysFile:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def stamp(self) -> Stamp | None:
+        """None: it is not there, or out of reach."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return Stamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    def read(self) -> tuple[Key, ...]:
+        """Raises KeysInvalid, which names the file, and OSError."""
+        if not self.path.is_file() and self.path.exists():
+            raise KeysInvalid(f"{self.path} is not a regular file")
+        with self.path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+                raise KeysInvalid(f"{self.path} can be written by anybody on this machine: chmod 600 {self.path}")
+            content = file.read(MOST_BYTES + 1)
+        try:
+            return parse_keys(content.decode())
+        except UnicodeDecodeError:
+            raise KeysInvalid(f"{self.path} is not UTF-8") from None
+        except KeysInvalid as invalid:
+            raise KeysInvalid(f"{self.path}: {invalid}") from None
+
+    def book(self) -> KeyBook:
+        """Raises KeysInvalid, OSError."""
+        return KeyBook(self.read())
+
+    def change(self, make: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
+        """Whoever reads it meanwhile sees all of the change or nothing. Raises KeysInvalid, OSError."""
+        with _alone(self.path.parent):
+            self._write(make(self.read() if self.path.exists() else ()))
+
+    def _write(self, keys: tuple[Key, ...]) -> None:
+        target = self.path.resolve()
+        beside = target.with_name(f".{target.name}.{os.getpid()}")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                os.fchmod(file.fileno(), _MODE)
+                file.write(keys_text(keys))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(target)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,99 @@
+"""What the document says is what the door does."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis.checks import load_all_checks
+from schemathesis.generation import GenerationMode
+from starlette.routing import Route
+
+from router.classify.base import REJECT, Distribution
+from router.http.openapi.document import document
+from router.reception.limits import Limits
+from tests.router.http.harness import fronting
+from tests.service.harness import serving, sim
+
+DOCUMENT = document(Limits(), "0")
+OPERATIONS = [(path, method) for path, methods in DOCUMENT["paths"].items() for method in methods]
+_NOT_ASKED = ("positive_data_acceptance", "negative_data_rejection", "missing_required_header", "ignored_auth")
+"""A schema cannot say that fields agree with each other, nor that null is nothing; keys have laws of their own."""
+
+
+class _Sure:
+    digest = "0" * 64
+
+    def cached(self, text: str) -> Distribution:
+        return Distribution((("writer", 0.9), (REJECT, 0.1)))
+
+    async def classify(self, text: str) -> Distribution:
+        return self.cached(text)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[str, list[Route]]]:
+    """The URL of a door on a loop of its own, and its table."""
+    told: list[Any] = []
+    ready, end = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with serving(sim()) as replica, fronting({"writer": [replica.address]}, opinions=_Sure()) as fronted:
+            told.extend((f"http://127.0.0.1:{fronted.port}", fronted.app.routes))
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield told[0], told[1]
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def schema(served: tuple[str, list[Route]]) -> Any:
+    load_all_checks()
+    return schemathesis.openapi.from_url(f"{served[0]}/openapi.json")
+
+
+def test_every_route_is_in_the_document_and_nothing_else(served: tuple[str, list[Route]]) -> None:
+    table = {
+        (route.path.replace(":path", ""), method.lower())
+        for route in served[1]
+        for method in (route.methods or ())
+        if method != "HEAD"
+    }
+    assert table == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("mode", GenerationMode)
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+def test_whatever_is_sent_the_answer_is_one_the_document_knows(
+    schema: Any, path: str, method: str, mode: GenerationMode
+) -> None:
+    checks = [check for check in schemathesis.checks.CHECKS.get_all() if check.__name__ not in _NOT_ASKED]
+
+    @given(case=schema[path][method.upper()].as_strategy(generation_mode=mode))
+    @settings(max_examples=60, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)
+    def law(case: Any) -> None:
+        response = case.call()
+        heard[response.status_code] += 1
+        case.validate_response(response, checks=checks)
+
+    heard: Counter[int] = Counter()
+    try:
+        law()
+    except Unsatisfiable:  # nothing that could be wrong with it
+        assert mode is GenerationMode.NEGATIVE and not heard
+        return
+    print(path, mode, dict(heard))

@@ -1,0 +1,151 @@
+"""A certificate that changes is shown to whoever connects next; what cannot be used changes nothing."""
+
+import asyncio
+import logging
+import shutil
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+import uvloop
+
+from octet import AsyncClient, Unavailable
+from octet.rpc.bind import Tls
+from octet.rpc.certificates import Followed
+from router.keys.source import GivenKeys
+from router.service.server import Server
+from router.service.settings import HttpDoor, RouterSettings
+from tests.router.keys.keyed import book_of, made
+from tests.router.service.harness import NoOpinions, ensemble_of
+from tests.service.harness import serving, sim
+from tests.service.test_tls import openssl
+
+ANN = made("ann", "operate")
+
+
+@pytest.fixture
+def files(pki: Path, tmp_path: Path) -> Tls:
+    """The router's own, to be changed."""
+    for name in ("replica.pem", "replica.key", "ca.pem"):
+        shutil.copy(pki / name, tmp_path / name)
+    return Tls(tmp_path / "replica.pem", tmp_path / "replica.key")
+
+
+@pytest.fixture(scope="module")
+def another(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ca.pem, and a certificate of a router that it has signed."""
+    folder = tmp_path_factory.mktemp("another")
+    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    openssl(folder, *new, "-subj", "/CN=another ca", "-keyout", "ca.key", "-out", "ca.pem")
+    openssl(
+        folder,
+        *new,
+        *("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "basicConstraints=critical,CA:FALSE"),
+        *("-subj", "/CN=router", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "own.key", "-out", "own.pem"),
+    )
+    return folder
+
+
+@asynccontextmanager
+async def routed(tls: Tls) -> AsyncIterator[Server]:
+    async with serving(sim()) as served:
+        settings = RouterSettings(
+            replicas={"writer": (served.address,)}, tls=tls, http=HttpDoor(tls=tls), keys=GivenKeys(book_of(ANN))
+        )
+        server = Server(ensemble_of("writer"), settings, NoOpinions())
+        await server.start()
+        try:
+            async with asyncio.timeout(10):
+                await server.warm()
+            yield server
+        finally:
+            await server.stop(0)
+
+
+async def trusted(server: Server, ca: Path, certificate: Path | None = None) -> tuple[bool, bool]:
+    """Whether gRPC and HTTP are served, for who trusts this CA and shows this certificate."""
+    key = None if certificate is None else certificate.with_suffix(".key")
+    address = f"127.0.0.1:{server.port}"
+    async with AsyncClient(
+        address, ca=ca, certificate=certificate, key=key, api_key=ANN.token, max_retries=0
+    ) as client:
+        try:
+            await client.infer("x", force="writer", max_tokens=2, timeout=5)
+            by_grpc = True
+        except Unavailable:
+            by_grpc = False
+    return by_grpc, await _by_http(server, ca, certificate)
+
+
+async def _by_http(server: Server, ca: Path, certificate: Path | None) -> bool:
+    assert server.http is not None
+    trust = ssl.create_default_context(cafile=str(ca))
+    if certificate is not None:
+        trust.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.http.port, ssl=trust)
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: octet\r\nconnection: close\r\n\r\n")
+        said = await reader.read()
+        writer.close()
+    except (ssl.SSLError, ConnectionError):
+        return False
+    return b'{"status":"ok"}' in said
+
+
+def test_both_doors_show_the_new_certificate_without_a_restart(
+    files: Tls, pki: Path, another: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with routed(files) as server:
+            assert await trusted(server, pki / "ca.pem") == (True, True)
+            assert await trusted(server, another / "ca.pem") == (False, False)
+            channel = grpc.aio.secure_channel(
+                f"127.0.0.1:{server.port}", grpc.ssl_channel_credentials((pki / "ca.pem").read_bytes())
+            )
+            await channel.channel_ready()
+            shutil.copy(another / "own.pem", files.certificate)
+            assert await trusted(server, pki / "ca.pem") == (True, True), "half of a pair changes nothing"
+            assert caplog.text.count("the certificate stays as it was") == 2
+            shutil.copy(another / "own.key", files.key)
+            assert await trusted(server, another / "ca.pem") == (True, True)
+            assert await trusted(server, pki / "ca.pem") == (False, False)
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            assert await check(b"", timeout=5), "who was connected before stays so"
+            await channel.close()
+            files.key.unlink()
+            assert await trusted(server, another / "ca.pem") == (True, True)
+
+    with caplog.at_level(logging.INFO):
+        uvloop.run(story())
+    assert "PRIVATE KEY" not in caplog.text
+
+
+def test_whom_the_client_ca_has_signed_for_changes_too(files: Tls, pki: Path, another: Path) -> None:
+    async def story() -> None:
+        tls = replace(files, client_ca=files.certificate.with_name("ca.pem"))
+        async with routed(tls) as server:
+            ca = pki / "ca.pem"
+            assert await trusted(server, ca, pki / "caller.pem") == (True, True)
+            assert await trusted(server, ca, another / "own.pem") == (False, False)
+            assert await trusted(server, ca) == (False, False)
+            assert tls.client_ca is not None
+            shutil.copy(another / "ca.pem", tls.client_ca)
+            assert await trusted(server, ca, another / "own.pem") == (True, True)
+            assert await trusted(server, ca, pki / "caller.pem") == (False, False)
+
+    uvloop.run(story())
+
+
+def test_what_cannot_be_used_at_the_start_is_told_by_its_name(files: Tls, another: Path, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"absent\.pem"):
+        Followed(replace(files, certificate=tmp_path / "absent.pem"))
+    shutil.copy(another / "own.key", files.key)
+    with pytest.raises(OSError, match="are no certificate and its key"):
+        Followed(files)
+    openssl(tmp_path, "ec", "-in", "replica.key", "-out", "locked.key", "-aes128", "-passout", "pass:secret")
+    with pytest.raises(OSError, match="password"):
+        Followed(replace(files, key=tmp_path / "locked.key"))

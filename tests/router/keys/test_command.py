@@ -1,0 +1,121 @@
+"""`octet keys`, on real files."""
+
+import json
+import stat
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from octet.cli import main
+from router.keys.keys_file import KeysFile
+
+
+def octet(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(["keys", *arguments])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.delenv("OCTET_KEYS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "keys.json"
+
+
+def test_a_key_is_told_once_and_only_its_digest_is_kept(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    status, out, err = octet(capsys, "new", "ann", "--role", "call", "--requests-per-minute", "60")
+    token = out.strip()
+    assert status == 0 and token.startswith("octet_") and "only time" in err
+    kept = elsewhere.read_text()
+    assert token not in kept and sha256(token.encode()).hexdigest() in kept
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o600
+    assert KeysFile(elsewhere).book().find(token.encode(), 0) is not None
+    status, out, _ = octet(capsys, "list")
+    assert status == 0 and "ann" in out and "60" in out and token not in out
+    assert sha256(token.encode()).hexdigest() not in out
+
+
+def test_all_of_it_as_json(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    options = ["--role", "operate", "--tokens-per-minute", "9", "--concurrency", "2", "--tenant", "team"]
+    status, out, err = octet(capsys, "new", "ops", *options, "--expires", "2999-01-31", "--json")
+    told: dict[str, Any] = json.loads(out)
+    token = told.pop("key")
+    assert status == 0 and not err and token.startswith("octet_")
+    created = told.pop("created")
+    assert told == {
+        "name": "ops",
+        "role": "operate",
+        "tenant": "team",
+        "tokens_per_minute": 9,
+        "concurrency": 2,
+        "expires": "2999-01-31T00:00:00Z",
+        "file": "keys.json",
+    }
+    told.pop("file")
+    assert json.loads(octet(capsys, "list", "--json")[1])["keys"] == [told | {"created": created}]
+    assert json.loads(octet(capsys, "revoke", "ops", "--json")[1]) == {"revoked": "ops", "file": "keys.json"}
+    assert json.loads(octet(capsys, "list", "--json")[1])["keys"] == []
+    assert KeysFile(elsewhere).book().find(token.encode(), 0) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("new", "Ann", "--role", "call"), "NAME must be a name of lower-case letters"),
+        (("new", "bob", "--role", "call"), "there is a key 'bob' already"),
+        (("new", "ann", "--role", "call", "--concurrency", "0"), "--concurrency must be a whole number in [1,"),
+        (("new", "ann", "--role", "call", "--expires", "then"), "--expires must be a date such as"),
+        (("new", "ann", "--role", "call", "--expires", "2001-01-01"), "--expires must be a time to come"),
+        (("new", "ann", "--role", "call", "--tenant", "a b"), "--tenant must be a name"),
+        (("revoke", "ann"), "there is no key 'ann'"),
+        (("list", "--file", "absent.json"), "absent.json"),
+        (("revoke", "bob", "--file", "absent.json"), "there is no file absent.json"),
+        (("new", "ann", "--role", "call", "--file", "no/folder/keys.json"), "no/folder"),
+    ],
+)
+def test_a_mistake_changes_nothing(
+    capsys: pytest.CaptureFixture[str], elsewhere: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    assert octet(capsys, "new", "bob", "--role", "call")[0] == 0
+    before = elsewhere.read_bytes()
+    status, out, err = octet(capsys, *arguments)
+    assert status == 2 and told in err and not out
+    assert elsewhere.read_bytes() == before
+
+
+def test_the_environment_names_the_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OCTET_KEYS", str(tmp_path / "other.json"))
+    assert octet(capsys, "new", "ann", "--role", "call")[0] == 0
+    assert (tmp_path / "other.json").exists()
+    monkeypatch.setenv("OCTET_KEYS", '{"keys": []}')
+    status, _, err = octet(capsys, "new", "bob", "--role", "call")
+    assert status == 2 and "name a file with --file" in err
+
+
+def test_a_file_that_anybody_may_write_is_not_trusted(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    assert octet(capsys, "new", "ann", "--role", "call")[0] == 0
+    elsewhere.chmod(0o666)
+    status, _, err = octet(capsys, "list")
+    assert status == 2 and "chmod 600" in err
+
+
+def test_writers_at_once_lose_no_key(elsewhere: Path) -> None:
+    script = (
+        "import sys; from octet.cli import main; "
+        "sys.exit(max(main(['keys', 'new', f'{sys.argv[1]}-{n}', '--role', 'call']) for n in range(4)))"
+    )
+    command = [sys.executable, "-c", script]
+    running = [
+        subprocess.Popen([*command, name], cwd=elsewhere.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for name in ("a", "b", "c")
+    ]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    assert len(KeysFile(elsewhere).read()) == 12
+    assert [path.name for path in elsewhere.parent.iterdir()] == ["keys.json"]

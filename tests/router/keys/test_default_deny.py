@@ -1,0 +1,210 @@
+"""Every call and every route asks for what it declares, and nothing that declares nothing is served."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import Default as default_pool
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from octet.v1 import error_pb2
+from router.http.app import App
+from router.keys.access import ROUTES, RPCS, Access
+from router.keys.token import new_token
+from tests.router.http.harness import Fronted
+from tests.router.keys.keyed import Made, keyed, made
+from tests.service.harness import run
+
+CALLER, OPERATOR = made("ann"), made("ops", "operate")
+WRONG = new_token()
+UNAUTHENTICATED = (grpc.StatusCode.UNAUTHENTICATED, error_pb2.ERROR_REASON_UNAUTHENTICATED)
+FORBIDDEN = (grpc.StatusCode.PERMISSION_DENIED, error_pb2.ERROR_REASON_FORBIDDEN)
+SHOWN: list[tuple[tuple[str, str], ...]] = [
+    (),
+    (("authorization", ""),),
+    (("authorization", "Bearer"),),
+    (("authorization", f"Bearer {WRONG}"),),
+    (("authorization", CALLER.token),),
+    (("authorization", f"Basic {CALLER.token}"),),
+    (("authorization", f"Bearer {CALLER.token}x"),),
+    (("authorization", f"Bearer {CALLER.token[:-1]}"),),
+    (("x-api-key", WRONG),),
+    (("authorization", f"Bearer {CALLER.token}"), ("authorization", f"Bearer {CALLER.token}")),
+    (("authorization", f"Bearer {CALLER.token}"), ("x-api-key", OPERATOR.token)),
+]
+"""None of them gets anybody in."""
+
+
+async def services_of(fronted: Fronted) -> list[str]:
+    """What the router itself says that it serves."""
+    stub = reflection_pb2_grpc.ServerReflectionStub(fronted.routed.channel)
+    asked = reflection_pb2.ServerReflectionRequest(list_services="")
+
+    async def questions() -> Any:
+        yield asked
+
+    async for answer in stub.ServerReflectionInfo(questions(), metadata=CALLER.metadata):
+        return [service.name for service in answer.list_services_response.service]
+    raise AssertionError("it says nothing")
+
+
+def methods_of(service: str) -> Iterator[str]:
+    for method in default_pool().FindServiceByName(service).methods:
+        yield f"/{service}/{method.name}"
+
+
+async def ended(fronted: Fronted, method: str, metadata: Any) -> tuple[Any, int]:
+    """How a call with nothing in it ends; not further than its first answer. One that is served and says nothing, as
+    who watches events, is past its deadline."""
+    call = fronted.routed.channel.stream_stream(method)(iter([b""]), metadata=metadata, timeout=0.5)
+    try:
+        if await call.read() is grpc.aio.EOF and await call.code() is not grpc.StatusCode.OK:
+            raise AssertionError("gRPC raises what is not OK")
+        return grpc.StatusCode.OK, 0
+    except grpc.aio.AioRpcError as error:
+        raw = dict(error.trailing_metadata() or ()).get("octet-error-bin", b"")
+        return error.code(), error_pb2.Error.FromString(raw).reason
+    finally:
+        call.cancel()
+
+
+def test_every_call_that_is_served_asks_for_what_it_declares() -> None:
+    async def story() -> None:
+        async with keyed([CALLER, OPERATOR]) as fronted:
+            services = await services_of(fronted)
+            assert {"octet.v1.Inference", "octet.v1.Operator", "grpc.health.v1.Health"} <= set(services)
+            methods = [method for service in services for method in methods_of(service)]
+            assert set(methods) <= set(RPCS)
+            for method in methods:
+                for shown in SHOWN[:4] if RPCS[method] is not Access.OPEN else []:
+                    assert await ended(fronted, method, shown) == UNAUTHENTICATED, (method, shown)
+                heard = await ended(fronted, method, CALLER.metadata)
+                if RPCS[method] is Access.OPERATE:
+                    assert heard == FORBIDDEN, method
+                    heard = await ended(fronted, method, OPERATOR.metadata)
+                assert heard not in (UNAUTHENTICATED, FORBIDDEN), method
+            assert await ended(fronted, "/grpc.health.v1.Health/Check", ()) == (grpc.StatusCode.OK, 0)
+            assert await ended(fronted, "/octet.v1.Inference/Nothing", ()) == UNAUTHENTICATED
+
+    run(story())
+
+
+@pytest.mark.parametrize("shown", SHOWN, ids=lambda shown: f"{len(shown)}")
+def test_nothing_but_one_known_key_gets_anybody_in(shown: tuple[tuple[str, str], ...]) -> None:
+    from octet.clock import SystemClock
+    from octet.rpc.refusal import Refusal
+    from router.keys.gate import Gate
+    from router.keys.shown import from_metadata
+    from tests.router.keys.keyed import book_of
+
+    gate = Gate(book_of(CALLER, OPERATOR), SystemClock(), lambda: 0)
+    with pytest.raises(Refusal) as caught:
+        gate.admit(Access.CALL, from_metadata(shown))
+    assert (caught.value.code, caught.value.error.reason) == UNAUTHENTICATED
+    assert CALLER.token not in str(caught.value) and OPERATOR.token not in str(caught.value)
+
+
+def test_what_nobody_has_declared_nobody_may_do() -> None:
+    from octet.clock import SystemClock
+    from octet.rpc.refusal import Refusal
+    from router.keys.gate import Gate
+    from router.keys.shown import from_metadata
+    from tests.router.keys.keyed import book_of
+
+    for book, shown in ((book_of(OPERATOR), OPERATOR.metadata), (None, ())):
+        with pytest.raises(Refusal) as caught:
+            Gate(book, SystemClock(), lambda: 0).admit(None, from_metadata(shown))
+        assert (caught.value.code, caught.value.error.reason) == FORBIDDEN
+
+
+def paths_of(app: App) -> list[tuple[str, str, str]]:
+    """Method, path as declared, path as asked for."""
+    return [
+        (method, route.path, route.path.replace("{model:path}", "octet/writer").replace("{", "").replace("}", ""))
+        for route in app.routes
+        for method in sorted(route.methods or ())
+    ]
+
+
+async def asked(fronted: Fronted, method: str, path: str, key: Made | None, **headers: str) -> Any:
+    given = {**({} if key is None else key.headers), **headers}
+    return await fronted.send(method, path, b"", given)
+
+
+def test_every_route_of_the_table_asks_for_what_it_declares() -> None:
+    async def story() -> None:
+        async with keyed([CALLER]) as fronted:
+            for method, declared, path in paths_of(fronted.app):
+                assert declared in ROUTES
+                refusals = [
+                    await asked(fronted, method, path, None),
+                    await asked(fronted, method, path, None, authorization=f"Bearer {WRONG}"),
+                    await asked(fronted, method, f"{path}?api_key={CALLER.token}&key={CALLER.token}", None),
+                ]
+                for heard in refusals if ROUTES[declared] is not Access.OPEN else []:
+                    assert (heard.status, heard.headers["www-authenticate"]) == (401, "Bearer"), path
+                    assert method == "HEAD" or heard.error["code"] == "invalid_api_key"
+                    assert WRONG.encode() not in heard.body
+                for key_header in ({"authorization": f"bearer {CALLER.token}"}, {"x_api_key": CALLER.token}):
+                    heard = await asked(fronted, method, path, None, **key_header)
+                    assert heard.status not in (401, 403), (method, path)
+            for path in ("/healthz", "/readyz"):
+                assert (await asked(fronted, "GET", path, None)).status == 200
+
+    run(story())
+
+
+def test_a_route_that_is_only_added_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.http.guard.ROUTES", {"/healthz": Access.OPEN})
+
+    async def story() -> None:
+        async with keyed([CALLER]) as fronted:
+            heard = await asked(fronted, "GET", "/v1/models", CALLER)
+            assert (heard.status, heard.error["code"], heard.error["type"]) == (403, "forbidden", "permission_error")
+
+    run(story())
+
+
+def test_a_start_that_takes_long_names_nobody_to_strangers() -> None:
+    from router.keys.source import GivenKeys
+    from tests.router.http.harness import fronting
+    from tests.router.keys.keyed import book_of
+
+    async def story() -> None:
+        keys = GivenKeys(book_of(CALLER))
+        async with fronting({"writer": ["127.0.0.1:1"]}, warm=False, keys=keys) as fronted:
+            heard = await asked(fronted, "GET", "/readyz", None)
+            assert (heard.status, heard.json) == (503, {"status": "starting"})
+
+    run(story())
+
+
+def test_a_refusal_does_not_wait_for_the_body() -> None:
+    async def story() -> None:
+        async with keyed([CALLER]) as fronted:
+            head = b"POST /v1/completions HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
+            async with fronted.connected(head + b"content-length: 1000000\r\n\r\n{") as reader:
+                async with asyncio.timeout(5):
+                    assert b" 401 " in await reader.readline()
+
+    run(story())
+
+
+def test_without_keys_whatever_is_shown_is_not_looked_at() -> None:
+    from tests.router.http.harness import fronting
+    from tests.service.harness import serving, sim
+
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            heard = await fronted.post(
+                json.dumps({"model": "octet/writer", "prompt": "x", "max_tokens": 2}).encode(),
+                "/v1/completions",
+                authorization="Bearer none",
+            )
+            assert heard.status == 200
+            assert await ended(fronted, "/octet.v1.Operator/ListBreakers", ()) == (grpc.StatusCode.OK, 0)
+
+    run(story())

@@ -1,0 +1,132 @@
+"""Whether another tenant has used a prompt cannot be told by how long its first token takes."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from router.keys.source import GivenKeys
+from specialist.engines.sim import CostModel
+from tests.router.keys.keyed import Made, book_of, made
+from tests.router.service.harness import Routed, asking, routing
+from tests.service.harness import run, serving, sim
+
+COST = CostModel(0.0002, 0.00007, 0.0, 0.0002, 0.0, 0.0, 0.0, 0.0)
+"""A prompt that is not cached takes some fifteen milliseconds longer, of a clock and not of a processor."""
+LANES = ("one", "two", "three", "four")
+NUM_PROBES = 500
+NUM_CONTROLS = 120
+TOLERANCE = 0.07
+PROMPT = 220
+
+
+class First(NamedTuple):
+    """Seconds to a first token."""
+
+    seen: float
+    """By the caller's own watch, with all the noise of the way."""
+    told: float
+    """By the receipt, from admission on: what a prober would rather use."""
+    found: int
+    """Tokens of the prompt that were cached, by the receipt."""
+
+
+@dataclass
+class Probes:
+    """Of prompts that were used before, and of those that were not."""
+
+    used: list[First] = field(default_factory=list)
+    unused: list[First] = field(default_factory=list)
+
+    @property
+    def most_found(self) -> int:
+        return max(each.found for each in (*self.used, *self.unused))
+
+    @property
+    def seen(self) -> float:
+        return auc([each.seen for each in self.used], [each.seen for each in self.unused])
+
+    @property
+    def told(self) -> float:
+        return auc([each.told for each in self.used], [each.told for each in self.unused])
+
+    @property
+    def tells(self) -> bool:
+        return max(abs(self.seen - 0.5), abs(self.told - 0.5)) > TOLERANCE
+
+
+def auc(used: list[float], unused: list[float]) -> float:
+    """How often a prompt that was used is the quicker one of two, ties counting half: 0.5 for who cannot tell."""
+    wins = sum((one < other) + 0.5 * (one == other) for one in used for other in unused)
+    return wins / (len(used) * len(unused))
+
+
+async def first_token(routed: Routed, lane: str, prompt: str, key: Made) -> First:
+    began = time.perf_counter()
+    call = routed.generate(asking(prompt, lane, max_tokens=1, ignore_eos=True), metadata=key.metadata)
+    seen: float | None = None
+    async for event in call:
+        if event.HasField("chunk") and seen is None:
+            seen = time.perf_counter() - began
+        elif event.HasField("receipt"):
+            usage = event.receipt.usage
+            assert seen is not None
+            return First(seen, usage.timings.prefill, usage.cache_hit_tokens)
+    raise AssertionError("it ended without a receipt")
+
+
+async def probe_lane(
+    routed: Routed, lane: str, victim: Made, prober: Made, prompts: Sequence[str], dice: random.Random, probes: Probes
+) -> None:
+    """A few at a time: the victim uses half of them, drawn at random; the prober asks for all, in random order."""
+    for start in range(0, len(prompts), 10):
+        together = prompts[start : start + 10]
+        used = set(dice.sample(together, len(together) // 2))
+        for prompt in used:
+            await first_token(routed, lane, prompt, victim)
+        for prompt in dice.sample(together, len(together)):
+            first = await first_token(routed, lane, prompt, prober)
+            (probes.used if prompt in used else probes.unused).append(first)
+
+
+async def probe(routed: Routed, victim: Made, prober: Made, num_probes: int, probes: Probes, seed: int) -> None:
+    dice = random.Random(seed)
+    prompts = ["".join(dice.choices("abcdefghij ", k=PROMPT)) for _ in range(num_probes)]
+    await asyncio.gather(
+        *(
+            probe_lane(routed, lane, victim, prober, prompts[index :: len(LANES)], random.Random(seed + index), probes)
+            for index, lane in enumerate(LANES)
+        )
+    )
+
+
+def test_another_tenants_prompt_cannot_be_told_by_the_time_it_takes() -> None:
+    """Of 500 probes that tell nothing, one in a hundred and fifty such samples is further from 0.5 than 0.07 by chance:
+    then, and only then, 500 more are taken, and all thousand are held to the same bound."""
+    victim, same, other = made("victim", tenant="a"), made("same", tenant="a"), made("other", tenant="b")
+
+    async def story() -> None:
+        async with AsyncExitStack() as house:
+            replicas = {}
+            for lane in LANES:
+                build = sim(COST, name=lane, num_blocks=1024, context=512)
+                replicas[lane] = [(await house.enter_async_context(serving(build))).address]
+            keys = GivenKeys(book_of(victim, same, other))
+            routed = await house.enter_async_context(routing(replicas, keys=keys))
+            control, apart = Probes(), Probes()
+            await probe(routed, victim, same, len(LANES) * 10, Probes(), seed=0)  # warm
+            await probe(routed, victim, same, NUM_CONTROLS, control, seed=1)
+            await probe(routed, victim, other, NUM_PROBES, apart, seed=2)
+            if apart.tells:
+                await probe(routed, victim, other, NUM_PROBES, apart, seed=3)
+            print(
+                f"AUC within a tenant {control.told:.3f} (seen {control.seen:.3f}), across {apart.told:.3f} "
+                f"(seen {apart.seen:.3f}), {len(apart.used) + len(apart.unused)} probes"
+            )
+            assert control.most_found > PROMPT // 2 and control.told > 0.9
+            assert apart.most_found == 0 and not apart.tells
+
+    run(story())
