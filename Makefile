@@ -1,5 +1,6 @@
 # `make serve` and `make test` are all a fresh machine needs: Python 3.11 or newer, make and a C++ compiler. The rest
-# is installed into .venv; the demo model and the compiled kernels are kept in $OCTET_CACHE, or ~/.cache/octet.
+# is installed into .venv, and for the tests of the TypeScript SDK into sdk/typescript/node_modules; the demo model and the
+# compiled kernels are kept in $OCTET_CACHE, or ~/.cache/octet.
 
 PYTHON ?= python3
 VENV ?= .venv

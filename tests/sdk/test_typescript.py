@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.router.keys.keyed import keyed, made
 from tests.sdk.node import NODE, PACKAGE, check_modules, compiled, run_tests, tool
 from tests.sdk.restart import restarting
 from tests.sdk.world import world
@@ -87,6 +88,21 @@ def test_a_job_is_followed_while_its_router_ends_and_comes_back(build: Path, tmp
         async with restarting(tmp_path) as (url, mark):
             environment = {"OCTET_TEST_URL": url, "OCTET_TEST_MARK": str(mark)}
             await run_tests([build / "tests" / "server" / "restart.test.js"], environment)
+
+    run(story(), 60)
+
+
+def test_a_key_opens_the_door(build: Path) -> None:
+    async def story() -> None:
+        ann, ben, cy = made("ann"), made("ben"), made("cy", requests_per_minute=1)
+        async with keyed([ann, ben, cy]) as fronted:
+            environment = {
+                "OCTET_TEST_URL": f"http://127.0.0.1:{fronted.port}",
+                "OCTET_API_KEY": ann.token,
+                "OCTET_TEST_OTHER_KEY": ben.token,
+                "OCTET_TEST_POOR_KEY": cy.token,
+            }
+            await run_tests([build / "tests" / "server" / "keys.test.js"], environment)
 
     run(story(), 60)
 

@@ -163,4 +163,7 @@ export interface Receipt {
   between: Between | null;
   /** Null unless the request asked for it. */
   validation: Validation | null;
+  /** The name of the key that was shown, and whose it is; both empty where none is asked for. */
+  caller: string;
+  tenant: string;
 }

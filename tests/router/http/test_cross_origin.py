@@ -4,13 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import openai
 import pytest
 
 from octet.config.read import read_ensemble
 from router.service.settings import HttpDoor
 from tests.router.http.harness import Fronted, Heard, fronting
-from tests.router.service.harness import routing
 from tests.service.harness import run, serving, sim
 
 HERE = "https://tools.example.com"
@@ -28,13 +26,9 @@ ASKS = {"access-control-request-method": "POST", "access-control-request-headers
 
 @asynccontextmanager
 async def allowing(*origins: str) -> AsyncIterator[Fronted]:
-    async with (
-        serving(sim()) as served,
-        routing({"writer": [served.address]}, http=HttpDoor(allow_origins=origins)) as routed,
-        openai.AsyncOpenAI(api_key="none") as unused,
-    ):
-        assert routed.server.http is not None
-        yield Fronted(routed, routed.server.http.port, unused)
+    door = HttpDoor(allow_origins=origins)
+    async with serving(sim()) as served, fronting({"writer": [served.address]}, door=door) as fronted:
+        yield fronted
 
 
 def told(heard: Heard) -> dict[str, str]:

@@ -43,6 +43,8 @@ const RECEIPT = {
   session_source: true,
   between: true,
   validation: true,
+  caller: true,
+  tenant: true,
 } satisfies Record<keyof Receipt, true>;
 const DECISION = {
   source: true,
