@@ -1,9 +1,10 @@
 """How long a conversation's turns wait for their first token as it grows, with and without reuse."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
@@ -18,11 +19,16 @@ TURNS = 20
 EARLY, LATE = 2, TURNS
 ANSWER, QUICK_ANSWER = 12, 4
 """Tokens of every answer."""
+AGAIN = 5
+"""Times that each of the two turns is asked, in turns: what else the machine does then meets both."""
 _BENCH = "sessions"
 _NAME = "talker"
 _QUESTION = (
-    "That was number {}. Now tell me about the next one, and say in plain words what it is good for and what it costs."
+    "{} was the last one. Now tell me about the next one, and say in plain words what it is good for and what it costs."
 )
+"""The number is in front: a question is never the beginning of another, and none of it was computed before."""
+_FIRST, _FIRST_AGAIN = 100, 500
+"""Numbers of three digits, as many tokens each."""
 RATIO = f"turn {LATE} over turn {EARLY}"
 ON, OFF = f"{TURNS} turns, with reuse", f"{TURNS} turns, without"
 SESSION_TARGETS: Targets = {(ON, RATIO): "<= 1.5 x"}
@@ -65,15 +71,34 @@ def _records(case: str, pairs: Sequence[Pair]) -> Iterator[Record]:
 def _round(usual: Client, plain: Client, number: int, length: int) -> tuple[Pair, Pair]:
     """The same conversation for both; whoever reuses nothing needs to hear only the turns that count."""
     messages: list[Message] = []
-    reused: dict[int, Turn] = {}
+    before: dict[int, list[Message]] = {}
     anew: dict[int, Turn] = {}
     for turn in range(1, TURNS + 1):
-        messages.append({"role": "user", "content": _QUESTION.format(turn)})
-        reused[turn], text = _ask(usual, messages, number, length)
+        before[turn] = list(messages)
+        messages.append(_question(_FIRST + turn))
+        _, text = _ask(usual, messages, number, length)
         if turn in (EARLY, LATE):
             anew[turn], _ = _ask(plain, messages, number, length)
         messages.append({"role": "assistant", "content": text})
-    return Pair(reused[EARLY], reused[LATE]), Pair(anew[EARLY], anew[LATE])
+    return _alternating(usual, before, number), Pair(anew[EARLY], anew[LATE])
+
+
+def _alternating(client: Client, before: Mapping[int, Sequence[Message]], number: int) -> Pair:
+    """Other questions at the same two places of a conversation that was had, first at one, then at the other."""
+    asked: dict[int, list[Turn]] = {EARLY: [], LATE: []}
+    for again in range(AGAIN):
+        for turn, heard in asked.items():
+            question = _question(_FIRST_AGAIN + again)
+            heard.append(_ask(client, [*before[turn], question], number, 1)[0])
+    return Pair(_middle(asked[EARLY]), _middle(asked[LATE]))
+
+
+def _middle(turns: Sequence[Turn]) -> Turn:
+    return Turn(median(turn.seconds for turn in turns), max(turn.computed for turn in turns))
+
+
+def _question(number: int) -> Message:
+    return {"role": "user", "content": _QUESTION.format(number)}
 
 
 def _ask(client: Client, messages: Sequence[Message], number: int, length: int) -> tuple[Turn, str]:

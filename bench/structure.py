@@ -1,12 +1,13 @@
-"""What a structure costs: decode steps of a real model with and without one, side by side.
+"""What sampling and a structure cost: decode steps of a real model with and without, side by side.
 
-python -m bench.structure [MODEL] [--rounds N]
+python -m bench.structure [MODEL] [--rounds N] [--cpu]
 """
 
 import argparse
 import json
 import time
-from itertools import count
+from collections.abc import Callable
+from itertools import count, product
 from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
@@ -38,11 +39,17 @@ STRUCTURES = {
     "people": Structure("json_schema", _PEOPLE),
     "words": Structure("regex", r"([a-z]{2,12}( |, |\. )){2000}"),
 }
+SAMPLINGS = {
+    "greedy": Sampling(),
+    "sampled": Sampling(temperature=0.8),
+    "served": Sampling(temperature=0.6, top_p=0.95, repetition_penalty=1.1),
+}
 STEPS = 48
 BATCHES = (1, 16)
 
 
 class Case(NamedTuple):
+    sampling: str
     structure: str
     """Empty for none."""
     batch: int
@@ -52,27 +59,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.structure", description=__doc__)
     parser.add_argument("model", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cpu", action="store_true", help="CPU time of all threads, for a machine that others use too")
     arguments = parser.parse_args()
+    clock = time.process_time if arguments.cpu else time.perf_counter
     model = arguments.model or demo_model(cache_directory())
     replica = native_replica(ReplicaSettings(name="bench", model=model, max_running=max(BATCHES)), SystemClock())
     for batch in BATCHES:
-        cases = [Case(structure, batch) for structure in ("", *STRUCTURES)]
-        _tell(cases, _measured(replica, cases, arguments.rounds))
+        cases = [Case(*kind, batch) for kind in product(SAMPLINGS, ("", *STRUCTURES))]
+        _tell(cases, _measured(replica, cases, arguments.rounds, clock))
 
 
-def _measured(replica: Replica, cases: list[Case], rounds: int) -> dict[Case, list[float]]:
+def _measured(replica: Replica, cases: list[Case], rounds: int, clock: Callable[[], float]) -> dict[Case, list[float]]:
     """Seconds of a step, the median of each round; the cases take turns."""
     names = count()
     for case in cases:
-        _round(replica, case, names)
+        _round(replica, case, names, clock)
     found: dict[Case, list[float]] = {case: [] for case in cases}
     for _ in range(rounds):
         for case in cases:
-            found[case].append(_round(replica, case, names))
+            found[case].append(_round(replica, case, names, clock))
     return found
 
 
-def _round(replica: Replica, case: Case, names: "count[int]") -> float:
+def _round(replica: Replica, case: Case, names: "count[int]", clock: Callable[[], float]) -> float:
     loop = StepLoop(replica.scheduler, replica.engine)
     prompt = replica.words.prompt("People of the village, one by one:")
     for index in range(case.batch):
@@ -86,29 +95,30 @@ def _round(replica: Replica, case: Case, names: "count[int]") -> float:
                 (*prompt, index),
                 max_tokens=STEPS,
                 seed=index,
-                sampling=Sampling(temperature=0.8),
+                sampling=SAMPLINGS[case.sampling],
                 guide=guide,
             )
         )
     taken: list[float] = []
     while True:
-        started = time.perf_counter()
+        started = clock()
         step = loop.run_once()
         if step is None:
             replica.scheduler.take_events()
             return median(taken)
         if step.mode == "decode" and len(step.rows) == case.batch:
-            taken.append(time.perf_counter() - started)
+            taken.append(clock() - started)
 
 
 def _tell(cases: list[Case], found: dict[Case, list[float]]) -> None:
-    plain = median(found[cases[0]])
+    greedy = median(found[cases[0]])
     for case in cases:
         low, middle, high = quantiles(found[case], n=4)
+        plain = median(found[case._replace(structure="")])
         print(
-            f"batch {case.batch:2}  {case.structure or 'none':8}"
+            f"batch {case.batch:2}  {case.sampling:8} {case.structure or 'none':8}"
             f"  {middle * 1e3:7.3f} ms a step ({low * 1e3:.3f} to {high * 1e3:.3f})"
-            f"  {(middle / plain - 1) * 100:+.1f} %",
+            f"  {(middle / plain - 1) * 100:+6.1f} % for the structure  {(middle / greedy - 1) * 100:+6.1f} % in all",
             flush=True,
         )
 

@@ -114,6 +114,8 @@ def _serve(arguments: argparse.Namespace) -> int:
             check_reach(door)
             check_keyed(door, has_keys=settings.keys is not None)
             check_free(door, option)
+    if settings.keys is not None:
+        settings.keys.book()
     from router.accepted import AcceptedWatch
     from router.service.process import serve  # what follows loads a classifier: not for --help, nor for a mistake
 

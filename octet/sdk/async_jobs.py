@@ -1,7 +1,7 @@
 """Requests that nobody need wait for, from a coroutine: `client.jobs`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Unpack
 
 import grpc
@@ -59,7 +59,9 @@ class AsyncJobs:
         """The job as it is then: cancelled, or ended before. Raises NotFound."""
         return await self._told("CancelJob", named(wire.CancelJobRequest, job_id), timeout)
 
-    async def events(self, job_id: str, after: int = 0, *, timeout: float | None = None) -> AsyncIterator[JobEvent]:
+    async def events(
+        self, job_id: str, after: int = 0, *, timeout: float | None = None
+    ) -> AsyncGenerator[JobEvent, None]:
         """All that follow the event number `after`, to the end of the job; a router that is gone for a while in
         between changes nothing. Raises NotFound; DeadlineExceeded after `timeout` seconds."""
         watching = Watching(job_id, after, timeout, self._clock, self._address)

@@ -1,7 +1,7 @@
 """Requests that nobody need wait for: `client.jobs`."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, Unpack
 
 import grpc
@@ -58,7 +58,7 @@ class Jobs:
         """The job as it is then: cancelled, or ended before. Raises NotFound."""
         return self._told("CancelJob", named(wire.CancelJobRequest, job_id), timeout)
 
-    def events(self, job_id: str, after: int = 0, *, timeout: float | None = None) -> Iterator[JobEvent]:
+    def events(self, job_id: str, after: int = 0, *, timeout: float | None = None) -> Generator[JobEvent, None, None]:
         """All that follow the event number `after`, to the end of the job; a router that is gone for a while in
         between changes nothing. Raises NotFound; DeadlineExceeded after `timeout` seconds."""
         watching = Watching(job_id, after, timeout, self._clock, self._address)

@@ -126,6 +126,8 @@ class Sight:
 
     waits: bool
     """One could be taken now."""
+    is_late: bool
+    """One that nobody has is past its deadline."""
     held: Sequence[Holding]
     heads: Sequence[Head]
     """Of those that were asked for and are there."""

@@ -18,6 +18,8 @@ _BRIEF = _COLUMNS.replace("request", "SUBSTR(request, 1, 0)")
 """Without what only whoever answers the job wants to know."""
 _LIVE = "status IN ('queued', 'running')"
 _FREE = f"owner = '' AND {_LIVE}"
+_DUE = "due_ms <= ?"
+_LATE = "deadline_ms <= ?"
 _PAGE_ROWS = 256
 
 
@@ -44,9 +46,9 @@ class JobTable:
                 return none
             return self._insert(new), True
 
-    def claim(self, owner: str, now_ms: int) -> JobRow | None:
-        """The next that anybody may take: of the tenant who has the fewest taken, the most urgent, the oldest.
-        `owner` is new for every claim."""
+    def claim(self, owner: str, now_ms: int, *, late: bool = False) -> JobRow | None:
+        """The next that anybody may take: of the tenant who has the fewest taken, the most urgent, the oldest; `late`:
+        of those past their deadline. `owner` is new for every claim."""
         with self._database.writing():
             self._database.next_mark()
             mine = self._many("owner = ?", owner, columns=_COLUMNS)
@@ -55,7 +57,7 @@ class JobTable:
             rows = self._execute(
                 "SELECT j.id FROM jobs j LEFT JOIN (SELECT tenant, COUNT(*) AS taken FROM jobs "  # noqa: S608
                 f"WHERE owner <> '' AND {_LIVE} GROUP BY tenant) t ON t.tenant = j.tenant WHERE j.{_FREE} "
-                "AND j.due_ms <= ? ORDER BY COALESCE(t.taken, 0), j.priority DESC, j.number LIMIT 1",
+                f"AND j.{_LATE if late else _DUE} ORDER BY COALESCE(t.taken, 0), j.priority DESC, j.number LIMIT 1",
                 (now_ms,),
             )
             if not rows:
@@ -131,13 +133,16 @@ class JobTable:
             return self._one("id = ?", job_id)
 
     def look(self, now_ms: int, watched: Sequence[str]) -> Sight:
-        waits = self._execute(f"SELECT 1 FROM jobs WHERE {_FREE} AND due_ms <= ? LIMIT 1", (now_ms,))  # noqa: S608
+        waits, late = (
+            bool(self._execute(f"SELECT 1 FROM jobs WHERE {_FREE} AND {when} LIMIT 1", (now_ms,)))  # noqa: S608
+            for when in (_DUE, _LATE)
+        )
         heads = [
             Head(job_id, int(events), status not in ("queued", "running"))
             for start in range(0, len(watched), _PAGE_ROWS)
             for job_id, events, status in self._heads(watched[start : start + _PAGE_ROWS])
         ]
-        return Sight(bool(waits), self._held(), heads)
+        return Sight(waits, late, self._held(), heads)
 
     def get(self, job_id: str, tenant: str) -> JobRow | None:
         return self._one("id = ? AND tenant = ?", job_id, tenant)

@@ -38,9 +38,9 @@ class JobStore:
         """The job, and whether it is new."""
         return await self._ask(lambda database: JobTable(database).submit(new, room))
 
-    async def claim(self, owner: str, now_ms: int) -> JobRow | None:
-        """`owner` is new for every claim."""
-        return await self._ask(lambda database: JobTable(database).claim(owner, now_ms))
+    async def claim(self, owner: str, now_ms: int, *, late: bool = False) -> JobRow | None:
+        """`late`: only one that is past its deadline. `owner` is new for every claim."""
+        return await self._ask(lambda database: JobTable(database).claim(owner, now_ms, late=late))
 
     async def write(self, writing: Writing) -> bool:
         """False: the job is in other hands, has ended or is gone, and nothing was written."""

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any, Protocol
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from octet.rpc.calls import CallerGone
@@ -30,9 +30,9 @@ from router.http.dialect import Dialect
 from router.http.envelope import id_headers, response_of
 from router.http.event_stream import EventStream
 from router.http.fault import SERVER, Fault, fault_of, unknown_model
+from router.http.guard import guard
 from router.http.infer import Infer
 from router.http.jobs import job_routes
-from router.http.guard import guard
 from router.http.models import model_ids
 from router.http.openai_chat import chat_order
 from router.http.openai_completion import completion_order
@@ -102,13 +102,14 @@ class App:
             Route("/readyz", self._ready, methods=["GET"]),
         ]
         guard(self.routes, gate)
-        self._starlette = Starlette(routes=self.routes, exception_handlers={HTTPException: _unrouted, Fault: _refused})
-        self._starlette.router.redirect_slashes = False
+        table = Router(routes=self.routes, redirect_slashes=False)
+        self._table = ExceptionMiddleware(table, handlers={HTTPException: _unrouted, Fault: _refused})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Every response has an id, and whatever goes wrong has a status."""
         request_id = secrets.token_hex(_ID_BYTES)
         scope["request_id"] = request_id
+        scope["app"] = self  # or the table answers for itself what it does not hold
         names = id_headers(scope)
         started = False
 
@@ -120,7 +121,7 @@ class App:
             await send(message)
 
         try:
-            await self._starlette(scope, receive, send_named)
+            await self._table(scope, receive, send_named)
         except CallerGone:
             await abort(scope, receive)
         except asyncio.CancelledError:

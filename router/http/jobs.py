@@ -106,6 +106,8 @@ class _Events:
         last = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
         events = self._jobs.watch(request.path_params["job_id"], _whole("after", last))
         outlet = Outlet(send, PATIENCE_SECONDS)
+        if request.method == "HEAD":
+            events = _none(self._jobs, request.path_params["job_id"])
         try:
             await while_there(receive, _follow(events, outlet))
         except Refusal as refusal:
@@ -134,6 +136,13 @@ async def _follow(events: AsyncGenerator[wire.JobEvent, None], outlet: Outlet) -
     if not outlet.is_open:
         await outlet.say(ALIVE)
     await outlet.end()
+
+
+async def _none(jobs: Jobs, job_id: str) -> AsyncGenerator[wire.JobEvent, None]:
+    """For whoever wants to know no more than whether there is such a job."""
+    await jobs.get(job_id)
+    for event in ():
+        yield event
 
 
 def _event(event: wire.JobEvent) -> bytes:

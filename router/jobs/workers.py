@@ -17,6 +17,7 @@ TICK_SECONDS = 0.25
 _BEATS = 4
 """In a lease, at least."""
 PRUNE_SECONDS = 15.0
+_LATE_AT_ONCE = 4096
 _LAST_SECONDS = 5.0
 """For what was told to end to be on record."""
 
@@ -88,8 +89,10 @@ class Workers:
         self._watchers.see(watched, sight.heads)
         await self._beat()
         await self._take_over(sight)
+        if sight.is_late:
+            await self._claim(_LATE_AT_ONCE, late=True)
         if sight.waits:
-            await self._claim()
+            await self._claim(means.config.concurrency)
         if means.clock.now() >= self._next_prune:
             config = means.config
             limits = JobLimits(round(config.keep * 1000), config.kept, config.kept_bytes)
@@ -115,9 +118,10 @@ class Workers:
             await self._means.store.take_away(stale)
             self.kick()
 
-    async def _claim(self) -> None:
-        while len(self._attempts) < self._means.config.concurrency and not self._is_draining:
-            row = await self._means.store.claim(self._token, self._means.wall_ms())
+    async def _claim(self, most: int, *, late: bool = False) -> None:
+        """Until there are so many, or none is left. Those that are late take no more than to be told so."""
+        while len(self._attempts) < most and not self._is_draining:
+            row = await self._means.store.claim(self._token, self._means.wall_ms(), late=late)
             self._token = self._new_token()
             if row is None:
                 return

@@ -95,7 +95,7 @@ class Server:
         )
         self.jobs = self._jobs(ensemble.router.jobs, random)
         self._health: Any = health.aio.HealthServicer()
-        self._server = self._grpc_server(ensemble.router.max_inflight + _SPARE_CALLS)
+        self._server = self._grpc_server(router.max_inflight + router.jobs.watchers + _SPARE_CALLS)
         for door in (settings, settings.http):
             if door is not None:
                 check_keyed(door, has_keys=self.gate.asks)

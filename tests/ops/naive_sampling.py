@@ -1,7 +1,9 @@
 """Sampling from its definition, in plain Python: slow, and nothing shared with the code under test."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from math import exp, inf, log
+
+import numpy as np
 
 from specialist.ops.sampling.reference import SampleRow
 
@@ -24,18 +26,24 @@ def naive_probabilities(logits: list[float], row: SampleRow) -> dict[int, float]
 
 
 def naive_adjusted(logits: list[float], row: SampleRow) -> list[float]:
+    """In 32 bits, as a model's logits are: what is equal there must be equal here."""
     want = row.sampling
-    scores = list(logits)
-    for token, bias in want.logit_bias:
-        scores[token] += bias
+    scores = [np.float32(score) for score in logits]
+    bias: dict[int, float] = defaultdict(float)
+    for token, value in want.logit_bias:
+        bias[token] += value
+    for token, value in bias.items():
+        scores[token] += np.float32(value)
+    penalty = np.float32(want.repetition_penalty)
     for token in set(row.tokens):
-        scores[token] *= want.repetition_penalty if scores[token] < 0 else 1 / want.repetition_penalty
+        scores[token] = scores[token] * penalty if scores[token] < 0 else scores[token] / penalty
+    presence, frequency = np.float32(want.presence_penalty), np.float32(want.frequency_penalty)
     for token, count in Counter(list(row.tokens)[row.num_prompt :]).items():
-        scores[token] -= want.presence_penalty + count * want.frequency_penalty
+        scores[token] -= presence + np.float32(count) * frequency
     if len(row.tokens) - row.num_prompt < want.min_tokens:
         for token in row.stop_ids:
-            scores[token] = -inf
-    return scores
+            scores[token] = np.float32(-inf)
+    return [float(score) for score in scores]
 
 
 def softmax(scores: dict[int, float]) -> dict[int, float]:

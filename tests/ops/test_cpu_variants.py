@@ -16,12 +16,16 @@ from specialist.ops.cpu.build import build
 from specialist.ops.cpu.library import load_library
 from specialist.ops.cpu.linear import PackedLinear
 from specialist.ops.cpu.prepare import prepare
+from specialist.ops.cpu.sampler import FusedSampler
+from specialist.ops.sampling.row import SampleRow
 from tests.native.fused import FusedReplica, kernels
 from tests.native.greedy_replica import ask
 from tests.native.test_fused_decoder import SIZES, quantised
 from tests.native.test_torch_decoder import prompts
 from tests.native.transformers_models import checkpoint_of, random_model
 from tests.ops.test_cpu_linear import weight_of
+from tests.ops.test_cpu_sampler import WANTS
+from tests.ops.test_sampling import Only
 
 pytestmark = pytest.mark.slow
 
@@ -97,6 +101,15 @@ def test_products_of_the_largest_integers(bits: Literal[4, 8], variant: Any) -> 
     weight.q.fill_(255)
     for x in (torch.full((3, 2 * GROUP), -3.0), torch.full((3, 2 * GROUP), 3.0), torch.randn(3, 2 * GROUP).sign()):
         assert torch.equal(bits_of(PackedLinear(weight, kernels())(x)), bits_of(PackedLinear(weight, variant)(x)))
+
+
+def test_draws(variant: Any) -> None:
+    logits = torch.randn(1, 4_099, generator=torch.Generator().manual_seed(1)) * 4
+    allowed = Only(*range(0, 4_099, 3), vocab=4_099)
+    asked = [SampleRow(want, seed, range(50), 9) for seed, want in enumerate(WANTS)]
+    asked += [one._replace(guide=allowed) for one in asked]
+    every = logits.expand(len(asked), -1)
+    assert FusedSampler(variant)(every, asked) == FusedSampler(kernels())(every, asked)
 
 
 DECODERS = {

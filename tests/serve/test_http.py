@@ -17,7 +17,7 @@ from tests.serve.test_serve import octet_serve
 
 
 def url_of(served: Served) -> str:
-    (url,) = re.findall(r"octet ready on \S+ and (http://\S+) \(", served.out)
+    (url,) = re.findall(r"octet ready on \S+ and (https?://\S+) \(", served.out)
     return str(url)
 
 

@@ -112,6 +112,7 @@ def _drawing(limits: Limits) -> dict[str, Shape]:
         "top_p": ranged(ranges["sampling.top_p"], "number"),
         "metadata": asked({}, {"user_id": text(limits.id_bytes)}, more=False),
         "service_tier": word("auto", "standard_only"),
+        "speed": word("standard"),
     }
 
 

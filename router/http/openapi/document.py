@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from router.http.openapi import answers, anthropic, openai, router
+from router.http.openapi import answers, anthropic, openai, own, router
 from router.reception.limits import Limits
 
 _ABOUT = "One endpoint over many specialist models: OpenAI's and Anthropic's dialects, and what only Octet has."
@@ -15,9 +15,15 @@ def document(limits: Limits, version: str) -> Mapping[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Octet", "version": version, "description": _ABOUT},
         "security": [{"bearer": []}, {"x-api-key": []}, {}],
-        "paths": {**openai.paths(limits), **anthropic.PATHS, **router.PATHS},
+        "paths": {**openai.paths(limits), **anthropic.PATHS, **own.paths(), **router.PATHS},
         "components": {
-            "schemas": {**answers.SCHEMAS, **openai.schemas(limits), **anthropic.schemas(limits), **router.SCHEMAS},
+            "schemas": {
+                **answers.SCHEMAS,
+                **openai.schemas(limits),
+                **anthropic.schemas(limits),
+                **own.schemas(limits),
+                **router.SCHEMAS,
+            },
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},

@@ -10,7 +10,7 @@ import torch
 from specialist.adapters.slots import DeviceSlots
 from specialist.adapters.store import AdapterStore
 from specialist.engines.native.decoder import Decoder
-from specialist.engines.native.engine import NativeEngine
+from specialist.engines.native.engine import NativeEngine, Sample
 from specialist.engines.native.fused_decoder import FusedDecoder
 from specialist.engines.native.kernels import TORCH_KERNELS, Choice, choose_kernel
 from specialist.engines.native.settings import KVType, NativeSettings
@@ -22,6 +22,8 @@ from specialist.ops.cpu.build import BuildFailed, build
 from specialist.ops.cpu.library import load_library
 from specialist.ops.cpu.prepare import prepare
 from specialist.ops.cpu.prepared import Prepared
+from specialist.ops.cpu.sampler import FusedSampler
+from specialist.ops.sampling.reference import sample
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ def create_native(
         made = _fused(checkpoint, settings, shared.library, shared.prepared)
     else:
         made = _torch(checkpoint, settings, shared.choice)
-    return _with(made, checkpoint, settings, shared.choice)
+    return _with(made, checkpoint, settings, shared)
 
 
 def try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> Choice:
@@ -72,11 +74,13 @@ def share(checkpoint: Checkpoint, settings: NativeSettings, choice: Choice, prog
     return Shared(_library(settings), choice, prepared)
 
 
-def _with(made: tuple[Decoder, str], checkpoint: Checkpoint, settings: NativeSettings, choice: Choice) -> Native:
+def _with(made: tuple[Decoder, str], checkpoint: Checkpoint, settings: NativeSettings, shared: Shared) -> Native:
     decoder, kv_dtype = made
+    choice = shared.choice
     store = AdapterStore(checkpoint.config, settings.max_adapters)
     slots = DeviceSlots(settings.adapter_slots, decoder.device, _compute_type(settings, choice))
-    return Native(NativeEngine(decoder, store, slots), decoder, store, choice, kv_dtype)
+    draw_tokens: Sample = sample if shared.prepared is None else FusedSampler(shared.library)
+    return Native(NativeEngine(decoder, store, slots, draw_tokens), decoder, store, choice, kv_dtype)
 
 
 def _check_device(settings: NativeSettings) -> None:
@@ -103,6 +107,7 @@ def _library(settings: NativeSettings) -> Any | BuildFailed:
 
 
 def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepared: Prepared) -> tuple[Decoder, str]:
+    torch.set_num_threads(1)  # it only fills in: threads of its own would spin beside the kernels'
     kv_dtype = _half_if_quantised(checkpoint) if settings.kv_dtype == "auto" else settings.kv_dtype
     decoder = FusedDecoder(
         checkpoint.config,

@@ -1,6 +1,8 @@
 """Runs steps on a real model."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from torch import Tensor
 
 from specialist.adapters.adapter import Adapter
 from specialist.adapters.slots import DeviceSlots
@@ -8,25 +10,29 @@ from specialist.adapters.store import AdapterStore
 from specialist.engines.base import Completion
 from specialist.engines.native.batch import batch_of
 from specialist.engines.native.decoder import Decoder
-from specialist.ops.sampling.reference import Drawn, sample
-from specialist.ops.sampling.row import SampleRow
+from specialist.ops.sampling.reference import sample
+from specialist.ops.sampling.row import Drawn, SampleRow
 from specialist.sampling import TokenLogprobs
 from specialist.step import Rollback, Row, RowFault, Step, StepOutcome
 
+Sample = Callable[[Tensor, Sequence[SampleRow]], list[Drawn | RowFault]]
 Sampled = tuple[tuple[int, ...] | RowFault, tuple[TokenLogprobs, ...]]
 
 
 class NativeEngine:
-    def __init__(self, decoder: Decoder, adapters: AdapterStore, slots: DeviceSlots) -> None:
+    def __init__(
+        self, decoder: Decoder, adapters: AdapterStore, slots: DeviceSlots, draw_tokens: Sample = sample
+    ) -> None:
         self.decoder = decoder
         self.adapters = adapters
         self.slots = slots
+        self._sample = draw_tokens
 
     def run(self, step: Step) -> Iterable[Completion]:
         batch = batch_of(step, self.decoder.block_size)
         logits = self.decoder.forward(batch, self._stack(step))
         wanted = [sample_row for row in step.rows for sample_row in _sample_rows(row)]
-        drawn = iter(sample(logits, wanted) if wanted else ())
+        drawn = iter(self._sample(logits, wanted) if wanted else ())
         results = [_of_row(row, drawn) for row in step.rows]
         logprobs = tuple(likely for _, likely in results)
         outcome = StepOutcome(tuple(tokens for tokens, _ in results), logprobs if any(logprobs) else ())

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "vector.hpp"
 
@@ -41,8 +42,8 @@ struct Cache {
     }
 };
 
-// The query vectors that share one pass over the keys: tokens x heads of a group.
-constexpr int MOST_QUERIES = 12;
+// The query vectors that share one pass over keys and values: tokens x heads of a group.
+constexpr int MOST_QUERIES = 24;
 
 struct Query {
     const float* q;  // [head_dim], already scaled
@@ -52,31 +53,93 @@ struct Query {
     int last;
 };
 
-template <int N, class Element>
-inline void score_lanes(const Query* queries, const Element* keys, int head_dim, int block_size, int at, int lane) {
-    f32x16 acc[N];
+// Where the keys of 16 positions lie, and where their scores go.
+template <class Element>
+struct Keys {
+    const Element* at;
+    int position;
+};
+
+// `q` has the queries side by side, [head_dim, MOST_QUERIES]: one address reaches all of them.
+template <int N, int VECTORS, class Element>
+inline void score(const Query* queries, const float* q, const Keys<Element>* keys, int head_dim, int block_size) {
+    f32x16 acc[N][VECTORS];
 #pragma GCC unroll 12
-    for (int i = 0; i < N; i++) acc[i] = f32x16{};
+    for (int n = 0; n < N; n++)
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; j++) acc[n][j] = f32x16{};
     for (int d = 0; d < head_dim; d++) {
-        f32x16 k = lanes(keys + size_t(d) * block_size + lane);
+        f32x16 k[VECTORS];
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; j++) k[j] = lanes(keys[j].at + size_t(d) * block_size);
 #pragma GCC unroll 12
-        for (int i = 0; i < N; i++) acc[i] = fma(k, splat(queries[i].q[d]), acc[i]);
+        for (int n = 0; n < N; n++)
+#pragma GCC unroll 4
+            for (int j = 0; j < VECTORS; j++) acc[n][j] = fma(k[j], splat(q[d * MOST_QUERIES + n]), acc[n][j]);
     }
 #pragma GCC unroll 12
-    for (int i = 0; i < N; i++) store(queries[i].scores + at + lane, acc[i]);
+    for (int n = 0; n < N; n++)
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; j++) store(queries[n].scores + keys[j].position, acc[n][j]);
 }
 
+constexpr bool WIDE = PARTS == 1;  // elsewhere so many sums do not fit into the registers
+constexpr int MOST_KEYS = 4;       // vectors of them
+
 template <int N, class Element>
-inline void score_block(const Query* queries, const Element* keys, int head_dim, int block_size, int at) {
-    int lane = 0;
-    for (; lane + LANES <= block_size; lane += LANES) score_lanes<N>(queries, keys, head_dim, block_size, at, lane);
-    for (; lane < block_size; lane++)
-        for (int i = 0; i < N; i++) {
-            float acc = 0.0f;
-            for (int d = 0; d < head_dim; d++)
-                acc = std::fma(float(keys[size_t(d) * block_size + lane]), queries[i].q[d], acc);
-            queries[i].scores[at + lane] = acc;
+inline void score_keys(const Query* queries, const float* q, const Keys<Element>* keys, int vectors, int head_dim,
+                       int block_size) {
+    constexpr int AT_ONCE = !WIDE ? 1 : N > 6 ? 2 : MOST_KEYS;
+    for (; vectors >= AT_ONCE; vectors -= AT_ONCE, keys += AT_ONCE)
+        score<N, AT_ONCE>(queries, q, keys, head_dim, block_size);
+    for (; vectors > 0; vectors--, keys++) score<N, 1>(queries, q, keys, head_dim, block_size);
+}
+
+template <class Element>
+inline void score_some(const Query* queries, const float* q, int count, const Keys<Element>* keys, int vectors,
+                       int head_dim, int block_size) {
+    auto times = [&](auto n) {
+        for (; count >= n; count -= n, queries += n, q += n)
+            score_keys<n>(queries, q, keys, vectors, head_dim, block_size);
+    };
+    if constexpr (WIDE) times(std::integral_constant<int, 12>{});
+    times(std::integral_constant<int, 6>{});
+    times(std::integral_constant<int, 3>{});
+    times(std::integral_constant<int, 1>{});
+}
+
+// One position's scores, where a block is not made of whole vectors.
+template <class Element>
+inline void score_alone(const Query* queries, int count, const Keys<Element>& key, int head_dim, int block_size) {
+    for (int n = 0; n < count; n++) {
+        float acc = 0.0f;
+        for (int d = 0; d < head_dim; d++) acc = std::fma(float(key.at[size_t(d) * block_size]), queries[n].q[d], acc);
+        queries[n].scores[key.position] = acc;
+    }
+}
+
+// All positions of the blocks that hold [first, last].
+template <class Element>
+inline void score_all(const Cache<Element>& cache, const Query* queries, const float* q, int count,
+                      const int32_t* table, int head, int first, int last) {
+    Keys<Element> keys[MOST_KEYS];
+    int vectors = 0;
+    auto flush = [&] {
+        score_some(queries, q, count, keys, vectors, cache.head_dim, cache.block_size);
+        vectors = 0;
+    };
+    for (int block = first / cache.block_size; block <= last / cache.block_size; block++) {
+        const Element* at = cache.key_block(table[block], head);
+        const int position = block * cache.block_size;
+        int lane = 0;
+        for (; lane + LANES <= cache.block_size; lane += LANES) {
+            keys[vectors++] = {at + lane, position + lane};
+            if (vectors == MOST_KEYS) flush();
         }
+        for (; lane < cache.block_size; lane++)
+            score_alone<Element>(queries, count, {at + lane, position + lane}, cache.head_dim, cache.block_size);
+    }
+    flush();
 }
 
 // Scores to weights over [first, last]; returns one over their sum. What lies outside was never valid and is not read.
@@ -88,9 +151,13 @@ inline float soften(const Query& query) {
     const int base = query.first / LANES * LANES;
     std::fill(s + base, s + query.first, lowest);
     std::fill(s + stop, s + padded, lowest);
-    f32x16 most = splat(lowest);
-    for (int i = base; i < padded; i += LANES) most = larger(load<f32x16>(s + i), most);
-    f32x16 peak = splat(largest(most)), total{};
+    f32x16 most[4] = {splat(lowest), splat(lowest), splat(lowest), splat(lowest)};  // of which none waits for another
+    int at = base;
+    for (; at + 4 * LANES <= padded; at += 4 * LANES)
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) most[j] = larger(load<f32x16>(s + at + j * LANES), most[j]);
+    for (; at < padded; at += LANES) most[0] = larger(load<f32x16>(s + at), most[0]);
+    f32x16 peak = splat(largest(larger(larger(most[0], most[1]), larger(most[2], most[3])))), total{};
     for (int i = base; i < padded; i += LANES) {
         f32x16 weight = exp_of_negative(load<f32x16>(s + i) - peak);
         store(s + i, weight);
@@ -99,59 +166,146 @@ inline float soften(const Query& query) {
     return 1.0f / sum(total);
 }
 
-template <int VECTORS, class Element>
-inline void mix(const Cache<Element>& cache, const Query& query, const int32_t* table, int head, float factor,
-                int column) {
-    f32x16 acc[VECTORS];
-#pragma GCC unroll 4
-    for (int j = 0; j < VECTORS; j++) acc[j] = f32x16{};
-    for (int position = query.first; position <= query.last;) {
-        int block = position / cache.block_size, at = position % cache.block_size;
-        int some = std::min(cache.block_size - at, query.last + 1 - position);
-        const Element* v = cache.value_block(table[block], head) + size_t(at) * cache.head_dim + column;
-        for (int i = 0; i < some; i++, v += cache.head_dim) {
-            f32x16 weight = splat(query.scores[position + i]);
-#pragma GCC unroll 4
-            for (int j = 0; j < VECTORS; j++) acc[j] = fma(lanes(v + j * LANES), weight, acc[j]);
-        }
-        position += some;
+// Rows of values: where that of a position lies, and how many lie behind it, of those before `stop`.
+template <class Element>
+struct Paged {
+    const Cache<Element>& cache;
+    const int32_t* table;
+    int head;
+
+    const Element* row(int position, int stop, int& some) const {
+        const int block = position / cache.block_size, at = position % cache.block_size;
+        some = std::min(cache.block_size - at, stop - position);
+        return cache.value_block(table[block], head) + size_t(at) * cache.head_dim;
     }
+};
+
+struct Flat {
+    const float* rows;
+    int from;
+    int head_dim;
+
+    const float* row(int position, int stop, int& some) const {
+        some = stop - position;
+        return rows + size_t(position - from) * head_dim;
+    }
+};
+
+// Adds the values of positions [from, stop), weighted, to the outputs of N queries. A value is loaded once for all of
+// them; a sum goes on in memory where it stopped, so it has the order of the positions however they are cut.
+template <int N, int VECTORS, class Values>
+inline void mix(const Values& values, const Query* queries, int from, int stop, int head_dim, int column) {
+    f32x16 acc[N][VECTORS];
+#pragma GCC unroll 6
+    for (int n = 0; n < N; n++)
 #pragma GCC unroll 4
-    for (int j = 0; j < VECTORS; j++) store(query.out + column + j * LANES, acc[j] * splat(factor));
+        for (int j = 0; j < VECTORS; j++) acc[n][j] = load<f32x16>(queries[n].out + column + j * LANES);
+    for (int position = from, some; position < stop; position += some) {
+        auto* v = values.row(position, stop, some) + column;
+        for (int i = 0; i < some; i++, v += head_dim) {
+            f32x16 value[VECTORS];
+#pragma GCC unroll 4
+            for (int j = 0; j < VECTORS; j++) value[j] = lanes(v + j * LANES);
+#pragma GCC unroll 6
+            for (int n = 0; n < N; n++)
+#pragma GCC unroll 4
+                for (int j = 0; j < VECTORS; j++)
+                    acc[n][j] = fma(value[j], splat(queries[n].scores[position + i]), acc[n][j]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int n = 0; n < N; n++)
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; j++) store(queries[n].out + column + j * LANES, acc[n][j]);
 }
 
-template <class Element>
-inline void mix_all(const Cache<Element>& cache, const Query& query, const int32_t* table, int head, float factor) {
+template <int N, class Values>
+inline void mix_columns(const Values& values, const Query* queries, int from, int stop, int head_dim) {
     int column = 0;
-    for (; column + 4 * LANES <= cache.head_dim; column += 4 * LANES) mix<4>(cache, query, table, head, factor, column);
-    for (; column + LANES <= cache.head_dim; column += LANES) mix<1>(cache, query, table, head, factor, column);
-    for (; column < cache.head_dim; column++) {
-        float acc = 0.0f;
-        for (int p = query.first; p <= query.last; p++) {
-            const Element* v = cache.value_block(table[p / cache.block_size], head);
-            acc = std::fma(float(v[size_t(p % cache.block_size) * cache.head_dim + column]), query.scores[p], acc);
-        }
-        query.out[column] = acc * factor;
+    for (; column + 4 * LANES <= head_dim; column += 4 * LANES)
+        mix<N, 4>(values, queries, from, stop, head_dim, column);
+    for (; column + LANES <= head_dim; column += LANES) mix<N, 1>(values, queries, from, stop, head_dim, column);
+    for (; column < head_dim; column++)
+        for (int n = 0; n < N; n++)
+            for (int p = from, some; p < stop; p++) {
+                float& out = queries[n].out[column];
+                out = std::fma(float(values.row(p, stop, some)[column]), queries[n].scores[p], out);
+            }
+}
+
+// Those in front that attend to the same of the positions [from, stop) share a pass; returns how many.
+template <class Values>
+inline int mix_some(const Values& values, const Query* queries, int count, int from, int stop, int head_dim) {
+    auto begin = [&](const Query& query) { return std::max(from, query.first); };
+    auto end = [&](const Query& query) { return std::min(stop, query.last + 1); };
+    int same = 1;
+    while (same < count && begin(queries[same]) == begin(*queries) && end(queries[same]) == end(*queries)) same++;
+    return up_to<WIDE ? 6 : 1>(
+        same, [&](auto n) { mix_columns<n>(values, queries, begin(*queries), end(*queries), head_dim); });
+}
+
+template <class Values>
+inline void mix_segment(const Values& values, const Query* queries, int count, int from, int stop, int head_dim) {
+    for (int i = 0; i < count;) i += mix_some(values, queries + i, count - i, from, stop, head_dim);
+}
+
+constexpr int SEGMENT = 64;  // positions whose values stay at hand while all queries use them
+constexpr int WIDENED_FROM = 12;  // queries for which a half is made a float once, not once for each few of them
+
+// Floats that a thread has to itself.
+struct Room {
+    float* packed;   // [head_dim, MOST_QUERIES]
+    float* widened;  // [SEGMENT, head_dim]
+
+    static size_t size(int head_dim) { return size_t(MOST_QUERIES + SEGMENT) * head_dim; }
+    Room(float* floats, int head_dim) : packed(floats), widened(floats + size_t(MOST_QUERIES) * head_dim) {}
+};
+
+template <class Element>
+inline void widen(const Paged<Element>& values, int from, int stop, int head_dim, float* to) {
+    for (int position = from, some; position < stop; position += some) {
+        const Element* v = values.row(position, stop, some);
+        int i = 0;
+        for (; i + LANES <= some * head_dim; i += LANES) store(to + i, lanes(v + i));
+        for (; i < some * head_dim; i++) to[i] = float(v[i]);
+        to += some * head_dim;
     }
 }
 
 template <class Element>
-inline void score_some(const Query* queries, int count, const Element* keys, int head_dim, int block_size, int at) {
-    if constexpr (PARTS == 1)  // elsewhere so many sums do not fit into the registers
-        for (; count >= 12; count -= 12, queries += 12) score_block<12>(queries, keys, head_dim, block_size, at);
-    for (; count >= 6; count -= 6, queries += 6) score_block<6>(queries, keys, head_dim, block_size, at);
-    for (; count >= 3; count -= 3, queries += 3) score_block<3>(queries, keys, head_dim, block_size, at);
-    for (; count >= 1; count -= 1, queries += 1) score_block<1>(queries, keys, head_dim, block_size, at);
+inline void mix_all(const Paged<Element>& values, const Query* queries, int count, int first, int last, int head_dim,
+                    const Room& room) {
+    for (int i = 0; i < count; i++) std::fill_n(queries[i].out, head_dim, 0.0f);
+    for (int from = first; from <= last; from += SEGMENT) {
+        const int stop = std::min(last + 1, from + SEGMENT);
+        if (std::is_same_v<Element, Half> && count >= WIDENED_FROM) {
+            widen(values, from, stop, head_dim, room.widened);
+            mix_segment(Flat{room.widened, from, head_dim}, queries, count, from, stop, head_dim);
+        } else {
+            mix_segment(values, queries, count, from, stop, head_dim);
+        }
+    }
+}
+
+inline void scale(float* x, int count, float factor) {
+    int i = 0;
+    for (; i + LANES <= count; i += LANES) store(x + i, load<f32x16>(x + i) * splat(factor));
+    for (; i < count; i++) x[i] *= factor;
 }
 
 template <class Element>
-inline void attend(const Cache<Element>& cache, const Query* queries, int count, const int32_t* table, int head) {
+inline void attend(const Cache<Element>& cache, const Query* queries, int count, const int32_t* table, int head,
+                   const Room& room) {
     int first = queries[0].first, last = queries[0].last;
-    for (int i = 1; i < count; i++) first = std::min(first, queries[i].first), last = std::max(last, queries[i].last);
-    for (int block = first / cache.block_size; block <= last / cache.block_size; block++)
-        score_some(queries, count, cache.key_block(table[block], head), cache.head_dim, cache.block_size,
-                   block * cache.block_size);
-    for (int i = 0; i < count; i++) mix_all(cache, queries[i], table, head, soften(queries[i]));
+    for (int i = 0; i < count; i++) {
+        first = std::min(first, queries[i].first), last = std::max(last, queries[i].last);
+        for (int d = 0; d < cache.head_dim; d++) room.packed[d * MOST_QUERIES + i] = queries[i].q[d];
+    }
+    score_all(cache, queries, room.packed, count, table, head, first, last);
+    float factors[MOST_QUERIES];
+    for (int i = 0; i < count; i++) factors[i] = soften(queries[i]);
+    mix_all(Paged<Element>{cache, table, head}, queries, count, first, last, cache.head_dim, room);
+    for (int i = 0; i < count; i++) scale(queries[i].out, cache.head_dim, factors[i]);
 }
 
 }  // namespace octet

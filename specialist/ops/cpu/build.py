@@ -68,7 +68,7 @@ def _cpu() -> bytes:
 def _compile(compiler: str, flags: Sequence[str], library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         fresh = Path(folder) / library.name
-        _run([compiler, *flags, str(SOURCES / "decoder.cpp"), "-o", str(fresh)])
+        _run([compiler, *flags, *map(str, sorted(SOURCES.glob("*.cpp"))), "-o", str(fresh)])
         fresh.replace(library)
 
 

@@ -110,6 +110,7 @@ class Decoder {
           cos_(size_t(shape.max_tokens) * shape.head_dim),
           sin_(size_t(shape.max_tokens) * shape.head_dim),
           scores_(size_t(threads_.count()) * MOST_QUERIES * score_stride_),
+          rooms_(size_t(threads_.count()) * Room::size(shape.head_dim)),
           low_(size_t(shape.max_tokens) * shape.max_rank) {}
 
     void forward(const Step& step) {
@@ -328,8 +329,8 @@ class Decoder {
         int pieces = 0;
         for (int r = 0; r < step.rows; r++) pieces += (step.query_start[r + 1] - step.query_start[r] + most - 1) / most;
         threads_.run(pieces * s_.kv_heads, [&](int task, int thread) {
-            const int head = task % s_.kv_heads;
-            int row = 0, piece = task / s_.kv_heads;
+            const int head = task / pieces;
+            int row = 0, piece = task % pieces;
             for (int n; piece >= (n = (step.query_start[row + 1] - step.query_start[row] + most - 1) / most); row++)
                 piece -= n;
             const int begin = step.query_start[row] + piece * most,
@@ -343,6 +344,7 @@ class Decoder {
                       int head, int thread) {
         const int group = s_.heads / s_.kv_heads, q_size = s_.heads * s_.head_dim;
         float* scores = scores_.data() + size_t(thread) * MOST_QUERIES * score_stride_;
+        const Room room(rooms_.data() + size_t(thread) * Room::size(s_.head_dim), s_.head_dim);
         const int32_t* table = step.block_tables + size_t(row) * step.table_stride;
         Query queries[MOST_QUERIES];
         for (int t = begin; t < end; t++)
@@ -356,9 +358,9 @@ class Decoder {
                                        scores + (at + g) * score_stride_,
                                        floats_.data() + size_t(t) * q_size + h * s_.head_dim, first, last};
                 }
-                if (group > MOST_QUERIES) attend(kv, queries, some, table, head);
+                if (group > MOST_QUERIES) attend(kv, queries, some, table, head, room);
             }
-        if (group <= MOST_QUERIES) attend(kv, queries, (end - begin) * group, table, head);
+        if (group <= MOST_QUERIES) attend(kv, queries, (end - begin) * group, table, head, room);
     }
 
     void mlp(const Step& step, int index) {
@@ -406,7 +408,7 @@ class Decoder {
     Buffer<uint8_t> keys_, values_;
     Buffer<float> hidden_, floats_;
     Buffer<int8_t> highs_, lows_;
-    Buffer<float> scales_, sums_, qkv_, gate_up_, cos_, sin_, scores_, low_;
+    Buffer<float> scales_, sums_, qkv_, gate_up_, cos_, sin_, scores_, rooms_, low_;
 };
 
 }  // namespace octet

@@ -1,4 +1,4 @@
-"""The C++ decoder's own words, for ctypes. In step with `decoder.cpp`."""
+"""The C++ kernels' own words, for ctypes. In step with `decoder.cpp` and `sampler.hpp`."""
 
 import ctypes
 from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_void_p
@@ -83,6 +83,18 @@ class StepRows(Structure):
     )
 
 
+class Draw(Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("logits", "allowed", "tokens", "bias_ids", "bias", "banned")),
+        *((name, c_double) for name in ("temperature", "top_p", "min_p", "uniform")),
+        *((name, c_float) for name in ("repetition", "presence", "frequency")),
+        *((name, c_int32) for name in ("vocab", "num_tokens", "num_prompt", "num_bias", "num_banned", "top_k")),
+        ("raw", c_float),
+        ("peak", c_float),
+        ("token", c_int32),
+    )
+
+
 def load_library(path: Path) -> Any:
     library = ctypes.CDLL(str(path))
     library.octet_dot.restype = c_char_p
@@ -99,6 +111,7 @@ def load_library(path: Path) -> Any:
     library.octet_destroy.argtypes = (c_void_p,)
     library.octet_forward.argtypes = (c_void_p, POINTER(StepRows))
     library.octet_linear_only.argtypes = (c_void_p, c_int, c_int, c_void_p)
+    library.octet_sample.argtypes = (POINTER(Draw), c_int)
     library.octet_zero.argtypes = (c_void_p, c_void_p, c_int)
     library.octet_seconds.restype = POINTER(c_double)
     library.octet_seconds.argtypes = (c_void_p,)

@@ -105,15 +105,19 @@ constexpr bool HALVES(int bits) { return bits == 8 && WIDEST_DOT < 255; }
 // acc += the exact dot products of the group's 16 rows with each token's bytes. Unrolled, or the sums live in memory.
 template <int BITS, int TOKENS>
 inline void add_dots(const u8x64 (&w)[8], const int8_t* x, i32x16 (&acc)[TOKENS]) {
-    i32x16 upper[TOKENS]{};
+    i32x16 upper[TOKENS]{}, odd[TOKENS]{};
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++)
 #pragma GCC unroll 8
         for (int t = 0; t < TOKENS; t++) {
             int32_t quad = load<int32_t>(x + t * GROUP + 4 * j);
-            acc[t] = dot4(acc[t], HALVES(BITS) ? low_nibbles(w[j]) : w[j], quad);
+            i32x16& some = TOKENS <= 2 && j % 2 ? odd[t] : acc[t];
+            some = dot4(some, HALVES(BITS) ? low_nibbles(w[j]) : w[j], quad);
             if (HALVES(BITS)) upper[t] = dot4(upper[t], high_nibbles(w[j]), quad);
         }
+    if (TOKENS <= 2)
+#pragma GCC unroll 2
+        for (int t = 0; t < TOKENS; t++) acc[t] += odd[t];
     if (HALVES(BITS))
         for (int t = 0; t < TOKENS; t++) acc[t] += upper[t] << 4;
 }
@@ -124,10 +128,18 @@ inline void group_dots(const uint8_t* group, const int8_t* highs, const int8_t* 
     if constexpr (PARTS == 1) {
         u8x64 w[8];
         unpack<BITS>(group, w);
-        add_dots<BITS, TOKENS>(w, highs, dots);
+        if constexpr (TOKENS <= 4) {  // few sums that wait for one another are slower than twice as many that do not
+            i32x16 high[TOKENS]{};
+            add_dots<BITS, TOKENS>(w, highs, high);
+            add_dots<BITS, TOKENS>(w, lows, dots);
+#pragma GCC unroll 4
+            for (int t = 0; t < TOKENS; t++) dots[t] += high[t] << LOW_BITS;
+        } else {
+            add_dots<BITS, TOKENS>(w, highs, dots);
 #pragma GCC unroll 8
-        for (int t = 0; t < TOKENS; t++) dots[t] = dots[t] << LOW_BITS;
-        add_dots<BITS, TOKENS>(w, lows, dots);
+            for (int t = 0; t < TOKENS; t++) dots[t] = dots[t] << LOW_BITS;
+            add_dots<BITS, TOKENS>(w, lows, dots);
+        }
     } else {  // a group is more than all registers: each vector is unpacked where it is used, and used up
         i32x16 high[TOKENS]{}, upper[TOKENS]{}, upper_high[TOKENS]{};
 #pragma GCC unroll 1  // or compilers add up in another order, with more sums at a time than there are registers
@@ -218,14 +230,6 @@ inline void float_tile(const uint8_t* tile, const Input& x, int first, f32x16* o
 #include "amx.hpp"
 
 namespace octet {
-
-template <int MOST, class Times>
-inline int up_to(int tokens, Times&& times) {
-    if constexpr (MOST > 1)
-        if (tokens < MOST) return up_to<MOST - 1>(tokens, times);
-    times(std::integral_constant<int, MOST>{});
-    return MOST;
-}
 
 // Some of the tokens from `first` on, at most `tokens`; returns how many.
 inline int tile_times_some(const Linear& w, const uint8_t* tile, const Input& x, int first, int tokens, f32x16* out) {

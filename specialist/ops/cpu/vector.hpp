@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #if defined(__AVX2__) || defined(__F16C__)
@@ -82,6 +83,15 @@ inline Vector<S> operator<<(Vector<S> a, int by) {
 template <class S>
 inline Vector<S> operator>>(Vector<S> a, int by) {
     return each<Vector<S>>([&](int i) { return a.part[i] >> S(by); });
+}
+
+// Calls times(n) with the constant n nearest to `count` in [1, MOST], not above it; returns n.
+template <int MOST, class Times>
+inline int up_to(int count, Times&& times) {
+    if constexpr (MOST > 1)
+        if (count < MOST) return up_to<MOST - 1>(count, times);
+    times(std::integral_constant<int, MOST>{});
+    return MOST;
 }
 
 inline f32x16 splat(float value) {

@@ -15,9 +15,9 @@ from specialist.ops.sampling.row import SampleRow
 def adjusted(logits: Tensor, row: SampleRow) -> Tensor:
     """logits: [vocab], left as they are. Raises ValueError for a token outside the vocabulary, NothingFits."""
     want = row.sampling
-    allowed = row.allowed()
-    if allowed is not None:
-        logits = _kept(logits, _bits(allowed, row, logits.shape[0]))
+    fits = fitting(row, logits.shape[0])
+    if fits is not None:
+        logits = _kept(logits, np.unpackbits(fits, count=logits.shape[0], bitorder="little"))
     if want.logit_bias:
         logits = _biased(logits, want.logit_bias)
     if want.repetition_penalty != 1.0:
@@ -25,19 +25,29 @@ def adjusted(logits: Tensor, row: SampleRow) -> Tensor:
     if want.presence_penalty or want.frequency_penalty:
         generated = row.tokens[row.num_prompt :]
         logits = _less_generated(logits, generated, want.presence_penalty, want.frequency_penalty)
-    if row.bans_stops and allowed is None:
-        logits = logits.index_fill(0, _on_device(np.array(sorted(row.stop_ids)), logits), -torch.inf)
+    if row.bans_stops and fits is None:
+        logits = logits.index_fill(0, _on_device(stops(row), logits), -torch.inf)
     return logits
 
 
-def _bits(allowed: bytes, row: SampleRow, vocab: int) -> NDArray[np.uint8]:
-    """[vocab], 1 for a token that may be drawn. An answer that can only end may end before its least length."""
-    bits = np.unpackbits(np.frombuffer(allowed, np.uint8), count=vocab, bitorder="little")
-    if row.bans_stops:
-        going_on = bits.copy()
-        going_on[_checked(np.array(sorted(row.stop_ids)), vocab)] = 0
-        return going_on if going_on.any() else bits
-    return bits
+def fitting(row: SampleRow, vocab: int) -> NDArray[np.uint8] | None:
+    """One bit a token, 1 where it may be drawn; None without a structure. An answer that can only end may end before
+    its least length."""
+    allowed = row.allowed()
+    if allowed is None:
+        return None
+    bits = np.frombuffer(allowed, np.uint8)
+    if len(bits) * 8 < vocab:
+        raise ValueError(f"{len(bits) * 8} bits cannot say which of {vocab} tokens may be drawn")
+    if not row.bans_stops:
+        return bits
+    going_on = np.unpackbits(bits, count=vocab, bitorder="little")
+    going_on[checked(stops(row), vocab)] = 0
+    return np.packbits(going_on, bitorder="little") if going_on.any() else bits
+
+
+def stops(row: SampleRow) -> NDArray[np.int64]:
+    return np.array(sorted(row.stop_ids), np.int64)
 
 
 def _kept(logits: Tensor, bits: NDArray[np.uint8]) -> Tensor:
@@ -48,12 +58,16 @@ def _kept(logits: Tensor, bits: NDArray[np.uint8]) -> Tensor:
 
 
 def _biased(logits: Tensor, bias: tuple[tuple[int, float], ...]) -> Tensor:
+    ids, total = biases(bias)
+    return logits.index_add(0, _on_device(ids, logits), _moved(total, logits))
+
+
+def biases(bias: tuple[tuple[int, float], ...]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """A token named twice gets both."""
     total: dict[int, float] = {}
     for token, value in bias:
         total[token] = total.get(token, 0.0) + value
-    ids = _on_device(np.array(list(total)), logits)
-    return logits.index_add(0, ids, _moved(np.array(list(total.values())), logits).to(logits.dtype))
+    return np.array(list(total), np.int64), np.array(list(total.values()), np.float32)
 
 
 def _less_repeated(logits: Tensor, tokens: Sequence[int], penalty: float) -> Tensor:
@@ -69,18 +83,19 @@ def _less_generated(logits: Tensor, generated: Sequence[int], presence: float, f
 
 def _counted(tokens: Sequence[int], logits: Tensor) -> tuple[Tensor, Tensor]:
     """Which tokens there are, and how often each."""
-    ids = _checked(np.asarray(tokens), logits.shape[0])
+    ids = checked(np.asarray(tokens), logits.shape[0])
     counts = np.bincount(ids)
     present = np.flatnonzero(counts)
     return _moved(present, logits), _moved(counts[present], logits).to(logits.dtype)
 
 
 def _on_device(tokens: NDArray[np.generic], logits: Tensor) -> Tensor:
-    return _moved(_checked(tokens, logits.shape[0]), logits)
+    return _moved(checked(tokens, logits.shape[0]), logits)
 
 
-def _checked(tokens: NDArray[np.generic], vocab: int) -> NDArray[np.int64]:
-    ids = tokens.astype(np.int64)
+def checked(tokens: NDArray[np.generic], vocab: int) -> NDArray[np.int64]:
+    """Raises ValueError for one outside the vocabulary."""
+    ids = tokens.astype(np.int64, copy=False)
     if ids.size and not (ids.min() >= 0 and ids.max() < vocab):
         raise ValueError(f"a token lies outside the vocabulary of {vocab}: {ids.min()} to {ids.max()}")
     return ids

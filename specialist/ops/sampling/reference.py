@@ -14,7 +14,7 @@ from specialist.ops.sampling.row import Drawn, SampleRow, uniform
 from specialist.sampling import TokenLogprobs
 from specialist.step import RowFault
 
-__all__ = ["Drawn", "SampleRow", "sample"]
+__all__ = ["Drawn", "SampleRow", "fault_of", "logprobs_of", "sample"]
 
 
 def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Drawn | RowFault]:
@@ -27,7 +27,7 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Drawn | RowFault]:
         largest = first_largest(logits)
         peaks = logits.gather(1, largest.unsqueeze(1)).squeeze(1)
         return [
-            _fault(peak, peak) or Drawn(int(token), None)
+            fault_of(peak, peak) or Drawn(int(token), None)
             for peak, token in torch.stack((peaks.double(), largest.double()), dim=1).tolist()
         ]
     parts = [_part(logits[index], row) for index, row in enumerate(rows)]
@@ -45,7 +45,7 @@ def _part(logits: Tensor, row: SampleRow) -> Tensor | RowFault:
         changed = adjusted(logits, row)
         raw = logits.amax()
         peaks = torch.stack((raw, raw if changed is logits else changed.amax())).double()
-        if sizes_are_free(peaks) and (fault := _fault(*peaks.tolist())):
+        if sizes_are_free(peaks) and (fault := fault_of(*peaks.tolist())):
             return fault  # elsewhere it is found in the end, and what was drawn from such a row is thrown away
         token = _token(changed, row)
         return torch.cat((peaks, token.double(), *_logprobs(logits, token, row.sampling.num_logprobs)))
@@ -74,13 +74,19 @@ def _logprobs(logits: Tensor, token: Tensor, count: int | None) -> Iterator[Tens
     yield scores[:count].double() - total
 
 
+def logprobs_of(logits: Tensor, token: int, count: int) -> TokenLogprobs | None:
+    """logits: [vocab], as the model gave them."""
+    numbers = torch.cat(tuple(_logprobs(logits, torch.tensor([token]), count))).tolist()
+    return _read_logprobs(iter(numbers), count, logits.shape[0])
+
+
 def _outcome(numbers: Iterator[float], row: SampleRow, vocab: int) -> Drawn | RowFault:
     raw, peak, token = islice(numbers, 3)
     logprobs = _read_logprobs(numbers, row.sampling.num_logprobs, vocab)
-    return _fault(raw, peak) or Drawn(int(token), logprobs)
+    return fault_of(raw, peak) or Drawn(int(token), logprobs)
 
 
-def _fault(raw: float, peak: float) -> RowFault | None:
+def fault_of(raw: float, peak: float) -> RowFault | None:
     """raw, peak: the largest logit as the model gave it, and after adjustment; NaN where there is one."""
     if not isfinite(raw):
         return RowFault(f"the model's logits are not usable: the largest is {raw}")

@@ -23,6 +23,7 @@ from octet.config.ensemble import (
     SpecialistConfig,
     StoreConfig,
     TaskConfig,
+    TlsConfig,
 )
 from octet.config.fields import Field, fields_of
 from octet.config.kinds import Mark, Range, Unit
@@ -46,7 +47,7 @@ SECTIONS: dict[str, type] = {
     "store": StoreConfig,
     "router": RouterConfig,
 }
-WITHIN: dict[str, type] = {"router.http": HttpConfig, "router.jobs": JobsConfig}
+WITHIN: dict[str, type] = {"router.http": HttpConfig, "router.tls": TlsConfig, "router.jobs": JobsConfig}
 """Tables within others."""
 
 

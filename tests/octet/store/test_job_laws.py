@@ -22,6 +22,7 @@ from octet.store.sqlite import SqliteMemory
 T = TypeVar("T")
 ROOM = JobRoom(most=6, most_of_tenant=4, most_bytes=60)
 KEEP_MS = 50
+TIMEOUT_MS = 60
 FATES = st.sampled_from(["well", "well", "lost before", "lost after"])
 """Of a commit."""
 
@@ -59,6 +60,10 @@ class Known:
     held: bool = False
     attempts: int = 0
     ended: int = 0
+    deadline: int = 0
+
+    def is_free(self, now: int, *, late: bool) -> bool:
+        return self.status not in ENDED and not self.held and (self.deadline if late else self.due) <= now
 
 
 @dataclass
@@ -109,7 +114,7 @@ class JobHistories(RuleBasedStateMachine):
         self.number += 1
         digest = body.decode()
         new = NewJob(
-            f"job{self.number}", tenant, "me", key or None, digest, 2, self.now, self.now + 999, body, b"queued"
+            f"job{self.number}", tenant, "me", key or None, digest, 2, self.now, self.now + TIMEOUT_MS, body, b"queued"
         )
         found = self.do(fate, lambda table: table.submit(new, ROOM))
         before = self.keys.get((tenant, key)) if key else None
@@ -127,18 +132,19 @@ class JobHistories(RuleBasedStateMachine):
         else:
             assert isinstance(found, tuple)
             assert (found[0].id, found[0].status, found[1]) == (new.id, "queued", True)
-            self.known[new.id] = Known(tenant, digest, self.now, [b"queued"])
+            self.known[new.id] = Known(tenant, digest, self.now, [b"queued"], deadline=self.now + TIMEOUT_MS)
             if key:
                 self.keys[tenant, key] = new.id
 
-    @rule(fate=FATES)
-    def claim(self, fate: str) -> None:
+    @rule(fate=FATES, late=st.sampled_from([False, False, True]))
+    def claim(self, fate: str, late: bool) -> None:
         self.number += 1
         owner = f"owner{self.number}"
-        row = self.do(fate, lambda table: table.claim(owner, self.now))
-        free = [
-            name for name, job in self.known.items() if job.status not in ENDED and not job.held and job.due <= self.now
-        ]
+        row = self.do(fate, lambda table: table.claim(owner, self.now, late=late))
+        free = [name for name, job in self.known.items() if job.is_free(self.now, late=late)]
+        sight = JobTable(self.database).look(self.now, ())
+        if row is None:
+            assert not (sight.is_late if late else sight.waits)
         assert (row is None) == (not free)
         if row is not None:
             taken = {name: sum(job.held and job.tenant == name for job in self.live()) for name in "ab"}

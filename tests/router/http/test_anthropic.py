@@ -19,7 +19,7 @@ from octet.v1.specialist_pb2 import (
 )
 from tests.router.http.harness import HELLO, SLOW, Heard, fronting, saying
 from tests.router.service.harness import asking
-from tests.router.service.spy import answer, spying
+from tests.router.service.spy import ACCEPTED, CHUNK, USAGE, spying
 from tests.router.service.test_faults import refusing
 from tests.service.harness import QUICK, run, serving, sim
 
@@ -327,9 +327,11 @@ def test_nothing_is_sent_before_the_first_token() -> None:
     async def story() -> None:
         may_speak = asyncio.Event()
 
-        async def behave(request: GenerateRequest, context: Any) -> None:
+        async def behave(_: GenerateRequest, context: Any) -> None:
+            await context.write(ACCEPTED)
             await may_speak.wait()
-            await answer(request, context)
+            await context.write(CHUNK)
+            await context.write(USAGE)
 
         async with spying(behave) as spy, fronting({"writer": [spy.address]}) as fronted:
             body = json.dumps({**CHAT, "stream": True}).encode()
@@ -337,7 +339,7 @@ def test_nothing_is_sent_before_the_first_token() -> None:
             async with fronted.connected(head.encode() + body) as reader:
                 await fronted.routed.until(lambda: spy.num_live == 1)
                 with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(reader.read(1), 0.1)
+                    await asyncio.wait_for(reader.read(1), 0.3)
                 assert (await fronted.get("/healthz")).status == 200
                 may_speak.set()
                 assert b"200" in await reader.readline()

@@ -30,6 +30,7 @@ ROUTES = {
     "/v1/models": {"GET": 200, "HEAD": 200},
     "/v1/models/octet/writer": {"GET": 200, "HEAD": 200},
     "/v1/receipts/absent": {"GET": 404, "HEAD": 404},
+    "/openapi.json": {"GET": 200, "HEAD": 200},
     "/healthz": {"GET": 200, "HEAD": 200},
     "/readyz": {"GET": 200, "HEAD": 200},
 }
@@ -146,3 +147,19 @@ def test_the_routers_certificate_is_shown_here_too(pki: Path) -> None:
                 writer.close()
 
     run(story())
+
+
+def test_a_mistake_of_ours_is_500_in_the_words_of_the_door(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with serving(sim()) as replica, fronting({"writer": [replica.address]}) as fronted:
+
+            async def fail(*_: object) -> None:
+                raise ZeroDivisionError
+
+            fronted.app._service.receipt = fail  # type: ignore[assignment,method-assign]
+            heard = await fronted.get("/v1/receipts/x")
+            assert (heard.status, heard.error["code"]) == (500, "internal")
+            assert "x-request-id" in heard.headers
+
+    run(story())
+    assert "ZeroDivisionError" in caplog.text

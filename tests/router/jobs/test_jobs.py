@@ -9,15 +9,15 @@ from typing import Any
 import grpc
 import pytest
 
-from octet import Client, Job, NotFound
+from octet import AsyncClient, Client, Job, NotFound
 from octet.config.ensemble import JobsConfig
 from octet.rpc.refusal import queue_full
 from octet.sdk import InvalidRequest
 from octet.v1 import specialist_pb2 as wire
 from router.reception.caller import Caller, calling
-from tests.router.jobs.harness import QUICK, WORDS, events_of, housing, saying, until
-from tests.router.service.harness import asking
-from tests.router.service.spy import ACCEPTED, answer
+from tests.router.jobs.harness import QUICK, WORDS, events_of, house, housing, saying, until
+from tests.router.service.harness import asking, routing
+from tests.router.service.spy import ACCEPTED, answer, spying
 
 TEXT = "".join(WORDS)
 
@@ -290,3 +290,46 @@ def test_without_a_store_a_job_is_not_acknowledged(tmp_path: Path) -> None:
             assert not housed.spy.asked
 
     run(story())
+
+
+def test_a_router_that_ends_leaves_its_jobs_to_the_next_at_once(tmp_path: Path) -> None:
+    """Without waiting for a lease, and nothing counts as lost."""
+    patient = JobsConfig(lease=3600, attempts=1)
+
+    async def story() -> None:
+        async with housing(tmp_path, saying("half ", holds=asyncio.Event()), patient) as housed:
+            job_id = (await housed.submit()).json["id"]
+            await until(lambda: housed.spy.num_live == 1)
+            await asyncio.sleep(0.4)
+        async with housing(tmp_path, jobs=patient) as housed:
+            job = await housed.ended(job_id)
+            assert (job.status, job.text, job.attempts) == ("done", TEXT, 2)
+
+    run(story())
+
+
+def test_who_waits_in_vain_fails_in_time(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with housing(tmp_path, saying(holds=asyncio.Event()), JobsConfig(concurrency=1)) as housed:
+            await housed.submit()
+            job = await housed.ended((await housed.submit(timeout_ms=300)).json["id"])
+            assert (job.status, job.attempts, job.partial) == ("failed", 0, False)
+            assert job.error is not None and job.error.reason == "deadline"
+            head = await housed.fronted.send("HEAD", f"/v1/jobs/{job.id}/events")
+            assert (head.status, head.body) == (200, b"")
+
+    run(story())
+
+
+def test_in_memory_jobs_are_answered_and_said_to_be_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with (
+            spying(saying(*WORDS)) as spy,
+            routing({"writer": [spy.address]}, ensemble=house("memory")) as routed,
+            AsyncClient(routed.address) as client,
+        ):
+            job = await client.jobs.submit("hello", force="writer")
+            assert (await client.jobs.wait(job.id, timeout=20)).text == TEXT
+
+    run(story())
+    assert "jobs are kept in memory" in caplog.text

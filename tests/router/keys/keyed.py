@@ -41,10 +41,10 @@ def book_of(*keys: Made) -> KeyBook:
 
 
 @asynccontextmanager
-async def keyed(
-    keys: Sequence[Made] | KeySource, *, cost: CostModel = FREE, sim_settings: Any = None, **settings: Any
-) -> AsyncIterator[Fronted]:
+async def keyed(keys: Sequence[Made] | KeySource, *, cost: CostModel = FREE, **settings: Any) -> AsyncIterator[Fronted]:
     source = GivenKeys(book_of(*keys)) if isinstance(keys, Sequence) else keys
-    async with serving(sim(cost, **(sim_settings or {}))) as served:
-        async with fronting({"writer": [served.address]}, keys=source, **settings) as fronted:
-            yield fronted
+    async with (
+        serving(sim(cost)) as served,
+        fronting({"writer": [served.address]}, keys=source, **settings) as fronted,
+    ):
+        yield fronted

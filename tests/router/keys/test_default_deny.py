@@ -7,16 +7,21 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.descriptor_pool import Default as default_pool
+from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from octet.clock import SystemClock
+from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from router.http.app import App
 from router.keys.access import ROUTES, RPCS, Access
+from router.keys.gate import Gate
+from router.keys.shown import from_metadata
+from router.keys.source import GivenKeys
 from router.keys.token import new_token
-from tests.router.http.harness import Fronted
-from tests.router.keys.keyed import Made, keyed, made
-from tests.service.harness import run
+from tests.router.http.harness import Fronted, fronting
+from tests.router.keys.keyed import Made, book_of, keyed, made
+from tests.service.harness import run, serving, sim
 
 CALLER, OPERATOR = made("ann"), made("ops", "operate")
 WRONG = new_token()
@@ -52,7 +57,7 @@ async def services_of(fronted: Fronted) -> list[str]:
 
 
 def methods_of(service: str) -> Iterator[str]:
-    for method in default_pool().FindServiceByName(service).methods:
+    for method in descriptor_pool.Default().FindServiceByName(service).methods:
         yield f"/{service}/{method.name}"
 
 
@@ -94,12 +99,6 @@ def test_every_call_that_is_served_asks_for_what_it_declares() -> None:
 
 @pytest.mark.parametrize("shown", SHOWN, ids=lambda shown: f"{len(shown)}")
 def test_nothing_but_one_known_key_gets_anybody_in(shown: tuple[tuple[str, str], ...]) -> None:
-    from octet.clock import SystemClock
-    from octet.rpc.refusal import Refusal
-    from router.keys.gate import Gate
-    from router.keys.shown import from_metadata
-    from tests.router.keys.keyed import book_of
-
     gate = Gate(book_of(CALLER, OPERATOR), SystemClock(), lambda: 0)
     with pytest.raises(Refusal) as caught:
         gate.admit(Access.CALL, from_metadata(shown))
@@ -108,12 +107,6 @@ def test_nothing_but_one_known_key_gets_anybody_in(shown: tuple[tuple[str, str],
 
 
 def test_what_nobody_has_declared_nobody_may_do() -> None:
-    from octet.clock import SystemClock
-    from octet.rpc.refusal import Refusal
-    from router.keys.gate import Gate
-    from router.keys.shown import from_metadata
-    from tests.router.keys.keyed import book_of
-
     for book, shown in ((book_of(OPERATOR), OPERATOR.metadata), (None, ())):
         with pytest.raises(Refusal) as caught:
             Gate(book, SystemClock(), lambda: 0).admit(None, from_metadata(shown))
@@ -153,6 +146,9 @@ def test_every_route_of_the_table_asks_for_what_it_declares() -> None:
                     assert heard.status not in (401, 403), (method, path)
             for path in ("/healthz", "/readyz"):
                 assert (await asked(fronted, "GET", path, None)).status == 200
+            head = b"POST /v1/completions HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
+            async with fronted.connected(head + b"content-length: 1000000\r\n\r\n{") as reader, asyncio.timeout(5):
+                assert b" 401 " in await reader.readline(), "who is refused is not waited for"
 
     run(story())
 
@@ -169,10 +165,6 @@ def test_a_route_that_is_only_added_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_start_that_takes_long_names_nobody_to_strangers() -> None:
-    from router.keys.source import GivenKeys
-    from tests.router.http.harness import fronting
-    from tests.router.keys.keyed import book_of
-
     async def story() -> None:
         keys = GivenKeys(book_of(CALLER))
         async with fronting({"writer": ["127.0.0.1:1"]}, warm=False, keys=keys) as fronted:
@@ -182,21 +174,7 @@ def test_a_start_that_takes_long_names_nobody_to_strangers() -> None:
     run(story())
 
 
-def test_a_refusal_does_not_wait_for_the_body() -> None:
-    async def story() -> None:
-        async with keyed([CALLER]) as fronted:
-            head = b"POST /v1/completions HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
-            async with fronted.connected(head + b"content-length: 1000000\r\n\r\n{") as reader:
-                async with asyncio.timeout(5):
-                    assert b" 401 " in await reader.readline()
-
-    run(story())
-
-
 def test_without_keys_whatever_is_shown_is_not_looked_at() -> None:
-    from tests.router.http.harness import fronting
-    from tests.service.harness import serving, sim
-
     async def story() -> None:
         async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
             heard = await fronted.post(

@@ -119,9 +119,9 @@ def test_another_tenants_prompt_cannot_be_told_by_the_time_it_takes() -> None:
             control, apart = Probes(), Probes()
             await probe(routed, victim, same, len(LANES) * 10, Probes(), seed=0)  # warm
             await probe(routed, victim, same, NUM_CONTROLS, control, seed=1)
-            await probe(routed, victim, other, NUM_PROBES, apart, seed=2)
+            await probe(routed, victim, other, NUM_PROBES, apart, seed=22)
             if apart.tells:
-                await probe(routed, victim, other, NUM_PROBES, apart, seed=3)
+                await probe(routed, victim, other, NUM_PROBES, apart, seed=23)
             print(
                 f"AUC within a tenant {control.told:.3f} (seen {control.seen:.3f}), across {apart.told:.3f} "
                 f"(seen {apart.seen:.3f}), {len(apart.used) + len(apart.unused)} probes"

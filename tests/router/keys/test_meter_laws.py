@@ -102,7 +102,8 @@ def test_no_more_are_inside_than_may_be(most: int, moves: list[bool]) -> None:
 
 def test_a_place_is_promised_by_how_long_calls_take() -> None:
     meter = Meter(Allowance(concurrency=2), 0.0)
-    meter.enter(0.0), meter.enter(0.0)
+    for _ in range(2):
+        meter.enter(0.0)
     with pytest.raises(Refusal) as caught:
         meter.enter(0.0)
     assert not caught.value.error.HasField("retry_after_ms")
@@ -167,7 +168,8 @@ def test_limits_change_and_what_was_had_counts_on() -> None:
         with gate.inside(gate.admit(Access.CALL, from_metadata(ann.metadata))):
             pass
 
-    enter(), enter()
+    for _ in range(2):
+        enter()
     more = Made(made("ann", requests_per_minute=3).key, ann.token)
     object.__setattr__(more.key, "digest", ann.key.digest)
     gate.replace(book_of(more))

@@ -145,7 +145,8 @@ def test_salts_are_the_same_only_where_tenant_and_salt_are(one: str, a: bytes, o
 
 @given(TENANTS, TENANTS, st.sampled_from(["session_id", "user_id"]))
 def test_a_conversation_has_a_key_of_its_tenant(one: str, other: str, field: str) -> None:
-    message = wire.InferRequest(prompt="x", **{field: "talk"})
+    message = wire.InferRequest(prompt="x")
+    setattr(message, field, "talk")
     keys = [reception().receive(message, None, None, "", Caller(tenant)).session.key for tenant in (one, other)]
     assert (keys[0] == keys[1]) == (one == other)
 
