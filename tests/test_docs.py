@@ -11,7 +11,7 @@ from octet.config.default import default_ensemble
 from tests.serve.ensemble import serving
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "sdk" / "typescript" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def example_in(document: str) -> str:

@@ -11,7 +11,21 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 from octet.config.detectors import DETECTORS
-from octet.config.kinds import ADDRESS, HOST, NAME, Count, FilePath, Known, Mark, Range, Refers, Short, Text, Unit
+from octet.config.kinds import (
+    ADDRESS,
+    HOST,
+    NAME,
+    ORIGIN,
+    Count,
+    FilePath,
+    Known,
+    Mark,
+    Range,
+    Refers,
+    Short,
+    Text,
+    Unit,
+)
 
 EngineName = Literal["native", "sim"]
 DEMO_MODEL = "demo"
@@ -256,6 +270,8 @@ class HttpConfig:
     host: Annotated[str, HOST] = "127.0.0.1"
     port: Annotated[int, Range(0, 65_535)] = DEFAULT_HTTP_PORT
     """0 for any that is free."""
+    allow_origins: Annotated[tuple[str, ...], Count(64), ORIGIN] = ()
+    """Pages of these may read the answers, in a browser."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,21 @@ from enum import Enum
 
 from octet.rpc.range import Range
 
-__all__ = ["ADDRESS", "HOST", "NAME", "Count", "FilePath", "Known", "Mark", "Range", "Refers", "Short", "Text", "Unit"]
+__all__ = [
+    "ADDRESS",
+    "HOST",
+    "NAME",
+    "ORIGIN",
+    "Count",
+    "FilePath",
+    "Known",
+    "Mark",
+    "Range",
+    "Refers",
+    "Short",
+    "Text",
+    "Unit",
+]
 
 
 class Mark(Enum):
@@ -83,5 +97,11 @@ ADDRESS = Text(
     least=3,
     pattern=re.compile(rf"unix:[^\s].*|(dns:///)?([^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):{_PORT}"),
     what="an address such as host:port, dns:///name:port or unix:PATH, with a port from 1 to 65535",
+)
+ORIGIN = Text(
+    most=300,
+    least=8,
+    pattern=re.compile(rf"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:{_PORT})?"),
+    what="an origin as browsers write it: https:// or http://, a host in lower case, a port unless it is the usual one",
 )
 HOST = Text(most=253, least=1, pattern=re.compile(r"[^\s/]+"), what="a host's name or address")

@@ -58,25 +58,30 @@ class Fault(Exception):
         kind: str = INVALID,
         param: str | None = None,
         code: str | None = None,
+        limit: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        """`limit` is what would have been right."""
         super().__init__(message)
         self.status = status
         self.kind = kind
         self.param = param
         self.code = code
+        self.limit = limit
         self.headers = dict(headers or {})
         self.partial: Sequence[Mapping[str, Any]] = ()
         """What had been said, by choice, when it went wrong."""
 
     def envelope(self) -> dict[str, Any]:
         error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
-        return {"error": {**error, "partial": list(self.partial)} if self.partial else error}
+        limit = {"limit": self.limit} if self.limit else {}
+        partial = {"partial": list(self.partial)} if self.partial else {}
+        return {"error": {**error, **limit, **partial}}
 
 
 def wrong(param: str, limit: str, got: str) -> Fault:
     """The field is not what it must be."""
-    return Fault(400, f"{param} must be {limit}, got {got}", param=param, code="invalid_field")
+    return Fault(400, f"{param} must be {limit}, got {got}", param=param, code="invalid_field", limit=limit)
 
 
 def unsupported(param: str, why: str) -> Fault:
@@ -106,6 +111,7 @@ def fault_of(refusal: Refusal, names: Mapping[str, str]) -> Fault:
         kind=_KINDS.get(status, INVALID),
         param=param,
         code=_CODES.get(error.reason) or word(error.reason),
+        limit=error.limit or None,
         headers=_challenge(status) | _retry(refusal, status) | _specialist(refusal),
     )
 

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from octet.rpc.bind import Endpoint, address_of, check_reach, taken
 from octet.rpc.certificates import FollowingContext
 from router.http.app import App
+from router.http.cross_origin import CrossOrigin
 from router.http.protocol import BoundedProtocol
+from router.service.settings import HttpDoor
 
 KEEP_ALIVE_SECONDS = 75
 _BACKLOG = 1024
@@ -23,11 +26,11 @@ _LAST_SECONDS = 1.0
 class HttpServer:
     """Created and used on a running event loop."""
 
-    def __init__(self, app: App, door: Endpoint) -> None:
+    def __init__(self, app: App, door: HttpDoor) -> None:
         """Raises BindRefused, and OSError for a certificate that cannot be read."""
         check_reach(door)
         self.app = app
-        self._server = _Server(_config(app, door))
+        self._server = _Server(_config(CrossOrigin(app, door.allow_origins) if door.allow_origins else app, door))
         self._server.config.load()
         if door.tls is not None:
             self._server.config.ssl = FollowingContext.over(door.tls)
@@ -80,7 +83,7 @@ class _Server(uvicorn.Server):
         self.listening.set()
 
 
-def _config(app: App, door: Endpoint) -> uvicorn.Config:
+def _config(app: ASGIApp, door: Endpoint) -> uvicorn.Config:
     tls = door.tls
     return uvicorn.Config(
         app,

@@ -19,6 +19,8 @@ class HttpDoor:
     host: str = LOOPBACK
     port: int = 0
     """0 for any that is free."""
+    allow_origins: tuple[str, ...] = ()
+    """Whose pages may read the answers."""
     socket: Path | None = None
     """Never one: who speaks HTTP to a Unix socket puts a proxy before the port."""
     tls: Tls | None = None

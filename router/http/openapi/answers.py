@@ -46,7 +46,7 @@ SCHEMAS: Mapping[str, Shape] = {
         {
             "error": record(
                 {"message": TEXT, "type": word(*KINDS), "param": maybe(TEXT), "code": maybe(TEXT)},
-                {"partial": several(record({"index": COUNT, "text": TEXT}, more=True))},
+                {"limit": TEXT, "partial": several(record({"index": COUNT, "text": TEXT}, more=True))},
             )
         },
         more=True,

@@ -141,8 +141,10 @@ def _unchunked(body: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def fronting(replicas: Mapping[str, Sequence[str]], **settings: Any) -> AsyncIterator[Fronted]:
-    async with routing(replicas, http=HttpDoor(), **settings) as routed:
+async def fronting(
+    replicas: Mapping[str, Sequence[str]], *, door: HttpDoor | None = None, **settings: Any
+) -> AsyncIterator[Fronted]:
+    async with routing(replicas, http=door or HttpDoor(), **settings) as routed:
         assert routed.server.http is not None
         url = routed.server.http.url
         async with (

@@ -1,0 +1,72 @@
+/** What a client is made of: an address, a key, and names in paths. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inspect } from "node:util";
+import { Octet, type OctetError, Unavailable } from "../src/index.js";
+import { ANSWER, Fake, RECEIPT, fault, json } from "./fake.js";
+import { caught } from "./reading.js";
+
+test("the key goes into one header, from the option or from the environment, and is shown nowhere", async () => {
+  const key = "octet-secret-0123456789";
+  process.env["OCTET_API_KEY"] = `${key}-environment`;
+  try {
+    await Fake.telling([json(ANSWER), json(ANSWER), fault(401, "unauthenticated")], async (_, fake) => {
+      const octet = fake.client({ apiKey: key });
+      await octet.infer("x");
+      await fake.client().infer("x");
+      const seen = fake.heard.map((each) => each.headers.authorization);
+      assert.deepEqual(seen, [`Bearer ${key}`, `Bearer ${key}-environment`]);
+      const error = await caught(octet.infer("x"));
+      assert.ok(!inspect([octet, error], { depth: 20, showHidden: true }).includes("octet-secret"));
+      assert.ok(!JSON.stringify([octet, error]).includes("octet-secret"));
+    });
+  } finally {
+    delete process.env["OCTET_API_KEY"];
+  }
+  for (const apiKey of [`${key}\n`, "", "ä", "x".repeat(513)]) {
+    assert.throws(
+      () => new Octet({ apiKey }),
+      (error: OctetError) => error.field === "apiKey" && !error.message.includes(key),
+    );
+  }
+});
+
+test("an address of nonsense is refused by name", () => {
+  for (const baseUrl of [
+    "",
+    "localhost:8051",
+    "ftp://x",
+    "http://",
+    "http://user:secret@host",
+    "http://x?y",
+    "http://x#y",
+  ]) {
+    assert.throws(() => new Octet({ baseUrl }), { name: "InvalidRequest", field: "baseUrl" }, baseUrl);
+  }
+});
+
+test("a redirect is not followed with the caller's words", async () => {
+  await Fake.telling(
+    [(response) => void response.writeHead(307, { location: "/elsewhere" }).end(), json(ANSWER)],
+    async (octet, fake) => {
+      assert.ok((await caught(octet.infer("x"))) instanceof Unavailable);
+      assert.equal(fake.heard.length, 1);
+    },
+  );
+});
+
+test("names in a path stay where they are", async () => {
+  await Fake.telling([json(RECEIPT), json({ id: "octet/a b" })], async (octet, fake) => {
+    await octet.receipts.get("a/../b?c");
+    await octet.models.get("octet/a b");
+    assert.deepEqual(
+      fake.heard.map((each) => each.url),
+      ["/v1/receipts/a%2F..%2Fb%3Fc", "/v1/models/octet/a%20b"],
+    );
+    for (const id of ["", ".", ".."]) {
+      assert.equal((await caught(octet.receipts.get(id))).field, "id");
+      assert.equal((await caught(octet.models.get(`octet/${id}`))).field, "id");
+    }
+  });
+});

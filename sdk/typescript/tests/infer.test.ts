@@ -1,0 +1,208 @@
+/** One call, whole or streamed, over everything that may go wrong on its way. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inspect } from "node:util";
+import { DeadlineExceeded, type Fetch, Octet, ReplicaLost, Unavailable } from "../src/index.js";
+import { ANSWER, ENDING, Fake, RECEIPT, type Step, cut, event, events, fault, json, said } from "./fake.js";
+import { caught, textOf } from "./reading.js";
+
+test("a request is sent as it is written, and the answer comes back as it was said", async () => {
+  await Fake.telling([json(ANSWER), json(ANSWER)], async (octet, fake) => {
+    const answer = await octet.infer({ prompt: "hello", max_tokens: 4, force_specialists: ["writer"] });
+    assert.deepEqual(answer, ANSWER);
+    await octet.infer("hello");
+    const [first, second] = fake.heard;
+    assert.deepEqual(first?.body, { prompt: "hello", max_tokens: 4, force_specialists: ["writer"], stream: false });
+    assert.deepEqual(second?.body, { prompt: "hello", stream: false });
+    assert.equal(`${first?.method} ${first?.url} ${first?.headers["content-type"]}`, "POST /v1/infer application/json");
+    assert.equal(first?.headers.authorization, undefined);
+  });
+});
+
+test("a stream gives chunks, then the whole answer", async () => {
+  const parts = [
+    ": hello\n\n",
+    event("routed", { receipt: RECEIPT }),
+    said("h"),
+    said("i"),
+    event("newer", {}),
+    ENDING,
+  ];
+  await Fake.telling([events(parts)], async (octet, fake) => {
+    const stream = octet.stream("hello");
+    assert.equal(fake.heard.length, 0);
+    const heard: string[] = [];
+    assert.equal(await textOf(stream, heard), "hi");
+    assert.deepEqual(heard, ["h", "i"]);
+    assert.deepEqual(await stream.answer(), ANSWER);
+    assert.equal(stream.requestId, "r1");
+    assert.equal((await caught(textOf(stream))).code, "already_read");
+  });
+});
+
+test("a refusal is tried again when the server says, with the time that is left", async () => {
+  const full = fault(429, "queue_full", { "retry-after": "30", "retry-after-ms": "60" });
+  const options = { timeoutMs: 20_000 };
+  const asks: [Step, (octet: Octet) => Promise<string>][] = [
+    [json(ANSWER), async (octet) => (await octet.infer("x", options)).text],
+    [events([said("hi"), ENDING]), (octet) => textOf(octet.stream("x", options))],
+  ];
+  for (const [answer, ask] of asks) {
+    await Fake.telling([full, full, answer], async (octet, fake) => {
+      assert.equal(await ask(octet), "hi");
+      const [first = 0, second = 0, third = 0] = fake.heard.map((each) => each.body["timeout_ms"] as number);
+      assert.ok(first <= 20_000 && second <= first - 59 && third <= second - 59, `${first} ${second} ${third}`);
+    });
+  }
+});
+
+test("a refusal that stays so is thrown at once, with everything it says", async () => {
+  const step = fault(
+    400,
+    "invalid_field",
+    {},
+    { param: "max_tokens", limit: "at least 1", message: "max_tokens must be at least 1, got 0" },
+  );
+  await Fake.telling([step], async (octet, fake) => {
+    const error = await caught(octet.infer("x"));
+    const { name, status, code, field, limit, requestId, message } = error;
+    assert.deepEqual(
+      { name, status, code, field, limit, requestId, message },
+      {
+        name: "InvalidRequest",
+        status: 400,
+        code: "invalid_field",
+        field: "max_tokens",
+        limit: "at least 1",
+        requestId: "r1",
+        message: "max_tokens must be at least 1, got 0",
+      },
+    );
+    assert.equal(fake.heard.length, 1);
+  });
+});
+
+test("every status has its class", async () => {
+  const classes: [number, string, string][] = [
+    [400, "malformed", "InvalidRequest"],
+    [401, "unauthenticated", "Unauthenticated"],
+    [403, "forbidden", "Forbidden"],
+    [404, "model_not_found", "NotFound"],
+    [409, "conflict", "Conflict"],
+    [413, "request_too_large", "InvalidRequest"],
+    [422, "no_specialist", "NoSpecialist"],
+    [422, "no_tools", "InvalidRequest"],
+    [429, "key_limit", "Busy"],
+    [499, "cancelled", "Cancelled"],
+    [500, "internal", "ServerError"],
+    [503, "draining", "Unavailable"],
+    [503, "replica_lost", "ReplicaLost"],
+    [504, "deadline", "DeadlineExceeded"],
+  ];
+  await Fake.telling(
+    classes.map(([status, code]) => fault(status, code)),
+    async (octet) => {
+      for (const [status, code, name] of classes) {
+        const error = await caught(octet.infer("x", { maxRetries: 0 }));
+        assert.deepEqual([error.status, error.code, error.name], [status, code, name]);
+      }
+    },
+  );
+});
+
+test("a proxy that knows no envelope is quoted, in few words", async () => {
+  const page = `<html><h1>Bad Gateway</h1>${"x".repeat(5000)}</html>`;
+  await Fake.telling([(response) => void response.writeHead(502).end(page)], async (octet) => {
+    const error = await caught(octet.infer("x", { maxRetries: 0 }));
+    assert.ok(error instanceof Unavailable && error.message.startsWith("the server answered 502: Bad Gateway"));
+    assert.ok(error.message.length < 300);
+  });
+});
+
+test("what is cut off after the first token is not asked again, and holds what was said", async () => {
+  for (const then of ["cut", "end"] as const) {
+    await Fake.telling(
+      [events([said("so "), said("far")], then), events([said("again"), ENDING])],
+      async (octet, fake) => {
+        const heard: string[] = [];
+        const error = await caught(textOf(octet.stream("x"), heard));
+        assert.ok(error instanceof ReplicaLost, inspect(error));
+        assert.deepEqual([error.partial, error.requestId, heard.join("")], ["so far", "r1", "so far"]);
+        assert.equal(fake.heard.length, 1);
+      },
+    );
+  }
+});
+
+test("a whole answer that is cut off is not asked again: it may have been generated", async () => {
+  await Fake.telling([cut, json(ANSWER)], async (octet, fake) => {
+    assert.ok((await caught(octet.infer("x"))) instanceof Unavailable);
+    assert.equal(fake.heard.length, 1);
+  });
+});
+
+test("a stream that is cut off before the first token is asked again, and so is what only reads", async () => {
+  await Fake.telling(
+    [cut, events([event("routed", { receipt: RECEIPT })], "cut"), events([said("hi"), ENDING])],
+    async (octet, fake) => {
+      assert.equal(await textOf(octet.stream("x")), "hi");
+      assert.equal(fake.heard.length, 3);
+    },
+  );
+  await Fake.telling([cut, json({ data: [] })], async (octet) => assert.deepEqual(await octet.models.list(), []));
+});
+
+test("nobody there is said so, and tried again", async () => {
+  let port = 0;
+  await Fake.telling([], async (_, fake) => void (port = fake.port));
+  let asked = 0;
+  const counted: Fetch = (url, init) => {
+    asked += 1;
+    return fetch(url, init);
+  };
+  const octet = new Octet({ baseUrl: `http://127.0.0.1:${port}/`, fetch: counted, retry: { firstWaitMs: 1 } });
+  const error = await caught(octet.infer("x"));
+  assert.ok(error instanceof Unavailable && error.unsent && error.status === null, inspect(error));
+  assert.match(error.message, /^nothing answers at http:\/\/127\.0\.0\.1:\d+: connect ECONNREFUSED/);
+  assert.equal(asked, 3);
+});
+
+test("an error in the middle of a stream is typed by its word", async () => {
+  const deadline = event("error", {
+    error: { message: "too late", type: "timeout_error", param: null, code: "deadline" },
+    partial: true,
+  });
+  await Fake.telling([events([said("so far"), deadline])], async (octet, fake) => {
+    const error = await caught(textOf(octet.stream("x")));
+    assert.ok(error instanceof DeadlineExceeded);
+    assert.deepEqual([error.message, error.partial], ["too late", "so far"]);
+    assert.equal(fake.heard.length, 1);
+  });
+});
+
+test("a deadline of the server holds what was said until then, and its receipt", async () => {
+  const late = json(
+    {
+      error: { message: "too late", type: "timeout_error", param: null, code: "deadline" },
+      id: "r1",
+      text: "so far",
+      partial: true,
+      receipt: RECEIPT,
+    },
+    504,
+  );
+  await Fake.telling([late], async (octet) => {
+    const error = await caught(octet.infer("x"));
+    assert.ok(error instanceof DeadlineExceeded);
+    assert.deepEqual([error.partial, error.receipt], ["so far", RECEIPT]);
+  });
+});
+
+test("what is no JSON, or no event of this server, is told apart from the server's errors", async () => {
+  const page = (response: { end(text: string): unknown }): void => void response.end("<html>");
+  await Fake.telling([page, events(["event: chunk\ndata: {\n\n"])], async (octet) => {
+    assert.equal((await caught(octet.infer("x"))).name, "ProtocolError");
+    assert.equal((await caught(textOf(octet.stream("x")))).name, "ProtocolError");
+  });
+});

@@ -1,0 +1,135 @@
+/** What is tried again, when, and how often. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import {
+  Busy,
+  DeadlineExceeded,
+  type Details,
+  InvalidRequest,
+  ReplicaLost,
+  ServerError,
+  Unavailable,
+} from "../src/errors.js";
+import { retryAfterMs } from "../src/fault.js";
+import { Effort, RETRIES, RetryBudget, isWorthIt, policyOf } from "../src/retry.js";
+
+function effort(
+  changes: Partial<typeof RETRIES> = {},
+  leftMs = Infinity,
+  random = 0.5,
+  budget = new RetryBudget(),
+): Effort {
+  return new Effort(
+    { ...RETRIES, ...changes },
+    budget,
+    () => leftMs,
+    () => random,
+  );
+}
+
+test("a wait is never shorter than the server said, and never much longer", () => {
+  fc.assert(
+    fc.property(
+      fc.integer({ min: 0, max: 60_000 }),
+      fc.double({ min: 0, max: 0.999, noNaN: true }),
+      (after, random) => {
+        const wait = effort({}, Infinity, random).waitAfter(
+          new Busy("full", { status: 429, retryAfterMs: after }),
+          false,
+        );
+        assert.ok(wait !== null && wait >= after && wait <= after * 1.1);
+      },
+    ),
+    { seed: 6 },
+  );
+});
+
+test("without a word from the server waits double up to their longest", () => {
+  const tries = effort({ maxRetries: 20 }, Infinity, 0.999999);
+  const waits = Array.from({ length: 9 }, () =>
+    Math.round(tries.waitAfter(new Busy("full", { status: 429 }), false) ?? -1),
+  );
+  assert.deepEqual(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
+});
+
+test("it gives up after so many retries, past the deadline, and where the server wants too much patience", () => {
+  const full = new Busy("full", { status: 429, retryAfterMs: 100 });
+  const tries = effort({ maxRetries: 2 });
+  assert.deepEqual(
+    [1, 2, 3].map(() => tries.waitAfter(full, false) === null),
+    [false, false, true],
+  );
+  assert.equal(effort({}, 100).waitAfter(full, false), null);
+  assert.equal(effort().waitAfter(new Busy("full", { status: 429, retryAfterMs: 60_001 }), false), null);
+});
+
+test("all calls of a client share a budget, which answers refill", () => {
+  const budget = new RetryBudget();
+  const full = new Busy("full", { status: 429 });
+  const spent = Array.from({ length: 20 }, () => effort({}, Infinity, 0.5, budget).waitAfter(full, false));
+  assert.equal(spent.filter((wait) => wait !== null).length, 10);
+  for (let answers = 0; answers < 11; answers++) effort({}, Infinity, 0.5, budget).answered();
+  assert.notEqual(effort({}, Infinity, 0.5, budget).waitAfter(full, false), null);
+});
+
+test("only what is safe is tried again", () => {
+  const cases: [Error, boolean, boolean][] = [
+    [new Busy("", { status: 429 }), true, true],
+    [new Busy("", { status: 429, code: "below_floor" }), false, false],
+    [new Busy("", { status: 429, code: "deadline_unreachable" }), false, false],
+    [new Busy("", { status: 429, code: "deadline_unreachable", retryAfterMs: 5 }), true, true],
+    [new Unavailable("", { status: 503 }), true, true],
+    [new Unavailable("", { status: 503, code: "demoted" }), false, false],
+    [new Unavailable("", { unsent: true }), true, true],
+    [new Unavailable("reset, and perhaps heard"), false, true],
+    [new Unavailable("", { status: 503, worthRetrying: false }), false, false],
+    [new ReplicaLost("", { code: "cut_off" }), false, true],
+    [new ReplicaLost("", { partial: "so far" }), false, false],
+    [new DeadlineExceeded("", { status: 504 }), false, false],
+    [new ServerError("", { status: 500 }), false, false],
+    [new InvalidRequest("", { status: 400 }), false, false],
+    [new TypeError("a mistake"), false, false],
+  ];
+  for (const [error, once, repeatable] of cases) {
+    assert.equal(
+      effort().waitAfter(error, false) !== null,
+      once,
+      `${error.name} ${error.message} ${JSON.stringify(error)}`,
+    );
+    assert.equal(effort().waitAfter(error, true) !== null, repeatable, `${error.name} ${JSON.stringify(error)}`);
+  }
+});
+
+test("nothing is ever tried again once something was said", () => {
+  const details = fc.record<Details>({
+    status: fc.constantFrom(null, 429, 503),
+    code: fc.constantFrom("", "queue_full", "replica_lost"),
+    retryAfterMs: fc.constantFrom(null, 0, 10),
+    unsent: fc.boolean(),
+    partial: fc.string({ minLength: 1 }),
+  });
+  const kinds = fc.constantFrom(Busy, Unavailable, ReplicaLost);
+  fc.assert(
+    fc.property(kinds, details, fc.boolean(), (kind, said, again) => !isWorthIt(new kind("", said), again)),
+    { seed: 6 },
+  );
+});
+
+test("a policy of nonsense is refused by name", () => {
+  for (const maxRetries of [-1, NaN, Infinity]) {
+    assert.throws(() => policyOf({ maxRetries }), { name: "InvalidRequest", field: "retry.maxRetries" });
+  }
+});
+
+test("the time to come back is read as milliseconds, seconds or a date", () => {
+  const now = Date.parse("2026-01-01T00:00:00Z");
+  const read = (given: Record<string, string>) => retryAfterMs(new Headers(given), now);
+  assert.equal(read({ "retry-after": "2", "retry-after-ms": "1200" }), 1200);
+  assert.equal(read({ "retry-after": "2" }), 2000);
+  assert.equal(read({ "retry-after": "Thu, 01 Jan 2026 00:00:03 GMT" }), 3000);
+  assert.equal(read({ "retry-after": "Wed, 31 Dec 2025 00:00:00 GMT" }), 0);
+  assert.equal(read({ "retry-after": "soon" }), null);
+  assert.equal(read({}), null);
+});

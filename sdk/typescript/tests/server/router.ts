@@ -1,0 +1,25 @@
+/** The router that whoever started this test has started. */
+
+import assert from "node:assert/strict";
+import { NotFound, type Octet } from "../../src/index.js";
+
+export const URL_OF_ROUTER = process.env["OCTET_TEST_URL"] ?? "";
+assert.ok(URL_OF_ROUTER, "OCTET_TEST_URL must name a router; tests/sdk/test_typescript.py starts one");
+
+/** Until the request's receipt says so. */
+export async function cancelled(octet: Octet, requestId: string | null): Promise<void> {
+  assert.ok(requestId);
+  const receipt = await receiptOf(octet, requestId);
+  assert.equal(receipt.error?.reason, "cancelled");
+}
+
+async function receiptOf(octet: Octet, requestId: string): ReturnType<Octet["receipts"]["get"]> {
+  for (const until = Date.now() + 5000; ;) {
+    try {
+      return await octet.receipts.get(requestId);
+    } catch (error) {
+      if (!(error instanceof NotFound) || Date.now() > until) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  }
+}

@@ -1,0 +1,117 @@
+"""The TypeScript SDK, and OpenAI's package for Node, on the Node of .venv: by themselves, and against a router."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.router.keys.keyed import keyed, made
+from tests.sdk.node import NODE, PACKAGE, check_modules, compiled, run_tests, tool
+from tests.sdk.restart import restarting
+from tests.sdk.world import world
+from tests.service.harness import run
+
+DOCUMENTS = (PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "sdk.md")
+
+
+@pytest.fixture(scope="module")
+def build() -> Iterator[Path]:
+    check_modules()
+    folder = compiled()
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_it_is_the_oldest_node_that_is_promised() -> None:
+    version = subprocess.run([NODE, "--version"], capture_output=True, text=True, check=True).stdout
+    promised = json.loads((PACKAGE / "package.json").read_text())["engines"]["node"]
+    assert f">={version.removeprefix('v').partition('.')[0]}" == promised
+
+
+def test_the_source_is_formatted() -> None:
+    check_modules()
+    done = tool("prettier/bin/prettier.cjs", "--check", ".")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_lock_names_no_host_to_fetch_from() -> None:
+    packages = json.loads((PACKAGE / "package-lock.json").read_text())["packages"]
+    assert len(packages) > 5
+    assert [name for name, each in packages.items() if "resolved" in each] == []
+    assert [
+        name for name, each in packages.items() if name and not each.get("integrity", "").startswith("sha512-")
+    ] == []
+
+
+def test_a_caller_depends_on_nothing_else() -> None:
+    package = json.loads((PACKAGE / "package.json").read_text())
+    assert not {"dependencies", "peerDependencies", "optionalDependencies"} & set(package)
+
+
+def test_the_package_is_what_it_says_it_exports(tmp_path: Path) -> None:
+    check_modules()
+    done = tool("typescript/bin/tsc", "-p", "tsconfig.json", "--outDir", str(tmp_path / "dist"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    shutil.copy(PACKAGE / "package.json", tmp_path)
+    exported = json.loads((PACKAGE / "package.json").read_text())["exports"]["."]
+    assert all((tmp_path / place).is_file() for place in exported.values())
+    script = tmp_path / "caller.mjs"
+    script.write_text('import { Busy, Octet } from "octet-serve"; new Octet(); console.log(Busy.name);')
+    assert subprocess.run([NODE, script], capture_output=True, text=True, check=True, timeout=20).stdout == "Busy\n"
+
+
+def test_the_compiler_accepts_what_the_documents_show(build: Path) -> None:
+    examples = [each for name in DOCUMENTS for each in re.findall(r"```ts\n(.*?)```", name.read_text(), re.DOTALL)]
+    assert len(examples) == 5
+    folder = build / "examples"
+    folder.mkdir()
+    for number, example in enumerate(examples):
+        shown = example.replace('"octet-serve"', '"../../../src/index.js"')
+        (folder / f"{number}.mts").write_text(shown)
+    options = {"noEmit": True, "declaration": False, "rootDir": str(PACKAGE)}
+    settings = {"extends": "../../../tsconfig.json", "compilerOptions": options, "include": ["*.mts"]}
+    (folder / "tsconfig.json").write_text(json.dumps(settings))
+    done = tool("typescript/bin/tsc", "-p", str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_its_own_laws_hold_against_servers_that_fail_in_every_way(build: Path) -> None:
+    run(run_tests(sorted((build / "tests").glob("*.test.js")), {}), 60)
+
+
+def test_a_job_is_followed_while_its_router_ends_and_comes_back(build: Path, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with restarting(tmp_path) as (url, mark):
+            environment = {"OCTET_TEST_URL": url, "OCTET_TEST_MARK": str(mark)}
+            await run_tests([build / "tests" / "server" / "restart.test.js"], environment)
+
+    run(story(), 60)
+
+
+def test_a_key_opens_the_door(build: Path) -> None:
+    async def story() -> None:
+        ann, ben, cy = made("ann"), made("ben"), made("cy", requests_per_minute=1)
+        async with keyed([ann, ben, cy]) as fronted:
+            environment = {
+                "OCTET_TEST_URL": f"http://127.0.0.1:{fronted.port}",
+                "OCTET_API_KEY": ann.token,
+                "OCTET_TEST_OTHER_KEY": ben.token,
+                "OCTET_TEST_POOR_KEY": cy.token,
+            }
+            await run_tests([build / "tests" / "server" / "keys.test.js"], environment)
+
+    run(story(), 60)
+
+
+@pytest.mark.parametrize("client", ["octet", "jobs", "openai"])
+def test_it_works_against_a_router(build: Path, client: str) -> None:
+    async def story() -> None:
+        async with world() as fronted:
+            url = f"http://127.0.0.1:{fronted.port}"
+            await run_tests([build / "tests" / "server" / f"{client}.test.js"], {"OCTET_TEST_URL": url})
+
+    run(story(), 60)
