@@ -17,18 +17,18 @@ from router.http import asking
 from router.http.asking import while_there
 from router.http.body import Bodies
 from router.http.connection import abort
-from router.http.fault import Fault, fault_of
+from router.http.event_stream import SLACK_SECONDS, last_event
+from router.http.fault import fault_of
 from router.http.fields import Fields
+from router.http.outlet import Outlet
 from router.http.own_body import NAMES, request_of
-from router.http.sse import Outlet, event_of
+from router.http.server_events import named_event
 from router.http.strict_json import parse_object
 from router.receipts.receipt import METADATA_KEY
 from router.reception.trace import HEADER, STATE
 from router.said import Said
 from router.service.service import TraceHeaders
 
-_SLACK_SECONDS = 1.0
-"""The router's own watch over callers that read nothing comes first, and says so in the receipt."""
 _IMPOSSIBLE = -9999.0
 """JSON has no infinity."""
 
@@ -53,7 +53,7 @@ class Infer:
         asked.request_id = scope["request_id"]
         trace = request.headers.get(HEADER), ",".join(request.headers.getlist(STATE))
         if stream:
-            patience = self._service.policy.ensemble.dispatch.stall_seconds + _SLACK_SECONDS
+            patience = self._service.policy.ensemble.dispatch.stall_seconds + SLACK_SECONDS
             await self._stream(asked, trace, Outlet(send, patience), scope, receive)
         else:
             response = await self._whole(asked, trace, receive)
@@ -83,7 +83,8 @@ class Infer:
             fault = fault_of(refusal, NAMES)
             if not outlet.is_open:
                 raise fault from None
-            await _last(fault, outlet, scope, receive)
+            last = named_event("error", {**fault.envelope(), "partial": True})
+            await last_event(last, fault, outlet, scope, receive)
         except (CallerGone, TimeoutError):
             await abort(scope, receive)
 
@@ -144,24 +145,13 @@ def _failed(refusal: Refusal, request_id: str, said: Said) -> JSONResponse:
     return JSONResponse({**fault.envelope(), **beside}, fault.status, headers=fault.headers)
 
 
-async def _last(fault: Fault, outlet: Outlet, scope: Scope, receive: Receive) -> None:
-    """What was said stands, and nobody takes it for the whole."""
-    if fault.code == "caller_stalled":
-        await abort(scope, receive)
-        return
-    try:
-        await outlet.end(event_of("error", {**fault.envelope(), "partial": True}))
-    except TimeoutError:
-        await abort(scope, receive)
-
-
 def _event(event: wire.InferEvent) -> bytes:
     if event.HasField("chunk"):
-        return event_of("chunk", chunk_told(event.chunk))
+        return named_event("chunk", chunk_told(event.chunk))
     if event.HasField("routed"):
-        return event_of("routed", {"receipt": Receipt.from_wire(event.routed).to_dict()})
+        return named_event("routed", {"receipt": Receipt.from_wire(event.routed).to_dict()})
     receipt = Receipt.from_wire(event.receipt)
-    return event_of("receipt", {**_end(receipt), "receipt": receipt.to_dict()})
+    return named_event("receipt", {**_end(receipt), "receipt": receipt.to_dict()})
 
 
 def chunk_told(chunk: wire.Chunk) -> Mapping[str, Any]:

@@ -20,8 +20,9 @@ from router.http.body import Bodies
 from router.http.connection import abort
 from router.http.fault import INVALID, RATE_LIMIT, SERVER, TIMEOUT, fault_of, word, wrong
 from router.http.infer import chunk_told
+from router.http.outlet import Outlet
 from router.http.own_body import NAMES, request_of
-from router.http.sse import ALIVE, Outlet, event_of
+from router.http.server_events import ALIVE, named_event
 from router.http.strict_json import parse_object
 from router.jobs.jobs import Jobs
 
@@ -114,7 +115,7 @@ class _Events:
             fault = fault_of(refusal, {})
             if not outlet.is_open:
                 raise fault from None
-            await outlet.end(event_of("error", fault.envelope()))
+            await outlet.end(named_event("error", fault.envelope()))
         except (CallerGone, TimeoutError):
             await abort(scope, receive)
 
@@ -149,11 +150,11 @@ async def _none(jobs: Jobs, job_id: str) -> AsyncGenerator[wire.JobEvent, None]:
 def _event(event: wire.JobEvent) -> bytes:
     match event.WhichOneof("event"):
         case "status":
-            return event_of("status", told(event.status), event.number)
+            return named_event("status", told(event.status), event.number)
         case "chunk":
-            return event_of("chunk", chunk_told(event.chunk), event.number)
+            return named_event("chunk", chunk_told(event.chunk), event.number)
         case _:
-            return event_of("restarted", {"attempt": event.restarted.attempt}, event.number)
+            return named_event("restarted", {"attempt": event.restarted.attempt}, event.number)
 
 
 def told(job: wire.Job) -> dict[str, Any]:

@@ -4,10 +4,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+ALIVE = b": still here\n\n"
+"""Nothing, for whoever would take silence for the end."""
+
 
 def data_event(content: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
-def named_event(name: str, content: Mapping[str, Any]) -> bytes:
-    return f"event: {name}\n".encode() + data_event(content)
+def named_event(name: str, content: Mapping[str, Any], number: int | None = None) -> bytes:
+    head = f"event: {name}\n" if number is None else f"id: {number}\nevent: {name}\n"
+    return head.encode() + data_event(content)

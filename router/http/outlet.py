@@ -1,21 +1,11 @@
-"""Server-sent events with names, to a caller that may read slowly, or not at all."""
+"""Server-sent events to a caller that may read slowly, or not at all."""
 
 import asyncio
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from starlette.types import Send
 
 _HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
-ALIVE = b": still here\n\n"
-"""Nothing, for whoever would take silence for the end."""
-
-
-def event_of(name: str, content: Mapping[str, Any], number: int | None = None) -> bytes:
-    head = f"event: {name}\n" if number is None else f"id: {number}\nevent: {name}\n"
-    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return f"{head}data: {data}\n\n".encode()
 
 
 class Outlet:
@@ -36,6 +26,7 @@ class Outlet:
         await self._write(body, more=True)
 
     async def end(self, body: bytes = b"") -> None:
+        """Raises TimeoutError."""
         await self._write(body, more=False)
 
     async def _write(self, body: bytes, *, more: bool) -> None:
