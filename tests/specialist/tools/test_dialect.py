@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -56,7 +57,7 @@ def test_a_conversation_with_calls_is_what_transformers_makes_of_it(template: st
     call = CALL._replace(call_id="abcdefgh1", arguments='{"what": "it", "n": [1, {"é": null}]}')
     messages = [ASKED, Message("assistant", "", (call,)), TOLD._replace(tool_call_id="abcdefgh1")]
     function = {"name": "find", "arguments": json.loads(call.arguments)}
-    plain = [
+    plain: Any = [
         {"role": "user", "content": "where?"},
         {
             "role": "assistant",
