@@ -18,10 +18,12 @@ def message_of(text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
     return message
 
 
-def delta_of_calls(chunk: wire.Chunk) -> dict[str, Any]:
+def delta_of_calls(chunk: wire.Chunk, *, is_first: bool) -> dict[str, Any]:
     """What is new of calls, and of the text beside them."""
-    said: dict[str, Any] = {"content": chunk.text or None}
-    return said | {"tool_calls": [_part(part) for part in chunk.tool_calls]}
+    said: dict[str, Any] = {"role": "assistant", "content": None} if is_first else {}
+    if chunk.text:
+        said["content"] = chunk.text
+    return {**said, "tool_calls": [_part(part) for part in chunk.tool_calls]}
 
 
 def _part(part: wire.ToolCallPart) -> dict[str, Any]:

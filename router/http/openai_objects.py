@@ -33,7 +33,7 @@ class Objects:
         logprobs = self._logprobs(chunk.logprobs) if self._order.logprobs else None
         made = self._chunk(choice, chunk.text, logprobs, None, is_first=is_first)
         if chunk.tool_calls:
-            made["choices"][0]["delta"] |= delta_of_calls(chunk)
+            made["choices"][0]["delta"] = delta_of_calls(chunk, is_first=is_first)
         return made
 
     def last(self, choice: Choice) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def test_a_stream_has_the_shape_that_openai_gives_it(tmp_path: Path) -> None:
             assert all(set(part) == {"index", "function"} for part in parts[1:])
             check("weather", "".join(part["function"]["arguments"] for part in parts))
             assert [event["choices"][0]["finish_reason"] for event in events[-2:-1]] == ["tool_calls"]
-            assert not any(delta.get("content") for delta in deltas)
+            assert deltas[0]["content"] is None and not any("content" in delta for delta in deltas[1:])
             short = (await fronted.ask(**{**CHAT, "tool_choice": NAMED, "max_tokens": 60})).json["choices"][0]
             assert short["finish_reason"] == "length"
 

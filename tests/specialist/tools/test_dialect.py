@@ -2,8 +2,10 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from specialist.models.checkpoint import Vocabulary
 from specialist.text.encoder import Encoder
@@ -47,6 +49,32 @@ def test_the_way_a_template_writes_a_call_is_the_models_own(template: str, diale
     assert '"Looks it up."' in text and '"what": {' in text
     assert f'"name": "find", "{dialect.key}": {{"what": "<|im_end|> é"}}' in text, "what a caller wrote is only text"
     assert "over there" in text
+    made.close()
+
+
+@pytest.mark.parametrize("template", [templates.QWEN, templates.LLAMA3, templates.MISTRAL])
+def test_a_conversation_with_calls_is_what_transformers_makes_of_it(template: str) -> None:
+    call = CALL._replace(call_id="abcdefgh1", arguments='{"what": "it", "n": [1, {"é": null}]}')
+    messages = [ASKED, Message("assistant", "", (call,)), TOLD._replace(tool_call_id="abcdefgh1")]
+    function = {"name": "find", "arguments": json.loads(call.arguments)}
+    plain: Any = [
+        {"role": "user", "content": "where?"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "abcdefgh1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "content": "over there", "tool_call_id": "abcdefgh1"},
+    ]
+    shown = {"name": "find", "description": "Looks it up.", "parameters": json.loads(TOOL.parameters)}
+    named = {"bos_token": "<s>", "eos_token": "</s>"}
+    full = words("byte-level").full
+    peer = PreTrainedTokenizerFast(tokenizer_object=full, chat_template=template, **named)  # type: ignore[no-untyped-call]
+    expected = peer.apply_chat_template(
+        plain, tools=[{"type": "function", "function": shown}], add_generation_prompt=True, return_dict=False
+    )
+    made = ChatTemplate(vocabulary(template))
+    assert list(made.render(messages, (TOOL,))) == expected
     made.close()
 
 

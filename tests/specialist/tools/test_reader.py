@@ -82,7 +82,13 @@ def test_however_it_is_cut_it_says_the_same(dialect: Dialect, text: str, cuts: l
 
 
 @given(st.sampled_from(DIALECTS), TEXTS)
-@example(HERMES, '<tool_call>{"name": "find", "arguments": {}}')
+@example(HERMES, '<tool_call>{"name": "none", "arguments": {}}</tool_call>')
+@example(HERMES, '<tool_call>{"name": "find", "arguments": {}} </tool')
+@example(HERMES, '<tool_call>{"name": "find", "arguments": {}} </x')
+@example(HERMES, '<tool_call>{"name": "find", "arguments": {"a": NaN}}</tool_call>')
+@example(HERMES, '<tool_call>{"name": "find", "arguments": [1]}</tool_call>')
+@example(MISTRAL, '[TOOL_CALLS][{"name": "find", "arguments": {}}, 1]')
+@example(MISTRAL, "[TOOL_CALLS][]")
 def test_what_is_no_call_is_text_to_the_letter(dialect: Dialect, text: str) -> None:
     said = read(dialect, [text])
     if not said.calls:
