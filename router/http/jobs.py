@@ -108,7 +108,7 @@ class _Events:
         events = self._jobs.watch(request.path_params["job_id"], _whole("after", last))
         outlet = Outlet(send, PATIENCE_SECONDS)
         if request.method == "HEAD":
-            events = _none(self._jobs, request.path_params["job_id"])
+            events = _as_it_is(self._jobs, request.path_params["job_id"])
         try:
             await while_there(receive, _follow(events, outlet))
         except Refusal as refusal:
@@ -139,12 +139,9 @@ async def _follow(events: AsyncGenerator[wire.JobEvent, None], outlet: Outlet) -
     await outlet.end()
 
 
-async def _none(jobs: Jobs, job_id: str) -> AsyncGenerator[wire.JobEvent, None]:
-    """For whoever wants to know no more than whether there is such a job."""
-    await jobs.get(job_id)
-    nothing: tuple[wire.JobEvent, ...] = ()
-    for event in nothing:
-        yield event
+async def _as_it_is(jobs: Jobs, job_id: str) -> AsyncGenerator[wire.JobEvent, None]:
+    """For HEAD, whose response has no body: nothing is waited for."""
+    yield wire.JobEvent(status=await jobs.get(job_id))
 
 
 def _event(event: wire.JobEvent) -> bytes:

@@ -21,7 +21,8 @@ from octet.store.sqlite import SqliteMemory
 
 T = TypeVar("T")
 ROOM = JobRoom(most=6, most_of_tenant=4, most_bytes=60)
-KEEP_MS = 50
+NUM_HANDS = 5
+KEEP_MS = 5
 TIMEOUT_MS = 60
 FATES = st.sampled_from(["well", "well", "lost before", "lost after"])
 """Of a commit."""
@@ -88,6 +89,10 @@ class JobHistories(RuleBasedStateMachine):
         self.keys: dict[tuple[str, str], str] = {}
         self.hands: list[Hand] = []
         self.number = 0
+        for tenant in "aab":
+            self.submit("well", tenant, "", b"x")
+        for _ in range(2):
+            self.claim("well", late=False)
 
     def do(self, fate: str, do: Callable[[JobTable], T]) -> T:
         """As the store's thread does it: again, on whatever is there, when the connection was lost under it."""
@@ -154,7 +159,12 @@ class JobHistories(RuleBasedStateMachine):
             job.epoch += 1
             job.held = True
             assert row.epoch == job.epoch and row.request == job.digest.encode()
-            self.hands.append(Hand(row, row.events))
+            self.hands = [*self.hands, Hand(row, row.events)][-NUM_HANDS:]
+
+    def draw_hand(self, data: st.DataObject) -> Hand:
+        """Who holds something, more often than who has lost it."""
+        holders = [hand for hand in self.hands if self.may_write(hand)]
+        return data.draw(st.sampled_from([*holders, *holders, *self.hands]))
 
     def may_write(self, hand: Hand) -> bool:
         job = self.known.get(hand.row.id)
@@ -162,10 +172,14 @@ class JobHistories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.hands)
     @rule(
-        data=st.data(), fate=FATES, begins=st.booleans(), num=st.integers(0, 2), end=st.sampled_from(["", "", *ENDED])
+        data=st.data(),
+        fate=FATES,
+        begins=st.booleans(),
+        num=st.integers(0, 2),
+        end=st.sampled_from(["", "", "", "", *ENDED]),
     )
     def write(self, data: st.DataObject, fate: str, begins: bool, num: int, end: str) -> None:
-        hand = data.draw(st.sampled_from(self.hands))
+        hand = self.draw_hand(data)
         self.number += 1
         events = [b"%d" % self.number] * (num + begins)
         ends = Ending(end, self.now, b"!") if end in ("done", "failed", "cancelled") else None  # type: ignore[arg-type]
@@ -196,7 +210,7 @@ class JobHistories(RuleBasedStateMachine):
     @precondition(lambda self: self.hands)
     @rule(data=st.data(), fate=FATES, after=st.integers(0, 30))
     def release(self, data: st.DataObject, fate: str, after: int) -> None:
-        hand = data.draw(st.sampled_from(self.hands))
+        hand = self.draw_hand(data)
         expected = self.may_write(hand)
         self.do(fate, lambda table: table.release(hand.row.id, hand.row.epoch, self.now + after, lost=True))
         if expected:
@@ -210,13 +224,12 @@ class JobHistories(RuleBasedStateMachine):
         held = self.do(fate, lambda table: table.beat([(hand.row.id, hand.row.epoch) for hand in hands]))
         assert held == {hand.row.id for hand in hands if self.may_write(hand)}
 
+    @precondition(lambda self: any(job.held for job in self.known.values()))
     @rule(data=st.data(), fate=FATES, old=st.booleans())
     def take_away(self, data: st.DataObject, fate: str, old: bool) -> None:
         """A lease ends; or its owner gave a sign of life after the last look."""
         held = self.do("well", lambda table: table.look(self.now, ())).held
         assert {each.id for each in held} == {name for name, job in self.known.items() if job.held}
-        if not held:
-            return
         each = data.draw(st.sampled_from(sorted(held, key=lambda each: each.id)))
         stale = Holding(each.id, each.epoch, each.beat - old)
         self.do(fate, lambda table: table.take_away([stale]))
@@ -267,5 +280,5 @@ class JobHistories(RuleBasedStateMachine):
         assert left == sum(len(job.events) for job in self.known.values())
 
 
-JobHistories.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+JobHistories.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestJobHistories = JobHistories.TestCase
