@@ -28,9 +28,9 @@ def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, timeout=_SECONDS)
 
 
-def compiled() -> Path:
-    """Beside the sources, where Node finds the modules; every worker has its own."""
-    folder = PACKAGE / "build" / os.environ.get("PYTEST_XDIST_WORKER", "alone")
+def compiled(name: str) -> Path:
+    """Beside the sources, where Node finds the modules; every module of tests has its own, in every worker."""
+    folder = PACKAGE / "build" / f"{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     done = tool("typescript/bin/tsc", "-p", "tsconfig.tests.json", "--outDir", str(folder))
     assert done.returncode == 0, done.stdout + done.stderr

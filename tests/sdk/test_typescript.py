@@ -21,7 +21,7 @@ DOCUMENTS = (PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "sdk.md")
 @pytest.fixture(scope="module")
 def build() -> Iterator[Path]:
     check_modules()
-    folder = compiled()
+    folder = compiled("typescript")
     yield folder
     shutil.rmtree(folder)
 
