@@ -15,5 +15,9 @@ class Steering(Protocol):
         """One bit for each token of the vocabulary, the lowest first: which may follow. None behind a guess that does
         not fit: nothing drawn there counts. Raises NothingFits."""
 
+    def takes(self, generated: Sequence[int], guessed: Sequence[int], token: int) -> bool:
+        """The token is one of those allowed. Answered where that is sooner known than which all are: False says
+        nothing."""
+
     def ended(self, generated: Sequence[int], fresh: Sequence[int]) -> bool:
         """With the fresh tokens the form is complete, and nothing can follow but a stop token."""

@@ -33,6 +33,15 @@ class Guide:
             raise self._lost("its structure cannot be followed further")
         return self._narrowed(mask)
 
+    def takes(self, generated: Sequence[int], guessed: Sequence[int], token: int) -> bool:
+        if token in self._table.stop_ids or not self._follow(array("I", generated) + array("I", guessed)):
+            return False
+        if self._table.first is not None and not self._followed:
+            return False
+        forced = self._matcher.compute_ff_tokens()  # of several ways to write it, the mask has one
+        fits = forced[0] == token if forced else self._matcher.validate_tokens([token]) == 1
+        return fits and not self._matcher.is_error()
+
     def ended(self, generated: Sequence[int], fresh: Sequence[int]) -> bool:
         follows = self._follow(array("I", generated) + array("I", fresh))
         return follows and self._matcher.is_stopped() and not self._matcher.is_error()
@@ -70,14 +79,11 @@ class Guide:
 
     def _narrowed(self, mask: bytes) -> bytes:
         first = self._table.first if not self._followed else None
-        if first is None and (self._may_stop or not self._table.stop_ids):
-            return mask
-        bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
-        if first is not None:
-            bits[: len(first)] &= first
-        if not self._may_stop:
-            bits[list(self._table.stop_ids)] = 0
-        return np.packbits(bits, bitorder="little").tobytes()
+        stops = None if self._may_stop else self._table.but_stops
+        for kept in (first, stops):
+            if kept is not None:
+                mask = (np.frombuffer(mask, np.uint8, len(kept)) & kept).tobytes()
+        return mask
 
 
 def _num_common(one: "array[int]", other: "array[int]") -> int:

@@ -1,9 +1,10 @@
 """A vocabulary as the grammar library reads it: the bytes that each token writes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from llguidance import LLTokenizer, TokenizerWrapper
+from numpy.typing import NDArray
 
 from specialist.models.checkpoint import Vocabulary
 from specialist.text.pieces import ByteFallback, ByteLevel, Metaspace, Pieces
@@ -19,10 +20,12 @@ class Table:
         self.stop_ids = vocabulary.eos_ids
         self.drops_space = _drops_space(pieces)
         """One space before an answer is not part of its text."""
-        self.first = _first(pieces, vocab_size)
-        """[vocab] of bools: the tokens that may begin an answer; None for all."""
         ends = sorted(vocabulary.eos_ids) or [vocab_size]
         words = _Words(vocabulary, pieces, vocab_size, ends)
+        self.first = _first(pieces, len(words.tokens))
+        """One bit a token, as in the library's masks: those that may begin an answer; None for all."""
+        self.but_stops = _packed(token not in vocabulary.eos_ids for token in range(len(words.tokens)))
+        """The same: all but stop tokens."""
         self.tokenizer = LLTokenizer(words, n_vocab=len(words.tokens), eos_token=ends)
         words.tokenizer = self.tokenizer
 
@@ -78,11 +81,17 @@ def _drops_space(pieces: Pieces) -> bool:
             return drops_first
 
 
-def _first(pieces: Pieces, vocab_size: int) -> "np.ndarray[tuple[int], np.dtype[np.bool_]] | None":
+def _first(pieces: Pieces, num_tokens: int) -> NDArray[np.uint8] | None:
     """Some vocabularies drop all spaces of the first token; those that have more than the one before are no use."""
     if not (isinstance(pieces.spelling, Metaspace) and pieces.spelling.drops_first):
         return None
-    return np.fromiter(_may_begin(pieces, vocab_size, pieces.spelling.replacement), np.bool_, vocab_size)
+    return _packed(_may_begin(pieces, num_tokens, pieces.spelling.replacement))
+
+
+def _packed(kept: Iterable[bool]) -> NDArray[np.uint8]:
+    """In whole words of 32 bits. The library's masks may have one more, with nothing in it."""
+    bits = np.fromiter(kept, np.bool_)
+    return np.packbits(np.pad(bits, (0, -len(bits) % 32)), bitorder="little")
 
 
 def _may_begin(pieces: Pieces, vocab_size: int, replacement: str) -> Iterator[bool]:

@@ -87,9 +87,33 @@ def test_a_token_outside_the_vocabulary_is_that_rows_fault(one: SampleRow) -> No
     assert got[1] == Drawn(0, None)
 
 
+class Broken(Only):
+    def takes(self, generated: Sequence[int], guessed: Sequence[int], token: int) -> bool:
+        raise ValueError("broken")
+
+
+def test_what_fits_is_asked_for_only_where_the_likeliest_token_does_not() -> None:
+    class Counted(Only):
+        asked = 0
+
+        def allowed(self, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
+            self.asked += 1
+            return super().allowed(generated, guessed)
+
+    logits = torch.tensor([[float(token) for token in range(VOCAB)]])
+    row = SampleRow(GREEDY, 0, (), 0)
+    fits, fits_not, broken = Counted(3, VOCAB - 1), Counted(3), Broken(3)
+    for guide, token in ((fits, VOCAB - 1), (fits_not, 3), (broken, 3)):
+        assert fused(logits, [row._replace(guide=guide)]) == [Drawn(token, None)]
+    assert (fits.asked, fits_not.asked) == (0, 1)
+
+
 class Short(Only):
     def allowed(self, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
         return b"\xff"
+
+    def takes(self, generated: Sequence[int], guessed: Sequence[int], token: int) -> bool:
+        return False
 
 
 def test_a_mask_that_ends_before_the_vocabulary_is_that_rows_fault() -> None:

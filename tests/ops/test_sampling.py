@@ -302,6 +302,9 @@ class Only:
         bits = sum(1 << token for token in self.tokens)
         return None if guessed else bits.to_bytes((self.vocab + 31) // 32 * 4, "little")
 
+    def takes(self, generated: Sequence[int], guessed: Sequence[int], token: int) -> bool:
+        return not guessed and token in self.tokens
+
     def ended(self, generated: Sequence[int], fresh: Sequence[int]) -> bool:
         return False
 

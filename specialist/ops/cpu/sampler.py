@@ -23,15 +23,36 @@ class FusedSampler:
 
     def __call__(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[Drawn | RowFault]:
         """As `reference.sample`, on a CPU. Typical sampling is left to it."""
+        hopeful = [row._replace(guide=None) if _may_hope(row) else row for row in rows]
+        drawn = self._drawn(logits, hopeful)
+        again = [i for i, row in enumerate(rows) if _may_hope(row) and not _stands(drawn[i], row)]
+        if again:
+            for i, one in zip(again, self._drawn(logits[again], [rows[i] for i in again]), strict=True):
+                drawn[i] = one
+        return drawn
+
+    def _drawn(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[Drawn | RowFault]:
         asked = [_asked(logits[index], row) for index, row in enumerate(rows)]
         ready = [one.draw for one in asked if isinstance(one, _Asked)]
         draws = (Draw * len(ready))(*ready)
         self._library.octet_sample(draws, len(draws))
         done = iter(draws)
         return [
-            _drawn(next(done), logits[index], row) if isinstance(one, _Asked) else one
+            _read(next(done), logits[index], row) if isinstance(one, _Asked) else one
             for index, (one, row) in enumerate(zip(asked, rows, strict=True))
         ]
+
+
+def _may_hope(row: SampleRow) -> bool:
+    """What is largest of all is largest of what fits, if it fits: then nobody need know what else does."""
+    return row.guide is not None and row.sampling.temperature == 0.0
+
+
+def _stands(drawn: Drawn | RowFault, row: SampleRow) -> bool:
+    try:
+        return isinstance(drawn, Drawn) and row.takes(drawn.token)
+    except Exception:  # the draw among what fits meets it again, and says whose fault it is
+        return False
 
 
 class _Asked:
@@ -81,7 +102,7 @@ def _counts_tokens(want: Sampling) -> bool:
     return want.repetition_penalty != 1.0 or want.presence_penalty != 0.0 or want.frequency_penalty != 0.0
 
 
-def _drawn(draw: Draw, logits: Tensor, row: SampleRow) -> Drawn | RowFault:
+def _read(draw: Draw, logits: Tensor, row: SampleRow) -> Drawn | RowFault:
     fault = fault_of(draw.raw, draw.peak)
     if fault is not None:
         return fault

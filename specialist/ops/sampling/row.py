@@ -34,6 +34,13 @@ class SampleRow(NamedTuple):
         known = len(self.tokens) - self.num_guessed
         return self.guide.allowed(self.tokens[self.num_prompt : known], self.tokens[known:])
 
+    def takes(self, token: int) -> bool:
+        """Whether the structure certainly lets it be drawn."""
+        if self.guide is None:
+            return True
+        known = len(self.tokens) - self.num_guessed
+        return self.guide.takes(self.tokens[self.num_prompt : known], self.tokens[known:], token)
+
     @property
     def is_plain_greedy(self) -> bool:
         """The most likely token of the model's own distribution, and nothing else."""

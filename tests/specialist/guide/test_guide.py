@@ -45,6 +45,24 @@ def test_where_a_guide_is_depends_on_the_tokens_alone() -> None:
         assert used.allowed(told[:known], told[known:]) == fresh.allowed(told)
 
 
+@pytest.mark.parametrize("may_stop", [True, False])
+def test_a_token_that_is_taken_is_one_of_those_allowed(may_stop: bool) -> None:
+    """And every one that is no stop token is taken."""
+    for structure, text in (
+        (PERSON, '{"a":-20,\n "b" : "yz"}'),
+        (Structure("regex", "[a-c]{2,9}(xyz|xyy)?"), "abcabxyz"),
+        (Structure("choice", choices=("yes", "yes sir", "no")), "yes sir"),
+    ):
+        told, used = tokens(text), Guide(GRAMMARS.compile(structure), may_stop=may_stop)
+        for count in (*range(len(told) + 1), *range(len(told), -1, -1)):
+            allowed = may_follow(Guide(GRAMMARS.compile(structure), may_stop=may_stop).allowed(told[:count])) - {END}
+            known = count // 2
+            assert {t for t in range(SIZE) if used.takes(told[:known], told[known:count], t)} == allowed
+    assert not used.takes(tokens("yx"), (), *tokens("s"))
+    assert not used.takes((), tokens("yx"), *tokens("s"))
+    assert used.takes(tokens("y"), (), *tokens("e"))
+
+
 def test_a_guess_that_does_not_fit_decides_nothing() -> None:
     guide = Guide(GRAMMARS.compile(Structure("choice", choices=("abc", "abd"))))
     before = guide.allowed(tokens("ab"))
@@ -71,6 +89,13 @@ def test_a_stop_token_only_where_the_grammar_may_end() -> None:
     assert may_follow(endless.allowed(tokens("aa"))) == set(tokens("a"))
     assert not guide.ended(tokens("a"), tokens("a"))
     assert guide.ended(tokens("a"), tokens("aa")) and endless.ended(tokens("aa"), tokens("a"))
+
+
+@pytest.mark.parametrize("more", range(33))
+def test_a_vocabulary_may_have_any_size(more: int) -> None:
+    grammars = Grammars(VOCABULARY, SIZE + more)
+    guide = Guide(grammars.compile(Structure("regex", "a{2,3}")), may_stop=False)
+    assert may_follow(guide.allowed(tokens("aa"))) == set(tokens("a"))
 
 
 def test_a_control_token_is_never_part_of_a_text() -> None:
