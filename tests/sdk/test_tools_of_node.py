@@ -1,0 +1,23 @@
+"""Tools through OpenAI's package for Node."""
+
+import shutil
+from pathlib import Path
+
+from tests.router.http.test_openai_tools import tooled
+from tests.sdk.node import check_modules, compiled, run_tests
+from tests.service.harness import run
+
+
+def test_a_tool_is_called_streamed_and_answered(tmp_path: Path) -> None:
+    check_modules()
+    build = compiled("tools")
+
+    async def story() -> None:
+        async with tooled(tmp_path) as fronted:
+            url = f"http://127.0.0.1:{fronted.port}"
+            await run_tests([build / "tests" / "server" / "tools.test.js"], {"OCTET_TEST_URL": url})
+
+    try:
+        run(story(), 60)
+    finally:
+        shutil.rmtree(build)
