@@ -108,6 +108,10 @@ def ended(command: str, ask: Callable[[], int]) -> int:
         return WRONG
     except KeyboardInterrupt:
         return INTERRUPTED
+    except RuntimeError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # it came while gRPC was about to let go of a lock
+            return INTERRUPTED
+        raise
 
 
 def status_of(error: OctetError) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from octet.chat.screen import Screen
 from octet.chat.slash import Desk, obey
 from octet.command_line import WRONG, status_of
+from octet.interrupt import Interrupt
 from octet.sdk.client import Stream
 from octet.sdk.conversation import Conversation
 from octet.sdk.errors import OctetError
@@ -35,23 +36,21 @@ class Chat:
         if not text.strip():
             return 0
         try:
-            with self._conversation.stream(text) as answer:
-                return self._heard(text, answer)
+            answer = self._conversation.stream(text)
+            with Interrupt(answer.cancel) as interrupt, answer:
+                return self._heard(text, answer, interrupt)
         except OctetError as error:  # before anything was asked
             self._screen.failed(error, begun=False)
             return status_of(error)
 
-    def _heard(self, text: str, answer: Stream) -> int:
+    def _heard(self, text: str, answer: Stream, interrupt: Interrupt) -> int:
         try:
             self._show(answer)
         except OctetError as error:
+            if interrupt.pressed:
+                return self._cut(text, answer.text)
             self._screen.failed(error, begun=bool(answer.text))
             return status_of(error)
-        except KeyboardInterrupt:
-            if not self._goes_on:
-                raise
-            self._cut(text, answer.text)
-            return 0
         self._screen.whole(answer.receipt)
         return 0
 
@@ -63,11 +62,14 @@ class Chat:
                 is_first = False
             self._screen.chunk(chunk)
 
-    def _cut(self, text: str, came: str) -> None:
-        """Whoever cuts an answer short has read what came of it."""
+    def _cut(self, text: str, came: str) -> int:
+        """Whoever cuts an answer short has read what came of it. Raises KeyboardInterrupt where nobody goes on."""
+        if not self._goes_on:
+            raise KeyboardInterrupt
         if came:
             self._conversation.add(text, came)
         self._screen.cut(is_kept=bool(came))
+        return 0
 
 
 def _is_command(line: str) -> bool:

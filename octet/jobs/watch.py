@@ -5,8 +5,10 @@ import json
 import sys
 from typing import Any
 
-from octet.command_line import FAILED, complain
+from octet.command_line import FAILED, INTERRUPTED, complain
+from octet.interrupt import Interrupt
 from octet.sdk.client import Client
+from octet.sdk.errors import OctetError
 from octet.sdk.job import Job, JobEvent
 from octet.text_io import write
 
@@ -15,15 +17,18 @@ def watch(router: Client, arguments: argparse.Namespace) -> int:
     """Its exit status. A router that is gone for a while in between changes nothing."""
     screen = _JsonScreen() if arguments.json else _TextScreen()
     number = arguments.after
-    try:
-        for event in router.jobs.events(arguments.job_id, number, timeout=arguments.timeout):
-            number = event.number
-            screen.show(event)
-            if event.job is not None and event.job.has_ended:
-                return ended_as("jobs watch", event.job)
-    except KeyboardInterrupt:
-        print(f"\nthe job goes on; to see the rest: {_again(arguments, number)}", file=sys.stderr)
-        raise
+    with Interrupt(router.close) as interrupt:
+        try:
+            for event in router.jobs.events(arguments.job_id, number, timeout=arguments.timeout):
+                number = event.number
+                screen.show(event)
+                if event.job is not None and event.job.has_ended:
+                    return ended_as("jobs watch", event.job)
+        except OctetError:
+            if not interrupt.pressed:
+                raise
+            print(f"\nthe job goes on; to see the rest: {_again(arguments, number)}", file=sys.stderr)
+            return INTERRUPTED
     complain("jobs watch", f"the events ended before the job did; go on with: {_again(arguments, number)}")
     return FAILED
 

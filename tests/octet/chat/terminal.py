@@ -1,5 +1,6 @@
 """A command in a terminal of its own, with somebody at the keyboard."""
 
+import codecs
 import os
 import pty
 import re
@@ -28,6 +29,7 @@ class Terminal:
     def __init__(self, master: int, running: "subprocess.Popen[bytes]") -> None:
         self._master = master
         self._running = running
+        self._letters = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._unread = ""
         self.seen = ""
 
@@ -71,7 +73,7 @@ class Terminal:
         if not ready:
             return False
         try:
-            heard = os.read(self._master, 65536).decode(errors="replace")
+            heard = self._letters.decode(os.read(self._master, 65536))
         except OSError:  # the last one to hold the other end is gone
             return False
         self._unread = _BRACKETS.sub("", self._unread + heard)

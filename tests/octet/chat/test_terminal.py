@@ -81,6 +81,7 @@ def test_a_conversation_with_an_answer_cut_short_a_failure_and_commands(tmp_path
             terminal.expect(says)
         terminal.type("/nonsense\n")
         terminal.expect("there is no /nonsense; /help lists")
+        terminal.expect("\n> ")
         terminal.type(CTRL_D)
         assert terminal.status() == 0
     assert [each["content"] for each in json.loads(saved.read_text())["messages"]] == [
