@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
@@ -27,8 +26,8 @@ _QUESTION = (
     "{} was the last one. Now tell me about the next one, and say in plain words what it is good for and what it costs."
 )
 """The number is in front: a question is never the beginning of another, and none of it was computed before."""
-_FIRST, _FIRST_AGAIN = 100, 500
-"""Numbers of three digits, as many tokens each."""
+_FIRST = 100
+"""Numbers of three digits, as many tokens each; those asked again differ in the first of them."""
 RATIO = f"turn {LATE} over turn {EARLY}"
 ON, OFF = f"{TURNS} turns, with reuse", f"{TURNS} turns, without"
 SESSION_TARGETS: Targets = {(ON, RATIO): "<= 1.5 x"}
@@ -88,13 +87,13 @@ def _alternating(client: Client, before: Mapping[int, Sequence[Message]], number
     asked: dict[int, list[Turn]] = {EARLY: [], LATE: []}
     for again in range(AGAIN):
         for turn, heard in asked.items():
-            question = _question(_FIRST_AGAIN + again)
+            question = _question((2 + again) * _FIRST)
             heard.append(_ask(client, [*before[turn], question], number, 1)[0])
     return Pair(_middle(asked[EARLY]), _middle(asked[LATE]))
 
 
 def _middle(turns: Sequence[Turn]) -> Turn:
-    return Turn(median(turn.seconds for turn in turns), max(turn.computed for turn in turns))
+    return sorted(turns, key=lambda turn: turn.seconds)[len(turns) // 2]
 
 
 def _question(number: int) -> Message:
