@@ -150,7 +150,7 @@ _COMMANDS: Mapping[str, Callable[[Any], None]] = {
     "bench": _bench,
     "completion": _completion,
 }
-_EXTRAS = {"serve": "serve", "router": "router", "specialist": "serve", "bench": "serve"}
+_EXTRAS = {"serve": "serve", "router": "router", "keys": "router", "specialist": "serve", "bench": "serve"}
 """What a command needs beyond the base package: the extra that brings it."""
 _SERVES = frozenset(_EXTRAS)
 _ROOMS = frozenset({"octet", "router", "specialist", "admission", "kvpool", "bench"})
