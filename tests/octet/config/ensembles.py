@@ -27,7 +27,7 @@ from octet.config.ensemble import (
     TaskConfig,
 )
 from octet.config.fields import Field, fields_of
-from octet.config.kinds import ADDRESS, HOST, NAME, FilePath, Mark, Range, Refers, Text
+from octet.config.kinds import ADDRESS, HOST, NAME, ORIGIN, FilePath, Mark, Range, Refers, Text
 from octet.config.tasks import TASKS, with_usual_tasks
 
 _ConfigT = TypeVar("_ConfigT")
@@ -80,6 +80,8 @@ def _texts(field: Field) -> st.SearchStrategy[str]:
         return names
     if text is HOST:
         return hosts
+    if text is ORIGIN:
+        return st.sampled_from(["https://shop.example", "http://localhost:5173", "https://[::1]:8443"])
     if field.name == "verify":
         return st.sampled_from(["cpp", "json:schema.json", "none", "my.module:judge"])
     return addresses if text is ADDRESS else texts
