@@ -115,7 +115,7 @@ def _tool_choice(fields: Fields) -> wire.ToolChoice:
         named = fields.table("tool_choice")
         only(named, ("name",))
         return wire.ToolChoice(name=named.needed_text("name"))
-    if value not in _MODES:
+    if not isinstance(value, str) or value not in _MODES:
         raise wrong("tool_choice", f'one of {", ".join(_MODES)}, or {{"name": ...}}', shorten(value))
     return wire.ToolChoice(mode=_MODES[value])
 
