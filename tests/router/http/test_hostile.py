@@ -35,6 +35,7 @@ BODIES = {
     "many keys": b"{" + b",".join(b'"%d":1' % index for index in range(100_000)) + b"}",
     "a long number": b'{"seed": ' + b"9" * 100_000 + b"}",
     "half a surrogate pair": b'{"model": "octet/writer", "messages": [{"role": "user", "content": "\\ud800"}]}',
+    "half a surrogate pair as a key": GOOD[:-1] + b', "octet": {"\\ud800": 1}}',
     "more behind it": GOOD + b"{}",
 }
 
