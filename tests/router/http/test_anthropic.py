@@ -165,6 +165,28 @@ def called(index: int, *parts: str, name: str = "look") -> list[Chunk]:
     return [Chunk(tool_calls=[part]) for part in (first, *rest)]
 
 
+def test_what_is_said_behind_a_call_and_comes_with_its_rest_begins_no_block_twice() -> None:
+    async def story() -> None:
+        rest = ToolCallPart(index=0, arguments=": 1}")
+        second = ToolCallPart(index=1, id="call_1", name="find", arguments="{}")
+        chunks = [*called(0, '{"x"'), Chunk(text="And ", tool_calls=[rest, second]), Chunk(text="so on.")]
+        async with spying(saying(*chunks)) as spy, fronting({"writer": [spy.address]}) as fronted:
+            whole = await fronted.anthropic.messages.create(**CHAT)
+            async with fronted.anthropic.messages.stream(**CHAT) as stream:
+                final = await stream.get_final_message()
+            look = {"type": "tool_use", "id": "call_0", "name": "look", "input": {"x": 1}}
+            find = {"type": "tool_use", "id": "call_1", "name": "find", "input": {}}
+            texts = [{"type": "text", "text": text} for text in ("And ", "so on.")]
+            for message in (whole, final):
+                content = [each.model_dump(exclude_none=True) for each in message.content]
+                assert content == [look, texts[0], find, texts[1]]
+            told = named_events(await fronted.ask(PATH, stream=True))
+            begun = [content["index"] for name, content in told if name == "content_block_start"]
+            assert begun == [0, 1, 2, 3]
+
+    run(story())
+
+
 @pytest.mark.parametrize("before", [[Chunk(text="Let me "), Chunk(text="see.")], []])
 def test_calls_of_tools_are_blocks_of_their_own_whole_and_streamed(before: list[Chunk]) -> None:
     async def story() -> None:
