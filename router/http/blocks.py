@@ -23,15 +23,19 @@ class CallBlock:
 
     @property
     def input(self) -> dict[str, Any] | None:
-        """Its arguments; None while they are not the object they must be: the answer was cut off."""
-        written = "".join(self.parts)
-        if not written.strip():
-            return {}
-        try:
-            parsed = json.loads(written)
-        except (ValueError, RecursionError):
-            return None
-        return parsed if isinstance(parsed, dict) else None
+        """None for a call that was cut off."""
+        return arguments_of("".join(self.parts))
+
+
+def arguments_of(written: str) -> dict[str, Any] | None:
+    """Of a call; None while they are not the object they must be: the answer was cut off."""
+    if not written.strip():
+        return {}
+    try:
+        parsed = json.loads(written)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 Block = TextBlock | CallBlock
