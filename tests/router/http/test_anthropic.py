@@ -135,6 +135,7 @@ ENDS = [
     (Usage(finish_reason=FINISH_REASON_STOP), "end_turn", None),
     (Usage(finish_reason=FINISH_REASON_LENGTH), "max_tokens", None),
     (Usage(finish_reason=FINISH_REASON_STOP, stop_string="END"), "stop_sequence", "END"),
+    (Usage(finish_reason=FINISH_REASON_STOP, stop_string="x" * 256), "stop_sequence", "x" * 256),
 ]
 
 
