@@ -152,10 +152,10 @@ def test_every_option_arrives() -> None:
             receipt = await fronted.routed.call(
                 "GetReceipt", inference_pb2.GetReceiptRequest(request_id=asked.request_id), inference_pb2.Receipt
             )
-            assert receipt.session_id == "s"
+            assert (receipt.session_id, receipt.session_source) == ("s", "metadata")
             await fronted.openai.chat.completions.create(**CHAT, user="u")
             receipt = await fronted.routed.server.service.receipt(spy.asked[1].request_id)
-            assert receipt.session_id == "u", "without a session, a user is one"
+            assert (receipt.session_id, receipt.session_source) == ("", "user"), "an id that is nobody's to read"
 
     run(story())
 
