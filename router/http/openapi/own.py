@@ -73,7 +73,7 @@ def paths() -> Mapping[str, Any]:
                     {"name": "after", "in": "query", "schema": _AFTER},
                     {"name": "last-event-id", "in": "header", "schema": _AFTER},
                 ],
-                "responses": events("they end with the job") | refusals((*_JOB, 400, 429)),
+                "responses": events("they end with the job") | refusals((*_JOB, 400)),
             }
         },
     }
