@@ -133,7 +133,7 @@ def _structure(fields: Fields) -> wire.Structure:
     if fields.has("choice"):
         return wire.Structure(choice=wire.Choices(choices=fields.texts("choice")))
     schema = fields.raw("json_schema")
-    if not isinstance(schema, dict | bool):
+    if not isinstance(schema, dict):
         raise wrong("structure.json_schema", "an object, a JSON Schema", shorten(schema))
     return wire.Structure(json_schema=_written(schema, "structure.json_schema"))
 

@@ -99,7 +99,7 @@ def schemas(limits: Limits) -> Mapping[str, Shape]:
         "JobRequest": asked({}, fields, more=False),
         "Structure": one_of(
             record({"json_object": {"const": True}}),
-            record({"json_schema": {"type": ["object", "boolean"]}}),
+            record({"json_schema": {"type": "object"}}),
             record({"regex": text(limits.regex_bytes, 1)}),
             record({"choice": several(text(limits.choice_bytes, 1), 1, limits.choices)}),
         ),
