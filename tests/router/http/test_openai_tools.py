@@ -101,7 +101,7 @@ def test_a_conversation_goes_on_with_what_a_tool_said(tmp_path: Path) -> None:
             create = fronted.openai.chat.completions.create
             first = (await create(**CHAT, tool_choice=NAMED)).choices[0].message
             assert first.tool_calls is not None
-            told = {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": "rain"}
+            told = {"role": "tool", "tool_call_id": first.tool_calls[0].id, "name": "weather", "content": "rain"}
             messages: Any = [*HELLO, first.model_dump(exclude_none=True), told]
             asked = {**CHAT, "messages": messages, "max_tokens": 8}
             whole = await create(**asked)
