@@ -23,15 +23,19 @@ class CallBlock:
 
     @property
     def input(self) -> dict[str, Any] | None:
-        """Its arguments; None while they are not the object they must be: the answer was cut off."""
-        written = "".join(self.parts)
-        if not written.strip():
-            return {}
-        try:
-            parsed = json.loads(written)
-        except (ValueError, RecursionError):
-            return None
-        return parsed if isinstance(parsed, dict) else None
+        """None for a call that was cut off."""
+        return arguments_of("".join(self.parts))
+
+
+def arguments_of(written: str) -> dict[str, Any] | None:
+    """Of a call; None while they are not the object they must be: the answer was cut off."""
+    if not written.strip():
+        return {}
+    try:
+        parsed = json.loads(written)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 Block = TextBlock | CallBlock
@@ -54,18 +58,22 @@ class Blocks:
         return any(call.input is not None for call in self._calls.values())
 
     def hear(self, chunk: wire.Chunk) -> list[tuple[Block, str]]:
-        """What is new, and of which block: text before calls. A block is begun with its first part."""
-        heard: list[tuple[Block, str]] = []
+        """What is new, and of which block: the rest of calls, then text, then calls that begin. What was said behind a
+        call comes with its rest where a slow reader makes one chunk of several; no block is gone back to. A block is
+        begun with its first part."""
+        heard = [self._hear(part) for part in chunk.tool_calls if part.index in self._calls]
+        begins = [part for part in chunk.tool_calls if part.index not in self._calls]
         if chunk.text:
             text = self._text()
             if self._keeps_text:
                 text.parts.append(chunk.text)
             heard.append((text, chunk.text))
-        for part in chunk.tool_calls:
-            call = self._call(part)
-            call.parts.append(part.arguments)
-            heard.append((call, part.arguments))
-        return heard
+        return heard + [self._hear(part) for part in begins]
+
+    def _hear(self, part: wire.ToolCallPart) -> tuple[Block, str]:
+        call = self._call(part)
+        call.parts.append(part.arguments)
+        return call, part.arguments
 
     def _text(self) -> TextBlock:
         last = self._begun[-1] if self._begun else None

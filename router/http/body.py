@@ -11,6 +11,8 @@ from router.http.fault import RATE_LIMIT, Fault
 
 READ_SECONDS = 20.0
 """For all of it."""
+SMALL_BYTES = 64 << 10
+"""Of every body, which are read whatever else is: who sends large ones slowly keeps nobody else out."""
 _LINGER_BYTES = 32 << 20
 _LINGER_SECONDS = 5.0
 """So much of what is too large is read and dropped: who is still sending would not hear the answer."""
@@ -57,7 +59,7 @@ class Bodies:
                     body.clear()
                     await _drop(receive)
                     raise self._too_large("more")
-                if self._num_bytes > self._most_together:
+                if held > SMALL_BYTES and self._num_bytes > self._most_together:
                     raise Fault(
                         429,
                         "too many large requests are being read",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from octet.sdk.tools import Calls
 from octet.v1 import inference_pb2 as wire
-from router.http.blocks import Blocks
+from router.http.blocks import Blocks, arguments_of
 
 _REASONS = {wire.FINISH_REASON_STOP: "stop", wire.FINISH_REASON_LENGTH: "length"}
 
@@ -19,8 +19,7 @@ class Choice:
     logprobs: list[wire.TokenLogprobs] = field(default_factory=list)
     blocks: Blocks = field(default_factory=Blocks)
     calls: Calls = field(default_factory=Calls)
-    has_called: bool = False
-    """A tool; known also of what is only told."""
+    """Kept also of what is only told: its end says whether one of them can be made."""
     routed: wire.Receipt | None = None
     """As far as is known, while it is being answered."""
     receipt: wire.Receipt | None = None
@@ -30,8 +29,7 @@ class Choice:
             self.text.append(chunk.text)
             self.logprobs += chunk.logprobs
             self.blocks.hear(chunk)
-            self.calls.hear(chunk.tool_calls)
-        self.has_called = self.has_called or bool(chunk.tool_calls)
+        self.calls.hear(chunk.tool_calls)
 
     @property
     def specialist(self) -> str:
@@ -49,7 +47,11 @@ class Choice:
         if self.receipt is None:
             raise RuntimeError("it has not ended")
         reason = _REASONS[self.receipt.usage.finish_reason]
-        return "tool_calls" if self.has_called and reason == "stop" else reason
+        return "tool_calls" if reason == "stop" and self._can_call() else reason
+
+    def _can_call(self) -> bool:
+        """A stop string may have cut a call off."""
+        return any(arguments_of(call.arguments) is not None for call in self.calls.all())
 
     def partial(self) -> dict[str, object]:
         return {"index": self.index, "text": "".join(self.text)}

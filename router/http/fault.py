@@ -110,7 +110,7 @@ def fault_of(refusal: Refusal, names: Mapping[str, str]) -> Fault:
         message,
         kind=_KINDS.get(status, INVALID),
         param=param,
-        code=_CODES.get(error.reason) or word(error.reason),
+        code=code_of(error.reason),
         limit=error.limit or None,
         headers=_challenge(status) | _retry(refusal, status) | _specialist(refusal),
     )
@@ -137,6 +137,10 @@ def _specialist(refusal: Refusal) -> dict[str, str]:
     return {"x-octet-specialist": name} if name else {}
 
 
-def word(reason: int) -> str:
+def code_of(reason: int) -> str:
+    return _CODES.get(reason) or _word(reason)
+
+
+def _word(reason: int) -> str:
     name: str = error_pb2.ErrorReason.Name(reason)
     return name.removeprefix("ERROR_REASON_").lower()

@@ -18,7 +18,7 @@ from octet.v1 import jobs_pb2 as wire
 from router.http.asking import while_there
 from router.http.body import Bodies
 from router.http.connection import abort
-from router.http.fault import INVALID, RATE_LIMIT, SERVER, TIMEOUT, fault_of, word, wrong
+from router.http.fault import INVALID, RATE_LIMIT, SERVER, TIMEOUT, code_of, fault_of, wrong
 from router.http.infer import chunk_told
 from router.http.outlet import Outlet
 from router.http.own_body import NAMES, request_of
@@ -165,7 +165,7 @@ def _error(error: error_pb2.Error) -> Mapping[str, Any]:
         "message": error.message,
         "type": _KINDS.get(error.reason, SERVER),
         "param": NAMES.get(error.field, error.field) or None,
-        "code": word(error.reason),
+        "code": code_of(error.reason),
     }
 
 

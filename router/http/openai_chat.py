@@ -72,7 +72,7 @@ def _message(value: Any, index: int) -> wire.Message:
         raise unsupported(f"{where}.role", "what a tool says is a message of the role tool")
     if role not in _ROLES:
         raise wrong(f"{where}.role", f"one of {', '.join(_ROLES)}", shorten(role))
-    check_message(fields)
+    check_message(fields, role)
     return wire.Message(
         role=_ROLES[role],
         content=_content(fields),

@@ -29,7 +29,6 @@ class Options:
         self.include_usage = self._includes_usage(fields)
         self.n = self._choices(fields)
         self._length_key = _length_key(fields)
-        self._session_key = "metadata.session_id" if fields.table("metadata").has("session_id") else "user"
         self._request = self._read(fields, own)
         if self.model.adapter and own.has("adapters"):
             raise wrong("octet.adapters", "left out where the model names one", self.model.adapter)
@@ -63,14 +62,15 @@ class Options:
             "priority": "octet.priority",
             "timeout_ms": "octet.timeout_ms",
             "max_tokens": self._length_key,
-            "session_id": self._session_key,
+            "metadata": "metadata.session_id",
+            "metadata.value": "metadata.session_id",
             "user_id": "user",
             "structure": "octet.structure",
             **{f"structure.{kind}": f"octet.structure.{kind.partition('.')[0]}" for kind in _KINDS},
         }
 
     def _read(self, fields: Fields, own: Fields) -> wire.InferRequest:
-        user = fields.text("user") or ""
+        session = fields.table("metadata").text("session_id")
         return wire.InferRequest(
             force_specialists=[self.model.specialist] if self.model.specialist else [],
             exclude_specialists=own.texts("exclude"),
@@ -82,8 +82,8 @@ class Options:
             seed=fields.integer("seed"),
             max_tokens=fields.integer(self._length_key),
             stop=_stops(fields),
-            session_id=fields.table("metadata").text("session_id") or user,
-            user_id=user,
+            metadata={"session_id": session} if session else {},
+            user_id=fields.text("user") or "",
             structure=structure_of(own.table("structure")),
         )
 

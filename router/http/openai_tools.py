@@ -32,6 +32,8 @@ def choice_of(fields: Fields) -> wire.ToolChoice | None:
     """None where the caller says nothing. Raises Fault."""
     asked = fields.raw("tool_choice")
     parallel = fields.flag("parallel_tool_calls") or not fields.has("parallel_tool_calls")
+    if asked is None and not parallel and not fields.items("tools"):
+        raise wrong("parallel_tool_calls", "left out where there are no tools", "false")
     if asked is None:
         return None if parallel else wire.ToolChoice(one_at_most=True)
     if isinstance(asked, str):

@@ -115,7 +115,7 @@ def _tool_choice(fields: Fields) -> wire.ToolChoice:
         named = fields.table("tool_choice")
         only(named, ("name",))
         return wire.ToolChoice(name=named.needed_text("name"))
-    if value not in _MODES:
+    if not isinstance(value, str) or value not in _MODES:
         raise wrong("tool_choice", f'one of {", ".join(_MODES)}, or {{"name": ...}}', shorten(value))
     return wire.ToolChoice(mode=_MODES[value])
 
@@ -133,7 +133,7 @@ def _structure(fields: Fields) -> wire.Structure:
     if fields.has("choice"):
         return wire.Structure(choice=wire.Choices(choices=fields.texts("choice")))
     schema = fields.raw("json_schema")
-    if not isinstance(schema, dict | bool):
+    if not isinstance(schema, dict):
         raise wrong("structure.json_schema", "an object, a JSON Schema", shorten(schema))
     return wire.Structure(json_schema=_written(schema, "structure.json_schema"))
 

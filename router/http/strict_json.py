@@ -46,11 +46,21 @@ def _check_shape(raw: bytes) -> None:
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
+    if not all(map(_is_text, found)):
+        raise ValueError("a key in it is half of a surrogate pair")
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"the key {twice[:60]!r} stands in it twice")
     return found
+
+
+def _is_text(key: str) -> bool:
+    """Errors name fields, and must be writable as UTF-8."""
+    try:
+        return key.isascii() or bool(key.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _no_number(text: str) -> NoReturn:

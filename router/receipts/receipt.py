@@ -12,6 +12,8 @@ MAX_BYTES = 4608
 lose either."""
 _ID = 128
 _NAME = 64
+_STOP = 256
+"""All of it: callers compare it with what they asked for."""
 _MESSAGE = 200
 _DETAIL = 100
 _ATTEMPTS = 4
@@ -83,7 +85,7 @@ class ReceiptDraft:
     def finished(self, usage: wire.Usage, now: float) -> None:
         self._receipt.usage.CopyFrom(usage)
         if usage.HasField("stop_string"):
-            self._receipt.usage.stop_string = clip(usage.stop_string, _NAME)
+            self._receipt.usage.stop_string = clip(usage.stop_string, _STOP)
         self._since(now)
 
     def validated(self, validation: wire.Validation) -> None:

@@ -40,6 +40,10 @@ class Answer:
         self.num_tokens = 0
         self.stop_string: str | None = None
 
+    @property
+    def reads_calls(self) -> bool:
+        return self._reader is not None
+
     def push(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs] = ()) -> Piece:
         """Tokens behind a stop string are not taken."""
         text, num_taken = "", 0

@@ -31,6 +31,8 @@ class Usage(NamedTuple):
     prefill: float | None
     decode: float | None
     total: float
+    has_lost_form: bool = False
+    """It ended with an error because its own structure could not be followed further."""
 
 
 News = Verdict | Piece | Usage | Refusal

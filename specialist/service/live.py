@@ -5,6 +5,7 @@ from specialist.conversations import MissReason
 from specialist.events import Admitted, Emitted, Finished
 from specialist.service.answer import Piece
 from specialist.service.job import Job, Usage
+from specialist.steering import NothingFits
 
 
 class Live:
@@ -47,6 +48,7 @@ class Live:
             prefill=_between(self._admitted_at, self._first_token_at),
             decode=_between(self._first_token_at, self._last_token_at),
             total=self._clock.now() - request.arrival,
+            has_lost_form=event.reason == "error" and event.detail.startswith(f"{NothingFits.__name__}:"),
         )
 
 

@@ -9,6 +9,7 @@ from octet.rpc.refusal import (
     cancelled,
     deadline_unreachable,
     engine_failed,
+    invalid,
     past_deadline,
     queue_full,
     shed,
@@ -71,9 +72,15 @@ def failure_of(job: Job, usage: Usage, retry_after: Callable[[], float | None]) 
         case "cancelled":
             return cancelled()
         case "error":
-            return engine_failed(job.public_id)
+            return _lost_form(job) if usage.has_lost_form else engine_failed(job.public_id)
         case "shed":
             return shed(retry_after())
+
+
+def _lost_form(job: Job) -> Refusal:
+    """The caller's own doing: no other replica would do better, and this one is well."""
+    field = "tools" if job.answer.reads_calls else "structure"
+    return invalid(field, "a form that can be followed to its end at little cost", "one that became too costly")
 
 
 def lane_of(lane: Lane) -> wire.Lane:

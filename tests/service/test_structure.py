@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -11,6 +12,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from octet.v1 import specialist_pb2 as wire
+from octet.v1.error_pb2 import ERROR_REASON_INVALID_FIELD
+from specialist.guide.guide import Guide
+from specialist.steering import NothingFits
 from tests.service.harness import QUICK, Heard, ask, asking, expected, run, serving, sim
 
 SCHEMA = {
@@ -211,5 +215,27 @@ def test_whoever_compiles_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -
                 "structure.regex",
             )
             assert "1 second" in heard.error.error.limit
+
+    run(scenario())
+
+
+def test_a_form_that_becomes_too_costly_is_the_callers_and_not_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a router would take the replica for a sick one, and ask the next."""
+    allowed = Guide.allowed
+
+    def costly(guide: Guide, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
+        if len(generated) >= 3:
+            raise NothingFits("its structure cannot be followed further")
+        return allowed(guide, generated, guessed)
+
+    async def scenario() -> None:
+        async with serving() as served:
+            monkeypatch.setattr(Guide, "allowed", costly)
+            heard = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=20))
+            assert heard.error is not None and heard.error.error is not None and heard.text == "aaa"
+            assert heard.error.code == grpc.StatusCode.INVALID_ARGUMENT
+            assert (heard.error.error.reason, heard.error.error.field) == (ERROR_REASON_INVALID_FIELD, "structure")
+            await served.idle()
+            served.check_whole()
 
     run(scenario())

@@ -23,8 +23,9 @@ _WHEN: Mapping[int, str] = {
     503: "nobody can answer now",
     504: "the deadline passed; what had been said by then is in it",
 }
-ALWAYS = (401, 403, 405, 500, 503)
-BODY = (400, 408, 413, 415, 429)
+ALWAYS = (401, 403, 405, 429, 500, 503)
+"""Of whatever asks for a key."""
+BODY = (400, 408, 413, 415)
 """Of whatever reads one."""
 ANSWER = (404, 422, 499, 504)
 """Of whatever asks a specialist."""

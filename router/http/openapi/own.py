@@ -73,7 +73,7 @@ def paths() -> Mapping[str, Any]:
                     {"name": "after", "in": "query", "schema": _AFTER},
                     {"name": "last-event-id", "in": "header", "schema": _AFTER},
                 ],
-                "responses": events("they end with the job") | refusals((*_JOB, 400, 429)),
+                "responses": events("they end with the job") | refusals((*_JOB, 400)),
             }
         },
     }
@@ -99,7 +99,7 @@ def schemas(limits: Limits) -> Mapping[str, Shape]:
         "JobRequest": asked({}, fields, more=False),
         "Structure": one_of(
             record({"json_object": {"const": True}}),
-            record({"json_schema": {"type": ["object", "boolean"]}}),
+            record({"json_schema": {"type": "object"}}),
             record({"regex": text(limits.regex_bytes, 1)}),
             record({"choice": several(text(limits.choice_bytes, 1), 1, limits.choices)}),
         ),

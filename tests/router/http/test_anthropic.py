@@ -135,6 +135,7 @@ ENDS = [
     (Usage(finish_reason=FINISH_REASON_STOP), "end_turn", None),
     (Usage(finish_reason=FINISH_REASON_LENGTH), "max_tokens", None),
     (Usage(finish_reason=FINISH_REASON_STOP, stop_string="END"), "stop_sequence", "END"),
+    (Usage(finish_reason=FINISH_REASON_STOP, stop_string="x" * 256), "stop_sequence", "x" * 256),
 ]
 
 
@@ -163,6 +164,28 @@ def called(index: int, *parts: str, name: str = "look") -> list[Chunk]:
     first = ToolCallPart(index=index, id=f"call_{index}", name=name, arguments=parts[0])
     rest = [ToolCallPart(index=index, arguments=part) for part in parts[1:]]
     return [Chunk(tool_calls=[part]) for part in (first, *rest)]
+
+
+def test_what_is_said_behind_a_call_and_comes_with_its_rest_begins_no_block_twice() -> None:
+    async def story() -> None:
+        rest = ToolCallPart(index=0, arguments=": 1}")
+        second = ToolCallPart(index=1, id="call_1", name="find", arguments="{}")
+        chunks = [*called(0, '{"x"'), Chunk(text="And ", tool_calls=[rest, second]), Chunk(text="so on.")]
+        async with spying(saying(*chunks)) as spy, fronting({"writer": [spy.address]}) as fronted:
+            whole = await fronted.anthropic.messages.create(**CHAT)
+            async with fronted.anthropic.messages.stream(**CHAT) as stream:
+                final = await stream.get_final_message()
+            look = {"type": "tool_use", "id": "call_0", "name": "look", "input": {"x": 1}}
+            find = {"type": "tool_use", "id": "call_1", "name": "find", "input": {}}
+            texts = [{"type": "text", "text": text} for text in ("And ", "so on.")]
+            for message in (whole, final):
+                content = [each.model_dump(exclude_none=True) for each in message.content]
+                assert content == [look, texts[0], find, texts[1]]
+            told = named_events(await fronted.ask(PATH, stream=True))
+            begun = [content["index"] for name, content in told if name == "content_block_start"]
+            assert begun == [0, 1, 2, 3]
+
+    run(story())
 
 
 @pytest.mark.parametrize("before", [[Chunk(text="Let me "), Chunk(text="see.")], []])

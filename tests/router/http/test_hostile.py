@@ -8,6 +8,7 @@ import time
 import pytest
 
 from router.http import protocol
+from router.http.body import SMALL_BYTES
 from router.http.fault import Fault
 from router.http.strict_json import MOST_DEPTH, MOST_VALUES, parse_object
 from tests.router.http.harness import HELLO, Fronted, fronting
@@ -35,6 +36,7 @@ BODIES = {
     "many keys": b"{" + b",".join(b'"%d":1' % index for index in range(100_000)) + b"}",
     "a long number": b'{"seed": ' + b"9" * 100_000 + b"}",
     "half a surrogate pair": b'{"model": "octet/writer", "messages": [{"role": "user", "content": "\\ud800"}]}',
+    "half a surrogate pair as a key": GOOD[:-1] + b', "octet": {"\\ud800": 1}}',
     "more behind it": GOOD + b"{}",
 }
 
@@ -173,9 +175,10 @@ def test_a_body_that_never_ends_is_not_waited_for() -> None:
             assert (heard.status, heard.error["code"]) == (408, "request_timeout")
             assert fronted.app._bodies._num_bytes == 0
             fronted.app._bodies._most_together = 10
-            heard = await fronted.post(GOOD)
+            heard = await fronted.post(GOOD[:-1] + b" " * SMALL_BYTES + b"}")
             assert (heard.status, heard.error["type"]) == (429, "rate_limit_error")
             assert fronted.app._bodies._num_bytes == 0
+            await is_well(fronted)
 
     run(story())
 

@@ -8,7 +8,7 @@ import pytest
 
 from octet.rpc.refusal import engine_failed, queue_full
 from octet.v1 import inference_pb2, specialist_pb2
-from octet.v1.specialist_pb2 import Chunk, TokenLogprob, TokenLogprobs
+from octet.v1.specialist_pb2 import Chunk, TokenLogprob, TokenLogprobs, ToolCallPart
 from tests.router.http.harness import HELLO, SLOW, fronting, saying
 from tests.router.service.harness import Routed, asking
 from tests.router.service.spy import spying
@@ -152,10 +152,10 @@ def test_every_option_arrives() -> None:
             receipt = await fronted.routed.call(
                 "GetReceipt", inference_pb2.GetReceiptRequest(request_id=asked.request_id), inference_pb2.Receipt
             )
-            assert receipt.session_id == "s"
+            assert (receipt.session_id, receipt.session_source) == ("s", "metadata")
             await fronted.openai.chat.completions.create(**CHAT, user="u")
             receipt = await fronted.routed.server.service.receipt(spy.asked[1].request_id)
-            assert receipt.session_id == "u", "without a session, a user is one"
+            assert (receipt.session_id, receipt.session_source) == ("", "user"), "an id that is nobody's to read"
 
     run(story())
 
@@ -209,6 +209,19 @@ def test_an_answer_ends_before_its_stop_string_and_says_stop() -> None:
             assert text is not None
             cut = (await create(**CHAT, stop=text[4:6])).choices[0]
             assert (cut.message.content, cut.finish_reason) == (text[: text.index(text[4:6])], "stop")
+
+    run(story())
+
+
+@pytest.mark.parametrize(("arguments", "reason"), [('{"town": "Oslo"}', "tool_calls"), ('{"town": "Os', "stop")])
+def test_a_call_that_a_stop_string_cut_off_is_none_to_make(arguments: str, reason: str) -> None:
+    async def story() -> None:
+        call = ToolCallPart(index=0, id="call_0", name="weather", arguments=arguments)
+        async with spying(saying(Chunk(tool_calls=[call]))) as spy, fronting({"writer": [spy.address]}) as fronted:
+            create = fronted.openai.chat.completions.create
+            assert (await create(**CHAT)).choices[0].finish_reason == reason
+            chunks = [chunk async for chunk in await create(**CHAT, stream=True)]
+            assert [chunk.choices[0].finish_reason for chunk in chunks] == [None, reason]
 
     run(story())
 

@@ -101,7 +101,7 @@ def test_a_conversation_goes_on_with_what_a_tool_said(tmp_path: Path) -> None:
             create = fronted.openai.chat.completions.create
             first = (await create(**CHAT, tool_choice=NAMED)).choices[0].message
             assert first.tool_calls is not None
-            told = {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": "rain"}
+            told = {"role": "tool", "tool_call_id": first.tool_calls[0].id, "name": "weather", "content": "rain"}
             messages: Any = [*HELLO, first.model_dump(exclude_none=True), told]
             asked = {**CHAT, "messages": messages, "max_tokens": 8}
             whole = await create(**asked)
@@ -129,7 +129,8 @@ def test_what_is_wrong_with_tools_is_a_bad_request_that_names_it(tmp_path: Path)
         ({"tools": [with_schema({"type": "string"})]}, "tools.function.parameters", "an object"),
         ({"tools": [with_schema({"enum": ["x" * 70_000]})]}, "tools.function.parameters", "65,536"),
         ({"tools": [with_schema({"not": {}})], "tool_choice": "required"}, "tools", "fits"),
-        ({"tools": []}, "tool_choice", "no tools"),
+        ({"tools": []}, "parallel_tool_calls", "no tools"),
+        ({"tools": [], "tool_choice": "auto"}, "tool_choice", "no tools"),
         ({"tool_choice": "sometimes"}, "tool_choice", "required"),
         ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name", "one of the"),
         ({"response_format": {"type": "json_object"}}, "response_format", "unset where tools"),

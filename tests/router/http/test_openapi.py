@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from router.classify.base import REJECT, Distribution
 from router.http.openapi.document import document
+from router.keys.access import ROUTES, Access
 from router.reception.limits import Limits
 from tests.router.http.harness import fronting
 from tests.service.harness import serving, sim
@@ -74,6 +75,12 @@ def test_every_route_is_in_the_document_and_nothing_else(served: tuple[str, list
         if method != "HEAD"
     }
     assert table == set(OPERATIONS)
+
+
+def test_whatever_asks_for_a_key_may_say_what_keys_are_told() -> None:
+    for route, access in ROUTES.items():
+        for operation in DOCUMENT["paths"][route.replace(":path", "")].values():
+            assert ({"401", "403", "429"} <= set(operation["responses"])) == (access is not Access.OPEN), route
 
 
 @pytest.mark.parametrize("mode", GenerationMode)

@@ -164,6 +164,19 @@ def test_every_field_of_a_request_can_be_said() -> None:
     assert set(fields) - hidden == {name for name in FIELDS if name in fields}
 
 
+@pytest.mark.parametrize("choice", [[], [None], 1, True, "any", {"name": 1}])
+def test_what_chooses_no_tool_is_named(choice: Any) -> None:
+    with pytest.raises(Fault) as refused:
+        request_of({"prompt": "x", "tool_choice": choice})
+    assert refused.value.param is not None and refused.value.param.startswith("tool_choice")
+
+
+@pytest.mark.parametrize("schema", [True, False, [], "x"])
+def test_a_schema_is_an_object_as_the_document_says(schema: Any) -> None:
+    with pytest.raises(Fault, match="a JSON Schema"):
+        request_of({"prompt": "x", "structure": {"json_schema": schema}})
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

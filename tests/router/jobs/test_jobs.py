@@ -11,9 +11,12 @@ import pytest
 
 from octet import AsyncClient, Client, Job, NotFound
 from octet.config.ensemble import JobsConfig
-from octet.rpc.refusal import queue_full
+from octet.rpc.refusal import prompt_too_long, queue_full
 from octet.sdk import InvalidRequest
+from octet.v1 import jobs_pb2
 from octet.v1 import specialist_pb2 as wire
+from router.http.fault import fault_of
+from router.http.jobs import told
 from router.reception.caller import Caller, calling
 from tests.router.jobs.harness import QUICK, WORDS, events_of, house, housing, saying, until
 from tests.router.service.harness import asking, routing
@@ -55,6 +58,12 @@ def test_a_job_is_answered_like_any_request_and_told_alike_through_both_doors(tm
             assert numbers == [number for number, _, _ in events]
 
     run(story())
+
+
+def test_a_job_fails_with_the_code_that_the_same_request_would_be_refused_with() -> None:
+    refusal = prompt_too_long(9000, 8191)
+    failed = told(jobs_pb2.Job(status=jobs_pb2.JOB_STATUS_FAILED, error=refusal.error))["error"]
+    assert failed["code"] == fault_of(refusal, {}).code == "context_length_exceeded"
 
 
 def test_whoever_comes_back_hears_the_rest_and_nothing_twice(tmp_path: Path) -> None:
