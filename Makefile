@@ -14,7 +14,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 FIRST ?= 1000
 LAST ?= 3000
 
-.PHONY: serve test lint fuzz proto clean
+.PHONY: serve test proofs lint fuzz proto clean
 .DEFAULT_GOAL := test
 
 # An ensemble of your own, and options: make serve ARGS="my-ensemble.yaml --port 50200"
@@ -24,8 +24,14 @@ serve: $(SERVES)
 # One worker more than there are cores, because some wait; one thread a worker, because two that spin would wait for each
 # other. Who is done first takes over half of what another has left: the last files are the longest. Byte code is kept:
 # hundreds of processes start.
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
+
 test: lint $(MODULES)
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
+	$(PYTEST) -m "not slow"
+
+# Everything: the long proofs too, and of every property hundreds of examples that nobody has seen before. Half an hour.
+proofs: lint $(MODULES)
+	OCTET_PROFILE=proofs $(PYTEST)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "octet", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("octet")
+_USUAL = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("octet", _USUAL, derandomize=True, max_examples=40)
+settings.register_profile("proofs", _USUAL, max_examples=300)
+settings.load_profile(os.environ.get("OCTET_PROFILE", "octet"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell: what it starts would be as deaf to Ctrl-C, and some tests press it.

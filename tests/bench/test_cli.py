@@ -35,7 +35,13 @@ def check_records(path: Path, bench: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("bench", "systems"), [("kv", {"octet", "limit"}), ("scheduler", {"octet"}), ("router", {"octet", "limit"})]
+    ("bench", "systems"),
+    [
+        ("kv", {"octet", "limit"}),
+        ("scheduler", {"octet"}),
+        pytest.param("router", {"octet", "limit"}, marks=pytest.mark.slow),
+        pytest.param("doors", {"octet"}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_quick_bench_prints_a_table_and_writes_records(
     bench: str, systems: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

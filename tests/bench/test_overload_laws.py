@@ -93,6 +93,7 @@ def test_steps_take_what_the_estimator_says(flooded: list[Run], filled: list[Run
         assert one.errors.step_p90 < 0.25
 
 
+@pytest.mark.slow
 def test_whoever_is_told_when_to_come_back_is_told_rightly_more_often_than_not(rate: float) -> None:
     """The median is right; of single requests most. How long one really waits depends on who happens to come."""
     comebacks = [comeback for load in (2.0, 10.0) for comeback in played(load, 2, rate, FOLLOWING).comebacks]
