@@ -148,7 +148,7 @@ def test_somebody_who_keeps_it_locked_is_trouble(tmp_path: Path, monkeypatch: py
 class Small:
     """A disk with room for so many pages."""
 
-    most_pages = 44
+    most_pages = 38
 
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
