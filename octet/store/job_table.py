@@ -21,6 +21,8 @@ _FREE = f"owner = '' AND {_LIVE}"
 _DUE = "due_ms <= ?"
 _LATE = "deadline_ms <= ?"
 _PAGE_ROWS = 256
+_AT_ONCE = 0
+"""Due by everybody's clock, however far those of two routers lie apart."""
 
 
 class JobTable:
@@ -184,7 +186,7 @@ class JobTable:
             (
                 *(new.id, int(last) + 1, new.tenant, new.caller, new.idempotency_key, new.digest),
                 new.priority,
-                *(new.submitted_ms, new.deadline_ms, new.submitted_ms, len(new.request), new.request, b""),
+                *(new.submitted_ms, new.deadline_ms, _AT_ONCE, len(new.request), new.request, b""),
             ),
         )
         self._append(self._many("id = ?", new.id)[0], [new.event])

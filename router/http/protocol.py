@@ -6,7 +6,7 @@ import resource
 import socket
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from router.http.connection import EXTENSION
 from router.http.fault import Fault
@@ -31,6 +31,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._fault: Fault | None = None
         """What a parser that stops is to say."""
+        self._running: RequestResponseCycle | None = None
+        """Being answered. Uvicorn's own `cycle` is the newest, which may stand in line behind it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -45,6 +47,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_watch()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -80,6 +85,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._reads_head and not self.transport.is_closing():
             self._watch_head()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
         """Everything that is no HTTP, in the words of the rest."""

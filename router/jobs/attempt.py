@@ -166,7 +166,7 @@ class Attempt:
         row, means = self.row, self._means
         if (self._begins or self._said.num_bytes) and not await self._write():
             return
-        due_ms = min(row.deadline_ms, means.wall_ms() + round(seconds * 1000))
+        due_ms = min(row.deadline_ms, means.wall_ms() + round(seconds * 1000)) if seconds else 0  # by any clock
         await self._surely(lambda: means.store.release(row.id, row.epoch, due_ms, lost=lost))
 
     async def _end(self, status: Ended, refusal: Refusal | None) -> None:

@@ -81,6 +81,13 @@ class Gate:
         key = self._key(caller)
         return key is not None and key.allowance.tokens_per_minute is not None
 
+    def check_tokens(self, caller: Caller) -> None:
+        """For what was let in long before it is done, as a job. Raises Refusal while there are none to be had."""
+        key = self._key(caller)
+        refusal = None if key is None else self._meter(key).debt(self._clock.now())
+        if refusal is not None:
+            raise refusal
+
     def charge(self, caller: Caller, num_tokens: int) -> None:
         key = self._key(caller)
         if key is not None:

@@ -4,8 +4,9 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import mkstemp
 from typing import NamedTuple
 
 from router.keys.book import KeyBook
@@ -63,11 +64,11 @@ class KeysFile:
 
     def _write(self, keys: tuple[Key, ...]) -> None:
         target = self.path.resolve()
-        beside = target.with_name(f".{target.name}.{os.getpid()}")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
+        descriptor, name = mkstemp(prefix=f".{target.name}.", dir=target.parent)  # never one that somebody laid there
+        beside = Path(name)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                os.fchmod(file.fileno(), _MODE)
+                _make_alike(file.fileno(), target)
                 file.write(keys_text(keys))
                 file.flush()
                 os.fsync(file.fileno())
@@ -75,6 +76,19 @@ class KeysFile:
         except BaseException:
             beside.unlink(missing_ok=True)
             raise
+
+
+def _make_alike(descriptor: int, target: Path) -> None:
+    """A router of another user that may read what is there may read what takes its place: else it would never hear
+    that a key was revoked."""
+    try:
+        there = target.stat()
+    except FileNotFoundError:
+        os.fchmod(descriptor, _MODE)
+        return
+    with suppress(PermissionError):
+        os.fchown(descriptor, there.st_uid, there.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(there.st_mode))
 
 
 @contextmanager

@@ -55,6 +55,10 @@ class Meter:
             return limited("concurrency", most, "calls at once", self._next_end())
         if self._requests is not None and (wait := self._requests.wait(now)) > 0:
             return limited("requests_per_minute", self.allowance.requests_per_minute, "requests a minute", wait)
+        return self.debt(now)
+
+    def debt(self, now: float) -> Refusal | None:
+        """Why no more tokens may be had now."""
         if self._tokens is not None and (wait := self._tokens.wait(now)) > 0:
             return limited("tokens_per_minute", self.allowance.tokens_per_minute, "tokens a minute", wait)
         return None

@@ -51,6 +51,25 @@ def test_a_disconnect_ends_the_engines_work(stream: bool, abruptly: bool) -> Non
     run(story())
 
 
+def test_so_it_does_where_more_requests_stand_in_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+            reader, writer = await asyncio.open_connection("127.0.0.1", fronted.port)
+            writer.write(request(stream=True) * 3)
+            await fronted.routed.until(lambda: served.server.generator.num_live == 1)
+            (live,) = fronted.routed.server.live
+            assert b"200" in await reader.readline()
+            writer.transport.abort()
+            await fronted.routed.idle()
+            await served.idle()
+            receipt = await receipt_of(fronted, live.request_id)
+            assert receipt.error.reason == inference_pb2.ERROR_REASON_CANCELLED
+            await asyncio.sleep(1.5)
+            assert "failed" not in caplog.text and "Exception" not in caplog.text
+
+    run(story())
+
+
 def test_who_never_reads_is_let_go_and_the_receipt_says_so() -> None:
     async def story() -> None:
         endless = saying(*(Chunk(text="x" * 10_000, token_ids=[1]) for _ in range(3000)))

@@ -3,7 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.store.job_rows import Holding
+from octet.store.database import Database
+from octet.store.history import History
+from octet.store.job_rows import Holding, JobRoom, NewJob
+from octet.store.job_table import JobTable
+from octet.store.migrations import MIGRATIONS, migrate
+from octet.store.sqlite import SqliteMemory
 from router.jobs.leases import Leases
 
 LEASE = 10.0
@@ -39,3 +44,14 @@ def test_looks_far_apart_do_not_make_a_silence() -> None:
     assert leases.observe([Holding("job", 1, 1)], (), 0.0) == []
     assert leases.observe([Holding("job", 1, 1)], (), 1000.0) == []
     assert leases.observe([Holding("job", 1, 1)], (), 1008.0) == []
+
+
+def test_a_router_whose_clock_is_behind_takes_jobs_at_once() -> None:
+    connection = SqliteMemory().open()
+    migrate(connection, "house", "identity", MIGRATIONS)
+    jobs = JobTable(Database(connection, History("house", lambda: 0.0)))
+    new = NewJob("job-1", "ann", "ann", None, "d", 2, 900_000, 1_800_000, b"asked", b"told")
+    jobs.submit(new, JobRoom(9, 9, 999))
+    assert jobs.look(600_000, ()).waits
+    row = jobs.claim("other", 600_000)
+    assert row is not None and row.id == "job-1"

@@ -1,6 +1,7 @@
 """`octet keys`, on real files."""
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -119,3 +120,21 @@ def test_writers_at_once_lose_no_key(elsewhere: Path) -> None:
     assert [process.wait(60) for process in running] == [0, 0, 0]
     assert len(KeysFile(elsewhere).read()) == 12
     assert [path.name for path in elsewhere.parent.iterdir()] == ["keys.json"]
+
+
+def test_what_takes_the_place_of_a_file_may_be_read_by_whom_it_could_be(
+    capsys: pytest.CaptureFixture[str], elsewhere: Path
+) -> None:
+    octet(capsys, "new", "ann", "--role", "call")
+    elsewhere.chmod(0o640)
+    group = elsewhere.stat().st_gid
+    if os.geteuid() == 0:
+        group = 12345
+        os.chown(elsewhere, 0, group)
+    precious = elsewhere.with_name("precious")
+    precious.write_text("kept")
+    elsewhere.with_name(f".keys.json.{os.getpid()}").symlink_to(precious)
+    assert octet(capsys, "revoke", "ann")[0] == 0
+    there = elsewhere.stat()
+    assert (stat.S_IMODE(there.st_mode), there.st_gid) == (0o640, group)
+    assert precious.read_text() == "kept"
