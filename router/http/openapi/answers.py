@@ -55,6 +55,10 @@ SCHEMAS: Mapping[str, Shape] = {
 }
 
 
+def body(schema: str, example: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": named(schema), "example": example}}}
+
+
 def whole(shape: Shape, description: str, status: int = 200) -> Responses:
     return {str(status): _response(description, {"application/json": {"schema": shape}})}
 

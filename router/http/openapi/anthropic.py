@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from octet.rpc.range import Range
-from router.http.openapi.answers import ALWAYS, ANSWER, BODY, refusals, streamed, whole
-from router.http.openapi.openai import MODEL
+from router.http.openapi.answers import ALWAYS, ANSWER, BODY, body, refusals, streamed, whole
+from router.http.openapi.openai import CHAT, MODEL
 from router.http.openapi.shapes import (
     COUNT,
     FLAG,
@@ -29,7 +29,7 @@ PATHS: Mapping[str, Any] = {
         "post": {
             "operationId": "createMessage",
             "summary": "an answer for Anthropic's clients, whole or as server-sent events",
-            "requestBody": {"required": True, "content": {"application/json": {"schema": named("MessageRequest")}}},
+            "requestBody": body("MessageRequest", CHAT),
             "responses": streamed(named("AnthropicMessage"), "the message") | _REFUSALS,
         }
     },
@@ -37,7 +37,7 @@ PATHS: Mapping[str, Any] = {
         "post": {
             "operationId": "countTokens",
             "summary": "how many tokens the prompt of such a message is, for whoever would answer now",
-            "requestBody": {"required": True, "content": {"application/json": {"schema": named("CountRequest")}}},
+            "requestBody": body("CountRequest", {key: CHAT[key] for key in ("model", "messages")}),
             "responses": whole(record({"input_tokens": COUNT}), "so many") | _REFUSALS,
         }
     },

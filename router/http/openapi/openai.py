@@ -5,7 +5,7 @@ from typing import Any
 
 from octet.rpc.range import Range
 from router.http.openai_options import MOST_CHOICES
-from router.http.openapi.answers import ALWAYS, ANSWER, BODY, refusals, streamed, whole
+from router.http.openapi.answers import ALWAYS, ANSWER, BODY, body, refusals, streamed, whole
 from router.http.openapi.shapes import (
     ANYTHING,
     COUNT,
@@ -32,12 +32,15 @@ MODEL: Shape = {
     "description": "octet routes; octet/SPECIALIST and octet/SPECIALIST:ADAPTER pin",
     "examples": ["octet"],
 }
+_QUESTION = "undefined reference to vtable"
+CHAT: Mapping[str, Any] = {"model": "octet", "messages": [{"role": "user", "content": _QUESTION}], "max_tokens": 64}
+_PLAIN: Mapping[str, Any] = {"model": "octet", "prompt": _QUESTION, "max_tokens": 64}
 
 
 def paths(limits: Limits) -> Mapping[str, Any]:
     return {
-        "/v1/chat/completions": {"post": _answer("chat", "ChatRequest", "ChatCompletion")},
-        "/v1/completions": {"post": _answer("complete", "CompletionRequest", "Completion")},
+        "/v1/chat/completions": {"post": _answer("chat", "ChatRequest", "ChatCompletion", CHAT)},
+        "/v1/completions": {"post": _answer("complete", "CompletionRequest", "Completion", _PLAIN)},
         "/v1/models": {
             "get": {
                 "operationId": "listModels",
@@ -56,11 +59,11 @@ def paths(limits: Limits) -> Mapping[str, Any]:
     }
 
 
-def _answer(name: str, request: str, response: str) -> Mapping[str, Any]:
+def _answer(name: str, request: str, response: str, example: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "operationId": name,
         "summary": "an answer, whole or as server-sent events",
-        "requestBody": {"required": True, "content": {"application/json": {"schema": named(request)}}},
+        "requestBody": body(request, example),
         "responses": streamed(named(response), "the answer") | refusals((*ALWAYS, *BODY, *ANSWER)),
     }
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from octet.sdk.receipt import Validation
 from octet.sdk.tools import ToolCall
-from router.http.openapi.answers import ALWAYS, ANSWER, BODY, events, refusals, streamed, whole
+from router.http.openapi.answers import ALWAYS, ANSWER, BODY, body, events, refusals, streamed, whole
 from router.http.openapi.shapes import (
     COUNT,
     FLAG,
@@ -37,7 +37,7 @@ def paths() -> Mapping[str, Any]:
             "post": {
                 "operationId": "infer",
                 "summary": "an answer and all that is known of it, whole or as server-sent events",
-                "requestBody": _body("InferRequest"),
+                "requestBody": body("InferRequest", _EXAMPLE),
                 "responses": streamed(named("Answer"), "the answer")
                 | refusals((*ALWAYS, *BODY, *ANSWER), "PartialError"),
             }
@@ -47,7 +47,7 @@ def paths() -> Mapping[str, Any]:
                 "operationId": "submitJob",
                 "summary": "a request that nobody waits for: on record when this answers",
                 "parameters": [{"name": "idempotency-key", "in": "header", "schema": text(128)}],
-                "requestBody": _body("JobRequest"),
+                "requestBody": body("JobRequest", _EXAMPLE),
                 "responses": whole(named("Job"), "it was submitted before, with the same key")
                 | whole(named("Job"), "it will end, once", 202)
                 | refusals((*ALWAYS, *BODY, 404, 409, 422)),
@@ -77,10 +77,6 @@ def paths() -> Mapping[str, Any]:
             }
         },
     }
-
-
-def _body(name: str) -> Mapping[str, Any]:
-    return {"required": True, "content": {"application/json": {"schema": named(name), "example": _EXAMPLE}}}
 
 
 def _of_job(name: str, summary: str) -> Mapping[str, Any]:
