@@ -84,7 +84,6 @@ def test_a_trace_without_anything_to_share_is_fully_found() -> None:
     assert share_of(replay, replay_infinite(requests)) == 1.0
 
 
-@pytest.mark.slow
 def test_a_pool_that_holds_the_working_set_is_nearly_infinite(shared_data: Path) -> None:
     requests = read_trace(shared_data / "mooncake" / "conversation_trace.jsonl")
     infinite = replay_infinite(requests)

@@ -12,13 +12,11 @@ from tests.router.service.harness import routing
 from tests.router.service.talk import Talk
 from tests.service.harness import run, serving
 
-pytestmark = pytest.mark.slow
-
 BLOCK = 16
 TURNS = 20
 
 
-@pytest.mark.parametrize("prefix_cache", [True, False])
+@pytest.mark.parametrize("prefix_cache", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(demo_gguf: Path, prefix_cache: bool) -> None:
     """By the model's own template, whose text around an answer must not change the tokens of the answer."""
     settings = ReplicaSettings(
