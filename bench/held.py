@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from grpc import aio
-
 from bench.http_caller import stream_request
 from bench.router_hose import NAME as HOSE
 from bench.router_site import Site
 from octet.v1 import inference_pb2 as wire
 
-_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-"""The preface and empty settings."""
-_HEADERS = bytes([0, 0, 4, 1, 0]) + (1).to_bytes(4, "big") + b"\x83\x86\x84\x41"
-"""The beginning of a call's headers, which promises more."""
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _SETTINGS, _PING = 0, 1, 4, 6
+_END_STREAM, _END_HEADERS, _ACK = 0x1, 0x4, 0x1
+_WINDOW_SETTING = 4
+_WINDOW = 1024
+"""Bytes of an answer that the other side may send, ever: its window is never opened again."""
 _SMALL = 4096
 """Bytes of a receive buffer: it is soon full."""
 _WORDS = 100_000
@@ -44,8 +44,8 @@ def _kinds(where: Site) -> list[Hold]:
     return [
         lambda: _silent(http, half),
         lambda: _silent(http, stream_request(HOSE, "go", _WORDS)),
-        lambda: _silent(grpc, _HTTP2 + _HEADERS),
-        lambda: _unread_call(where.router),
+        lambda: _shut(grpc, _half_a_call()),
+        lambda: _shut(grpc, _unread_call()),
     ]
 
 
@@ -73,13 +73,51 @@ def _is_cut(held: socket.socket) -> bool:
     return held.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != b"\x01"
 
 
-async def _unread_call(address: str) -> None:
-    options = [
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.http2.lookahead_bytes", _SMALL),
-        ("grpc.http2.bdp_probe", 0),
-    ]
-    async with aio.insecure_channel(address, options) as channel:
-        request = wire.InferRequest(prompt="go", force_specialists=[HOSE], max_tokens=_WORDS)
-        call = channel.unary_stream("/octet.v1.Inference/Generate")(request.SerializeToString())
-        await call.code()
+async def _shut(port: int, said: bytes) -> None:
+    """Well-behaved to the eye: settings and pings are answered, and the window stays shut."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(said)
+        while True:
+            head = await reader.readexactly(9)
+            payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
+            kind, flags = head[3], head[4]
+            if kind in (_SETTINGS, _PING) and not flags & _ACK:
+                writer.write(_frame(kind, _ACK, 0, payload if kind == _PING else b""))
+    except asyncio.IncompleteReadError:
+        return
+    finally:
+        writer.close()
+
+
+def _half_a_call() -> bytes:
+    """Headers that promise more of themselves."""
+    return _PREFACE + _frame(_SETTINGS, 0, 0, b"") + _frame(_HEADERS, 0, 1, _header(":method", "POST"))
+
+
+def _unread_call() -> bytes:
+    request = wire.InferRequest(prompt="go", force_specialists=[HOSE], max_tokens=_WORDS).SerializeToString()
+    fields = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": "/octet.v1.Inference/Generate",
+        ":authority": "octet",
+        "content-type": "application/grpc",
+        "te": "trailers",
+    }
+    headers = b"".join(_header(name, value) for name, value in fields.items())
+    return (
+        _PREFACE
+        + _frame(_SETTINGS, 0, 0, _WINDOW_SETTING.to_bytes(2, "big") + _WINDOW.to_bytes(4, "big"))
+        + _frame(_HEADERS, _END_HEADERS, 1, headers)
+        + _frame(_DATA, _END_STREAM, 1, b"\0" + len(request).to_bytes(4, "big") + request)
+    )
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def _header(name: str, value: str) -> bytes:
+    """As HPACK writes what it is not to remember; both are shorter than 127 bytes."""
+    return b"\0" + b"".join(bytes([len(text)]) + text.encode() for text in (name, value))

@@ -29,6 +29,8 @@ _OPTIONS: Options = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.min_reconnect_backoff_ms", 1_000),
+    # For a caller who does not read, no more than the usual window of an answer is held here.
+    ("grpc.http2.bdp_probe", 0),
     # The time-out of the ping itself is what ends a connection whose other end is gone.
     ("grpc.http2.ping_timeout_ms", 5_000),
 )
