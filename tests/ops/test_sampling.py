@@ -309,8 +309,9 @@ class Only:
         return False
 
 
-def test_a_guide_comes_before_everything_else_and_leaves_the_log_probabilities() -> None:
-    logits = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(1))
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_guide_comes_before_everything_else_and_leaves_the_log_probabilities(device: str) -> None:
+    logits = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(1)).to(device)
     want = Sampling(temperature=1.0, top_k=2, logit_bias=((3, 100.0),), num_logprobs=VOCAB)
     drawn = set()
     for seed in range(50):
@@ -333,8 +334,9 @@ def test_a_stop_token_is_banned_until_the_least_length_unless_nothing_else_fits(
         assert isinstance(drawn, Drawn) and drawn.token == token
 
 
-def test_where_nothing_fits_the_row_alone_is_lost() -> None:
-    logits = torch.zeros(3, VOCAB)
+@pytest.mark.parametrize("device", DEVICES)
+def test_where_nothing_fits_the_row_alone_is_lost(device: str) -> None:
+    logits = torch.zeros(3, VOCAB, device=device)
     row = SampleRow(Sampling(), 0, (), 0)
     lost, fine, guessed = sample(
         logits, [row._replace(guide=Only()), row, row._replace(tokens=(1,), num_guessed=1, guide=Only())]
