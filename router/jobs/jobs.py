@@ -22,6 +22,7 @@ from router.jobs.watchers import Watchers
 from router.jobs.workers import Workers
 from router.reception.caller import Caller, current_caller
 from router.reception.reception import Reception
+from router.reception.standing import current_standing
 
 _log = logging.getLogger(__name__)
 MOST_LISTED = 100
@@ -119,8 +120,10 @@ class Jobs:
         row = await self._row(job_id, caller)
         if not 0 <= after <= row.events:
             raise invalid("after", f"the number of an event, or 0: in [0, {row.events}]", str(after))
+        known = current_standing()
         with self.watchers.watching(job_id) as changed:
             while True:
+                known.check()
                 changed.clear()
                 with _on_record():
                     page = await self._means.store.events(job_id, after, _PAGE_BYTES)
@@ -137,7 +140,7 @@ class Jobs:
                     if row.events <= after and row.has_ended:
                         return
                     if row.events <= after:
-                        await changed.wait()
+                        await known.while_known(changed.wait)
 
     def _new_job(self, request: infer.InferRequest, key: str, caller: Caller) -> NewJob:
         if self._rules.draining:

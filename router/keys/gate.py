@@ -12,6 +12,7 @@ from router.keys.meter import Meter
 from router.keys.refusals import forbidden, undeclared, unknown_key
 from router.keys.shown import Headers, shown_key
 from router.reception.caller import Caller, calling
+from router.reception.standing import Standing, standing
 
 EVERYBODY = Caller(operates=True)
 """Where there are no keys."""
@@ -35,6 +36,7 @@ class Gate:
         self._clock = clock
         self._wall_ms = wall_ms
         self._meters: dict[str, Meter] = {}
+        self._inside: dict[Standing, Key] = {}
 
     @property
     def asks(self) -> bool:
@@ -71,10 +73,13 @@ class Gate:
             return
         meter, began = self._meter(passed.key), self._clock.now()
         meter.enter(began)
+        known = self._standing(passed.key)
+        self._inside[known] = passed.key
         try:
-            with calling(passed.caller):
+            with calling(passed.caller), standing(known):
                 yield passed.caller
         finally:
+            del self._inside[known]
             meter.leave(self._clock.now() - began)
 
     def counts_tokens(self, caller: Caller) -> bool:
@@ -94,7 +99,7 @@ class Gate:
             self._meter(key).charge(num_tokens, self._clock.now())
 
     def replace(self, book: KeyBook) -> None:
-        """In force for every call from now on; those that are inside finish."""
+        """In force for every call from now on. Those that are inside finish, but for those that would not."""
         self._book = book
         now = self._clock.now()
         for name, meter in tuple(self._meters.items()):
@@ -103,6 +108,15 @@ class Gate:
                 del self._meters[name]
             elif key.allowance != meter.allowance:
                 meter.change(key.allowance, now)
+        for known, key in tuple(self._inside.items()):
+            if not _is_same(key, book.named(key.name)):
+                known.end()
+
+    def _standing(self, key: Key) -> Standing:
+        def seconds_left() -> float | None:
+            return None if key.expires_ms is None else (key.expires_ms - self._wall_ms()) / 1000
+
+        return Standing(seconds_left, unknown_key)
 
     def _key(self, caller: Caller) -> Key | None:
         return None if self._book is None else self._book.named(caller.name)
@@ -112,3 +126,12 @@ class Gate:
         if meter is None:
             meter = self._meters[key.name] = Meter(key.allowance, self._clock.now())
         return meter
+
+
+def _is_same(key: Key, now: Key | None) -> bool:
+    """Whoever shows it is let in as the same, to the same, for as long."""
+    return now is not None and _of(now) == _of(key)
+
+
+def _of(key: Key) -> tuple[object, ...]:
+    return key.digest, key.role, key.tenant, key.expires_ms
