@@ -19,6 +19,17 @@ def unknown_job(job_id: str) -> Refusal:
     )
 
 
+def not_yours(tenant: str) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.PERMISSION_DENIED,
+        wire.ERROR_REASON_FORBIDDEN,
+        "this key may not list another tenant's jobs: it needs the role 'operate'",
+        field="tenant",
+        limit="your own, or a key with the role 'operate'",
+        value=shorten(tenant),
+    )
+
+
 def key_taken(key: str) -> Refusal:
     return Refusal(
         grpc.StatusCode.ALREADY_EXISTS,

@@ -86,10 +86,15 @@ class Gate:
         key = self._key(caller)
         return key is not None and key.allowance.tokens_per_minute is not None
 
-    def check_tokens(self, caller: Caller) -> None:
-        """For what was let in long before it is done, as a job. Raises Refusal while there are none to be had."""
+    def check_still(self, caller: Caller) -> None:
+        """For what was let in long before it is done, as a job. Raises Refusal where the key is known no more, and
+        while it may have no tokens."""
+        if self._book is None:
+            return
         key = self._key(caller)
-        refusal = None if key is None else self._meter(key).debt(self._clock.now())
+        if key is None or key.tenant != caller.tenant or key.is_over(self._wall_ms()):
+            raise unknown_key()
+        refusal = self._meter(key).debt(self._clock.now())
         if refusal is not None:
             raise refusal
 
