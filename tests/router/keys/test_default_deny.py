@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -115,6 +117,14 @@ def test_what_nobody_has_declared_nobody_may_do() -> None:
         with pytest.raises(Refusal) as caught:
             Gate(book, SystemClock(), lambda: 0).admit(None, from_metadata(shown))
         assert (caught.value.code, caught.value.error.reason) == FORBIDDEN
+
+
+def test_what_needs_no_key_is_said_to() -> None:
+    table = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
+    (row,) = re.findall(r"^\| nothing \| (.*) \|$", table, re.MULTILINE)
+    named = set(re.findall(r"`([^`]+)`", row))
+    assert {name for name in named if not name.startswith("/")} == {"grpc.health.v1.Health/Check", "Watch"}
+    assert named & set(ROUTES) == {path for path, access in ROUTES.items() if access is Access.OPEN}
 
 
 def paths_of(app: App) -> list[tuple[str, str, str]]:
