@@ -67,12 +67,26 @@ def is_for_operators(method: str) -> bool:
     return RPCS[method] is Access.OPERATE
 
 
+def begun(channel: grpc.aio.Channel, method: str, metadata: Any, seconds: float) -> Any:
+    """A call of the kind that its descriptor says; of one that nobody knows, the simplest."""
+    service, name = method.strip("/").split("/")
+    known = descriptor_pool.Default().FindServiceByName(service).methods_by_name.get(name)
+    answers = "stream" if known is not None and known.server_streaming else "unary"
+    if known is not None and known.client_streaming:
+        asking, sent = f"stream_{answers}", iter([b""])
+    else:
+        asking, sent = f"unary_{answers}", b""  # type: ignore[assignment]
+    return getattr(channel, asking)(method)(sent, metadata=metadata, timeout=seconds)
+
+
 async def ended(fronted: Fronted, method: str, metadata: Any, seconds: float = 10) -> tuple[Any, int]:
     """How a call with nothing in it ends; not further than its first answer. One that is served and says nothing, as
     who watches events, is past its deadline."""
-    call = fronted.routed.channel.stream_stream(method)(iter([b""]), metadata=metadata, timeout=seconds)
+    call = begun(fronted.routed.channel, method, metadata, seconds)
     try:
-        if await call.read() is grpc.aio.EOF and await call.code() is not grpc.StatusCode.OK:
+        if isinstance(call, grpc.aio.UnaryUnaryCall):
+            await call
+        elif await call.read() is grpc.aio.EOF and await call.code() is not grpc.StatusCode.OK:
             raise AssertionError("gRPC raises what is not OK")
         return grpc.StatusCode.OK, 0
     except grpc.aio.AioRpcError as error:
