@@ -128,7 +128,7 @@ class Jobs:
         if not 0 <= after <= row.events:
             raise invalid("after", f"the number of an event, or 0: in [0, {row.events}]", str(after))
         known = current_standing()
-        with self.watchers.watching(job_id) as changed:
+        with self.watchers.watching(job_id, row.tenant) as changed:
             while True:
                 known.check()
                 changed.clear()
