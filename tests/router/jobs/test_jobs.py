@@ -264,8 +264,6 @@ def test_ended_jobs_are_forgotten_in_time(tmp_path: Path, monkeypatch: pytest.Mo
     async def story() -> None:
         async with housing(tmp_path, jobs=JobsConfig(kept=1)) as housed:
             ids = [(await housed.submit()).json["id"] for _ in range(3)]
-            for job_id in ids:
-                await housed.ended(job_id)
             async with asyncio.timeout(10):
                 while len(await housed.client.jobs.list()) > 1:
                     await asyncio.sleep(0.05)
