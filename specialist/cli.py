@@ -93,7 +93,12 @@ def _add_door(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--socket", type=Path, metavar="PATH", help="a Unix socket instead of host and port")
     group.add_argument("--tls-certificate", type=Path, metavar="FILE")
     group.add_argument("--tls-key", type=Path, metavar="FILE")
-    group.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="serve only whom it has signed for; needed beyond this machine")
+    group.add_argument(
+        "--tls-client-ca",
+        type=Path,
+        metavar="FILE",
+        help="serve only whom it has signed for; needed beyond this machine",
+    )
     group.add_argument(
         "--insecure", action="store_true", help="serve whoever calls from other machines: something else guards the way"
     )

@@ -15,7 +15,9 @@ from router.jobs.watchers import Watchers
     st.integers(1, 12),
     st.lists(st.tuples(st.sampled_from(["", "ann", "bob", "eve"]), st.booleans()), max_size=40),
 )
-def test_no_tenant_takes_all_seats_and_those_who_leave_give_theirs_back(most: int, steps: list[tuple[str, bool]]) -> None:
+def test_no_tenant_takes_all_seats_and_those_who_leave_give_theirs_back(
+    most: int, steps: list[tuple[str, bool]]
+) -> None:
     watchers = Watchers(most)
     share = max(1, most // 4)
     inside: dict[str, list[ExitStack]] = {"": [], "ann": [], "bob": [], "eve": []}
