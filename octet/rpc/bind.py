@@ -10,8 +10,16 @@ from octet.rpc.certificates import Tls, grpc_credentials
 from octet.rpc.socket_file import check_socket
 
 __all__ = [
-    *("LOOPBACK", "Endpoint", "Tls"),
-    *("address_of", "bind", "check_free", "check_keyed", "check_reach", "check_signed", "taken"),
+    "LOOPBACK",
+    "Endpoint",
+    "Tls",
+    "address_of",
+    "bind",
+    "check_free",
+    "check_keyed",
+    "check_reach",
+    "check_signed",
+    "taken",
 ]
 
 LOOPBACK = "127.0.0.1"
