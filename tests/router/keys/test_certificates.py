@@ -170,5 +170,8 @@ def test_files_that_change_while_they_are_read_are_not_used(
     shutil.copy(another / "own.key", files.key)
     renewed = followed.renewed()
     assert renewed is not None
-    assert (renewed.certificate, renewed.key) == ((another / "own.pem").read_bytes(), (another / "own.key").read_bytes())
+    assert (renewed.certificate, renewed.key) == (
+        (another / "own.pem").read_bytes(),
+        (another / "own.key").read_bytes(),
+    )
     assert "PRIVATE KEY" not in repr(renewed)
