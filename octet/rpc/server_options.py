@@ -1,8 +1,8 @@
 """What every gRPC server here is told, beside its own limits."""
 
 MOST_PENDING = 8192
-"""Calls that have come and that nobody has looked at yet. gRPC drops what is beyond, as CANCELLED and without a word; left
-to itself it drops some by chance from 1,000 on."""
+"""Calls that have come and that nobody has looked at yet. gRPC drops what is beyond, as CANCELLED and without a word;
+left to itself it drops some by chance from 1,000 on."""
 SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
     # A peer that is gone without a word is noticed.
