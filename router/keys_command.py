@@ -52,7 +52,9 @@ def add_keys_command(commands: "argparse._SubParsersAction[argparse.ArgumentPars
     new.add_argument("--expires", metavar="DATE", help="2027-01-31, or 2027-01-31T12:00:00Z; UTC")
     _add_common(new, _new)
     _add_common(_parser(verbs, "list", "all keys, without what is secret"), _list)
-    revoke = _parser(verbs, "revoke", "nobody knows the key any more; calls under way finish")
+    revoke = _parser(
+        verbs, "revoke", "nobody knows the key any more; calls under way finish, streams without an end do not"
+    )
     revoke.add_argument("name")
     _add_common(revoke, _revoke)
 

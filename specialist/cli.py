@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from octet.arguments import port, seconds
-from octet.rpc.bind import LOOPBACK, Tls, check_free, check_reach
+from octet.rpc.bind import LOOPBACK, Tls, check_free, check_signed
 from specialist.engines.native.settings import DType, KernelName
 from specialist.service.settings import DEFAULT_PORT, ReplicaSettings, ServiceSettings
 
@@ -93,9 +93,14 @@ def _add_door(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--socket", type=Path, metavar="PATH", help="a Unix socket instead of host and port")
     group.add_argument("--tls-certificate", type=Path, metavar="FILE")
     group.add_argument("--tls-key", type=Path, metavar="FILE")
-    group.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="serve only whom it has signed for")
     group.add_argument(
-        "--insecure", action="store_true", help="serve other machines without TLS: something else guards the way"
+        "--tls-client-ca",
+        type=Path,
+        metavar="FILE",
+        help="serve only whom it has signed for; needed beyond this machine",
+    )
+    group.add_argument(
+        "--insecure", action="store_true", help="serve whoever calls from other machines: something else guards the way"
     )
     group.add_argument(
         "--adapter-root", type=Path, metavar="DIR", help="callers may load adapters below it (default: none)"
@@ -113,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _serve(arguments: argparse.Namespace) -> int:
     door = _service_settings(arguments)
-    check_reach(door)
+    check_signed(door)
     check_free(door)
     settings = _replica_settings(arguments)
     from octet.clock import SystemClock  # what follows loads a framework: not for --help, nor for a mistake

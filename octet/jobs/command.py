@@ -40,7 +40,9 @@ def add_jobs_command(commands: "argparse._SubParsersAction[argparse.ArgumentPars
         ("get", "a job as it is now, with what it has said so far", _get),
         ("cancel", "end a job; one that has ended stays as it is", _cancel),
     ):
-        _named(_verb(verbs, name, about, do))
+        verb = _verb(verbs, name, about, do)
+        _named(verb)
+        _add_tenant(verb)
     watching = _verb(
         verbs, "watch", "a job's answer as it comes, to its end, whatever happens in between", watch, _ENDS
     )
@@ -72,6 +74,7 @@ def _add_list(verbs: Any) -> None:
     listing = _verb(verbs, "list", "your jobs, newest first", _list)
     listing.add_argument("--limit", type=int, metavar="N", help="at most so many; default: the router's")
     listing.add_argument("--before", default="", metavar="ID", help="only those older than this one")
+    _add_tenant(listing)
 
 
 def _verb(verbs: Any, name: str, about: str, do: Do, more: str = "", *, add_json: bool = True) -> Any:
@@ -92,6 +95,10 @@ def _named(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job_id", metavar="ID", help="of the job")
 
 
+def _add_tenant(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tenant", default="", metavar="NAME", help="whose it is, for an operator's key")
+
+
 def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > len(str(2**63)) - 1:
         raise argparse.ArgumentTypeError(f"the number of an event is a whole number, got {text!r}")
@@ -100,6 +107,7 @@ def _number(text: str) -> int:
 
 def _asked(arguments: argparse.Namespace, do: Do) -> int:
     check_text("ID", getattr(arguments, "job_id", None))
+    check_text("--tenant", getattr(arguments, "tenant", None))
     with client(arguments) as router:
         try:
             return do(router, arguments)
@@ -117,17 +125,17 @@ def _submit(router: Client, arguments: argparse.Namespace) -> int:
 
 
 def _get(router: Client, arguments: argparse.Namespace) -> int:
-    job = router.jobs.get(arguments.job_id)
+    job = router.jobs.get(arguments.job_id, tenant=arguments.tenant)
     return _show(arguments, job.to_dict(), told(job))
 
 
 def _list(router: Client, arguments: argparse.Namespace) -> int:
-    jobs = router.jobs.list(arguments.limit, arguments.before)
+    jobs = router.jobs.list(arguments.limit, arguments.before, tenant=arguments.tenant)
     return _show(arguments, {"jobs": [each.to_dict() for each in jobs]}, listed(jobs))
 
 
 def _cancel(router: Client, arguments: argparse.Namespace) -> int:
-    job = router.jobs.cancel(arguments.job_id)
+    job = router.jobs.cancel(arguments.job_id, tenant=arguments.tenant)
     return _show(arguments, job.to_dict(), f"job {job.id} is {job.status}")
 
 

@@ -9,7 +9,18 @@ from octet.rpc.bind_refused import BindRefused
 from octet.rpc.certificates import Tls, grpc_credentials
 from octet.rpc.socket_file import check_socket
 
-__all__ = ["LOOPBACK", "Endpoint", "Tls", "address_of", "bind", "check_free", "check_keyed", "check_reach", "taken"]
+__all__ = [
+    "LOOPBACK",
+    "Endpoint",
+    "Tls",
+    "address_of",
+    "bind",
+    "check_free",
+    "check_keyed",
+    "check_reach",
+    "check_signed",
+    "taken",
+]
 
 LOOPBACK = "127.0.0.1"
 
@@ -33,7 +44,7 @@ class Endpoint(Protocol):
 
     @property
     def insecure(self) -> bool:
-        """Serve beyond this machine without TLS, or without keys: only where something else guards the way."""
+        """Serve beyond this machine without TLS, or whoever calls: only where something else guards the way."""
 
 
 def bind(server: Any, endpoint: Endpoint) -> int:
@@ -89,6 +100,18 @@ def check_keyed(endpoint: Endpoint, *, has_keys: bool) -> None:
     raise BindRefused(
         f"{endpoint.host} can be reached from other machines, and nobody is asked for a key: name a file of them with "
         f"--keys (octet keys new makes one), or say --insecure if something else guards the way"
+    )
+
+
+def check_signed(endpoint: Endpoint) -> None:
+    """The same for who is asked for no keys: whoever comes from elsewhere shows a certificate."""
+    tls = endpoint.tls
+    is_signed = tls is not None and tls.client_ca is not None
+    if endpoint.socket is not None or is_loopback(endpoint.host) or is_signed or endpoint.insecure:
+        return
+    raise BindRefused(
+        f"{endpoint.host} can be reached from other machines, and anybody would be served: give --tls-certificate, "
+        f"--tls-key and --tls-client-ca, or say --insecure if something else guards the way"
     )
 
 

@@ -2,8 +2,7 @@
 
 import logging
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias
@@ -25,10 +24,19 @@ class Tls:
     def named(cls, certificate: str, key: str, client_ca: str | None) -> "Tls":
         return cls(Path(certificate), Path(key), None if client_ca is None else Path(client_ca))
 
-    def context(self) -> ssl.SSLContext:
-        """Raises OSError for files that cannot be read, or do not belong together."""
-        for path in self.files():
-            path.open("rb").close()  # OpenSSL does not name what it cannot read
+    def load(self) -> "Loaded":
+        """Raises OSError for files that cannot be read, do not belong together, or change meanwhile."""
+        contents = self._read()  # OpenSSL does not name what it cannot read
+        context = self._context()
+        if self._read() != contents:
+            raise OSError(f"{self.certificate} and {self.key} change while they are read")
+        certificate, key, *client_ca = contents
+        return Loaded(context, certificate, key, client_ca[0] if client_ca else None)
+
+    def _read(self) -> list[bytes]:
+        return [path.read_bytes() for path in self.files()]
+
+    def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
@@ -47,6 +55,20 @@ class Tls:
         return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the files held at one time, and that it can be used: nothing of it is read again."""
+
+    context: ssl.SSLContext
+    certificate: bytes
+    key: bytes = field(repr=False)
+    client_ca: bytes | None
+
+    def for_grpc(self) -> Any:
+        pair = (self.key, self.certificate)
+        return grpc.ssl_server_certificate_configuration([pair], root_certificates=self.client_ca)
+
+
 class Followed:
     """Looks at the files whenever somebody connects. What cannot be used changes nothing, and is told once."""
 
@@ -55,18 +77,17 @@ class Followed:
         self._tls = tls
         self._seen = tls.stamp()
         self._lock = Lock()
-        tls.context()
+        self.first = tls.load()
 
-    def renewed(self, read: Callable[[Tls], Any]) -> Any | None:
-        """What `read` makes of the files, where they have changed since they were last looked at and can be used."""
+    def renewed(self) -> Loaded | None:
+        """What the files hold, where they have changed since they were last looked at and can be used."""
         with self._lock:
             stamp = self._tls.stamp()
             if stamp == self._seen:
                 return None
             self._seen = stamp
         try:
-            self._tls.context()
-            found = read(self._tls)
+            found = self._tls.load()
         except OSError as error:
             _log.error("the certificate stays as it was: %s", error)
             return None
@@ -85,29 +106,26 @@ class FollowingContext(ssl.SSLContext):
         """Raises OSError."""
         made = cls(ssl.PROTOCOL_TLS_SERVER)
         made._followed = Followed(tls)
-        made._current = tls.context()
+        made._current = made._followed.first.context
         return made
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
         """One connection."""
-        self._current = self._followed.renewed(Tls.context) or self._current
+        renewed = self._followed.renewed()
+        self._current = self._current if renewed is None else renewed.context
         return self._current.wrap_bio(*arguments, **options)
 
 
 def grpc_credentials(tls: Tls) -> Any:
     """A server's. Raises OSError."""
     followed = Followed(tls)
-    return grpc.dynamic_ssl_server_credentials(
-        _grpc_configuration(tls),
-        lambda: followed.renewed(_grpc_configuration),
-        require_client_authentication=tls.client_ca is not None,
-    )
 
+    def renewed() -> Any | None:
+        loaded = followed.renewed()
+        return None if loaded is None else loaded.for_grpc()
 
-def _grpc_configuration(tls: Tls) -> Any:
-    ca = None if tls.client_ca is None else tls.client_ca.read_bytes()
-    pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-    return grpc.ssl_server_certificate_configuration([pair], root_certificates=ca)
+    is_required = tls.client_ca is not None
+    return grpc.dynamic_ssl_server_credentials(followed.first.for_grpc(), renewed, is_required)
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

@@ -43,21 +43,23 @@ class AsyncJobs:
         with the same key are one job; with different requests the second is refused."""
         return await self._told("SubmitJob", submission(prompt, options, idempotency_key))
 
-    async def get(self, job_id: str, *, timeout: float | None = LOOKUP_S) -> Job:
-        """Jobs are kept for a while after their end. Raises NotFound."""
-        return await self._told("GetJob", named(wire.GetJobRequest, job_id), timeout)
+    async def get(self, job_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_S) -> Job:
+        """Jobs are kept for a while after their end. An operator may name another `tenant`. Raises NotFound."""
+        return await self._told("GetJob", named(wire.GetJobRequest, job_id, tenant), timeout)
 
     async def list(
-        self, limit: int | None = None, before: str = "", *, timeout: float | None = LOOKUP_S
+        self, limit: int | None = None, before: str = "", *, tenant: str = "", timeout: float | None = LOOKUP_S
     ) -> tuple[Job, ...]:
-        """Your own, newest first, without what they said; those older than the job `before`."""
-        asking = self._asking(lambda _: listing(limit, before), check_timeout(timeout))
+        """Your own, newest first, without what they said; those older than the job `before`. An operator may name
+        another `tenant`."""
+        asking = self._asking(lambda _: listing(limit, before, tenant), check_timeout(timeout))
         response = await self._call("ListJobs", asking, wire.ListJobsResponse, service=SERVICE)
         return tuple(Job.from_wire(each) for each in response.jobs)
 
-    async def cancel(self, job_id: str, *, timeout: float | None = LOOKUP_S) -> Job:
-        """The job as it is then: cancelled, or ended before. Raises NotFound."""
-        return await self._told("CancelJob", named(wire.CancelJobRequest, job_id), timeout)
+    async def cancel(self, job_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_S) -> Job:
+        """The job as it is then: cancelled, or ended before. An operator may name another `tenant`. Raises
+        NotFound."""
+        return await self._told("CancelJob", named(wire.CancelJobRequest, job_id, tenant), timeout)
 
     async def events(
         self, job_id: str, after: int = 0, *, timeout: float | None = None

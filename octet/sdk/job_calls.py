@@ -32,8 +32,8 @@ def submission(prompt: str | None, options: Mapping[str, Any], idempotency_key: 
     return message
 
 
-def listing(limit: int | None, before: str) -> wire.ListJobsRequest:
-    message = wire.ListJobsRequest(before=_text("before", before))
+def listing(limit: int | None, before: str, tenant: str) -> wire.ListJobsRequest:
+    message = wire.ListJobsRequest(before=_text("before", before), tenant=_text("tenant", tenant))
     try:
         if limit is not None:
             message.limit = limit
@@ -42,9 +42,9 @@ def listing(limit: int | None, before: str) -> wire.ListJobsRequest:
     return message
 
 
-def named(kind: Any, job_id: str) -> Any:
-    """A message that is nothing but the id of a job."""
-    return kind(id=_text("id", job_id))
+def named(kind: Any, job_id: str, tenant: str) -> Any:
+    """A message that is nothing but the id of a job, and whose it is."""
+    return kind(id=_text("id", job_id), tenant=_text("tenant", tenant))
 
 
 def _text(field: str, value: str) -> str:

@@ -44,19 +44,23 @@ class Jobs:
         with the same key are one job; with different requests the second is refused."""
         return self._told("SubmitJob", submission(prompt, options, idempotency_key))
 
-    def get(self, job_id: str, *, timeout: float | None = LOOKUP_S) -> Job:
-        """Jobs are kept for a while after their end. Raises NotFound."""
-        return self._told("GetJob", named(wire.GetJobRequest, job_id), timeout)
+    def get(self, job_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_S) -> Job:
+        """Jobs are kept for a while after their end. An operator may name another `tenant`. Raises NotFound."""
+        return self._told("GetJob", named(wire.GetJobRequest, job_id, tenant), timeout)
 
-    def list(self, limit: int | None = None, before: str = "", *, timeout: float | None = LOOKUP_S) -> tuple[Job, ...]:
-        """Your own, newest first, without what they said; those older than the job `before`."""
-        asking = self._asking(lambda _: listing(limit, before), check_timeout(timeout))
+    def list(
+        self, limit: int | None = None, before: str = "", *, tenant: str = "", timeout: float | None = LOOKUP_S
+    ) -> tuple[Job, ...]:
+        """Your own, newest first, without what they said; those older than the job `before`. An operator may name
+        another `tenant`."""
+        asking = self._asking(lambda _: listing(limit, before, tenant), check_timeout(timeout))
         response = self._call("ListJobs", asking, wire.ListJobsResponse, service=SERVICE)
         return tuple(Job.from_wire(each) for each in response.jobs)
 
-    def cancel(self, job_id: str, *, timeout: float | None = LOOKUP_S) -> Job:
-        """The job as it is then: cancelled, or ended before. Raises NotFound."""
-        return self._told("CancelJob", named(wire.CancelJobRequest, job_id), timeout)
+    def cancel(self, job_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_S) -> Job:
+        """The job as it is then: cancelled, or ended before. An operator may name another `tenant`. Raises
+        NotFound."""
+        return self._told("CancelJob", named(wire.CancelJobRequest, job_id, tenant), timeout)
 
     def events(self, job_id: str, after: int = 0, *, timeout: float | None = None) -> Generator[JobEvent, None, None]:
         """All that follow the event number `after`, to the end of the job; a router that is gone for a while in

@@ -135,7 +135,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """For jobs that have ended: the oldest go first."""
+    """For jobs that have ended."""
 
     keep_ms: int
     most: int

@@ -121,18 +121,22 @@ class Job(_message.Message):
     def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., submitted_unix_ms: _Optional[int] = ..., started_unix_ms: _Optional[int] = ..., ended_unix_ms: _Optional[int] = ..., text: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_specialist_pb2.ToolCall, _Mapping]]] = ..., partial: _Optional[bool] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., receipt: _Optional[_Union[_inference_pb2.Receipt, _Mapping]] = ..., attempts: _Optional[int] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
-    __slots__ = ("id",)
+    __slots__ = ("id", "tenant")
     ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     id: str
-    def __init__(self, id: _Optional[str] = ...) -> None: ...
+    tenant: str
+    def __init__(self, id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
-    __slots__ = ("limit", "before")
+    __slots__ = ("limit", "before", "tenant")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     limit: int
     before: str
-    def __init__(self, limit: _Optional[int] = ..., before: _Optional[str] = ...) -> None: ...
+    tenant: str
+    def __init__(self, limit: _Optional[int] = ..., before: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
     __slots__ = ("jobs",)
@@ -167,7 +171,9 @@ class Restarted(_message.Message):
     def __init__(self, attempt: _Optional[int] = ...) -> None: ...
 
 class CancelJobRequest(_message.Message):
-    __slots__ = ("id",)
+    __slots__ = ("id", "tenant")
     ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     id: str
-    def __init__(self, id: _Optional[str] = ...) -> None: ...
+    tenant: str
+    def __init__(self, id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...

@@ -60,7 +60,7 @@ class Attempt:
         self._said = Said()
         """And not yet written."""
         self._num_bytes = 0
-        self._is_begun = self._begins = self._is_lost = self._is_too_long = False
+        self._is_begun = self._begins = self._is_lost = self._is_given_up = self._is_too_long = False
         self._receipt: wire.Receipt | None = None
         self._pending: Writing | None = None
         """Tried, and it is not known whether it was made."""
@@ -77,7 +77,8 @@ class Attempt:
         self.give_up()
 
     def give_up(self) -> None:
-        """The work ends. Unless it was lost, the job is left to whoever takes it next."""
+        """The work ends, or does not begin. Unless it was lost, the job is left to whoever takes it next."""
+        self._is_given_up = True
         if self._answering is not None:
             self._answering.cancel()
 
@@ -86,6 +87,10 @@ class Attempt:
         hopeless = self._hopeless()
         if hopeless is not None:
             await self._end("failed", hopeless)
+            return
+        if self._is_given_up:
+            if not self._is_lost:
+                await self._leave(0.0, lost=False)
             return
         self._answering = asyncio.create_task(self._ask())
         pumping = asyncio.create_task(self._pump())

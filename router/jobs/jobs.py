@@ -17,11 +17,12 @@ from octet.v1 import jobs_pb2 as wire
 from router.decide.policy import Policy
 from router.jobs import told
 from router.jobs.attempt import Means
-from router.jobs.refusals import draining, key_taken, no_room, not_on_record, unknown_job
+from router.jobs.refusals import draining, key_taken, no_room, not_on_record, not_yours, unknown_job
 from router.jobs.watchers import Watchers
 from router.jobs.workers import Workers
 from router.reception.caller import Caller, current_caller
 from router.reception.reception import Reception
+from router.reception.standing import current_standing
 
 _log = logging.getLogger(__name__)
 MOST_LISTED = 100
@@ -46,7 +47,7 @@ class Rules(Protocol):
 
 class Jobs:
     """Belongs to the event loop. Every call raises Refusal. `caller` is whoever the door has let in, unless it is
-    said."""
+    said; `tenant` is the caller's own, unless an operator names another."""
 
     def __init__(self, store: Store, rules: Rules, means: Means, watchers: Watchers, new_id: Callable[[], str]) -> None:
         """`new_id` draws 32 hex digits."""
@@ -87,27 +88,34 @@ class Jobs:
         self._workers.kick()
         return (told.brief(row) if is_new else await self._whole(row)), is_new
 
-    async def get(self, job_id: str, caller: Caller | None = None) -> wire.Job:
-        return await self._whole(await self._row(job_id, caller))
+    async def get(self, job_id: str, tenant: str = "", caller: Caller | None = None) -> wire.Job:
+        return await self._whole(await self._row(job_id, tenant, caller))
 
-    async def newest(self, limit: int | None, before: str, caller: Caller | None = None) -> list[wire.Job]:
+    async def newest(
+        self, limit: int | None, before: str, tenant: str = "", caller: Caller | None = None
+    ) -> list[wire.Job]:
         """Newest first, without what they said; those older than the job `before`."""
         most = USUALLY_LISTED if limit is None else limit
         if not 1 <= most <= MOST_LISTED:
             raise invalid("limit", f"in [1, {MOST_LISTED}]", str(most))
         if before and _ID.fullmatch(before) is None:
             raise unknown_job(before)
+        owner = _owner(tenant, caller)
+        if owner is None:
+            raise not_yours(tenant)
         with _on_record():
-            rows = await self._means.store.newest((caller or current_caller()).tenant, most, before)
+            rows = await self._means.store.newest(owner, most, before)
         if rows is None:
             raise unknown_job(before)
         return [told.brief(row) for row in rows]
 
-    async def cancel(self, job_id: str, caller: Caller | None = None) -> wire.Job:
+    async def cancel(self, job_id: str, tenant: str = "", caller: Caller | None = None) -> wire.Job:
         """The job as it is then: cancelled, or ended before."""
-        tenant = (caller or current_caller()).tenant
+        owner = _owner(tenant, caller)
+        if owner is None:
+            raise unknown_job(job_id)
         with _on_record():
-            row = await self._means.store.cancel(_checked(job_id), tenant, self._means.wall_ms())
+            row = await self._means.store.cancel(_checked(job_id), owner, self._means.wall_ms())
         if row is None:
             raise unknown_job(job_id)
         self._workers.lose(job_id)
@@ -116,28 +124,30 @@ class Jobs:
 
     async def watch(self, job_id: str, after: int, caller: Caller | None = None) -> AsyncGenerator[wire.JobEvent, None]:
         """Every event after that number, and those yet to come, to the job's end."""
-        row = await self._row(job_id, caller)
+        row = await self._row(job_id, "", caller)
         if not 0 <= after <= row.events:
             raise invalid("after", f"the number of an event, or 0: in [0, {row.events}]", str(after))
-        with self.watchers.watching(job_id) as changed:
+        known = current_standing()
+        with self.watchers.watching(job_id, row.tenant) as changed:
             while True:
+                known.check()
                 changed.clear()
                 with _on_record():
                     page = await self._means.store.events(job_id, after, _PAGE_BYTES)
                 for number, raw in page:
                     after = number
                     if not raw:
-                        yield wire.JobEvent(number=number, status=await self.get(job_id, caller))
+                        yield wire.JobEvent(number=number, status=await self.get(job_id, "", caller))
                         return
                     event = wire.JobEvent.FromString(raw)
                     event.number = number
                     yield event
                 if not page:
-                    row = await self._row(job_id, caller)
+                    row = await self._row(job_id, "", caller)
                     if row.events <= after and row.has_ended:
                         return
                     if row.events <= after:
-                        await changed.wait()
+                        await known.while_known(changed.wait)
 
     def _new_job(self, request: infer.InferRequest, key: str, caller: Caller) -> NewJob:
         if self._rules.draining:
@@ -169,9 +179,10 @@ class Jobs:
             event=told.submitted(job_id, now_ms).SerializeToString(),
         )
 
-    async def _row(self, job_id: str, caller: Caller | None) -> JobRow:
+    async def _row(self, job_id: str, tenant: str, caller: Caller | None) -> JobRow:
+        owner = _owner(tenant, caller)
         with _on_record():
-            row = await self._means.store.get(_checked(job_id), (caller or current_caller()).tenant)
+            row = None if owner is None else await self._means.store.get(_checked(job_id), owner)
         if row is None:
             raise unknown_job(job_id)
         return row
@@ -182,6 +193,13 @@ class Jobs:
         if row.num_bytes > _LARGE:
             return await asyncio.to_thread(told.whole, row, events)
         return told.whole(row, events)
+
+
+def _owner(tenant: str, caller: Caller | None) -> str | None:
+    """Whose jobs are meant; None: of somebody whose jobs the caller may not see."""
+    asks = caller or current_caller()
+    owner = tenant or asks.tenant
+    return owner if asks.may_see(owner) else None
 
 
 def _checked(job_id: str) -> str:

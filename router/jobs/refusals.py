@@ -7,6 +7,8 @@ from octet.store.errors import StoreUnavailable
 from octet.store.job_rows import NoRoom
 from octet.v1 import error_pb2 as wire
 
+_WATCH_AGAIN_SECONDS = 5.0
+
 
 def unknown_job(job_id: str) -> Refusal:
     return Refusal(
@@ -16,6 +18,17 @@ def unknown_job(job_id: str) -> Refusal:
         field="id",
         limit="the id of a job of your own that has not ended too long ago",
         value=shorten(job_id),
+    )
+
+
+def not_yours(tenant: str) -> Refusal:
+    return Refusal(
+        grpc.StatusCode.PERMISSION_DENIED,
+        wire.ERROR_REASON_FORBIDDEN,
+        "this key may not list another tenant's jobs: it needs the role 'operate'",
+        field="tenant",
+        limit="your own, or a key with the role 'operate'",
+        value=shorten(tenant),
     )
 
 
@@ -37,6 +50,18 @@ def no_room(none: NoRoom) -> Refusal:
         f"{none.limit:,} {none.what} wait or are answered already",
         field=none.what,
         limit=f"at most {none.limit:,} {none.what}",
+    )
+
+
+def too_many_watch(most: int, whose: str = "") -> Refusal:
+    """When one of them leaves is not known: whoever comes back too soon is told the same."""
+    return Refusal(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        wire.ERROR_REASON_QUEUE_FULL,
+        f"{most:,} callers{whose} watch jobs here already; a job can be looked at without",
+        field="watchers",
+        limit=f"at most {most:,} callers{whose} at once",
+        retry_after=_WATCH_AGAIN_SECONDS,
     )
 
 

@@ -41,11 +41,11 @@ class JobsService:
         return job
 
     async def _get(self, message: wire.GetJobRequest) -> wire.Job:
-        return await self._jobs.get(message.id)
+        return await self._jobs.get(message.id, message.tenant)
 
     async def _list(self, message: wire.ListJobsRequest) -> wire.ListJobsResponse:
         limit = message.limit if message.HasField("limit") else None
-        return wire.ListJobsResponse(jobs=await self._jobs.newest(limit, message.before))
+        return wire.ListJobsResponse(jobs=await self._jobs.newest(limit, message.before, message.tenant))
 
     async def _watch(self, message: wire.WatchJobRequest, context: Context) -> None:
         async with aclosing(self._jobs.watch(message.id, message.after)) as events:
@@ -54,4 +54,4 @@ class JobsService:
                     raise caller_stalled(f"nothing was taken for {self._stall_seconds:g} s; it can be taken up again")
 
     async def _cancel(self, message: wire.CancelJobRequest) -> wire.Job:
-        return await self._jobs.cancel(message.id)
+        return await self._jobs.cancel(message.id, message.tenant)

@@ -1,11 +1,15 @@
 """Those who follow jobs: told when there is more to read, wherever it was written."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from octet.rpc.refusal import queue_full
 from octet.store.job_rows import Head
+from router.jobs.refusals import too_many_watch
+
+_SHARES = 4
+"""Of one tenant among others: a part of all, and at least one."""
 
 
 class Watchers:
@@ -13,6 +17,8 @@ class Watchers:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._most_of_tenant = max(1, most // _SHARES)
+        self._of_tenant: Counter[str] = Counter()
         self._events: dict[str, list[asyncio.Event]] = {}
         self._heads: dict[str, Head | None] = {}
         """As far as they are known; None: it was looked for and is not there."""
@@ -25,15 +31,21 @@ class Watchers:
         return tuple(self._events)
 
     @contextmanager
-    def watching(self, job_id: str) -> Iterator[asyncio.Event]:
-        """Set whenever there may be more of the job to read. Raises Refusal when too many watch."""
+    def watching(self, job_id: str, tenant: str) -> Iterator[asyncio.Event]:
+        """Set whenever there may be more of the job to read. Raises Refusal when too many watch, of all or of the
+        tenant's. Where nobody has a name, all are one another's."""
         if len(self) >= self._most:
-            raise queue_full("watching jobs", self._most, None)
+            raise too_many_watch(self._most)
+        if tenant and self._of_tenant[tenant] >= self._most_of_tenant:
+            raise too_many_watch(self._most_of_tenant, " of one tenant")
         changed = asyncio.Event()
         self._events.setdefault(job_id, []).append(changed)
+        self._of_tenant[tenant] += 1
         try:
             yield changed
         finally:
+            self._of_tenant[tenant] -= 1
+            self._of_tenant += Counter()  # without those who are gone
             self._events[job_id].remove(changed)
             if not self._events[job_id]:
                 del self._events[job_id]

@@ -12,6 +12,7 @@ from router.keys.meter import Meter
 from router.keys.refusals import forbidden, undeclared, unknown_key
 from router.keys.shown import Headers, shown_key
 from router.reception.caller import Caller, calling
+from router.reception.standing import Standing, standing
 
 EVERYBODY = Caller(operates=True)
 """Where there are no keys."""
@@ -35,6 +36,7 @@ class Gate:
         self._clock = clock
         self._wall_ms = wall_ms
         self._meters: dict[str, Meter] = {}
+        self._inside: dict[Standing, Key] = {}
 
     @property
     def asks(self) -> bool:
@@ -71,20 +73,28 @@ class Gate:
             return
         meter, began = self._meter(passed.key), self._clock.now()
         meter.enter(began)
+        known = self._standing(passed.key)
+        self._inside[known] = passed.key
         try:
-            with calling(passed.caller):
+            with calling(passed.caller), standing(known):
                 yield passed.caller
         finally:
+            del self._inside[known]
             meter.leave(self._clock.now() - began)
 
     def counts_tokens(self, caller: Caller) -> bool:
         key = self._key(caller)
         return key is not None and key.allowance.tokens_per_minute is not None
 
-    def check_tokens(self, caller: Caller) -> None:
-        """For what was let in long before it is done, as a job. Raises Refusal while there are none to be had."""
+    def check_still(self, caller: Caller) -> None:
+        """For what was let in long before it is done, as a job. Raises Refusal where the key is known no more, and
+        while it may have no tokens."""
+        if self._book is None:
+            return
         key = self._key(caller)
-        refusal = None if key is None else self._meter(key).debt(self._clock.now())
+        if key is None or key.tenant != caller.tenant or key.is_over(self._wall_ms()):
+            raise unknown_key()
+        refusal = self._meter(key).debt(self._clock.now())
         if refusal is not None:
             raise refusal
 
@@ -94,7 +104,7 @@ class Gate:
             self._meter(key).charge(num_tokens, self._clock.now())
 
     def replace(self, book: KeyBook) -> None:
-        """In force for every call from now on; those that are inside finish."""
+        """In force for every call from now on. Those that are inside finish, but for those that would not."""
         self._book = book
         now = self._clock.now()
         for name, meter in tuple(self._meters.items()):
@@ -103,6 +113,15 @@ class Gate:
                 del self._meters[name]
             elif key.allowance != meter.allowance:
                 meter.change(key.allowance, now)
+        for known, key in tuple(self._inside.items()):
+            if not _is_same(key, book.named(key.name)):
+                known.end()
+
+    def _standing(self, key: Key) -> Standing:
+        def seconds_left() -> float | None:
+            return None if key.expires_ms is None else (key.expires_ms - self._wall_ms()) / 1000
+
+        return Standing(seconds_left, unknown_key)
 
     def _key(self, caller: Caller) -> Key | None:
         return None if self._book is None else self._book.named(caller.name)
@@ -112,3 +131,12 @@ class Gate:
         if meter is None:
             meter = self._meters[key.name] = Meter(key.allowance, self._clock.now())
         return meter
+
+
+def _is_same(key: Key, now: Key | None) -> bool:
+    """Whoever shows it is let in as the same, to the same, for as long."""
+    return now is not None and _of(now) == _of(key)
+
+
+def _of(key: Key) -> tuple[object, ...]:
+    return key.digest, key.role, key.tenant, key.expires_ms

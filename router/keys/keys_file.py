@@ -43,8 +43,8 @@ class KeysFile:
         if not self.path.is_file() and self.path.exists():
             raise KeysInvalid(f"{self.path} is not a regular file")
         with self.path.open("rb") as file:
-            if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
-                raise KeysInvalid(f"{self.path} can be written by anybody on this machine: chmod 600 {self.path}")
+            if os.fstat(file.fileno()).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise KeysInvalid(f"{self.path} can be written by others than its owner: chmod go-w {self.path}")
             content = file.read(MOST_BYTES + 1)
         try:
             return parse_keys(content.decode())
@@ -59,11 +59,12 @@ class KeysFile:
 
     def change(self, make: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
         """Whoever reads it meanwhile sees all of the change or nothing. Raises KeysInvalid, OSError."""
-        with _alone(self.path.parent):
-            self._write(make(self.read() if self.path.exists() else ()))
+        target = self.path.resolve()  # whatever links lead to it
+        with _alone(target.parent) as folder:
+            self._write(make(self.read() if self.path.exists() else ()), target)
+            os.fsync(folder)
 
-    def _write(self, keys: tuple[Key, ...]) -> None:
-        target = self.path.resolve()
+    def _write(self, keys: tuple[Key, ...], target: Path) -> None:
         descriptor, name = mkstemp(prefix=f".{target.name}.", dir=target.parent)  # never one that somebody laid there
         beside = Path(name)
         try:
@@ -92,10 +93,11 @@ def _make_alike(descriptor: int, target: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path) -> Iterator[int]:
+    """The folder's descriptor."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)

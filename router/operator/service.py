@@ -18,6 +18,7 @@ from router.operator.report import Report
 from router.operator.seats import Seats
 from router.operator.suggest import suggesting
 from router.reception.caller import current_caller
+from router.reception.standing import current_standing
 
 _log = logging.getLogger(__name__)
 NAME: str = wire.DESCRIPTOR.services_by_name["Operator"].full_name
@@ -166,7 +167,8 @@ class OperatorService:
     async def _watch(self, _: wire.WatchEventsRequest, context: Context) -> None:
         with self._watchers.one(), self._controls.events.subscribe() as events:
             await context.send_initial_metadata(())  # from here on nothing is missed
-            async for event in events:
+            known = current_standing()
+            while (event := await known.while_known(lambda: anext(events, None))) is not None:
                 await self._send(context, event)
 
     async def _send(self, context: Context, message: Message | bytes) -> None:

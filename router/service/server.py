@@ -123,8 +123,8 @@ class Server:
     def _answer_job(
         self, message: wire.InferRequest, seconds_left: float, write: Write, caller: Caller
     ) -> Coroutine[Any, Any, None]:
-        """As whoever submitted it, and when its key may have tokens."""
-        self.gate.check_tokens(caller)
+        """As whoever submitted it, while its key is known, and when it may have tokens."""
+        self.gate.check_still(caller)
         with calling(caller):
             return self.service.answer(message, seconds_left, (None, ""), write)
 

@@ -9,7 +9,7 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from octet.rpc.bind import bind
+from octet.rpc.bind import bind, check_signed
 from octet.rpc.server_options import SERVER_OPTIONS
 from specialist.front import new_desk
 from specialist.loop import StepLoop
@@ -89,6 +89,7 @@ class Server:
         # One connection may fill the line and still be told that it is full; it never has all the calls.
         a_connection = seats.total + _SPARE_CALLS
         self._server = self._grpc_server(a_connection + settings.max_watchers, a_connection)
+        check_signed(settings)
         self.port: int = bind(self._server, settings)
         self.failed = asyncio.Event()
         """Set when the engine's thread has died."""

@@ -97,6 +97,7 @@ def test_input_that_is_not_text_is_told_in_one_line(
     ("arguments", "says"),
     [
         (["--host", "0.0.0.0"], "--insecure"),  # noqa: S104
+        (["--host", "0.0.0.0", "--tls-certificate", "c", "--tls-key", "k"], "--tls-client-ca"),  # noqa: S104
         (["--tls-key", "key.pem"], "belong together"),
         (["--adapter", "a=/nowhere"], "adapter_config.json"),
         (["--adapter", "a=/one", "--adapter", "b=/two", "--adapter", "a=/three"], "'a' is given more than once"),

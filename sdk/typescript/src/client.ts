@@ -20,6 +20,8 @@ export interface OctetOptions {
   readonly baseUrl?: string;
   /** Default, in Node only: the environment's OCTET_API_KEY. */
   readonly apiKey?: string;
+  /** Send the key over http: to other machines too: something else guards the way. */
+  readonly insecure?: boolean;
   /** For every call that does not say another. */
   readonly timeoutMs?: number;
   readonly retry?: Partial<RetryPolicy>;
@@ -36,7 +38,7 @@ export class Octet {
   constructor(options: OctetOptions = {}) {
     const apiKey = options.apiKey ?? fromEnvironment("OCTET_API_KEY");
     const fetch = options.fetch ?? ((url: string, init: RequestInit) => globalThis.fetch(url, init));
-    const transport = new Transport(options.baseUrl ?? DEFAULT_URL, apiKey, fetch);
+    const transport = new Transport(options.baseUrl ?? DEFAULT_URL, apiKey, fetch, options.insecure);
     const caller = new Caller(transport, policyOf(options.retry), new RetryBudget(), options.timeoutMs);
     this.#inference = new Inference(caller);
     this.jobs = new Jobs(caller);

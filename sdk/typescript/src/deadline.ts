@@ -3,7 +3,7 @@
 import { Cancelled, DeadlineExceeded, type OctetError, invalid } from "./errors.js";
 
 /** As long as a timer can be. */
-const LONGEST_MS = 2 ** 31 - 1;
+export const LONGEST_MS = 2 ** 31 - 1;
 
 export class Deadline {
   readonly #controller = new AbortController();
@@ -73,7 +73,7 @@ export class Deadline {
         this.signal.removeEventListener("abort", wake);
         resolve();
       };
-      const timer = setTimeout(wake, ms);
+      const timer = setTimeout(wake, Math.min(ms, LONGEST_MS));
       this.signal.addEventListener("abort", wake);
     });
     this.check();

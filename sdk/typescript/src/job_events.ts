@@ -3,7 +3,7 @@
 import { parsed } from "./answer_stream.js";
 import type { Chunk } from "./answer.js";
 import type { Caller } from "./caller.js";
-import { Deadline } from "./deadline.js";
+import { Deadline, LONGEST_MS } from "./deadline.js";
 import { Busy, OctetError, ProtocolError, ReplicaLost, Unavailable } from "./errors.js";
 import { faultOfEvent } from "./fault.js";
 import { type Job, type JobEvent, hasEnded } from "./job.js";
@@ -86,6 +86,7 @@ export class JobEvents implements AsyncIterable<JobEvent> {
     if (deadline.signal.aborted) throw deadline.error();
     const passes = error instanceof Busy || error instanceof Unavailable || error instanceof ReplicaLost;
     if (!passes || this.#failures >= (this.watching.maxResumes ?? MAX_RESUMES)) throw error;
+    if ((error.retryAfterMs ?? 0) > this.caller.policy.longestRetryAfterMs) throw error;
     const wait = waitMs(this.caller.policy, this.#failures, error.retryAfterMs, Math.random);
     this.#failures += 1;
     await deadline.sleep(wait);
@@ -116,12 +117,12 @@ class Watch {
     whole: Deadline,
   ) {
     this.deadline = new Deadline(null, whole.signal);
-    this.#timer = setTimeout(this.#idle, idleMs);
+    this.#timer = setTimeout(this.#idle, Math.min(idleMs, LONGEST_MS));
   }
 
   readonly heard = (): void => {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(this.#idle, this.idleMs);
+    this.#timer = setTimeout(this.#idle, Math.min(this.idleMs, LONGEST_MS));
   };
 
   readonly #idle = (): void => {

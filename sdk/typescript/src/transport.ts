@@ -14,6 +14,8 @@ export interface Call {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
+/** As a URL writes hosts. */
+const LOOPBACK = /^(localhost|127(\.\d{1,3}){3}|\[::1\])$/;
 const MOST_BODY_BYTES = 64 * 1024 * 1024;
 /** Of Node: nobody was there to hear it. A browser does not say. */
 const UNSENT = new Set([
@@ -31,8 +33,9 @@ export class Transport {
   readonly #fetch: Fetch;
 
   /** Throws InvalidRequest. */
-  constructor(baseUrl: string, apiKey: string | undefined, fetch: Fetch) {
+  constructor(baseUrl: string, apiKey: string | undefined, fetch: Fetch, insecure = false) {
     this.#base = checkedBase(baseUrl);
+    if (apiKey !== undefined && !insecure) checkUnheard(this.#base);
     this.#headers = apiKey === undefined ? {} : { authorization: `Bearer ${checkedKey(apiKey)}` };
     this.#fetch = fetch;
   }
@@ -132,7 +135,16 @@ function checkedBase(baseUrl: string): string {
   const isRight = /^https?:\/\/[^/?#\s@]+(\/[^?#\s]*)?$/.test(baseUrl);
   if (!isRight)
     throw invalid("baseUrl", "http:// or https://, a host, and nothing after the path", baseUrl.slice(0, 100));
+  if (!URL.canParse(baseUrl)) throw invalid("baseUrl", "a URL", baseUrl.slice(0, 100));
   return baseUrl.replace(/\/+$/, "");
+}
+
+/** Whether nobody between here and there could read a key. Throws InvalidRequest. */
+function checkUnheard(base: string): void {
+  const { protocol, hostname } = new URL(base);
+  if (protocol === "https:" || LOOPBACK.test(hostname)) return;
+  const limit = "https:// where a key is sent to another machine, or `insecure: true`";
+  throw invalid("baseUrl", limit, base.slice(0, 100));
 }
 
 /** What is no header would be shown in fetch's own error. */

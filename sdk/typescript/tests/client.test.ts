@@ -41,8 +41,39 @@ test("an address of nonsense is refused by name", () => {
     "http://user:secret@host",
     "http://x?y",
     "http://x#y",
+    "http://x:port",
   ]) {
     assert.throws(() => new Octet({ baseUrl }), { name: "InvalidRequest", field: "baseUrl" }, baseUrl);
+  }
+});
+
+test("a key is not sent to other machines where anybody could hear it", async () => {
+  const octet = (baseUrl: string, more: object = {}) => new Octet({ baseUrl, apiKey: "octet-secret", ...more });
+  const far = [
+    "http://router.example",
+    "http://10.0.0.5:8051/",
+    "http://localhost.example",
+    "http://127.0.0.1.example",
+    "http://[2001:db8::1]:8051",
+    "http://router.example\\127.0.0.1",
+  ];
+  for (const baseUrl of far) {
+    assert.throws(
+      () => octet(baseUrl),
+      (error: OctetError) => error.field === "baseUrl" && !error.message.includes("octet-secret"),
+      baseUrl,
+    );
+    octet(baseUrl, { insecure: true });
+    new Octet({ baseUrl });
+  }
+  for (const baseUrl of ["https://router.example", "http://localhost:8051", "http://127.0.0.1/x", "http://[::1]:1"]) {
+    octet(baseUrl);
+  }
+  process.env["OCTET_API_KEY"] = "octet-secret";
+  try {
+    assert.throws(() => new Octet({ baseUrl: "http://router.example" }), { field: "baseUrl" });
+  } finally {
+    delete process.env["OCTET_API_KEY"];
   }
 });
 

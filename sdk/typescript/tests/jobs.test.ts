@@ -58,6 +58,35 @@ test("events are heard once each, across cuts, refusals, repetitions and a resta
   });
 });
 
+test("a router that wants too much patience gets none, and one that wants more than a timer knows is waited for", async () => {
+  const patient = { "retry-after-ms": "60001" };
+  await Fake.telling([fault(503, "draining", patient), events([status(1, "done")])], async (octet, fake) => {
+    await assert.rejects(words(octet.jobs.events("j1")), { name: "Unavailable", retryAfterMs: 60001 });
+    assert.equal(fake.heard.length, 1);
+  });
+  const ages = { "retry-after-ms": `${2 ** 32}` };
+  await Fake.telling(
+    [fault(503, "draining", ages), events([status(1, "done")])],
+    async (octet, fake) => {
+      await assert.rejects(words(octet.jobs.events("j1", { timeoutMs: 200 })), DeadlineExceeded);
+      assert.equal(fake.heard.length, 1);
+    },
+    { retry: { longestRetryAfterMs: 2 ** 33 } },
+  );
+});
+
+test("a connection may be silent for as long as its caller likes", async () => {
+  const later: Step = async (response) => {
+    response.writeHead(200, { "content-type": "text/event-stream" }).flushHeaders();
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    response.end(status(1, "done"));
+  };
+  await Fake.telling([later], async (octet, fake) => {
+    assert.deepEqual(await words(octet.jobs.events("j1", { idleMs: Infinity })), ["1:done"]);
+    assert.equal(fake.heard.length, 1);
+  });
+});
+
 test("who knows some events goes on after them", async () => {
   await Fake.telling([events([status(5, "done")])], async (octet, fake) => {
     assert.deepEqual(await words(octet.jobs.events("j1", { after: 4 })), ["5:done"]);

@@ -126,3 +126,11 @@ def test_nothing_there_says_how_to_start_it(verb: str, capsys: Captured) -> None
     assert main(["jobs", verb, *asked, *patience, "--address", "127.0.0.1:1"]) == 3
     said = f"octet jobs {verb}: nothing answers at 127.0.0.1:1; start it with: octet serve\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("verb", [["get", "job-1"], ["cancel", "job-1"], ["list"]])
+def test_an_operator_names_whose_jobs_are_meant(capsys: Captured, verb: list[str]) -> None:
+    with jobs_served(done()) as at:
+        assert octet(at, *verb, "--tenant", "ann") == octet(at, *verb) == 0
+        assert [call.tenant for call in at.calls] == ["ann", ""]
+    assert capsys.readouterr().err == ""

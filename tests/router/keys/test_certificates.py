@@ -149,3 +149,29 @@ def test_what_cannot_be_used_at_the_start_is_told_by_its_name(files: Tls, anothe
     openssl(tmp_path, "ec", "-in", "replica.key", "-out", "locked.key", "-aes128", "-passout", "pass:secret")
     with pytest.raises(OSError, match="password"):
         Followed(replace(files, key=tmp_path / "locked.key"))
+
+
+def test_files_that_change_while_they_are_read_are_not_used(
+    files: Tls, another: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever is used was seen to belong together: a pair of two halves would serve nobody."""
+    followed = Followed(files)
+    load = ssl.SSLContext.load_cert_chain
+
+    def loading(context: ssl.SSLContext, *arguments: object, **options: object) -> None:
+        load(context, *arguments, **options)  # type: ignore[arg-type]
+        shutil.copy(another / "own.pem", files.certificate)
+
+    files.key.touch()
+    with monkeypatch.context() as patched:
+        patched.setattr(ssl.SSLContext, "load_cert_chain", loading)
+        assert followed.renewed() is None
+    assert "change while they are read" in caplog.text
+    shutil.copy(another / "own.key", files.key)
+    renewed = followed.renewed()
+    assert renewed is not None
+    assert (renewed.certificate, renewed.key) == (
+        (another / "own.pem").read_bytes(),
+        (another / "own.key").read_bytes(),
+    )
+    assert "PRIVATE KEY" not in repr(renewed)

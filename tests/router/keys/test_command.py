@@ -5,14 +5,19 @@ import os
 import stat
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from octet.cli import main
+from router.keys.key import Key
 from router.keys.keys_file import KeysFile
+from tests.router.keys.keyed import made
 
 
 def octet(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -100,11 +105,56 @@ def test_the_environment_names_the_file(
     assert status == 2 and "name a file with --file" in err
 
 
-def test_a_file_that_anybody_may_write_is_not_trusted(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+@pytest.mark.parametrize("mode", [0o666, 0o602, 0o620, 0o664])
+def test_a_file_that_others_may_write_is_not_trusted(
+    capsys: pytest.CaptureFixture[str], elsewhere: Path, mode: int
+) -> None:
     assert octet(capsys, "new", "ann", "--role", "call")[0] == 0
-    elsewhere.chmod(0o666)
+    elsewhere.chmod(mode)
     status, _, err = octet(capsys, "list")
-    assert status == 2 and "chmod 600" in err
+    assert status == 2 and "chmod go-w" in err
+    elsewhere.chmod(mode & 0o755)
+    assert octet(capsys, "list")[0] == 0
+
+
+def test_writers_through_different_links_wait_for_one_another(tmp_path: Path) -> None:
+    real, links = tmp_path / "real", [tmp_path / "one", tmp_path / "two"]
+    for folder in (real, *links):
+        folder.mkdir()
+    for folder in links:
+        (folder / "keys.json").symlink_to(real / "keys.json")
+    began, ends = Event(), Event()
+
+    def slowly(keys: tuple[Key, ...]) -> tuple[Key, ...]:
+        began.set()
+        ends.wait(10)
+        return (*keys, made("slow").key)
+
+    first, second = (KeysFile(folder / "keys.json") for folder in links)
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(first.change, slowly)
+        assert began.wait(10)
+        quick = pool.submit(second.change, lambda keys: (*keys, made("quick").key))
+        time.sleep(0.2)
+        assert not quick.done()
+        ends.set()
+        slow.result(10)
+        quick.result(10)
+    assert [key.name for key in KeysFile(real / "keys.json").read()] == ["slow", "quick"]
+    assert all((folder / "keys.json").is_symlink() for folder in links)
+
+
+def test_what_was_changed_is_on_the_disk_with_its_folder(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[bool, bool]] = []
+    sync = os.fsync
+
+    def syncing(descriptor: int) -> None:
+        synced.append((stat.S_ISDIR(os.fstat(descriptor).st_mode), elsewhere.exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    KeysFile(elsewhere).change(lambda _: (made("ann").key,))
+    assert synced == [(False, False), (True, True)], "the content before it has the name, the name before it is told"
 
 
 def test_writers_at_once_lose_no_key(elsewhere: Path) -> None:

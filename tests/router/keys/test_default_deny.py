@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -65,12 +67,26 @@ def is_for_operators(method: str) -> bool:
     return RPCS[method] is Access.OPERATE
 
 
+def begun(channel: grpc.aio.Channel, method: str, metadata: Any, seconds: float) -> Any:
+    """A call of the kind that its descriptor says; of one that nobody knows, the simplest."""
+    service, name = method.strip("/").split("/")
+    known = descriptor_pool.Default().FindServiceByName(service).methods_by_name.get(name)
+    answers = "stream" if known is not None and known.server_streaming else "unary"
+    if known is not None and known.client_streaming:
+        asking, sent = f"stream_{answers}", iter([b""])
+    else:
+        asking, sent = f"unary_{answers}", b""  # type: ignore[assignment]
+    return getattr(channel, asking)(method)(sent, metadata=metadata, timeout=seconds)
+
+
 async def ended(fronted: Fronted, method: str, metadata: Any, seconds: float = 10) -> tuple[Any, int]:
     """How a call with nothing in it ends; not further than its first answer. One that is served and says nothing, as
     who watches events, is past its deadline."""
-    call = fronted.routed.channel.stream_stream(method)(iter([b""]), metadata=metadata, timeout=seconds)
+    call = begun(fronted.routed.channel, method, metadata, seconds)
     try:
-        if await call.read() is grpc.aio.EOF and await call.code() is not grpc.StatusCode.OK:
+        if isinstance(call, grpc.aio.UnaryUnaryCall):
+            await call
+        elif await call.read() is grpc.aio.EOF and await call.code() is not grpc.StatusCode.OK:
             raise AssertionError("gRPC raises what is not OK")
         return grpc.StatusCode.OK, 0
     except grpc.aio.AioRpcError as error:
@@ -115,6 +131,14 @@ def test_what_nobody_has_declared_nobody_may_do() -> None:
         with pytest.raises(Refusal) as caught:
             Gate(book, SystemClock(), lambda: 0).admit(None, from_metadata(shown))
         assert (caught.value.code, caught.value.error.reason) == FORBIDDEN
+
+
+def test_what_needs_no_key_is_said_to() -> None:
+    table = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
+    (row,) = re.findall(r"^\| nothing \| (.*) \|$", table, re.MULTILINE)
+    named = set(re.findall(r"`([^`]+)`", row))
+    assert {name for name in named if not name.startswith("/")} == {"grpc.health.v1.Health/Check", "Watch"}
+    assert named & set(ROUTES) == {path for path, access in ROUTES.items() if access is Access.OPEN}
 
 
 def paths_of(app: App) -> list[tuple[str, str, str]]:

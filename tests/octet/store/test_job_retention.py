@@ -1,0 +1,61 @@
+"""Which ended jobs go: those that are too old, and beyond that those of whoever holds the most."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.store.job_retention import EndedJob, beyond
+from octet.store.job_rows import JobLimits
+
+NOW = 1000
+JOBS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 20), st.integers(0, 30)),
+    max_size=24,
+).map(
+    lambda drawn: [EndedJob(f"j{i}", t, NOW - 20 + at, size) for i, (t, at, size) in enumerate(sorted(drawn, key=_at))]
+)
+LIMITS = st.builds(JobLimits, st.integers(1, 40), st.integers(1, 12), st.integers(0, 200))
+
+
+def _at(drawn: tuple[str, int, int]) -> int:
+    return drawn[1]
+
+
+def kept(jobs: list[EndedJob], limits: JobLimits) -> list[EndedJob]:
+    gone = list(beyond(jobs, limits, NOW))
+    assert len(set(gone)) == len(gone) and set(gone) <= {job.id for job in jobs}
+    return [job for job in jobs if job.id not in gone]
+
+
+@given(JOBS, LIMITS)
+def test_what_is_kept_is_within_the_limits_and_the_newest_of_each(jobs: list[EndedJob], limits: JobLimits) -> None:
+    left = kept(jobs, limits)
+    assert len(left) <= limits.most and sum(job.num_bytes for job in left) <= limits.most_bytes
+    young = [job for job in jobs if job.ended_ms > NOW - limits.keep_ms]
+    assert set(left) <= set(young)
+    for tenant in "abc":
+        own = [job for job in young if job.tenant == tenant]
+        mine = [job for job in left if job.tenant == tenant]
+        assert mine == own[len(own) - len(mine) :]
+    if len(young) <= limits.most and sum(job.num_bytes for job in young) <= limits.most_bytes:
+        assert left == young
+
+
+@given(JOBS, LIMITS)
+def test_who_holds_less_than_a_fair_share_loses_nothing(jobs: list[EndedJob], limits: JobLimits) -> None:
+    left = kept(jobs, limits)
+    young = [job for job in jobs if job.ended_ms > NOW - limits.keep_ms]
+    tenants = {job.tenant for job in young}
+    for tenant in tenants:
+        own = [job for job in young if job.tenant == tenant]
+        size = sum(job.num_bytes for job in own)
+        if len(own) * len(tenants) <= limits.most and size * len(tenants) <= limits.most_bytes:
+            assert [job for job in left if job.tenant == tenant] == own
+
+
+def test_one_tenants_flood_washes_away_its_own() -> None:
+    quiet = [EndedJob("quiet", "ann", 1, 10)]
+    flood = [EndedJob(f"f{number}", "bob", 2 + number, 100) for number in range(50)]
+    by_count = JobLimits(keep_ms=10_000, most=10, most_bytes=1 << 20)
+    by_size = JobLimits(keep_ms=10_000, most=1000, most_bytes=500)
+    assert [job.id for job in kept(quiet + flood, by_count)] == ["quiet", *(f"f{number}" for number in range(41, 50))]
+    assert [job.id for job in kept(quiet + flood, by_size)] == ["quiet", *(f"f{number}" for number in range(46, 50))]

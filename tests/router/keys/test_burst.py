@@ -1,0 +1,39 @@
+"""A burst that comes all at once is refused call by call, each with its reason."""
+
+import asyncio
+from collections import Counter
+
+import grpc
+
+from octet.v1 import error_pb2
+from tests.router.keys.keyed import keyed, made
+from tests.service.harness import run
+
+NUM_CONNECTIONS = 8
+NUM_CALLS = 2000
+"""More than gRPC itself would have waiting, unless it is told otherwise."""
+
+
+async def refused(channel: grpc.aio.Channel) -> tuple[str, int]:
+    try:
+        await channel.unary_unary("/octet.v1.Inference/Infer")(b"", timeout=20)
+    except grpc.aio.AioRpcError as error:
+        raw = dict(error.trailing_metadata() or ()).get("octet-error-bin", b"")
+        return error.code().name, error_pb2.Error.FromString(raw).reason
+    return "OK", 0
+
+
+def test_everybody_in_a_burst_is_told_why() -> None:
+    async def story() -> None:
+        async with keyed([made("ann")]) as fronted:
+            own = (("grpc.use_local_subchannel_pool", 1),)
+            address = fronted.routed.address
+            channels = [grpc.aio.insecure_channel(address, options=own) for _ in range(NUM_CONNECTIONS)]
+            await asyncio.gather(*(channel.channel_ready() for channel in channels))
+            calls = (refused(channels[number % NUM_CONNECTIONS]) for number in range(NUM_CALLS))
+            heard = Counter(await asyncio.gather(*calls))
+            assert heard == {("UNAUTHENTICATED", error_pb2.ERROR_REASON_UNAUTHENTICATED): NUM_CALLS}
+            for channel in channels:
+                await channel.close()
+
+    run(story())
