@@ -1,5 +1,5 @@
-"""A connection that is not held for ever: by a head that never ends, by answers that are never read, or by a caller that
-is gone behind a request that nobody has read yet."""
+"""A connection that is not held for ever: by a head that never ends, by answers that are never read, or by a caller
+that is gone behind a request that nobody has read yet."""
 
 import asyncio
 import json
@@ -123,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._peer_timer = None
 
     def _look(self) -> None:
-        """Whoever is read from is noticed when it goes; behind bytes that nobody reads, its end has to be looked for."""
+        """Who is read from is noticed when it goes; behind bytes that nobody reads, its end has to be looked for."""
         self._peer_timer = None
         if self.transport.is_closing() or not self.flow.read_paused:
             return

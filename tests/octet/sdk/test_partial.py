@@ -1,6 +1,6 @@
 """What had been said when an answer was ended."""
 
-import pickle
+import copy
 
 import grpc
 import pytest
@@ -42,7 +42,7 @@ def test_the_error_has_what_was_said(how: str, act: Act, kind: type[OctetError],
     with scripted(act) as script, pytest.raises(kind) as caught:
         infer(script, how, 0, timeout)
     assert caught.value.partial == "one two three"
-    assert pickle.loads(pickle.dumps(caught.value)).partial == "one two three"
+    assert copy.copy(caught.value).partial == "one two three"
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])

@@ -71,7 +71,7 @@ def test_calls_are_put_together_from_their_parts(calls: list[list[str]]) -> None
 def test_an_answer_has_its_calls() -> None:
     with octet.Client() as client:
         heard = Gathering(client._asking(lambda _: wire.InferRequest(), None))
-    for part in ({"id": "a", "name": "find", "arguments": '{"x"'}, {"arguments": ": 1}"}):
-        heard.hear(wire.InferEvent(chunk=wire.Chunk(tool_calls=[wire.ToolCallPart(**part)])))
+    for part in (wire.ToolCallPart(id="a", name="find", arguments='{"x"'), wire.ToolCallPart(arguments=": 1}")):
+        heard.hear(wire.InferEvent(chunk=wire.Chunk(tool_calls=[part])))
     heard.hear(wire.InferEvent(receipt=wire.Receipt()))
     assert heard.answer().tool_calls == (CALL,)
