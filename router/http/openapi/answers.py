@@ -69,6 +69,10 @@ def events(description: str) -> Responses:
     return {"200": _response(description, {"text/event-stream": {"schema": TEXT}})}
 
 
+def nothing(description: str) -> Responses:
+    return {"204": {"description": description, "headers": dict(_REQUEST_ID)}}
+
+
 def refusals(statuses: Iterable[int], envelope: str = "Error") -> Responses:
     return {str(status): _refusal(status, envelope) for status in sorted(set(statuses))}
 

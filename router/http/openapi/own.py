@@ -5,7 +5,7 @@ from typing import Any
 
 from octet.sdk.receipt import Validation
 from octet.sdk.tools import ToolCall
-from router.http.openapi.answers import ALWAYS, ANSWER, BODY, events, refusals, streamed, whole
+from router.http.openapi.answers import ALWAYS, ANSWER, BODY, events, nothing, refusals, streamed, whole
 from router.http.openapi.shapes import (
     COUNT,
     FLAG,
@@ -73,7 +73,9 @@ def paths() -> Mapping[str, Any]:
                     {"name": "after", "in": "query", "schema": _AFTER},
                     {"name": "last-event-id", "in": "header", "schema": _AFTER},
                 ],
-                "responses": events("they end with the job") | refusals((*_JOB, 400)),
+                "responses": events("they end with the job")
+                | nothing("the job has ended, and its last event is the one named: do not come back")
+                | refusals((*_JOB, 400)),
             }
         },
     }
