@@ -170,15 +170,25 @@ class App:
         return {"id": model, "object": "model", "created": self._created, "owned_by": "octet"}
 
     async def _receipt(self, request: Request) -> Response:
-        """By the id of a request or of an answer."""
+        """By the id of a request or of an answer; a caller's own id may begin like that of an answer."""
         asked: str = request.path_params["request_id"]
-        for prefix in _PREFIXES:
-            asked = asked.removeprefix(prefix)
+        within = [asked.removeprefix(prefix) for prefix in _PREFIXES if asked.startswith(prefix)]
+        tenant = request.query_params.get("tenant", "")
         try:
-            receipt = await self._service.receipt(asked, request.query_params.get("tenant", ""))
+            receipt = await self._first_receipt([asked, *within], tenant)
         except Refusal as refusal:
             raise fault_of(refusal, {}) from None
         return JSONResponse(Receipt.from_wire(receipt).to_dict())
+
+    async def _first_receipt(self, ids: list[str], tenant: str) -> wire.Receipt:
+        """Raises Refusal."""
+        for request_id in ids[:-1]:
+            try:
+                return await self._service.receipt(request_id, tenant)
+            except Refusal as refusal:
+                if refusal.error.reason != wire.ERROR_REASON_UNKNOWN_REQUEST:
+                    raise
+        return await self._service.receipt(ids[-1], tenant)
 
     async def _openapi(self, _: Request) -> Response:
         return JSONResponse(document(self._service.reception.limits, version("octet")))
