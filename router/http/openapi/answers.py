@@ -15,7 +15,7 @@ _WHEN: Mapping[int, str] = {
     408: "the body did not come in time",
     409: "it is not as the caller took it to be",
     413: "larger than it may be",
-    415: "the body is not called application/json",
+    415: "the body is not called application/json, or it is compressed",
     422: "nobody here should answer this",
     429: "no room, or the key has had all that it may have; retry-after where there was something to measure it by",
     499: "somebody cancelled it",
