@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from octet.v1 import inference_pb2 as wire
 
-_MODES = {"auto": wire.ToolChoice.AUTO, "none": wire.ToolChoice.NONE, "required": wire.ToolChoice.REQUIRED}
+MODES = {"auto": wire.ToolChoice.AUTO, "none": wire.ToolChoice.NONE, "required": wire.ToolChoice.REQUIRED}
 
 
 class Tool(TypedDict):
@@ -92,7 +92,7 @@ def choice_to_wire(choice: str | Mapping[str, Any]) -> wire.ToolChoice:
     """Raises TypeError, KeyError for what is none."""
     asked: Mapping[str, Any] = {"mode": choice} if isinstance(choice, str) else choice
     _only(asked, ToolChoice)
-    mode = _MODES[asked.get("mode", "auto")]
+    mode = MODES[asked.get("mode", "auto")]
     return wire.ToolChoice(mode=mode, name=asked.get("name", ""), one_at_most=bool(asked.get("one_at_most")))
 
 

@@ -84,9 +84,7 @@ def _check_plain(encoding: str) -> None:
     """Raises Fault."""
     if encoding.strip().lower() not in ("", "identity"):
         message = f"content-encoding must be left out: a body is read as it is, got {encoding[:60]!r}"
-        raise Fault(
-            415, message, param="content-encoding", code="unsupported_media_type", headers={**_CLOSE, **_PLAIN}
-        )
+        raise Fault(415, message, param="content-encoding", code="unsupported_media_type", headers={**_CLOSE, **_PLAIN})
 
 
 async def parts(receive: Receive) -> AsyncIterator[bytes]:

@@ -5,13 +5,11 @@ from collections.abc import Iterator, Mapping
 from octet.v1 import inference_pb2 as wire
 from router.http.fault import Fault, wrong
 from router.http.fields import Fields, integer_of, number_of
-from router.http.models import Model, model_of
-from router.http.structure import structure_of
+from router.http.models import Model
+from router.http.octet_options import octet_options
 
 MOST_CHOICES = 8
 _INT64 = 2**63
-_OWN = ("intent", "priority", "timeout_ms", "exclude", "adapters", "receipt", "structure")
-_KINDS = ("json_object", "json_schema", "regex", "choice", "choice.choices")
 _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
@@ -19,19 +17,14 @@ class Options:
     """Read from the body of a request. Raises Fault."""
 
     def __init__(self, fields: Fields) -> None:
-        self.model: Model = model_of(fields.needed_text("model"))
-        own = fields.table("octet")
-        for key in own.given():
-            if key not in _OWN:
-                raise wrong(own.name(key), f"one of {', '.join(_OWN)}", "a key that is none of them")
-        self.receipt = own.flag("receipt")
+        self._own = octet_options(fields)
+        self.model: Model = self._own.model
+        self.receipt = self._own.receipt
         self.stream = fields.flag("stream")
         self.include_usage = self._includes_usage(fields)
         self.n = self._choices(fields)
         self._length_key = _length_key(fields)
-        self._request = self._read(fields, own)
-        if self.model.adapter and own.has("adapters"):
-            raise wrong("octet.adapters", "left out where the model names one", self.model.adapter)
+        self._request = self._read(fields)
 
     def requests(self, request_id: str, prompts: list[wire.InferRequest]) -> Iterator[wire.InferRequest]:
         """`prompts` say what is asked, and nothing else. Every choice has a seed of its own."""
@@ -46,46 +39,34 @@ class Options:
 
     @property
     def has_structure(self) -> bool:
-        return bool(self._request.HasField("structure"))
+        return self._own.has_structure
 
     def names(self) -> Mapping[str, str]:
         """By the name on Octet's wire."""
         return {
+            **self._own.names,
             **{f"sampling.{key}": key for key in _SAMPLING},
             "sampling.logit_bias": "logit_bias",
             "sampling.logit_bias.token": "logit_bias",
             "sampling.logit_bias.bias": "logit_bias",
-            "force_specialists": "model",
-            "exclude_specialists": "octet.exclude",
-            "adapters": "model" if self.model.adapter else "octet.adapters",
-            "intent": "octet.intent",
-            "priority": "octet.priority",
-            "timeout_ms": "octet.timeout_ms",
             "max_tokens": self._length_key,
             "metadata": "metadata.session_id",
             "metadata.value": "metadata.session_id",
             "user_id": "user",
-            "structure": "octet.structure",
-            **{f"structure.{kind}": f"octet.structure.{kind.partition('.')[0]}" for kind in _KINDS},
         }
 
-    def _read(self, fields: Fields, own: Fields) -> wire.InferRequest:
+    def _read(self, fields: Fields) -> wire.InferRequest:
         session = fields.table("metadata").text("session_id")
-        return wire.InferRequest(
-            force_specialists=[self.model.specialist] if self.model.specialist else [],
-            exclude_specialists=own.texts("exclude"),
-            adapters=[self.model.adapter] if self.model.adapter else own.texts("adapters"),
-            intent=own.text("intent") or "",
-            priority=own.integer("priority"),
-            timeout_ms=own.integer("timeout_ms"),
+        request = wire.InferRequest(
             sampling=_sampling(fields),
             seed=fields.integer("seed"),
             max_tokens=fields.integer(self._length_key),
             stop=_stops(fields),
             metadata={"session_id": session} if session else {},
             user_id=fields.text("user") or "",
-            structure=structure_of(own.table("structure")),
         )
+        request.MergeFrom(self._own.request)
+        return request
 
     def _includes_usage(self, fields: Fields) -> bool:
         options = fields.table("stream_options")

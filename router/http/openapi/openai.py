@@ -88,7 +88,7 @@ def schemas(limits: Limits) -> Mapping[str, Shape]:
             more=True,
         ),
         "ChatMessage": _message(limits),
-        "OctetOptions": _own(limits),
+        "OctetOptions": own_options(limits),
         "ChatCompletion": _whole("chat.completion", "ChatChoice"),
         "ChatChoice": record(
             {
@@ -187,18 +187,19 @@ def _message(limits: Limits) -> Shape:
     )
 
 
-def _own(limits: Limits) -> Shape:
+def own_options(limits: Limits, *more: str) -> Shape:
+    """As every dialect takes them; `more` are whole numbers."""
     name = text(limits.name_bytes, 1)
     return asked(
         {},
         {
             "intent": name,
-            "priority": ranged(limits.ranges()["priority"], "integer"),
-            "timeout_ms": ranged(limits.ranges()["timeout_ms"], "integer"),
+            **{key: ranged(limits.ranges()[key], "integer") for key in ("priority", "timeout_ms", *more)},
             "exclude": several(name, 0, limits.specialists),
             "adapters": several(name, 0, limits.adapters),
+            "session_id": text(limits.id_bytes),
             "receipt": FLAG,
-            "structure": {"type": "object"},
+            "structure": named("Structure"),
         },
         more=False,
     )

@@ -106,8 +106,8 @@ def num_values(value: Any) -> int:
 
 
 @given(st.dictionaries(st.text(max_size=4), JSON, max_size=4), st.booleans(), st.sampled_from([None, 1]))
-def test_values_are_what_is_counted(body: dict[str, Any], ascii: bool, indent: int | None) -> None:
-    raw = json.dumps(body, ensure_ascii=ascii, indent=indent).encode()
+def test_values_are_what_is_counted(body: dict[str, Any], escapes: bool, indent: int | None) -> None:
+    raw = json.dumps(body, ensure_ascii=escapes, indent=indent).encode()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(strict_json, "MOST_VALUES", num_values(body))
         assert parse_object(raw) == body
