@@ -10,7 +10,11 @@ from router.http.octet_options import octet_options
 
 MOST_CHOICES = 8
 _INT64 = 2**63
-_SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "min_p", "repetition_penalty")
+SAMPLING = (*_NUMBERS, "top_k")
+"""Also what OpenAI has no names for: those that vLLM gave them."""
+_ALL = -1
+"""The `top_k` of vLLM that leaves nothing out."""
 
 
 class Options:
@@ -24,6 +28,7 @@ class Options:
         self.include_usage = self._includes_usage(fields)
         self.n = self._choices(fields)
         self._length_key = _length_key(fields)
+        self._session_key = _session_key(fields)
         self._request = self._read(fields)
 
     def requests(self, request_id: str, prompts: list[wire.InferRequest]) -> Iterator[wire.InferRequest]:
@@ -45,22 +50,24 @@ class Options:
         """By the name on Octet's wire."""
         return {
             **self._own.names,
-            **{f"sampling.{key}": key for key in _SAMPLING},
+            **{f"sampling.{key}": key for key in SAMPLING},
             "sampling.logit_bias": "logit_bias",
             "sampling.logit_bias.token": "logit_bias",
             "sampling.logit_bias.bias": "logit_bias",
             "max_tokens": self._length_key,
-            "metadata": "metadata.session_id",
-            "metadata.value": "metadata.session_id",
+            "metadata": self._session_key,
+            "metadata.value": self._session_key,
             "user_id": "user",
         }
 
     def _read(self, fields: Fields) -> wire.InferRequest:
-        session = fields.table("metadata").text("session_id")
+        session = fields.table("metadata").text("session_id") or fields.text("prompt_cache_key")
         request = wire.InferRequest(
             sampling=_sampling(fields),
             seed=fields.integer("seed"),
             max_tokens=fields.integer(self._length_key),
+            min_tokens=fields.integer("min_tokens"),
+            ignore_eos=fields.flag("ignore_eos"),
             stop=_stops(fields),
             metadata={"session_id": session} if session else {},
             user_id=fields.text("user") or "",
@@ -91,18 +98,27 @@ def _length_key(fields: Fields) -> str:
     return "max_completion_tokens"
 
 
+def _session_key(fields: Fields) -> str:
+    own = fields.table("metadata").text("session_id")
+    return "prompt_cache_key" if not own and fields.has("prompt_cache_key") else "metadata.session_id"
+
+
 def _sampling(fields: Fields) -> wire.Sampling | None:
     """None where the caller leaves all of it to the kind of task."""
     biases = fields.table("logit_bias")
-    if not biases.given() and not any(fields.has(key) for key in _SAMPLING):
+    if not biases.given() and not any(fields.has(key) for key in SAMPLING):
         return None
-    return wire.Sampling(
-        temperature=fields.number("temperature"),
-        top_p=fields.number("top_p"),
-        presence_penalty=fields.number("presence_penalty"),
-        frequency_penalty=fields.number("frequency_penalty"),
-        logit_bias=[_bias(biases, key) for key in biases.given()],
+    numbers = {key: fields.number(key) for key in _NUMBERS}
+    if numbers["top_p"] == 0:  # the likeliest token alone, as OpenAI has it
+        numbers |= {"top_p": None, "temperature": 0.0}
+    top_k = fields.integer("top_k")
+    sampling = wire.Sampling(
+        top_k=0 if top_k == _ALL else top_k, logit_bias=[_bias(biases, key) for key in biases.given()]
     )
+    for key, number in numbers.items():
+        if number is not None:
+            setattr(sampling, key, number)
+    return sampling
 
 
 def _bias(biases: Fields, key: str) -> wire.LogitBias:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from octet.rpc.range import Range
+from octet.rpc.tool_checks import NAME
 from router.http.openapi.answers import ALWAYS, ANSWER, BODY, refusals, streamed, whole
 from router.http.openapi.openai import MODEL, own_options
 from router.http.openapi.shapes import (
@@ -122,7 +123,7 @@ def _turn(role: str, *blocks: Shape) -> Shape:
 
 def _tool() -> Shape:
     return asked(
-        {"name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"}, "input_schema": {"type": "object"}},
+        {"name": {"type": "string", "pattern": f"^{NAME}$"}, "input_schema": {"type": "object"}},
         {"type": word("custom"), "description": TEXT, "strict": FLAG, **_CACHE},
         more=False,
     )

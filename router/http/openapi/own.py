@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from octet.rpc.tool_checks import NAME
 from octet.sdk.receipt import Validation
 from octet.sdk.tools import ToolCall
 from router.http.openapi.answers import ALWAYS, ANSWER, BODY, events, nothing, refusals, streamed, whole
@@ -111,7 +112,7 @@ def schemas(limits: Limits) -> Mapping[str, Shape]:
             more=False,
         ),
         "Tool": asked(
-            {"name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"}},
+            {"name": {"type": "string", "pattern": f"^{NAME}$"}},
             {"description": TEXT, "parameters": {"type": "object"}, "strict": FLAG},
             more=False,
         ),
