@@ -22,7 +22,7 @@ from router.decide.policy import Policy
 from router.http import asking
 from router.http.anthropic_messages import count_order, message_order
 from router.http.anthropic_telling import AnthropicTelling
-from router.http.asking import ask_all, ask_count, while_there
+from router.http.asking import ask_all, ask_count, trace_of, while_there
 from router.http.body import Bodies
 from router.http.choice import Choice
 from router.http.connection import abort
@@ -42,9 +42,7 @@ from router.http.strict_json import parse_object
 from router.jobs.jobs import Jobs
 from router.keys.gate import Gate
 from router.reception.reception import Reception
-from router.reception.trace import HEADER, STATE
 from router.replicas.fleet import Fleet
-from router.service.service import TraceHeaders
 
 _log = logging.getLogger(__name__)
 _ID_BYTES = 16
@@ -143,9 +141,9 @@ class App:
         if order.stream:
             stall = self._service.policy.ensemble.dispatch.stall_seconds
             stream = EventStream(telling, scope, receive, send, stall)
-            await stream.run(self._service, order, choices, _trace(request))
+            await stream.run(self._service, order, choices, trace_of(request))
             return
-        await while_there(receive, ask_all(self._service, order, choices, _trace(request), _nobody))
+        await while_there(receive, ask_all(self._service, order, choices, trace_of(request), _nobody))
         headers = {"x-octet-specialist": choices[0].specialist}
         await JSONResponse(telling.whole(), headers=headers)(scope, receive, send)
 
@@ -153,7 +151,7 @@ class App:
         """Raises Fault, CallerGone."""
         body = await self._bodies.read(request.headers, request.receive)
         order = count_order(parse_object(body), request.scope["request_id"])
-        counted = await while_there(request.receive, ask_count(self._service, order, _trace(request)))
+        counted = await while_there(request.receive, ask_count(self._service, order, trace_of(request)))
         return JSONResponse({"input_tokens": counted.prompt_tokens}, headers={"x-octet-specialist": counted.specialist})
 
     async def _models(self, _: Request) -> Response:
@@ -227,10 +225,6 @@ async def _last_words(
         await abort(scope, receive)
     else:
         await response_of(fault, scope)(scope, receive, send)
-
-
-def _trace(request: Request) -> TraceHeaders:
-    return request.headers.get(HEADER), ",".join(request.headers.getlist(STATE))
 
 
 async def _refused(request: Request, error: Exception) -> Response:
