@@ -1,5 +1,6 @@
 """Chunks of an answer, put together."""
 
+from octet.sdk.tools import Calls
 from octet.v1 import specialist_pb2 as wire
 
 
@@ -8,7 +9,7 @@ class Said:
         self._texts: list[str] = []
         self._tokens: list[int] = []
         self.logprobs: list[wire.TokenLogprobs] = []
-        self._calls: dict[int, wire.ToolCallPart] = {}
+        self._calls = Calls()
         self.num_bytes = 0
         """Of the chunks, as they came."""
 
@@ -17,11 +18,7 @@ class Said:
         self._texts.append(chunk.text)
         self._tokens.extend(chunk.token_ids)
         self.logprobs.extend(chunk.logprobs)
-        for part in chunk.tool_calls:
-            known = self._calls.setdefault(part.index, wire.ToolCallPart(index=part.index))
-            known.id = known.id or part.id
-            known.name = known.name or part.name
-            known.arguments += part.arguments
+        self._calls.hear(chunk.tool_calls)
 
     @property
     def text(self) -> str:
@@ -29,12 +26,9 @@ class Said:
 
     @property
     def tool_calls(self) -> list[wire.ToolCall]:
-        return [
-            wire.ToolCall(id=call.id, name=call.name, arguments=call.arguments)
-            for _, call in sorted(self._calls.items())
-        ]
+        return [wire.ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in self._calls.all()]
 
     def chunk(self) -> wire.Chunk:
         """All of it as one."""
-        calls = [call for _, call in sorted(self._calls.items())]
+        calls = self._calls.parts()
         return wire.Chunk(text=self.text, token_ids=self._tokens, logprobs=self.logprobs, tool_calls=calls)

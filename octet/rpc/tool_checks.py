@@ -11,7 +11,10 @@ from octet.v1 import specialist_pb2 as wire
 ASSISTANT, TOOL = "assistant", "tool"
 MOST_DEPTH = 64
 """Brackets of a schema, or of a call's arguments, inside each other."""
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+MOST_NAME = 128
+"""Letters of a tool's name: as many as any vendor's clients may send."""
+NAME = rf"[a-zA-Z0-9_-]{{1,{MOST_NAME}}}"
+_NAME = re.compile(NAME)
 
 
 class ToolChecks:
@@ -81,7 +84,7 @@ class ToolChecks:
 
     def _name(self, field: str, name: str) -> None:
         if not _NAME.fullmatch(name):
-            raise invalid(field, "1 to 64 letters, digits, dashes and underscores", shorten(name))
+            raise invalid(field, f"1 to {MOST_NAME} letters, digits, dashes and underscores", shorten(name))
 
     def _schema(self, field: str, schema: str) -> None:
         """Empty where a tool takes nothing. Whether it can be kept is for the replica to say."""

@@ -47,13 +47,7 @@ class TokenCount:
     """Whose tokens they are: who would answer now."""
 
 
-def answer_from(message: wire.InferResponse) -> Answer:
-    logprobs = tuple(_logprobs(each) for each in message.logprobs)
-    calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in message.tool_calls)
-    return Answer(message.text, tuple(message.token_ids), logprobs, Receipt.from_wire(message.receipt), calls)
-
-
-def _chunk(message: wire.Chunk) -> Chunk:
+def chunk_from(message: wire.Chunk) -> Chunk:
     logprobs = tuple(_logprobs(each) for each in message.logprobs)
     return Chunk(message.text, tuple(message.token_ids), logprobs, tuple(map(part_from, message.tool_calls)))
 
@@ -105,7 +99,7 @@ class Heard:
     def _hear(self, event: wire.InferEvent) -> Chunk | None:
         if event.HasField("chunk"):
             self._begin()
-            chunk = _chunk(event.chunk)
+            chunk = chunk_from(event.chunk)
             self._texts.append(chunk.text)
             self._calls.hear(event.chunk.tool_calls)
             return chunk
@@ -119,6 +113,7 @@ class Heard:
             return self._asking.failed(error, begun=self._begun)
         except OctetError as problem:
             self._receipt = problem.receipt or self._receipt
+            problem.partial = self.text
             raise
 
     def _end(self) -> None:
@@ -129,6 +124,7 @@ class Heard:
                 "the answer ended without its receipt, and may not be whole",
                 code=grpc.StatusCode.DATA_LOSS,
                 request_id=self.request_id,
+                partial=self.text,
             )
         if self._when_whole is not None:
             self._when_whole(self)

@@ -6,13 +6,14 @@ from typing import Any, Unpack
 import grpc
 from google.protobuf.message import Message
 
-from octet.sdk.answer import Answer, Chunk, Heard, TokenCount, answer_from
+from octet.sdk.answer import Answer, Chunk, Heard, TokenCount
 from octet.sdk.asking import Asking
 from octet.sdk.async_jobs import AsyncJobs
 from octet.sdk.caller import LOOKUP_S, SERVICE, Caller
 from octet.sdk.channel import dial, serialize
 from octet.sdk.conversation import AsyncConversation
 from octet.sdk.faults import cancelled, closed
+from octet.sdk.gathering import Gathering
 from octet.sdk.options import Options
 from octet.sdk.receipt import Receipt
 from octet.v1 import inference_pb2 as wire
@@ -53,9 +54,26 @@ class AsyncClient(Caller):
         return AsyncStream(method, asking, prepared.metadata)
 
     async def infer(self, prompt: str | None = None, **options: Unpack[Options]) -> Answer:
-        """The whole answer at once."""
+        """The whole answer at once. An error in its middle has what was said before as `partial`."""
         prepared, asking = self._inferring(prompt, options)
-        return answer_from(await self._call("Infer", asking, wire.InferResponse, prepared.metadata))
+        method = self._connected().unary_stream(SERVICE + "Generate", serialize, wire.InferEvent.FromString)
+        while True:
+            message, seconds = asking.attempt()
+            heard = Gathering(asking)
+            call = method(message, timeout=seconds, metadata=prepared.metadata)
+            try:
+                async for event in call:
+                    heard.hear(event)
+            except grpc.aio.AioRpcError as error:
+                wait = heard.failed(error)
+            except asyncio.CancelledError:
+                call.cancel()
+                if _being_cancelled():
+                    raise
+                raise closed(asking.request_id) from None
+            else:
+                return heard.answer()
+            await asyncio.sleep(wait)
 
     async def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
         """The decision that would be taken now, without an answer."""

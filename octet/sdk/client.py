@@ -7,12 +7,13 @@ from typing import Any, Unpack
 import grpc
 from google.protobuf.message import Message
 
-from octet.sdk.answer import Answer, Chunk, Heard, TokenCount, answer_from
+from octet.sdk.answer import Answer, Chunk, Heard, TokenCount
 from octet.sdk.asking import Asking
 from octet.sdk.caller import LOOKUP_S, SERVICE
 from octet.sdk.channel import serialize
 from octet.sdk.conversation import Conversation
 from octet.sdk.faults import cancelled
+from octet.sdk.gathering import Gathering
 from octet.sdk.jobs import Jobs
 from octet.sdk.options import Options
 from octet.sdk.receipt import Receipt
@@ -43,9 +44,25 @@ class Client(SyncCaller):
         return Stream(method, asking, prepared.metadata)
 
     def infer(self, prompt: str | None = None, **options: Unpack[Options]) -> Answer:
-        """The whole answer at once."""
+        """The whole answer at once. An error in its middle has what was said before as `partial`."""
         prepared, asking = self._inferring(prompt, options)
-        return answer_from(self._call("Infer", asking, wire.InferResponse, prepared.metadata))
+        method = self._channel.unary_stream(SERVICE + "Generate", serialize, wire.InferEvent.FromString)
+        while True:
+            message, seconds = asking.attempt()
+            heard = Gathering(asking)
+            try:
+                with unless_closed(asking.is_closed, asking.request_id):
+                    call = method(message, timeout=seconds, metadata=prepared.metadata)
+                try:
+                    for event in call:
+                        heard.hear(event)
+                finally:
+                    call.cancel()
+            except grpc.RpcError as error:
+                wait = heard.failed(error)
+            else:
+                return heard.answer()
+            time.sleep(wait)
 
     def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
         """The decision that would be taken now, without an answer."""

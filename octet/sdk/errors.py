@@ -24,6 +24,7 @@ class OctetError(Exception):
         retry_after: float | None = None,
         receipt: "Receipt | None" = None,
         request_id: str = "",
+        partial: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -40,6 +41,8 @@ class OctetError(Exception):
         self.receipt = receipt
         """None where the server sent none."""
         self.request_id = request_id
+        self.partial = partial
+        """What the answer had said by then, which is not all of it; empty where nothing had come."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """So that it can come out of another process."""

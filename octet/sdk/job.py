@@ -4,8 +4,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
-from octet.sdk.answer import Chunk
-from octet.sdk.answer import _chunk as chunk_from
+from octet.sdk.answer import Chunk, chunk_from
 from octet.sdk.receipt import ErrorDetails, Receipt, Validation, error_from, word
 from octet.sdk.tools import ToolCall
 from octet.v1 import jobs_pb2 as proto

@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from octet.v1 import inference_pb2 as wire
 
-_MODES = {"auto": wire.ToolChoice.AUTO, "none": wire.ToolChoice.NONE, "required": wire.ToolChoice.REQUIRED}
+MODES = {"auto": wire.ToolChoice.AUTO, "none": wire.ToolChoice.NONE, "required": wire.ToolChoice.REQUIRED}
 
 
 class Tool(TypedDict):
@@ -64,11 +64,19 @@ class Calls:
 
     def hear(self, parts: Iterable[wire.ToolCallPart]) -> None:
         for part in parts:
-            self._heads.setdefault(part.index, (part.id, part.name))
+            known = self._heads.get(part.index, ("", ""))
+            self._heads[part.index] = (known[0] or part.id, known[1] or part.name)
             self._arguments.setdefault(part.index, []).append(part.arguments)
 
     def all(self) -> tuple[ToolCall, ...]:
-        return tuple(ToolCall(*head, "".join(self._arguments[index])) for index, head in sorted(self._heads.items()))
+        return tuple(ToolCall(part.id, part.name, part.arguments) for part in self.parts())
+
+    def parts(self) -> list[wire.ToolCallPart]:
+        """One for each call: all of it."""
+        return [
+            wire.ToolCallPart(index=index, id=head[0], name=head[1], arguments="".join(self._arguments[index]))
+            for index, head in sorted(self._heads.items())
+        ]
 
 
 def part_from(part: wire.ToolCallPart) -> ToolCallPart:
@@ -92,7 +100,7 @@ def choice_to_wire(choice: str | Mapping[str, Any]) -> wire.ToolChoice:
     """Raises TypeError, KeyError for what is none."""
     asked: Mapping[str, Any] = {"mode": choice} if isinstance(choice, str) else choice
     _only(asked, ToolChoice)
-    mode = _MODES[asked.get("mode", "auto")]
+    mode = MODES[asked.get("mode", "auto")]
     return wire.ToolChoice(mode=mode, name=asked.get("name", ""), one_at_most=bool(asked.get("one_at_most")))
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from octet.rpc.refusal import shorten
 from octet.v1 import inference_pb2 as wire
-from router.http.anthropic_fields import check_keys, json_text, object_at
+from router.http.anthropic_fields import check_keys, object_at
 from router.http.fault import Fault, unsupported, wrong
-from router.http.fields import Fields
+from router.http.fields import Fields, json_text
 
 _ROLES = ("user", "assistant", "system")
 _GAP = "\n"

@@ -1,6 +1,5 @@
 """What Anthropic's requests are made of. It takes no key it does not know, and neither is one left out here."""
 
-import json
 from collections.abc import Collection
 from typing import Any
 
@@ -24,11 +23,3 @@ def check_keys(fields: Fields, known: Collection[str]) -> None:
         elif key not in known:
             name = text_of(fields.name(key[:60]), "the name of a field")
             raise Fault(400, f"{name} is not a field that is known here", param=name, code="unknown_field")
-
-
-def json_text(value: Any, where: str) -> str:
-    """As a model would write it. Raises Fault."""
-    try:
-        return text_of(json.dumps(value, ensure_ascii=False, allow_nan=False), where)
-    except (ValueError, RecursionError):
-        raise wrong(where, "JSON with numbers of 64 bits", "a larger one") from None

@@ -6,25 +6,37 @@ from typing import Any
 from octet.rpc.refusal import shorten
 from octet.v1 import inference_pb2 as wire
 from router.http.anthropic_content import conversation
-from router.http.anthropic_fields import check_keys, json_text
+from router.http.anthropic_fields import check_keys
 from router.http.anthropic_tools import NAMES, tool_choice_of, tools_of
 from router.http.anthropic_unsupported import UNSUPPORTED, check_supported
 from router.http.fault import Fault, unsupported, wrong
-from router.http.fields import Fields
-from router.http.models import Model, model_of
+from router.http.fields import Fields, json_text
+from router.http.octet_options import OctetOptions, octet_options
 from router.http.order import Order
 
 _PROMPT = ("model", "messages", "system", "tools", "tool_choice", "output_config", "octet")
 _MESSAGE = (*_PROMPT, "max_tokens", "stream", "stop_sequences", "temperature", "top_k", "top_p", "metadata")
-_OWN = ("intent", "priority", "timeout_ms", "exclude", "adapters", "receipt", "seed", "session_id")
 _MOST_TEMPERATURE = 1.0
+_NAMES: Mapping[str, str] = {
+    **{f"sampling.{key}": key for key in ("temperature", "top_k", "top_p")},
+    "prompt": "messages",
+    "messages.role": "messages",
+    "stop": "stop_sequences",
+    "user_id": "metadata.user_id",
+}
+"""By the name on Octet's wire, like those of the form."""
+_FORM: Mapping[str, str] = {
+    "structure": "output_config.format",
+    "structure.json_schema": "output_config.format.schema",
+}
 
 
 def message_order(body: dict[str, Any], request_id: str) -> Order:
     """Raises Fault."""
     fields = Fields(body)
     _check(fields, _MESSAGE)
-    request = _prompt(fields, request_id)
+    own = octet_options(fields, "seed")
+    request = _prompt(fields, own, request_id)
     metadata = fields.table("metadata")
     check_keys(metadata, ("user_id",))
     request.MergeFrom(
@@ -35,77 +47,49 @@ def message_order(body: dict[str, Any], request_id: str) -> Order:
             user_id=metadata.text("user_id") or "",
         )
     )
-    return _order(fields, request, stream=fields.flag("stream"))
+    return _order(fields, own, request, stream=fields.flag("stream"))
 
 
 def count_order(body: dict[str, Any], request_id: str) -> Order:
     """Raises Fault."""
     fields = Fields(body)
     _check(fields, _PROMPT)
-    return _order(fields, _prompt(fields, request_id), stream=False)
+    own = octet_options(fields, "seed")
+    return _order(fields, own, _prompt(fields, own, request_id), stream=False)
 
 
-def _order(fields: Fields, request: wire.InferRequest, *, stream: bool) -> Order:
-    model = model_of(fields.needed_text("model"))
+def _order(fields: Fields, own: OctetOptions, request: wire.InferRequest, *, stream: bool) -> Order:
+    form = _FORM if fields.table("output_config").has("format") else {}
     return Order(
-        model=model,
+        model=own.model,
         requests=(request,),
         num_each=1,
-        names=_names(model),
+        names={**own.names, **_NAMES, **NAMES, **form},
         is_chat=True,
         stream=stream,
-        receipt=fields.table("octet").flag("receipt"),
+        receipt=own.receipt,
     )
-
-
-def _names(model: Model) -> Mapping[str, str]:
-    """By the name on Octet's wire."""
-    return {
-        **{key: f"octet.{key}" for key in ("intent", "priority", "timeout_ms", "seed", "session_id")},
-        **{f"sampling.{key}": key for key in ("temperature", "top_k", "top_p")},
-        "prompt": "messages",
-        "messages.role": "messages",
-        "force_specialists": "model",
-        "exclude_specialists": "octet.exclude",
-        "adapters": "model" if model.adapter else "octet.adapters",
-        "stop": "stop_sequences",
-        "user_id": "metadata.user_id",
-        "structure": "output_config.format",
-        "structure.json_schema": "output_config.format.schema",
-        **NAMES,
-    }
 
 
 def _check(fields: Fields, known: tuple[str, ...]) -> None:
     check_supported(fields)
     check_keys(fields, (*known, *UNSUPPORTED))
-    own = fields.table("octet")
-    for key in own.given():
-        if key not in _OWN:
-            raise wrong(own.name(key[:60]), f"one of {', '.join(_OWN)}", "a key that is none of them")
 
 
-def _prompt(fields: Fields, request_id: str) -> wire.InferRequest:
+def _prompt(fields: Fields, own: OctetOptions, request_id: str) -> wire.InferRequest:
     """Everything but how the answer is drawn."""
-    model = model_of(fields.needed_text("model"))
-    own = fields.table("octet")
-    if model.adapter and own.has("adapters"):
-        raise wrong("octet.adapters", "left out where the model names one", model.adapter)
-    return wire.InferRequest(
+    form = _structure(fields)
+    if form is not None and own.has_structure:
+        raise wrong("output_config.format", "left out beside octet.structure", "both")
+    request = wire.InferRequest(
         request_id=request_id,
         messages=conversation(fields),
         tools=tools_of(fields),
         tool_choice=tool_choice_of(fields),
-        structure=_structure(fields),
-        force_specialists=[model.specialist] if model.specialist else [],
-        exclude_specialists=own.texts("exclude"),
-        adapters=[model.adapter] if model.adapter else own.texts("adapters"),
-        intent=own.text("intent") or "",
-        priority=own.integer("priority"),
-        timeout_ms=own.integer("timeout_ms"),
-        seed=own.integer("seed"),
-        session_id=own.text("session_id") or "",
+        structure=form,
     )
+    request.MergeFrom(own.request)
+    return request
 
 
 def _longest(fields: Fields) -> int:

@@ -22,7 +22,7 @@ from router.decide.policy import Policy
 from router.http import asking
 from router.http.anthropic_messages import count_order, message_order
 from router.http.anthropic_telling import AnthropicTelling
-from router.http.asking import ask_all, ask_count, while_there
+from router.http.asking import ask_all, ask_count, trace_of, while_there
 from router.http.body import Bodies
 from router.http.choice import Choice
 from router.http.connection import abort
@@ -42,9 +42,7 @@ from router.http.strict_json import parse_object
 from router.jobs.jobs import Jobs
 from router.keys.gate import Gate
 from router.reception.reception import Reception
-from router.reception.trace import HEADER, STATE
 from router.replicas.fleet import Fleet
-from router.service.service import TraceHeaders
 
 _log = logging.getLogger(__name__)
 _ID_BYTES = 16
@@ -143,9 +141,9 @@ class App:
         if order.stream:
             stall = self._service.policy.ensemble.dispatch.stall_seconds
             stream = EventStream(telling, scope, receive, send, stall)
-            await stream.run(self._service, order, choices, _trace(request))
+            await stream.run(self._service, order, choices, trace_of(request))
             return
-        await while_there(receive, ask_all(self._service, order, choices, _trace(request), _nobody))
+        await while_there(receive, ask_all(self._service, order, choices, trace_of(request), _nobody))
         headers = {"x-octet-specialist": choices[0].specialist}
         await JSONResponse(telling.whole(), headers=headers)(scope, receive, send)
 
@@ -153,7 +151,7 @@ class App:
         """Raises Fault, CallerGone."""
         body = await self._bodies.read(request.headers, request.receive)
         order = count_order(parse_object(body), request.scope["request_id"])
-        counted = await while_there(request.receive, ask_count(self._service, order, _trace(request)))
+        counted = await while_there(request.receive, ask_count(self._service, order, trace_of(request)))
         return JSONResponse({"input_tokens": counted.prompt_tokens}, headers={"x-octet-specialist": counted.specialist})
 
     async def _models(self, _: Request) -> Response:
@@ -170,15 +168,25 @@ class App:
         return {"id": model, "object": "model", "created": self._created, "owned_by": "octet"}
 
     async def _receipt(self, request: Request) -> Response:
-        """By the id of a request or of an answer."""
+        """By the id of a request or of an answer; a caller's own id may begin like that of an answer."""
         asked: str = request.path_params["request_id"]
-        for prefix in _PREFIXES:
-            asked = asked.removeprefix(prefix)
+        within = [asked.removeprefix(prefix) for prefix in _PREFIXES if asked.startswith(prefix)]
+        tenant = request.query_params.get("tenant", "")
         try:
-            receipt = await self._service.receipt(asked, request.query_params.get("tenant", ""))
+            receipt = await self._first_receipt([asked, *within], tenant)
         except Refusal as refusal:
             raise fault_of(refusal, {}) from None
         return JSONResponse(Receipt.from_wire(receipt).to_dict())
+
+    async def _first_receipt(self, ids: list[str], tenant: str) -> wire.Receipt:
+        """Raises Refusal."""
+        for request_id in ids[:-1]:
+            try:
+                return await self._service.receipt(request_id, tenant)
+            except Refusal as refusal:
+                if refusal.error.reason != wire.ERROR_REASON_UNKNOWN_REQUEST:
+                    raise
+        return await self._service.receipt(ids[-1], tenant)
 
     async def _openapi(self, _: Request) -> Response:
         return JSONResponse(document(self._service.reception.limits, version("octet")))
@@ -217,10 +225,6 @@ async def _last_words(
         await abort(scope, receive)
     else:
         await response_of(fault, scope)(scope, receive, send)
-
-
-def _trace(request: Request) -> TraceHeaders:
-    return request.headers.get(HEADER), ",".join(request.headers.getlist(STATE))
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from starlette.requests import Request
 from starlette.types import Receive
 
 from octet.rpc.calls import CallerGone
@@ -16,6 +17,7 @@ from router.http.choice import Choice, partials
 from router.http.connection import gone
 from router.http.fault import Fault, fault_of
 from router.http.order import Order
+from router.reception.trace import HEADER, STATE
 from router.service.service import TraceHeaders
 
 _ResultT = TypeVar("_ResultT")
@@ -33,6 +35,10 @@ class Service(Protocol):
     def count(
         self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders
     ) -> Coroutine[Any, Any, wire.CountResponse]: ...
+
+
+def trace_of(request: Request) -> TraceHeaders:
+    return request.headers.get(HEADER), ",".join(request.headers.getlist(STATE))
 
 
 async def ask_all(service: Service, order: Order, choices: Sequence[Choice], trace: TraceHeaders, told: Told) -> None:

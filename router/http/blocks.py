@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from octet.sdk.tools import ToolCall
 from octet.v1 import inference_pb2 as wire
 
 
@@ -51,6 +52,11 @@ class Blocks:
 
     def __iter__(self) -> Iterator[Block]:
         return iter(self._begun)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """By their own order, whole or not."""
+        return tuple(ToolCall(call.id, call.name, "".join(call.parts)) for _, call in sorted(self._calls.items()))
 
     @property
     def has_calls(self) -> bool:

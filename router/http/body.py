@@ -16,7 +16,10 @@ SMALL_BYTES = 64 << 10
 _LINGER_BYTES = 32 << 20
 _LINGER_SECONDS = 5.0
 """So much of what is too large is read and dropped: who is still sending would not hear the answer."""
+_RETRY_SECONDS = 1
+"""Bodies that are being read are soon read, or let go."""
 _CLOSE = {"connection": "close"}
+_PLAIN = {"accept-encoding": "identity"}
 
 
 class Bodies:
@@ -35,6 +38,7 @@ class Bodies:
             raise Fault(
                 415, f"content-type must be application/json, got {got}", code="unsupported_media_type", headers=_CLOSE
             )
+        _check_plain(headers.get("content-encoding", ""))
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length[:20]) > self._most:
             if headers.get("expect", "").lower() != "100-continue":
@@ -65,7 +69,7 @@ class Bodies:
                         "too many large requests are being read",
                         kind=RATE_LIMIT,
                         code="queue_full",
-                        headers=_CLOSE,
+                        headers={**_CLOSE, "retry-after": str(_RETRY_SECONDS)},
                     )
         finally:
             self._num_bytes -= held
@@ -74,6 +78,13 @@ class Bodies:
     def _too_large(self, got: str) -> Fault:
         message = f"the body must be at most {self._most:,} bytes, got {got}"
         return Fault(413, message, code="request_too_large", headers=_CLOSE)
+
+
+def _check_plain(encoding: str) -> None:
+    """Raises Fault."""
+    if encoding.strip().lower() not in ("", "identity"):
+        message = f"content-encoding must be left out: a body is read as it is, got {encoding[:60]!r}"
+        raise Fault(415, message, param="content-encoding", code="unsupported_media_type", headers={**_CLOSE, **_PLAIN})
 
 
 async def parts(receive: Receive) -> AsyncIterator[bytes]:

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from octet.sdk.tools import Calls
 from octet.v1 import inference_pb2 as wire
-from router.http.blocks import Blocks, arguments_of
+from router.http.blocks import Blocks
 
 _REASONS = {wire.FINISH_REASON_STOP: "stop", wire.FINISH_REASON_LENGTH: "length"}
 
@@ -17,19 +16,20 @@ class Choice:
     """Whether all of it is kept, or only told."""
     text: list[str] = field(default_factory=list)
     logprobs: list[wire.TokenLogprobs] = field(default_factory=list)
-    blocks: Blocks = field(default_factory=Blocks)
-    calls: Calls = field(default_factory=Calls)
-    """Kept also of what is only told: its end says whether one of them can be made."""
+    blocks: Blocks = field(init=False)
+    """Its calls are kept also where it is only told: its end says whether one of them can be made."""
     routed: wire.Receipt | None = None
     """As far as is known, while it is being answered."""
     receipt: wire.Receipt | None = None
+
+    def __post_init__(self) -> None:
+        self.blocks = Blocks(keeps_text=self.keeps)
 
     def hear(self, chunk: wire.Chunk) -> None:
         if self.keeps:
             self.text.append(chunk.text)
             self.logprobs += chunk.logprobs
-            self.blocks.hear(chunk)
-        self.calls.hear(chunk.tool_calls)
+        self.blocks.hear(chunk)
 
     @property
     def specialist(self) -> str:
@@ -47,11 +47,7 @@ class Choice:
         if self.receipt is None:
             raise RuntimeError("it has not ended")
         reason = _REASONS[self.receipt.usage.finish_reason]
-        return "tool_calls" if reason == "stop" and self._can_call() else reason
-
-    def _can_call(self) -> bool:
-        """A stop string may have cut a call off."""
-        return any(arguments_of(call.arguments) is not None for call in self.calls.all())
+        return "tool_calls" if reason == "stop" and self.blocks.has_calls else reason
 
     def partial(self) -> dict[str, object]:
         return {"index": self.index, "text": "".join(self.text)}

@@ -1,5 +1,6 @@
 """A JSON object, read field by field. null is the same as nothing; every method raises Fault: field, limit, value."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,3 +100,11 @@ def number_of(value: Any, name: str) -> float:
         return float(value)
     except OverflowError:
         raise wrong(name, "a number of 64 bits", "a larger one") from None
+
+
+def json_text(value: Any, where: str) -> str:
+    """As a model would write it. Raises Fault."""
+    try:
+        return text_of(json.dumps(value, ensure_ascii=False, allow_nan=False), where)
+    except (ValueError, RecursionError):
+        raise wrong(where, "JSON with numbers of 64 bits", "a larger one") from None

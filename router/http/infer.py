@@ -14,23 +14,20 @@ from octet.sdk.receipt import Receipt
 from octet.v1 import inference_pb2 as wire
 from router.decide.policy import Policy
 from router.http import asking
-from router.http.asking import while_there
+from router.http.asking import trace_of, while_there
 from router.http.body import Bodies
 from router.http.connection import abort
 from router.http.event_stream import SLACK_SECONDS, last_event
 from router.http.fault import fault_of
 from router.http.fields import Fields
+from router.http.logprobs import token_told
 from router.http.outlet import Outlet
 from router.http.own_body import NAMES, request_of
 from router.http.server_events import named_event
 from router.http.strict_json import parse_object
 from router.receipts.receipt import METADATA_KEY
-from router.reception.trace import HEADER, STATE
 from router.said import Said
 from router.service.service import TraceHeaders
-
-_IMPOSSIBLE = -9999.0
-"""JSON has no infinity."""
 
 
 class Service(asking.Service, Protocol):
@@ -51,7 +48,7 @@ class Infer:
         stream = Fields(body).flag("stream")
         asked = request_of(body, "stream")
         asked.request_id = scope["request_id"]
-        trace = request.headers.get(HEADER), ",".join(request.headers.getlist(STATE))
+        trace = trace_of(request)
         if stream:
             patience = self._service.policy.ensemble.dispatch.stall_seconds + SLACK_SECONDS
             await self._stream(asked, trace, Outlet(send, patience), scope, receive)
@@ -172,10 +169,6 @@ def _call(call: wire.ToolCall) -> dict[str, str]:
 
 def _logprobs(logprobs: Iterable[wire.TokenLogprobs]) -> list[dict[str, Any]]:
     return [
-        {**_token(each.piece, each.chosen), "top": [_token(top.piece, top.logprob) for top in each.top]}
+        {**token_told(each.piece, each.chosen), "top": [token_told(top.piece, top.logprob) for top in each.top]}
         for each in logprobs
     ]
-
-
-def _token(piece: bytes, logprob: float) -> dict[str, Any]:
-    return {"token": piece.decode(errors="replace"), "logprob": max(logprob, _IMPOSSIBLE)}

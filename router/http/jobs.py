@@ -18,6 +18,7 @@ from octet.v1 import jobs_pb2 as wire
 from router.http.asking import while_there
 from router.http.body import Bodies
 from router.http.connection import abort
+from router.http.event_stream import last_event
 from router.http.fault import INVALID, RATE_LIMIT, SERVER, TIMEOUT, code_of, fault_of, wrong
 from router.http.infer import chunk_told
 from router.http.outlet import Outlet
@@ -115,12 +116,13 @@ class _Events:
             fault = fault_of(refusal, {})
             if not outlet.is_open:
                 raise fault from None
-            await outlet.end(named_event("error", fault.envelope()))
+            await last_event(named_event("error", fault.envelope()), fault, outlet, scope, receive)
         except (CallerGone, TimeoutError):
             await abort(scope, receive)
 
 
 async def _follow(events: AsyncGenerator[wire.JobEvent, None], outlet: Outlet) -> None:
+    """Who knows them all already is told 204: a browser would come back for ever after any other end."""
     async with aclosing(events):
         while True:
             coming = asyncio.ensure_future(anext(events, None))
@@ -134,9 +136,7 @@ async def _follow(events: AsyncGenerator[wire.JobEvent, None], outlet: Outlet) -
             if event is None:
                 break
             await outlet.say(_event(event))
-    if not outlet.is_open:
-        await outlet.say(ALIVE)
-    await outlet.end()
+    await (outlet.end() if outlet.is_open else outlet.nothing())
 
 
 async def _as_it_is(jobs: Jobs, job_id: str) -> AsyncGenerator[wire.JobEvent, None]:

@@ -5,12 +5,12 @@ from typing import Any
 
 from octet.v1 import inference_pb2 as wire
 from router.http.choice import Choice
+from router.http.logprobs import finite, shown, token_told
 from router.http.openai_calls import delta_of_calls, message_of
 from router.http.order import Order
 from router.http.summary import summary
 
 _DIGITS = 12
-_IMPOSSIBLE = -9999.0
 
 
 class Objects:
@@ -69,7 +69,7 @@ class Objects:
         logprobs = self._logprobs(choice.logprobs) if self._order.logprobs else None
         said: dict[str, Any] = {"text": text}
         if self._order.is_chat:
-            said = {"message": message_of(text, choice.calls.all())}
+            said = {"message": message_of(text, choice.blocks.calls)}
         return {"index": choice.index, **said, "logprobs": logprobs, "finish_reason": choice.finish_reason}
 
     def _chunk(
@@ -116,15 +116,15 @@ def _chat_logprobs(logprobs: Iterable[wire.TokenLogprobs]) -> dict[str, Any]:
 
 
 def _token(piece: bytes, logprob: float) -> dict[str, Any]:
-    return {"token": _shown(piece), "logprob": _finite(logprob), "bytes": list(piece)}
+    return {**token_told(piece, logprob), "bytes": list(piece)}
 
 
 def _completion_logprobs(logprobs: Iterable[wire.TokenLogprobs]) -> dict[str, Any]:
     """Without offsets: a token may be a part of a character, and has no place in the text then."""
     kept = list(logprobs)
     return {
-        "tokens": [_shown(each.piece) for each in kept],
-        "token_logprobs": [_finite(each.chosen) for each in kept],
+        "tokens": [shown(each.piece) for each in kept],
+        "token_logprobs": [finite(each.chosen) for each in kept],
         "top_logprobs": [_by_token(each) for each in kept],
         "text_offset": None,
     }
@@ -132,13 +132,4 @@ def _completion_logprobs(logprobs: Iterable[wire.TokenLogprobs]) -> dict[str, An
 
 def _by_token(logprobs: wire.TokenLogprobs) -> Mapping[str, float]:
     """The likelier of two that look the same."""
-    return {_shown(top.piece): _finite(top.logprob) for top in reversed(logprobs.top)}
-
-
-def _finite(logprob: float) -> float:
-    """JSON has no infinity; OpenAI writes what cannot be as -9999."""
-    return max(logprob, _IMPOSSIBLE)
-
-
-def _shown(piece: bytes) -> str:
-    return piece.decode(errors="replace")
+    return {shown(top.piece): finite(top.logprob) for top in reversed(logprobs.top)}

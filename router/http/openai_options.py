@@ -5,33 +5,31 @@ from collections.abc import Iterator, Mapping
 from octet.v1 import inference_pb2 as wire
 from router.http.fault import Fault, wrong
 from router.http.fields import Fields, integer_of, number_of
-from router.http.models import Model, model_of
-from router.http.structure import structure_of
+from router.http.models import Model
+from router.http.octet_options import octet_options
 
 MOST_CHOICES = 8
 _INT64 = 2**63
-_OWN = ("intent", "priority", "timeout_ms", "exclude", "adapters", "receipt", "structure")
-_KINDS = ("json_object", "json_schema", "regex", "choice", "choice.choices")
-_SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "min_p", "repetition_penalty")
+SAMPLING = (*_NUMBERS, "top_k")
+"""Also what OpenAI has no names for: those that vLLM gave them."""
+_ALL = -1
+"""The `top_k` of vLLM that leaves nothing out."""
 
 
 class Options:
     """Read from the body of a request. Raises Fault."""
 
     def __init__(self, fields: Fields) -> None:
-        self.model: Model = model_of(fields.needed_text("model"))
-        own = fields.table("octet")
-        for key in own.given():
-            if key not in _OWN:
-                raise wrong(own.name(key), f"one of {', '.join(_OWN)}", "a key that is none of them")
-        self.receipt = own.flag("receipt")
+        self._own = octet_options(fields)
+        self.model: Model = self._own.model
+        self.receipt = self._own.receipt
         self.stream = fields.flag("stream")
         self.include_usage = self._includes_usage(fields)
         self.n = self._choices(fields)
         self._length_key = _length_key(fields)
-        self._request = self._read(fields, own)
-        if self.model.adapter and own.has("adapters"):
-            raise wrong("octet.adapters", "left out where the model names one", self.model.adapter)
+        self._session_key = _session_key(fields)
+        self._request = self._read(fields)
 
     def requests(self, request_id: str, prompts: list[wire.InferRequest]) -> Iterator[wire.InferRequest]:
         """`prompts` say what is asked, and nothing else. Every choice has a seed of its own."""
@@ -46,46 +44,36 @@ class Options:
 
     @property
     def has_structure(self) -> bool:
-        return bool(self._request.HasField("structure"))
+        return self._own.has_structure
 
     def names(self) -> Mapping[str, str]:
         """By the name on Octet's wire."""
         return {
-            **{f"sampling.{key}": key for key in _SAMPLING},
+            **self._own.names,
+            **{f"sampling.{key}": key for key in SAMPLING},
             "sampling.logit_bias": "logit_bias",
             "sampling.logit_bias.token": "logit_bias",
             "sampling.logit_bias.bias": "logit_bias",
-            "force_specialists": "model",
-            "exclude_specialists": "octet.exclude",
-            "adapters": "model" if self.model.adapter else "octet.adapters",
-            "intent": "octet.intent",
-            "priority": "octet.priority",
-            "timeout_ms": "octet.timeout_ms",
             "max_tokens": self._length_key,
-            "metadata": "metadata.session_id",
-            "metadata.value": "metadata.session_id",
+            "metadata": self._session_key,
+            "metadata.value": self._session_key,
             "user_id": "user",
-            "structure": "octet.structure",
-            **{f"structure.{kind}": f"octet.structure.{kind.partition('.')[0]}" for kind in _KINDS},
         }
 
-    def _read(self, fields: Fields, own: Fields) -> wire.InferRequest:
-        session = fields.table("metadata").text("session_id")
-        return wire.InferRequest(
-            force_specialists=[self.model.specialist] if self.model.specialist else [],
-            exclude_specialists=own.texts("exclude"),
-            adapters=[self.model.adapter] if self.model.adapter else own.texts("adapters"),
-            intent=own.text("intent") or "",
-            priority=own.integer("priority"),
-            timeout_ms=own.integer("timeout_ms"),
+    def _read(self, fields: Fields) -> wire.InferRequest:
+        session = fields.table("metadata").text("session_id") or fields.text("prompt_cache_key")
+        request = wire.InferRequest(
             sampling=_sampling(fields),
             seed=fields.integer("seed"),
             max_tokens=fields.integer(self._length_key),
+            min_tokens=fields.integer("min_tokens"),
+            ignore_eos=fields.flag("ignore_eos"),
             stop=_stops(fields),
             metadata={"session_id": session} if session else {},
             user_id=fields.text("user") or "",
-            structure=structure_of(own.table("structure")),
         )
+        request.MergeFrom(self._own.request)
+        return request
 
     def _includes_usage(self, fields: Fields) -> bool:
         options = fields.table("stream_options")
@@ -110,18 +98,27 @@ def _length_key(fields: Fields) -> str:
     return "max_completion_tokens"
 
 
+def _session_key(fields: Fields) -> str:
+    own = fields.table("metadata").text("session_id")
+    return "prompt_cache_key" if not own and fields.has("prompt_cache_key") else "metadata.session_id"
+
+
 def _sampling(fields: Fields) -> wire.Sampling | None:
     """None where the caller leaves all of it to the kind of task."""
     biases = fields.table("logit_bias")
-    if not biases.given() and not any(fields.has(key) for key in _SAMPLING):
+    if not biases.given() and not any(fields.has(key) for key in SAMPLING):
         return None
-    return wire.Sampling(
-        temperature=fields.number("temperature"),
-        top_p=fields.number("top_p"),
-        presence_penalty=fields.number("presence_penalty"),
-        frequency_penalty=fields.number("frequency_penalty"),
-        logit_bias=[_bias(biases, key) for key in biases.given()],
+    numbers = {key: fields.number(key) for key in _NUMBERS}
+    if numbers["top_p"] == 0:  # the likeliest token alone, as OpenAI has it
+        numbers |= {"top_p": None, "temperature": 0.0}
+    top_k = fields.integer("top_k")
+    sampling = wire.Sampling(
+        top_k=0 if top_k == _ALL else top_k, logit_bias=[_bias(biases, key) for key in biases.given()]
     )
+    for key, number in numbers.items():
+        if number is not None:
+            setattr(sampling, key, number)
+    return sampling
 
 
 def _bias(biases: Fields, key: str) -> wire.LogitBias:

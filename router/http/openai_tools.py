@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 from octet.rpc.refusal import shorten
+from octet.sdk.tools import MODES
 from octet.v1 import inference_pb2 as wire
 from router.http.fault import unsupported, wrong
 from router.http.fields import Fields
 from router.http.structure import schema_text
 
-_MODES = {"auto": wire.ToolChoice.AUTO, "none": wire.ToolChoice.NONE, "required": wire.ToolChoice.REQUIRED}
 NAMES = {
     "tools": "tools",
     "tools.name": "tools.function.name",
@@ -37,11 +37,9 @@ def choice_of(fields: Fields) -> wire.ToolChoice | None:
     if asked is None:
         return None if parallel else wire.ToolChoice(one_at_most=True)
     if isinstance(asked, str):
-        if asked not in _MODES:
-            raise wrong(
-                "tool_choice", f"one of {', '.join(_MODES)}, or an object that names a function", shorten(asked)
-            )
-        return wire.ToolChoice(mode=_MODES[asked], one_at_most=not parallel)
+        if asked not in MODES:
+            raise wrong("tool_choice", f"one of {', '.join(MODES)}, or an object that names a function", shorten(asked))
+        return wire.ToolChoice(mode=MODES[asked], one_at_most=not parallel)
     choice = fields.table("tool_choice")
     _only_functions(choice)
     return wire.ToolChoice(name=choice.table("function").needed_text("name"), one_at_most=not parallel)

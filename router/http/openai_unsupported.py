@@ -21,6 +21,7 @@ def _is(*values: Any) -> Harmless:
     return lambda value: any(value == each and type(value) is type(each) for each in values)
 
 
+_FORM = "say the form of an answer in response_format or octet.structure"
 _EVERYWHERE: Mapping[str, tuple[Harmless, str]] = {
     "store": (_is(False), "answers are not kept; receipts are, and hold no text"),
 }
@@ -32,7 +33,7 @@ _CHAT: Mapping[str, tuple[Harmless, str]] = {
     "audio": (_never, _TEXT_ONLY),
     "prediction": (_never, "nothing is predicted from a draft of the caller's"),
     "reasoning_effort": (_is("none"), "the specialists answer without a part for reasoning"),
-    "verbosity": (_never, "how long an answer is, is for max_completion_tokens and the prompt to say"),
+    "verbosity": (_is("medium"), "how long an answer is, is for max_completion_tokens and the prompt to say"),
     "web_search_options": (_never, "the specialists search nothing"),
     "service_tier": (_is("auto", "default"), "there is one; octet.priority says what comes first"),
 }
@@ -52,16 +53,25 @@ _MESSAGE: Mapping[str, tuple[Harmless, str]] = {
 def check_chat(fields: Fields) -> None:
     """Raises Fault."""
     _check(fields, _CHAT)
+    _check_forms(fields)
 
 
 def check_completion(fields: Fields) -> None:
     """Raises Fault."""
     _check(fields, _COMPLETION)
+    _check_forms(fields)
 
 
 def check_message(fields: Fields, role: str) -> None:
     """What a tool is called, its call says already. Raises Fault."""
     _check(fields, {key: why for key, why in _MESSAGE.items() if (role, key) != ("tool", "name")})
+
+
+def _check_forms(fields: Fields) -> None:
+    """By vLLM's names: an answer that kept none would look like one that did."""
+    for key in fields.given():
+        if key == "structured_outputs" or key.startswith("guided_"):
+            raise unsupported(fields.name(key[:60]), _FORM)
 
 
 def _check(fields: Fields, known: Mapping[str, tuple[Harmless, str]]) -> None:

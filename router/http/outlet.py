@@ -29,6 +29,11 @@ class Outlet:
         """Raises TimeoutError."""
         await self._write(body, more=False)
 
+    async def nothing(self) -> None:
+        """Instead of all events: there are none, and there will be none. Raises TimeoutError."""
+        await self._send({"type": "http.response.start", "status": 204, "headers": []})
+        await self.end()
+
     async def _write(self, body: bytes, *, more: bool) -> None:
         async with asyncio.timeout(self._patience):
             await self._send({"type": "http.response.body", "body": body, "more_body": more})

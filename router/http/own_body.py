@@ -1,13 +1,14 @@
 """A body in Octet's own words: the fields of an InferRequest, with those of its sampling beside them."""
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from octet.rpc.refusal import shorten
+from octet.sdk.tools import MODES
 from octet.v1 import inference_pb2 as wire
 from router.http.fault import Fault, wrong
 from router.http.fields import Fields, text_of
+from router.http.structure import schema_text, structure_of
 
 _TEXTS = ("prompt", "template", "body", "intent", "session_id", "user_id")
 _LISTS = ("force_specialists", "exclude_specialists", "adapters", "stop")
@@ -23,7 +24,6 @@ _SHAPED = ("messages", "tools", "tool_choice", "structure", "metadata")
 FIELDS = (*_TEXTS, *_LISTS, *_INTEGERS, *_FLAGS, *_SAMPLING, *_SHAPED)
 NAMES: Mapping[str, str] = {f"sampling.{name}": name for name in _SAMPLING}
 """What the fields of an InferRequest are called here."""
-_MODES = {"auto": wire.ToolChoice.AUTO, "none": wire.ToolChoice.NONE, "required": wire.ToolChoice.REQUIRED}
 
 
 def request_of(body: Mapping[str, Any], *more: str) -> wire.InferRequest:
@@ -47,8 +47,9 @@ def request_of(body: Mapping[str, Any], *more: str) -> wire.InferRequest:
     for key in fields.table("metadata").given():
         request.metadata[text_of(key, "metadata")] = fields.table("metadata").needed_text(key)
     _conversation(request, fields)
-    if fields.has("structure"):
-        request.structure.CopyFrom(_structure(fields.table("structure")))
+    form = structure_of(fields)
+    if form is not None:
+        request.structure.CopyFrom(form)
     return request
 
 
@@ -98,13 +99,10 @@ def _tool_call(fields: Fields) -> wire.ToolCall:
 
 def _tool(fields: Fields) -> wire.Tool:
     only(fields, ("name", "description", "parameters", "strict"))
-    parameters = fields.raw("parameters")
-    if not isinstance(parameters, dict | None):
-        raise wrong(fields.name("parameters"), "an object, a JSON Schema", shorten(parameters))
     return wire.Tool(
         name=fields.needed_text("name"),
         description=fields.text("description"),
-        parameters="" if parameters is None else _written(parameters, fields.name("parameters")),
+        parameters=schema_text(fields, "parameters") if fields.has("parameters") else "",
         strict=fields.flag("strict"),
     )
 
@@ -115,29 +113,6 @@ def _tool_choice(fields: Fields) -> wire.ToolChoice:
         named = fields.table("tool_choice")
         only(named, ("name",))
         return wire.ToolChoice(name=named.needed_text("name"))
-    if not isinstance(value, str) or value not in _MODES:
-        raise wrong("tool_choice", f'one of {", ".join(_MODES)}, or {{"name": ...}}', shorten(value))
-    return wire.ToolChoice(mode=_MODES[value])
-
-
-def _structure(fields: Fields) -> wire.Structure:
-    only(fields, ("json_object", "json_schema", "regex", "choice"))
-    if len(fields.given()) != 1:
-        raise wrong("structure", "an object with one of json_object, json_schema, regex, choice", str(fields.given()))
-    if fields.has("json_object"):
-        if not fields.flag("json_object"):
-            raise wrong("structure.json_object", "true, or left out", "false")
-        return wire.Structure(json_object=True)
-    if fields.has("regex"):
-        return wire.Structure(regex=fields.text("regex"))
-    if fields.has("choice"):
-        return wire.Structure(choice=wire.Choices(choices=fields.texts("choice")))
-    schema = fields.raw("json_schema")
-    if not isinstance(schema, dict):
-        raise wrong("structure.json_schema", "an object, a JSON Schema", shorten(schema))
-    return wire.Structure(json_schema=_written(schema, "structure.json_schema"))
-
-
-def _written(schema: Any, name: str) -> str:
-    """As JSON once more. A half of a surrogate pair may hide deep in it."""
-    return text_of(json.dumps(schema, ensure_ascii=False), name)
+    if not isinstance(value, str) or value not in MODES:
+        raise wrong("tool_choice", f'one of {", ".join(MODES)}, or {{"name": ...}}', shorten(value))
+    return wire.ToolChoice(mode=MODES[value])

@@ -1,8 +1,10 @@
-"""A connection that is not held for ever: by a head that never ends, or by answers that are never read."""
+"""A connection that is not held for ever: by a head that never ends, by answers that are never read, or by a caller
+that is gone behind a request that nobody has read yet."""
 
 import asyncio
 import json
 import resource
+import select
 import socket
 from typing import Any
 
@@ -16,6 +18,8 @@ HEAD_SECONDS = 10.0
 MOST_HEAD_BYTES = 64 << 10
 MOST_UNSENT_BYTES = 32 << 10
 """That the kernel takes for a caller who does not read; else it would take megabytes of every answer."""
+PEER_SECONDS = 1.0
+"""Between two looks at whether the caller is still there, while nothing is read from it."""
 _SEPARATORS = 4
 """Bytes of a header beside its name and its value."""
 _SHARE = 2
@@ -31,8 +35,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._fault: Fault | None = None
         """What a parser that stops is to say."""
-        self._running: RequestResponseCycle | None = None
-        """Being answered. Uvicorn's own `cycle` is the newest, which may stand in line behind it."""
+        self._answered: RequestResponseCycle | None = None
+        """Uvicorn knows only the request that came last, which may have to wait for this one."""
+        self._peer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -45,11 +50,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_watch()
+        self._end_peer_watch()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
-        if self._running is not None and not self._running.response_complete:
-            self._running.disconnected = True
-            self._running.message_event.set()
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -58,6 +64,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
+        if self.flow.read_paused:
+            self._watch_peer()
         if self._reads_head and (read_head or self.cycle is None):
             self._num_head_bytes += len(data)
         if self._num_head_bytes > MOST_HEAD_BYTES:
@@ -86,10 +94,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._reads_head and not self.transport.is_closing():
             self._watch_head()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
-
     def send_400_response(self, msg: str) -> None:
         """Everything that is no HTTP, in the words of the rest."""
         fault = self._fault or Fault(400, "this is no HTTP request", code="malformed")
@@ -104,6 +108,29 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             super().timeout_keep_alive_handler()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _watch_peer(self) -> None:
+        if self._peer_timer is None:
+            self._peer_timer = self.loop.call_later(PEER_SECONDS, self._look)
+
+    def _end_peer_watch(self) -> None:
+        if self._peer_timer is not None:
+            self._peer_timer.cancel()
+            self._peer_timer = None
+
+    def _look(self) -> None:
+        """Who is read from is noticed when it goes; behind bytes that nobody reads, its end has to be looked for."""
+        self._peer_timer = None
+        if self.transport.is_closing() or not self.flow.read_paused:
+            return
+        if _is_gone(self.transport.get_extra_info("socket")):
+            self.transport.abort()
+        else:
+            self._watch_peer()
 
     def _watch_head(self) -> None:
         if self._head_timer is None:
@@ -121,6 +148,13 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not self.transport.is_closing():
             self._fault = Fault(408, f"no request came within {HEAD_SECONDS:g} s", code="request_timeout")
             self.send_400_response("")
+
+
+def _is_gone(peer: socket.socket) -> bool:
+    """Whether it has said that it sends no more, or its connection failed."""
+    look = select.poll()
+    look.register(peer.fileno(), select.POLLRDHUP)
+    return bool(look.poll(0))
 
 
 def _too_large() -> Fault:

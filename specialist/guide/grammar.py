@@ -1,6 +1,7 @@
 """A structure, compiled for one vocabulary."""
 
 import json
+import re
 from typing import Any
 
 from llguidance import LLMatcher, regex_to_lark
@@ -21,6 +22,13 @@ _OPTIONS = {
 }
 """Spaces as people write them, and no more: a model that may write blanks without end will."""
 _SHOWN = 160
+_REASON = "error: "
+"""Before the last word of a regular expression's parser."""
+_AROUND = re.compile(r"^at \d+\(\d+\): |failed to compile JSON schema: |<non-verbose/>|\. Enable 'coerce_one_of' .*")
+_NOTHING = "one that nothing fits"
+_TOO_COSTLY = "one that is too costly to follow"
+_WORDS = {"LexerTooComplex": _TOO_COSTLY, "ParserTooComplex": _TOO_COSTLY}
+"""Names of the library's own, which it gives instead of a reason; all others say that nothing can follow."""
 
 
 class Grammar:
@@ -46,9 +54,11 @@ class Grammar:
 
 
 def why(matcher: LLMatcher) -> str:
-    """The library's words, in one line."""
-    lines = [line.strip() for line in matcher.get_error().split("<state>")[0].splitlines()]
-    return " ".join(line for line in lines if line)[:_SHOWN] or "one that nothing fits"
+    """In one line: the library's reason, without the grammar around it, which is none of the caller's."""
+    lines = [line.strip() for line in matcher.get_error().split("<state>")[0].splitlines() if line.strip()]
+    reason = next((line.removeprefix(_REASON) for line in lines if line.startswith(_REASON)), lines[0] if lines else "")
+    said = _AROUND.sub("", reason).strip()
+    return said[:_SHOWN] if " " in said else _WORDS.get(said, _NOTHING)
 
 
 def _wanted(structure: Structure) -> str:

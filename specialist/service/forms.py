@@ -1,7 +1,9 @@
 """From the structure a request asks for to a guide through it."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from threading import BoundedSemaphore
 
 from octet.rpc.refusal import invalid, queue_full
 from specialist.guide.errors import GrammarRefused
@@ -18,7 +20,7 @@ class Forms:
 
     def __init__(self, grammars: Grammars) -> None:
         self._grammars = grammars
-        self._num_compiling = 0
+        self._places = BoundedSemaphore(grammars.limits.compiling)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     def close(self) -> None:
@@ -39,20 +41,46 @@ class Forms:
             raise invalid("tools", refused.limit, refused.value) from None
 
     async def _compiled(self, structure: Structure) -> Grammar:
+        """Each has its own time, from when the thread begins with it; a place is free again when the thread is done."""
         limits = self._grammars.limits
-        if self._num_compiling >= limits.compiling:
-            raise queue_full("having their structure compiled", limits.compiling, None)
-        self._num_compiling += 1
+        full = queue_full("having their structure compiled", limits.compiling, None)
+        if not self._places.acquire(blocking=False):
+            raise full
+        begun = asyncio.Event()
+        work = self._submit(structure, begun)
+        coming = asyncio.wrap_future(work)
         try:
-            work = self._thread.submit(self._grammars.compile, structure)
-            return await asyncio.wait_for(asyncio.wrap_future(work), limits.seconds * self._num_compiling)
+            try:
+                await asyncio.wait_for(begun.wait(), limits.seconds * limits.compiling)
+            except TimeoutError:
+                raise full from None
+            return await asyncio.wait_for(coming, limits.seconds)
         except GrammarRefused as refused:
             raise invalid(_field(structure), refused.limit, refused.value) from None
         except TimeoutError:
             limit = f"compiled within {limits.seconds:g} seconds"
             raise invalid(_field(structure), limit, "one that takes longer") from None
         finally:
-            self._num_compiling -= 1
+            coming.cancel()
+
+    def _submit(self, structure: Structure, begun: asyncio.Event) -> Future[Grammar]:
+        loop = asyncio.get_running_loop()
+
+        def begin() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(begun.set)
+
+        def compiled() -> Grammar:
+            begin()
+            return self._grammars.compile(structure)
+
+        def done(_: Future[Grammar]) -> None:
+            self._places.release()
+            begin()
+
+        work = self._thread.submit(compiled)
+        work.add_done_callback(done)
+        return work
 
 
 def _field(structure: Structure) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 from router.http.openapi.shapes import COUNT, TEXT, Shape, maybe, named, record, several, word
 
 Responses = dict[str, Any]
+_EVENTS: Mapping[str, Any] = {}
+"""A schema could be read as that of the whole stream or of each event: this version of OpenAPI does not say."""
 _WHEN: Mapping[int, str] = {
     400: "a field is wrong or cannot be done, or the body is no JSON object",
     401: "no key, or one that nobody here knows",
@@ -15,7 +17,7 @@ _WHEN: Mapping[int, str] = {
     408: "the body did not come in time",
     409: "it is not as the caller took it to be",
     413: "larger than it may be",
-    415: "the body is not called application/json",
+    415: "the body is not called application/json, or it is compressed",
     422: "nobody here should answer this",
     429: "no room, or the key has had all that it may have; retry-after where there was something to measure it by",
     499: "somebody cancelled it",
@@ -65,12 +67,16 @@ def whole(shape: Shape, description: str, status: int = 200) -> Responses:
 
 def streamed(shape: Shape, description: str) -> Responses:
     """Whole, or as server-sent events where the caller asks for them."""
-    content = {"application/json": {"schema": shape}, "text/event-stream": {"schema": TEXT}}
+    content = {"application/json": {"schema": shape}, "text/event-stream": _EVENTS}
     return {"200": _response(description, content)}
 
 
 def events(description: str) -> Responses:
-    return {"200": _response(description, {"text/event-stream": {"schema": TEXT}})}
+    return {"200": _response(description, {"text/event-stream": _EVENTS})}
+
+
+def nothing(description: str) -> Responses:
+    return {"204": {"description": description, "headers": dict(_REQUEST_ID)}}
 
 
 def refusals(statuses: Iterable[int], envelope: str = "Error") -> Responses:

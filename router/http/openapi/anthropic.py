@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from octet.rpc.range import Range
+from octet.rpc.tool_checks import NAME
 from router.http.openapi.answers import ALWAYS, ANSWER, BODY, body, refusals, streamed, whole
-from router.http.openapi.openai import CHAT, MODEL
+from router.http.openapi.openai import CHAT, MODEL, own_options
 from router.http.openapi.shapes import (
     COUNT,
     FLAG,
@@ -78,7 +79,7 @@ def schemas(limits: Limits) -> Mapping[str, Shape]:
             _turn("system", _TEXT_BLOCK),
         ),
         "AnthropicTool": _tool(),
-        "AnthropicOctetOptions": _own(limits),
+        "AnthropicOctetOptions": own_options(limits, "seed"),
         "AnthropicMessage": _message(),
         "AnthropicError": _error(),
     }
@@ -122,25 +123,8 @@ def _turn(role: str, *blocks: Shape) -> Shape:
 
 def _tool() -> Shape:
     return asked(
-        {"name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"}, "input_schema": {"type": "object"}},
+        {"name": {"type": "string", "pattern": f"^{NAME}$"}, "input_schema": {"type": "object"}},
         {"type": word("custom"), "description": TEXT, "strict": FLAG, **_CACHE},
-        more=False,
-    )
-
-
-def _own(limits: Limits) -> Shape:
-    name = text(limits.name_bytes, 1)
-    ranges = limits.ranges()
-    return asked(
-        {},
-        {
-            "intent": name,
-            **{key: ranged(ranges[key], "integer") for key in ("priority", "timeout_ms", "seed")},
-            "exclude": several(name, 0, limits.specialists),
-            "adapters": several(name, 0, limits.adapters),
-            "session_id": text(limits.id_bytes),
-            "receipt": FLAG,
-        },
         more=False,
     )
 

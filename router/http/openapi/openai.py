@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from octet.rpc.range import Range
+from octet.rpc.tool_checks import NAME
 from router.http.openai_options import MOST_CHOICES
 from router.http.openapi.answers import ALWAYS, ANSWER, BODY, body, refusals, streamed, whole
 from router.http.openapi.shapes import (
@@ -91,7 +92,7 @@ def schemas(limits: Limits) -> Mapping[str, Shape]:
             more=True,
         ),
         "ChatMessage": _message(limits),
-        "OctetOptions": _own(limits),
+        "OctetOptions": own_options(limits),
         "ChatCompletion": _whole("chat.completion", "ChatChoice"),
         "ChatChoice": record(
             {
@@ -138,7 +139,7 @@ _COMPLETION_LOGPROBS = record(
     }
 )
 _FUNCTION = asked(
-    {"name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"}},
+    {"name": {"type": "string", "pattern": f"^{NAME}$"}},
     {"description": TEXT, "parameters": {"type": "object"}, "strict": FLAG},
     more=True,
 )
@@ -164,10 +165,14 @@ _TOOLS: Mapping[str, Shape] = {
 
 def _common(limits: Limits) -> dict[str, Shape]:
     ranges = limits.ranges()
-    sampling = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+    sampling = ("temperature", "presence_penalty", "frequency_penalty", "min_p", "repetition_penalty")
     stop = text(limits.stop_bytes, 1)
     return {
         **{key: ranged(ranges[f"sampling.{key}"], "number") for key in sampling},
+        "top_p": ranged(Range(0, ranges["sampling.top_p"].most), "number"),
+        "top_k": ranged(Range(-1, ranges["sampling.top_k"].most), "integer"),
+        "min_tokens": ranged(ranges["min_tokens"], "integer"),
+        "ignore_eos": FLAG,
         "logit_bias": {"type": "object", "additionalProperties": ranged(ranges["sampling.logit_bias.bias"], "number")},
         "seed": ranged(ranges["seed"], "integer"),
         "max_tokens": ranged(ranges["max_tokens"], "integer"),
@@ -176,6 +181,7 @@ def _common(limits: Limits) -> dict[str, Shape]:
         "stream": FLAG,
         "stream_options": asked({}, {"include_usage": FLAG}, more=True),
         "user": text(limits.id_bytes),
+        "prompt_cache_key": text(limits.id_bytes),
         "metadata": {"type": "object", "additionalProperties": ANYTHING},
         "octet": named("OctetOptions"),
     }
@@ -190,18 +196,19 @@ def _message(limits: Limits) -> Shape:
     )
 
 
-def _own(limits: Limits) -> Shape:
+def own_options(limits: Limits, *more: str) -> Shape:
+    """As every dialect takes them; `more` are whole numbers."""
     name = text(limits.name_bytes, 1)
     return asked(
         {},
         {
             "intent": name,
-            "priority": ranged(limits.ranges()["priority"], "integer"),
-            "timeout_ms": ranged(limits.ranges()["timeout_ms"], "integer"),
+            **{key: ranged(limits.ranges()[key], "integer") for key in ("priority", "timeout_ms", *more)},
             "exclude": several(name, 0, limits.specialists),
             "adapters": several(name, 0, limits.adapters),
+            "session_id": text(limits.id_bytes),
             "receipt": FLAG,
-            "structure": {"type": "object"},
+            "structure": named("Structure"),
         },
         more=False,
     )

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from octet.rpc.tool_checks import NAME
 from octet.sdk.receipt import Validation
 from octet.sdk.tools import ToolCall
-from router.http.openapi.answers import ALWAYS, ANSWER, BODY, body, events, refusals, streamed, whole
+from router.http.openapi.answers import ALWAYS, ANSWER, BODY, body, events, nothing, refusals, streamed, whole
 from router.http.openapi.shapes import (
     COUNT,
     FLAG,
@@ -73,7 +74,9 @@ def paths() -> Mapping[str, Any]:
                     {"name": "after", "in": "query", "schema": _AFTER},
                     {"name": "last-event-id", "in": "header", "schema": _AFTER},
                 ],
-                "responses": events("they end with the job") | refusals((*_JOB, 400)),
+                "responses": events("they end with the job")
+                | nothing("the job has ended, and its last event is the one named: do not come back")
+                | refusals((*_JOB, 400)),
             }
         },
     }
@@ -105,7 +108,7 @@ def schemas(limits: Limits) -> Mapping[str, Shape]:
             more=False,
         ),
         "Tool": asked(
-            {"name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"}},
+            {"name": {"type": "string", "pattern": f"^{NAME}$"}},
             {"description": TEXT, "parameters": {"type": "object"}, "strict": FLAG},
             more=False,
         ),

@@ -24,6 +24,8 @@ export interface Watching {
   readonly maxResumes?: number;
 }
 
+/** All events are known already: the job has ended. */
+const ENDED = 204;
 const IDLE_MS = 60_000;
 /** With waits of up to five seconds: as long as a router takes to come back. */
 const MAX_RESUMES = 20;
@@ -67,6 +69,7 @@ export class JobEvents implements AsyncIterable<JobEvent> {
     try {
       const path = this.path + query({ after: this.#last === 0 ? undefined : this.#last });
       const response = await this.caller.transport.send({ method: "GET", path }, watch.deadline);
+      if (response.status === ENDED) return true;
       for await (const told of eventsOf(response, watch.deadline, watch.heard)) {
         const event = this.#hear(told);
         if (event === null) continue;

@@ -1,7 +1,6 @@
 /** Submitting, watching and ending jobs. */
 
 import type { CallOptions, Caller } from "./caller.js";
-import { ProtocolError } from "./errors.js";
 import { type Job, hasEnded } from "./job.js";
 import { JobEvents, type Watching } from "./job_events.js";
 import { query, segment } from "./path.js";
@@ -55,8 +54,12 @@ export class Jobs {
     for await (const event of this.events(id, watching)) {
       if (event.type === "status" && hasEnded(event.job)) return event.job;
     }
-    throw new ProtocolError("the events ended before the job did"); // unreachable: events end with the job
+    return this.get(id, options(watching)); // it had ended, and the caller knew all of its events
   }
+}
+
+function options({ signal, timeoutMs }: Watching): CallOptions {
+  return { ...(signal === undefined ? {} : { signal }), ...(timeoutMs === undefined ? {} : { timeoutMs }) };
 }
 
 function pathOf(id: string): string {

@@ -94,6 +94,16 @@ test("who knows some events goes on after them", async () => {
   });
 });
 
+test("who knows all events of a job that has ended is told so, and has the job", async () => {
+  const over: Step = json(undefined, 204);
+  await Fake.telling([over, over, json(job("done", "ab"))], async (octet, fake) => {
+    assert.deepEqual(await words(octet.jobs.events("j1", { after: 5 })), []);
+    assert.equal((await octet.jobs.wait("j1", { after: 5 })).text, "ab");
+    const urls = fake.heard.map((each) => each.url.replace("/v1/jobs/j1", ""));
+    assert.deepEqual(urls, ["/events?after=5", "/events?after=5", ""]);
+  });
+});
+
 test("a connection that is silent is made anew", async () => {
   await Fake.telling([events([status(1, "queued")], "silence"), events([status(2, "done")])], async (octet, fake) => {
     assert.deepEqual(await words(octet.jobs.events("j1", { idleMs: 1000 })), ["1:queued", "2:done"]);

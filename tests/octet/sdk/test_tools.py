@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import octet
-from octet.sdk.answer import answer_from
+from octet.sdk.gathering import Gathering
 from octet.sdk.request import prepare
 from octet.sdk.tools import Calls
 from octet.v1 import inference_pb2 as wire
@@ -69,5 +69,9 @@ def test_calls_are_put_together_from_their_parts(calls: list[list[str]]) -> None
 
 
 def test_an_answer_has_its_calls() -> None:
-    whole = wire.InferResponse(tool_calls=[wire.ToolCall(id="a", name="find", arguments='{"x": 1}')])
-    assert answer_from(whole).tool_calls == (CALL,)
+    with octet.Client() as client:
+        heard = Gathering(client._asking(lambda _: wire.InferRequest(), None))
+    for part in (wire.ToolCallPart(id="a", name="find", arguments='{"x"'), wire.ToolCallPart(arguments=": 1}")):
+        heard.hear(wire.InferEvent(chunk=wire.Chunk(tool_calls=[part])))
+    heard.hear(wire.InferEvent(receipt=wire.Receipt()))
+    assert heard.answer().tool_calls == (CALL,)

@@ -67,7 +67,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("tools", {"prompt": "x", "messages": [], "tools": [TOOL]}),
     ("tools", {"tools": [named(f"t{index}") for index in range(129)]}),
     ("tools", {"tools": [wire.Tool(name=f"t{index}", description="x" * 8000) for index in range(40)]}),
-    *(("tools.name", {"tools": [named(name)]}) for name in ("", "a b", "é", "x" * 65, "a\n")),
+    *(("tools.name", {"tools": [named(name)]}) for name in ("", "a b", "é", "x" * 129, "a\n")),
     ("tools.name", {"tools": [TOOL, TOOL]}),
     ("tools.description", {"tools": [wire.Tool(name="x", description="x" * 8193)]}),
     *(
@@ -97,3 +97,7 @@ def test_what_is_wrong_is_named(field: str, fields: dict[str, Any]) -> None:
         received(**{"messages": [ASKED], **fields})
     assert refused.value.error.field == field and refused.value.error.limit
     assert len(refused.value.error.value) < 200
+
+
+def test_a_name_may_be_as_long_as_any_vendors() -> None:
+    assert received(messages=[ASKED], tools=[named("x" * 128)])

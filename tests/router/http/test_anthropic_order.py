@@ -19,6 +19,7 @@ from tests.service.harness import serving, sim
 
 GOOD: dict[str, Any] = {"model": "octet/writer", "max_tokens": 8, "messages": HELLO}
 TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}
+FORM = {"format": {"type": "json_schema", "schema": {"type": "object"}}}
 PATHS = ("/v1/messages", "/v1/messages/count_tokens")
 
 
@@ -144,6 +145,8 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema", "missing"),
     ({"octet": {"prio": 1}}, "octet.prio", "one of intent"),
     ({"model": "octet/writer:a", "octet": {"adapters": ["b"]}}, "octet.adapters", "left out"),
+    ({"output_config": FORM, "octet": {"structure": {"regex": "a"}}}, "output_config.format", "octet.structure"),
+    ({"octet": {"structure": {"regex": "a", "choice": ["b"]}}}, "octet.structure", "one key"),
     ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type", "no tools here"),
     (calling(input_schema=None), "tools[0].input_schema", "missing"),
     (calling(input_schema={"maximum": 1e999}), "tools[0].input_schema", "64 bits"),
@@ -219,6 +222,7 @@ def door() -> Iterator[Door]:
         ({"metadata": {"user_id": "x" * 200}}, "metadata.user_id"),
         ({"octet": {"priority": 10}}, "octet.priority"),
         ({"octet": {"session_id": "a\nb"}}, "octet.session_id"),
+        ({"octet": {"structure": {"choice": []}}}, "octet.structure.choice"),
         ({"messages": said(("user", "word " * 800))}, "messages"),
         ({"output_config": {"format": {"type": "json_schema", "schema": {"x": "y" * 70_000}}}},
          "output_config.format.schema"),

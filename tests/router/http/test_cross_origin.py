@@ -54,7 +54,7 @@ def test_a_page_that_is_named_asks_before_and_reads_everything_after() -> None:
                 heard = await fronted.send("GET", path, headers={"origin": HERE})
                 assert (heard.status, heard.headers["access-control-allow-origin"]) == (status, HERE)
                 exposed = heard.headers["access-control-expose-headers"].split(", ")
-                assert {"x-request-id", "retry-after", "retry-after-ms"} <= set(exposed)
+                assert {"x-request-id", "request-id", "retry-after", "retry-after-ms"} <= set(exposed)
                 assert "access-control-allow-credentials" not in heard.headers and heard.headers["vary"] == "origin"
 
     run(story())

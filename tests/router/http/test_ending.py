@@ -70,6 +70,33 @@ def test_so_it_does_where_more_requests_stand_in_line(caplog: pytest.LogCaptureF
     run(story())
 
 
+@pytest.mark.parametrize("abruptly", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_disconnect_ends_the_work_also_behind_a_request_that_waits(abruptly: bool, at_once: bool) -> None:
+    async def story() -> None:
+        async with serving(sim(SLOW)) as served, fronting({"writer": [served.address]}) as fronted:
+            _, writer = await asyncio.open_connection("127.0.0.1", fronted.port)
+            waiting = request() + b"GET /healthz HTTP/1.1\r\n\r\n"
+            writer.write(request(max_tokens=1000) + waiting * at_once)
+            await fronted.routed.until(lambda: served.server.generator.num_live == 1)
+            if not at_once:
+                writer.write(waiting)
+                await asyncio.sleep(0.1)
+            (live,) = fronted.routed.server.live
+            if abruptly:
+                writer.transport.abort()
+            else:
+                writer.close()
+            async with asyncio.timeout(5):
+                await fronted.routed.idle()
+                await served.idle()
+            receipt = await receipt_of(fronted, live.request_id)
+            assert receipt.error.reason == inference_pb2.ERROR_REASON_CANCELLED
+            await fronted.routed.until(lambda: not fronted.connections)
+
+    run(story())
+
+
 def test_who_never_reads_is_let_go_and_the_receipt_says_so() -> None:
     async def story() -> None:
         endless = saying(*(Chunk(text="x" * 10_000, token_ids=[1]) for _ in range(3000)))

@@ -1,13 +1,17 @@
 """Bytes from anybody: an answer in the envelope, soon, and nothing of it harms the next caller."""
 
 import asyncio
+import gzip
 import json
 import resource
 import time
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from router.http import protocol
+from router.http import protocol, strict_json
 from router.http.body import SMALL_BYTES
 from router.http.fault import Fault
 from router.http.strict_json import MOST_DEPTH, MOST_VALUES, parse_object
@@ -33,6 +37,9 @@ BODIES = {
     "open brackets": b"[" * 1_000_000,
     "deep": b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}",
     "many values": b'{"a": [' + b"[]," * 1_000_000 + b"[]]}",
+    "keys of keys": b'{"a":' * 5 + b'"a":' * 1_000_000,
+    "closed brackets": b"]" * 4_000_000,
+    "blanks": b'{"a"' + b" " * 4_000_000,
     "many keys": b"{" + b",".join(b'"%d":1' % index for index in range(100_000)) + b"}",
     "a long number": b'{"seed": ' + b"9" * 100_000 + b"}",
     "half a surrogate pair": b'{"model": "octet/writer", "messages": [{"role": "user", "content": "\\ud800"}]}',
@@ -77,13 +84,36 @@ def test_a_body_that_is_no_request_is_told_so_at_once() -> None:
 @pytest.mark.parametrize("depth", [MOST_DEPTH, MOST_DEPTH + 1])
 def test_how_deep_and_how_many_is_counted_to_the_last(depth: int) -> None:
     deep = b'{"a":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
-    many = b'{"a":["[,,]"' + b",0" * (MOST_VALUES - 3 + depth - MOST_DEPTH - 1) + b"]}"
+    many = b'{"a":["[,,]"' + b",0" * (MOST_VALUES - 3 + depth - MOST_DEPTH) + b"]}"
     for raw in (deep, many):
         if depth == MOST_DEPTH:
             assert set(parse_object(raw)) == {"a"}
         else:
             with pytest.raises(Fault):
                 parse_object(raw)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def num_values(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(num_values, inner))
+
+
+@given(st.dictionaries(st.text(max_size=4), JSON, max_size=4), st.booleans(), st.sampled_from([None, 1]))
+def test_values_are_what_is_counted(body: dict[str, Any], escapes: bool, indent: int | None) -> None:
+    raw = json.dumps(body, ensure_ascii=escapes, indent=indent).encode()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(strict_json, "MOST_VALUES", num_values(body))
+        assert parse_object(raw) == body
+        patched.setattr(strict_json, "MOST_VALUES", num_values(body) - 1)
+        with pytest.raises(Fault, match="more than"):
+            parse_object(raw)
 
 
 def test_what_is_too_large_is_413_and_never_held_whole() -> None:
@@ -120,6 +150,10 @@ def test_only_json_is_read() -> None:
                 assert heard.status == 415 and "application/json" in heard.error["message"]
             heard = await fronted.post(GOOD, **{"content-type": "Application/JSON; charset=utf-8"})
             assert heard.status == 200
+            assert (await fronted.post(GOOD, content_encoding="identity")).status == 200
+            packed = await fronted.post(gzip.compress(GOOD), content_encoding="gzip")
+            assert (packed.status, packed.error["param"]) == (415, "content-encoding")
+            assert packed.headers["accept-encoding"] == "identity" and "'gzip'" in packed.error["message"]
 
     run(story())
 
@@ -177,6 +211,7 @@ def test_a_body_that_never_ends_is_not_waited_for() -> None:
             fronted.app._bodies._most_together = 10
             heard = await fronted.post(GOOD[:-1] + b" " * SMALL_BYTES + b"}")
             assert (heard.status, heard.error["type"]) == (429, "rate_limit_error")
+            assert heard.headers["retry-after"] == "1"
             assert fronted.app._bodies._num_bytes == 0
             await is_well(fronted)
 

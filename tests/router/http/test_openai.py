@@ -39,6 +39,9 @@ def test_a_chat_says_what_grpc_says_and_its_receipt_can_be_asked_for() -> None:
                 receipt = (await fronted.get(f"/v1/receipts/{name}")).json
                 assert (receipt["request_id"], receipt["specialist"]) == (raw.headers["x-request-id"], "writer")
                 assert receipt["usage"]["completion_tokens"] == 8
+            for own in (f"msg_{raw.headers['x-request-id']}", "cmpl-mine"):
+                await fronted.routed.call("Infer", asking(request_id=own, max_tokens=2), inference_pb2.InferResponse)
+                assert (await fronted.get(f"/v1/receipts/{own}")).json["request_id"] == own, "as it is given, first"
 
     run(story())
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -15,8 +15,10 @@ from octet.rpc.refusal import prompt_too_long, queue_full
 from octet.sdk import InvalidRequest
 from octet.v1 import jobs_pb2
 from octet.v1 import specialist_pb2 as wire
+from router.http.connection import EXTENSION
 from router.http.fault import fault_of
-from router.http.jobs import told
+from router.http.jobs import _Events, told
+from router.jobs.jobs import Jobs
 from router.reception.caller import Caller, calling
 from tests.router.jobs.harness import QUICK, WORDS, events_of, house, housing, saying, until
 from tests.router.service.harness import asking, routing
@@ -80,6 +82,9 @@ def test_whoever_comes_back_hears_the_rest_and_nothing_twice(tmp_path: Path) -> 
                 assert resumed.body == asked.body
                 assert [number for number, _, _ in events_of(asked)] == [event.number for event in every[after:]]
             assert [event async for event in housed.client.jobs.events(job_id, len(every))] == []
+            for headers, query in (({"last-event-id": str(len(every))}, ""), ({}, f"?after={len(every)}")):
+                over = await housed.fronted.send("GET", f"/v1/jobs/{job_id}/events{query}", headers=headers)
+                assert (over.status, over.body) == (204, b""), "a browser comes back after any other end"
             late = await housed.fronted.get(f"/v1/jobs/{job_id}/events?after={len(every) + 1}")
             assert (late.status, late.error["param"]) == (400, "after")
             assert (await housed.fronted.get(f"/v1/jobs/{job_id}/events?after=x")).status == 400
@@ -343,3 +348,35 @@ def test_in_memory_jobs_are_answered_and_said_to_be_forgotten(caplog: pytest.Log
 
     run(story())
     assert "jobs are kept in memory" in caplog.text
+
+
+def test_who_takes_not_even_the_error_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.http.jobs.PATIENCE_SECONDS", 0.05)
+
+    class Failing:
+        async def watch(self, _: str, __: int) -> AsyncGenerator[jobs_pb2.JobEvent, None]:
+            yield jobs_pb2.JobEvent(number=1)
+            raise prompt_too_long(2, 1)
+
+    async def story() -> None:
+        gone, num_sent = asyncio.Event(), 0
+
+        async def send(_: Any) -> None:
+            nonlocal num_sent
+            num_sent += 1
+            if num_sent > 2:
+                await asyncio.Event().wait()
+
+        async def receive() -> Any:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        scope = {
+            **{"type": "http", "method": "GET", "path_params": {"job_id": "j"}, "headers": [], "query_string": b""},
+            "extensions": {EXTENSION: {"end": gone.set}},
+        }
+        async with asyncio.timeout(5):
+            await _Events(cast(Jobs, Failing()))(scope, receive, send)
+        assert gone.is_set() and num_sent == 3
+
+    run(story())

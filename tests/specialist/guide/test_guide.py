@@ -133,6 +133,26 @@ def test_what_cannot_be_followed_is_refused(structure: Structure, says: str) -> 
     assert GRAMMARS.kept(structure) is None
 
 
+@pytest.mark.parametrize(
+    ("structure", "says"),
+    [
+        (Structure("json_schema", '{"properties": {"a": {"type": "strange"}}}'), "Invalid type: strange"),
+        (Structure("json_schema", '{"not": {}}'), 'Unimplemented keys: ["not"]'),
+        (Structure("json_schema", '{"oneOf": [{"type": "string"}, {"minLength": 3}]}'), "oneOf constraints are not "),
+        (Structure("json_schema", '{"type": "string", "pattern": "("}'), "unclosed group"),
+        (Structure("regex", "a(?=b)"), "look-around, including look-ahead and look-behind, is not supported"),
+        (Structure("regex", r"[^\s\S]"), "one that nothing fits"),
+    ],
+)
+def test_the_reason_is_in_plain_words(structure: Structure, says: str) -> None:
+    with pytest.raises(GrammarRefused) as refused:
+        GRAMMARS.compile(structure)
+    reason = refused.value.value
+    assert reason.startswith(says) and len(reason) <= 160
+    inside = ("start:", "ANSWER", "answer:", "x-guidance", "verbose", "NoExtensionBias", "coerce_one_of", "at 2(", "\n")
+    assert not any(word in reason for word in inside)
+
+
 def test_the_most_recent_grammars_are_kept() -> None:
     grammars = Grammars(VOCABULARY, SIZE, GuideLimits(kept=3, kept_bytes=100))
     first, *others = (Structure("regex", letter) for letter in "abcd")
