@@ -19,7 +19,7 @@ from router.http.asking import while_there
 from router.http.body import Bodies
 from router.http.connection import abort
 from router.http.event_stream import last_event
-from router.http.fault import INVALID, RATE_LIMIT, SERVER, TIMEOUT, code_of, fault_of, wrong
+from router.http.fault import AUTHENTICATION, INVALID, RATE_LIMIT, SERVER, TIMEOUT, code_of, fault_of, wrong
 from router.http.infer import chunk_told
 from router.http.outlet import Outlet
 from router.http.own_body import NAMES, request_of
@@ -44,6 +44,7 @@ _KINDS = {
     error_pb2.ERROR_REASON_NO_SPECIALIST: INVALID,
     error_pb2.ERROR_REASON_NO_TOOLS: INVALID,
     error_pb2.ERROR_REASON_CANCELLED: INVALID,
+    error_pb2.ERROR_REASON_UNAUTHENTICATED: AUTHENTICATION,
 }
 
 
@@ -78,20 +79,20 @@ class _Desk:
         limit = request.query_params.get("limit")
         most = None if limit is None else _whole("limit", limit)
         try:
-            jobs = await self._jobs.newest(most, request.query_params.get("before", ""))
+            jobs = await self._jobs.newest(most, request.query_params.get("before", ""), _tenant(request))
         except Refusal as refusal:
             raise fault_of(refusal, {"id": "before"}) from None
         return JSONResponse({"jobs": [told(job) for job in jobs]})
 
     async def get(self, request: Request) -> Response:
         try:
-            return JSONResponse(told(await self._jobs.get(request.path_params["job_id"])))
+            return JSONResponse(told(await self._jobs.get(request.path_params["job_id"], _tenant(request))))
         except Refusal as refusal:
             raise fault_of(refusal, {}) from None
 
     async def cancel(self, request: Request) -> Response:
         try:
-            return JSONResponse(told(await self._jobs.cancel(request.path_params["job_id"])))
+            return JSONResponse(told(await self._jobs.cancel(request.path_params["job_id"], _tenant(request))))
         except Refusal as refusal:
             raise fault_of(refusal, {}) from None
 
@@ -167,6 +168,11 @@ def _error(error: error_pb2.Error) -> Mapping[str, Any]:
         "param": NAMES.get(error.field, error.field) or None,
         "code": code_of(error.reason),
     }
+
+
+def _tenant(request: Request) -> str:
+    """Whose job it is, for an operator's key."""
+    return request.query_params.get("tenant", "")
 
 
 def _whole(name: str, text: str) -> int:

@@ -7,6 +7,7 @@ from octet.rpc.tool_checks import NAME
 from octet.sdk.receipt import Validation
 from octet.sdk.tools import ToolCall
 from router.http.openapi.answers import ALWAYS, ANSWER, BODY, body, events, nothing, refusals, streamed, whole
+from router.http.openapi.router import TENANT
 from router.http.openapi.shapes import (
     COUNT,
     FLAG,
@@ -59,6 +60,7 @@ def paths() -> Mapping[str, Any]:
                 "parameters": [
                     {"name": "limit", "in": "query", "schema": _AFTER},
                     {"name": "before", "in": "query", "schema": TEXT},
+                    TENANT,
                 ],
                 "responses": whole(record({"jobs": several(named("Job"))}), "some of them") | refusals((*_JOB, 400)),
             },
@@ -86,7 +88,7 @@ def _of_job(name: str, summary: str) -> Mapping[str, Any]:
     return {
         "operationId": name,
         "summary": summary,
-        "parameters": [_ID],
+        "parameters": [_ID, TENANT],
         "responses": whole(named("Job"), "as it is then") | refusals(_JOB),
     }
 

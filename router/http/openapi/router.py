@@ -7,12 +7,13 @@ from octet.sdk.receipt import Receipt
 from router.http.openapi.answers import ALWAYS, refusals, whole
 from router.http.openapi.shapes import TEXT, Shape, named, record, several, shape_of, word
 
+TENANT = {"name": "tenant", "in": "query", "schema": TEXT, "description": "another's, for an operator's key"}
 PATHS: Mapping[str, Any] = {
     "/v1/receipts/{request_id}": {
         "get": {
             "operationId": "getReceipt",
             "summary": "everything about one request, by its id or that of its answer",
-            "parameters": [{"name": "request_id", "in": "path", "required": True, "schema": TEXT}],
+            "parameters": [{"name": "request_id", "in": "path", "required": True, "schema": TEXT}, TENANT],
             "responses": whole(named("Receipt"), "it is still kept") | refusals((*ALWAYS, 404)),
         }
     },

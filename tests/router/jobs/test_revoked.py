@@ -89,5 +89,22 @@ def test_an_operator_ends_another_tenants_jobs_and_nobody_else_does(tmp_path: Pa
     run(story())
 
 
+def test_so_it_is_over_http(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with holding(tmp_path, asyncio.Event()) as (fronted, _, client_of), asyncio.timeout(20):
+            (job_id,) = await submitted(await client_of(ANN))
+
+            async def status(key: Made, method: str, path: str) -> int:
+                return (await fronted.send(method, f"/v1/jobs{path}", b"", key.headers)).status
+
+            for key, query, found in ((BOB, "?tenant=ann", False), (OPS, "", False), (OPS, "?tenant=ann", True)):
+                heard = await fronted.send("GET", f"/v1/jobs{query}", b"", key.headers)
+                assert (heard.status == 200 and [job["id"] for job in heard.json["jobs"]] == [job_id]) == found
+                assert (await status(key, "GET", f"/{job_id}{query}") == 200) == found
+                assert (await status(key, "POST", f"/{job_id}/cancel{query}") == 200) == found
+
+    run(story())
+
+
 def _asked(client: AsyncClient, job_id: str, tenant: str) -> list[Coroutine[Any, Any, Any]]:
     return [client.jobs.get(job_id, tenant=tenant), client.jobs.cancel(job_id, tenant=tenant)]
