@@ -31,6 +31,10 @@ from specialist.tools.tool import Offer
 
 _GivenT = TypeVar("_GivenT")
 _ResultT = TypeVar("_ResultT")
+_FOLLOWS = 0.2
+"""Of the way from what was usual to what was seen last."""
+_LEAST_SECONDS = 0.05
+_SPREAD, _SPREAD_PARTS = 0.25, 1024
 
 
 class Reception:
@@ -64,6 +68,8 @@ class Reception:
         self._max_receiving = max_receiving
         self._draw_seed = draw_seed
         self._num_receiving = 0
+        self._usual_seconds: float | None = None
+        """That one takes on a thread, with its time in line; None until one has."""
         self._names = count(1)
         self._threads = ThreadPoolExecutor(self.NUM_THREADS, thread_name_prefix="tokenize")
 
@@ -162,12 +168,26 @@ class Reception:
     async def _aside(self, work: Callable[[_GivenT], _ResultT], given: _GivenT) -> _ResultT:
         """On a thread of its own."""
         if self._num_receiving >= self._max_receiving:
-            raise queue_full("being tokenised", self._max_receiving, None)
+            raise queue_full("being tokenised", self._max_receiving, self._seconds_to_a_place())
         self._num_receiving += 1
+        begun = self._clock.now()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, given)
         finally:
             self._num_receiving -= 1
+            self._took(self._clock.now() - begun)
+
+    def _took(self, seconds: float) -> None:
+        usual = seconds if self._usual_seconds is None else self._usual_seconds
+        self._usual_seconds = usual + _FOLLOWS * (seconds - usual)
+
+    def _seconds_to_a_place(self) -> float | None:
+        """They have all been waiting for some time: as long as one usually takes is enough. Those who are refused
+        together come back apart."""
+        if self._usual_seconds is None:
+            return None
+        apart = self._draw_seed() % _SPREAD_PARTS / _SPREAD_PARTS
+        return max(self._usual_seconds, _LEAST_SECONDS) * (1 + _SPREAD * apart)
 
     def _calling_of(self, offer: Offer) -> Calling:
         try:
