@@ -9,7 +9,7 @@ SERVES := $(VENV)/.serves
 READY := $(VENV)/.ready
 TYPESCRIPT := sdk/typescript
 MODULES := $(TYPESCRIPT)/node_modules/.ready
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 
 FIRST ?= 1000
 LAST ?= 3000
@@ -21,7 +21,7 @@ LAST ?= 3000
 serve: $(SERVES)
 	$(BIN)/octet serve $(ARGS)
 
-# One worker more than there are cores, because some wait; one thread a worker, because two that spin would wait for each
+# Two workers more than there are cores, because many tests wait; one thread a worker, because two that spin would wait for each
 # other. Who is done first takes over half of what another has left: the last files are the longest. Byte code is kept:
 # hundreds of processes start.
 PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal

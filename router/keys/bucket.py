@@ -1,6 +1,8 @@
 """So much a minute, and as much at once."""
 
 _MINUTE = 60.0
+_NOTHING = 1e-6
+"""Sums of floats may miss what they are to be by less."""
 
 
 class Bucket:
@@ -18,7 +20,8 @@ class Bucket:
 
     def wait(self, now: float) -> float:
         """Seconds until there is one to be had; 0 where there is."""
-        return max(0.0, 1.0 - self.level(now)) * _MINUTE / self._per_minute
+        lacking = 1.0 - self.level(now)
+        return lacking * _MINUTE / self._per_minute if lacking > _NOTHING else 0.0
 
     def take(self, amount: float, now: float) -> None:
         self._level = self.level(now) - amount

@@ -53,7 +53,9 @@ class Meter:
         most = self.allowance.concurrency
         if most is not None and self.num_inside >= most:
             return limited("concurrency", most, "calls at once", self._next_end())
-        if self._requests is not None and (wait := self._requests.wait(now)) > 0:
+        wait = 0.0 if self._requests is None else self._requests.wait(now)
+        owing = 0.0 if self._tokens is None else self._tokens.wait(now)
+        if wait > owing:
             return limited("requests_per_minute", self.allowance.requests_per_minute, "requests a minute", wait)
         return self.debt(now)
 

@@ -16,7 +16,8 @@ BLOCK = 16
 TURNS = 20
 
 
-@pytest.mark.parametrize("prefix_cache", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("prefix_cache", [True, False])
 def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(demo_gguf: Path, prefix_cache: bool) -> None:
     """By the model's own template, whose text around an answer must not change the tokens of the answer."""
     settings = ReplicaSettings(

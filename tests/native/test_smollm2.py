@@ -20,6 +20,8 @@ from tests.native.fused import FusedReplica, fused_decoder
 from tests.native.greedy_replica import ask
 from tests.native.transformers_models import _source
 
+pytestmark = pytest.mark.slow
+
 COUNT = 32
 NUM_TEXTS = 12
 PROMPTS = (

@@ -32,6 +32,7 @@ def test_it_is_the_oldest_node_that_is_promised() -> None:
     assert f">={version.removeprefix('v').partition('.')[0]}" == promised
 
 
+@pytest.mark.slow
 def test_the_source_is_formatted() -> None:
     check_modules()
     done = tool("prettier/bin/prettier.cjs", "--check", ".")
