@@ -121,11 +121,16 @@ def test_an_answer_that_is_broken_off_is_charged_for_what_was_said() -> None:
     run(story())
 
 
-def write(path: Path, *keys: Made) -> None:
+def put(path: Path, content: str) -> None:
+    """At once: half of it would be another trouble."""
     beside = path.with_suffix(".new")
-    beside.write_text(keys_text(each.key for each in keys))
+    beside.write_text(content)
     beside.chmod(0o600)
     beside.replace(path)
+
+
+def write(path: Path, *keys: Made) -> None:
+    put(path, keys_text(each.key for each in keys))
 
 
 def test_the_file_is_followed_and_whoever_is_inside_finishes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -145,7 +150,7 @@ def test_the_file_is_followed_and_whoever_is_inside_finishes(tmp_path: Path, cap
             assert (await running).code is grpc.StatusCode.OK
             for content in ('{"keys": [', None):
                 caplog.clear()
-                path.unlink() if content is None else path.write_text(content)
+                path.unlink() if content is None else put(path, content)
                 await routed.until(lambda: "the keys stay as they were" in caplog.text)
                 await asyncio.sleep(0.1)
                 assert caplog.text.count("the keys stay as they were") == 1
