@@ -170,9 +170,9 @@ def not_ready() -> Refusal:
     )
 
 
-def draining() -> Refusal:
+def draining(who: str = "replica") -> Refusal:
     return Refusal(
-        grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_DRAINING, "this replica is draining and takes nothing new"
+        grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_DRAINING, f"this {who} is draining and takes nothing new"
     )
 
 

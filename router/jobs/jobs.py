@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from octet.config.ensemble import JobsConfig
-from octet.rpc.refusal import invalid
+from octet.rpc.refusal import draining, invalid
 from octet.store import Store, StoreUnavailable
 from octet.store.job_rows import JobRoom, JobRow, KeyTaken, NewJob, NoRoom
 from octet.v1 import inference_pb2 as infer
@@ -17,7 +17,7 @@ from octet.v1 import jobs_pb2 as wire
 from router.decide.policy import Policy
 from router.jobs import told
 from router.jobs.attempt import Means
-from router.jobs.refusals import draining, key_taken, no_room, not_on_record, not_yours, unknown_job
+from router.jobs.refusals import key_taken, no_room, not_on_record, not_yours, unknown_job
 from router.jobs.watchers import Watchers
 from router.jobs.workers import Workers
 from router.reception.caller import Caller, current_caller
@@ -151,7 +151,7 @@ class Jobs:
 
     def _new_job(self, request: infer.InferRequest, key: str, caller: Caller) -> NewJob:
         if self._rules.draining:
-            raise draining()
+            raise draining("router")
         if request.request_id:
             raise invalid("request_id", "unset: a job has an id of its own", request.request_id[:60])
         if len(key.encode()) > _KEY_BYTES or not key.isprintable():

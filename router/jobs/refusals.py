@@ -65,14 +65,6 @@ def too_many_watch(most: int, whose: str = "") -> Refusal:
     )
 
 
-def draining() -> Refusal:
-    return Refusal(
-        grpc.StatusCode.UNAVAILABLE,
-        wire.ERROR_REASON_DRAINING,
-        "this router is draining and takes nothing new",
-    )
-
-
 def not_on_record(error: StoreUnavailable) -> Refusal:
     """`error` says nothing of what the store is, or where."""
     done = "the store does not answer, and nothing was done"

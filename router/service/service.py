@@ -10,7 +10,7 @@ import grpc
 
 from octet.clock import Clock
 from octet.rpc.calls import CallerGone, Context, relaying, unary, unary_with_context
-from octet.rpc.refusal import Refusal, cancelled, failed_inside
+from octet.rpc.refusal import Refusal, cancelled, draining, failed_inside
 from octet.v1 import inference_pb2 as wire
 from router.decide.policy import Policy
 from router.dispatch.live import Live, LiveRequests, unknown
@@ -218,7 +218,7 @@ class InferenceService:
         """Raises Refusal with a receipt."""
         try:
             if self.draining:
-                raise _draining()
+                raise draining("router")
             return self.reception.receive(message, seconds_left, *trace, caller or current_caller())
         except Refusal as refusal:
             self._refused(message.request_id, refusal)
@@ -278,11 +278,3 @@ def _trace(context: Context) -> TraceHeaders:
         elif key == STATE and isinstance(value, str):
             state.append(value)
     return parent, ",".join(state)
-
-
-def _draining() -> Refusal:
-    return Refusal(
-        grpc.StatusCode.UNAVAILABLE,
-        wire.ERROR_REASON_DRAINING,
-        "this router is draining and takes nothing new",
-    )
