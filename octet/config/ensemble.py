@@ -39,6 +39,20 @@ Name = Annotated[str, NAME]
 Share = Annotated[float, Range(0, 1), Mark.LIVE]
 Weight = Annotated[float, Range(0, 1000), Mark.LIVE]
 Seconds = Annotated[float, Unit.SECONDS, Range(0, 86_400, open=True), Mark.LIVE]
+Target = Annotated[float | None, Unit.SECONDS, Range(0, 86_400, open=True), Mark.LIVE]
+
+
+@dataclass(frozen=True, slots=True)
+class SloTargets:
+    """Seconds that are promised; None: measured and published, and nothing is promised."""
+
+    ttft_p50: Target = None
+    ttft_p95: Target = None
+    ttft_p99: Target = None
+    itl_p50: Target = None
+    itl_p95: Target = None
+    itl_p99: Target = None
+    admission_to_first_token_p95: Target = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,8 @@ class SpecialistConfig:
     `module:name`; with cpp:required and python:required an answer without code fails."""
     floor: Annotated[float | None, Range(0, 1), Mark.LIVE, Mark.RUNS, Mark.SHARED] = None
     """A pass rate below it demotes the specialist; None: the rate is measured, and nothing follows from it."""
+
+    slo: Annotated[SloTargets, Mark.RUNS] = field(default_factory=SloTargets)
 
     engine: Annotated[EngineName, Mark.RUNS, Mark.SHARED] = "native"
     model: Annotated[str, FilePath(DEMO_MODEL), Mark.RUNS, Mark.SHARED] = DEMO_MODEL
@@ -251,6 +267,27 @@ class EscalationConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SloConfig:
+    """Over which times specialists are measured."""
+
+    window: Annotated[float, Unit.SECONDS, Range(10, 3600), Mark.LIVE] = 300.0
+    """Of quantiles and of the preempted share."""
+    long_window: Annotated[float, Unit.SECONDS, Range(60, 86_400), Mark.LIVE] = 3600.0
+    """Burn rates are told over this one as well."""
+    alert_burn: Annotated[float, Range(1, 1000), Mark.LIVE] = 6.0
+    """A promise that burns this fast over both windows is what is wrong now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryConfig:
+    otlp: Annotated[str, Text(most=2048)] = ""
+    """Where traces go, by OTLP over gRPC: http://HOST:4317, or https; empty: what OTEL_EXPORTER_OTLP_ENDPOINT says,
+    or nowhere."""
+    sample: Share = 1.0
+    """Of the requests whose callers have not decided themselves."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreConfig:
     """Where windows, breakers, knobs, lanes, comparisons, receipts and the audit are kept."""
 
@@ -358,6 +395,8 @@ class Ensemble:
     lanes: Annotated[LanesConfig, Mark.RUNS] = field(default_factory=LanesConfig)
     escalation: Annotated[EscalationConfig, Mark.RUNS] = field(default_factory=EscalationConfig)
     store: Annotated[StoreConfig, Mark.RUNS] = field(default_factory=StoreConfig)
+    slo: Annotated[SloConfig, Mark.RUNS] = field(default_factory=SloConfig)
+    telemetry: Annotated[TelemetryConfig, Mark.RUNS] = field(default_factory=TelemetryConfig)
     adapter_root: Annotated[str | None, FilePath(), Mark.RUNS] = None
     """Adapters that are loaded while serving lie below it; None: the folder of this file, or where `octet serve` was
     started."""

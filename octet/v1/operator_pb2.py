@@ -22,11 +22,51 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from octet.v1 import control_pb2 as octet_dot_v1_dot_control__pb2
 from octet.v1 import error_pb2 as octet_dot_v1_dot_error__pb2
+from octet.v1 import inference_pb2 as octet_dot_v1_dot_inference__pb2
+try:
+  octet_dot_v1_dot_error__pb2 = octet_dot_v1_dot_inference__pb2.octet_dot_v1_dot_error__pb2
+except AttributeError:
+  octet_dot_v1_dot_error__pb2 = octet_dot_v1_dot_inference__pb2.octet.v1.error_pb2
+try:
+  octet_dot_v1_dot_specialist__pb2 = octet_dot_v1_dot_inference__pb2.octet_dot_v1_dot_specialist__pb2
+except AttributeError:
+  octet_dot_v1_dot_specialist__pb2 = octet_dot_v1_dot_inference__pb2.octet.v1.specialist_pb2
+try:
+  octet_dot_v1_dot_error__pb2 = octet_dot_v1_dot_inference__pb2.octet_dot_v1_dot_error__pb2
+except AttributeError:
+  octet_dot_v1_dot_error__pb2 = octet_dot_v1_dot_inference__pb2.octet.v1.error_pb2
+from octet.v1 import overview_pb2 as octet_dot_v1_dot_overview__pb2
+try:
+  octet_dot_v1_dot_control__pb2 = octet_dot_v1_dot_overview__pb2.octet_dot_v1_dot_control__pb2
+except AttributeError:
+  octet_dot_v1_dot_control__pb2 = octet_dot_v1_dot_overview__pb2.octet.v1.control_pb2
+try:
+  octet_dot_v1_dot_error__pb2 = octet_dot_v1_dot_overview__pb2.octet_dot_v1_dot_error__pb2
+except AttributeError:
+  octet_dot_v1_dot_error__pb2 = octet_dot_v1_dot_overview__pb2.octet.v1.error_pb2
+try:
+  octet_dot_v1_dot_slo__pb2 = octet_dot_v1_dot_overview__pb2.octet_dot_v1_dot_slo__pb2
+except AttributeError:
+  octet_dot_v1_dot_slo__pb2 = octet_dot_v1_dot_overview__pb2.octet.v1.slo_pb2
+try:
+  octet_dot_v1_dot_specialist__pb2 = octet_dot_v1_dot_overview__pb2.octet_dot_v1_dot_specialist__pb2
+except AttributeError:
+  octet_dot_v1_dot_specialist__pb2 = octet_dot_v1_dot_overview__pb2.octet.v1.specialist_pb2
+try:
+  octet_dot_v1_dot_error__pb2 = octet_dot_v1_dot_overview__pb2.octet_dot_v1_dot_error__pb2
+except AttributeError:
+  octet_dot_v1_dot_error__pb2 = octet_dot_v1_dot_overview__pb2.octet.v1.error_pb2
+from octet.v1 import slo_pb2 as octet_dot_v1_dot_slo__pb2
 
+from octet.v1.control_pb2 import *
 from octet.v1.error_pb2 import *
+from octet.v1.inference_pb2 import *
+from octet.v1.overview_pb2 import *
+from octet.v1.slo_pb2 import *
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17octet/v1/operator.proto\x12\x08octet.v1\x1a\x14octet/v1/error.proto\"\"\n\x06\x43hange\x12\x0b\n\x03who\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\"\x15\n\x13ListBreakersRequest\"V\n\x14ListBreakersResponse\x12\'\n\x08\x62reakers\x18\x01 \x03(\x0b\x32\x15.octet.v1.BreakerInfo\x12\x15\n\rstore_trouble\x18\x02 \x01(\t\"\xe4\x02\n\x0b\x42reakerInfo\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12\x0c\n\x04lane\x18\x02 \x01(\x03\x12\x10\n\x08\x61\x64\x61pters\x18\x03 \x03(\t\x12\x13\n\x0blane_status\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\x0c\n\x04hold\x18\x06 \x01(\t\x12\x0f\n\x07hold_by\x18\x07 \x01(\t\x12\x10\n\x08hold_why\x18\x08 \x01(\t\x12\x15\n\rsince_unix_ms\x18\t \x01(\x03\x12\x16\n\tpass_rate\x18\n \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07samples\x18\x0b \x01(\x03\x12\x12\n\x05\x66loor\x18\x0c \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x0bmin_samples\x18\r \x01(\x03\x12\x16\n\x0ewindow_seconds\x18\x0e \x01(\x01\x12\x10\n\x08\x66\x61llback\x18\x0f \x01(\t\x12\x0f\n\x07outlook\x18\x10 \x01(\t\x12\x10\n\x08verifier\x18\x11 \x01(\tB\x0c\n\n_pass_rateB\x08\n\x06_floor\"X\n\x12HoldBreakerRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12\x0c\n\x04hold\x18\x02 \x01(\t\x12 \n\x06\x63hange\x18\x03 \x01(\x0b\x32\x10.octet.v1.Change\"M\n\x15ReleaseBreakerRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12 \n\x06\x63hange\x18\x02 \x01(\x0b\x32\x10.octet.v1.Change\"\x12\n\x10ListKnobsRequest\"6\n\x11ListKnobsResponse\x12!\n\x05knobs\x18\x01 \x03(\x0b\x32\x12.octet.v1.KnobInfo\"o\n\x08KnobInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x12\n\nconfigured\x18\x03 \x01(\x01\x12\x0e\n\x06set_by\x18\x04 \x01(\t\x12\x0b\n\x03why\x18\x05 \x01(\t\x12\x15\n\rsince_unix_ms\x18\x06 \x01(\x03\"O\n\x0eSetKnobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12 \n\x06\x63hange\x18\x03 \x01(\x0b\x32\x10.octet.v1.Change\"D\n\x12ReleaseKnobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x06\x63hange\x18\x02 \x01(\x0b\x32\x10.octet.v1.Change\"&\n\x10ListLanesRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\"6\n\x11ListLanesResponse\x12!\n\x05lanes\x18\x01 \x03(\x0b\x32\x12.octet.v1.LaneInfo\"\x8e\x02\n\x08LaneInfo\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x0f\n\x07\x61\x64\x61pter\x18\x03 \x01(\t\x12\x0f\n\x07\x64igests\x18\x04 \x03(\t\x12\x10\n\x08revision\x18\x05 \x01(\t\x12\x0e\n\x06status\x18\x06 \x01(\t\x12\x15\n\rsince_unix_ms\x18\x07 \x01(\x03\x12\n\n\x02\x62y\x18\x08 \x01(\t\x12\x0b\n\x03why\x18\t \x01(\t\x12\x16\n\tpass_rate\x18\n \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07samples\x18\x0b \x01(\x03\x12\x0f\n\x07outlook\x18\x0c \x01(\t\x12\x10\n\x08resident\x18\r \x01(\x03\x12\x10\n\x08replicas\x18\x0e \x01(\x03\x42\x0c\n\n_pass_rate\"c\n\x0fLoadLaneRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12 \n\x06\x63hange\x18\x04 \x01(\x0b\x32\x10.octet.v1.Change\"X\n\x12PromoteLaneRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12 \n\x06\x63hange\x18\x03 \x01(\x0b\x32\x10.octet.v1.Change\"K\n\x13RollBackLaneRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12 \n\x06\x63hange\x18\x02 \x01(\x0b\x32\x10.octet.v1.Change\"\x15\n\x13ListReplicasRequest\"?\n\x14ListReplicasResponse\x12\'\n\x08replicas\x18\x01 \x03(\x0b\x32\x15.octet.v1.ReplicaInfo\"\x9f\x02\n\x0bReplicaInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nspecialist\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0e\n\x06status\x18\x04 \x01(\t\x12\x16\n\x0ehealth_breaker\x18\x05 \x01(\t\x12\x0f\n\x07waiting\x18\x06 \x01(\x03\x12\x0f\n\x07running\x18\x07 \x01(\x03\x12\x0f\n\x07shadows\x18\x08 \x01(\x03\x12\x10\n\x08revision\x18\t \x01(\t\x12\x10\n\x08refusing\x18\n \x01(\x08\x12\x17\n\nusual_wait\x18\x0b \x01(\x01H\x00\x88\x01\x01\x12\x1f\n\x12\x65stimate_error_p90\x18\x0c \x01(\x01H\x01\x88\x01\x01\x42\r\n\x0b_usual_waitB\x15\n\x13_estimate_error_p90\"H\n\x13\x44rainReplicaRequest\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12 \n\x06\x63hange\x18\x02 \x01(\x0b\x32\x10.octet.v1.Change\"J\n\x15UndrainReplicaRequest\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12 \n\x06\x63hange\x18\x02 \x01(\x0b\x32\x10.octet.v1.Change\"+\n\x13ShadowReportRequest\x12\x14\n\x0clast_seconds\x18\x01 \x01(\x01\"a\n\x14ShadowReportResponse\x12!\n\x04rows\x18\x01 \x03(\x0b\x32\x13.octet.v1.ShadowRow\x12&\n\x06\x63ounts\x18\x02 \x01(\x0b\x32\x16.octet.v1.ShadowCounts\"o\n\x0cShadowCounts\x12\x0f\n\x07ordered\x18\x01 \x01(\x03\x12\x0c\n\x04sent\x18\x02 \x01(\x03\x12\x10\n\x08\x61nswered\x18\x03 \x01(\x03\x12\x0c\n\x04shed\x18\x04 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x03\x12\x10\n\x08\x63ompared\x18\x06 \x01(\x03\"\xfe\x01\n\tShadowRow\x12\x0e\n\x06intent\x18\x01 \x01(\t\x12\x0f\n\x07primary\x18\x02 \x01(\t\x12\x0e\n\x06shadow\x18\x03 \x01(\t\x12\x0b\n\x03why\x18\x04 \x01(\t\x12\x10\n\x08\x63ompared\x18\x05 \x01(\x03\x12\x10\n\x08verified\x18\x06 \x01(\x03\x12\x16\n\x0eprimary_passed\x18\x07 \x01(\x03\x12\x15\n\rshadow_passed\x18\x08 \x01(\x03\x12\x1b\n\x13only_primary_passed\x18\t \x01(\x03\x12\x1a\n\x12only_shadow_passed\x18\n \x01(\x03\x12\x0e\n\x06\x61greed\x18\x0b \x01(\x03\x12\x17\n\x0fmean_similarity\x18\x0c \x01(\x01\".\n\x16ListComparisonsRequest\x12\x14\n\x0clast_seconds\x18\x01 \x01(\x01\"\xc3\x02\n\nComparison\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nat_unix_ms\x18\x02 \x01(\x03\x12\x0e\n\x06intent\x18\x03 \x01(\t\x12\x0f\n\x07primary\x18\x04 \x01(\t\x12\x0e\n\x06shadow\x18\x05 \x01(\t\x12\x0b\n\x03why\x18\x06 \x01(\t\x12\x17\n\nconfidence\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x17\n\x0fprimary_outcome\x18\x08 \x01(\t\x12\x16\n\x0eshadow_outcome\x18\t \x01(\t\x12\x12\n\nsimilarity\x18\n \x01(\x01\x12\x0e\n\x06\x61greed\x18\x0b \x01(\x08\x12\x1b\n\x0f\x66\x65\x61ture_indices\x18\x0c \x03(\rB\x02\x10\x01\x12\x1a\n\x0e\x66\x65\x61ture_values\x18\r \x03(\x02\x42\x02\x10\x01\x12\x19\n\x11\x63lassifier_digest\x18\x0e \x01(\tB\r\n\x0b_confidence\"1\n\x10ListAuditRequest\x12\x0c\n\x04most\x18\x01 \x01(\x03\x12\x0f\n\x07subject\x18\x02 \x01(\t\"\x88\x01\n\nAuditEntry\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x12\n\nat_unix_ms\x18\x02 \x01(\x03\x12\x0b\n\x03who\x18\x03 \x01(\t\x12\x0b\n\x03why\x18\x04 \x01(\t\x12\x0c\n\x04what\x18\x05 \x01(\t\x12\x0f\n\x07subject\x18\x06 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x07 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x08 \x01(\t\"\x14\n\x12WatchEventsRequest\"\x7f\n\rOperatorEvent\x12\x12\n\nat_unix_ms\x18\x01 \x01(\x03\x12%\n\x05\x61udit\x18\x02 \x01(\x0b\x32\x14.octet.v1.AuditEntryH\x00\x12\x17\n\rstore_trouble\x18\x03 \x01(\tH\x00\x12\x11\n\x07\x64ropped\x18\x04 \x01(\x03H\x00\x42\x07\n\x05\x65vent2\xb3\t\n\x08Operator\x12M\n\x0cListBreakers\x12\x1d.octet.v1.ListBreakersRequest\x1a\x1e.octet.v1.ListBreakersResponse\x12\x42\n\x0bHoldBreaker\x12\x1c.octet.v1.HoldBreakerRequest\x1a\x15.octet.v1.BreakerInfo\x12H\n\x0eReleaseBreaker\x12\x1f.octet.v1.ReleaseBreakerRequest\x1a\x15.octet.v1.BreakerInfo\x12\x44\n\tListKnobs\x12\x1a.octet.v1.ListKnobsRequest\x1a\x1b.octet.v1.ListKnobsResponse\x12\x37\n\x07SetKnob\x12\x18.octet.v1.SetKnobRequest\x1a\x12.octet.v1.KnobInfo\x12?\n\x0bReleaseKnob\x12\x1c.octet.v1.ReleaseKnobRequest\x1a\x12.octet.v1.KnobInfo\x12\x44\n\tListLanes\x12\x1a.octet.v1.ListLanesRequest\x1a\x1b.octet.v1.ListLanesResponse\x12<\n\x0bLoadAdapter\x12\x19.octet.v1.LoadLaneRequest\x1a\x12.octet.v1.LaneInfo\x12?\n\x0bPromoteLane\x12\x1c.octet.v1.PromoteLaneRequest\x1a\x12.octet.v1.LaneInfo\x12\x41\n\x0cRollBackLane\x12\x1d.octet.v1.RollBackLaneRequest\x1a\x12.octet.v1.LaneInfo\x12M\n\x0cListReplicas\x12\x1d.octet.v1.ListReplicasRequest\x1a\x1e.octet.v1.ListReplicasResponse\x12\x44\n\x0c\x44rainReplica\x12\x1d.octet.v1.DrainReplicaRequest\x1a\x15.octet.v1.ReplicaInfo\x12H\n\x0eUndrainReplica\x12\x1f.octet.v1.UndrainReplicaRequest\x1a\x15.octet.v1.ReplicaInfo\x12M\n\x0cShadowReport\x12\x1d.octet.v1.ShadowReportRequest\x1a\x1e.octet.v1.ShadowReportResponse\x12K\n\x0fListComparisons\x12 .octet.v1.ListComparisonsRequest\x1a\x14.octet.v1.Comparison0\x01\x12?\n\tListAudit\x12\x1a.octet.v1.ListAuditRequest\x1a\x14.octet.v1.AuditEntry0\x01\x12\x46\n\x0bWatchEvents\x12\x1c.octet.v1.WatchEventsRequest\x1a\x17.octet.v1.OperatorEvent0\x01P\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17octet/v1/operator.proto\x12\x08octet.v1\x1a\x16octet/v1/control.proto\x1a\x14octet/v1/error.proto\x1a\x18octet/v1/inference.proto\x1a\x17octet/v1/overview.proto\x1a\x12octet/v1/slo.proto\"#\n\rGetSloRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\"-\n\x0eGetSloResponse\x12\x1b\n\x04slos\x18\x01 \x03(\x0b\x32\r.octet.v1.Slo\"\x14\n\x12GetOverviewRequest\"\x16\n\x14WatchOverviewRequest\")\n\x11GetHistoryRequest\x12\x14\n\x0clast_seconds\x18\x01 \x01(\x01\"p\n\x13ListReceiptsRequest\x12\x0c\n\x04most\x18\x01 \x01(\x03\x12\x12\n\nspecialist\x18\x02 \x01(\t\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x16\n\x0e\x62\x65\x66ore_unix_ms\x18\x04 \x01(\x03\x12\x0e\n\x06tenant\x18\x05 \x01(\t\"4\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\"\x8c\x01\n\x05Story\x12\"\n\x07receipt\x18\x01 \x01(\x0b\x32\x11.octet.v1.Receipt\x12(\n\ncomparison\x18\x02 \x01(\x0b\x32\x14.octet.v1.Comparison\x12\x0e\n\x06judged\x18\x03 \x01(\t\x12%\n\x07\x63hanges\x18\x04 \x03(\x0b\x32\x14.octet.v1.AuditEntry\"\"\n\x06\x43hange\x12\x0b\n\x03who\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\"\x15\n\x13ListBreakersRequest\"V\n\x14ListBreakersResponse\x12\'\n\x08\x62reakers\x18\x01 \x03(\x0b\x32\x15.octet.v1.BreakerInfo\x12\x15\n\rstore_trouble\x18\x02 \x01(\t\"X\n\x12HoldBreakerRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12\x0c\n\x04hold\x18\x02 \x01(\t\x12 \n\x06\x63hange\x18\x03 \x01(\x0b\x32\x10.octet.v1.Change\"M\n\x15ReleaseBreakerRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12 \n\x06\x63hange\x18\x02 \x01(\x0b\x32\x10.octet.v1.Change\"\x12\n\x10ListKnobsRequest\"6\n\x11ListKnobsResponse\x12!\n\x05knobs\x18\x01 \x03(\x0b\x32\x12.octet.v1.KnobInfo\"O\n\x0eSetKnobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12 \n\x06\x63hange\x18\x03 \x01(\x0b\x32\x10.octet.v1.Change\"D\n\x12ReleaseKnobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x06\x63hange\x18\x02 \x01(\x0b\x32\x10.octet.v1.Change\"&\n\x10ListLanesRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\"6\n\x11ListLanesResponse\x12!\n\x05lanes\x18\x01 \x03(\x0b\x32\x12.octet.v1.LaneInfo\"c\n\x0fLoadLaneRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12 \n\x06\x63hange\x18\x04 \x01(\x0b\x32\x10.octet.v1.Change\"X\n\x12PromoteLaneRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12 \n\x06\x63hange\x18\x03 \x01(\x0b\x32\x10.octet.v1.Change\"K\n\x13RollBackLaneRequest\x12\x12\n\nspecialist\x18\x01 \x01(\t\x12 \n\x06\x63hange\x18\x02 \x01(\x0b\x32\x10.octet.v1.Change\"\x15\n\x13ListReplicasRequest\"?\n\x14ListReplicasResponse\x12\'\n\x08replicas\x18\x01 \x03(\x0b\x32\x15.octet.v1.ReplicaInfo\"H\n\x13\x44rainReplicaRequest\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12 \n\x06\x63hange\x18\x02 \x01(\x0b\x32\x10.octet.v1.Change\"J\n\x15UndrainReplicaRequest\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12 \n\x06\x63hange\x18\x02 \x01(\x0b\x32\x10.octet.v1.Change\"+\n\x13ShadowReportRequest\x12\x14\n\x0clast_seconds\x18\x01 \x01(\x01\"a\n\x14ShadowReportResponse\x12!\n\x04rows\x18\x01 \x03(\x0b\x32\x13.octet.v1.ShadowRow\x12&\n\x06\x63ounts\x18\x02 \x01(\x0b\x32\x16.octet.v1.ShadowCounts\".\n\x16ListComparisonsRequest\x12\x14\n\x0clast_seconds\x18\x01 \x01(\x01\"\xc3\x02\n\nComparison\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nat_unix_ms\x18\x02 \x01(\x03\x12\x0e\n\x06intent\x18\x03 \x01(\t\x12\x0f\n\x07primary\x18\x04 \x01(\t\x12\x0e\n\x06shadow\x18\x05 \x01(\t\x12\x0b\n\x03why\x18\x06 \x01(\t\x12\x17\n\nconfidence\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x17\n\x0fprimary_outcome\x18\x08 \x01(\t\x12\x16\n\x0eshadow_outcome\x18\t \x01(\t\x12\x12\n\nsimilarity\x18\n \x01(\x01\x12\x0e\n\x06\x61greed\x18\x0b \x01(\x08\x12\x1b\n\x0f\x66\x65\x61ture_indices\x18\x0c \x03(\rB\x02\x10\x01\x12\x1a\n\x0e\x66\x65\x61ture_values\x18\r \x03(\x02\x42\x02\x10\x01\x12\x19\n\x11\x63lassifier_digest\x18\x0e \x01(\tB\r\n\x0b_confidence\"1\n\x10ListAuditRequest\x12\x0c\n\x04most\x18\x01 \x01(\x03\x12\x0f\n\x07subject\x18\x02 \x01(\t\"\x14\n\x12WatchEventsRequest\"\x7f\n\rOperatorEvent\x12\x12\n\nat_unix_ms\x18\x01 \x01(\x03\x12%\n\x05\x61udit\x18\x02 \x01(\x0b\x32\x14.octet.v1.AuditEntryH\x00\x12\x17\n\rstore_trouble\x18\x03 \x01(\tH\x00\x12\x11\n\x07\x64ropped\x18\x04 \x01(\x03H\x00\x42\x07\n\x05\x65vent2\xb0\x0c\n\x08Operator\x12M\n\x0cListBreakers\x12\x1d.octet.v1.ListBreakersRequest\x1a\x1e.octet.v1.ListBreakersResponse\x12\x42\n\x0bHoldBreaker\x12\x1c.octet.v1.HoldBreakerRequest\x1a\x15.octet.v1.BreakerInfo\x12H\n\x0eReleaseBreaker\x12\x1f.octet.v1.ReleaseBreakerRequest\x1a\x15.octet.v1.BreakerInfo\x12\x44\n\tListKnobs\x12\x1a.octet.v1.ListKnobsRequest\x1a\x1b.octet.v1.ListKnobsResponse\x12\x37\n\x07SetKnob\x12\x18.octet.v1.SetKnobRequest\x1a\x12.octet.v1.KnobInfo\x12?\n\x0bReleaseKnob\x12\x1c.octet.v1.ReleaseKnobRequest\x1a\x12.octet.v1.KnobInfo\x12\x44\n\tListLanes\x12\x1a.octet.v1.ListLanesRequest\x1a\x1b.octet.v1.ListLanesResponse\x12<\n\x0bLoadAdapter\x12\x19.octet.v1.LoadLaneRequest\x1a\x12.octet.v1.LaneInfo\x12?\n\x0bPromoteLane\x12\x1c.octet.v1.PromoteLaneRequest\x1a\x12.octet.v1.LaneInfo\x12\x41\n\x0cRollBackLane\x12\x1d.octet.v1.RollBackLaneRequest\x1a\x12.octet.v1.LaneInfo\x12M\n\x0cListReplicas\x12\x1d.octet.v1.ListReplicasRequest\x1a\x1e.octet.v1.ListReplicasResponse\x12\x44\n\x0c\x44rainReplica\x12\x1d.octet.v1.DrainReplicaRequest\x1a\x15.octet.v1.ReplicaInfo\x12H\n\x0eUndrainReplica\x12\x1f.octet.v1.UndrainReplicaRequest\x1a\x15.octet.v1.ReplicaInfo\x12M\n\x0cShadowReport\x12\x1d.octet.v1.ShadowReportRequest\x1a\x1e.octet.v1.ShadowReportResponse\x12K\n\x0fListComparisons\x12 .octet.v1.ListComparisonsRequest\x1a\x14.octet.v1.Comparison0\x01\x12?\n\tListAudit\x12\x1a.octet.v1.ListAuditRequest\x1a\x14.octet.v1.AuditEntry0\x01\x12\x46\n\x0bWatchEvents\x12\x1c.octet.v1.WatchEventsRequest\x1a\x17.octet.v1.OperatorEvent0\x01\x12;\n\x06GetSlo\x12\x17.octet.v1.GetSloRequest\x1a\x18.octet.v1.GetSloResponse\x12?\n\x0bGetOverview\x12\x1c.octet.v1.GetOverviewRequest\x1a\x12.octet.v1.Overview\x12\x45\n\rWatchOverview\x12\x1e.octet.v1.WatchOverviewRequest\x1a\x12.octet.v1.Overview0\x01\x12<\n\nGetHistory\x12\x1b.octet.v1.GetHistoryRequest\x1a\x11.octet.v1.History\x12\x42\n\x0cListReceipts\x12\x1d.octet.v1.ListReceiptsRequest\x1a\x11.octet.v1.Receipt0\x01\x12\x34\n\x07\x45xplain\x12\x18.octet.v1.ExplainRequest\x1a\x0f.octet.v1.StoryP\x00P\x01P\x02P\x03P\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,70 +77,72 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMPARISON'].fields_by_name['feature_indices']._serialized_options = b'\020\001'
   _globals['_COMPARISON'].fields_by_name['feature_values']._loaded_options = None
   _globals['_COMPARISON'].fields_by_name['feature_values']._serialized_options = b'\020\001'
-  _globals['_CHANGE']._serialized_start=59
-  _globals['_CHANGE']._serialized_end=93
-  _globals['_LISTBREAKERSREQUEST']._serialized_start=95
-  _globals['_LISTBREAKERSREQUEST']._serialized_end=116
-  _globals['_LISTBREAKERSRESPONSE']._serialized_start=118
-  _globals['_LISTBREAKERSRESPONSE']._serialized_end=204
-  _globals['_BREAKERINFO']._serialized_start=207
-  _globals['_BREAKERINFO']._serialized_end=563
-  _globals['_HOLDBREAKERREQUEST']._serialized_start=565
-  _globals['_HOLDBREAKERREQUEST']._serialized_end=653
-  _globals['_RELEASEBREAKERREQUEST']._serialized_start=655
-  _globals['_RELEASEBREAKERREQUEST']._serialized_end=732
-  _globals['_LISTKNOBSREQUEST']._serialized_start=734
-  _globals['_LISTKNOBSREQUEST']._serialized_end=752
-  _globals['_LISTKNOBSRESPONSE']._serialized_start=754
-  _globals['_LISTKNOBSRESPONSE']._serialized_end=808
-  _globals['_KNOBINFO']._serialized_start=810
-  _globals['_KNOBINFO']._serialized_end=921
-  _globals['_SETKNOBREQUEST']._serialized_start=923
-  _globals['_SETKNOBREQUEST']._serialized_end=1002
-  _globals['_RELEASEKNOBREQUEST']._serialized_start=1004
-  _globals['_RELEASEKNOBREQUEST']._serialized_end=1072
-  _globals['_LISTLANESREQUEST']._serialized_start=1074
-  _globals['_LISTLANESREQUEST']._serialized_end=1112
-  _globals['_LISTLANESRESPONSE']._serialized_start=1114
-  _globals['_LISTLANESRESPONSE']._serialized_end=1168
-  _globals['_LANEINFO']._serialized_start=1171
-  _globals['_LANEINFO']._serialized_end=1441
-  _globals['_LOADLANEREQUEST']._serialized_start=1443
-  _globals['_LOADLANEREQUEST']._serialized_end=1542
-  _globals['_PROMOTELANEREQUEST']._serialized_start=1544
-  _globals['_PROMOTELANEREQUEST']._serialized_end=1632
-  _globals['_ROLLBACKLANEREQUEST']._serialized_start=1634
-  _globals['_ROLLBACKLANEREQUEST']._serialized_end=1709
-  _globals['_LISTREPLICASREQUEST']._serialized_start=1711
-  _globals['_LISTREPLICASREQUEST']._serialized_end=1732
-  _globals['_LISTREPLICASRESPONSE']._serialized_start=1734
-  _globals['_LISTREPLICASRESPONSE']._serialized_end=1797
-  _globals['_REPLICAINFO']._serialized_start=1800
-  _globals['_REPLICAINFO']._serialized_end=2087
-  _globals['_DRAINREPLICAREQUEST']._serialized_start=2089
-  _globals['_DRAINREPLICAREQUEST']._serialized_end=2161
-  _globals['_UNDRAINREPLICAREQUEST']._serialized_start=2163
-  _globals['_UNDRAINREPLICAREQUEST']._serialized_end=2237
-  _globals['_SHADOWREPORTREQUEST']._serialized_start=2239
-  _globals['_SHADOWREPORTREQUEST']._serialized_end=2282
-  _globals['_SHADOWREPORTRESPONSE']._serialized_start=2284
-  _globals['_SHADOWREPORTRESPONSE']._serialized_end=2381
-  _globals['_SHADOWCOUNTS']._serialized_start=2383
-  _globals['_SHADOWCOUNTS']._serialized_end=2494
-  _globals['_SHADOWROW']._serialized_start=2497
-  _globals['_SHADOWROW']._serialized_end=2751
-  _globals['_LISTCOMPARISONSREQUEST']._serialized_start=2753
-  _globals['_LISTCOMPARISONSREQUEST']._serialized_end=2799
-  _globals['_COMPARISON']._serialized_start=2802
-  _globals['_COMPARISON']._serialized_end=3125
-  _globals['_LISTAUDITREQUEST']._serialized_start=3127
-  _globals['_LISTAUDITREQUEST']._serialized_end=3176
-  _globals['_AUDITENTRY']._serialized_start=3179
-  _globals['_AUDITENTRY']._serialized_end=3315
-  _globals['_WATCHEVENTSREQUEST']._serialized_start=3317
-  _globals['_WATCHEVENTSREQUEST']._serialized_end=3337
-  _globals['_OPERATOREVENT']._serialized_start=3339
-  _globals['_OPERATOREVENT']._serialized_end=3466
-  _globals['_OPERATOR']._serialized_start=3469
-  _globals['_OPERATOR']._serialized_end=4672
+  _globals['_GETSLOREQUEST']._serialized_start=154
+  _globals['_GETSLOREQUEST']._serialized_end=189
+  _globals['_GETSLORESPONSE']._serialized_start=191
+  _globals['_GETSLORESPONSE']._serialized_end=236
+  _globals['_GETOVERVIEWREQUEST']._serialized_start=238
+  _globals['_GETOVERVIEWREQUEST']._serialized_end=258
+  _globals['_WATCHOVERVIEWREQUEST']._serialized_start=260
+  _globals['_WATCHOVERVIEWREQUEST']._serialized_end=282
+  _globals['_GETHISTORYREQUEST']._serialized_start=284
+  _globals['_GETHISTORYREQUEST']._serialized_end=325
+  _globals['_LISTRECEIPTSREQUEST']._serialized_start=327
+  _globals['_LISTRECEIPTSREQUEST']._serialized_end=439
+  _globals['_EXPLAINREQUEST']._serialized_start=441
+  _globals['_EXPLAINREQUEST']._serialized_end=493
+  _globals['_STORY']._serialized_start=496
+  _globals['_STORY']._serialized_end=636
+  _globals['_CHANGE']._serialized_start=638
+  _globals['_CHANGE']._serialized_end=672
+  _globals['_LISTBREAKERSREQUEST']._serialized_start=674
+  _globals['_LISTBREAKERSREQUEST']._serialized_end=695
+  _globals['_LISTBREAKERSRESPONSE']._serialized_start=697
+  _globals['_LISTBREAKERSRESPONSE']._serialized_end=783
+  _globals['_HOLDBREAKERREQUEST']._serialized_start=785
+  _globals['_HOLDBREAKERREQUEST']._serialized_end=873
+  _globals['_RELEASEBREAKERREQUEST']._serialized_start=875
+  _globals['_RELEASEBREAKERREQUEST']._serialized_end=952
+  _globals['_LISTKNOBSREQUEST']._serialized_start=954
+  _globals['_LISTKNOBSREQUEST']._serialized_end=972
+  _globals['_LISTKNOBSRESPONSE']._serialized_start=974
+  _globals['_LISTKNOBSRESPONSE']._serialized_end=1028
+  _globals['_SETKNOBREQUEST']._serialized_start=1030
+  _globals['_SETKNOBREQUEST']._serialized_end=1109
+  _globals['_RELEASEKNOBREQUEST']._serialized_start=1111
+  _globals['_RELEASEKNOBREQUEST']._serialized_end=1179
+  _globals['_LISTLANESREQUEST']._serialized_start=1181
+  _globals['_LISTLANESREQUEST']._serialized_end=1219
+  _globals['_LISTLANESRESPONSE']._serialized_start=1221
+  _globals['_LISTLANESRESPONSE']._serialized_end=1275
+  _globals['_LOADLANEREQUEST']._serialized_start=1277
+  _globals['_LOADLANEREQUEST']._serialized_end=1376
+  _globals['_PROMOTELANEREQUEST']._serialized_start=1378
+  _globals['_PROMOTELANEREQUEST']._serialized_end=1466
+  _globals['_ROLLBACKLANEREQUEST']._serialized_start=1468
+  _globals['_ROLLBACKLANEREQUEST']._serialized_end=1543
+  _globals['_LISTREPLICASREQUEST']._serialized_start=1545
+  _globals['_LISTREPLICASREQUEST']._serialized_end=1566
+  _globals['_LISTREPLICASRESPONSE']._serialized_start=1568
+  _globals['_LISTREPLICASRESPONSE']._serialized_end=1631
+  _globals['_DRAINREPLICAREQUEST']._serialized_start=1633
+  _globals['_DRAINREPLICAREQUEST']._serialized_end=1705
+  _globals['_UNDRAINREPLICAREQUEST']._serialized_start=1707
+  _globals['_UNDRAINREPLICAREQUEST']._serialized_end=1781
+  _globals['_SHADOWREPORTREQUEST']._serialized_start=1783
+  _globals['_SHADOWREPORTREQUEST']._serialized_end=1826
+  _globals['_SHADOWREPORTRESPONSE']._serialized_start=1828
+  _globals['_SHADOWREPORTRESPONSE']._serialized_end=1925
+  _globals['_LISTCOMPARISONSREQUEST']._serialized_start=1927
+  _globals['_LISTCOMPARISONSREQUEST']._serialized_end=1973
+  _globals['_COMPARISON']._serialized_start=1976
+  _globals['_COMPARISON']._serialized_end=2299
+  _globals['_LISTAUDITREQUEST']._serialized_start=2301
+  _globals['_LISTAUDITREQUEST']._serialized_end=2350
+  _globals['_WATCHEVENTSREQUEST']._serialized_start=2352
+  _globals['_WATCHEVENTSREQUEST']._serialized_end=2372
+  _globals['_OPERATOREVENT']._serialized_start=2374
+  _globals['_OPERATOREVENT']._serialized_end=2501
+  _globals['_OPERATOR']._serialized_start=2504
+  _globals['_OPERATOR']._serialized_end=4088
 # @@protoc_insertion_point(module_scope)

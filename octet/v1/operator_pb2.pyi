@@ -1,49 +1,161 @@
+from octet.v1 import control_pb2 as _control_pb2
 from octet.v1 import error_pb2 as _error_pb2
+from octet.v1 import inference_pb2 as _inference_pb2
+from octet.v1 import error_pb2 as _error_pb2_1
+from octet.v1 import specialist_pb2 as _specialist_pb2
+from octet.v1 import overview_pb2 as _overview_pb2
+from octet.v1 import control_pb2 as _control_pb2_1
+from octet.v1 import error_pb2 as _error_pb2_1_1
+from octet.v1 import slo_pb2 as _slo_pb2
+from octet.v1 import specialist_pb2 as _specialist_pb2_1
+from octet.v1 import slo_pb2 as _slo_pb2_1
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from octet.v1.control_pb2 import BreakerInfo as BreakerInfo
+from octet.v1.control_pb2 import KnobInfo as KnobInfo
+from octet.v1.control_pb2 import LaneInfo as LaneInfo
+from octet.v1.control_pb2 import ReplicaInfo as ReplicaInfo
+from octet.v1.control_pb2 import ShadowCounts as ShadowCounts
+from octet.v1.control_pb2 import ShadowRow as ShadowRow
+from octet.v1.control_pb2 import AuditEntry as AuditEntry
 from octet.v1.error_pb2 import Error as Error
 from octet.v1.error_pb2 import StatusDetails as StatusDetails
 from octet.v1.error_pb2 import RetryInfo as RetryInfo
 from octet.v1.error_pb2 import ErrorReason as ErrorReason
+from octet.v1.inference_pb2 import InferRequest as InferRequest
+from octet.v1.inference_pb2 import InferEvent as InferEvent
+from octet.v1.inference_pb2 import InferResponse as InferResponse
+from octet.v1.inference_pb2 import CountResponse as CountResponse
+from octet.v1.inference_pb2 import GetReceiptRequest as GetReceiptRequest
+from octet.v1.inference_pb2 import CancelRequest as CancelRequest
+from octet.v1.inference_pb2 import CancelResponse as CancelResponse
+from octet.v1.inference_pb2 import Decision as Decision
+from octet.v1.inference_pb2 import Score as Score
+from octet.v1.inference_pb2 import Attempt as Attempt
+from octet.v1.inference_pb2 import Receipt as Receipt
+from octet.v1.inference_pb2 import Validation as Validation
+from octet.v1.inference_pb2 import Between as Between
+from octet.v1.inference_pb2 import ShadowOrder as ShadowOrder
+from octet.v1.inference_pb2 import RouterTimings as RouterTimings
+from octet.v1.inference_pb2 import DecisionSource as DecisionSource
+from octet.v1.overview_pb2 import Overview as Overview
+from octet.v1.overview_pb2 import Trouble as Trouble
+from octet.v1.overview_pb2 import SpecialistView as SpecialistView
+from octet.v1.overview_pb2 import Rates as Rates
+from octet.v1.overview_pb2 import ReplicaView as ReplicaView
+from octet.v1.overview_pb2 import ReceiptLine as ReceiptLine
+from octet.v1.overview_pb2 import History as History
+from octet.v1.overview_pb2 import SpecialistHistory as SpecialistHistory
+from octet.v1.overview_pb2 import Point as Point
+from octet.v1.slo_pb2 import Slo as Slo
+from octet.v1.slo_pb2 import Latency as Latency
+from octet.v1.slo_pb2 import Objective as Objective
+from octet.v1.slo_pb2 import Burn as Burn
 
 DESCRIPTOR: _descriptor.FileDescriptor
-ERROR_REASON_UNSPECIFIED: _error_pb2.ErrorReason
-ERROR_REASON_MALFORMED: _error_pb2.ErrorReason
-ERROR_REASON_INVALID_FIELD: _error_pb2.ErrorReason
-ERROR_REASON_PROMPT_TOO_LONG: _error_pb2.ErrorReason
-ERROR_REASON_UNKNOWN_ADAPTER: _error_pb2.ErrorReason
-ERROR_REASON_ADAPTER_REFUSED: _error_pb2.ErrorReason
-ERROR_REASON_QUEUE_FULL: _error_pb2.ErrorReason
-ERROR_REASON_DRAINING: _error_pb2.ErrorReason
-ERROR_REASON_CALLER_STALLED: _error_pb2.ErrorReason
-ERROR_REASON_DEADLINE: _error_pb2.ErrorReason
-ERROR_REASON_ENGINE_FAILED: _error_pb2.ErrorReason
-ERROR_REASON_REPLICA_FAILED: _error_pb2.ErrorReason
-ERROR_REASON_NOT_READY: _error_pb2.ErrorReason
-ERROR_REASON_CANCELLED: _error_pb2.ErrorReason
-ERROR_REASON_NO_SPECIALIST: _error_pb2.ErrorReason
-ERROR_REASON_UNKNOWN_SPECIALIST: _error_pb2.ErrorReason
-ERROR_REASON_NO_REPLICA: _error_pb2.ErrorReason
-ERROR_REASON_REPLICA_LOST: _error_pb2.ErrorReason
-ERROR_REASON_UNKNOWN_REQUEST: _error_pb2.ErrorReason
-ERROR_REASON_DUPLICATE_REQUEST: _error_pb2.ErrorReason
-ERROR_REASON_INTERNAL: _error_pb2.ErrorReason
-ERROR_REASON_DEADLINE_UNREACHABLE: _error_pb2.ErrorReason
-ERROR_REASON_WOULD_DELAY_OTHERS: _error_pb2.ErrorReason
-ERROR_REASON_SHED: _error_pb2.ErrorReason
-ERROR_REASON_BELOW_FLOOR: _error_pb2.ErrorReason
-ERROR_REASON_DEMOTED: _error_pb2.ErrorReason
-ERROR_REASON_CONFLICT: _error_pb2.ErrorReason
-ERROR_REASON_UNKNOWN_NAME: _error_pb2.ErrorReason
-ERROR_REASON_STORE_UNAVAILABLE: _error_pb2.ErrorReason
-ERROR_REASON_UNAUTHENTICATED: _error_pb2.ErrorReason
-ERROR_REASON_FORBIDDEN: _error_pb2.ErrorReason
-ERROR_REASON_KEY_LIMIT: _error_pb2.ErrorReason
-ERROR_REASON_UNKNOWN_JOB: _error_pb2.ErrorReason
-ERROR_REASON_NO_TOOLS: _error_pb2.ErrorReason
+ERROR_REASON_UNSPECIFIED: _error_pb2_1_1.ErrorReason
+ERROR_REASON_MALFORMED: _error_pb2_1_1.ErrorReason
+ERROR_REASON_INVALID_FIELD: _error_pb2_1_1.ErrorReason
+ERROR_REASON_PROMPT_TOO_LONG: _error_pb2_1_1.ErrorReason
+ERROR_REASON_UNKNOWN_ADAPTER: _error_pb2_1_1.ErrorReason
+ERROR_REASON_ADAPTER_REFUSED: _error_pb2_1_1.ErrorReason
+ERROR_REASON_QUEUE_FULL: _error_pb2_1_1.ErrorReason
+ERROR_REASON_DRAINING: _error_pb2_1_1.ErrorReason
+ERROR_REASON_CALLER_STALLED: _error_pb2_1_1.ErrorReason
+ERROR_REASON_DEADLINE: _error_pb2_1_1.ErrorReason
+ERROR_REASON_ENGINE_FAILED: _error_pb2_1_1.ErrorReason
+ERROR_REASON_REPLICA_FAILED: _error_pb2_1_1.ErrorReason
+ERROR_REASON_NOT_READY: _error_pb2_1_1.ErrorReason
+ERROR_REASON_CANCELLED: _error_pb2_1_1.ErrorReason
+ERROR_REASON_NO_SPECIALIST: _error_pb2_1_1.ErrorReason
+ERROR_REASON_UNKNOWN_SPECIALIST: _error_pb2_1_1.ErrorReason
+ERROR_REASON_NO_REPLICA: _error_pb2_1_1.ErrorReason
+ERROR_REASON_REPLICA_LOST: _error_pb2_1_1.ErrorReason
+ERROR_REASON_UNKNOWN_REQUEST: _error_pb2_1_1.ErrorReason
+ERROR_REASON_DUPLICATE_REQUEST: _error_pb2_1_1.ErrorReason
+ERROR_REASON_INTERNAL: _error_pb2_1_1.ErrorReason
+ERROR_REASON_DEADLINE_UNREACHABLE: _error_pb2_1_1.ErrorReason
+ERROR_REASON_WOULD_DELAY_OTHERS: _error_pb2_1_1.ErrorReason
+ERROR_REASON_SHED: _error_pb2_1_1.ErrorReason
+ERROR_REASON_BELOW_FLOOR: _error_pb2_1_1.ErrorReason
+ERROR_REASON_DEMOTED: _error_pb2_1_1.ErrorReason
+ERROR_REASON_CONFLICT: _error_pb2_1_1.ErrorReason
+ERROR_REASON_UNKNOWN_NAME: _error_pb2_1_1.ErrorReason
+ERROR_REASON_STORE_UNAVAILABLE: _error_pb2_1_1.ErrorReason
+ERROR_REASON_UNAUTHENTICATED: _error_pb2_1_1.ErrorReason
+ERROR_REASON_FORBIDDEN: _error_pb2_1_1.ErrorReason
+ERROR_REASON_KEY_LIMIT: _error_pb2_1_1.ErrorReason
+ERROR_REASON_UNKNOWN_JOB: _error_pb2_1_1.ErrorReason
+ERROR_REASON_NO_TOOLS: _error_pb2_1_1.ErrorReason
+DECISION_SOURCE_UNSPECIFIED: _inference_pb2.DecisionSource
+DECISION_SOURCE_FORCED: _inference_pb2.DecisionSource
+DECISION_SOURCE_INTENT: _inference_pb2.DecisionSource
+DECISION_SOURCE_RULE: _inference_pb2.DecisionSource
+DECISION_SOURCE_CLASSIFIER: _inference_pb2.DecisionSource
+DECISION_SOURCE_DEFAULT: _inference_pb2.DecisionSource
+
+class GetSloRequest(_message.Message):
+    __slots__ = ("specialist",)
+    SPECIALIST_FIELD_NUMBER: _ClassVar[int]
+    specialist: str
+    def __init__(self, specialist: _Optional[str] = ...) -> None: ...
+
+class GetSloResponse(_message.Message):
+    __slots__ = ("slos",)
+    SLOS_FIELD_NUMBER: _ClassVar[int]
+    slos: _containers.RepeatedCompositeFieldContainer[_slo_pb2_1.Slo]
+    def __init__(self, slos: _Optional[_Iterable[_Union[_slo_pb2_1.Slo, _Mapping]]] = ...) -> None: ...
+
+class GetOverviewRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchOverviewRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetHistoryRequest(_message.Message):
+    __slots__ = ("last_seconds",)
+    LAST_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    last_seconds: float
+    def __init__(self, last_seconds: _Optional[float] = ...) -> None: ...
+
+class ListReceiptsRequest(_message.Message):
+    __slots__ = ("most", "specialist", "outcome", "before_unix_ms", "tenant")
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    SPECIALIST_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    most: int
+    specialist: str
+    outcome: str
+    before_unix_ms: int
+    tenant: str
+    def __init__(self, most: _Optional[int] = ..., specialist: _Optional[str] = ..., outcome: _Optional[str] = ..., before_unix_ms: _Optional[int] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("request_id", "tenant")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tenant: str
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class Story(_message.Message):
+    __slots__ = ("receipt", "comparison", "judged", "changes")
+    RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    COMPARISON_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    receipt: _inference_pb2.Receipt
+    comparison: Comparison
+    judged: str
+    changes: _containers.RepeatedCompositeFieldContainer[_control_pb2_1.AuditEntry]
+    def __init__(self, receipt: _Optional[_Union[_inference_pb2.Receipt, _Mapping]] = ..., comparison: _Optional[_Union[Comparison, _Mapping]] = ..., judged: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[_control_pb2_1.AuditEntry, _Mapping]]] = ...) -> None: ...
 
 class Change(_message.Message):
     __slots__ = ("who", "why")
@@ -61,47 +173,9 @@ class ListBreakersResponse(_message.Message):
     __slots__ = ("breakers", "store_trouble")
     BREAKERS_FIELD_NUMBER: _ClassVar[int]
     STORE_TROUBLE_FIELD_NUMBER: _ClassVar[int]
-    breakers: _containers.RepeatedCompositeFieldContainer[BreakerInfo]
+    breakers: _containers.RepeatedCompositeFieldContainer[_control_pb2_1.BreakerInfo]
     store_trouble: str
-    def __init__(self, breakers: _Optional[_Iterable[_Union[BreakerInfo, _Mapping]]] = ..., store_trouble: _Optional[str] = ...) -> None: ...
-
-class BreakerInfo(_message.Message):
-    __slots__ = ("specialist", "lane", "adapters", "lane_status", "state", "hold", "hold_by", "hold_why", "since_unix_ms", "pass_rate", "samples", "floor", "min_samples", "window_seconds", "fallback", "outlook", "verifier")
-    SPECIALIST_FIELD_NUMBER: _ClassVar[int]
-    LANE_FIELD_NUMBER: _ClassVar[int]
-    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
-    LANE_STATUS_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    HOLD_FIELD_NUMBER: _ClassVar[int]
-    HOLD_BY_FIELD_NUMBER: _ClassVar[int]
-    HOLD_WHY_FIELD_NUMBER: _ClassVar[int]
-    SINCE_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
-    PASS_RATE_FIELD_NUMBER: _ClassVar[int]
-    SAMPLES_FIELD_NUMBER: _ClassVar[int]
-    FLOOR_FIELD_NUMBER: _ClassVar[int]
-    MIN_SAMPLES_FIELD_NUMBER: _ClassVar[int]
-    WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    FALLBACK_FIELD_NUMBER: _ClassVar[int]
-    OUTLOOK_FIELD_NUMBER: _ClassVar[int]
-    VERIFIER_FIELD_NUMBER: _ClassVar[int]
-    specialist: str
-    lane: int
-    adapters: _containers.RepeatedScalarFieldContainer[str]
-    lane_status: str
-    state: str
-    hold: str
-    hold_by: str
-    hold_why: str
-    since_unix_ms: int
-    pass_rate: float
-    samples: int
-    floor: float
-    min_samples: int
-    window_seconds: float
-    fallback: str
-    outlook: str
-    verifier: str
-    def __init__(self, specialist: _Optional[str] = ..., lane: _Optional[int] = ..., adapters: _Optional[_Iterable[str]] = ..., lane_status: _Optional[str] = ..., state: _Optional[str] = ..., hold: _Optional[str] = ..., hold_by: _Optional[str] = ..., hold_why: _Optional[str] = ..., since_unix_ms: _Optional[int] = ..., pass_rate: _Optional[float] = ..., samples: _Optional[int] = ..., floor: _Optional[float] = ..., min_samples: _Optional[int] = ..., window_seconds: _Optional[float] = ..., fallback: _Optional[str] = ..., outlook: _Optional[str] = ..., verifier: _Optional[str] = ...) -> None: ...
+    def __init__(self, breakers: _Optional[_Iterable[_Union[_control_pb2_1.BreakerInfo, _Mapping]]] = ..., store_trouble: _Optional[str] = ...) -> None: ...
 
 class HoldBreakerRequest(_message.Message):
     __slots__ = ("specialist", "hold", "change")
@@ -128,24 +202,8 @@ class ListKnobsRequest(_message.Message):
 class ListKnobsResponse(_message.Message):
     __slots__ = ("knobs",)
     KNOBS_FIELD_NUMBER: _ClassVar[int]
-    knobs: _containers.RepeatedCompositeFieldContainer[KnobInfo]
-    def __init__(self, knobs: _Optional[_Iterable[_Union[KnobInfo, _Mapping]]] = ...) -> None: ...
-
-class KnobInfo(_message.Message):
-    __slots__ = ("name", "value", "configured", "set_by", "why", "since_unix_ms")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    CONFIGURED_FIELD_NUMBER: _ClassVar[int]
-    SET_BY_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
-    SINCE_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    value: float
-    configured: float
-    set_by: str
-    why: str
-    since_unix_ms: int
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., configured: _Optional[float] = ..., set_by: _Optional[str] = ..., why: _Optional[str] = ..., since_unix_ms: _Optional[int] = ...) -> None: ...
+    knobs: _containers.RepeatedCompositeFieldContainer[_control_pb2_1.KnobInfo]
+    def __init__(self, knobs: _Optional[_Iterable[_Union[_control_pb2_1.KnobInfo, _Mapping]]] = ...) -> None: ...
 
 class SetKnobRequest(_message.Message):
     __slots__ = ("name", "value", "change")
@@ -174,40 +232,8 @@ class ListLanesRequest(_message.Message):
 class ListLanesResponse(_message.Message):
     __slots__ = ("lanes",)
     LANES_FIELD_NUMBER: _ClassVar[int]
-    lanes: _containers.RepeatedCompositeFieldContainer[LaneInfo]
-    def __init__(self, lanes: _Optional[_Iterable[_Union[LaneInfo, _Mapping]]] = ...) -> None: ...
-
-class LaneInfo(_message.Message):
-    __slots__ = ("specialist", "number", "adapter", "digests", "revision", "status", "since_unix_ms", "by", "why", "pass_rate", "samples", "outlook", "resident", "replicas")
-    SPECIALIST_FIELD_NUMBER: _ClassVar[int]
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    ADAPTER_FIELD_NUMBER: _ClassVar[int]
-    DIGESTS_FIELD_NUMBER: _ClassVar[int]
-    REVISION_FIELD_NUMBER: _ClassVar[int]
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    SINCE_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
-    BY_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
-    PASS_RATE_FIELD_NUMBER: _ClassVar[int]
-    SAMPLES_FIELD_NUMBER: _ClassVar[int]
-    OUTLOOK_FIELD_NUMBER: _ClassVar[int]
-    RESIDENT_FIELD_NUMBER: _ClassVar[int]
-    REPLICAS_FIELD_NUMBER: _ClassVar[int]
-    specialist: str
-    number: int
-    adapter: str
-    digests: _containers.RepeatedScalarFieldContainer[str]
-    revision: str
-    status: str
-    since_unix_ms: int
-    by: str
-    why: str
-    pass_rate: float
-    samples: int
-    outlook: str
-    resident: int
-    replicas: int
-    def __init__(self, specialist: _Optional[str] = ..., number: _Optional[int] = ..., adapter: _Optional[str] = ..., digests: _Optional[_Iterable[str]] = ..., revision: _Optional[str] = ..., status: _Optional[str] = ..., since_unix_ms: _Optional[int] = ..., by: _Optional[str] = ..., why: _Optional[str] = ..., pass_rate: _Optional[float] = ..., samples: _Optional[int] = ..., outlook: _Optional[str] = ..., resident: _Optional[int] = ..., replicas: _Optional[int] = ...) -> None: ...
+    lanes: _containers.RepeatedCompositeFieldContainer[_control_pb2_1.LaneInfo]
+    def __init__(self, lanes: _Optional[_Iterable[_Union[_control_pb2_1.LaneInfo, _Mapping]]] = ...) -> None: ...
 
 class LoadLaneRequest(_message.Message):
     __slots__ = ("specialist", "path", "name", "change")
@@ -246,36 +272,8 @@ class ListReplicasRequest(_message.Message):
 class ListReplicasResponse(_message.Message):
     __slots__ = ("replicas",)
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
-    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaInfo]
-    def __init__(self, replicas: _Optional[_Iterable[_Union[ReplicaInfo, _Mapping]]] = ...) -> None: ...
-
-class ReplicaInfo(_message.Message):
-    __slots__ = ("name", "specialist", "address", "status", "health_breaker", "waiting", "running", "shadows", "revision", "refusing", "usual_wait", "estimate_error_p90")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    SPECIALIST_FIELD_NUMBER: _ClassVar[int]
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    HEALTH_BREAKER_FIELD_NUMBER: _ClassVar[int]
-    WAITING_FIELD_NUMBER: _ClassVar[int]
-    RUNNING_FIELD_NUMBER: _ClassVar[int]
-    SHADOWS_FIELD_NUMBER: _ClassVar[int]
-    REVISION_FIELD_NUMBER: _ClassVar[int]
-    REFUSING_FIELD_NUMBER: _ClassVar[int]
-    USUAL_WAIT_FIELD_NUMBER: _ClassVar[int]
-    ESTIMATE_ERROR_P90_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    specialist: str
-    address: str
-    status: str
-    health_breaker: str
-    waiting: int
-    running: int
-    shadows: int
-    revision: str
-    refusing: bool
-    usual_wait: float
-    estimate_error_p90: float
-    def __init__(self, name: _Optional[str] = ..., specialist: _Optional[str] = ..., address: _Optional[str] = ..., status: _Optional[str] = ..., health_breaker: _Optional[str] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., shadows: _Optional[int] = ..., revision: _Optional[str] = ..., refusing: _Optional[bool] = ..., usual_wait: _Optional[float] = ..., estimate_error_p90: _Optional[float] = ...) -> None: ...
+    replicas: _containers.RepeatedCompositeFieldContainer[_control_pb2_1.ReplicaInfo]
+    def __init__(self, replicas: _Optional[_Iterable[_Union[_control_pb2_1.ReplicaInfo, _Mapping]]] = ...) -> None: ...
 
 class DrainReplicaRequest(_message.Message):
     __slots__ = ("replica", "change")
@@ -303,53 +301,9 @@ class ShadowReportResponse(_message.Message):
     __slots__ = ("rows", "counts")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
-    rows: _containers.RepeatedCompositeFieldContainer[ShadowRow]
-    counts: ShadowCounts
-    def __init__(self, rows: _Optional[_Iterable[_Union[ShadowRow, _Mapping]]] = ..., counts: _Optional[_Union[ShadowCounts, _Mapping]] = ...) -> None: ...
-
-class ShadowCounts(_message.Message):
-    __slots__ = ("ordered", "sent", "answered", "shed", "failed", "compared")
-    ORDERED_FIELD_NUMBER: _ClassVar[int]
-    SENT_FIELD_NUMBER: _ClassVar[int]
-    ANSWERED_FIELD_NUMBER: _ClassVar[int]
-    SHED_FIELD_NUMBER: _ClassVar[int]
-    FAILED_FIELD_NUMBER: _ClassVar[int]
-    COMPARED_FIELD_NUMBER: _ClassVar[int]
-    ordered: int
-    sent: int
-    answered: int
-    shed: int
-    failed: int
-    compared: int
-    def __init__(self, ordered: _Optional[int] = ..., sent: _Optional[int] = ..., answered: _Optional[int] = ..., shed: _Optional[int] = ..., failed: _Optional[int] = ..., compared: _Optional[int] = ...) -> None: ...
-
-class ShadowRow(_message.Message):
-    __slots__ = ("intent", "primary", "shadow", "why", "compared", "verified", "primary_passed", "shadow_passed", "only_primary_passed", "only_shadow_passed", "agreed", "mean_similarity")
-    INTENT_FIELD_NUMBER: _ClassVar[int]
-    PRIMARY_FIELD_NUMBER: _ClassVar[int]
-    SHADOW_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
-    COMPARED_FIELD_NUMBER: _ClassVar[int]
-    VERIFIED_FIELD_NUMBER: _ClassVar[int]
-    PRIMARY_PASSED_FIELD_NUMBER: _ClassVar[int]
-    SHADOW_PASSED_FIELD_NUMBER: _ClassVar[int]
-    ONLY_PRIMARY_PASSED_FIELD_NUMBER: _ClassVar[int]
-    ONLY_SHADOW_PASSED_FIELD_NUMBER: _ClassVar[int]
-    AGREED_FIELD_NUMBER: _ClassVar[int]
-    MEAN_SIMILARITY_FIELD_NUMBER: _ClassVar[int]
-    intent: str
-    primary: str
-    shadow: str
-    why: str
-    compared: int
-    verified: int
-    primary_passed: int
-    shadow_passed: int
-    only_primary_passed: int
-    only_shadow_passed: int
-    agreed: int
-    mean_similarity: float
-    def __init__(self, intent: _Optional[str] = ..., primary: _Optional[str] = ..., shadow: _Optional[str] = ..., why: _Optional[str] = ..., compared: _Optional[int] = ..., verified: _Optional[int] = ..., primary_passed: _Optional[int] = ..., shadow_passed: _Optional[int] = ..., only_primary_passed: _Optional[int] = ..., only_shadow_passed: _Optional[int] = ..., agreed: _Optional[int] = ..., mean_similarity: _Optional[float] = ...) -> None: ...
+    rows: _containers.RepeatedCompositeFieldContainer[_control_pb2_1.ShadowRow]
+    counts: _control_pb2_1.ShadowCounts
+    def __init__(self, rows: _Optional[_Iterable[_Union[_control_pb2_1.ShadowRow, _Mapping]]] = ..., counts: _Optional[_Union[_control_pb2_1.ShadowCounts, _Mapping]] = ...) -> None: ...
 
 class ListComparisonsRequest(_message.Message):
     __slots__ = ("last_seconds",)
@@ -397,26 +351,6 @@ class ListAuditRequest(_message.Message):
     subject: str
     def __init__(self, most: _Optional[int] = ..., subject: _Optional[str] = ...) -> None: ...
 
-class AuditEntry(_message.Message):
-    __slots__ = ("number", "at_unix_ms", "who", "why", "what", "subject", "before", "after")
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    AT_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
-    WHO_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
-    WHAT_FIELD_NUMBER: _ClassVar[int]
-    SUBJECT_FIELD_NUMBER: _ClassVar[int]
-    BEFORE_FIELD_NUMBER: _ClassVar[int]
-    AFTER_FIELD_NUMBER: _ClassVar[int]
-    number: int
-    at_unix_ms: int
-    who: str
-    why: str
-    what: str
-    subject: str
-    before: str
-    after: str
-    def __init__(self, number: _Optional[int] = ..., at_unix_ms: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., what: _Optional[str] = ..., subject: _Optional[str] = ..., before: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
-
 class WatchEventsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -428,7 +362,7 @@ class OperatorEvent(_message.Message):
     STORE_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     at_unix_ms: int
-    audit: AuditEntry
+    audit: _control_pb2_1.AuditEntry
     store_trouble: str
     dropped: int
-    def __init__(self, at_unix_ms: _Optional[int] = ..., audit: _Optional[_Union[AuditEntry, _Mapping]] = ..., store_trouble: _Optional[str] = ..., dropped: _Optional[int] = ...) -> None: ...
+    def __init__(self, at_unix_ms: _Optional[int] = ..., audit: _Optional[_Union[_control_pb2_1.AuditEntry, _Mapping]] = ..., store_trouble: _Optional[str] = ..., dropped: _Optional[int] = ...) -> None: ...

@@ -363,16 +363,18 @@ class Usage(_message.Message):
     def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_string: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cache_hit_tokens: _Optional[int] = ..., times_preempted: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., miss_reason: _Optional[_Union[MissReason, str]] = ...) -> None: ...
 
 class Timings(_message.Message):
-    __slots__ = ("queued", "prefill", "decode", "total")
+    __slots__ = ("queued", "prefill", "decode", "total", "preempted")
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     DECODE_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTED_FIELD_NUMBER: _ClassVar[int]
     queued: float
     prefill: float
     decode: float
     total: float
-    def __init__(self, queued: _Optional[float] = ..., prefill: _Optional[float] = ..., decode: _Optional[float] = ..., total: _Optional[float] = ...) -> None: ...
+    preempted: float
+    def __init__(self, queued: _Optional[float] = ..., prefill: _Optional[float] = ..., decode: _Optional[float] = ..., total: _Optional[float] = ..., preempted: _Optional[float] = ...) -> None: ...
 
 class WatchLoadRequest(_message.Message):
     __slots__ = ("min_interval_ms", "heartbeat_ms")
@@ -383,7 +385,7 @@ class WatchLoadRequest(_message.Message):
     def __init__(self, min_interval_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("waiting", "running", "blocks", "preempting", "times_preempted", "prefill_rate", "decode_rate", "drain_rate", "adapters", "draining", "max_running", "max_waiting", "revision", "refusing", "shadows", "usual_wait", "estimate_error")
+    __slots__ = ("waiting", "running", "blocks", "preempting", "times_preempted", "prefill_rate", "decode_rate", "drain_rate", "adapters", "draining", "max_running", "max_waiting", "revision", "refusing", "shadows", "usual_wait", "estimate_error", "prompt_tokens", "cache_hit_tokens", "evicted_blocks")
     WAITING_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -401,6 +403,9 @@ class LoadReport(_message.Message):
     SHADOWS_FIELD_NUMBER: _ClassVar[int]
     USUAL_WAIT_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_ERROR_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     waiting: int
     running: int
     blocks: Blocks
@@ -418,7 +423,20 @@ class LoadReport(_message.Message):
     shadows: int
     usual_wait: float
     estimate_error: EstimateError
-    def __init__(self, waiting: _Optional[int] = ..., running: _Optional[int] = ..., blocks: _Optional[_Union[Blocks, _Mapping]] = ..., preempting: _Optional[bool] = ..., times_preempted: _Optional[int] = ..., prefill_rate: _Optional[float] = ..., decode_rate: _Optional[float] = ..., drain_rate: _Optional[float] = ..., adapters: _Optional[_Iterable[_Union[ResidentAdapter, _Mapping]]] = ..., draining: _Optional[bool] = ..., max_running: _Optional[int] = ..., max_waiting: _Optional[int] = ..., revision: _Optional[str] = ..., refusing: _Optional[bool] = ..., shadows: _Optional[int] = ..., usual_wait: _Optional[float] = ..., estimate_error: _Optional[_Union[EstimateError, _Mapping]] = ...) -> None: ...
+    prompt_tokens: int
+    cache_hit_tokens: int
+    evicted_blocks: int
+    def __init__(self, waiting: _Optional[int] = ..., running: _Optional[int] = ..., blocks: _Optional[_Union[Blocks, _Mapping]] = ..., preempting: _Optional[bool] = ..., times_preempted: _Optional[int] = ..., prefill_rate: _Optional[float] = ..., decode_rate: _Optional[float] = ..., drain_rate: _Optional[float] = ..., adapters: _Optional[_Iterable[_Union[ResidentAdapter, _Mapping]]] = ..., draining: _Optional[bool] = ..., max_running: _Optional[int] = ..., max_waiting: _Optional[int] = ..., revision: _Optional[str] = ..., refusing: _Optional[bool] = ..., shadows: _Optional[int] = ..., usual_wait: _Optional[float] = ..., estimate_error: _Optional[_Union[EstimateError, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., cache_hit_tokens: _Optional[int] = ..., evicted_blocks: _Optional[int] = ...) -> None: ...
+
+class GetMetricsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetMetricsResponse(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: bytes
+    def __init__(self, text: _Optional[bytes] = ...) -> None: ...
 
 class EstimateError(_message.Message):
     __slots__ = ("step_p50", "step_p90", "total_p50", "total_p90", "num_requests")

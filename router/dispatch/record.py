@@ -2,14 +2,17 @@
 
 from octet.clock import Clock
 from octet.v1 import inference_pb2 as wire
+from router.observe.observers import Observers
 from router.receipts.receipt import ReceiptDraft
 from router.replicas.attempt import Attempt
 
 
 class Record:
-    def __init__(self, draft: ReceiptDraft, clock: Clock) -> None:
+    def __init__(self, draft: ReceiptDraft, clock: Clock, observers: Observers) -> None:
         self.draft = draft
         self._clock = clock
+        self._observers = observers
+        self._last_chunk = 0.0
         self._attempt: Attempt | None = None
         self._asked = 0.0
         self.was_accepted = False
@@ -39,7 +42,13 @@ class Record:
         self.full.add(specialist)
 
     def first_chunk(self) -> None:
-        self.draft.first_chunk(self._clock.now())
+        self._last_chunk = self._clock.now()
+        self.draft.first_chunk(self._last_chunk)
+
+    def next_chunk(self) -> None:
+        now = self._clock.now()
+        self._observers.gap(self._under_way.replica.specialist, now - self._last_chunk)
+        self._last_chunk = now
 
     def used(self, usage: wire.Usage) -> None:
         self.draft.finished(usage, self._clock.now())

@@ -31,6 +31,8 @@ class Hearing(Protocol):
 
     def first_chunk(self) -> None: ...
 
+    def next_chunk(self) -> None: ...
+
     def used(self, usage: wire.Usage) -> None: ...
 
 
@@ -49,6 +51,8 @@ async def relay(attempt: Attempt, write: Write, hearing: Hearing) -> None:
                         raise Nonsense("a token before it accepted")
                     attempt.start()
                     hearing.first_chunk()
+                else:
+                    hearing.next_chunk()
                 attempt.writing = True
                 await write(raw)
                 attempt.writing = False

@@ -21,6 +21,7 @@ _OPERATOR = (
     *("ListLanes", "LoadAdapter", "PromoteLane", "RollBackLane"),
     *("ListReplicas", "DrainReplica", "UndrainReplica"),
     *("ShadowReport", "ListComparisons", "ListAudit", "WatchEvents"),
+    *("GetSlo", "GetOverview", "WatchOverview", "GetHistory", "ListReceipts", "Explain"),
 )
 RPCS: Mapping[str, Access] = MappingProxyType(
     {

@@ -22,6 +22,7 @@ from router.dispatch.live import Live
 from router.dispatch.record import Record
 from router.dispatch.relay import Write
 from router.dispatch.token_counter import Question, TokenCounter
+from router.observe.observers import Observers
 from router.receipts.receipt import ReceiptDraft
 from router.reception.ask import Ask
 from router.reception.trace import Tracer
@@ -74,6 +75,7 @@ class Answering:
         aftermath: Aftermath,
         shadows: Shadows,
         tracer: Tracer,
+        observers: Observers,
         clock: Clock,
         dice: Callable[[], float],
     ) -> None:
@@ -86,6 +88,7 @@ class Answering:
         self._aftermath = aftermath
         self._shadows = shadows
         self._tracer = tracer
+        self._observers = observers
         self._clock = clock
         self._dice = dice
 
@@ -105,7 +108,7 @@ class Answering:
         if planned.plan is None or planned.refusal is not None:
             raise planned.refusal or no_specialist(planned.decision)
         beside = self._beside(call, planned, planned.plan)
-        record = Record(call.draft, self._clock)
+        record = Record(call.draft, self._clock, self._observers)
         try:
             with beside or nullcontext():
                 write = call.write if beside is None else beside.write

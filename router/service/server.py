@@ -36,6 +36,7 @@ from router.jobs.service import JobsService
 from router.jobs.watchers import Watchers
 from router.keys.gate import Gate
 from router.keys.interceptor import KeyInterceptor
+from router.observe.observers import Observers
 from router.operator.service import NAME as OPERATOR
 from router.receipts.book import ReceiptBook
 from router.reception.caller import Caller, calling
@@ -72,6 +73,7 @@ class Server:
         self._keys = settings.keys
         self.gate = Gate(None if settings.keys is None else settings.keys.book(), self._clock, wall_ms)
         self._tracer = Tracer(secrets.token_bytes)
+        self.observers = Observers()
         random = SystemRandom()
         credentials = None if settings.replica_tls is None else settings.replica_tls.credentials()
         self.fleet = Fleet(ensemble, addresses_of(ensemble, settings), self._clock, random, credentials)
@@ -92,6 +94,7 @@ class Server:
             wall_ms,
             self._validations,
             self.gate,
+            self.observers,
         )
         self.jobs = self._jobs(ensemble.router.jobs, random)
         self._health: Any = health.aio.HealthServicer()
@@ -146,6 +149,7 @@ class Server:
             self.backstage.aftermath,
             self.backstage.shadows,
             self._tracer,
+            self.observers,
             self._clock,
             random.random,
         )

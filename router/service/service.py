@@ -17,6 +17,7 @@ from router.dispatch.live import Live, LiveRequests, unknown
 from router.dispatch.relay import Write
 from router.keys.gate import Gate
 from router.keys.tally import Tally
+from router.observe.observers import Observers
 from router.receipts.receipt import METADATA_KEY, ReceiptDraft, refused_receipt
 from router.reception.ask import Ask
 from router.reception.caller import Caller, current_caller
@@ -48,6 +49,7 @@ class InferenceService:
         wall_ms: Callable[[], int],
         validations: Validations,
         gate: Gate,
+        observers: Observers,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
         self.policy = policy
@@ -61,6 +63,7 @@ class InferenceService:
         self._wall_ms = wall_ms
         self._validations = validations
         self._gate = gate
+        self._observers = observers
 
     def handler(self) -> Any:
         most = self.reception.limits.request_bytes
@@ -165,6 +168,7 @@ class InferenceService:
         try:
             live = self._live.enter(ask.request_id, ask.deadline, ask.num_bytes, ask.caller.tenant)
         except Refusal as refusal:
+            self._observers.turned_away(refusal.error)
             raise self._with_receipt(refusal, draft, keep=False) from None
         with live, self._charging(ask, draft, write) as counted:
             try:
@@ -177,6 +181,8 @@ class InferenceService:
             except Exception:
                 _log.error("%s failed", ask.request_id, exc_info=True)
                 raise self._with_receipt(failed_inside("the router"), draft, keep=True) from None
+            finally:
+                self._observers.ended(ask, draft.wire())
 
     @contextmanager
     def _charging(self, ask: Ask, draft: ReceiptDraft, write: Write) -> Iterator[Write]:
@@ -231,6 +237,7 @@ class InferenceService:
         """A receipt for what did not pass reception."""
         receipt = refused_receipt(request_id, refusal.error, self._wall_ms())
         refusal.beside.append((METADATA_KEY, receipt.SerializeToString()))
+        self._observers.turned_away(refusal.error)
 
     def _gone(self, ask: Ask) -> Refusal:
         return caller_gone(ask.arrival, ask.deadline, self._clock.now())

@@ -69,7 +69,9 @@ class Sending:
         return b""
 
     def first_chunk(self) -> None:
-        """Nobody is told."""
+        """Nobody is told, as with the next."""
+
+    def next_chunk(self) -> None: ...
 
     def used(self, usage: wire.Usage) -> None:
         self._usage = usage

@@ -54,6 +54,7 @@ class Room:
             nobody,
             _any(shadows),
             nobody,
+            nobody,
             ManualClock(),
             never,
         )

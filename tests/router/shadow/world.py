@@ -107,6 +107,8 @@ class Hearing:
 
     def first_chunk(self) -> None: ...
 
+    def next_chunk(self) -> None: ...
+
     def used(self, usage: wire.Usage) -> None:
         self.receipt.usage.CopyFrom(usage)
 

@@ -1,0 +1,1 @@
+"""How requests fare, told to whoever wants to know."""

@@ -1,0 +1,53 @@
+"""Whoever wants to know how requests fare: windows, metrics, traces. One place where they are told."""
+
+import logging
+from typing import Protocol
+
+from octet.v1 import inference_pb2 as wire
+from router.reception.ask import Ask
+
+_log = logging.getLogger(__name__)
+
+
+class Observer(Protocol):
+    """Told on the event loop while callers wait: whatever takes longer than some microseconds is left for later."""
+
+    def gap(self, specialist: str, seconds: float) -> None:
+        """Between two pieces of an answer, as they leave the router."""
+
+    def ended(self, ask: Ask, receipt: wire.Receipt) -> None:
+        """Once for every request that was let in, whatever became of it. The receipt is not to be changed."""
+
+    def turned_away(self, error: wire.Error) -> None:
+        """Once for every request that was not let in."""
+
+
+class Observers:
+    """A mistake of theirs is nobody else's."""
+
+    def __init__(self) -> None:
+        self._observers: list[Observer] = []
+
+    def add(self, observer: Observer) -> None:
+        self._observers.append(observer)
+
+    def gap(self, specialist: str, seconds: float) -> None:
+        for observer in self._observers:
+            try:
+                observer.gap(specialist, seconds)
+            except Exception:
+                _log.error("%s failed at a gap", type(observer).__name__, exc_info=True)
+
+    def ended(self, ask: Ask, receipt: wire.Receipt) -> None:
+        for observer in self._observers:
+            try:
+                observer.ended(ask, receipt)
+            except Exception:
+                _log.error("%s failed at %s", type(observer).__name__, ask.request_id, exc_info=True)
+
+    def turned_away(self, error: wire.Error) -> None:
+        for observer in self._observers:
+            try:
+                observer.turned_away(error)
+            except Exception:
+                _log.error("%s failed at a request that was turned away", type(observer).__name__, exc_info=True)
