@@ -7,8 +7,8 @@ from google.protobuf.message import Message
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """Fields that can be unset and are, and messages that are not there, are None. Enums are told by their names, without
-    their type's and in small letters; bytes in hex. Fields of a oneof that are not the chosen one are left out."""
+    """Fields that can be unset and are, and messages that are not there, are None. Enums are told by their names,
+    without their type's and in small letters; bytes in hex. Of a oneof only the chosen field is there."""
     return {
         field.name: _field(message, field)
         for field in message.DESCRIPTOR.fields
