@@ -40,12 +40,15 @@ class PostgresServer:
         self._run(*command)
 
     def start(self) -> None:
+        self._launch()
+        self._wait()
+
+    def _launch(self) -> None:
         options = (*_OPTIONS, "-D", str(self._data), "-k", str(self._folder))
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._programs / "postgres", *options], stdin=subprocess.DEVNULL, stderr=log, **self._as_user()
             )
-        self._wait()
 
     @property
     def is_down(self) -> bool:
@@ -98,6 +101,8 @@ class PostgresServer:
             except psycopg.OperationalError:
                 if time.monotonic() > end:
                     raise
+                if self.is_down:  # those killed before it have not all let go yet
+                    self._launch()
                 time.sleep(0.02)
 
     def _runnable(self, programs: Path) -> Path:
