@@ -27,7 +27,8 @@ serve: $(SERVES)
 PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test: lint $(MODULES)
-	$(PYTEST) -m "not slow"
+	@rm -rf .pytest_cache/v/cache/lastfailed
+	$(PYTEST) -m "not slow" || $(BIN)/python -m tests.again $$?
 
 # Everything: the long proofs too, and of every property hundreds of examples that nobody has seen before. Half an hour.
 proofs: lint $(MODULES)
