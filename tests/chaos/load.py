@@ -60,7 +60,7 @@ class Load:
             self.heard.num_answers += 1
             self.heard.answers.setdefault((specialist, prompt), set()).add(answer.text)
 
-    async def answered(self, more: int, seconds: float = 20) -> None:
+    async def answered(self, more: int, seconds: float = 60) -> None:
         """Until so many more answers came."""
         enough = self.heard.num_answers + more
         async with asyncio.timeout(seconds):

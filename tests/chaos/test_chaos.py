@@ -46,7 +46,7 @@ async def load_of(path: Path) -> wire.LoadReport:
 
 async def until_serving(served: Served, path: Path, other_than: int) -> None:
     """Another process stands there and reports."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             with suppress(LookupError, OSError, SpecialistError):  # nobody there, or on the way out
                 if served.replica(path) != other_than and not (await load_of(path)).draining:

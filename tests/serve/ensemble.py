@@ -82,7 +82,7 @@ class Served:
             self.popen.kill()
             self.popen.wait()
 
-    def until(self, condition: Callable[[], object], seconds: float = 20) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"out {self.out!r}, err {self.err[-3000:]!r}"

@@ -24,7 +24,7 @@ def url_of(served: Served) -> str:
 def chat(url: str) -> Any:
     asked = {"model": "octet/shell", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
     request = Request(f"{url}/v1/chat/completions", json.dumps(asked).encode(), {"content-type": "application/json"})  # noqa: S310
-    with urlopen(request, timeout=20) as response:  # noqa: S310
+    with urlopen(request, timeout=60) as response:  # noqa: S310
         return json.load(response)
 
 

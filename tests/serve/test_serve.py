@@ -34,7 +34,7 @@ def infer(address: str, specialist: str) -> wire.InferResponse:
         call = channel.unary_unary(
             "/octet.v1.Inference/Infer", wire.InferRequest.SerializeToString, wire.InferResponse.FromString
         )
-        response: wire.InferResponse = call(request, timeout=10, wait_for_ready=True)
+        response: wire.InferResponse = call(request, timeout=60, wait_for_ready=True)
     return response
 
 
@@ -150,7 +150,7 @@ def test_sigterm_ends_everything_in_order(tmp_path: Path) -> None:
 
 def octet_serve(*arguments: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "octet.cli", "serve", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "octet.cli", "serve", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=90
     )
     assert done.stdout == ""
     return done.returncode, done.stderr

@@ -39,7 +39,7 @@ class Served:
 
     async def idle(self) -> None:
         """Until nothing is live, and then once more through the engine's thread."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.replica.scheduler.ledger.live or self.server.generator.num_live:
                 await asyncio.sleep(0.005)
 
@@ -136,7 +136,7 @@ def adapter_directory(root: Path, name: str, content: bytes = b"weights") -> Pat
     return directory
 
 
-def run(coroutine: Coroutine[Any, Any, _ResultT], seconds: float = 60) -> _ResultT:
+def run(coroutine: Coroutine[Any, Any, _ResultT], seconds: float = 150) -> _ResultT:
     async def bounded() -> _ResultT:
         async with asyncio.timeout(seconds):
             return await coroutine

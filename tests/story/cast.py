@@ -112,7 +112,7 @@ async def answerer(routed: Routed) -> str:
     return heard.receipt.specialist if heard.code is grpc.StatusCode.OK and heard.receipt is not None else ""
 
 
-async def ask_until(routed: Routed, name: str, seconds: float = 30.0) -> list[str]:
+async def ask_until(routed: Routed, name: str, seconds: float = 60.0) -> list[str]:
     """Who answered, one after the other, until it is `name`."""
     seen: list[str] = []
     end = time.monotonic() + seconds
@@ -145,7 +145,7 @@ async def audit(routed: Routed) -> list[wire.AuditEntry]:
     return [entry async for entry in method(wire.ListAuditRequest(most=1000))][::-1]
 
 
-async def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """`condition` is asked again and again; it may be awaitable."""
     end = time.monotonic() + seconds
     while True:

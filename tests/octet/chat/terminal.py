@@ -36,7 +36,7 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def expect(self, text: str, seconds: float = 20.0) -> str:
+    def expect(self, text: str, seconds: float = 60.0) -> str:
         """Everything up to the text, which must come."""
         end = time.monotonic() + seconds
         while text not in self._unread:
@@ -54,7 +54,7 @@ class Terminal:
                 return
         raise AssertionError(f"no {until!r} in {self.seen!r}")
 
-    def status(self, seconds: float = 20.0) -> int:
+    def status(self, seconds: float = 60.0) -> int:
         """Once it has ended."""
         end = time.monotonic() + seconds
         while self._running.poll() is None:

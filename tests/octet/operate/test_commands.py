@@ -303,7 +303,7 @@ def test_ctrl_c_ends_the_events_and_leaves_the_seat() -> None:
         at.loop.call_soon_threadsafe(at.memory.events.tell, event)
         assert running.stdout is not None and running.stdout.readline().endswith("quickly enough\n")
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=20)
+        out, err = running.communicate(timeout=60)
         assert (running.returncode, out, err) == (130, "", "")
         at.until(lambda: len(at.memory.events) == 0)
 

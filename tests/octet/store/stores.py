@@ -93,7 +93,7 @@ def counted(good: int, bad: int, key: str = "lane", start: int = NOW) -> Bucket:
     return Bucket("correctness", key, start, good, bad)
 
 
-async def eventually(condition: Callable[[], object], seconds: float = 20.0) -> None:
+async def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never came about"

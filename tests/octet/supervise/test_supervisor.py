@@ -49,7 +49,7 @@ class Stage:
     def pids(self) -> list[int]:
         return [int(pid) for pid in self.said.partition("pids: ")[2].split()]
 
-    def until(self, condition: Callable[[], object], seconds: float = 15) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"said {self.said!r}, logged {self.logged!r}, diary {self.diary}"
@@ -199,7 +199,7 @@ def test_whoever_does_not_read_stops_nobody(tmp_path: Path) -> None:
         popen.wait()
 
 
-def patiently(condition: Callable[[], object], seconds: float = 15) -> None:
+def patiently(condition: Callable[[], object], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -91,7 +91,7 @@ def played(
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -467,7 +467,7 @@ asyncio.run(main())
 
 
 def test_a_process_ends_though_its_classifier_hangs() -> None:
-    ended = subprocess.run([sys.executable, "-c", HANGS], cwd=ROOT, capture_output=True, text=True, timeout=20)
+    ended = subprocess.run([sys.executable, "-c", HANGS], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (
         0,
         "it took longer than 10 ms\n",

@@ -81,7 +81,7 @@ def _event(text: str) -> tuple[int, str, Any]:
     return int(fields["id"]), fields["event"], json.loads(fields["data"])
 
 
-async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)

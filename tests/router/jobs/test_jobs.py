@@ -282,7 +282,7 @@ def test_a_blocking_client_does_the_same(tmp_path: Path) -> None:
         with Client(address) as client:
             job = client.jobs.submit("hello", force="writer", validate=True)
             assert client.jobs.list(limit=1)[0].id == job.id
-            ended = client.jobs.wait(job.id, timeout=20)
+            ended = client.jobs.wait(job.id, timeout=60)
             assert client.jobs.get(job.id) == ended == client.jobs.cancel(job.id)
             assert [event.kind for event in client.jobs.events(job.id)] == ["status", "status", "chunk", "status"]
             return ended
@@ -344,7 +344,7 @@ def test_in_memory_jobs_are_answered_and_said_to_be_forgotten(caplog: pytest.Log
             AsyncClient(routed.address) as client,
         ):
             job = await client.jobs.submit("hello", force="writer")
-            assert (await client.jobs.wait(job.id, timeout=20)).text == TEXT
+            assert (await client.jobs.wait(job.id, timeout=60)).text == TEXT
 
     run(story())
     assert "jobs are kept in memory" in caplog.text

@@ -101,7 +101,7 @@ class Heard:
         self._task = asyncio.create_task(self._follow(client, job_id))
 
     async def _follow(self, client: AsyncClient, job_id: str) -> None:
-        async for event in client.jobs.events(job_id, timeout=40):
+        async for event in client.jobs.events(job_id, timeout=80):
             self.events.append(event)
 
     @property
@@ -148,7 +148,7 @@ def test_a_router_is_killed_and_comes_back(tmp_path: Path) -> None:
                 job = (await each.ended()).job
                 assert job is not None and (job.status, job.text, job.attempts) == ("done", "well done", attempts)
                 assert each.kinds.count("restarted") == attempts - 1
-            assert (await client.jobs.wait(ids[3], timeout=20)).text == "well done"
+            assert (await client.jobs.wait(ids[3], timeout=60)).text == "well done"
         assert len(spy.asked) == 6
 
     asyncio.run(story())

@@ -41,7 +41,7 @@ def shared() -> Iterator[Operated]:
 def call(at: Operated, name: str, ask: Any, answer: type[Any]) -> Any:
     with grpc.insecure_channel(at.address) as channel:
         raw = ask if isinstance(ask, bytes) else ask.SerializeToString()
-        return channel.unary_unary(SERVICE + name, None, answer.FromString)(raw, timeout=20)
+        return channel.unary_unary(SERVICE + name, None, answer.FromString)(raw, timeout=60)
 
 
 def refused(at: Operated, name: str, ask: Any) -> error_pb2.Error:
@@ -64,7 +64,7 @@ def test_every_call_of_the_contract_is_served() -> None:
 def test_every_change_is_written_down_told_and_shown() -> None:
     """In an order in which all of them can be made."""
     with operated() as at, grpc.insecure_channel(at.address) as channel:
-        events = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=20)
+        events = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=60)
         events.initial_metadata()
         for name, (ask, answer) in CHANGES.items():
             made = call(at, name, ask, answer)

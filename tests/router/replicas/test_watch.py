@@ -67,7 +67,7 @@ async def watched(health: Speaker, load: Speaker) -> AsyncIterator[Replica]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
