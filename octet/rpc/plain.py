@@ -11,7 +11,7 @@ _Read = Callable[[Message, str], Any]
 _Plan = tuple[tuple[str, _Read], ...]
 _Say = Callable[[Any], Any]
 _PLANS: dict[type[Message], tuple[_Plan, _Plan]] = {}
-"""By the message's type, of which there are as many as the files name: what is always there, and what is only there when
+"""By the message's type, of which there are as many as the files name: what is always there, and what is only where
 it was chosen."""
 
 
