@@ -92,10 +92,19 @@ class Traffic:
         buckets = self._by_specialist.get(specialist)
         if buckets is None:
             return Minute()
-        *counts, confidence = self._sums(buckets)
-        whole = [round(each) for each in counts]
-        mean = confidence / whole[_DECISIONS] if whole[_DECISIONS] else None
-        return Minute(*whole, confidence=mean)
+        sums = self._sums(buckets)
+        decisions = round(sums[_DECISIONS])
+        return Minute(
+            requests=round(sums[_REQUESTS]),
+            answered=round(sums[_ANSWERED]),
+            refused=round(sums[_REFUSED]),
+            failed=round(sums[_FAILED]),
+            spilled=round(sums[_SPILLED]),
+            shadowed=round(sums[_SHADOWED]),
+            completion_tokens=round(sums[_TOKENS]),
+            decisions=decisions,
+            confidence=sums[_CONFIDENCE] / decisions if decisions else None,
+        )
 
     def door(self) -> Door:
         return Door(*(round(each) for each in self._sums(self._door)))
