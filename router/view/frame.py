@@ -1,13 +1,12 @@
 """One overview as everybody gets it: made once, and written once in each form, however many look."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from octet.rpc.plain import plain
 from octet.v1 import overview_pb2 as wire
+from router.view.compact import compact
 
 
 class Frame:
@@ -54,16 +53,12 @@ class Frame:
         rest = wire.Overview()
         rest.CopyFrom(self.overview)
         del rest.specialists[:]
-        told = {name: _compact(value) for name, value in plain(rest).items()}
+        told = {name: compact(value) for name, value in plain(rest).items()}
         told["specialists"] = b"[" + b",".join(written) + b"]"
-        return b"{" + b",".join(_compact(name) + b":" + value for name, value in told.items()) + b"}"
+        return b"{" + b",".join(compact(name) + b":" + value for name, value in told.items()) + b"}"
 
     def _timed(self, view: wire.SpecialistView) -> bytes:
         began = self._cpu()
-        written = _compact(plain(view))
+        written = compact(plain(view))
         self.cost += self._cpu() - began
         return written
-
-
-def _compact(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

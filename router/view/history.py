@@ -1,14 +1,13 @@
 """How the figures came to be what they are: a point every few seconds, for an hour. It is this process's memory and
 nobody else's: a router that begins anew begins with nothing."""
 
-import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from octet.rpc.plain import plain
 from octet.v1 import overview_pb2 as wire
+from router.view.compact import compact
 
 STEP_SECONDS = 5.0
 MOST_POINTS = 720
@@ -39,7 +38,7 @@ class History:
         self._points = {each.name: before.get(each.name) or deque(maxlen=self._most) for each in overview.specialists}
         for each in overview.specialists:
             point = _point(each, overview.at_unix_ms)
-            self._points[each.name].append(_Kept(point, _compact(plain(point))))
+            self._points[each.name].append(_Kept(point, compact(plain(point))))
 
     def message(self, since_ms: int = 0) -> wire.History:
         history = wire.History(step_seconds=self._step)
@@ -51,13 +50,13 @@ class History:
         """The same as JSON, as `plain` would have it."""
         told = (
             b'{"name":'
-            + _compact(name)
+            + compact(name)
             + b',"points":['
             + b",".join(each.told for each in _since(points, since_ms))
             + b"]}"
             for name, points in self._points.items()
         )
-        return b'{"step_seconds":' + _compact(self._step) + b',"specialists":[' + b",".join(told) + b"]}"
+        return b'{"step_seconds":' + compact(self._step) + b',"specialists":[' + b",".join(told) + b"]}"
 
 
 def _since(points: Iterable[_Kept], since_ms: int) -> Iterator[_Kept]:
@@ -97,7 +96,3 @@ def _p95(latency: wire.Latency) -> float | None:
 def _burn(slo: wire.Slo) -> float | None:
     shortest = (objective.burns[0] for objective in slo.objectives if objective.burns)
     return max((burn.rate for burn in shortest if burn.HasField("rate")), default=None)
-
-
-def _compact(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
