@@ -44,8 +44,7 @@ class Records:
         """Of whichever tenant, some of them where they are many."""
 
         def with_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
-            mine = (row for row in self._held.receipts() if _is_called(row, request_id))
-            found = {row.request_id: row for row in (*stored, *mine)}
+            found = {row.request_id: row for row in (*stored, *self._held.receipts()) if _is_called(row, request_id)}
             return [self._held.verdicts.beside(row) for row in found.values()]
 
         if not is_key(request_id):  # no request is called so
