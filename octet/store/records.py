@@ -33,7 +33,7 @@ class Records:
             found = {row.request_id: row for row in stored}
             replaced = {row.request_id: row for row in self._held.receipts()}
             kept = [row for row in found.values() if row.request_id not in replaced]
-            wanted = [*filter(query.wants, replaced.values()), *kept]
+            wanted = [*filter(query.wants, reversed(replaced.values())), *kept]
             return sorted(wanted, key=lambda row: row.at_ms, reverse=True)[: query.most]
 
         if not all(map(is_key, query.given.values())):  # no receipt has such labels

@@ -51,8 +51,8 @@ async def post(fronted: Fronted, path: str, body: Any, **headers: str) -> Heard:
 async def over_grpc(fronted: Fronted, name: str, fields: dict[str, Any], change: Any) -> Any:
     ask = CHANGES[name].ask(**fields, change=change)
     rpc = next(step[1] for step in STEPS if step[0] == name)
-    answers = {"Breaker": wire.BreakerInfo, "Knob": wire.KnobInfo, "Replica": wire.ReplicaInfo}
-    answer = next((kind for word, kind in answers.items() if word in rpc), wire.LaneInfo)
+    answers: dict[str, Any] = {"Breaker": wire.BreakerInfo, "Knob": wire.KnobInfo, "Replica": wire.ReplicaInfo}
+    answer: Any = next((kind for word, kind in answers.items() if word in rpc), wire.LaneInfo)
     method = fronted.routed.channel.unary_unary(
         f"/octet.v1.Operator/{rpc}", CHANGES[name].ask.SerializeToString, answer.FromString
     )
