@@ -10,7 +10,10 @@ from octet.store.rows import (
     Document,
     Edit,
     Figures,
+    Labels,
+    ReceiptQuery,
     ReceiptRow,
+    Verdict,
 )
 from octet.store.store import Store, open_store
 
@@ -24,9 +27,12 @@ __all__ = [
     "Document",
     "Edit",
     "Figures",
+    "Labels",
+    "ReceiptQuery",
     "ReceiptRow",
     "Stale",
     "Store",
     "StoreUnavailable",
+    "Verdict",
     "open_store",
 ]

@@ -14,12 +14,13 @@ from octet.store.errors import Stale, Unavailable
 from octet.store.held import Batch, Counts, Place
 from octet.store.history import History, Mark
 from octet.store.migrations import NO_META
-from octet.store.rows import AuditRow, Body, Bucket, Changes, ComparisonRow, Document, Edit, ReceiptRow
+from octet.store.rows import AuditRow, Body, Bucket, Changes, ComparisonRow, Document, Edit, Labels, ReceiptRow, Verdict
 from octet.store.values import body_of, body_text
 
 _MOST_NEWS = 1000
 """Audit rows told at once."""
 _DOCUMENT = "kind, key, version, body, changed_ms, changed_by"
+RECEIPT = "request_id, at_ms, raw, tenant, specialist, outcome, judged"
 _AUDIT = "number, at_ms, who, why, what, subject, before, after"
 
 
@@ -65,6 +66,7 @@ class Database:
                 self._write_counts(batch, seq)
                 self._write_receipts(batch.receipts)
                 self._write_comparisons(batch.comparisons)
+                self._write_verdicts(batch.verdicts)
 
     def news(self, mark: Mark | None, since: int) -> tuple[Mark, Changes | None]:
         """What has come after `mark`; of the buckets those that begin at `since` or later."""
@@ -92,9 +94,10 @@ class Database:
 
     def receipt(self, request_id: str) -> ReceiptRow | None:
         rows = self.connection.execute(
-            "SELECT request_id, at_ms, raw FROM receipts WHERE request_id = ?", (request_id,)
+            f"SELECT {RECEIPT} FROM receipts WHERE request_id = ?",  # noqa: S608
+            (request_id,),
         )
-        return ReceiptRow(rows[0][0], int(rows[0][1]), bytes(rows[0][2])) if rows else None
+        return receipt_row(rows[0]) if rows else None
 
     def comparisons(self, since_ms: int, after: int, most: int) -> list[tuple[int, ComparisonRow]]:
         """With their numbers; those that follow `after`."""
@@ -247,9 +250,17 @@ class Database:
     def _write_receipts(self, rows: Sequence[ReceiptRow]) -> None:
         first = self._raise("receipts", len(rows)) - len(rows) + 1 if rows else 0
         self.connection.execute_each(
-            "INSERT INTO receipts (number, request_id, at_ms, raw) VALUES (?, ?, ?, ?) ON CONFLICT (request_id) "
-            "DO UPDATE SET number = excluded.number, at_ms = excluded.at_ms, raw = excluded.raw",
-            [(number, row.request_id, row.at_ms, row.raw) for number, row in enumerate(rows, first)],
+            f"INSERT INTO receipts (number, {RECEIPT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (request_id) "  # noqa: S608
+            "DO UPDATE SET number = excluded.number, at_ms = excluded.at_ms, raw = excluded.raw, "
+            "tenant = excluded.tenant, specialist = excluded.specialist, outcome = excluded.outcome, "
+            "judged = excluded.judged",
+            [(number, *_receipt_values(row)) for number, row in enumerate(rows, first)],
+        )
+
+    def _write_verdicts(self, rows: Sequence[Verdict]) -> None:
+        self.connection.execute_each(
+            "UPDATE receipts SET judged = ? WHERE request_id = ? AND at_ms = ?",
+            [(row.judged, row.request_id, row.at_ms) for row in rows],
         )
 
     def _write_comparisons(self, rows: Sequence[ComparisonRow]) -> None:
@@ -288,6 +299,17 @@ class Database:
 
 def _texts(row: AuditRow) -> Sequence[str]:
     return row.who, row.why, row.what, row.subject, row.before, row.after
+
+
+def receipt_row(row: Row) -> ReceiptRow:
+    """As it is selected by `RECEIPT`."""
+    request_id, at_ms, raw, tenant, specialist, outcome, judged = row
+    return ReceiptRow(request_id, int(at_ms), bytes(raw), Labels(tenant, specialist, outcome), judged)
+
+
+def _receipt_values(row: ReceiptRow) -> Sequence[object]:
+    labels = row.labels
+    return row.request_id, row.at_ms, row.raw, labels.tenant, labels.specialist, labels.outcome, row.judged
 
 
 def _document(row: Row) -> Document:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from octet.store.rows import Bucket, ComparisonRow, Figures, ReceiptRow
+from octet.store.held_verdicts import HeldVerdicts
+from octet.store.rows import Bucket, ComparisonRow, Figures, ReceiptRow, Verdict
 from octet.store.values import is_count, is_row
 
 Place = tuple[str, str, int]
@@ -27,6 +28,8 @@ class Batch:
     counts: Mapping[Place, Counts]
     receipts: Sequence[ReceiptRow]
     comparisons: Sequence[ComparisonRow]
+    verdicts: Sequence[Verdict] = ()
+    """On receipts that are written before."""
 
 
 class Held:
@@ -38,6 +41,7 @@ class Held:
         """Those of the batch among them."""
         self._receipts: OrderedDict[str, ReceiptRow] = OrderedDict()
         self._comparisons: deque[ComparisonRow] = deque()
+        self.verdicts = HeldVerdicts()
         self._num_bytes = 0
         self._batch: Batch | None = None
         self._num_batches = 0
@@ -70,9 +74,16 @@ class Held:
         self._comparisons.append(row)
         self._shrink()
 
+    def keep_verdict(self, verdict: Verdict) -> None:
+        row = self._receipts.get(verdict.request_id)
+        if row is not None and row.at_ms == verdict.at_ms:
+            self._receipts[verdict.request_id] = replace(row, judged=verdict.judged)
+        else:
+            self.verdicts.keep(verdict)
+
     def take(self) -> Batch | None:
         """What to write next: the same as before until it is `written` or `refused`."""
-        if self._batch is None and (self._counts or self._receipts or self._comparisons):
+        if self._batch is None and self._is_waiting:
             self._num_batches += 1
             self._batch = self._bite()
         return self._batch
@@ -81,6 +92,7 @@ class Held:
         if batch is not self._batch:
             raise ValueError(f"batch {batch.number} is not under way")
         self._batch = None
+        self.verdicts.done()
         for place, (good, bad) in batch.counts.items():
             self._add(place, -good, -bad)
 
@@ -113,13 +125,26 @@ class Held:
             return newest
         return next((row for row in self._batch.receipts if row.request_id == request_id), None)
 
+    def receipts(self) -> list[ReceiptRow]:
+        """Oldest first; of two that are called the same, the later one comes later."""
+        return [*(self._batch.receipts if self._batch else ()), *self._receipts.values()]
+
+    def comparisons(self, request_id: str) -> list[ComparisonRow]:
+        """Newest first."""
+        rows = [*(self._batch.comparisons if self._batch else ()), *self._comparisons]
+        return [row for row in reversed(rows) if row.request_id == request_id]
+
+    @property
+    def _is_waiting(self) -> bool:
+        return bool(self._counts or self._receipts or self._comparisons or len(self.verdicts))
+
     @property
     def is_empty(self) -> bool:
-        return self._batch is None and not (self._counts or self._receipts or self._comparisons)
+        return self._batch is None and not self._is_waiting
 
     @property
     def num_dropped(self) -> int:
-        return self.dropped_receipts + self.dropped_comparisons + self.dropped_counts
+        return self.dropped_receipts + self.dropped_comparisons + self.dropped_counts + self.verdicts.num_dropped
 
     def figures(self) -> Figures:
         batch = self._batch
@@ -130,6 +155,7 @@ class Held:
             dropped_receipts=self.dropped_receipts,
             dropped_comparisons=self.dropped_comparisons,
             dropped_counts=self.dropped_counts,
+            dropped_verdicts=self.verdicts.num_dropped,
         )
 
     def summary(self) -> str:
@@ -150,7 +176,8 @@ class Held:
         receipts = [self._receipts.popitem(last=False)[1] for _ in range(min(most, len(self._receipts)))]
         comparisons = [self._comparisons.popleft() for _ in range(min(most, len(self._comparisons)))]
         self._num_bytes -= sum(len(row.raw) for row in receipts) + sum(len(row.raw) for row in comparisons)
-        return Batch(self._num_batches, {place: self._counts[place] for place in places}, receipts, comparisons)
+        counts = {place: self._counts[place] for place in places}
+        return Batch(self._num_batches, counts, receipts, comparisons, self.verdicts.take(most))
 
     def _shrink(self) -> None:
         """The batch under way is out of reach, and small."""

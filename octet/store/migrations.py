@@ -107,7 +107,18 @@ JOBS: Migration = (
         PRIMARY KEY (job, number)
     )""",
 )
-MIGRATIONS: Sequence[Migration] = (FIRST, JOBS)
+FOUND: Migration = (
+    "ALTER TABLE receipts ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE receipts ADD COLUMN specialist TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE receipts ADD COLUMN outcome TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE receipts ADD COLUMN judged TEXT NOT NULL DEFAULT ''",
+    "CREATE INDEX receipts_newest ON receipts (at_ms, number, specialist, outcome, tenant)",
+    "CREATE INDEX receipts_unsorted ON receipts (number) WHERE outcome = ''",
+    "CREATE INDEX comparisons_request ON comparisons (request_id, number)",
+)
+"""Receipts by whose they are, who answered and what became of it: all of that stands in the index, which is read from
+its newest end, so that rows that are not wanted are never touched."""
+MIGRATIONS: Sequence[Migration] = (FIRST, JOBS, FOUND)
 
 
 def migrate(connection: Connection, ensemble: str, identity: str, migrations: Sequence[Migration]) -> None:

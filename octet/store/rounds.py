@@ -14,6 +14,7 @@ from octet.store.database import Database
 from octet.store.errors import Refused
 from octet.store.held import Batch, Held
 from octet.store.history import Mark
+from octet.store.record_table import LabelOf, RecordTable
 from octet.store.retention import Limits, prune
 from octet.store.rows import Bucket, Changes
 from octet.store.trouble import Trouble
@@ -63,6 +64,8 @@ class Rounds:
         self.window = 0.0
         """Seconds: of buckets that began earlier nothing is told."""
         self.told: Callable[[Changes], None] = lambda changes: None
+        self.label_of: LabelOf | None = None
+        """Of receipts that have none."""
 
     async def start(self, seconds: float) -> None:
         """Waits for the first round, but no longer."""
@@ -142,7 +145,8 @@ class Rounds:
 
     def _prune(self) -> None:
         self._next_prune = float("inf")
-        self._calls.submit(partial(_pruned, self.limits, self._wall()), self._prune_again, self._prune_later)
+        do = partial(_pruned, self.limits, self._wall(), self.label_of)
+        self._calls.submit(do, self._prune_again, self._prune_later)
 
     def _prune_again(self, more: bool) -> None:
         self._next_prune = self._clock.now() + (0.0 if more else _PRUNE)
@@ -162,10 +166,11 @@ class Rounds:
         self._next_tell = now + _TELL
         self._num_told = self._held.num_dropped
         _log.error(
-            "the store dropped %d receipts, %d comparisons and %d counts since the start",
+            "the store dropped %d receipts, %d comparisons and %d counts, and %d verdicts, since the start",
             self._held.dropped_receipts,
             self._held.dropped_comparisons,
             self._held.dropped_counts,
+            self._held.verdicts.num_dropped,
         )
 
 
@@ -183,6 +188,7 @@ def _write(database: Database, batch: Batch, writer: str, now_ms: int) -> str:
     return ""
 
 
-def _pruned(limits: Limits, now: float, database: Database) -> bool:
+def _pruned(limits: Limits, now: float, label_of: LabelOf | None, database: Database) -> bool:
     with database.writing():
-        return prune(database.connection, limits, now)
+        more = prune(database.connection, limits, now)
+        return more if label_of is None else RecordTable(database).sort(label_of) or more

@@ -60,10 +60,53 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
+class Labels:
+    """What receipts are found by."""
+
+    tenant: str = ""
+    specialist: str = ""
+    outcome: str = ""
+    """Empty: nobody has looked yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReceiptRow:
     request_id: str
     at_ms: int
     raw: bytes
+    labels: Labels = Labels()
+    judged: str = ""
+    """What was made of the answer afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptQuery:
+    """The newest of those that have every label that is given."""
+
+    most: int
+    before_ms: int = 0
+    """0: from now."""
+    labels: Labels = Labels()
+
+    def wants(self, row: ReceiptRow) -> bool:
+        return (not self.before_ms or row.at_ms < self.before_ms) and all(
+            wanted in ("", getattr(row.labels, name)) for name, wanted in self.given.items()
+        )
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """By the column."""
+        return {name: value for name in ("tenant", "specialist", "outcome") if (value := getattr(self.labels, name))}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """On the answer of one request, after its receipt was kept."""
+
+    request_id: str
+    at_ms: int
+    """The receipt's: an id may be used again."""
+    judged: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +141,4 @@ class Figures:
     dropped_receipts: int
     dropped_comparisons: int
     dropped_counts: int
+    dropped_verdicts: int = 0

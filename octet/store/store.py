@@ -19,9 +19,22 @@ from octet.store.held import Held
 from octet.store.history import History
 from octet.store.jobs import JobStore
 from octet.store.migrations import MIGRATIONS, Migration, migrate
+from octet.store.record_table import LabelOf
+from octet.store.records import Records
 from octet.store.retention import LONGEST, Limits
 from octet.store.rounds import Rounds
-from octet.store.rows import AuditRow, Body, Bucket, Changes, ComparisonRow, Document, Edit, Figures, ReceiptRow
+from octet.store.rows import (
+    AuditRow,
+    Body,
+    Bucket,
+    Changes,
+    ComparisonRow,
+    Document,
+    Edit,
+    Figures,
+    ReceiptRow,
+    Verdict,
+)
 from octet.store.sqlite import SqliteMemory
 from octet.store.trouble import Trouble
 from octet.store.url import opener_of
@@ -29,6 +42,7 @@ from octet.store.values import body_text, check_edit, check_key, checked_audit, 
 from octet.store.worker import Worker
 
 T = TypeVar("T")
+S = TypeVar("S")
 _log = logging.getLogger("octet.store")
 _STARTING = 5.0
 _CLOSING = 5.0
@@ -75,6 +89,8 @@ class Store:
         self._rounds: Rounds | None = None
         self.on_change: Callable[[Changes], None] | None = None
         """Called on the event loop within half a second of a commit by any process."""
+        self.label_of: LabelOf | None = None
+        """Says on the store's thread what receipts without labels are found by; taken at the start."""
 
     @property
     def is_durable(self) -> bool:
@@ -84,6 +100,10 @@ class Store:
     @property
     def jobs(self) -> JobStore:
         return JobStore(self._ask)
+
+    @property
+    def records(self) -> Records:
+        return Records(self._ask_for, self._held)
 
     @property
     def on_trouble(self) -> Callable[[str], None] | None:
@@ -117,6 +137,7 @@ class Store:
         self._rounds.limits = self._limits()
         self._rounds.window = self._window
         self._rounds.told = self._tell
+        self._rounds.label_of = self.label_of
         await self._rounds.start(_STARTING)
 
     async def close(self) -> None:
@@ -144,6 +165,10 @@ class Store:
     def keep_comparison(self, row: ComparisonRow) -> None:
         """Never blocks, never raises."""
         self._held.keep_comparison(row)
+
+    def keep_verdict(self, verdict: Verdict) -> None:
+        """On a receipt that was kept before. Never blocks, never raises."""
+        self._held.keep_verdict(verdict)
 
     async def change(
         self, kind: str, key: str, expected_version: int, body: Body | None, audit: AuditRow, by: str = ""
@@ -179,9 +204,12 @@ class Store:
     async def receipt(self, request_id: str) -> ReceiptRow | None:
         held = self._held.receipt(request_id)
         if held is not None:
-            return held
+            return self._held.verdicts.beside(held)
         check_key("request_id", request_id)
-        return await self._open_calls().ask(lambda database: database.receipt(request_id))
+        return await self._open_calls().ask_for(
+            lambda database: database.receipt(request_id),
+            lambda row: None if row is None else self._held.verdicts.beside(row),
+        )
 
     async def audit(self, most: int = 100, subject: str = "", before: int = 0) -> Sequence[AuditRow]:
         """Newest first; of one subject, and with lower numbers than `before`, where they are given."""
@@ -200,6 +228,9 @@ class Store:
 
     async def _ask(self, do: Callable[[Database], T], /) -> T:
         return await self._open_calls().ask(do)
+
+    async def _ask_for(self, do: Callable[[Database], T], shape: Callable[[T], S], /) -> S:
+        return await self._open_calls().ask_for(do, shape)
 
     def _open_calls(self) -> Calls:
         if self._calls is None:

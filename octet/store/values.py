@@ -83,4 +83,10 @@ def is_count(bucket: Bucket) -> bool:
 
 
 def is_row(row: ReceiptRow | ComparisonRow) -> bool:
-    return is_key(row.request_id) and 0 <= row.at_ms < _MAX_TIME and len(row.raw) <= MAX_RAW
+    labelled = not isinstance(row, ReceiptRow) or _is_labelled(row)
+    return is_key(row.request_id) and 0 <= row.at_ms < _MAX_TIME and len(row.raw) <= MAX_RAW and labelled
+
+
+def _is_labelled(row: ReceiptRow) -> bool:
+    labels = row.labels
+    return all(is_key(text) for text in (labels.tenant, labels.specialist, labels.outcome, row.judged) if text)

@@ -30,7 +30,7 @@ class Judge:
         if work.answer is not None:
             work.copy = await self._read(work.answer.kept, work.answer.usage)
         if work.primary is not None and work.finished.sample:
-            await self._judge(work, work.primary, work.finished.way, work.finished.receipt.lane)
+            await self._judge_primary(work, work.primary)
         if not work.is_of_two:
             await self._judge_shadow(work)
         await self._compare(work)
@@ -42,6 +42,11 @@ class Judge:
         self._tally.unread += reading is None
         return reading
 
+    async def _judge_primary(self, work: Work, primary: Reading) -> None:
+        outcome = await self._judge(work, primary, work.finished.way, work.finished.receipt.lane)
+        if outcome is not None:
+            self._outcomes.looked_at(work.finished.receipt, outcome)
+
     async def _judge_shadow(self, work: Work) -> None:
         if work.copy is None or work.shadow is None or work.answer is None or not work.counts_for_shadow:
             return
@@ -50,17 +55,18 @@ class Judge:
         else:
             await self._judge(work, work.copy, work.shadow.order.way, work.answer.lane)
 
-    async def _judge(self, work: Work, reading: Reading, way: Way, lane: wire.Lane) -> None:
-        """For the lane's window, by its own specialist's verifier. What another revision of the model said, or other
-        adapters than the lane's, counts for nobody."""
+    async def _judge(self, work: Work, reading: Reading, way: Way, lane: wire.Lane) -> Outcome | None:
+        """For the lane's window, by its own specialist's verifier: passed, failed, or None. What another revision of
+        the model said, or other adapters than the lane's, counts for nobody."""
         if not reading.ended or not _counts(way, lane):
-            return
+            return None
         outcome = await work.bench.outcome(work.rules.verifiers[way.specialist], reading.text)
-        if outcome in ("passed", "failed"):
-            self._tally.judged += 1
-            self._outcomes.judged(way.lane_id, way.specialist, outcome)
-        else:
+        if outcome not in ("passed", "failed"):
             self._tally.undecided += 1
+            return None
+        self._tally.judged += 1
+        self._outcomes.judged(way.lane_id, way.specialist, outcome)
+        return outcome
 
     async def _hold_against(self, work: Work, primary: Reading, way: Way, lane: wire.Lane) -> None:
         """A lane that does not come to an end where the one that serves did, and was right, has failed."""
@@ -90,7 +96,7 @@ class Judge:
         order, similar, at_ms = work.shadow.order, work.rules.similar, self._wall_ms()
         comparison = await asyncio.to_thread(compare, work.finished, order, pair, similar, at_ms)
         self._tally.compared += 1
-        self._outcomes.compared(comparison)
+        self._outcomes.compared(comparison, work.finished.receipt.tenant)
 
 
 def _counts(way: Way, lane: wire.Lane) -> bool:

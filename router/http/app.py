@@ -38,10 +38,13 @@ from router.http.openai_chat import chat_order
 from router.http.openai_completion import completion_order
 from router.http.openai_telling import OpenAITelling
 from router.http.openapi.document import document
+from router.http.operator.routes import operator_routes
 from router.http.overview import overview_routes
 from router.http.strict_json import parse_object
 from router.jobs.jobs import Jobs
 from router.keys.gate import Gate
+from router.operator.desk import Desk
+from router.operator.library import ids_of
 from router.reception.reception import Reception
 from router.replicas.fleet import Fleet
 from router.view.view import View
@@ -51,7 +54,6 @@ _ID_BYTES = 16
 _ESCAPES = 2
 """A text takes more bytes in JSON than on Octet's own wire."""
 _BODIES_TOGETHER = 64 << 20
-_PREFIXES = ("chatcmpl-", "cmpl-", "msg_")
 _CHAT = Dialect(chat_order, OpenAITelling)
 _COMPLETION = Dialect(completion_order, OpenAITelling)
 _MESSAGES = Dialect(message_order, AnthropicTelling)
@@ -78,6 +80,7 @@ class App:
         wall_ms: Callable[[], int],
         jobs: Jobs,
         gate: Gate,
+        desk: Desk,
         view: View,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
@@ -97,6 +100,7 @@ class App:
             *job_routes(jobs, self._bodies),
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._model, methods=["GET"]),
+            *operator_routes(desk),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),
             *overview_routes(view),
             Route("/openapi.json", self._openapi, methods=["GET"]),
@@ -172,12 +176,10 @@ class App:
         return {"id": model, "object": "model", "created": self._created, "owned_by": "octet"}
 
     async def _receipt(self, request: Request) -> Response:
-        """By the id of a request or of an answer; a caller's own id may begin like that of an answer."""
-        asked: str = request.path_params["request_id"]
-        within = [asked.removeprefix(prefix) for prefix in _PREFIXES if asked.startswith(prefix)]
+        """By the id of a request or of an answer."""
         tenant = request.query_params.get("tenant", "")
         try:
-            receipt = await self._first_receipt([asked, *within], tenant)
+            receipt = await self._first_receipt(ids_of(request.path_params["request_id"]), tenant)
         except Refusal as refusal:
             raise fault_of(refusal, {}) from None
         return JSONResponse(Receipt.from_wire(receipt).to_dict())

@@ -1,10 +1,15 @@
-"""Pages of other origins: which of them may read what this door says. Nobody's may unless the configuration says so."""
+"""Pages of other origins: which of them may read what this door says. Nobody's may unless the configuration says so,
+and what is for operators nobody's may at all."""
 
 import re
 from collections.abc import Iterable
 
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from router.keys.access import ROUTES, Access
+
+_OPERATORS = tuple(compile_path(path)[0] for path, access in ROUTES.items() if access is Access.OPERATE)
 _METHODS = b"GET, POST"
 _EXPOSED = b"x-request-id, request-id, x-octet-specialist, retry-after, retry-after-ms, x-should-retry, location"
 _MAX_AGE_SECONDS = b"600"
@@ -23,7 +28,7 @@ class CrossOrigin:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         origin = headers.get(b"origin")
-        if origin not in self._origins:
+        if origin not in self._origins or any(path.match(scope["path"]) for path in _OPERATORS):
             await self._app(scope, receive, _adding(send, [_VARY]))
         elif scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
             await _preflight(origin, headers.get(b"access-control-request-headers", b""), send)

@@ -55,6 +55,12 @@ class Fields:
         value = self._values.get(key)
         return None if value is None else number_of(value, self.name(key))
 
+    def needed_number(self, key: str) -> float:
+        value = self.number(key)
+        if value is None:
+            raise Fault(400, f"{self.name(key)} is missing", param=self.name(key), code="missing_field")
+        return value
+
     def table(self, key: str) -> "Fields":
         """Empty where there is none."""
         value = self._values.get(key)

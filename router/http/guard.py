@@ -8,7 +8,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octet.rpc.refusal import Refusal
 from router.http.fault import fault_of
-from router.keys.access import ROUTES
+from router.http.own_page import check_own_page
+from router.keys.access import ROUTES, Access
 from router.keys.gate import Gate
 
 
@@ -31,4 +32,6 @@ class _Guarded:
                 call.enter_context(self._gate.inside(self._gate.admit(self._access, scope["headers"])))
             except Refusal as refusal:
                 raise fault_of(refusal, {}) from None
+            if self._access is Access.OPERATE:
+                check_own_page(scope, has_keys=self._gate.asks)
             await self._app(scope, receive, send)

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from octet.store import ReceiptQuery
 from octet.v1 import operator_pb2 as wire
 
 Telling = AsyncIterator[wire.OperatorEvent]
@@ -58,6 +59,16 @@ class Controls(Protocol):
 class Archive(Protocol):
     def comparisons(self, since_ms: int) -> AsyncGenerator[bytes, None]:
         """Serialised octet.v1.Comparison, oldest first, read piece by piece. Raises Refusal."""
+
+
+class Library(Protocol):
+    """Receipts of everybody, and what is known of single requests. Raises Refusal and nothing else."""
+
+    async def newest(self, query: ReceiptQuery) -> Sequence[bytes]:
+        """Serialised octet.v1.Receipt, newest first."""
+
+    async def story(self, request_id: str, tenant: str, own: str) -> wire.Story:
+        """Of that tenant's request; where none is named of `own`'s, or else of the only one's who has it."""
 
 
 ShadowCounts = Callable[[], wire.ShadowCounts]

@@ -8,7 +8,8 @@ from typing import Any
 from octet.clock import Clock, wall_ms
 from octet.config.ensemble import Ensemble
 from octet.identity import digest_of
-from octet.store import ComparisonRow, Store, open_store
+from octet.store import ComparisonRow, Store, Verdict, open_store
+from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 from router.after.aftermath import Aftermath
 from router.after.rules import rules_of
@@ -16,8 +17,12 @@ from router.after.verifiers import open_verifiers
 from router.control.control import Control
 from router.control.fleet_replicas import FleetReplicas
 from router.operator.archive import StoreArchive
+from router.operator.desk import Desk
+from router.operator.library import FindReceipt, StoreLibrary
 from router.operator.service import OperatorService
+from router.receipts.kept_as import kept_as
 from router.replicas.fleet import Fleet
+from router.service.labels import labels_in
 from router.shadow.counts import shadow_counts
 from router.shadow.shadows import Shadows
 from router.verify.verdict import Outcome, Verifier
@@ -35,6 +40,7 @@ class Backstage:
         base = None if ensemble.source is None else ensemble.source.parent
         longest = max(ensemble.correctness.window, ensemble.escalation.sustain)
         self.store = open_store(ensemble.store, _memory_of(ensemble), base, window=longest)
+        self.store.label_of = labels_in
         self.control = Control(ensemble, self.store, FleetReplicas(fleet), clock=clock)
         self._ensemble = ensemble
         self._verifiers = open_verifiers(ensemble)
@@ -55,8 +61,12 @@ class Backstage:
     def shadow_counts(self) -> wire.ShadowCounts:
         return shadow_counts(self.shadows, self.aftermath)
 
-    def operator(self, view: View) -> OperatorService:
-        return OperatorService(self.control, self.archive, self.shadow_counts, wall_ms, view=view)
+    def desk(self, find_receipt: FindReceipt) -> Desk:
+        """What operators do and look up, through whichever door."""
+        return Desk(self.control, StoreLibrary(self.store, find_receipt))
+
+    def operator(self, desk: Desk, view: View) -> OperatorService:
+        return OperatorService(desk, self.archive, self.shadow_counts, wall_ms, view=view)
 
     async def start(self) -> None:
         await self.control.start()
@@ -93,9 +103,14 @@ class _Outcomes:
     def judged(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
         self._control.judged(lane_id, outcome)
 
-    def compared(self, comparison: wire.Comparison) -> None:
+    def looked_at(self, receipt: inference_pb2.Receipt, outcome: Outcome) -> None:
+        name = kept_as(receipt.request_id, receipt.tenant)
+        self._store.keep_verdict(Verdict(name, receipt.created_unix_ms, outcome))
+
+    def compared(self, comparison: wire.Comparison, tenant: str) -> None:
         raw = comparison.SerializeToString()
-        self._store.keep_comparison(ComparisonRow(comparison.at_unix_ms, comparison.request_id, raw))
+        name = kept_as(comparison.request_id, tenant)
+        self._store.keep_comparison(ComparisonRow(comparison.at_unix_ms, name, raw))
         self._agreement.add(comparison)
 
 

@@ -7,6 +7,8 @@ from octet.rpc.refusal import Refusal
 from octet.store import ReceiptRow, Store, StoreUnavailable
 from octet.v1 import inference_pb2 as wire
 from router.receipts.book import ReceiptBook
+from router.receipts.kept_as import kept_as
+from router.service.labels import labels_of
 
 
 class Receipts:
@@ -17,14 +19,14 @@ class Receipts:
         self._store = store
 
     def put(self, receipt: wire.Receipt) -> None:
-        name = _kept_as(receipt.request_id, receipt.tenant)
+        name = kept_as(receipt.request_id, receipt.tenant)
         self._book.put(receipt, name)
-        row = ReceiptRow(name, receipt.created_unix_ms, receipt.SerializeToString())
+        row = ReceiptRow(name, receipt.created_unix_ms, receipt.SerializeToString(), labels_of(receipt))
         self._store.keep_receipt(row)
 
     async def get(self, request_id: str, tenant: str = "") -> wire.Receipt | None:
         """That tenant's, and no other's. Raises Refusal where it may be kept, but cannot be read now."""
-        receipt = await self._find(_kept_as(request_id, tenant))
+        receipt = await self._find(kept_as(request_id, tenant))
         return receipt if receipt is not None and receipt.tenant == tenant else None
 
     async def _find(self, name: str) -> wire.Receipt | None:
@@ -38,11 +40,6 @@ class Receipts:
         except Refusal:  # no receipt has such an id
             return None
         return None if row is None else _read(row.raw)
-
-
-def _kept_as(request_id: str, tenant: str) -> str:
-    """Two tenants may call their requests the same."""
-    return f"{tenant}:{request_id}" if tenant else request_id
 
 
 def _unreadable() -> Refusal:

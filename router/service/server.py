@@ -85,12 +85,14 @@ class Server:
             lambda: self.backstage.verifiers, ensemble.correctness, router.validations, router.validation_seconds
         )
         book = ReceiptBook(self._clock, most=ensemble.router.receipts, seconds=ensemble.router.receipt_seconds)
+        receipts = Receipts(book, self.backstage.store)
+        self.desk = self.backstage.desk(receipts.get)
         self.service = InferenceService(
             Policy(ensemble),
             self._reception(ensemble),
             self._answering(opinions, random),
             self.live,
-            Receipts(book, self.backstage.store),
+            receipts,
             self._clock,
             wall_ms,
             self._validations,
@@ -111,7 +113,8 @@ class Server:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _http_app(self) -> App:
-        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate, self.view)
+        doors = self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate
+        return App(*doors, self.desk, self.view)
 
     def _jobs(self, config: JobsConfig, random: Random) -> Jobs:
         watchers = Watchers(config.watchers)
@@ -165,7 +168,7 @@ class Server:
             maximum_concurrent_rpcs=max_calls,
         )
         jobs = JobsService(self.jobs, self.service.reception.limits.request_bytes)
-        operator = self.backstage.operator(self.view)
+        operator = self.backstage.operator(self.desk, self.view)
         server.add_generic_rpc_handlers((self.service.handler(), jobs.handler(), operator.handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(

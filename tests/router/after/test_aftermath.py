@@ -128,6 +128,7 @@ def test_a_sample_counts_for_its_lane_where_it_ended_by_itself(
         hall.after.hand(hall.finished(text, finish=finish, way=lane))
         await hall.settled()
         assert hall.told.judgements == [(LANES[PRIMARY], PRIMARY, outcome) for outcome in told]
+        assert hall.told.looks == [("r-1", outcome) for outcome in told]
         assert len(hall.graders[PRIMARY].asked) == len(told)
 
     judging(story)

@@ -60,10 +60,9 @@ class Fronted:
     async def send(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> "Heard":
-        lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in (headers or {}).items())
-        return await self.raw(
-            f"{method} {path} HTTP/1.1\r\nhost: octet\r\nconnection: close\r\n{lines}\r\n".encode() + body
-        )
+        given = {"host": f"127.0.0.1:{self.port}", "connection": "close", **(headers or {})}
+        lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in given.items())
+        return await self.raw(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body)
 
     async def raw(self, sent: bytes) -> "Heard":
         """Everything that comes back until the other side closes."""

@@ -11,8 +11,9 @@ import grpc
 
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
+from router.operator.desk import Desk
 from router.operator.service import OperatorService
-from tests.router.operator.memory import NOW_MS, Memory, Rows
+from tests.router.operator.memory import NOW_MS, Memory, Rows, Shelf
 from tests.router.view.harness import viewed
 
 SERVICE = "/octet.v1.Operator/"
@@ -23,6 +24,7 @@ COUNTS = wire.ShadowCounts(ordered=9, sent=8, answered=6, shed=1, failed=1, comp
 class Operated:
     memory: Memory
     rows: Rows
+    shelf: Shelf
     service: OperatorService
     loop: asyncio.AbstractEventLoop
     port: int
@@ -49,10 +51,11 @@ def operated(rows: Rows | None = None, stall_seconds: float = 20.0) -> Iterator[
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever)
     thread.start()
-    memory, kept = Memory(), rows or Rows()
+    memory, shelf, kept = Memory(), Shelf(), rows or Rows()
 
     async def start() -> tuple[OperatorService, Any, int]:
-        service = OperatorService(memory, kept, lambda: COUNTS, lambda: NOW_MS, stall_seconds, view=viewed().view)
+        desk = Desk(memory, shelf)
+        service = OperatorService(desk, kept, lambda: COUNTS, lambda: NOW_MS, stall_seconds, view=viewed().view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")
@@ -65,7 +68,7 @@ def operated(rows: Rows | None = None, stall_seconds: float = 20.0) -> Iterator[
         asyncio.run_coroutine_threadsafe(server.stop(0), loop).result(20)
 
     try:
-        yield Operated(memory, kept, service, loop, port, stop)
+        yield Operated(memory, kept, shelf, service, loop, port, stop)
     finally:
         stop()
         loop.call_soon_threadsafe(loop.stop)

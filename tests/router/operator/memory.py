@@ -7,10 +7,12 @@ from typing import Any
 import grpc
 
 from octet.rpc.refusal import Refusal, invalid
+from octet.store import ReceiptQuery
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.control.events import Events
 from router.control.refusals import conflict, unknown_name
+from router.dispatch.live import unknown
 
 SPECIALISTS = ("stl", "template", "debug")
 REPLICAS = ("stl", "template-0", "template-1", "debug")
@@ -142,6 +144,24 @@ class Memory:
         )
         self.entries.append(entry)
         self.events.tell(wire.OperatorEvent(at_unix_ms=NOW_MS, audit=entry))
+
+
+class Shelf:
+    """Receipts, newest first, and stories by the id."""
+
+    def __init__(self) -> None:
+        self.receipts: list[bytes] = []
+        self.stories: dict[str, wire.Story] = {}
+        self.asked: list[ReceiptQuery] = []
+
+    async def newest(self, query: ReceiptQuery) -> list[bytes]:
+        self.asked.append(query)
+        return self.receipts[: query.most]
+
+    async def story(self, request_id: str, tenant: str, own: str) -> wire.Story:
+        if request_id not in self.stories:
+            raise unknown(request_id)
+        return self.stories[request_id]
 
 
 class Rows:

@@ -21,6 +21,8 @@ from octet.v1 import operator_pb2 as wire
 from router.control.control import Control
 from router.control.seen import Seen
 from router.operator.archive import StoreArchive
+from router.operator.desk import Desk
+from router.operator.library import StoreLibrary
 from router.operator.service import OperatorService
 
 ENSEMBLE = Ensemble(
@@ -49,6 +51,10 @@ class Replicas:
         self._seen[replica] = replace(self._seen[replica], adapters=adapters)
 
 
+async def nobody(request_id: str, tenant: str) -> None:
+    """No request has been served here."""
+
+
 @contextmanager
 def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
     """The address of a router that has nothing but an operator."""
@@ -68,7 +74,8 @@ def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
                 shadow_outcome="passed",
             )  # fmt: skip
             store.keep_comparison(ComparisonRow(now, kept.request_id, kept.SerializeToString()))
-        service = OperatorService(control, StoreArchive(store), wire.ShadowCounts, lambda: round(time.time() * 1000))
+        desk = Desk(control, StoreLibrary(store, nobody))
+        service = OperatorService(desk, StoreArchive(store), wire.ShadowCounts, lambda: round(time.time() * 1000))
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")

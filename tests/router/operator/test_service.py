@@ -163,14 +163,14 @@ def test_a_change_that_has_begun_is_finished_without_its_caller() -> None:
         at.on_loop(hold_up())
         method = channel.unary_unary(SERVICE + "HoldBreaker", None, wire.BreakerInfo.FromString)
         calling = method.future(CHANGES["HoldBreaker"][0].SerializeToString())
-        at.until(lambda: len(at.service._making) == 1)
+        at.until(lambda: at.service._desk.num_changes == 1)
         num_tasks = len(asyncio.all_tasks(at.loop))
         calling.cancel()
         at.until(lambda: len(asyncio.all_tasks(at.loop)) <= num_tasks)  # the call is over, and this look is one itself
         slow = at.memory.slow
         assert slow is not None
         at.loop.call_soon_threadsafe(slow.set)
-        at.until(lambda: not at.service._making)
+        at.until(lambda: not at.service._desk.num_changes)
         assert [entry.what for entry in at.memory.entries] == ["hold_breaker"]
         assert at.memory.breakers()[0].hold == "open"
 

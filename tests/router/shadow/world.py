@@ -85,11 +85,15 @@ class Grader:
 class Told:
     judgements: list[tuple[str, str, Outcome]] = field(default_factory=list)
     comparisons: list[operator.Comparison] = field(default_factory=list)
+    looks: list[tuple[str, Outcome]] = field(default_factory=list)
+
+    def looked_at(self, receipt: wire.Receipt, outcome: Outcome) -> None:
+        self.looks.append((receipt.request_id, outcome))
 
     def judged(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
         self.judgements.append((lane_id, specialist, outcome))
 
-    def compared(self, comparison: operator.Comparison) -> None:
+    def compared(self, comparison: operator.Comparison, tenant: str) -> None:
         self.comparisons.append(comparison)
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from octet.rpc.plain import plain
 from octet.rpc.refusal import Refusal
-from octet.v1 import error_pb2
+from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
-from octet.v1 import specialist_pb2
 from router.view.frame import Frame
 from router.view.history import STEP_SECONDS
 from router.view.view import TICK_SECONDS

@@ -1,0 +1,43 @@
+"""Every reason has one outcome, and a new reason must be given one."""
+
+import pytest
+
+from octet.telemetry.outcome import OUTCOMES, Outcome, outcome_of, outcome_of_error, specialist_of
+from octet.v1 import error_pb2
+from octet.v1 import inference_pb2 as wire
+
+CANCELLED = {"CANCELLED", "CALLER_STALLED"}
+FAILED = {
+    *("UNSPECIFIED", "DEADLINE", "ENGINE_FAILED", "REPLICA_FAILED", "REPLICA_LOST", "NO_REPLICA", "INTERNAL"),
+    "STORE_UNAVAILABLE",
+}
+REFUSED = {
+    *("MALFORMED", "INVALID_FIELD", "PROMPT_TOO_LONG", "UNKNOWN_ADAPTER", "ADAPTER_REFUSED", "NO_TOOLS"),
+    *("NO_SPECIALIST", "UNKNOWN_SPECIALIST", "UNKNOWN_REQUEST", "UNKNOWN_NAME", "UNKNOWN_JOB", "DUPLICATE_REQUEST"),
+    *("QUEUE_FULL", "DEADLINE_UNREACHABLE", "WOULD_DELAY_OTHERS", "SHED", "DRAINING", "NOT_READY"),
+    *("BELOW_FLOOR", "DEMOTED", "CONFLICT", "UNAUTHENTICATED", "FORBIDDEN", "KEY_LIMIT"),
+}
+REASONS = {name.removeprefix("ERROR_REASON_"): number for name, number in error_pb2.ErrorReason.items()}
+
+
+def test_every_reason_is_thought_of() -> None:
+    assert set(REASONS) == CANCELLED | FAILED | REFUSED
+    assert len(CANCELLED) + len(FAILED) + len(REFUSED) == len(REASONS)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("name", REASONS)
+def test_an_answer_that_had_begun_was_not_refused(name: str, begun: bool) -> None:
+    receipt = wire.Receipt(error=wire.Error(reason=REASONS[name]))
+    if begun:
+        receipt.timings.first_chunk = 0.5
+    found: Outcome = "cancelled" if name in CANCELLED else "failed" if begun or name in FAILED else "refused"
+    assert outcome_of(receipt) == outcome_of_error(receipt.error, begun=begun) == found
+    assert found in OUTCOMES
+
+
+def test_what_has_no_error_was_answered_by_whoever_did_or_was_to() -> None:
+    receipt = wire.Receipt(decision=wire.Decision(primary="stl"))
+    assert outcome_of(receipt) == "answered" and specialist_of(receipt) == "stl"
+    receipt.specialist = "debug"
+    assert specialist_of(receipt) == "debug"

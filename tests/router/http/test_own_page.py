@@ -1,0 +1,144 @@
+"""A hostile page in an operator's browser: it can send much, and nothing of it changes or tells anything."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.http.fault import Fault
+from router.http.own_page import check_own_page, host_of, is_loopback
+from router.service.settings import HttpDoor
+from tests.router.http.harness import Fronted, Heard, fronting
+from tests.router.keys.keyed import keyed, made
+from tests.service.harness import run
+
+PATH = "/v1/breakers/writer/hold"
+BODY = json.dumps({"hold": "open", "who": "eve", "why": "because I can"}).encode()
+OPS = made("ops", "operate")
+EVIL = "https://evil.example"
+FAR = (EVIL, "null", "", "http://127.0.0.1", "http://[")
+LED = (
+    *("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "localhost@evil.example"),
+    *("", "10.0.0.1", "[::2]", "localhost, evil.example"),
+)
+READS = ("/v1/breakers", "/v1/audit", "/v1/receipts", "/v1/receipts/x/story")
+
+
+@asynccontextmanager
+async def open_door(*origins: str) -> AsyncIterator[Fronted]:
+    door = HttpDoor(allow_origins=origins)
+    async with fronting({"writer": ["127.0.0.1:1"]}, warm=False, door=door) as fronted:
+        yield fronted
+
+
+async def held(fronted: Fronted, **headers: str) -> Heard:
+    return await fronted.post(BODY, PATH, **headers)
+
+
+async def is_untouched(fronted: Fronted, key: dict[str, str] | None = None) -> bool:
+    told = await fronted.send("GET", "/v1/breakers", b"", key)
+    return [each["hold"] for each in told.json["breakers"]] == [""]
+
+
+def test_a_page_of_another_origin_changes_nothing() -> None:
+    async def story() -> None:
+        async with open_door() as fronted:
+            own = f"http://127.0.0.1:{fronted.port}"
+            near = (f"{own}.evil.example", f"{own}1", f"http://eve@{own[7:]}", f"file://{own[7:]}", f"{own}, {EVIL}")
+            for origin in (*FAR, *near, f"http://localhost:{fronted.port}"):
+                heard = await held(fronted, origin=origin)
+                assert (heard.status, heard.error["param"]) == (403, "origin"), origin
+            for site in ("cross-site", "same-site", "Same-Origin", ""):
+                heard = await held(fronted, sec_fetch_site=site)
+                assert (heard.status, heard.error["param"]) == (403, "sec-fetch-site"), site
+            for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""):
+                heard = await held(fronted, **{"content-type": kind})
+                assert heard.status == 415, kind
+            assert await is_untouched(fronted)
+            for headers in ({"origin": own}, {"origin": own, "sec_fetch_site": "same-origin"}, {}):
+                assert (await held(fronted, **headers)).status == 200, headers
+
+    run(story())
+
+
+def test_a_name_that_was_made_to_lead_here_changes_and_reads_nothing() -> None:
+    async def story() -> None:
+        async with open_door() as fronted:
+            port = fronted.port
+            for host in (f"evil.example:{port}", *LED):
+                heard = await held(fronted, host=host, origin=f"http://{host}", sec_fetch_site="same-origin")
+                assert heard.status in (400, 403), host
+                if heard.status == 403:
+                    assert heard.error["param"] == "host"
+                for path in READS:
+                    assert (await fronted.send("GET", path, b"", {"host": host})).status in (400, 403), (host, path)
+            assert await is_untouched(fronted)
+            for host in (f"localhost:{port}", "127.0.0.1", "127.8.9.1:1", f"[::1]:{port}", "LOCALHOST"):
+                heard = await held(fronted, host=host, origin=f"http://{host}")
+                assert heard.status == 200, host
+
+    run(story())
+
+
+def test_with_keys_any_name_will_do_but_no_other_page() -> None:
+    async def story() -> None:
+        async with keyed([OPS]) as fronted:
+            heard = await held(fronted, host="octet.example", origin=EVIL, **OPS.headers)
+            assert (heard.status, heard.error["param"]) == (403, "origin")
+            assert await is_untouched(fronted, OPS.headers)
+            heard = await held(fronted, host="octet.example", origin="https://octet.example", **OPS.headers)
+            assert heard.status == 200
+            told = await fronted.send("GET", "/v1/audit", b"", {"host": "octet.example", **OPS.headers})
+            assert told.status == 200
+
+    run(story())
+
+
+def test_an_origin_that_may_call_may_not_operate() -> None:
+    """`allow_origins` is for what any key may do."""
+
+    async def story() -> None:
+        async with open_door(EVIL) as fronted:
+            asks = {"origin": EVIL, "access-control-request-method": "POST"}
+            assert (await fronted.send("OPTIONS", "/v1/models", b"", asks)).status == 204
+            for path in (PATH, *READS):
+                asked = await fronted.send("OPTIONS", path, b"", asks)
+                assert asked.status == 405 and "access-control-allow-origin" not in asked.headers, path
+            for path in READS:
+                told = await fronted.send("GET", path, b"", {"origin": EVIL})
+                assert "access-control-allow-origin" not in told.headers and told.headers["vary"] == "origin", path
+            assert (await held(fronted, origin=EVIL)).status == 403 and await is_untouched(fronted)
+
+    run(story())
+
+
+@given(st.sampled_from(["GET", "HEAD", "POST", "DELETE"]), st.text(), st.text(), st.text(), st.booleans())
+def test_whatever_a_browser_says_is_let_in_or_refused(
+    method: str, host: str, origin: str, site: str, keys: bool
+) -> None:
+    given_headers = {b"host": host, b"origin": origin, b"sec-fetch-site": site}
+    headers = [(name, value.encode()) for name, value in given_headers.items()]
+    scope = {"method": method, "headers": headers, "server": ("127.0.0.1", 80)}
+    try:
+        check_own_page(scope, has_keys=keys)
+    except Fault as fault:
+        assert fault.status == 403 and fault.param in ("host", "origin", "sec-fetch-site")
+    else:
+        assert keys or is_loopback(host.encode().decode("latin-1").strip())
+        assert method in ("GET", "HEAD") or host_of(origin) is not None
+
+
+@pytest.mark.parametrize("server", [("10.1.2.3", 80), ("fd00::1", 80), None])
+def test_what_was_opened_to_others_without_keys_may_be_read_by_any_name_and_changed_by_none(
+    server: tuple[str, int] | None,
+) -> None:
+    headers = [(b"host", b"octet.internal")]
+    check_own_page({"method": "GET", "headers": headers, "server": server}, has_keys=False)
+    with pytest.raises(Fault, match="loopback"):
+        check_own_page({"method": "POST", "headers": headers, "server": server}, has_keys=False)
+    for local in ("127.0.0.1", "::1"):
+        with pytest.raises(Fault, match="loopback"):
+            check_own_page({"method": "GET", "headers": headers, "server": (local, 80)}, has_keys=False)
