@@ -11,7 +11,9 @@ from octet.store.rows import (
     Edit,
     Figures,
     ReceiptRow,
+    SliceRow,
 )
+from octet.store.slices import SliceMark, SliceNews
 from octet.store.store import Store, open_store
 
 __all__ = [
@@ -25,6 +27,9 @@ __all__ = [
     "Edit",
     "Figures",
     "ReceiptRow",
+    "SliceMark",
+    "SliceNews",
+    "SliceRow",
     "Stale",
     "Store",
     "StoreUnavailable",

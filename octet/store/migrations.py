@@ -107,7 +107,22 @@ JOBS: Migration = (
         PRIMARY KEY (job, number)
     )""",
 )
-MIGRATIONS: Sequence[Migration] = (FIRST, JOBS)
+SLICES: Migration = (
+    """CREATE TABLE slices (
+        writer TEXT NOT NULL,
+        series TEXT NOT NULL,
+        key TEXT NOT NULL,
+        start_ms BIGINT NOT NULL,
+        span_ms BIGINT NOT NULL,
+        until_ms BIGINT NOT NULL,
+        seq BIGINT NOT NULL,
+        raw {blob} NOT NULL,
+        PRIMARY KEY (writer, series, key, start_ms, span_ms)
+    )""",
+    "CREATE INDEX slices_seq ON slices (seq)",
+    "CREATE INDEX slices_until ON slices (until_ms)",
+)
+MIGRATIONS: Sequence[Migration] = (FIRST, JOBS, SLICES)
 
 
 def migrate(connection: Connection, ensemble: str, identity: str, migrations: Sequence[Migration]) -> None:

@@ -22,6 +22,7 @@ from octet.store.migrations import MIGRATIONS, Migration, migrate
 from octet.store.retention import LONGEST, Limits
 from octet.store.rounds import Rounds
 from octet.store.rows import AuditRow, Body, Bucket, Changes, ComparisonRow, Document, Edit, Figures, ReceiptRow
+from octet.store.slices import SliceStore
 from octet.store.sqlite import SqliteMemory
 from octet.store.trouble import Trouble
 from octet.store.url import opener_of
@@ -84,6 +85,10 @@ class Store:
     @property
     def jobs(self) -> JobStore:
         return JobStore(self._ask)
+
+    @property
+    def slices(self) -> SliceStore:
+        return SliceStore(self._ask)
 
     @property
     def on_trouble(self) -> Callable[[str], None] | None:

@@ -31,8 +31,8 @@ class Place(NamedTuple):
 
 
 class Window(Generic[SumT]):
-    """What came in the last `seconds` is in it; of what came before, at most one slice, which goes as a whole. There are
-    never more than `_SPARE` slices beyond its parts, and twice as many while its length changes."""
+    """What came in the last `seconds` is in it; of what came before, at most one slice, which goes as a whole. There
+    are never more than `_SPARE` slices beyond its parts, and twice as many while its length changes."""
 
     def __init__(self, seconds: float, make: Callable[[], SumT], parts: int = PARTS) -> None:
         self._make = make
