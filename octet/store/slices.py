@@ -1,5 +1,5 @@
-"""Slices of time that processes measure each for itself and read from each other. A row is replaced as a whole by whoever
-wrote it, and by nobody else: writing it twice, or late, changes nothing."""
+"""Slices of time that processes measure each for itself and read from each other. A row is replaced as a whole by
+whoever wrote it, and by nobody else: writing it twice, or late, changes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,8 +45,8 @@ class SliceStore:
     async def exchange(
         self, writer: str, written: Sequence[SliceRow], mark: SliceMark | None, now_ms: int
     ) -> SliceNews:
-        """Writes these, and tells what others have written since `mark` that somebody may still want. Raises Refusal for
-        what cannot be kept."""
+        """Writes these, and tells what others have written since `mark` that somebody may still want. Raises Refusal
+        for what cannot be kept."""
         if len(written) > MOST_WRITTEN:
             raise invalid("slices", f"at most {MOST_WRITTEN} at once", str(len(written)))
         for row in written:

@@ -47,9 +47,10 @@ class Window(Generic[SumT]):
         self.seconds = seconds
         self._span = max(1, round(seconds * 1000 / self._parts))
         self._current: SumT | None = None
-        self._filling: Place | None = None
+        self.filling: Place | None = None
+        """The slice that `current` gave last."""
         self.begins = self.ends = 0.0
-        """Of the slice that is being filled, in Unix seconds."""
+        """Of that slice, in Unix seconds."""
 
     def __len__(self) -> int:
         """Slices that are kept."""
@@ -68,7 +69,7 @@ class Window(Generic[SumT]):
         if self._current is not None and self.begins <= now < self.ends:
             return self._current
         self.expire(now)
-        self._filling = place = self.place(now)
+        self.filling = place = self.place(now)
         self._current = self._slices.setdefault(place, self._make())
         self.begins, self.ends = place.start / 1000, place.end / 1000
         self._bound()
@@ -91,7 +92,7 @@ class Window(Generic[SumT]):
     def total(self, now: float) -> SumT:
         """Of all that counts. Belongs to whoever asks."""
         counted = [place for place in self._slices if self.counts(place, now)]
-        still_open = (self.place(now), self._filling)
+        still_open = (self.place(now), self.filling)
         closed = tuple(place for place in counted if place not in still_open)
         if self._closed[0] != closed:
             self._closed = (closed, self._sum(closed))
@@ -114,5 +115,5 @@ class Window(Generic[SumT]):
         """The oldest go where there are too many: a clock has jumped, or slices of several lengths are there."""
         number = len(self._slices) - 2 * (self._parts + _SPARE)
         for place in sorted(self._slices)[:number] if number > 0 else ():
-            if place != self._filling:
+            if place != self.filling:
                 del self._slices[place]

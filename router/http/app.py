@@ -38,11 +38,13 @@ from router.http.openai_chat import chat_order
 from router.http.openai_completion import completion_order
 from router.http.openai_telling import OpenAITelling
 from router.http.openapi.document import document
+from router.http.slo import slo_headers, slo_route
 from router.http.strict_json import parse_object
 from router.jobs.jobs import Jobs
 from router.keys.gate import Gate
 from router.reception.reception import Reception
 from router.replicas.fleet import Fleet
+from router.slo.slos import Slos
 
 _log = logging.getLogger(__name__)
 _ID_BYTES = 16
@@ -76,9 +78,11 @@ class App:
         wall_ms: Callable[[], int],
         jobs: Jobs,
         gate: Gate,
+        slos: Slos,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
         self._gate = gate
+        self._slos = slos
         self._service = service
         self._fleet = fleet
         self._is_warm = is_warm
@@ -95,6 +99,7 @@ class App:
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._model, methods=["GET"]),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),
+            slo_route(slos),
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
@@ -115,7 +120,8 @@ class App:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = [*message.get("headers", ()), *names]
+                headers = message.get("headers", ())
+                message["headers"] = [*headers, *names, *slo_headers(headers, self._slos)]
             await send(message)
 
         try:

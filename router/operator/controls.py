@@ -60,5 +60,12 @@ class Archive(Protocol):
         """Serialised octet.v1.Comparison, oldest first, read piece by piece. Raises Refusal."""
 
 
+class SloSource(Protocol):
+    def of(self, specialist: str) -> wire.Slo:
+        """Raises Refusal."""
+
+    def all(self) -> Sequence[wire.Slo]: ...
+
+
 ShadowCounts = Callable[[], wire.ShadowCounts]
 """Since this router began."""

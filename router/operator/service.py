@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from octet.rpc.calls import Context, relaying, streaming, unary, write
 from octet.rpc.refusal import Refusal, caller_stalled
 from octet.v1 import operator_pb2 as wire
-from router.operator.controls import Archive, Controls, ShadowCounts
+from router.operator.controls import Archive, Controls, ShadowCounts, SloSource
 from router.operator.limits import CHECKS, REQUEST_BYTES, USUAL_AUDIT
 from router.operator.report import Report
 from router.operator.seats import Seats
@@ -39,6 +39,7 @@ class OperatorService:
         archive: Archive,
         shadow_counts: ShadowCounts,
         wall_ms: Callable[[], int],
+        slos: SloSource,
         stall_seconds: float = _STALL_SECONDS,
     ) -> None:
         """`wall_ms` is milliseconds since 1970. A caller that takes nothing for `stall_seconds` is let go."""
@@ -46,6 +47,7 @@ class OperatorService:
         self._archive = archive
         self._shadow_counts = shadow_counts
         self._wall_ms = wall_ms
+        self._slos = slos
         self._stall_seconds = stall_seconds
         self._making: set[asyncio.Task[Any]] = set()
         self._watchers = Seats("watching events", _MOST_WATCHERS)
@@ -74,6 +76,7 @@ class OperatorService:
                 "ShadowReport": single(wire.ShadowReportRequest, wire.ShadowReportResponse, self._shadow_report),
                 "ListComparisons": relaying(wire.ListComparisonsRequest, self._list_comparisons, REQUEST_BYTES),
                 "ListAudit": streaming(wire.ListAuditRequest, wire.AuditEntry, self._list_audit, REQUEST_BYTES),
+                "GetSlo": single(wire.GetSloRequest, wire.GetSloResponse, self._get_slo),
                 "WatchEvents": streaming(wire.WatchEventsRequest, wire.OperatorEvent, self._watch, REQUEST_BYTES),
             },
         )
@@ -170,6 +173,13 @@ class OperatorService:
             known = current_standing()
             while (event := await known.while_known(lambda: anext(events, None))) is not None:
                 await self._send(context, event)
+
+    async def _get_slo(self, ask: wire.GetSloRequest) -> wire.GetSloResponse:
+        (specialist,) = _texts(ask, "specialist")
+        try:
+            return wire.GetSloResponse(slos=[self._slos.of(specialist)] if specialist else self._slos.all())
+        except Refusal as refusal:
+            raise self._suggesting(refusal, ask) from None
 
     async def _send(self, context: Context, message: Message | bytes) -> None:
         if not await write(context, message, self._stall_seconds):

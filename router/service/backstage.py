@@ -1,7 +1,10 @@
 """What goes on beside the requests and outlives them: judging, shadows, breakers, knobs, lanes, and their store."""
 
 import asyncio
+import secrets
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any
@@ -14,6 +17,7 @@ from octet.v1 import operator_pb2 as wire
 from router.after.aftermath import Aftermath
 from router.after.rules import rules_of
 from router.after.verifiers import open_verifiers
+from router.background import for_good
 from router.control.control import Control
 from router.control.fleet_replicas import FleetReplicas
 from router.operator.archive import StoreArchive
@@ -21,9 +25,14 @@ from router.operator.service import OperatorService
 from router.replicas.fleet import Fleet
 from router.shadow.counts import shadow_counts
 from router.shadow.shadows import Shadows
+from router.slo.sharing import Sharing
+from router.slo.slos import Slos
 from router.verify.verdict import Outcome, Verifier
 
 _DIGITS = 8
+_WRITER_BYTES = 16
+_LAST_SECONDS = 1.0
+"""For what was measured since it was last written."""
 
 
 class Backstage:
@@ -35,10 +44,13 @@ class Backstage:
         longest = max(ensemble.correctness.window, ensemble.escalation.sustain)
         self.store = open_store(ensemble.store, _memory_of(ensemble), base, window=longest)
         self.control = Control(ensemble, self.store, FleetReplicas(fleet), clock=clock)
+        self.slos = Slos(ensemble, self.control.breakers, clock, time.time)
+        self._sharing = Sharing(self.slos, self.store.slices, secrets.token_hex(_WRITER_BYTES), time.time)
+        self._share: asyncio.Task[None] | None = None
         self._ensemble = ensemble
         self._verifiers = open_verifiers(ensemble)
         rules = rules_of(ensemble, self._verifiers)
-        self.aftermath = Aftermath(_Outcomes(self.control, self.store), wall_ms, rules)
+        self.aftermath = Aftermath(_Outcomes(self.control, self.store, self.slos), wall_ms, rules)
         self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness)
 
     @property
@@ -48,10 +60,11 @@ class Backstage:
 
     def operator(self) -> OperatorService:
         counts = partial(shadow_counts, self.shadows, self.aftermath)
-        return OperatorService(self.control, StoreArchive(self.store), counts, wall_ms)
+        return OperatorService(self.control, StoreArchive(self.store), counts, wall_ms, self.slos)
 
     async def start(self) -> None:
         await self.control.start()
+        self._share = for_good(self._sharing.run, "sharing what was measured")
         self.aftermath.start()
 
     async def reload(self, ensemble: Ensemble) -> None:
@@ -64,6 +77,7 @@ class Backstage:
         self.aftermath.apply(rules_of(ensemble, self._verifiers))
         self.shadows.apply(ensemble.shadow, ensemble.correctness)
         self.control.reload(ensemble)
+        self.slos.reload(ensemble)
         for verifier in replaced:
             await verifier.close()
 
@@ -71,18 +85,33 @@ class Backstage:
         """What is held is written; nothing more is judged or sent."""
         await self.shadows.close()
         await self.aftermath.close()
+        await self._stop_sharing()
         await self.control.close()
+
+    async def _stop_sharing(self) -> None:
+        """What the next router wants to know is written, unless the store takes long."""
+        if self._share is None:
+            return
+        self._share.cancel()
+        await asyncio.gather(self._share, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_SECONDS):
+                await self._sharing.exchange()
 
 
 class _Outcomes:
     """Where the aftermath tells what it found."""
 
-    def __init__(self, control: Control, store: Store) -> None:
+    def __init__(self, control: Control, store: Store, slos: Slos) -> None:
         self._control = control
         self._store = store
+        self._slos = slos
 
     def judged(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
         self._control.judged(lane_id, outcome)
+        standing = self._control.standing.specialists.get(specialist)
+        if standing is not None and lane_id == standing.lane.lane_id and outcome in ("passed", "failed"):
+            self._slos.judged(specialist, passed=outcome == "passed")
 
     def compared(self, comparison: wire.Comparison) -> None:
         raw = comparison.SerializeToString()

@@ -78,6 +78,8 @@ class Server:
         credentials = None if settings.replica_tls is None else settings.replica_tls.credentials()
         self.fleet = Fleet(ensemble, addresses_of(ensemble, settings), self._clock, random, credentials)
         self.backstage = Backstage(ensemble, self.fleet, self._clock, random, credentials)
+        self.slos = self.backstage.slos
+        self.observers.add(self.slos)
         self.live = LiveRequests(ensemble.router.max_inflight, ensemble.router.max_inflight_bytes)
         router = ensemble.router
         self._validations = Validations(
@@ -95,6 +97,7 @@ class Server:
             self._validations,
             self.gate,
             self.observers,
+            self.slos.header,
         )
         self.jobs = self._jobs(ensemble.router.jobs, random)
         self._health: Any = health.aio.HealthServicer()
@@ -108,7 +111,7 @@ class Server:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _http_app(self) -> App:
-        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate)
+        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate, self.slos)
 
     def _jobs(self, config: JobsConfig, random: Random) -> Jobs:
         watchers = Watchers(config.watchers)

@@ -1,6 +1,7 @@
 """The operator's service behind a real socket, on an event loop of its own."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,9 +10,12 @@ from typing import Any
 
 import grpc
 
+from octet.clock import SystemClock
+from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.operator.service import OperatorService
+from router.slo.slos import Slos
 from tests.router.operator.memory import NOW_MS, Memory, Rows
 
 SERVICE = "/octet.v1.Operator/"
@@ -49,9 +53,10 @@ def operated(rows: Rows | None = None, stall_seconds: float = 20.0) -> Iterator[
     thread = Thread(target=loop.run_forever)
     thread.start()
     memory, kept = Memory(), rows or Rows()
+    slos = Slos(Ensemble((SpecialistConfig("debug"),)), memory.breakers, SystemClock(), time.time)
 
     async def start() -> tuple[OperatorService, Any, int]:
-        service = OperatorService(memory, kept, lambda: COUNTS, lambda: NOW_MS, stall_seconds)
+        service = OperatorService(memory, kept, lambda: COUNTS, lambda: NOW_MS, slos, stall_seconds)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")
