@@ -1,6 +1,5 @@
 """One specialist at this router: what it measures, in the slices that the others may read."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from octet.config.ensemble import SloConfig, SloTargets
@@ -118,10 +117,14 @@ class Measured:
         for meter in self._meters:
             meter.samples = meter.breached = 0
 
-    def slices(self) -> Mapping[Changed, Slice | Tally]:
+    def slices(self) -> list[Changed]:
         """All that are kept."""
-        short = {(SHORT, place): each for place, each in self.short.slices.items()}
-        return {**short, **{(LONG, place): each for place, each in self.long.slices.items()}}
+        return [*((SHORT, place) for place in self.short.slices), *((LONG, place) for place in self.long.slices)]
+
+    def slice_at(self, where: Changed) -> Slice | Tally | None:
+        """None where it was forgotten."""
+        series, place = where
+        return self.short.slices.get(place) if series == SHORT else self.long.slices.get(place)
 
     def _touch(self, now: float) -> None:
         if not self._begins <= now < self._ends:
@@ -136,3 +139,4 @@ class Measured:
         self._filling = {(series, place) for series, place in filling if place is not None}
         self._begins = max(self.short.begins, self.long.begins)
         self._ends = min(self.short.ends, self.long.ends)
+        self.changed.intersection_update(self.slices())

@@ -9,15 +9,14 @@ from typing import Protocol
 
 from octet.rpc.refusal import Refusal
 from octet.store import SliceMark, SliceNews, SliceRow, StoreUnavailable
-from octet.store.slices import MOST_WRITTEN
 from router.slo.measured import Changed
 from router.slo.pack import pack
 from router.slo.slos import Slos
 
 _log = logging.getLogger(__name__)
 PACE_SECONDS = 2.0
-_SLICE = 50
-"""Rows that are read between two looks at what else waits: a few milliseconds."""
+_BITE = 50
+"""Rows that are written or read between two looks at what else waits: a few milliseconds."""
 
 
 class Slices(Protocol):
@@ -35,6 +34,8 @@ class Sharing:
         self._writer = writer
         self._wall = wall
         self._mark: SliceMark | None = None
+        self._is_away = True
+        """The store did not answer last time: it is asked before anything is made ready for it."""
 
     async def run(self) -> None:
         while True:
@@ -45,7 +46,8 @@ class Sharing:
         """Once. Whether the store answered."""
         more = True
         while more:
-            changed = self._changed()
+            changed = [] if self._is_away else self._changed()
+            was_away, self._is_away = self._is_away, True
             rows = [self._row(*each) for each in changed]
             try:
                 news = await self._slices.exchange(
@@ -58,8 +60,9 @@ class Sharing:
             except Refusal as refusal:
                 _log.error("the store does not take what was measured, which is left out: %s", refusal)
                 return False
+            self._is_away = False
             await self._hear(news)
-            more = news.more or len(changed) == MOST_WRITTEN
+            more = was_away or news.more or len(changed) == _BITE
         return True
 
     async def _hear(self, news: SliceNews) -> None:
@@ -67,8 +70,8 @@ class Sharing:
             self._write_all_again()
         self._mark = news.mark
         whole = news.whole
-        for start in range(0, max(1, len(news.rows)), _SLICE):
-            self._slos.heard(news.rows[start : start + _SLICE], whole=whole)
+        for start in range(0, max(1, len(news.rows)), _BITE):
+            self._slos.heard(news.rows[start : start + _BITE], whole=whole)
             whole = False
             await asyncio.sleep(0)
 
@@ -77,7 +80,7 @@ class Sharing:
         found: list[tuple[str, Changed]] = []
         for name, measured in self._slos.measured.items():
             measured.settle()
-            for each in list(islice(measured.changed, MOST_WRITTEN - len(found))):
+            for each in list(islice(measured.changed, _BITE - len(found))):
                 measured.changed.discard(each)
                 found.append((name, each))
         return found
@@ -85,7 +88,7 @@ class Sharing:
     def _put_back(self, changed: Sequence[tuple[str, Changed]]) -> None:
         for name, each in changed:
             measured = self._slos.measured[name]
-            if each in measured.slices():
+            if measured.slice_at(each) is not None:
                 measured.changed.add(each)
 
     def _write_all_again(self) -> None:
@@ -96,7 +99,7 @@ class Sharing:
     def _row(self, specialist: str, changed: Changed) -> SliceRow | None:
         """None where it was forgotten meanwhile."""
         series, place = changed
-        content = self._slos.measured[specialist].slices().get(changed)
+        content = self._slos.measured[specialist].slice_at(changed)
         if content is None:
             return None
         until = self._slos.until_ms(series, place)
