@@ -43,7 +43,9 @@ class Router:
         self.slos.ended(replace(ASK, deadline=ASK.arrival + given), receipt)
 
     def objective(self, name: str, specialist: str = "writer") -> operator_pb2.Objective:
-        return next(each for each in self.told(specialist).objectives if each.name == name)
+        objectives = self.told(specialist).objectives
+        found: operator_pb2.Objective = next(each for each in objectives if each.name == name)
+        return found
 
     def told(self, specialist: str = "writer") -> operator_pb2.Slo:
         """Not what was told a moment ago."""
