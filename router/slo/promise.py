@@ -13,10 +13,16 @@ class Promise:
     name: str
     """As the configuration calls it."""
     measure: str
+    """The field of `octet.v1.Slo` that it is about."""
     share: float
     """Of the samples that must keep it."""
     target: float
     """Seconds."""
+
+    @property
+    def quantile(self) -> str:
+        """The field of `octet.v1.Latency`."""
+        return self.name.rpartition("_")[2]
 
     @property
     def key(self) -> tuple[str, float]:

@@ -6,7 +6,7 @@ from octet.config.ensemble import SloConfig
 from octet.telemetry.sketch import RELATIVE_ERROR, Sketch
 from octet.v1 import control_pb2
 from octet.v1 import slo_pb2 as wire
-from router.slo.promise import ADMISSION, CORRECTNESS, ITL, TTFT, Promise
+from router.slo.promise import CORRECTNESS, Promise
 from router.slo.slice import Counts, Slice, Tally
 
 MOST_BURN = 1000.0
@@ -39,10 +39,10 @@ def slo_of(known: Known) -> wire.Slo:
         judged=breaker.samples,
         correctness_window_seconds=breaker.window_seconds,
         answered=short.tally.answered,
-        objectives=[_objective(each, known) for each in known.promises],
         relative_error=RELATIVE_ERROR,
         routers=known.routers,
     )
+    slo.objectives.extend(_objective(each, known, slo) for each in known.promises)
     if breaker.HasField("pass_rate"):
         slo.pass_rate = breaker.pass_rate
     if breaker.HasField("floor"):
@@ -68,9 +68,10 @@ def _latency(sketch: Sketch) -> wire.Latency:
     return wire.Latency(samples=sketch.count, p50=p50, p95=p95, p99=p99)
 
 
-def _objective(promise: Promise, known: Known) -> wire.Objective:
-    sketch = {TTFT: known.short.ttft, ITL: known.short.itl, ADMISSION: known.short.admission}[promise.measure]
-    current = sketch.quantile(promise.share)
+def _objective(promise: Promise, known: Known, slo: wire.Slo) -> wire.Objective:
+    """`slo` has the quantiles."""
+    latency: wire.Latency = getattr(slo, promise.measure)
+    current = getattr(latency, promise.quantile) if latency.HasField(promise.quantile) else None
     short = known.short.tally.counts.get(promise.key, (0, 0))
     long = known.long.counts.get(promise.key, (0, 0))
     rate = burn_rate(short, promise.share)
