@@ -1,9 +1,19 @@
 """What no field can tell by itself: names that refer to something, and values that must agree."""
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
-from octet.config.ensemble import REJECT, DispatchConfig, EscalationConfig, RouterConfig, RuleConfig, SpecialistConfig
+from octet.config.ensemble import (
+    REJECT,
+    DispatchConfig,
+    EscalationConfig,
+    RouterConfig,
+    RuleConfig,
+    SloConfig,
+    SloTargets,
+    SpecialistConfig,
+)
 from octet.config.fields import fields_of
 from octet.config.kinds import Refers
 from octet.config.sheet import Place, Sheet
@@ -27,6 +37,10 @@ def check_agreement(built: Iterable[tuple[Place, Any]], sheet: Sheet) -> None:
             _check_dispatch(item, place, sheet)
         elif isinstance(item, EscalationConfig):
             _check_escalation(item, place, sheet)
+        elif isinstance(item, SloConfig):
+            _check_windows(item, place, sheet)
+        elif isinstance(item, SloTargets):
+            _check_targets(item, place, sheet)
         elif isinstance(item, RouterConfig):
             _check_doors(item, place, sheet)
 
@@ -126,3 +140,25 @@ def _check_escalation(escalation: EscalationConfig, place: Place, sheet: Sheet) 
     if low > high:
         key = "calm" if sheet.given(*place, "calm") else "refused"
         sheet.wrong((*place, key), f"does not fit: calm ({low:g}) must be at most refused ({high:g})")
+
+
+def _check_windows(slo: SloConfig, place: Place, sheet: Sheet) -> None:
+    if not sheet.sound(*place, "window") or not sheet.sound(*place, "long_window"):
+        return
+    if slo.window > slo.long_window:
+        key = "window" if sheet.given(*place, "window") else "long_window"
+        sheet.wrong(
+            (*place, key),
+            f"does not fit: window ({slo.window:g} s) must be at most long_window ({slo.long_window:g} s)",
+        )
+
+
+def _check_targets(targets: SloTargets, place: Place, sheet: Sheet) -> None:
+    """More requests cannot keep a shorter time than fewer."""
+    for measure in ("ttft", "itl"):
+        names = [f"{measure}_p{percent}" for percent in (50, 95, 99)]
+        known = [(name, getattr(targets, name)) for name in names if sheet.sound(*place, name)]
+        told = [(name, target) for name, target in known if target is not None]
+        for (less, low), (more, high) in pairwise(told):
+            if low > high:
+                sheet.wrong((*place, more), f"does not fit: {less} ({low:g} s) must be at most {more} ({high:g} s)")

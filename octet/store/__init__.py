@@ -13,8 +13,10 @@ from octet.store.rows import (
     Labels,
     ReceiptQuery,
     ReceiptRow,
+    SliceRow,
     Verdict,
 )
+from octet.store.slices import SliceMark, SliceNews
 from octet.store.store import Store, open_store
 
 __all__ = [
@@ -30,6 +32,9 @@ __all__ = [
     "Labels",
     "ReceiptQuery",
     "ReceiptRow",
+    "SliceMark",
+    "SliceNews",
+    "SliceRow",
     "Stale",
     "Store",
     "StoreUnavailable",

@@ -118,7 +118,22 @@ FOUND: Migration = (
 )
 """Receipts by whose they are, who answered and what became of it: all of that stands in the index, which is read from
 its newest end, so that rows that are not wanted are never touched."""
-MIGRATIONS: Sequence[Migration] = (FIRST, JOBS, FOUND)
+SLICES: Migration = (
+    """CREATE TABLE slices (
+        writer TEXT NOT NULL,
+        series TEXT NOT NULL,
+        key TEXT NOT NULL,
+        start_ms BIGINT NOT NULL,
+        span_ms BIGINT NOT NULL,
+        until_ms BIGINT NOT NULL,
+        seq BIGINT NOT NULL,
+        raw {blob} NOT NULL,
+        PRIMARY KEY (writer, series, key, start_ms, span_ms)
+    )""",
+    "CREATE INDEX slices_seq ON slices (seq)",
+    "CREATE INDEX slices_until ON slices (until_ms)",
+)
+MIGRATIONS: Sequence[Migration] = (FIRST, JOBS, FOUND, SLICES)
 
 
 def migrate(connection: Connection, ensemble: str, identity: str, migrations: Sequence[Migration]) -> None:

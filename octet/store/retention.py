@@ -26,6 +26,7 @@ def prune(connection: Connection, limits: Limits, now: float) -> bool:
         _keep_newest(connection, "comparisons", "comparisons", limits.comparisons),
         _keep_newest(connection, "audit", "audits", limits.audit),
         _forget_buckets(connection, oldest),
+        _forget_slices(connection, int(now * 1000)),
     ]
     connection.execute("DELETE FROM writers WHERE at_ms < ?", (oldest * 1000,))
     connection.execute("DELETE FROM documents WHERE body IS NULL AND changed_ms < ?", (oldest * 1000,))
@@ -47,4 +48,15 @@ def _forget_buckets(connection: Connection, before: int) -> bool:
         "SELECT series, key, start FROM buckets WHERE start < ? ORDER BY start LIMIT ?", (before, _BITE)
     )
     connection.execute_each("DELETE FROM buckets WHERE series = ? AND key = ? AND start = ?", old)
+    return len(old) == _BITE
+
+
+def _forget_slices(connection: Connection, now_ms: int) -> bool:
+    old = connection.execute(
+        "SELECT writer, series, key, start_ms, span_ms FROM slices WHERE until_ms < ? ORDER BY until_ms LIMIT ?",
+        (now_ms, _BITE),
+    )
+    connection.execute_each(
+        "DELETE FROM slices WHERE writer = ? AND series = ? AND key = ? AND start_ms = ? AND span_ms = ?", old
+    )
     return len(old) == _BITE

@@ -70,6 +70,21 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceRow:
+    """All that one process has measured in one slice of time, so far."""
+
+    writer: str
+    """The process: another for every start of it."""
+    series: str
+    key: str
+    start_ms: int
+    span_ms: int
+    until_ms: int
+    """Nobody wants it any later. Unix milliseconds."""
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ReceiptRow:
     request_id: str
     at_ms: int

@@ -35,6 +35,7 @@ from octet.store.rows import (
     ReceiptRow,
     Verdict,
 )
+from octet.store.slices import SliceStore
 from octet.store.sqlite import SqliteMemory
 from octet.store.trouble import Trouble
 from octet.store.url import opener_of
@@ -104,6 +105,10 @@ class Store:
     @property
     def records(self) -> Records:
         return Records(self._ask_for, self._held)
+
+    @property
+    def slices(self) -> SliceStore:
+        return SliceStore(self._ask)
 
     @property
     def on_trouble(self) -> Callable[[str], None] | None:

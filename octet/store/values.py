@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from octet.rpc.refusal import invalid, shorten
-from octet.store.rows import AuditRow, Body, Bucket, ComparisonRow, Edit, ReceiptRow
+from octet.store.rows import AuditRow, Body, Bucket, ComparisonRow, Edit, ReceiptRow, SliceRow
 
 MAX_KEY = 256
 MAX_TEXT = 64 << 10
 MAX_RAW = 1 << 20
-"""Bytes, all three."""
+MAX_SLICE = 64 << 10
+"""Bytes, all four."""
 _MAX_COUNT = 1 << 40
 _MAX_TIME = 1 << 53
 _NO_TEXT = {0: "\\x00", **{code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)}}
@@ -90,3 +91,13 @@ def is_row(row: ReceiptRow | ComparisonRow) -> bool:
 def _is_labelled(row: ReceiptRow) -> bool:
     labels = row.labels
     return all(is_key(text) for text in (labels.tenant, labels.specialist, labels.outcome, row.judged) if text)
+
+
+def check_slice(row: SliceRow) -> None:
+    for field in ("writer", "series", "key"):
+        check_key(f"slice.{field}", getattr(row, field))
+    for field in ("start_ms", "span_ms", "until_ms"):
+        if not 0 <= getattr(row, field) < _MAX_TIME:
+            raise invalid(f"slice.{field}", "milliseconds", str(getattr(row, field)))
+    if len(row.raw) > MAX_SLICE:
+        raise invalid("slice.raw", f"at most {MAX_SLICE} bytes", f"{len(row.raw)} bytes")

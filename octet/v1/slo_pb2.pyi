@@ -75,3 +75,35 @@ class Burn(_message.Message):
     samples: int
     rate: float
     def __init__(self, window_seconds: _Optional[float] = ..., samples: _Optional[int] = ..., rate: _Optional[float] = ...) -> None: ...
+
+class SloSlice(_message.Message):
+    __slots__ = ("version", "specialist", "ttft", "itl", "admission_to_first_token", "answered", "preempted_once", "tallies")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SPECIALIST_FIELD_NUMBER: _ClassVar[int]
+    TTFT_FIELD_NUMBER: _ClassVar[int]
+    ITL_FIELD_NUMBER: _ClassVar[int]
+    ADMISSION_TO_FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTED_ONCE_FIELD_NUMBER: _ClassVar[int]
+    TALLIES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    specialist: str
+    ttft: bytes
+    itl: bytes
+    admission_to_first_token: bytes
+    answered: int
+    preempted_once: int
+    tallies: _containers.RepeatedCompositeFieldContainer[SloTally]
+    def __init__(self, version: _Optional[int] = ..., specialist: _Optional[str] = ..., ttft: _Optional[bytes] = ..., itl: _Optional[bytes] = ..., admission_to_first_token: _Optional[bytes] = ..., answered: _Optional[int] = ..., preempted_once: _Optional[int] = ..., tallies: _Optional[_Iterable[_Union[SloTally, _Mapping]]] = ...) -> None: ...
+
+class SloTally(_message.Message):
+    __slots__ = ("objective", "target", "samples", "breached")
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    BREACHED_FIELD_NUMBER: _ClassVar[int]
+    objective: str
+    target: float
+    samples: int
+    breached: int
+    def __init__(self, objective: _Optional[str] = ..., target: _Optional[float] = ..., samples: _Optional[int] = ..., breached: _Optional[int] = ...) -> None: ...

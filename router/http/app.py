@@ -40,6 +40,7 @@ from router.http.openai_telling import OpenAITelling
 from router.http.openapi.document import document
 from router.http.operator.routes import operator_routes
 from router.http.overview import overview_routes
+from router.http.slo import slo_headers, slo_route
 from router.http.strict_json import parse_object
 from router.jobs.jobs import Jobs
 from router.keys.gate import Gate
@@ -47,6 +48,7 @@ from router.operator.desk import Desk
 from router.operator.library import ids_of
 from router.reception.reception import Reception
 from router.replicas.fleet import Fleet
+from router.slo.slos import Slos
 from router.view.view import View
 
 _log = logging.getLogger(__name__)
@@ -82,9 +84,11 @@ class App:
         gate: Gate,
         desk: Desk,
         view: View,
+        slos: Slos,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
         self._gate = gate
+        self._slos = slos
         self._service = service
         self._fleet = fleet
         self._is_warm = is_warm
@@ -103,6 +107,7 @@ class App:
             *operator_routes(desk),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),
             *overview_routes(view),
+            slo_route(slos),
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
@@ -123,7 +128,8 @@ class App:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = [*message.get("headers", ()), *names]
+                headers = message.get("headers", ())
+                message["headers"] = [*headers, *names, *slo_headers(headers, self._slos)]
             await send(message)
 
         try:

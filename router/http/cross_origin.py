@@ -11,7 +11,9 @@ from router.keys.access import ROUTES, Access
 
 _OPERATORS = tuple(compile_path(path)[0] for path, access in ROUTES.items() if access is Access.OPERATE)
 _METHODS = b"GET, POST"
-_EXPOSED = b"x-request-id, request-id, x-octet-specialist, retry-after, retry-after-ms, x-should-retry, location"
+_EXPOSED = (
+    b"x-request-id, request-id, x-octet-specialist, octet-slo, retry-after, retry-after-ms, x-should-retry, location"
+)
 _MAX_AGE_SECONDS = b"600"
 _VARY = (b"vary", b"origin")
 _NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,2048}")

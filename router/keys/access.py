@@ -68,6 +68,7 @@ ROUTES: Mapping[str, Access] = MappingProxyType(
         "/v1/overview": Access.OPERATE,
         "/v1/overview/events": Access.OPERATE,
         "/v1/history": Access.OPERATE,
+        "/v1/slo": Access.CALL,
         "/openapi.json": Access.OPEN,
         "/healthz": Access.OPEN,
         "/readyz": Access.OPEN,

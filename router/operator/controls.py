@@ -71,5 +71,12 @@ class Library(Protocol):
         """Of that tenant's request; where none is named of `own`'s, or else of the only one's who has it."""
 
 
+class SloSource(Protocol):
+    def of(self, specialist: str) -> wire.Slo:
+        """Raises Refusal."""
+
+    def all(self) -> Sequence[wire.Slo]: ...
+
+
 ShadowCounts = Callable[[], wire.ShadowCounts]
 """Since this router began."""

@@ -12,7 +12,7 @@ from octet.store import Labels, ReceiptQuery
 from octet.telemetry.outcome import OUTCOMES
 from octet.v1 import operator_pb2 as wire
 from router.control.refusals import unknown_name
-from router.operator.controls import Controls, Library
+from router.operator.controls import Controls, Library, SloSource
 from router.operator.limits import CHECKS, RECEIPT_CHECKS, USUAL_AUDIT, USUAL_RECEIPTS
 from router.operator.seats import Seats
 from router.operator.suggest import suggesting
@@ -26,11 +26,12 @@ _MessageT = TypeVar("_MessageT", bound=Message)
 class Desk:
     """Belongs to the event loop. Everything raises Refusal; whoever calls is the one that the door has let in."""
 
-    def __init__(self, controls: Controls, library: Library) -> None:
+    def __init__(self, controls: Controls, library: Library, slos: SloSource) -> None:
         self.controls = controls
         self.readers = Seats("reading receipts", _MOST_READERS)
         """Whoever lists or explains sits on one."""
         self._library = library
+        self._slos = slos
         self._making: set[asyncio.Task[Any]] = set()
 
     @property
@@ -112,6 +113,13 @@ class Desk:
     async def explain(self, ask: wire.ExplainRequest) -> wire.Story:
         request_id, tenant = _texts(ask, "request_id", "tenant")
         return await self._library.story(request_id, tenant, current_caller().tenant)
+
+    async def get_slo(self, ask: wire.GetSloRequest) -> wire.GetSloResponse:
+        (specialist,) = _texts(ask, "specialist")
+        try:
+            return wire.GetSloResponse(slos=[self._slos.of(specialist)] if specialist else self._slos.all())
+        except Refusal as refusal:
+            raise self._suggesting(refusal, ask) from None
 
     def _check_known(self, ask: wire.ListReceiptsRequest) -> None:
         """Nothing was found, perhaps because it is misspelt."""

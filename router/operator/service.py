@@ -76,6 +76,7 @@ class OperatorService:
                 "ShadowReport": single(wire.ShadowReportRequest, wire.ShadowReportResponse, self._shadow_report),
                 "ListComparisons": relaying(wire.ListComparisonsRequest, self._list_comparisons, REQUEST_BYTES),
                 "ListAudit": streaming(wire.ListAuditRequest, wire.AuditEntry, self._list_audit, REQUEST_BYTES),
+                "GetSlo": single(wire.GetSloRequest, wire.GetSloResponse, desk.get_slo),
                 "WatchEvents": streaming(wire.WatchEventsRequest, wire.OperatorEvent, self._watch, REQUEST_BYTES),
                 "ListReceipts": relaying(wire.ListReceiptsRequest, self._list_receipts, REQUEST_BYTES),
                 "Explain": single(wire.ExplainRequest, wire.Story, self._explain),

@@ -1,7 +1,10 @@
 """What goes on beside the requests and outlives them: judging, shadows, breakers, knobs, lanes, and their store."""
 
 import asyncio
+import secrets
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -14,6 +17,7 @@ from octet.v1 import operator_pb2 as wire
 from router.after.aftermath import Aftermath
 from router.after.rules import rules_of
 from router.after.verifiers import open_verifiers
+from router.background import for_good
 from router.control.control import Control
 from router.control.fleet_replicas import FleetReplicas
 from router.operator.archive import StoreArchive
@@ -25,11 +29,16 @@ from router.replicas.fleet import Fleet
 from router.service.labels import labels_in
 from router.shadow.counts import shadow_counts
 from router.shadow.shadows import Shadows
+from router.slo.sharing import Sharing
+from router.slo.slos import Slos
 from router.verify.verdict import Outcome, Verifier
 from router.view.agreement import Agreement
 from router.view.view import View
 
 _DIGITS = 8
+_WRITER_BYTES = 16
+_LAST_SECONDS = 1.0
+"""For what was measured since it was last written."""
 
 
 class Backstage:
@@ -42,11 +51,15 @@ class Backstage:
         self.store = open_store(ensemble.store, _memory_of(ensemble), base, window=longest)
         self.store.label_of = labels_in
         self.control = Control(ensemble, self.store, FleetReplicas(fleet), clock=clock)
+        self.slos = Slos(ensemble, self.control.breakers, clock, time.time)
+        self._sharing = Sharing(self.slos, self.store.slices, secrets.token_hex(_WRITER_BYTES), time.time)
+        self._share: asyncio.Task[None] | None = None
         self._ensemble = ensemble
         self._verifiers = open_verifiers(ensemble)
         rules = rules_of(ensemble, self._verifiers)
         self.agreement = Agreement(wall_ms)
-        self.aftermath = Aftermath(_Outcomes(self.control, self.store, self.agreement), wall_ms, rules)
+        outcomes = _Outcomes(self.control, self.store, self.slos, self.agreement)
+        self.aftermath = Aftermath(outcomes, wall_ms, rules)
         self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness)
 
     @property
@@ -63,13 +76,14 @@ class Backstage:
 
     def desk(self, find_receipt: FindReceipt) -> Desk:
         """What operators do and look up, through whichever door."""
-        return Desk(self.control, StoreLibrary(self.store, find_receipt))
+        return Desk(self.control, StoreLibrary(self.store, find_receipt), self.slos)
 
     def operator(self, desk: Desk, view: View) -> OperatorService:
         return OperatorService(desk, self.archive, self.shadow_counts, wall_ms, view=view)
 
     async def start(self) -> None:
         await self.control.start()
+        self._share = for_good(self._sharing.run, "sharing what was measured")
         self.aftermath.start()
 
     async def reload(self, ensemble: Ensemble) -> None:
@@ -82,6 +96,7 @@ class Backstage:
         self.aftermath.apply(rules_of(ensemble, self._verifiers))
         self.shadows.apply(ensemble.shadow, ensemble.correctness)
         self.control.reload(ensemble)
+        self.slos.reload(ensemble)
         for verifier in replaced:
             await verifier.close()
 
@@ -89,19 +104,34 @@ class Backstage:
         """What is held is written; nothing more is judged or sent."""
         await self.shadows.close()
         await self.aftermath.close()
+        await self._stop_sharing()
         await self.control.close()
+
+    async def _stop_sharing(self) -> None:
+        """What the next router wants to know is written, unless the store takes long."""
+        if self._share is None:
+            return
+        self._share.cancel()
+        await asyncio.gather(self._share, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_SECONDS):
+                await self._sharing.exchange()
 
 
 class _Outcomes:
     """Where the aftermath tells what it found."""
 
-    def __init__(self, control: Control, store: Store, agreement: Agreement) -> None:
+    def __init__(self, control: Control, store: Store, slos: Slos, agreement: Agreement) -> None:
         self._control = control
         self._store = store
+        self._slos = slos
         self._agreement = agreement
 
     def judged(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
         self._control.judged(lane_id, outcome)
+        standing = self._control.standing.specialists.get(specialist)
+        if standing is not None and lane_id == standing.lane.lane_id and outcome in ("passed", "failed"):
+            self._slos.judged(specialist, passed=outcome == "passed")
 
     def looked_at(self, receipt: inference_pb2.Receipt, outcome: Outcome) -> None:
         name = kept_as(receipt.request_id, receipt.tenant)

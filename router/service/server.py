@@ -79,6 +79,8 @@ class Server:
         credentials = None if settings.replica_tls is None else settings.replica_tls.credentials()
         self.fleet = Fleet(ensemble, addresses_of(ensemble, settings), self._clock, random, credentials)
         self.backstage = Backstage(ensemble, self.fleet, self._clock, random, credentials)
+        self.slos = self.backstage.slos
+        self.observers.add(self.slos)
         self.live = LiveRequests(ensemble.router.max_inflight, ensemble.router.max_inflight_bytes)
         router = ensemble.router
         self._validations = Validations(
@@ -98,8 +100,9 @@ class Server:
             self._validations,
             self.gate,
             self.observers,
+            self.slos.header,
         )
-        self.view = open_view(ensemble, self.backstage, self.fleet, self._clock, wall_ms, slos=None)
+        self.view = open_view(ensemble, self.backstage, self.fleet, self._clock, wall_ms, slos=self.slos)
         self.observers.add(self.view.parts.traffic)
         self.jobs = self._jobs(ensemble.router.jobs, random)
         self._health: Any = health.aio.HealthServicer()
@@ -114,7 +117,7 @@ class Server:
 
     def _http_app(self) -> App:
         doors = self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate
-        return App(*doors, self.desk, self.view)
+        return App(*doors, self.desk, self.view, self.slos)
 
     def _jobs(self, config: JobsConfig, random: Random) -> Jobs:
         watchers = Watchers(config.watchers)

@@ -24,6 +24,7 @@ from router.reception.caller import Caller, current_caller
 from router.reception.reception import Reception
 from router.reception.trace import HEADER, STATE
 from router.refusals import caller_gone
+from router.service.announced import Announced, metadata_of
 from router.service.answering import Answering, Call
 from router.service.receipts import Receipts
 from router.service.validation import Overheard, Validations
@@ -50,8 +51,10 @@ class InferenceService:
         validations: Validations,
         gate: Gate,
         observers: Observers,
+        slo_header: Callable[[str], str],
     ) -> None:
-        """`wall_ms` is milliseconds since 1970, for people."""
+        """`wall_ms` is milliseconds since 1970, for people. `slo_header` tells how a specialist does, in one line;
+        empty for one that nobody knows."""
         self.policy = policy
         """In force for requests that come from now on; replaced whole."""
         self.reception = reception
@@ -64,6 +67,7 @@ class InferenceService:
         self._validations = validations
         self._gate = gate
         self._observers = observers
+        self._slo_header = slo_header
 
     def handler(self) -> Any:
         most = self.reception.limits.request_bytes
@@ -115,7 +119,8 @@ class InferenceService:
         return receipt
 
     async def _generate(self, message: wire.InferRequest, context: Context) -> None:
-        answering = self.answer(message, context.time_remaining(), _trace(context), context.write)
+        announced = Announced(context, self._slo_header)
+        answering = self.answer(message, context.time_remaining(), _trace(context), announced.write)
         del message
         await answering
 
@@ -124,7 +129,9 @@ class InferenceService:
         answering = self.answer(message, context.time_remaining(), _trace(context), whole.write)
         del message
         await answering
-        return whole.response
+        response = whole.response
+        await context.send_initial_metadata(metadata_of(self._slo_header(response.receipt.specialist)))
+        return response
 
     async def _route(self, message: wire.InferRequest, context: Context) -> wire.Receipt:
         """The receipt's error says why it would be refused now; who should answer stands beside it."""

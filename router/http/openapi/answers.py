@@ -32,6 +32,9 @@ BODY = (400, 408, 413, 415)
 ANSWER = (404, 422, 499, 504)
 """Of whatever asks a specialist."""
 _REQUEST_ID = {"x-request-id": {"schema": TEXT, "description": "the id of the receipt"}}
+_SLO = {
+    "octet-slo": {"schema": TEXT, "description": "how well the specialist does of late: structured fields (RFC 9651)"}
+}
 _RETRY = {
     "retry-after": {"schema": COUNT, "description": "seconds, rounded up"},
     "retry-after-ms": {"schema": COUNT, "description": "the same, to the millisecond"},
@@ -68,7 +71,8 @@ def whole(shape: Shape, description: str, status: int = 200) -> Responses:
 def streamed(shape: Shape, description: str) -> Responses:
     """Whole, or as server-sent events where the caller asks for them."""
     content = {"application/json": {"schema": shape}, "text/event-stream": _EVENTS}
-    return {"200": _response(description, content)}
+    found = _response(description, content)
+    return {"200": {**found, "headers": {**found["headers"], **_SLO}}}
 
 
 def events(description: str) -> Responses:

@@ -1,10 +1,12 @@
-"""What is neither a dialect nor a job: receipts, health, and the document itself."""
+"""What is neither a dialect nor a job: receipts, SLOs, health, and the document itself."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from octet.sdk.receipt import Receipt
+from octet.v1.operator_pb2 import GetSloResponse
 from router.http.openapi.answers import ALWAYS, refusals, whole
+from router.http.openapi.messages import schemas_of
 from router.http.openapi.shapes import TEXT, Shape, named, record, several, shape_of, word
 
 TENANT = {"name": "tenant", "in": "query", "schema": TEXT, "description": "another's, for an operator's key"}
@@ -15,6 +17,14 @@ PATHS: Mapping[str, Any] = {
             "summary": "everything about one request, by its id or that of its answer",
             "parameters": [{"name": "request_id", "in": "path", "required": True, "schema": TEXT}, TENANT],
             "responses": whole(named("Receipt"), "it is still kept") | refusals((*ALWAYS, 404)),
+        }
+    },
+    "/v1/slo": {
+        "get": {
+            "operationId": "getSlo",
+            "summary": "how well every specialist does of late, against what was promised; there is nothing for all",
+            "parameters": [{"name": "specialist", "in": "query", "schema": TEXT, "description": "only this one"}],
+            "responses": whole(named("GetSloResponse"), "by specialist") | refusals((*ALWAYS, 404)),
         }
     },
     "/healthz": {
@@ -46,5 +56,6 @@ PATHS: Mapping[str, Any] = {
 }
 SCHEMAS: Mapping[str, Shape] = {
     "Receipt": shape_of(Receipt),
+    **schemas_of(GetSloResponse.DESCRIPTOR),
     "Unready": record({"status": word("starting", "draining")}, {"waiting_for": several(TEXT)}),
 }

@@ -20,6 +20,8 @@ from octet.config.ensemble import (
     RouterConfig,
     RuleConfig,
     ShadowConfig,
+    SloConfig,
+    SloTargets,
     SpecialistConfig,
     StoreConfig,
     TaskConfig,
@@ -45,9 +47,15 @@ SECTIONS: dict[str, type] = {
     "lanes": LanesConfig,
     "escalation": EscalationConfig,
     "store": StoreConfig,
+    "slo": SloConfig,
     "router": RouterConfig,
 }
-WITHIN: dict[str, type] = {"router.http": HttpConfig, "router.tls": TlsConfig, "router.jobs": JobsConfig}
+WITHIN: dict[str, type] = {
+    "specialists.slo": SloTargets,
+    "router.http": HttpConfig,
+    "router.tls": TlsConfig,
+    "router.jobs": JobsConfig,
+}
 """Tables within others."""
 
 

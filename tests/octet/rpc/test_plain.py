@@ -81,8 +81,8 @@ def value_again(field: FieldDescriptor, told: Any) -> Any:
 
 
 def enum_again(field: FieldDescriptor, told: str) -> int:
-    named = [each.number for each in field.enum_type.values if each.name.lower().endswith(told)]
-    exact = [each.number for each in field.enum_type.values if each.name.lower() == told]
+    named: list[int] = [each.number for each in field.enum_type.values if each.name.lower().endswith(told)]
+    exact: list[int] = [each.number for each in field.enum_type.values if each.name.lower() == told]
     return (
         exact or sorted(named, key=lambda number: len(field.enum_type.values_by_number[number].name)) or [int(told)]
     )[0]

@@ -46,6 +46,7 @@ ROUTES = {
     "/v1/replicas/absent/drain": {"POST": 415},
     "/v1/replicas/absent/undrain": {"POST": 415},
     "/v1/audit": {"GET": 200, "HEAD": 200},
+    "/v1/slo": {"GET": 200, "HEAD": 200},
     "/openapi.json": {"GET": 200, "HEAD": 200},
     "/healthz": {"GET": 200, "HEAD": 200},
     "/readyz": {"GET": 200, "HEAD": 200},

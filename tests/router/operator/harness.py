@@ -1,6 +1,7 @@
 """The operator's service behind a real socket, on an event loop of its own."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,10 +10,13 @@ from typing import Any
 
 import grpc
 
+from octet.clock import SystemClock
+from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.operator.desk import Desk
 from router.operator.service import OperatorService
+from router.slo.slos import Slos
 from tests.router.operator.memory import NOW_MS, Memory, Rows, Shelf
 from tests.router.view.harness import viewed
 
@@ -52,9 +56,10 @@ def operated(rows: Rows | None = None, stall_seconds: float = 20.0) -> Iterator[
     thread = Thread(target=loop.run_forever)
     thread.start()
     memory, shelf, kept = Memory(), Shelf(), rows or Rows()
+    slos = Slos(Ensemble((SpecialistConfig("debug"),)), memory.breakers, SystemClock(), time.time)
 
     async def start() -> tuple[OperatorService, Any, int]:
-        desk = Desk(memory, shelf)
+        desk = Desk(memory, shelf, slos)
         service = OperatorService(desk, kept, lambda: COUNTS, lambda: NOW_MS, stall_seconds, view=viewed().view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))

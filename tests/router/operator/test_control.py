@@ -15,6 +15,7 @@ import pytest
 
 from octet import InvalidRequest, NotFound, Operator
 from octet.cli import main
+from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig, StoreConfig
 from octet.store import ComparisonRow, open_store
 from octet.v1 import operator_pb2 as wire
@@ -24,6 +25,8 @@ from router.operator.archive import StoreArchive
 from router.operator.desk import Desk
 from router.operator.library import StoreLibrary
 from router.operator.service import OperatorService
+from router.slo.slos import Slos
+from tests.router.view.harness import viewed
 
 ENSEMBLE = Ensemble(
     specialists=(SpecialistConfig("stl", floor=0.9, fallback="debug"), SpecialistConfig("debug")),
@@ -74,8 +77,9 @@ def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
                 shadow_outcome="passed",
             )  # fmt: skip
             store.keep_comparison(ComparisonRow(now, kept.request_id, kept.SerializeToString()))
-        desk = Desk(control, StoreLibrary(store, nobody))
-        service = OperatorService(desk, StoreArchive(store), wire.ShadowCounts, lambda: round(time.time() * 1000))
+        slos = Slos(ENSEMBLE, control.breakers, SystemClock(), time.time)
+        desk, view = Desk(control, StoreLibrary(store, nobody), slos), viewed().view
+        service = OperatorService(desk, StoreArchive(store), wire.ShadowCounts, wall_ms, view=view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")

@@ -136,7 +136,7 @@ def test_what_shadows_show_is_counted_as_it_is_compared() -> None:
         async with watched_house() as fronted:
             server = fronted.routed.server
             one = wire.Comparison(at_unix_ms=1 << 42, primary="writer", shadow="coder", why="low_confidence")
-            server.backstage.aftermath._judge._outcomes.compared(one)
+            server.backstage.aftermath._judge._outcomes.compared(one, "")
             await fronted.routed.until(lambda: len(server.view.now().overview.shadow_rows) == 1)
             (row,) = server.view.now().overview.shadow_rows
             assert (row.primary, row.shadow, row.compared) == ("writer", "coder", 1)

@@ -1,0 +1,155 @@
+"""A window holds what came lately and nothing else, in little room, whatever order it came in."""
+
+import random
+import sys
+from array import array
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.telemetry.sketch import LEAST, MOST, RELATIVE_ERROR, Sketch
+from octet.telemetry.window import MOST_AHEAD, PARTS, Place, Window
+
+SECONDS = 60.0
+SPAN = SECONDS / PARTS
+START = 1_790_000_000.0
+MOST_BYTES = 64 << 10
+SAMPLES = st.lists(st.tuples(st.floats(0, 3 * SECONDS), st.floats(LEAST, 100.0)), max_size=40)
+
+
+def window() -> Window[Sketch]:
+    return Window(SECONDS, Sketch)
+
+
+def size_of(found: Window[Sketch]) -> int:
+    """Of all that it holds on to, in bytes."""
+    seen: set[int] = set()
+
+    def size(item: object) -> int:
+        if id(item) in seen or isinstance(item, type):
+            return 0
+        seen.add(id(item))
+        parts: list[object] = []
+        if isinstance(item, dict):
+            parts = [*item, *item.values()]
+        elif isinstance(item, tuple | list):
+            parts = list(item)
+        elif isinstance(item, Sketch):
+            parts = [getattr(item, name) for name in Sketch.__slots__]
+        elif isinstance(item, Window):
+            parts = [vars(item)]
+        return sys.getsizeof(item) + sum(map(size, parts))
+
+    return size(found)
+
+
+@given(SAMPLES, st.floats(0, 3 * SECONDS))
+def test_what_is_young_counts_and_what_is_old_does_not(samples: list[tuple[float, float]], until: float) -> None:
+    found = window()
+    came = sorted(each for each in samples if each[0] <= until)
+    for at, seconds in came:
+        found.current(START + at).add(seconds)
+    told = found.total(START + until).count
+    assert told >= sum(at > until - SECONDS for at, _ in came)
+    assert told <= sum(at > until - SECONDS - SPAN for at, _ in came)
+
+
+@given(SAMPLES, st.randoms(use_true_random=False))
+def test_the_order_does_not_matter(samples: list[tuple[float, float]], dice: random.Random) -> None:
+    """Within a window's length: who comes later than that is forgotten with its time."""
+    within = [(at % SECONDS, seconds) for at, seconds in samples]
+    mixed = list(within)
+    dice.shuffle(mixed)
+    one, other = window(), window()
+    for at, seconds in within:
+        one.current(START + at).add(seconds)
+    for at, seconds in mixed:
+        other.current(START + at).add(seconds)
+    assert one.total(START + SECONDS) == other.total(START + SECONDS)
+
+
+@given(SAMPLES)
+def test_the_sum_that_is_kept_is_the_sum_of_the_slices(samples: list[tuple[float, float]]) -> None:
+    """Also when the clock steps back into a slice that was closed."""
+    found = window()
+    for at, seconds in samples:
+        found.current(START + at).add(seconds)
+        now = START + at + SPAN
+        total = Sketch()
+        for place, each in found.slices.items():
+            if found.counts(place, now):
+                total.merge(each)
+        assert found.total(now) == total
+
+
+def test_a_total_belongs_to_whoever_asked() -> None:
+    found = window()
+    found.current(START).add(1.0)
+    found.total(START + 2 * SPAN).add(5.0)
+    assert found.total(START + 2 * SPAN).count == 1
+
+
+def test_a_slice_that_is_put_replaces_what_was_known_of_it() -> None:
+    found, place = window(), Place(round(START * 1000), 7000)
+    for number in (3, 1):
+        content = Sketch()
+        for _ in range(number):
+            content.add(1.0)
+        found.put(place, content)
+        assert found.total(START + 20).count == number
+    found.drop(place)
+    assert found.total(START + 20).count == 0
+
+
+def test_a_slice_from_a_clock_that_is_far_ahead_does_not_count_before_its_time() -> None:
+    found, content = window(), Sketch()
+    content.add(1.0)
+    found.put(Place(round((START + MOST_AHEAD + 10) * 1000), 1000), content)
+    assert found.total(START).count == 0
+    assert found.total(START + 10).count == 1
+    assert found.total(START + MOST_AHEAD + 11 + SECONDS).count == 0
+
+
+def test_another_length_keeps_what_is_there() -> None:
+    found = window()
+    found.current(START).add(1.0)
+    found.resize(10 * SECONDS)
+    found.current(START + 1).add(2.0)
+    assert found.total(START + 2 * SECONDS).count == 2
+    found.resize(10.0)
+    assert found.total(START + 2 * SECONDS).count == 0
+
+
+def test_there_are_never_many_slices_whatever_the_clock_does() -> None:
+    found, dice = window(), random.Random(5)
+    for _ in range(2000):
+        found.current(START + dice.uniform(-1e6, 1e6)).add(1.0)
+        assert len(found) <= 2 * (PARTS + 2)
+    for number in range(1000):
+        found.put(Place(number * 1000, 1000), Sketch())
+    assert len(found) <= 2 * (PARTS + 2)
+
+
+def test_a_million_samples_in_less_than_its_room_and_within_the_stated_error() -> None:
+    """All over the range, so that no bucket of any slice is left out."""
+    number, end = 1_000_000, START + 2 * SECONDS
+    found, dice = window(), random.Random(11)
+    pool = [LEAST * (MOST / LEAST) ** dice.random() for _ in range(9973)]
+    largest, kept = 0, array("d")
+    for index in range(number):
+        at = START + index * 2 * SECONDS / number
+        seconds = pool[index % len(pool)]
+        found.current(at).add(seconds)
+        if found.counts(found.place(at), end):
+            kept.append(seconds)
+        if index % 49_999 == 0:
+            found.total(at)
+            largest = max(largest, size_of(found))
+    assert MOST_BYTES / 4 < largest < MOST_BYTES, "or the measure sees hardly anything"
+    told, ordered = found.total(end), sorted(kept)
+    assert told.count == len(ordered) > number / 2
+    for share in (0.5, 0.95, 0.99):
+        true = ordered[ceil(share * len(ordered)) - 1]
+        assert told.quantile(share) == pytest.approx(true, rel=RELATIVE_ERROR)

@@ -1,0 +1,26 @@
+"""Structured fields as RFC 9651 has them, read strictly: as much of it as the header uses."""
+
+import re
+from typing import TypeAlias
+
+Members: TypeAlias = dict[str, dict[str, float]]
+_TOKEN = re.compile(r"[A-Za-z*][!#$%&'*+.^_`|~0-9A-Za-z:/-]*")
+_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
+_DECIMAL = re.compile(r"-?[0-9]{1,12}\.[0-9]{1,3}")
+_INTEGER = re.compile(r"-?[0-9]{1,15}")
+
+
+def members(text: str) -> Members:
+    """Raises ValueError."""
+    found: Members = {}
+    for member in text.split(", "):
+        name, *parameters = member.split(";")
+        if not _TOKEN.fullmatch(name) or name in found:
+            raise ValueError(f"no token, or twice: {name!r}")
+        found[name] = {}
+        for each in parameters:
+            key, _, value = each.partition("=")
+            if not _KEY.fullmatch(key) or not (_DECIMAL.fullmatch(value) or _INTEGER.fullmatch(value)):
+                raise ValueError(f"no parameter: {each!r}")
+            found[name][key] = float(value)
+    return found

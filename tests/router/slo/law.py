@@ -1,0 +1,128 @@
+"""The law: no latency is told of more than one specialist. How it is looked for, on the wire, in JSON, in metrics and
+in queries."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor
+from prometheus_client.parser import text_string_to_metric_families
+
+LATENCY = re.compile(
+    r"(^|_)(ttft|itl|latency|latencies|duration|durations|quantile|quantiles|percentile|first_token|p\d\d+)(_|$)"
+    r"|time_to_first_token|time_per_output_token"
+)
+"""Names of fields and keys that speak of one."""
+METRIC = re.compile(r"[a-zA-Z_:]*(?:ttft|itl|time_to_first_token|time_per_output_token|duration|latency)[a-zA-Z0-9_:]*")
+_AGGREGATIONS = ("sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "count_values")
+"""Those that make one series of many; topk and its like keep the labels."""
+_MODIFIER = re.compile(r"\s*(by|without)\s*\(([^)]*)\)\s*")
+
+
+def wire_offenders(messages: Iterable[Descriptor]) -> list[str]:
+    """Fields of messages that tell a latency and belong to no specialist."""
+    known = list(messages)
+    parents: dict[str, list[tuple[Descriptor, str]]] = {}
+    for message in known:
+        for field in message.fields:
+            if field.message_type is not None:
+                parents.setdefault(field.message_type.full_name, []).append((message, field.name))
+
+    def belongs(message: Descriptor, seen: frozenset[str] = frozenset()) -> bool:
+        names = {field.name for field in message.fields}
+        above = parents.get(message.full_name, [])
+        if "specialist" in names or message.file.name.endswith(
+            "/specialist.proto"
+        ):  # what a replica says is of its own
+            return True
+        if "name" in names and above and all(field == "specialists" for _, field in above):
+            return True
+        if message.full_name in seen or not above:
+            return False
+        return all(belongs(parent, seen | {message.full_name}) for parent, _ in above)
+
+    return [
+        f"{message.full_name}.{field.name}"
+        for message in known
+        for field in message.fields
+        if LATENCY.search(field.name) and not belongs(message)
+    ]
+
+
+def json_offenders(value: Any, path: str = "", *, belongs: bool = False, within: str = "") -> Iterator[str]:
+    """Keys that tell a latency, with nothing around them that names a specialist."""
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from json_offenders(each, f"{path}[{index}]", belongs=belongs, within=within)
+    elif isinstance(value, dict):
+        owned = belongs or bool(value.get("specialist")) or (within == "specialists" and bool(value.get("name")))
+        for key, each in value.items():
+            if LATENCY.search(key) and each is not None and not owned:
+                yield f"{path}.{key}"
+            yield from json_offenders(each, f"{path}.{key}", belongs=owned, within=key)
+
+
+def metric_offenders(exposition: str) -> list[str]:
+    """Samples of families that tell a latency and name no specialist."""
+    return [
+        sample.name
+        for family in text_string_to_metric_families(exposition)
+        if METRIC.fullmatch(family.name)
+        for sample in family.samples
+        if not sample.labels.get("specialist")
+    ]
+
+
+def query_offenders(query: str) -> list[str]:
+    """Aggregations in PromQL of a family that tells a latency, which do not keep `specialist`."""
+    found = []
+    for operator in re.finditer(r"\b([a-z_]+)\b(?=\s*(?:by\b|without\b|\())", query):
+        name = operator[1]
+        if name not in _AGGREGATIONS:
+            continue
+        rest = query[operator.end() :]
+        before = _MODIFIER.match(rest)
+        start = operator.end() + (before.end() if before else 0)
+        inside, end = _argument(query, start)
+        modifier = before or _MODIFIER.match(query[end:])
+        if _tells_latency(inside) and not _keeps_specialist(modifier):
+            found.append(f"{name} of {inside.strip()}")
+    return found
+
+
+def _tells_latency(inside: str) -> bool:
+    """By the name of a metric: what stands in braces, brackets and quotes is none."""
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|(?:by|without)\s*\([^)]*\)", " ", inside)
+    words = re.findall(r"[a-zA-Z_:][a-zA-Z0-9_:]*", bare)
+    return any(METRIC.fullmatch(word) and not word.endswith("_over_time") for word in words)
+
+
+def _keeps_specialist(modifier: re.Match[str] | None) -> bool:
+    if modifier is None:
+        return False
+    labels = {label.strip() for label in modifier[2].split(",")}
+    return ("specialist" in labels) == (modifier[1] == "by")
+
+
+def _argument(query: str, start: int) -> tuple[str, int]:
+    """What is in the parentheses that begin there, and where they end."""
+    opening = query.index("(", start)
+    depth = 0
+    for index in range(opening, len(query)):
+        depth += {"(": 1, ")": -1}.get(query[index], 0)
+        if depth == 0:
+            return query[opening + 1 : index], index + 1
+    return query[opening + 1 :], len(query)
+
+
+def queries_in(value: Any) -> Iterator[str]:
+    """Of a board or a file of rules: whatever is called an expression, or a query of a variable."""
+    if isinstance(value, list):
+        for each in value:
+            yield from queries_in(each)
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if key in ("expr", "query", "definition") and isinstance(each, str):
+                yield each
+            else:
+                yield from queries_in(each)

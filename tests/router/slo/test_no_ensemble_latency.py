@@ -1,0 +1,187 @@
+"""There is no latency of the whole ensemble: not on the wire, not in an answer, not in a header, not in a metric, not
+on a board. Every way of looking for one finds one that is planted."""
+
+import importlib
+import json
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.descriptor import Descriptor
+from starlette.routing import Route
+
+import octet.v1
+from octet.v1 import slo_pb2
+from router.slo.header import NAME
+from tests.router.http.harness import Fronted
+from tests.router.service.harness import asking
+from tests.router.slo.law import json_offenders, metric_offenders, queries_in, query_offenders, wire_offenders
+from tests.router.slo.test_published import door, every_dialect
+from tests.service.harness import run
+
+MONITORING = Path(__file__).parents[3] / "helm" / "monitoring"
+NO_ANSWER = ("/openapi.json", "/v1/overview/events")
+"""A document about answers, and a stream that does not end; what it says is what /v1/overview says."""
+
+
+def all_messages() -> list[Descriptor]:
+    found: list[Descriptor] = []
+    for module in pkgutil.iter_modules(octet.v1.__path__):
+        if module.name.endswith("_pb2"):
+            found += importlib.import_module(f"octet.v1.{module.name}").DESCRIPTOR.message_types_by_name.values()
+    return [*found, *(nested for message in found for nested in message.nested_types)]
+
+
+def planted(fields: dict[str, str], name: str = "Offender") -> Descriptor:
+    """A message with these, each a number or a message of slo.proto."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"planted/{name}.proto", package="planted", syntax="proto3", dependency=["octet/v1/slo.proto"]
+    )
+    message = file.message_type.add(name=name)
+    for number, (field, kind) in enumerate(fields.items(), 1):
+        added = message.field.add(name=field, number=number, label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL)
+        if kind in ("double", "string"):
+            types = {"double": added.TYPE_DOUBLE, "string": added.TYPE_STRING}
+            added.type = types[kind]
+        else:
+            added.type, added.type_name = added.TYPE_MESSAGE, f".octet.v1.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(slo_pb2.DESCRIPTOR.serialized_pb)
+    pool.AddSerializedFile(file.SerializeToString())
+    found: Descriptor = pool.FindMessageTypeByName(f"planted.{name}")
+    return found
+
+
+def test_no_message_tells_a_latency_of_more_than_one_specialist() -> None:
+    messages = all_messages()
+    assert {"Slo", "Latency", "Receipt", "Overview"} <= {message.name for message in messages}
+    assert wire_offenders(messages) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_found"),
+    [
+        ({"ttft_p95": "double"}, True),
+        ({"latency": "Latency"}, True),
+        ({"mean": "Latency"}, True),
+        ({"ttft_p95": "double", "specialist": "string"}, False),
+        ({"latency": "Latency", "specialist": "string"}, False),
+        ({"requests": "double"}, False),
+    ],
+)
+def test_a_message_that_is_planted_is_found(fields: dict[str, str], is_found: bool) -> None:
+    """Also where it only holds one that tells it: that one belongs to nobody then."""
+    assert bool(wire_offenders([*all_messages(), planted(fields)])) == is_found
+
+
+async def told(fronted: Fronted) -> dict[str, Any]:
+    """By path, whatever can be read without saying which."""
+    routes = [route for route in fronted.app.routes if isinstance(route, Route)]
+    paths = [route.path for route in routes if "GET" in (route.methods or ()) and "{" not in route.path]
+    return {path: await fronted.get(path) for path in paths if path not in NO_ANSWER}
+
+
+def test_no_answer_of_a_running_router_tells_one() -> None:
+    async def story() -> None:
+        async with door() as fronted:
+            for specialist in ("writer", "critic"):
+                for _ in range(3):
+                    await fronted.routed.ask(asking(specialist=specialist, max_tokens=4))
+            for heard in await every_dialect(fronted):
+                assert NAME in heard.headers and heard.headers["x-octet-specialist"] == "writer"
+            slos = fronted.routed.server.slos
+            await fronted.routed.until(lambda: [each.ttft.samples for each in slos.all()] == [11, 3])
+            answers = await told(fronted)
+            assert [each["ttft"]["samples"] for each in answers["/v1/slo"].json["slos"]] == [11, 3]
+            num_metrics = 0
+            for path, heard in answers.items():
+                assert NAME not in heard.headers, f"{path} is nobody's"
+                if heard.headers.get("content-type", "").startswith("application/json"):
+                    assert list(json_offenders(heard.json)) == [], path
+                elif path.startswith("/metrics"):
+                    num_metrics += 1
+                    assert heard.status == 200
+                    assert metric_offenders(heard.body.decode()) == [], path
+            assert num_metrics == sum(path.startswith("/metrics") for path in answers)
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("answer", "num_found"),
+    [
+        ({"ttft": {"p95": 1.0}}, 2),
+        ({"slos": [{"specialist": "a", "ttft": {"p95": 1.0}}]}, 0),
+        ({"slos": [{"specialist": "", "itl": {"samples": 3}}]}, 1),
+        ({"slos": [{"specialist": "a", "ttft": {"p95": 1.0}}], "latency": 0.3}, 1),
+        ({"specialists": [{"name": "a", "points": [{"ttft_p95": 1.0}]}]}, 0),
+        ({"totals": [{"name": "a", "points": [{"ttft_p95": 1.0}]}]}, 1),
+        ({"summary": {"mean_latency": 0.1, "ttft_p99": None}}, 1),
+    ],
+)
+def test_an_answer_that_is_planted_is_found(answer: Any, num_found: int) -> None:
+    assert len(list(json_offenders(answer))) == num_found
+
+
+@pytest.mark.parametrize(
+    ("exposition", "num_found"),
+    [
+        ('octet_ttft_seconds_bucket{le="1"} 3\n', 1),
+        ('octet_ttft_seconds_bucket{le="1",specialist="debug"} 3\n', 0),
+        ('# TYPE octet_itl_seconds histogram\noctet_itl_seconds_sum 3\noctet_itl_seconds_count{specialist="a"} 3\n', 1),
+        ("gen_ai_server_time_to_first_token 3\n", 1),
+        ('gen_ai_server_request_duration{specialist=""} 3\n', 1),
+        ("octet_requests_total 3\n", 0),
+    ],
+)
+def test_a_metric_that_is_planted_is_found(exposition: str, num_found: int) -> None:
+    assert len(metric_offenders(exposition)) == num_found
+
+
+def test_no_board_and_no_rule_mixes_specialists() -> None:
+    boards = [json.loads(path.read_text()) for path in sorted(MONITORING.rglob("*.json"))]
+    rules = [
+        yaml.safe_load(path.read_text()) for path in sorted([*MONITORING.rglob("*.yml"), *MONITORING.rglob("*.yaml")])
+    ]
+    queries = [query for content in [*boards, *rules] for query in queries_in(content)]
+    assert not boards or queries, "a board without a query is not read right"
+    assert {query: found for query in queries if (found := query_offenders(query))} == {}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sum(rate(octet_ttft_seconds_bucket[5m]))",
+        "histogram_quantile(0.95, sum by (le) (rate(octet_ttft_seconds_bucket[5m])))",
+        'histogram_quantile(0.95, sum(rate(octet_itl_seconds_bucket{x="specialist"}[5m])) by (le))',
+        "avg(octet_request_latency_seconds)",
+        "max by (replica) (octet_ttft_p95)",
+        "sum without (specialist, replica) (octet_itl_seconds_sum)",
+        "sum by (specialist) (octet_requests_total) / sum(octet_request_duration_seconds_count)",
+        "quantile(0.9, octet_ttft_seconds)",
+        "sum by (le) (sum by (le, specialist) (rate(gen_ai_server_time_to_first_token_bucket[5m])))",
+    ],
+)
+def test_a_query_that_is_planted_is_found(query: str) -> None:
+    assert query_offenders(query)
+    assert [each for board in ({"panels": [{"targets": [{"expr": query}]}]},) for each in queries_in(board)] == [query]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "histogram_quantile(0.95, sum by (le, specialist) (rate(octet_ttft_seconds_bucket[5m])))",
+        "sum(rate(octet_ttft_seconds_bucket[5m])) by (specialist,le)",
+        "sum without (replica, le) (octet_itl_seconds_sum)",
+        "topk(3, octet_ttft_p95)",
+        "octet_ttft_seconds_count > 3",
+        "sum(rate(octet_requests_total[5m]))",
+        'sum(rate(octet_requests_total{what="latency"}[5m]))',
+        "max by (specialist) (avg_over_time(octet_request_latency_seconds[5m]))",
+    ],
+)
+def test_a_query_that_keeps_the_specialist_is_none(query: str) -> None:
+    assert query_offenders(query) == []

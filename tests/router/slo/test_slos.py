@@ -1,0 +1,209 @@
+"""What is published is what was measured, of one specialist and no other; promises are counted exactly."""
+
+from dataclasses import replace
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.config.ensemble import SloConfig, SloTargets
+from octet.rpc.refusal import Refusal
+from octet.telemetry.sketch import RELATIVE_ERROR
+from octet.v1 import error_pb2 as errors
+from octet.v1 import inference_pb2 as wire
+from octet.v1 import operator_pb2
+from router.slo.slos import FRESH_SECONDS
+from router.slo.telling import MOST_BURN, burn_rate
+from tests.router.slo.asks import ASK, ENSEMBLE, SLO, TARGETS, Router
+
+LATENCIES = st.lists(st.floats(0.001, 5.0), min_size=1, max_size=60)
+
+
+def exact(samples: list[float], share: float) -> float:
+    return sorted(samples)[ceil(share * len(samples)) - 1]
+
+
+@given(LATENCIES)
+def test_quantiles_and_burn_rates_are_those_of_the_samples(samples: list[float]) -> None:
+    router = Router()
+    for each in samples:
+        router.answers(each)
+        router.slos.gap("writer", each)
+    told = router.told()
+    assert told.ttft.samples == told.itl.samples == told.answered == len(samples)
+    for share, ttft, itl in (
+        (0.5, told.ttft.p50, told.itl.p50),
+        (0.95, told.ttft.p95, told.itl.p95),
+        (0.99, told.ttft.p99, told.itl.p99),
+    ):
+        assert ttft == itl == pytest.approx(exact(samples, share), rel=RELATIVE_ERROR)
+    objective = router.objective("ttft_p95")
+    breached = sum(each > 0.5 for each in samples)
+    assert [burn.samples for burn in objective.burns] == [len(samples)] * 2
+    assert [burn.rate for burn in objective.burns] == pytest.approx([breached / len(samples) / 0.05] * 2)
+    assert objective.met == (breached <= 0.05 * len(samples))
+    assert objective.current == told.ttft.p95
+    assert router.slos.counted("writer")["ttft_p95"] == (len(samples), breached)
+    assert router.slos.counted("writer")["itl_p95"] == (len(samples), sum(each > 0.05 for each in samples))
+
+
+def test_every_specialist_has_its_own_and_there_is_no_other() -> None:
+    router = Router()
+    router.answers(0.2)
+    router.answers(3.0, specialist="critic")
+    router.answers(9.0, specialist="nobody")
+    router.slos.gap("nobody", 1.0)
+    writer, critic = router.slos.all()
+    assert (writer.specialist, critic.specialist) == ("writer", "critic")
+    assert (writer.ttft.samples, critic.ttft.samples) == (1, 1)
+    assert critic.ttft.p99 == pytest.approx(3.0, rel=RELATIVE_ERROR)
+    assert not critic.objectives, "nothing was promised of it"
+    with pytest.raises(Refusal, match="there is no 'ensemble'"):
+        router.slos.of("ensemble")
+
+
+def test_what_was_never_measured_is_not_told() -> None:
+    told = Router().told("writer")
+    assert not any(told.ttft.HasField(name) for name in ("p50", "p95", "p99"))
+    assert not told.HasField("preempted_once") and not told.HasField("pass_rate")
+    for objective in told.objectives:
+        assert objective.met and not objective.HasField("current")
+        assert not any(burn.HasField("rate") for burn in objective.burns)
+
+
+def test_the_window_forgets_before_the_long_one() -> None:
+    router = Router()
+    router.answers(2.0)
+    router.clock.sleep(SLO.window - 1)
+    assert router.told().ttft.samples == 1
+    router.clock.sleep(SLO.window / 10 + 1)
+    assert router.told().ttft.samples == 0
+    assert not router.told().HasField("preempted_once")
+    short, long = router.objective("ttft_p95").burns
+    assert (short.samples, long.samples, long.rate) == (0, 1, pytest.approx(20))
+    router.clock.sleep(SLO.long_window)
+    assert router.objective("ttft_p95").burns[1].samples == 0
+    assert router.slos.counted("writer")["ttft_p95"] == (1, 1), "since the start"
+
+
+def test_the_share_that_gave_way_is_of_those_that_were_answered() -> None:
+    router = Router()
+    for preempted in (0, 1, 3, 0):
+        router.answers(0.1, preempted=preempted)
+    cut_off = wire.Receipt(specialist="writer", error=wire.Error(reason=errors.ERROR_REASON_REPLICA_LOST))
+    cut_off.timings.accepted, cut_off.timings.first_chunk = 0.1, 0.2
+    router.slos.ended(ASK, cut_off)
+    told = router.told()
+    assert (told.answered, told.preempted_once) == (4, 0.5)
+    assert told.ttft.samples == 5, "it had its first token"
+
+
+@pytest.mark.parametrize(
+    ("reason", "waited", "given_seconds", "counts"),
+    [
+        (errors.ERROR_REASON_QUEUE_FULL, 0.001, 30, True),
+        (errors.ERROR_REASON_WOULD_DELAY_OTHERS, 0.001, 30, True),
+        (errors.ERROR_REASON_SHED, 0.001, 30, True),
+        (errors.ERROR_REASON_NO_REPLICA, 0.001, 30, True),
+        (errors.ERROR_REASON_REPLICA_LOST, 0.001, 30, True),
+        (errors.ERROR_REASON_ENGINE_FAILED, 0.001, 30, True),
+        (errors.ERROR_REASON_INTERNAL, 0.001, 30, True),
+        (errors.ERROR_REASON_DEADLINE_UNREACHABLE, 0.001, 30, True),
+        (errors.ERROR_REASON_DEADLINE_UNREACHABLE, 0.001, 0.2, False),
+        (errors.ERROR_REASON_DEADLINE, 0.2, 0.2, False),
+        (errors.ERROR_REASON_DEADLINE, 0.6, 0.6, True),
+        (errors.ERROR_REASON_CANCELLED, 0.3, 30, False),
+        (errors.ERROR_REASON_CANCELLED, 0.6, 30, True),
+        (errors.ERROR_REASON_PROMPT_TOO_LONG, 0.001, 30, False),
+        (errors.ERROR_REASON_UNKNOWN_ADAPTER, 0.001, 30, False),
+        (errors.ERROR_REASON_BELOW_FLOOR, 0.001, 30, False),
+        (errors.ERROR_REASON_DEMOTED, 0.001, 30, False),
+    ],
+)
+def test_an_end_before_the_first_token(reason: int, waited: float, given_seconds: float, counts: bool) -> None:
+    """The target is half a second."""
+    router = Router()
+    router.fails(reason, waited, given_seconds)
+    assert router.slos.counted("writer")["ttft_p95"] == ((1, 1) if counts else (0, 0))
+    told = router.told()
+    assert (told.ttft.samples, told.answered) == (0, 0), "there was no first token"
+    assert router.objective("ttft_p95").met != counts
+    assert router.objective("admission_to_first_token_p95").burns[0].samples == 0
+
+
+def test_a_refusal_is_that_of_whoever_was_asked_first() -> None:
+    router = Router()
+    full = errors.ERROR_REASON_QUEUE_FULL
+    attempts = [wire.Attempt(specialist="writer", reason=full), wire.Attempt(specialist="critic", reason=full)]
+    router.fails(full, specialist="", attempts=attempts)
+    router.fails(full, specialist="", decision=wire.Decision(primary="writer"))
+    router.fails(full, specialist="")
+    assert router.slos.counted("writer")["ttft_p95"] == (2, 2)
+
+
+def test_another_target_counts_from_now_on_and_the_old_one_comes_back_with_what_was_counted() -> None:
+    router = Router()
+    router.answers(0.3)
+    assert router.objective("ttft_p95").burns[0].samples == 1
+    stricter = replace(ENSEMBLE.specialists[0], slo=replace(TARGETS, ttft_p95=0.2))
+    router.slos.reload(replace(ENSEMBLE, specialists=(stricter, ENSEMBLE.specialists[1])))
+    objective = router.objective("ttft_p95")
+    assert (objective.target, objective.burns[0].samples) == (0.2, 0)
+    assert not objective.met, "what is current is beyond it"
+    router.answers(0.1)
+    assert router.objective("ttft_p95").met
+    router.slos.reload(ENSEMBLE)
+    assert router.objective("ttft_p95").burns[0].samples == 1
+    assert router.slos.counted("writer")["ttft_p95"] == (2, 0)
+
+
+def test_a_promise_that_is_dropped_is_told_no_more() -> None:
+    router = Router()
+    bare = replace(ENSEMBLE.specialists[0], slo=SloTargets(), floor=None)
+    router.slos.reload(replace(ENSEMBLE, specialists=(bare, ENSEMBLE.specialists[1])))
+    assert not router.told().objectives
+
+
+def test_another_window_keeps_what_is_there() -> None:
+    router = Router()
+    router.answers(0.3)
+    router.slos.reload(replace(ENSEMBLE, slo=SloConfig(window=120.0, long_window=1200.0)))
+    router.answers(0.3)
+    router.clock.sleep(SLO.window * 1.5)
+    told = router.told()
+    assert (told.window_seconds, told.ttft.samples) == (120.0, 2)
+    assert router.objective("ttft_p95").burns[1].samples == 2
+
+
+def test_correctness_is_what_the_breaker_of_the_lane_that_serves_knows() -> None:
+    serving = operator_pb2.BreakerInfo(
+        specialist="writer", lane_status="serving", pass_rate=0.8, samples=50, floor=0.9, window_seconds=86_400
+    )
+    candidate = operator_pb2.BreakerInfo(specialist="writer", lane_status="candidate", pass_rate=0.1, samples=9)
+    router = Router(breakers=[serving, candidate])
+    told, objective = router.told(), router.objective("correctness")
+    assert (told.pass_rate, told.judged, told.floor, told.correctness_window_seconds) == (0.8, 50, 0.9, 86_400)
+    assert (objective.target, objective.share, objective.current, objective.met) == (0.9, 0.9, 0.8, False)
+    assert objective.burns[0].rate == pytest.approx(2.0)
+    router.slos.judged("writer", passed=True)
+    router.slos.judged("writer", passed=False)
+    assert router.slos.counted("writer")["correctness"] == (2, 1)
+
+
+def test_a_burn_rate_is_a_number_whatever_may_fail() -> None:
+    assert burn_rate((0, 0), 0.95) is None
+    assert burn_rate((100, 5), 0.95) == pytest.approx(1.0)
+    assert burn_rate((100, 100), 0.95) == pytest.approx(20.0)
+    assert burn_rate((100, 0), 1.0) == 0.0
+    assert burn_rate((100, 1), 1.0) == MOST_BURN
+    assert burn_rate((2, 2), 0.99999) == MOST_BURN
+
+
+def test_what_was_told_is_told_again_for_a_moment() -> None:
+    router = Router()
+    first = router.slos.of("writer")
+    router.answers(0.3)
+    assert router.slos.of("writer") is first and "ttft" not in router.slos.header("writer")
+    router.clock.sleep(FRESH_SECONDS)
+    assert router.slos.of("writer").ttft.samples == 1 and "ttft" in router.slos.header("writer")
