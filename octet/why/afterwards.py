@@ -20,7 +20,7 @@ def shadow(story: Story, *, is_whole: bool) -> Part:
     between = story.receipt.between
     order = None if between is None else between.shadow
     if order is None and story.comparison is None:
-        return part("shadow", "" if between is None else "No copy of it was sent to anybody else.")
+        return part("shadow", "" if between is None else "No copy of it was ordered of anybody.")
     return part(
         "shadow",
         "" if order is None else _order(order, story.receipt),

@@ -28,7 +28,7 @@ def _attempt(number: int, attempt: Attempt) -> str:
     if not attempt.reason:
         return f"{where}: answered; that took {time(attempt.seconds)}."
     said = f'; in its words: "{attempt.message.strip()}"' if attempt.message.strip() else ""
-    return f"{where}: did not, after {time(attempt.seconds)}: {reason(attempt.reason)} ({attempt.reason}){said}."
+    return f"{where}: no answer after {time(attempt.seconds)}: {reason(attempt.reason)} ({attempt.reason}){said}."
 
 
 def failures(receipt: Receipt) -> tuple[Attempt, ...]:
@@ -43,7 +43,7 @@ def _failed_over(receipt: Receipt) -> str:
         return ""
     last = next(each for each in reversed(receipt.attempts) if not each.reason)
     names = listed(dict.fromkeys(each.replica or "a replica" for each in before))
-    return f"So it went from {names} to {last.replica or 'another'}; nothing had been said to the caller before that."
+    return f"So it went from {names} to {last.replica or 'another'}; nothing of the answer had been said before."
 
 
 def _computed_with(receipt: Receipt) -> str:

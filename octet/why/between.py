@@ -4,7 +4,7 @@ from octet.sdk.receipt import Between, Receipt
 from octet.why.words import NO_ROOM, Part, listed, part, sentence
 
 _BREAKERS = {
-    "closed": "was closed: its answers are right often enough",
+    "closed": "was closed: it serves",
     "shadow_only": "was open: its answers were wrong too often, and it only shadowed",
     "recovering": "was recovering: it had been open, and a part of the requests went to it again",
     "held_open": "was held open by an operator: it only shadowed",

@@ -8,7 +8,7 @@ import grpc
 
 from octet.command_line import client
 from octet.operate.asking import Commands, add_command, asks, show
-from octet.operate.table import terminal_width
+from octet.operate.table import fold, terminal_width
 from octet.sdk.errors import Forbidden, OctetError
 from octet.sdk.operator import Operator
 from octet.sdk.story import Story
@@ -39,8 +39,9 @@ def _why(operator: Operator, arguments: argparse.Namespace) -> int:
     check_text("--tenant", arguments.tenant)
     story, missing = found(operator, arguments)
     told = tell(story, is_whole=not missing)
-    text = shown(told, terminal_width())
-    return show(arguments, plain(story, told, missing), f"{text}\n\n{missing}" if missing else text)
+    width = terminal_width()
+    text = "\n\n".join([shown(told, width), *(["\n".join(fold(missing, width))] if missing else [])])
+    return show(arguments, plain(story, told, missing), text)
 
 
 def found(operator: Operator, arguments: argparse.Namespace) -> tuple[Story, str]:

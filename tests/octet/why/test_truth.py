@@ -5,6 +5,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -18,7 +19,7 @@ from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
 from specialist.engines.sim import CostModel
 from tests.router.service.harness import Heard, Routed, asking, routing
-from tests.router.service.spy import ACCEPTED, spying
+from tests.router.service.spy import ACCEPTED, Spy, spying
 from tests.service.harness import QUICK, run, serving, sim
 from tests.service.test_admission import SLOW
 from tests.story.cast import breaker, operate, until
@@ -51,6 +52,10 @@ def torn_ensemble(budget: float = 0.0) -> Ensemble:
     )
 
 
+def ensemble_without_shadows() -> Ensemble:
+    return replace(torn_ensemble(), specialists=(SpecialistConfig("writer"),))
+
+
 def receipt_of(heard: Heard) -> inference_pb2.Receipt:
     assert heard.receipt is not None
     return heard.receipt
@@ -67,7 +72,7 @@ def test_a_refused_request(capsys: Captured) -> None:
             assert "with priority 3;" in said and "It belongs to no conversation." in said
             assert "The caller named writer." in said
             assert re.search(
-                r"1\. writer-0, of writer: did not, after [\d.]+ ms: it could not have .*unreachable\)", said
+                r"1\. writer-0, of writer: no answer after [\d.]+ ms: it could not have .*unreachable\)", said
             )
             assert "No replica let it in." in said
             assert f'In the server\'s words: "{heard.error.message}".' in said and "400 tokens" in heard.error.message
@@ -102,9 +107,9 @@ def test_a_spilled_request(capsys: Captured) -> None:
             assert "confidence in writer was 0.55. Next came editor with 0.40 and reject with 0.05." in said
             assert "The second choice, where that is not possible, was editor." in said
             assert "It spilled over: writer had no room, and editor took it." in said
-            assert re.search(r"1\. writer-0, of writer: did not, after .* too many were waiting \(queue_full\)", said)
+            assert re.search(r"1\. writer-0, of writer: no answer after .* too many were waiting \(queue_full\)", said)
             assert re.search(r"2\. editor-0, of editor: answered; that took [\d.]+ ms\.", said)
-            assert "So it went from writer-0 to editor-0; nothing had been said to the caller before that." in said
+            assert "So it went from writer-0 to editor-0; nothing of the answer had been said before." in said
             for name in ("first", "second"):
                 await routed.call("Cancel", inference_pb2.CancelRequest(request_id=name), inference_pb2.CancelResponse)
             await asyncio.gather(*fillers)
@@ -127,7 +132,7 @@ def test_a_shadowed_request(capsys: Captured) -> None:
             await until(lambda: has_lanes(routed))
             plain = await routed.ask(inference_pb2.InferRequest(request_id="alone", prompt="hello", max_tokens=4))
             assert not receipt_of(plain).between.HasField("shadow")
-            assert "No copy of it was sent to anybody else." in await why(routed, "alone", capsys)
+            assert "No copy of it was ordered of anybody." in await why(routed, "alone", capsys)
             change = wire.Change(who="alice", why="a test")
             ask = wire.SetKnobRequest(name="unspecified.shadow_threshold", value=0.6, change=change)
             await operate(routed, "SetKnob", ask, wire.KnobInfo)
@@ -212,19 +217,24 @@ def test_a_failed_over_request(capsys: Captured) -> None:
         async with (
             spying(let_in_and_die) as doomed,
             serving(sim()) as sound,
-            routing({"writer": [doomed.address, sound.address]}) as routed,
         ):
-            number = await asked_until(routed, lambda: bool(doomed.asked))
-            said = await why(routed, f"r{number}", capsys)
-            assert re.search(rf"request r{number}: writer on writer-1 answered it in .*, after writer-0 had not", said)
-            assert re.search(r"1\. writer-0, of writer: did not, after .*: the replica was lost \(replica_lost\)", said)
-            assert re.search(r"2\. writer-1, of writer: answered; that took", said)
-            assert "So it went from writer-0 to writer-1; nothing had been said to the caller before that." in said
-            assert "writer-1 took it" in said and "spilled" not in said and "The caller got an error" not in said
-            assert len(doomed.asked) == 1
-            if number:
-                calm = await why(routed, "r0", capsys)
-                assert "1. writer-1, of writer: answered" in calm and "writer-0" not in calm
+            doomed.revision = sound.replica.lane.revision
+            places = {"writer": [doomed.address, sound.address]}
+            async with routing(places, ensemble=ensemble_without_shadows()) as routed:
+                await tell_it(routed, doomed)
+
+    async def tell_it(routed: Routed, doomed: Spy) -> None:
+        number = await asked_until(routed, lambda: bool(doomed.asked))
+        said = await why(routed, f"r{number}", capsys)
+        assert re.search(rf"request r{number}: writer on writer-1 answered it in .*, after writer-0 had not", said)
+        assert re.search(r"1\. writer-0, of writer: no answer after .*: the replica was lost \(replica_lost\)", said)
+        assert re.search(r"2\. writer-1, of writer: answered; that took", said)
+        assert "So it went from writer-0 to writer-1; nothing of the answer had been said before." in said
+        assert "writer-1 took it" in said and "spilled" not in said and "The caller got an error" not in said
+        assert len(doomed.asked) == 1
+        if number:
+            calm = await why(routed, "r0", capsys)
+            assert "1. writer-1, of writer: answered" in calm and "writer-0" not in calm
 
     run(scenario())
 
