@@ -36,7 +36,7 @@ def unspecified_is_empty(found: Any) -> Any:
 
 @pytest.mark.parametrize(("kind", "message"), KINDS, ids=lambda each: each.__name__)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_every_field_of_a_message_is_a_field_of_its_record(kind: type[Record], message: Any, data: Any) -> None:
     drawn = data.draw(messages(message))
     said = json.loads(json.dumps(kind.from_wire(drawn).to_dict()))
@@ -50,7 +50,7 @@ def test_an_enum_of_a_newer_server_is_told_by_its_number() -> None:
 
 
 @given(messages(wire.Story))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_story_is_its_receipt_and_what_stands_beside_it(drawn: wire.Story) -> None:
     story = Story.from_wire(drawn)
     document = json.loads(json.dumps(story.to_dict()))
