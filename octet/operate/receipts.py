@@ -35,6 +35,8 @@ story.
 _HEADING = ("time", "id", "specialist", "outcome", "ttft", "total", "tokens", "marks")
 _EVERY_S = 1.0
 _REMEMBERED = 10_000
+_ONE_LINE = 1000
+"""Columns: whatever is in it, a receipt is one line."""
 _MILLISECONDS = re.compile(r"[0-9]{1,18}")
 
 
@@ -139,12 +141,12 @@ def _name(receipt: Receipt) -> tuple[str, str, int]:
 
 
 def shown(receipts: Iterable[Receipt]) -> str:
-    return table(_HEADING, [row(each) for each in receipts])
+    return table(_HEADING, [row(each) for each in receipts], width=_ONE_LINE)
 
 
 def line(receipt: Receipt) -> str:
     """The same without columns, for lines that come one after the other."""
-    return table(row(receipt), (), width=_REMEMBERED)
+    return table(row(receipt), (), width=_ONE_LINE)
 
 
 def row(receipt: Receipt) -> tuple[str, ...]:

@@ -85,9 +85,12 @@ def _row(slo: Slo) -> tuple[str, ...]:
 
 
 def _quantiles(latency: Latency | None) -> str:
+    """In one unit."""
     if latency is None or latency.samples == 0:
         return "-"
-    return " / ".join(seconds(each) for each in (latency.p50, latency.p95, latency.p99))
+    found = (latency.p50, latency.p95, latency.p99)
+    scale, unit = (1000, "ms") if max(each or 0.0 for each in found) < 1 else (1, "s")
+    return "/".join("-" if each is None else f"{each * scale:.3g}" for each in found) + f" {unit}"
 
 
 def _promise(slo: Slo, objective: Objective) -> tuple[str, ...]:

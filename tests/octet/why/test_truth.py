@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,7 +18,9 @@ from octet.rpc.calls import Context
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
+from router.keys.source import GivenKeys
 from specialist.engines.sim import CostModel
+from tests.router.keys.keyed import book_of, made
 from tests.router.service.harness import Heard, Routed, asking, routing
 from tests.router.service.spy import ACCEPTED, Spy, spying
 from tests.service.harness import QUICK, run, serving, sim
@@ -265,5 +268,31 @@ def test_a_cut_off_answer_and_an_unknown_one(capsys: Captured) -> None:
             assert "What was computed of it is not on the receipt." in said
             assert await asyncio.to_thread(main, ["why", "nobody's", "--address", routed.address]) == 2
             assert "octet why: nothing is known of a request with the id" in capsys.readouterr().err
+
+    run(scenario())
+
+
+def test_a_caller_is_told_of_its_own_requests_and_of_no_others(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OCTET_API_KEY", raising=False)
+    caller, other = made("ann", tenant="acme"), made("bob", tenant="rival")
+    files = {}
+    for each in (caller, other):
+        files[each.key.name] = tmp_path / each.key.name
+        files[each.key.name].write_text(each.token)
+
+    async def scenario() -> None:
+        keys = GivenKeys(book_of(caller, other))
+        async with serving(sim()) as writer, routing({"writer": [writer.address]}, keys=keys) as routed:
+            heard = await routed.ask(asking(request_id="mine"), metadata=caller.metadata)
+            assert heard.code is grpc.StatusCode.OK
+            asked = ["why", "mine", "--address", routed.address, "--api-key-file"]
+            assert await asyncio.to_thread(main, [*asked, str(files["ann"])]) == 0
+            said = " ".join(capsys.readouterr().out.split())
+            assert "Its caller showed the key ann of the tenant acme." in said and "this key may not operate" in said
+            assert await asyncio.to_thread(main, [*asked, str(files["bob"])]) == 2
+            assert await asyncio.to_thread(main, [*asked, str(files["bob"]), "--tenant", "acme"]) == 2
+            assert capsys.readouterr().out == ""
 
     run(scenario())
