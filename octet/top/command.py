@@ -40,6 +40,9 @@ printed once as text; with --interval again and again.
   octet top --once
   octet top --json | jq '.troubles'"""
 
+_ONE_LINE = 1000
+"""Columns, where there is no terminal: a row is a line."""
+
 
 def add_top_command(commands: Commands) -> None:
     parser = add_command(commands, "top", "the whole ensemble in the terminal, as it is now", _MORE)
@@ -68,7 +71,7 @@ def _printed(operator: Operator, arguments: argparse.Namespace) -> int:
     ends = None if arguments.timeout is None else time.monotonic() + arguments.timeout
     while True:
         overview = operator.overview()
-        text = plain_text(plain_lines(Known(overview, 0.0), terminal_width()))
+        text = plain_text(plain_lines(Known(overview, 0.0), terminal_width() if sys.stdout.isatty() else _ONE_LINE))
         write((json.dumps(overview.to_dict(), ensure_ascii=False) if arguments.json else text) + "\n")
         if arguments.interval is None or (ends is not None and time.monotonic() + arguments.interval >= ends):
             return 0

@@ -64,7 +64,7 @@ class Feed:
         with self._lock:
             silent = not self._trouble and self._clock.now() - self._heard > _SILENT_S
             if silent:
-                self._trouble = f"nothing was heard for {_SILENT_S:g} s; trying again"
+                self._trouble = f"trying again: nothing was heard for {_SILENT_S:g} s"
         if silent:
             self._close()
 
@@ -112,7 +112,7 @@ class Feed:
         with self._lock:
             self._error = error
             if not isinstance(error, Cancelled) or not self._trouble:  # cancelled: it was silent, which is told already
-                self._trouble = f"{error or 'the router ended the stream'}; trying again"
+                self._trouble = f"trying again: {_first_words(error)}"
         self._begun.set()
         self._wake()
 
@@ -121,3 +121,8 @@ class Feed:
             operator = self._operator
         if operator is not None:
             operator.close()
+
+
+def _first_words(error: Exception | None) -> str:
+    """Without the advice behind them: it is being followed."""
+    return "the router ended the stream" if error is None else str(error).partition(";")[0]

@@ -11,7 +11,7 @@ from octet.top.text import Line, painted
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
-_HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
+_TO_LINE_END, _TO_SCREEN_END = "\x1b[K", "\x1b[J"
 _USUAL = (80, 24)
 
 
@@ -58,9 +58,10 @@ class Screen:
 
     def draw(self, lines: Sequence[Line]) -> None:
         """Writes nothing where nothing has changed."""
-        shown = f"{_TO_LINE_END}\r\n".join(painted(each, colour=self._colour) for each in lines)
+        rows = (f"\x1b[{number};1H{painted(each, colour=self._colour)}" for number, each in enumerate(lines, 1))
+        shown = "".join(f"{row}{_TO_LINE_END}" for row in rows) + _TO_SCREEN_END
         if shown != self._drawn:
-            self._write(f"{_HOME}{shown}{_TO_LINE_END}{_TO_SCREEN_END}")
+            self._write(shown)
             self._drawn = shown
 
     def forget(self) -> None:

@@ -9,6 +9,7 @@ _COLUMNS = 32
 _LABEL = 26
 _UNITS = 10_000
 """A tenth of a millisecond is the smallest that is told."""
+_LONGEST_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ def _beside(receipt: Receipt) -> list[str]:
 
 
 def _units(seconds: float) -> int:
-    return max(0, round(seconds * _UNITS))
+    """None of it negative, endless or no number."""
+    return round(min(seconds, _LONGEST_S) * _UNITS) if seconds > 0 else 0
 
 
 def _ms(units: int) -> str:

@@ -136,7 +136,7 @@ class Windows:
         self.ends = False
         self.lately = receipts()
         self.released = Event()
-        self.watches = 0
+        self.server: Any = None
 
     def answer(self, name: str, request: Any, context: Any) -> Any:
         self._note(name, request, context)
@@ -158,7 +158,6 @@ class Windows:
         if name == "ListReceipts":
             yield from self.lately
             return
-        self.watches += 1
         yield from self.overviews
         if not self.ends:
             gone = Event()
@@ -184,6 +183,7 @@ def windows_served(windows: Windows | None = None, port: int = 0) -> Iterator[Wi
     windows = windows or Windows()
     server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers(_handlers(windows))
+    windows.server = server
     windows.address = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
     windows.released.clear()
     server.start()
