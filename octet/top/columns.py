@@ -9,6 +9,7 @@ from octet.top.text import Line, Span, cell
 
 _GAP = Span("  ")
 _MOST_NAME = 24
+_LEAST_NAME = 8
 _MARK = 2
 
 
@@ -22,8 +23,8 @@ class Column:
 _TRAFFIC = (
     Column("name", "specialist", right=False),
     Column("requests", "req/s"),
-    Column("refused", "refused/s"),
-    Column("failed", "failed/s"),
+    Column("refused", "refused"),
+    Column("failed", "failed"),
     Column("tokens", "tok/s"),
     Column("waiting", "queue"),
     Column("running", "running"),
@@ -32,7 +33,7 @@ _TRAFFIC = (
 _QUALITY = (
     Column("ttft", "ttft p95"),
     Column("itl", "itl p95"),
-    Column("first", "first token p95"),
+    Column("first", "first p95"),
     Column("correct", "correct"),
     Column("breaker", "breaker", right=False),
     Column("lane", "lane", right=False),
@@ -54,6 +55,8 @@ def rows(figures: Sequence[Figures], selected: str, columns: int) -> Rows:
         groups: tuple[tuple[Column, ...], ...] = (whole,)
     else:
         groups = (_TRAFFIC, _QUALITY)
+        rest = _total(_TRAFFIC, widths) + _MARK - widths["name"]
+        widths["name"] = max(_LEAST_NAME, min(widths["name"], columns - rest))
     return Rows(
         tuple(_heading(group, widths, first=number == 0) for number, group in enumerate(groups)),
         tuple(

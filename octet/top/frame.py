@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from octet.operate.figures import since
+from octet.operate.table import fold
 from octet.sdk.overview import Overview, SpecialistView, Trouble
 from octet.top.columns import Rows, rows
 from octet.top.details import details
@@ -14,15 +15,16 @@ from octet.top.view import View
 KEYS = "q quit  s sort  up/down select  enter details  ? help"
 _TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn", "note": "plain"}
 _HELP = (
-    "q, Ctrl-C   leave",
-    "s           sort: as configured, by requests, queue, ttft, wrong answers",
-    "up, down    select a specialist (k, j as well)",
-    "enter       its details, and back (right, left as well)",
-    "?           this, and back",
+    "q, Ctrl-C  leave",
+    "s          sort: as configured, requests, queue, ttft, wrong answers",
+    "up, down   select a specialist (k, j as well)",
+    "enter      its details, and back (right, left as well)",
+    "?          this, and back",
     "",
     "ttft: from a request's arrival to the first piece of its answer; itl: between two pieces;",
-    "first token: from the replica's acceptance to the first piece. Behind a / stands the target, or the floor.",
-    "kv: used blocks of all. Rates are of the last minute. Every latency belongs to one specialist.",
+    "first: from the replica's acceptance to the first piece. Behind a / stands the target, or the floor.",
+    "refused, failed: a second; kv: used blocks of all. Rates are of the last minute. Every latency belongs to one "
+    "specialist.",
 )
 _TROUBLES = 3
 _LEAST_ROWS = 4
@@ -32,17 +34,24 @@ def frame(known: Known, view: View, columns: int, height: int) -> list[Line]:
     """Exactly as many lines as there are, none of them wider."""
     overview = known.overview
     above = [_title(known, view), *_stale(known), *_troubles(overview, _TROUBLES if height >= 20 else 1), ()]
-    below: list[Line] = [line(text) for text in _HELP] if view.help else _below(known, view)
-    table = rows([figures(each) for each in view.ordered(overview.specialists)], view.selected, columns)
-    room = max(0, height - len(above) - len(table.heading) - 1)
-    step = len(table.heading)
-    for_rows = max(min(room, step * len(table.rows), _LEAST_ROWS), room - len(below) - 1) if below else room
-    middle = [*table.heading, *_window(table, _index(view, overview.specialists), for_rows)]
-    rest = height - 1 - len(above) - len(middle)
-    lines = [*above, *middle, *([(), *below][:rest] if below else [])]
+    room = max(0, height - 1 - len(above))
+    middle = _help(columns) if view.help else _specialists(known, view, columns, room)
+    lines = [*above, *middle[:room]]
     blank: list[Line] = [()] * max(0, height - 1 - len(lines))
     whole = [*lines[: max(0, height - 1)], *blank, line(KEYS, "dim")]
     return [fitted(_dimmed(each) if known.is_stale else each, columns) for each in whole[-height:]]
+
+
+def _specialists(known: Known, view: View, columns: int, room: int) -> list[Line]:
+    """The rows, and below them the details of one."""
+    ordered = view.ordered(known.overview.specialists)
+    table = rows([figures(each) for each in ordered], view.selected, columns)
+    below = [part for each in _below(known, view) for part in _folded(each, columns)]
+    left = max(0, room - len(table.heading))
+    least = min(left, len(table.heading) * len(table.rows), _LEAST_ROWS)
+    for_rows = max(least, left - len(below) - 1) if below else left
+    shown = [*table.heading, *_window(table, _index(view, ordered), for_rows)]
+    return [*shown, (), *below] if below else shown
 
 
 def plain_lines(known: Known, columns: int) -> list[Line]:
@@ -94,8 +103,17 @@ def _below(known: Known, view: View) -> list[Line]:
     return details(chosen, known.overview) if view.details and chosen is not None else []
 
 
-def _index(view: View, specialists: Sequence[SpecialistView]) -> int:
-    names = [each.name for each in view.ordered(specialists)]
+def _help(columns: int) -> list[Line]:
+    return [part for text in _HELP for part in _folded(line(text), columns)]
+
+
+def _folded(whole: Line, columns: int) -> list[Line]:
+    """A line of one tone, on as many as it takes."""
+    return [line(text, span.tone) for span in whole for text in fold(span.text, max(1, columns))]
+
+
+def _index(view: View, ordered: Sequence[SpecialistView]) -> int:
+    names = [each.name for each in ordered]
     return names.index(view.selected) if view.selected in names else 0
 
 

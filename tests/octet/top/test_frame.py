@@ -43,13 +43,13 @@ def test_a_row_has_every_figure_beside_its_target() -> None:
     heading = next(line for line in shown.splitlines() if "specialist" in line)
     names = (
         "req/s",
-        "refused/s",
+        "refused",
         "queue",
         "running",
         "kv",
         "ttft p95",
         "itl p95",
-        "first token p95",
+        "first p95",
         "correct",
         "breaker",
     )
@@ -72,6 +72,7 @@ def test_what_is_wrong_stands_at_the_top_the_worst_first() -> None:
 def test_a_narrow_terminal_gets_two_lines_a_specialist() -> None:
     lines = text(known(), columns=80).splitlines()
     assert all(len(line) <= 80 for line in lines)
+    assert "…" not in text(known(), columns=80), "all of it"
     number = next(n for n, line in enumerate(lines) if line.startswith("  stl "))
     assert "60.0%" in lines[number] and "200 ms/250 ms" in lines[number + 1] and "closed" in lines[number + 1]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from octet.v1 import error_pb2
+from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
 from router.receipts.receipt import _ATTEMPTS
 
@@ -115,15 +115,17 @@ def _ask(draw: st.DrawFn, receipt: Any, names: Names) -> None:
 
 def _use(draw: st.DrawFn, receipt: Any, names: Names) -> None:
     usage = receipt.usage
-    usage.finish_reason = draw(st.sampled_from([wire.FINISH_REASON_STOP, wire.FINISH_REASON_LENGTH]))
+    usage.finish_reason = draw(
+        st.sampled_from([specialist_pb2.FINISH_REASON_STOP, specialist_pb2.FINISH_REASON_LENGTH])
+    )
     usage.prompt_tokens = receipt.accepted.prompt_tokens
     usage.cache_hit_tokens = draw(st.integers(0, usage.prompt_tokens))
-    usage.miss_reason = draw(st.sampled_from(wire.MissReason.values()))
+    usage.miss_reason = draw(st.sampled_from(specialist_pb2.MissReason.values()))
     usage.completion_tokens, usage.times_preempted = draw(COUNTS), draw(st.integers(0, 4))
     usage.timings.queued, usage.timings.total = draw(SECONDS), draw(SECONDS)
     if usage.times_preempted and draw(st.booleans()):
         usage.timings.preempted = draw(SECONDS)
-    if usage.finish_reason == wire.FINISH_REASON_STOP and draw(st.booleans()):
+    if usage.finish_reason == specialist_pb2.FINISH_REASON_STOP and draw(st.booleans()):
         usage.stop_string = names("stop")
     if draw(st.booleans()):
         outcome = draw(st.sampled_from(["passed", "failed", "skipped"]))

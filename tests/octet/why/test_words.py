@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from octet.sdk.decision import word
 from octet.sdk.receipt import Timings
 from octet.sdk.story import Story
-from octet.v1 import error_pb2
+from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.why.asked import MOST_ATTEMPTS
 from octet.why.tell import shown, tell
@@ -63,7 +63,7 @@ def told(story: wire.Story) -> Iterator[str]:
     if receipt.HasField("usage"):
         yield f"Of {usage.prompt_tokens} prompt token"
         yield f"{usage.cache_hit_tokens} came from the cache"
-        yield word(wire.MissReason, usage.miss_reason, "MISS_REASON_")
+        yield word(specialist_pb2.MissReason, usage.miss_reason, "MISS_REASON_")
         yield f"It said {usage.completion_tokens} token"
         yield usage.stop_string
         yield "It was preempted" if usage.times_preempted else "It never had to give way."
