@@ -13,6 +13,7 @@ _SHADOWS = {
     "demoted": "because that one only shadows now, and its answers show when it is fit again",
 }
 
+_MOST_CHANGES = 20
 _CHECKS = {"passed": "passed it", "failed": "failed it"}
 
 
@@ -81,7 +82,9 @@ def changes(story: Story, *, is_whole: bool) -> Part:
         return part("changes")
     if not story.changes:
         return part("changes", "Nothing that concerns it was changed in the hour before.")
-    return part("changes", *_entries(story.changes, story.receipt.created_unix_ms))
+    more = len(story.changes) - _MOST_CHANGES
+    rest = f"And {more} more before those: octet audit has them." if more > 0 else ""
+    return part("changes", *_entries(story.changes[:_MOST_CHANGES], story.receipt.created_unix_ms), rest)
 
 
 def _entries(entries: Sequence[AuditEntry], arrived_ms: int) -> list[str]:

@@ -13,7 +13,15 @@ import grpc
 import pytest
 
 from octet.cli import main
-from octet.config.ensemble import CorrectnessConfig, Ensemble, RouterConfig, ShadowConfig, SpecialistConfig, TaskConfig
+from octet.config.ensemble import (
+    CorrectnessConfig,
+    Ensemble,
+    RouterConfig,
+    ShadowConfig,
+    SpecialistConfig,
+    StoreConfig,
+    TaskConfig,
+)
 from octet.rpc.calls import Context
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
@@ -52,6 +60,7 @@ def torn_ensemble(budget: float = 0.0) -> Ensemble:
         router=RouterConfig(default_timeout=30.0),
         correctness=CorrectnessConfig(sample_rate=0.0, fresh_sample_rate=0.0),
         shadow=ShadowConfig(budget=budget, fresh_rate=0.0),
+        store=StoreConfig(url="memory"),
     )
 
 

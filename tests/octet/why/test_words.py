@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -185,3 +186,11 @@ def test_every_reason_that_a_request_may_end_with_has_words() -> None:
     named = {word(wire.ErrorReason, each, "ERROR_REASON_") for each in error_pb2.ErrorReason.values()}
     assert named - set(REASONS) == {"", "conflict", "unknown_name", "unknown_job"}
     assert set(REASONS) <= named
+
+
+@pytest.mark.parametrize("number", [20, 21, 50])
+def test_of_many_changes_the_latest_are_told_and_how_many_there_were(number: int) -> None:
+    changes = [wire.AuditEntry(who=f"who{n}who", what="drain", subject="x") for n in range(number)]
+    words = said(wire.Story(changes=changes))
+    assert words.count("who: drain x") == 20 and "who19who" in words
+    assert (f"And {number - 20} more before those" in words) == (number > 20)
