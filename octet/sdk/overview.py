@@ -28,7 +28,7 @@ class Trouble(Record):
     """note, warning or critical."""
     kind: str
     subject: str
-    """The specialist, replica, knob or `store`."""
+    """The specialist, replica, knob, `router` or `store`."""
     text: str
     since_unix_ms: int
     runbook: str
@@ -154,3 +154,5 @@ class Overview(Record):
     """Empty while the store answers."""
     unrouted_per_second: float
     """Requests that came and belong to nobody."""
+    headline: str
+    """The troubles in one line."""
