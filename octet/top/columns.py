@@ -25,6 +25,7 @@ _TRAFFIC = (
     Column("requests", "req/s"),
     Column("refused", "refused"),
     Column("failed", "failed"),
+    Column("spilled", "spilled"),
     Column("tokens", "tok/s"),
     Column("waiting", "queue"),
     Column("running", "running"),

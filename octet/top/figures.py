@@ -21,6 +21,7 @@ class Figures:
     requests: Span
     refused: Span
     failed: Span
+    spilled: Span
     tokens: Span
     waiting: Span
     running: Span
@@ -35,7 +36,7 @@ class Figures:
 
 def figures(view: SpecialistView) -> Figures:
     rates = view.rates
-    refused, failed = (0.0, 0.0) if rates is None else (rates.refused, rates.failed)
+    refused, failed, spilled = (0.0,) * 3 if rates is None else (rates.refused, rates.failed, rates.spilled)
     waiting, running = load(view)
     used = blocks_used(view)
     return Figures(
@@ -43,6 +44,7 @@ def figures(view: SpecialistView) -> Figures:
         requests=Span.of("-" if rates is None else rate(rates.requests)),
         refused=Span.of("-" if rates is None else rate(refused), "bad" if refused > 0 else "plain"),
         failed=Span.of("-" if rates is None else rate(failed), "bad" if failed > 0 else "plain"),
+        spilled=Span.of("-" if rates is None else rate(spilled), "warn" if spilled > 0 else "plain"),
         tokens=Span.of("-" if rates is None else rate(rates.completion_tokens)),
         waiting=Span.of(str(waiting), "warn" if waiting else "plain"),
         running=Span.of(str(running)),

@@ -23,7 +23,7 @@ _HELP = (
     "",
     "ttft: from a request's arrival to the first piece of its answer; itl: between two pieces;",
     "first: from the replica's acceptance to the first piece. Behind a / stands the target, or the floor.",
-    "refused, failed: a second; kv: used blocks of all. Rates are of the last minute. Every latency belongs to one "
+    "refused, failed, spilled: a second; kv: used blocks of all. Rates are of the last minute. Every latency belongs to one "
     "specialist.",
 )
 _TROUBLES = 3
@@ -84,7 +84,7 @@ def _troubles(overview: Overview, most: int) -> list[Line]:
     if overview.store_trouble and not any(each.kind == "store_down" for each in overview.troubles):
         return [line(f"the store does not answer: {overview.store_trouble}", "bad")]
     if not overview.troubles:
-        return [line("nothing is wrong now", "good")]
+        return [line(overview.headline or "nothing is wrong now", "good")]
     shown = [_trouble(each, overview.at_unix_ms) for each in overview.troubles[:most]]
     more = len(overview.troubles) - len(shown)
     return [*shown[:-1], (*shown[-1], Span(f"  (and {more} more)" if more else "", "dim"))]

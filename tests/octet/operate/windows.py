@@ -72,7 +72,7 @@ def specialist_view(name: str, **changes: Any) -> wire.SpecialistView:
             "breaker": breaker,
             "lanes": [lane],
             "replicas": [wire.ReplicaView(info=info, load=load)],
-            "rates": wire.Rates(requests=4.5, answered=4.0, refused=0.5, completion_tokens=312.0),
+            "rates": wire.Rates(requests=4.5, answered=4.0, refused=0.5, spilled=0.3, completion_tokens=312.0),
             "cache_reuse": 0.4,
             "usual_cache_reuse": 0.7,
             **changes,

@@ -37,7 +37,7 @@ def test_a_row_has_every_figure_beside_its_target() -> None:
     assert "critical: stl refuses requests  for 2 min  runbook: capacity" in shown
     (row,) = re.findall(r"^  stl .*$", shown, re.M)
     figures = row.split()
-    assert figures[:8] == ["stl", "4.5", "0.5", "0", "312", "3", "2", "60.0%"]
+    assert figures[:9] == ["stl", "4.5", "0.5", "0", "0.3", "312", "3", "2", "60.0%"]
     assert "200 ms/250 ms" in row and "22 ms" in row and "100 ms" in row and "85.0%/90.0%" in row
     assert figures[-2:] == ["closed", "my-lora"]
     heading = next(line for line in shown.splitlines() if "specialist" in line)
@@ -65,6 +65,7 @@ def test_what_is_wrong_stands_at_the_top_the_worst_first() -> None:
     short = text(known(overview(troubles=many)), height=12).splitlines()
     assert short[1].startswith("critical: trouble 0") and short[1].endswith("(and 4 more)")
     assert text(known(overview(troubles=[]))).splitlines()[1] == "nothing is wrong now"
+    assert text(known(overview(troubles=[], headline="All well."))).splitlines()[1] == "All well."
     down = text(known(overview(troubles=[], store_trouble="the disk is full")))
     assert down.splitlines()[1] == "the store does not answer: the disk is full"
 
@@ -96,7 +97,7 @@ def test_a_specialist_is_selected_and_told_of() -> None:
     shown = text(found, opened)
     for words in (
         "stl: answers about stl",
-        "a second: 4.5 requests, 4.0 answered, 0.5 refused, 0 failed, 0 spilled, 0 shadowed",
+        "a second: 4.5 requests, 4.0 answered, 0.5 refused, 0 failed, 0.3 spilled, 0 shadowed",
         "cache: 40.0% of the prompt tokens were found, usually 70.0%",
         "objective ttft_p95: 200 ms of 250 ms, kept; burn 5 min: 0.4, 1 h: -",
         "objective correctness: 85.0% of 90.0%, not kept; burn 5 min: 0.4",

@@ -26,6 +26,7 @@ from octet.rpc.calls import Context
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
+from octet.why.words import time
 from router.keys.source import GivenKeys
 from specialist.engines.sim import CostModel
 from tests.router.keys.keyed import book_of, made
@@ -37,6 +38,7 @@ from tests.story.cast import breaker, operate, until
 from tests.story.test_wiring import Torn
 
 Captured = pytest.CaptureFixture[str]
+UNKNOWN_WAIT = "how long that took is not on the receipt."
 STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
 """A step takes 20 ms: an answer of many tokens is long under way."""
 
@@ -193,6 +195,9 @@ def test_preempted_requests(capsys: Captured) -> None:
             said = await why(routed, often, capsys)
             times = {1: "once", 2: "twice"}.get(counted[often], f"{counted[often]} times")
             assert f"It was preempted {times}, so that others could run;" in said
+            timings = next(receipt_of(one).usage.timings for one in heard if receipt_of(one).request_id == often)
+            waited = f"that took {time(timings.preempted)} in all." if timings.HasField("preempted") else UNKNOWN_WAIT
+            assert f"so that others could run; {waited}" in said
             assert f"answered it in {told_total(said)}, preempted {times}" in said
             assert "It never had to give way." not in said
             calm = await why(routed, never, capsys)
