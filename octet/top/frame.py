@@ -23,8 +23,8 @@ _HELP = (
     "",
     "ttft: from a request's arrival to the first piece of its answer; itl: between two pieces;",
     "first: from the replica's acceptance to the first piece. Behind a / stands the target, or the floor.",
-    "refused, failed, spilled: a second; kv: used blocks of all. Rates are of the last minute. Every latency belongs to one "
-    "specialist.",
+    "req, tok, refused, failed, spilled: a second, of the last minute; kv: used blocks of all.",
+    "Every latency belongs to one specialist.",
 )
 _TROUBLES = 3
 _LEAST_ROWS = 4
