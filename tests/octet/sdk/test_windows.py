@@ -17,7 +17,7 @@ from octet.sdk.overview import Overview
 from octet.sdk.receipt import Receipt
 from octet.sdk.slo import Slo
 from octet.sdk.story import Story
-from octet.v1 import error_pb2
+from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
 from tests.octet.messages import messages
 from tests.octet.operate.windows import windows_served
@@ -58,10 +58,13 @@ def test_a_story_is_its_receipt_and_what_stands_beside_it(drawn: wire.Story) -> 
     beside = plain(drawn)
     assert (document["judged"], document["changes"]) == (beside["judged"], beside["changes"])
     assert (document["comparison"] is None) == (not drawn.HasField("comparison"))
-    preempted = drawn.receipt.usage.timings
-    if drawn.receipt.HasField("usage"):
-        told = document["receipt"]["usage"]["timings"]["preempted"]
-        assert told == (preempted.preempted if preempted.HasField("preempted") else None)
+
+
+@pytest.mark.parametrize("waited", [None, 0.0, 1.5])
+def test_how_long_a_request_stood_aside_arrives(waited: float | None) -> None:
+    usage = specialist_pb2.Usage(timings=specialist_pb2.Timings(total=2.0, preempted=waited))
+    found = Receipt.from_wire(wire.Receipt(usage=usage))
+    assert found.usage is not None and found.usage.timings.preempted == waited
 
 
 def test_every_call_asks_what_it_was_told_to_ask() -> None:
