@@ -106,6 +106,8 @@ class ReplicaTimings:
     prefill: float | None
     decode: float | None
     total: float
+    preempted: float | None = None
+    """Of prefill and decode: it had given way, and waited to run again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,7 @@ def _usage(message: proto.Usage) -> Usage:
             prefill=_optional(timings, "prefill"),
             decode=_optional(timings, "decode"),
             total=timings.total,
+            preempted=_optional(timings, "preempted"),
         ),
     )
 
