@@ -106,6 +106,8 @@ class ReplicaTimings:
     prefill: float | None
     decode: float | None
     total: float
+    preempted: float | None
+    """Of prefill and decode: from every time it gave way until it ran again; None where it never did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,7 @@ def _usage(message: proto.Usage) -> Usage:
             prefill=_optional(timings, "prefill"),
             decode=_optional(timings, "decode"),
             total=timings.total,
+            preempted=_optional(timings, "preempted"),
         ),
     )
 
