@@ -1,0 +1,49 @@
+"""More is asked of a specialist than it can do, while one of its replicas is out."""
+
+from pathlib import Path
+
+from specialist.engines.sim import CostModel
+from tests.incidents.ensembles import BUILD, TEMPLATE, asking_about, trades
+from tests.incidents.scene import Traffic, rehearsal, until
+from tests.incidents.trades import Trade
+from tests.service.harness import run
+
+SLOW = CostModel(0.002, 0.00001, 0.0, 0.015, 0.00002, 0.0, 0.0, 0.0)
+"""An answer takes half a second."""
+
+
+def crowded() -> list[Trade]:
+    """With two replicas there is room for all; with one there is not, and the fallback has none to spare."""
+    _, debug, _ = trades()
+    busy = Trade(BUILD, ("",), cost=SLOW, max_running=1, max_waiting=1)
+    return [Trade(TEMPLATE, ("template",), replicas=2, cost=SLOW, max_running=8, max_waiting=6), debug, busy]
+
+
+def test_capacity(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rehearsal(tmp_path, crowded(), "capacity") as scene:
+            await scene.drain("template-1")
+            people = Traffic(scene, asking_about(TEMPLATE), 3, 0.2, {"intent": "template", "priority": 6})
+            batch = Traffic(scene, asking_about(TEMPLATE), 14, 0.2, {"intent": "batch", "priority": 2})
+            async with people.running(), batch.running():
+                await scene.see("refusing", TEMPLATE)
+                await scene.see("burning", TEMPLATE)
+                assert "template" in (await scene.overview()).headline
+                slo = await scene.slo(TEMPLATE)
+                (promise,) = [each for each in slo.objectives if each.name == "admission_to_first_token_p95"]
+                assert not promise.met and slo.admission_to_first_token.p95 > promise.target
+                assert slo.pass_rate >= slo.floor, "they are right, and late"
+                assert await scene.trouble("correctness", TEMPLATE) is None
+                assert "template-1" in await scene.command("replicas") and batch.refused
+                assert "no" in await scene.command("slo template")
+
+                await scene.command("knobs set batch.priority_floor")
+                await scene.over("burning", subject=TEMPLATE)
+                await scene.command("undrain template-1")
+                await scene.command("knobs release batch.priority_floor")
+                await scene.over("burning", "refusing", subject=TEMPLATE)
+                batch.lately.clear()
+                await until(lambda: len(batch.answered) > 20)
+                assert not batch.refused
+
+    run(story(), 120)
