@@ -106,8 +106,8 @@ class ReplicaTimings:
     prefill: float | None
     decode: float | None
     total: float
-    preempted: float | None
-    """Of prefill and decode: from every time it gave way until it ran again; None where it never did."""
+    preempted: float | None = None
+    """Of prefill and decode: it had given way, and waited to run again."""
 
 
 @dataclass(frozen=True, slots=True)

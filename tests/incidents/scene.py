@@ -25,6 +25,7 @@ from router.service.opinions import open_opinions
 from router.service.server import Server
 from router.service.settings import HttpDoor, RouterSettings
 from tests.incidents.ensembles import CONFIG
+from tests.incidents.hurry import hurried
 from tests.incidents.runbook import Section, sections
 from tests.incidents.trades import Trade
 from tests.router.service.harness import Heard, Routed
@@ -218,6 +219,7 @@ async def rehearsal(
             ]
             for trade in trades
         }
+        stack.enter_context(hurried(hurry))
         opinions = await stack.enter_async_context(open_opinions(ensemble, SystemClock()))
         places = {name: tuple(each.address for each in group) for name, group in replicas.items()}
         server = Server(ensemble, RouterSettings(replicas=places, http=HttpDoor()), opinions)
