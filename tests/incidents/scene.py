@@ -1,10 +1,11 @@
 """A router with both doors over replicas that know their trade, people who ask, and an operator with the runbook."""
 
 import asyncio
+import json
 import shlex
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -35,6 +36,7 @@ from tests.service.harness import serving as replica_serving
 PATIENCE = 60.0
 """Seconds, on a machine that has much else to do."""
 _BACK_OFF = 0.2
+_FEW = 5
 _CHANGE = wire.Change(who="somebody", why="an incident")
 
 
@@ -85,9 +87,31 @@ class Scene:
         slo: wire.Slo = found
         return slo
 
+    def judged(self, specialist: str) -> Callable[[], Coroutine[Any, Any, bool]]:
+        """Whether enough of its answers were, for anything to follow."""
+
+        async def enough() -> bool:
+            breaker = await self.breaker(specialist)
+            return breaker.samples >= breaker.min_samples
+
+        return enough
+
     async def overview(self) -> wire.Overview:
         found: wire.Overview = await self.operate("GetOverview", wire.GetOverviewRequest(), wire.Overview)
         return found
+
+    async def page(self) -> Any:
+        """The same as the dashboard reads it."""
+        http = self.routed.server.http
+        assert http is not None
+        reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+        try:
+            writer.write(b"GET /v1/overview HTTP/1.0\r\nhost: 127.0.0.1\r\n\r\n")
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        finally:
+            writer.close()
+        assert b" 200 " in head.splitlines()[0], head
+        return json.loads(body)
 
     async def view(self, specialist: str) -> wire.SpecialistView:
         return next(each for each in (await self.overview()).specialists if each.name == specialist)
@@ -178,7 +202,8 @@ class Traffic:
 
     @property
     def answerers(self) -> set[str]:
-        return {heard.receipt.specialist for heard in self.answered if heard.receipt is not None}
+        """Of the last few."""
+        return {heard.receipt.specialist for heard in self.answered[-_FEW:] if heard.receipt is not None}
 
     @property
     def misses(self) -> set[replica_wire.MissReason]:
@@ -197,18 +222,19 @@ async def until(condition: Callable[[], Any], why: Callable[[], Any] | None = No
             return found
         if time.monotonic() > end:
             raise AssertionError(await why() if why is not None else "it never came true")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
 async def rehearsal(
-    folder: Path, trades: Sequence[Trade], runbook: str, config: str = CONFIG, hurry: float = 20.0
+    folder: Path, trades: Sequence[Trade], runbook: str, config: str = CONFIG, hurry: float = 60.0, follows: bool = False
 ) -> AsyncIterator[Scene]:
-    """`folder` has the configuration, which the router follows, and is the replicas' adapter root. `runbook`: the part of
-    it that is rehearsed. `hurry`: for whoever looks on, time passes so many times faster."""
+    """`folder` has the configuration, and is the replicas' adapter root. `runbook`: the part of it that is rehearsed.
+    `hurry`: for whoever looks on, time passes so many times faster. `follows`: the router takes over what is written to
+    the file, and with it windows as long as a file may ask for."""
     path = folder / "ensemble.yaml"
     path.write_text(config)
-    ensemble = replace(read_ensemble(path), slo=SloConfig(window=2.0, long_window=4.0))  # less than a file may say
+    ensemble = replace(read_ensemble(path), slo=SloConfig(window=1.5, long_window=3.0))  # less than a file may say
     async with AsyncExitStack() as stack:
         replicas = {
             trade.name: [
@@ -225,7 +251,8 @@ async def rehearsal(
         server = Server(ensemble, RouterSettings(replicas=places, http=HttpDoor()), opinions)
         await server.start()
         stack.push_async_callback(server.stop, 0)
-        server.follow(ConfigWatch(path, ensemble))
+        if follows:
+            server.follow(ConfigWatch(path, ensemble))
         async with asyncio.timeout(PATIENCE):
             await server.warm()
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.port}"))

@@ -12,13 +12,12 @@ def test_bad_refresh(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with rehearsal(tmp_path, crew, "bad-refresh") as scene:
-            people = Traffic(scene, asking_about(TEMPLATE), 3, 0.05)
+            people = Traffic(scene, asking_about(TEMPLATE), 3, 0.1)
             async with people.running():
                 await until(lambda: len(people.answered) > 10)
                 assert people.answerers == {TEMPLATE} and not (await scene.overview()).troubles
                 await scene.refresh_badly(crew[0])
                 assert (await scene.see("breaker_open", TEMPLATE)).severity > 0
-                people.lately.clear()
                 await until(lambda: people.answerers == {BUILD})
                 slo = await scene.slo(TEMPLATE)
                 assert slo.pass_rate < slo.floor
@@ -32,7 +31,6 @@ def test_bad_refresh(tmp_path: Path) -> None:
                 await scene.command("adapters rollback template")
                 await scene.command("breaker release template")
                 await scene.over("breaker_open", "correctness", "breaker_held", subject=TEMPLATE)
-                people.lately.clear()
                 await until(lambda: people.answerers == {TEMPLATE})
 
     run(story(), 120)

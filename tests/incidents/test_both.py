@@ -17,8 +17,8 @@ def test_both(tmp_path: Path) -> None:
     async def story() -> None:
         async with rehearsal(tmp_path, crew, "both", PATIENT) as scene:
             await scene.drain("template-1")
-            people = Traffic(scene, asking_about(TEMPLATE), 3, 0.2, {"intent": "template", "priority": 6})
-            batch = Traffic(scene, asking_about(TEMPLATE), 14, 0.2, {"intent": "batch", "priority": 2})
+            people = Traffic(scene, asking_about(TEMPLATE), 3, 0.1, {"intent": "template", "priority": 6})
+            batch = Traffic(scene, asking_about(TEMPLATE), 15, 0.2, {"intent": "batch", "priority": 2})
             async with people.running(), batch.running():
                 await scene.refresh_badly(crew[0])
                 await scene.see("correctness", TEMPLATE)

@@ -25,7 +25,7 @@ def unlike(number: int) -> str:
 def test_cache_drift(tmp_path: Path) -> None:
     async def story() -> None:
         crew = trades(cost=BY_TOKEN, num_blocks=240, max_running=4)
-        async with rehearsal(tmp_path, crew, "cache-drift", hurry=150) as scene:
+        async with rehearsal(tmp_path, crew, "cache-drift", hurry=250) as scene:
             people = Traffic(scene, talk, 3, 0.1, {"intent": "template", "priority": 6, "session_id": "talk"})
             batch = Traffic(scene, unlike, 6, 0.0, {"intent": "batch", "priority": 2})
 
@@ -35,11 +35,12 @@ def test_cache_drift(tmp_path: Path) -> None:
 
             async with people.running():
                 await until(usual)
-                before = scene.load(TEMPLATE)
+                before, slo = scene.load(TEMPLATE), await scene.slo(TEMPLATE)
                 async with batch.running():
                     assert "cache" in (await scene.see("cache_drift", TEMPLATE)).text
                     view = await scene.view(TEMPLATE)
                     assert view.cache_reuse < 0.5 * view.usual_cache_reuse
+                    assert (await scene.slo(TEMPLATE)).ttft.p50 > 2 * slo.ttft.p50
                     assert scene.load(TEMPLATE).evicted_blocks > before.evicted_blocks + 100
                     await until(lambda: replica.MISS_REASON_EVICTED in people.misses)
                     await scene.command("slo template")
