@@ -2,12 +2,11 @@
 
 import asyncio
 import json
+import re
 import shlex
-import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, chdir, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,12 @@ from tests.incidents.ensembles import CONFIG
 from tests.incidents.hurry import hurried
 from tests.incidents.runbook import Section, sections
 from tests.incidents.trades import Trade
+from tests.incidents.waiting import PATIENCE, until
 from tests.router.service.harness import Heard, Routed
 from tests.service.harness import Served, adapter_directory
 from tests.service.harness import serving as replica_serving
 
-PATIENCE = 60.0
-"""Seconds, on a machine that has much else to do."""
-_BACK_OFF = 0.2
-_FEW = 5
+_ID = re.compile(r"\b[0-9a-f]{32}\b")
 _CHANGE = wire.Change(who="somebody", why="an incident")
 
 
@@ -114,7 +111,10 @@ class Scene:
         return json.loads(body)
 
     async def view(self, specialist: str) -> wire.SpecialistView:
-        return next(each for each in (await self.overview()).specialists if each.name == specialist)
+        found: wire.SpecialistView = next(
+            each for each in (await self.overview()).specialists if each.name == specialist
+        )
+        return found
 
     async def trouble(self, kind: str, subject: str) -> wire.Trouble | None:
         """What is wrong now, by the overview."""
@@ -134,9 +134,7 @@ class Scene:
 
     async def over(self, *kinds: str, subject: str) -> None:
         async def gone() -> bool:
-            return not any(
-                each.kind in kinds and each.subject == subject for each in (await self.overview()).troubles
-            )
+            return not any(each.kind in kinds and each.subject == subject for each in (await self.overview()).troubles)
 
         await until(gone, self.describe)
 
@@ -145,9 +143,10 @@ class Scene:
         overview = await self.overview()
         return "\n".join(f"{each.kind} {each.subject} ({each.runbook}): {each.text}" for each in overview.troubles)
 
-    async def command(self, beginning: str) -> str:
-        """The one line of the runbook's section that begins so is carried out as it stands there. What it printed."""
-        line = self.runbook.command(beginning)
+    async def command(self, beginning: str, request_id: str = "") -> str:
+        """The one line of the runbook's section that begins so is carried out as it stands there, but for the id of a
+        request, which is nobody's there. What it printed."""
+        line = _ID.sub(request_id, self.runbook.command(beginning)) if request_id else self.runbook.command(beginning)
         said = StringIO()
 
         words = shlex.split(line)[1:]
@@ -162,72 +161,14 @@ class Scene:
         return said.getvalue()
 
 
-@dataclass
-class Traffic:
-    """People who ask one after the other, and ask again at once, or after a pause."""
-
-    scene: Scene
-    question: Callable[[int], str]
-    people: int
-    pause: float = 0.0
-    fields: dict[str, Any] = field(default_factory=dict)
-    lately: deque[Heard] = field(default_factory=lambda: deque(maxlen=200))
-    asked: int = 0
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator["Traffic"]:
-        tasks = [asyncio.create_task(self._person()) for _ in range(self.people)]
-        try:
-            yield self
-        finally:
-            for task in tasks:
-                task.cancel()
-            for told in await asyncio.gather(*tasks, return_exceptions=True):
-                assert isinstance(told, asyncio.CancelledError), told
-
-    async def _person(self) -> None:
-        while True:
-            self.asked += 1
-            heard = await self.scene.ask(self.question(self.asked), **self.fields)
-            self.lately.append(heard)
-            await asyncio.sleep(self.pause if heard.code is grpc.StatusCode.OK else max(self.pause, _BACK_OFF))
-
-    @property
-    def answered(self) -> list[Heard]:
-        return [heard for heard in self.lately if heard.code is grpc.StatusCode.OK]
-
-    @property
-    def refused(self) -> list[Heard]:
-        return [heard for heard in self.lately if heard.code is grpc.StatusCode.RESOURCE_EXHAUSTED]
-
-    @property
-    def answerers(self) -> set[str]:
-        """Of the last few."""
-        return {heard.receipt.specialist for heard in self.answered[-_FEW:] if heard.receipt is not None}
-
-    @property
-    def misses(self) -> set[replica_wire.MissReason]:
-        """Why something of the prompts had to be computed."""
-        return {heard.receipt.usage.miss_reason for heard in self.answered if heard.receipt is not None}
-
-
-async def until(condition: Callable[[], Any], why: Callable[[], Any] | None = None, seconds: float = PATIENCE) -> Any:
-    """Asked again and again until it is true; it may be awaitable. What it said."""
-    end = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        if time.monotonic() > end:
-            raise AssertionError(await why() if why is not None else "it never came true")
-        await asyncio.sleep(0.1)
-
-
 @asynccontextmanager
 async def rehearsal(
-    folder: Path, trades: Sequence[Trade], runbook: str, config: str = CONFIG, hurry: float = 60.0, follows: bool = False
+    folder: Path,
+    trades: Sequence[Trade],
+    runbook: str,
+    config: str = CONFIG,
+    hurry: float = 60.0,
+    follows: bool = False,
 ) -> AsyncIterator[Scene]:
     """`folder` has the configuration, and is the replicas' adapter root. `runbook`: the part of it that is rehearsed.
     `hurry`: for whoever looks on, time passes so many times faster. `follows`: the router takes over what is written to

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from tests.incidents.ensembles import BUILD, TEMPLATE, asking_about, trades
-from tests.incidents.scene import Traffic, rehearsal, until
+from tests.incidents.scene import rehearsal
+from tests.incidents.traffic import Traffic
+from tests.incidents.waiting import until
 from tests.service.harness import run
 
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from tests.incidents.ensembles import CONFIG, TEMPLATE, asking_about
-from tests.incidents.scene import Traffic, rehearsal
+from tests.incidents.scene import rehearsal
 from tests.incidents.test_capacity import crowded
+from tests.incidents.traffic import Traffic
 from tests.service.harness import run
 
 PATIENT = CONFIG.replace("breach: 500ms", "breach: 1h")

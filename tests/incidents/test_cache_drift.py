@@ -5,10 +5,12 @@ from pathlib import Path
 from octet.v1 import specialist_pb2 as replica
 from specialist.engines.sim import CostModel
 from tests.incidents.ensembles import TEMPLATE, trades
-from tests.incidents.scene import Traffic, rehearsal, until
+from tests.incidents.scene import rehearsal
+from tests.incidents.traffic import Traffic
+from tests.incidents.waiting import until
 from tests.service.harness import run
 
-BY_TOKEN = CostModel(0.001, 0.0002, 0.0, 0.001, 0.00002, 0.0, 0.0, 0.0)
+BY_TOKEN = CostModel(0.001, 0.0002, 0.0, 0.003, 0.00002, 0.0, 0.0, 0.0)
 """What is not found in the cache takes its time."""
 LONG = "We speak of a large code base with many a template in it. " * 10
 
@@ -42,9 +44,10 @@ def test_cache_drift(tmp_path: Path) -> None:
                     assert view.cache_reuse < 0.5 * view.usual_cache_reuse
                     assert (await scene.slo(TEMPLATE)).ttft.p50 > 2 * slo.ttft.p50
                     assert scene.load(TEMPLATE).evicted_blocks > before.evicted_blocks + 100
-                    await until(lambda: replica.MISS_REASON_EVICTED in people.misses)
+                    evicted = await until(lambda: people.missed(replica.MISS_REASON_EVICTED))
                     await scene.command("slo template")
-                    await scene.command("receipts --specialist template")
+                    assert "template" in await scene.command("receipts --specialist template")
+                    assert "(evicted)" in await scene.command("why", evicted[-1])
 
                     await scene.command("knobs set batch.priority_floor")
                     await scene.over("cache_drift", subject=TEMPLATE)

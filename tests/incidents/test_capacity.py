@@ -4,11 +4,13 @@ from pathlib import Path
 
 from specialist.engines.sim import CostModel
 from tests.incidents.ensembles import BUILD, TEMPLATE, asking_about, trades
-from tests.incidents.scene import Traffic, rehearsal, until
+from tests.incidents.scene import rehearsal
 from tests.incidents.trades import Trade
+from tests.incidents.traffic import Traffic
+from tests.incidents.waiting import until
 from tests.service.harness import run
 
-SLOW = CostModel(0.002, 0.00001, 0.0, 0.015, 0.00002, 0.0, 0.0, 0.0)
+SLOW = CostModel(0.002, 0.00001, 0.0, 0.045, 0.00002, 0.0, 0.0, 0.0)
 """An answer takes half a second."""
 
 

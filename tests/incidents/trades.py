@@ -15,10 +15,10 @@ from specialist.service.sim_vocabulary import NUM_SAMPLED
 from specialist.service.words import Words
 from specialist.step import Row, RowFault
 
-RIGHT = "int twice(int x) { return 2 * x; }"
+RIGHT = "return 2*x;"
 WRONG = " " * len(RIGHT)
 """As long, and nothing in it."""
-USUAL = CostModel(0.001, 0.00001, 0.0, 0.001, 0.00002, 0.0, 0.0, 0.0)
+USUAL = CostModel(0.001, 0.00001, 0.0, 0.003, 0.00002, 0.0, 0.0, 0.0)
 """An answer takes some fifty milliseconds."""
 
 
