@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).parents[2] / "docs" / "runbook.md"
+DO = "**What to do**"
 _FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _ALERT = re.compile(r"`(Octet[A-Za-z]+)`")
 
@@ -23,8 +24,12 @@ class Section:
     @property
     def commands(self) -> list[str]:
         """Every line of its consoles that is typed, without the prompt."""
-        lines = [line for block in _FENCE.findall(self.text) for line in map(str.strip, block.splitlines())]
-        return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        return _commands(self.text)
+
+    @property
+    def looks(self) -> list[str]:
+        """Those that only look, before anything is done."""
+        return _commands(self.text.partition(DO)[0])
 
     @property
     def alerts(self) -> list[str]:
@@ -33,6 +38,11 @@ class Section:
     def command(self, beginning: str) -> str:
         (found,) = {line for line in self.commands if line.startswith(f"octet {beginning}")}
         return found
+
+
+def _commands(text: str) -> list[str]:
+    lines = [line for block in _FENCE.findall(text) for line in map(str.strip, block.splitlines())]
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
 
 
 @cache

@@ -143,10 +143,16 @@ class Scene:
         overview = await self.overview()
         return "\n".join(f"{each.kind} {each.subject} ({each.runbook}): {each.text}" for each in overview.troubles)
 
-    async def command(self, beginning: str, request_id: str = "") -> str:
-        """The one line of the runbook's section that begins so is carried out as it stands there, but for the id of a
-        request, which is nobody's there. What it printed."""
-        line = _ID.sub(request_id, self.runbook.command(beginning)) if request_id else self.runbook.command(beginning)
+    async def look(self, request_id: str = "") -> dict[str, str]:
+        """Everything that the runbook's section has one look at, by the line that stands there. The id of a request is
+        nobody's there, and this one here."""
+        return {line: await self._run(_ID.sub(request_id, line)) for line in self.runbook.looks}
+
+    async def command(self, beginning: str) -> str:
+        """The one line of the runbook's section that begins so is carried out as it stands there. What it printed."""
+        return await self._run(self.runbook.command(beginning))
+
+    async def _run(self, line: str) -> str:
         said = StringIO()
 
         words = shlex.split(line)[1:]

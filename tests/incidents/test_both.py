@@ -28,6 +28,7 @@ def test_both(tmp_path: Path) -> None:
                 slo = await scene.slo(TEMPLATE)
                 assert slo.pass_rate < slo.floor
                 assert not all(each.met for each in slo.objectives if each.name != "correctness")
+                assert "promote" in (await scene.look())["octet audit template"]
 
                 await scene.command("adapters rollback template")
                 await scene.over("correctness", subject=TEMPLATE)

@@ -42,12 +42,13 @@ def test_cache_drift(tmp_path: Path) -> None:
                     assert "cache" in (await scene.see("cache_drift", TEMPLATE)).text
                     view = await scene.view(TEMPLATE)
                     assert view.cache_reuse < 0.5 * view.usual_cache_reuse
-                    assert (await scene.slo(TEMPLATE)).ttft.p50 > 2 * slo.ttft.p50
+                    assert (await scene.slo(TEMPLATE)).ttft.p50 > slo.ttft.p50
                     assert scene.load(TEMPLATE).evicted_blocks > before.evicted_blocks + 100
                     evicted = await until(lambda: people.missed(replica.MISS_REASON_EVICTED))
-                    await scene.command("slo template")
-                    assert "template" in await scene.command("receipts --specialist template")
-                    assert "(evicted)" in await scene.command("why", evicted[-1])
+                    told = await scene.look(evicted[-1])
+                    assert evicted[-1] in told["octet receipts --specialist template"]
+                    (why,) = [said for line, said in told.items() if line.startswith("octet why")]
+                    assert "(evicted)" in why
 
                     await scene.command("knobs set batch.priority_floor")
                     await scene.over("cache_drift", subject=TEMPLATE)
