@@ -13,6 +13,7 @@ from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.operator.service import OperatorService
 from tests.router.operator.memory import NOW_MS, Memory, Rows
+from tests.router.view.harness import viewed
 
 SERVICE = "/octet.v1.Operator/"
 COUNTS = wire.ShadowCounts(ordered=9, sent=8, answered=6, shed=1, failed=1, compared=5)
@@ -51,7 +52,7 @@ def operated(rows: Rows | None = None, stall_seconds: float = 20.0) -> Iterator[
     memory, kept = Memory(), rows or Rows()
 
     async def start() -> tuple[OperatorService, Any, int]:
-        service = OperatorService(memory, kept, lambda: COUNTS, lambda: NOW_MS, stall_seconds)
+        service = OperatorService(memory, kept, lambda: COUNTS, lambda: NOW_MS, stall_seconds, view=viewed().view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")

@@ -1,0 +1,136 @@
+"""A view over what tests say that there is, on clocks that they move."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from octet.clock import ManualClock
+from octet.config.ensemble import Ensemble, SpecialistConfig
+from octet.v1 import inference_pb2, specialist_pb2
+from octet.v1 import operator_pb2 as wire
+from router.between.standing import Standing
+from router.control.events import Events
+from router.reception.ask import Ask, Trace
+from router.view.agreement import Agreement
+from router.view.audit_tail import AuditTail
+from router.view.cache_reuse import CacheReuse
+from router.view.composer import Parts
+from router.view.traffic import Traffic
+from router.view.view import View
+
+START_MS = 1_700_000_000_000
+ASK = Ask("r", (), "", 0.0, 1.0, Trace("0" * 32, ""))
+
+
+def ensemble_of(*names: str, **settings: Any) -> Ensemble:
+    return Ensemble(specialists=tuple(SpecialistConfig(name, describe=f"about {name}") for name in names), **settings)
+
+
+@dataclass
+class Controlled:
+    """Everybody serves, and nobody has changed anything."""
+
+    ensemble: Ensemble
+    num_replicas: int = 2
+    store_trouble: str = ""
+    events: Events = field(default_factory=Events)
+    statuses: dict[str, str] = field(default_factory=dict)
+    """Of replicas that do not serve."""
+    breaker_changes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    turned: list[wire.KnobInfo] = field(default_factory=list)
+    entries: list[wire.AuditEntry] = field(default_factory=list)
+    num_looks: int = 0
+
+    @property
+    def standing(self) -> Standing:
+        return Standing.initial(self.ensemble)
+
+    def breakers(self) -> list[wire.BreakerInfo]:
+        self.num_looks += 1
+        return [self._breaker(name) for name in self.ensemble.names]
+
+    def knobs(self) -> list[wire.KnobInfo]:
+        return [wire.KnobInfo(name="unspecified.priority_floor", set_by="configuration"), *self.turned]
+
+    def lanes(self, specialist: str = "") -> list[wire.LaneInfo]:
+        return [
+            wire.LaneInfo(specialist=name, number=number, status=status)
+            for name in self.ensemble.names
+            for number, status in enumerate(("retired", "previous", "serving"))
+        ]
+
+    def replicas(self) -> list[wire.ReplicaInfo]:
+        return [
+            wire.ReplicaInfo(
+                name=f"{name}-{index}", specialist=name, status=self.statuses.get(f"{name}-{index}", "serving")
+            )
+            for name in self.ensemble.names
+            for index in range(self.num_replicas)
+        ]
+
+    async def audit(self, most: int, subject: str) -> Sequence[wire.AuditEntry]:
+        return sorted(self.entries, key=lambda entry: -entry.number)[:most]
+
+    def _breaker(self, name: str) -> wire.BreakerInfo:
+        usual = {"state": "closed", "min_samples": 20, "lane_status": "serving"}
+        return wire.BreakerInfo(specialist=name, **{**usual, **self.breaker_changes.get(name, {})})
+
+
+@dataclass
+class Slos:
+    found: list[wire.Slo] = field(default_factory=list)
+
+    def all(self) -> list[wire.Slo]:
+        return self.found
+
+
+@dataclass
+class Viewed:
+    view: View
+    control: Controlled
+    clock: ManualClock
+    loads: dict[str, specialist_pb2.LoadReport]
+    slos: Slos
+    wall: list[int]
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+        self.wall[0] += round(seconds * 1000)
+
+    def overview(self) -> wire.Overview:
+        return self.view.now().overview
+
+
+def viewed(*names: str, num_replicas: int = 2, most_watchers: int = 32, **settings: Any) -> Viewed:
+    """On a running event loop."""
+    ensemble = ensemble_of(*(names or ("debug", "stl")), **settings)
+    clock, wall = ManualClock(), [START_MS]
+    control, slos = Controlled(ensemble, num_replicas), Slos()
+    loads: dict[str, specialist_pb2.LoadReport] = {}
+    parts = Parts(
+        control=control,
+        loads=lambda: loads,
+        slos=slos,
+        shadow_counts=wire.ShadowCounts,
+        agreement=Agreement(lambda: wall[0]),
+        audit=AuditTail(control),
+        traffic=Traffic(clock),
+        cache=CacheReuse(clock),
+        version="0",
+    )
+    view = View(parts, ensemble, clock, lambda: wall[0], lambda: 0.0, most_watchers)
+    return Viewed(view, control, clock, loads, slos, wall)
+
+
+def receipt_of(
+    specialist: str = "debug", reason: int = 0, *, request_id: str = "r", tokens: int = 0, **between: Any
+) -> inference_pb2.Receipt:
+    """`reason` 0: it was answered."""
+    receipt = inference_pb2.Receipt(request_id=request_id, specialist="" if reason else specialist)
+    receipt.decision.primary = specialist
+    receipt.usage.completion_tokens = tokens
+    if reason:
+        receipt.error.reason = reason  # type: ignore[assignment]
+    if between:
+        receipt.between.CopyFrom(inference_pb2.Between(**between))
+    return receipt
