@@ -94,6 +94,30 @@ def _audit(commands: Any) -> None:
     add_audit_commands(commands)
 
 
+def _slo(commands: Any) -> None:
+    from octet.operate.slo import add_slo_command
+
+    add_slo_command(commands)
+
+
+def _receipts(commands: Any) -> None:
+    from octet.operate.receipts import add_receipts_command
+
+    add_receipts_command(commands)
+
+
+def _why(commands: Any) -> None:
+    from octet.why.command import add_why_command
+
+    add_why_command(commands)
+
+
+def _top(commands: Any) -> None:
+    from octet.top.command import add_top_command
+
+    add_top_command(commands)
+
+
 def _keys(commands: Any) -> None:
     from router.keys_command import add_keys_command
 
@@ -143,6 +167,10 @@ _COMMANDS: Mapping[str, Callable[[Any], None]] = {
     "shadow": _shadow,
     "audit": _audit,
     "events": _audit,
+    "top": _top,
+    "slo": _slo,
+    "receipts": _receipts,
+    "why": _why,
     "keys": _keys,
     "check": _check,
     "router": _router,

@@ -1,18 +1,37 @@
 """What an operator sees: the records of octet.v1.Operator, field by field as on the wire."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
 
 from google.protobuf.message import Message
+
+from octet.sdk.decision import word
 
 _RecordT = TypeVar("_RecordT", bound="Record")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
+    KINDS: ClassVar[Mapping[str, type["Record"]]] = MappingProxyType({})
+    """Of fields that are records themselves, or tuples of them."""
+    WORDS: ClassVar[Mapping[str, tuple[Any, str]]] = MappingProxyType({})
+    """Of fields that are enums on the wire and words here: which enum, and what its names begin with."""
+
     @classmethod
     def from_wire(cls: type[_RecordT], message: Message) -> _RecordT:
-        return cls(**{each.name: _value(message, each.name) for each in fields(cls)})
+        return cls(**{each.name: cls._read(message, each.name) for each in fields(cls)})
+
+    @classmethod
+    def _read(cls, message: Message, name: str) -> Any:
+        value, kind = _value(message, name), cls.KINDS.get(name)
+        if name in cls.WORDS:
+            enum, prefix = cls.WORDS[name]
+            return word(enum, value, prefix)
+        if kind is None or value is None:
+            return value
+        return tuple(kind.from_wire(each) for each in value) if isinstance(value, tuple) else kind.from_wire(value)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

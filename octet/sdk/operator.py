@@ -14,6 +14,7 @@ from octet.sdk.caller import DEFAULT_ADDRESS, LOOKUP_S
 from octet.sdk.channel import PathName, serialize
 from octet.sdk.errors import OctetError
 from octet.sdk.faults import invalid, typed
+from octet.sdk.history import History
 from octet.sdk.operating import (
     AuditEntry,
     BreakerInfo,
@@ -27,8 +28,12 @@ from octet.sdk.operating import (
     ShadowReport,
     ShadowRow,
 )
+from octet.sdk.overview import Overview
+from octet.sdk.receipt import Receipt
 from octet.sdk.request import check_timeout
 from octet.sdk.retry import Effort, RetryPolicy
+from octet.sdk.slo import Slo
+from octet.sdk.story import Story
 from octet.sdk.sync_caller import SyncCaller, unless_closed
 from octet.v1 import operator_pb2 as wire
 
@@ -168,6 +173,51 @@ class Operator(SyncCaller):
         """What happens from now on; with a timeout it ends in DeadlineExceeded. Closing the iterator ends it."""
         ask, convert = wire.WatchEventsRequest(), OperatorEvent.from_wire
         return self._stream("WatchEvents", ask, wire.OperatorEvent, convert, self._timeout)
+
+    def slo(self, specialist: str = "") -> tuple[Slo, ...]:
+        """Of one specialist, or of each of them."""
+        ask = _message(wire.GetSloRequest, specialist=specialist)
+        return tuple(Slo.from_wire(each) for each in self._look("GetSlo", ask, wire.GetSloResponse).slos)
+
+    def overview(self) -> Overview:
+        """Everything at a glance."""
+        return Overview.from_wire(self._look("GetOverview", wire.GetOverviewRequest(), wire.Overview))
+
+    def watch_overview(self) -> Iterator[Overview]:
+        """One at once, then one for every change, and at least every five seconds; with a timeout it ends in
+        DeadlineExceeded. Closing the iterator ends it."""
+        ask, convert = wire.WatchOverviewRequest(), Overview.from_wire
+        return self._stream("WatchOverview", ask, wire.Overview, convert, self._timeout)
+
+    def history(self, last: float = 0.0) -> History:
+        """Of the last so many seconds; 0 for all that is remembered."""
+        ask = _message(wire.GetHistoryRequest, last_seconds=last)
+        return History.from_wire(self._look("GetHistory", ask, wire.History))
+
+    def receipts(
+        self,
+        specialist: str = "",
+        *,
+        outcome: str = "",
+        most: int = 50,
+        before_unix_ms: int = 0,
+        tenant: str = "",
+    ) -> Iterator[Receipt]:
+        """Newest first. `outcome`: answered, refused, failed or cancelled. `tenant`: whose; empty: everybody's."""
+        ask = _message(
+            wire.ListReceiptsRequest,
+            most=most,
+            specialist=specialist,
+            outcome=outcome,
+            before_unix_ms=before_unix_ms,
+            tenant=tenant,
+        )
+        return self._stream("ListReceipts", ask, wire.Receipt, Receipt.from_wire, self._timeout or LIST_S)
+
+    def explain(self, request_id: str, *, tenant: str = "") -> Story:
+        """Everything that is known of one request. Raises NotFound."""
+        ask = _message(wire.ExplainRequest, request_id=request_id, tenant=tenant)
+        return Story.from_wire(self._look("Explain", ask, wire.Story))
 
     def _change(self, why: str) -> wire.Change:
         change: wire.Change = _message(wire.Change, who=self.who, why=why)

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -9,16 +10,17 @@ from octet.supervise.spawn import SIGNALS
 
 
 class Signals:
-    """From entering to leaving, the signals a supervisor handles come out of here, in order."""
+    """From entering to leaving, these come out of here, in order; unless it is said, those a supervisor handles."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Iterable[signal.Signals] = SIGNALS) -> None:
+        self._numbers = tuple(numbers)
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Signals":
         self._out, self._in = socket.socketpair()
         self._out.setblocking(False)
         self._in.setblocking(False)
-        for number in SIGNALS:
+        for number in self._numbers:
             self._before[number] = signal.signal(number, _ignore)
         signal.set_wakeup_fd(self._in.fileno(), warn_on_full_buffer=False)
         return self

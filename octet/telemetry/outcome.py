@@ -1,0 +1,47 @@
+"""What became of a request, in one word: the same for receipts, metrics and every window."""
+
+from typing import Literal, get_args
+
+from octet.v1 import error_pb2
+from octet.v1 import inference_pb2 as wire
+
+Outcome = Literal["answered", "refused", "failed", "cancelled"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_CALLERS_DOING = frozenset({error_pb2.ERROR_REASON_CANCELLED, error_pb2.ERROR_REASON_CALLER_STALLED})
+_OURS = frozenset(
+    {
+        error_pb2.ERROR_REASON_UNSPECIFIED,
+        error_pb2.ERROR_REASON_DEADLINE,
+        error_pb2.ERROR_REASON_ENGINE_FAILED,
+        error_pb2.ERROR_REASON_REPLICA_FAILED,
+        error_pb2.ERROR_REASON_REPLICA_LOST,
+        error_pb2.ERROR_REASON_NO_REPLICA,
+        error_pb2.ERROR_REASON_INTERNAL,
+        error_pb2.ERROR_REASON_STORE_UNAVAILABLE,
+    }
+)
+"""A deadline that passes is one of them: whoever could not be answered in time is to be refused at once."""
+
+
+def outcome_of(receipt: wire.Receipt) -> Outcome:
+    """Of a request that has ended.
+
+    answered: whole. cancelled: the caller cancelled, left, or took nothing more. failed: a replica, the router or time
+    failed the caller, or an answer that had begun broke off. refused: turned away before anything was said, for want of
+    room, by a rule, or because nobody could do what was asked.
+    """
+    if not receipt.HasField("error"):
+        return "answered"
+    return outcome_of_error(receipt.error, begun=receipt.timings.HasField("first_chunk"))
+
+
+def outcome_of_error(error: wire.Error, *, begun: bool = False) -> Outcome:
+    """Of a request that ended so; `begun` where a part of the answer had been said."""
+    if error.reason in _CALLERS_DOING:
+        return "cancelled"
+    return "failed" if begun or error.reason in _OURS else "refused"
+
+
+def specialist_of(receipt: wire.Receipt) -> str:
+    """Who answered, or was to answer; empty where nobody was."""
+    return receipt.specialist or receipt.decision.primary

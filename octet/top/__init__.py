@@ -1,0 +1,1 @@
+"""`octet top`: the ensemble in a terminal, as it is now."""

@@ -1,0 +1,49 @@
+"""Messages of any kind, filled with anything that the wire can carry."""
+
+from functools import cache
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import strategies as st
+
+HOSTILE = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ["\x1b[31m", "\x9b2J", "a\r\nb", "\u202eright", "\x07", "wide 漢字", "e\u0301"]
+)
+_INT64 = st.integers(-(2**63), 2**63 - 1)
+_BY_TYPE: dict[int, st.SearchStrategy[Any]] = {
+    FieldDescriptor.TYPE_STRING: HOSTILE,
+    FieldDescriptor.TYPE_BYTES: st.binary(max_size=4),
+    FieldDescriptor.TYPE_BOOL: st.booleans(),
+    FieldDescriptor.TYPE_DOUBLE: st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 100),
+    FieldDescriptor.TYPE_FLOAT: st.floats(allow_nan=False, allow_infinity=False, width=32),
+    FieldDescriptor.TYPE_INT64: _INT64 | st.integers(0, 1000),
+    FieldDescriptor.TYPE_INT32: st.integers(-(2**31), 2**31 - 1),
+    FieldDescriptor.TYPE_UINT32: st.integers(0, 2**32 - 1),
+}
+
+
+def messages(kind: type[Message], most: int = 2) -> st.SearchStrategy[Any]:
+    """`most`: of every list."""
+    return _messages(kind.DESCRIPTOR, most)
+
+
+@cache
+def _messages(descriptor: Any, most: int) -> st.SearchStrategy[Any]:
+    fields = {field.name: _field(field, most) for field in descriptor.fields}
+    drawn = st.fixed_dictionaries({}, optional=fields)
+    return drawn.map(lambda values: GetMessageClass(descriptor)(**values))
+
+
+def _field(field: FieldDescriptor, most: int) -> st.SearchStrategy[Any]:
+    value = _value(field, most)
+    return st.lists(value, max_size=most) if field.is_repeated else value
+
+
+def _value(field: FieldDescriptor, most: int) -> st.SearchStrategy[Any]:
+    if field.message_type is not None:
+        return _messages(field.message_type, most)
+    if field.enum_type is not None:
+        return st.sampled_from(sorted(field.enum_type.values_by_number))
+    return _BY_TYPE[field.type]

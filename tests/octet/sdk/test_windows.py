@@ -1,0 +1,101 @@
+"""What an operator looks at: every field of every message arrives, and every call asks what it was told to ask."""
+
+import json
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octet.rpc.plain import plain
+from octet.sdk.errors import NotFound, Unavailable
+from octet.sdk.history import History
+from octet.sdk.operating import Record
+from octet.sdk.operator import Operator
+from octet.sdk.overview import Overview
+from octet.sdk.receipt import Receipt
+from octet.sdk.slo import Slo
+from octet.sdk.story import Story
+from octet.v1 import error_pb2
+from octet.v1 import operator_pb2 as wire
+from tests.octet.messages import messages
+from tests.octet.operate.windows import windows_served
+
+KINDS: tuple[tuple[type[Record], Any], ...] = ((Slo, wire.Slo), (Overview, wire.Overview), (History, wire.History))
+
+
+def unspecified_is_empty(found: Any) -> Any:
+    """The one thing that the SDK says in other words: nothing is an empty word."""
+    if isinstance(found, dict):
+        return {name: unspecified_is_empty(each) for name, each in found.items()}
+    if isinstance(found, list):
+        return [unspecified_is_empty(each) for each in found]
+    return "" if found == "unspecified" else found
+
+
+@pytest.mark.parametrize(("kind", "message"), KINDS, ids=lambda each: each.__name__)
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_every_field_of_a_message_is_a_field_of_its_record(kind: type[Record], message: Any, data: Any) -> None:
+    drawn = data.draw(messages(message))
+    said = json.loads(json.dumps(kind.from_wire(drawn).to_dict()))
+    assert said == json.loads(json.dumps(unspecified_is_empty(plain(drawn))))
+
+
+def test_an_enum_of_a_newer_server_is_told_by_its_number() -> None:
+    trouble = wire.Trouble.FromString(b"\x08\x63")
+    overview = Overview.from_wire(wire.Overview(troubles=[trouble]))
+    assert overview.troubles[0].severity == "99"
+
+
+@given(messages(wire.Story))
+@settings(max_examples=20, deadline=None)
+def test_a_story_is_its_receipt_and_what_stands_beside_it(drawn: wire.Story) -> None:
+    story = Story.from_wire(drawn)
+    document = json.loads(json.dumps(story.to_dict()))
+    assert document["receipt"] == json.loads(json.dumps(Receipt.from_wire(drawn.receipt).to_dict()))
+    beside = plain(drawn)
+    assert (document["judged"], document["changes"]) == (beside["judged"], beside["changes"])
+    assert (document["comparison"] is None) == (not drawn.HasField("comparison"))
+    preempted = drawn.receipt.usage.timings
+    if drawn.receipt.HasField("usage"):
+        told = document["receipt"]["usage"]["timings"]["preempted"]
+        assert told == (preempted.preempted if preempted.HasField("preempted") else None)
+
+
+def test_every_call_asks_what_it_was_told_to_ask() -> None:
+    with windows_served() as windows, Operator(windows.address, who="ann") as operator:
+        assert [each.specialist for each in operator.slo()] == ["stl", "template"]
+        assert [each.specialist for each in operator.slo("stl")] == ["stl"]
+        assert operator.overview().ensemble == "test"
+        assert operator.history(90.0).step_seconds == 5.0
+        found = list(operator.receipts("stl", outcome="refused", most=7, before_unix_ms=9, tenant="acme"))
+        assert [each.request_id for each in found] == ["spilled", "refused"]
+        story = operator.explain("spilled", tenant="acme")
+        assert (story.receipt.request_id, story.changes[0].who) == ("spilled", "ann")
+        stream = operator.watch_overview()
+        assert next(stream).ensemble == "test"
+        stream.close()  # type: ignore[attr-defined]  # a generator
+        assert windows.asked == [
+            wire.GetSloRequest(),
+            wire.GetSloRequest(specialist="stl"),
+            wire.GetOverviewRequest(),
+            wire.GetHistoryRequest(last_seconds=90.0),
+            wire.ListReceiptsRequest(most=7, specialist="stl", outcome="refused", before_unix_ms=9, tenant="acme"),
+            wire.ExplainRequest(request_id="spilled", tenant="acme"),
+            wire.WatchOverviewRequest(),
+        ]
+
+
+def test_what_goes_wrong_is_typed() -> None:
+    with windows_served() as windows, Operator(windows.address, max_retries=0) as operator:
+        windows.refusals["Explain"] = (
+            grpc.StatusCode.NOT_FOUND,
+            error_pb2.Error(reason=error_pb2.ERROR_REASON_UNKNOWN_REQUEST, message="nothing is known of it"),
+        )
+        with pytest.raises(NotFound, match="nothing is known of it"):
+            operator.explain("x")
+        windows.refusals["WatchOverview"] = (grpc.StatusCode.UNAVAILABLE, None)
+        with pytest.raises(Unavailable):
+            next(operator.watch_overview())

@@ -1,0 +1,1 @@
+"""`octet top`: what it shows, in a real terminal and without one."""
