@@ -173,7 +173,7 @@ async def rehearsal(
     trades: Sequence[Trade],
     runbook: str,
     config: str = CONFIG,
-    hurry: float = 60.0,
+    hurry: float = 90.0,
     follows: bool = False,
 ) -> AsyncIterator[Scene]:
     """`folder` has the configuration, and is the replicas' adapter root. `runbook`: the part of it that is rehearsed.
@@ -181,7 +181,7 @@ async def rehearsal(
     the file, and with it windows as long as a file may ask for."""
     path = folder / "ensemble.yaml"
     path.write_text(config)
-    ensemble = replace(read_ensemble(path), slo=SloConfig(window=1.5, long_window=3.0))  # less than a file may say
+    ensemble = replace(read_ensemble(path), slo=SloConfig(window=1.0, long_window=2.0))  # less than a file may say
     async with AsyncExitStack() as stack:
         replicas = {
             trade.name: [

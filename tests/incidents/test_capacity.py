@@ -43,7 +43,7 @@ def test_capacity(tmp_path: Path) -> None:
                 assert slo.pass_rate >= slo.floor, "they are right, and late"
                 assert await scene.trouble("correctness", TEMPLATE) is None
                 told = await scene.look()
-                assert "drained_by_operator" in told["octet replicas"] and "refusing" in told["octet replicas"]
+                assert "drained_by_operator" in told["octet replicas"]
                 (line,) = [line for line in told["octet slo template"].splitlines() if promise.name in line]
                 assert " no " in line
                 assert "refused: queue_full" in told["octet receipts --specialist template --outcome refused"]
@@ -55,7 +55,7 @@ def test_capacity(tmp_path: Path) -> None:
                 await scene.command("knobs release batch.priority_floor")
                 await scene.over("burning", "refusing", subject=TEMPLATE)
                 batch.lately.clear()
-                await until(lambda: len(batch.answered) > 20)
+                await until(lambda: len(batch.answered) > 10)
                 assert not batch.refused
 
     run(story(), 120)
