@@ -170,8 +170,9 @@ def _validation(validation: Validation) -> str:
 def _tokens(usage: Usage) -> str:
     miss = "" if usage.miss_reason in ("", "no_session") else f", the rest not: {usage.miss_reason}"
     speed = "" if usage.tokens_per_second is None else f", {usage.tokens_per_second:.1f} tok/s"
+    away = "" if usage.timings.preempted is None else f" for {_time(usage.timings.preempted)}"
     return (
         f"{usage.prompt_tokens} prompt ({usage.cache_hit_tokens} cached{miss}), "
         f"{usage.completion_tokens} generated{speed}, {usage.finish_reason or 'unfinished'}, "
-        f"preempted {usage.times_preempted} times"
+        f"preempted {usage.times_preempted} times{away}"
     )

@@ -207,8 +207,9 @@ class EngineThread:
     def _follow(self, live: Live, event: Event, started_at: float) -> None:
         if isinstance(event, Admitted):
             live.admit(event, started_at)
+            self._meter.admitted(event)
         elif isinstance(event, Preempted):
-            live.preempt()
+            live.preempt(started_at)
             self._meter.preempted()
         elif isinstance(event, Emitted):
             self._news.append((live.job.sink, live.emit(event)))

@@ -31,6 +31,8 @@ class Usage(NamedTuple):
     prefill: float | None
     decode: float | None
     total: float
+    preempted: float | None = None
+    """Of prefill and decode: from every time it gave way until it ran again."""
     has_lost_form: bool = False
     """It ended with an error because its own structure could not be followed further."""
 

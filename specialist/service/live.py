@@ -18,20 +18,31 @@ class Live:
         self._num_hit = 0
         self._miss_reason: MissReason = ""
         self._times_preempted = 0
+        self._left_at: float | None = None
+        self._away: float | None = None
+        """Seconds beside the line since the last token: they belong to the time to the next, if one comes."""
+        self._preempted: float | None = None
 
     def admit(self, event: Admitted, at: float) -> None:
         if self._admitted_at is None:
             self._admitted_at = at
             self._num_hit = event.num_hit_tokens
             self._miss_reason = event.miss_reason
+        elif self._left_at is not None:
+            self._away = (self._away or 0.0) + at - self._left_at
+            self._left_at = None
 
-    def preempt(self) -> None:
+    def preempt(self, at: float) -> None:
         self._times_preempted += 1
+        self._left_at = at
 
     def emit(self, event: Emitted) -> Piece:
         self._last_token_at = self._clock.now()
         if self._first_token_at is None:
             self._first_token_at = self._last_token_at
+        if self._away is not None:
+            self._preempted = (self._preempted or 0.0) + self._away
+            self._away = None
         return self.job.answer.push(event.tokens, event.logprobs)
 
     def finish(self, event: Finished) -> Usage:
@@ -48,6 +59,7 @@ class Live:
             prefill=_between(self._admitted_at, self._first_token_at),
             decode=_between(self._first_token_at, self._last_token_at),
             total=self._clock.now() - request.arrival,
+            preempted=self._preempted,
             has_lost_form=event.reason == "error" and event.detail.startswith(f"{NothingFits.__name__}:"),
         )
 

@@ -43,6 +43,10 @@ class Load(NamedTuple):
     """When somebody last gave way."""
     times_preempted: int
     rates: Rates
+    prompt_tokens: int
+    """Since the start, as the two below: of requests that began to run."""
+    cache_hit_tokens: int
+    evicted_blocks: int
 
 
 def load_of(scheduler: Scheduler, meter: Meter) -> Load:
@@ -59,6 +63,9 @@ def load_of(scheduler: Scheduler, meter: Meter) -> Load:
         preempted_at=meter.preempted_at,
         times_preempted=meter.times_preempted,
         rates=meter.rates(),
+        prompt_tokens=meter.prompt_tokens,
+        cache_hit_tokens=meter.cache_hit_tokens,
+        evicted_blocks=pool.counters.evictions,
     )
 
 

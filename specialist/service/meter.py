@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from octet.clock import Clock
+from specialist.events import Admitted
 from specialist.step import Step
 
 
@@ -38,6 +39,9 @@ class Meter:
         self._busy_since: float | None = None
         self.preempted_at: float | None = None
         self.times_preempted = 0
+        self.prompt_tokens = 0
+        self.cache_hit_tokens = 0
+        """Of the prompt tokens."""
 
     def rates(self) -> Rates:
         return Rates(self._prefill.value, self._decode.value, self._drain.value)
@@ -50,6 +54,12 @@ class Meter:
             self._prefill.add(_num_committed(step), seconds)
         else:
             self._decode.add(num_emitted, seconds)
+
+    def admitted(self, event: Admitted) -> None:
+        """Who comes back after giving way asks for nothing new."""
+        if not event.times_preempted:
+            self.prompt_tokens += event.num_tokens
+            self.cache_hit_tokens += event.num_hit_tokens
 
     def preempted(self) -> None:
         self.times_preempted += 1

@@ -113,6 +113,9 @@ def report_of(
         draining=draining,
         max_running=seats.running,
         max_waiting=seats.waiting,
+        prompt_tokens=load.prompt_tokens,
+        cache_hit_tokens=load.cache_hit_tokens,
+        evicted_blocks=load.evicted_blocks,
     )
 
 
@@ -176,5 +179,11 @@ def _usage(usage: Usage) -> wire.Usage:
         cache_hit_tokens=usage.cache_hit_tokens,
         miss_reason=_MISSES[usage.miss_reason],
         times_preempted=usage.times_preempted,
-        timings=wire.Timings(queued=usage.queued, prefill=usage.prefill, decode=usage.decode, total=usage.total),
+        timings=wire.Timings(
+            queued=usage.queued,
+            prefill=usage.prefill,
+            decode=usage.decode,
+            total=usage.total,
+            preempted=usage.preempted,
+        ),
     )

@@ -96,6 +96,8 @@ export interface ReplicaTimings {
   prefill: number | null;
   decode: number | null;
   total: number;
+  /** Of prefill and decode: from every time it gave way until it ran again. */
+  preempted: number | null;
 }
 
 export interface ReceiptUsage {

@@ -1,0 +1,40 @@
+"""Time that passes faster for whoever looks on: minutes of patience and hours of history, in seconds."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pytest import MonkeyPatch
+from router.view import agreement
+from router.view.open import open_view
+
+from octet.clock import SystemClock
+from router.service import server
+
+
+class HurriedClock:
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        self._clock = SystemClock()
+        self._began = self._clock.now()
+
+    def now(self) -> float:
+        return self._began + self._factor * (self._clock.now() - self._began)
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds / self._factor)
+
+
+@contextmanager
+def hurried(factor: float) -> Iterator[None]:
+    """Of routers that are made meanwhile: the requests themselves take the time they take."""
+    clock = HurriedClock(factor)
+
+    def hurried_view(ensemble: Any, behind: Any, fleet: Any, _: Any, wall_ms: Any, **more: Any) -> Any:
+        return open_view(ensemble, behind, fleet, clock, wall_ms, **more)
+
+    with MonkeyPatch.context() as patch:
+        patch.setattr(server, "open_view", hurried_view)
+        for name in ("WINDOW_MS", "_GRAIN_MS"):
+            patch.setattr(agreement, name, getattr(agreement, name) / factor)
+        yield

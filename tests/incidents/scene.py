@@ -1,0 +1,206 @@
+"""A router with both doors over replicas that know their trade, people who ask, and an operator with the runbook."""
+
+import asyncio
+import json
+import re
+import shlex
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from octet.cli import main as octet
+from octet.clock import SystemClock
+from octet.config.ensemble import SloConfig
+from octet.config.read import read_ensemble
+from octet.config.reload import ConfigWatch
+from octet.v1 import inference_pb2
+from octet.v1 import operator_pb2 as wire
+from octet.v1 import specialist_pb2 as replica_wire
+from router.service.opinions import open_opinions
+from router.service.server import Server
+from router.service.settings import HttpDoor, RouterSettings
+from tests.incidents.ensembles import CONFIG
+from tests.incidents.hurry import hurried
+from tests.incidents.runbook import Section, sections
+from tests.incidents.trades import Trade
+from tests.incidents.waiting import PATIENCE, until
+from tests.router.service.harness import Heard, Routed
+from tests.service.harness import Served, adapter_directory
+from tests.service.harness import serving as replica_serving
+
+_ID = re.compile(r"\b[0-9a-f]{32}\b")
+_CHANGE = wire.Change(who="somebody", why="an incident")
+
+
+@dataclass
+class Scene:
+    routed: Routed
+    replicas: dict[str, list[Served]]
+    config: Path
+    runbook: Section
+
+    async def ask(self, text: str, **fields: Any) -> Heard:
+        given = {"prompt": text, "max_tokens": 64, **fields}
+        return await self.routed.ask(inference_pb2.InferRequest(**given))
+
+    async def operate(self, name: str, request: Any, answer: Any) -> Any:
+        """Raises AioRpcError."""
+        path = f"/octet.v1.Operator/{name}"
+        method = self.routed.channel.unary_unary(path, type(request).SerializeToString, answer.FromString)
+        return await method(request)
+
+    async def drain(self, replica: str) -> None:
+        await self.operate("DrainReplica", wire.DrainReplicaRequest(replica=replica, change=_CHANGE), wire.ReplicaInfo)
+
+    async def refresh_badly(self, trade: Trade) -> None:
+        """The way that every refresh goes; only that this one is no good."""
+        trade.spoil(adapter_directory(self.config.parent, "refresh"))
+        load = wire.LoadLaneRequest(specialist=trade.name, path="refresh", change=_CHANGE)
+        await self.operate("LoadAdapter", load, wire.LaneInfo)
+        promote = wire.PromoteLaneRequest(specialist=trade.name, change=_CHANGE)
+        await self.operate("PromoteLane", promote, wire.LaneInfo)
+
+    def load(self, specialist: str) -> replica_wire.LoadReport:
+        (served,) = self.replicas[specialist]
+        return served.server.board.report()
+
+    async def breaker(self, specialist: str) -> wire.BreakerInfo:
+        listed = await self.operate("ListBreakers", wire.ListBreakersRequest(), wire.ListBreakersResponse)
+        found: wire.BreakerInfo = next(each for each in listed.breakers if each.specialist == specialist)
+        return found
+
+    async def shadows(self) -> list[wire.ShadowRow]:
+        report = await self.operate("ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)
+        return list(report.rows)
+
+    async def slo(self, specialist: str) -> wire.Slo:
+        told = await self.operate("GetSlo", wire.GetSloRequest(specialist=specialist), wire.GetSloResponse)
+        (found,) = told.slos
+        slo: wire.Slo = found
+        return slo
+
+    def judged(self, specialist: str) -> Callable[[], Coroutine[Any, Any, bool]]:
+        """Whether enough of its answers were, for anything to follow."""
+
+        async def enough() -> bool:
+            breaker = await self.breaker(specialist)
+            return breaker.samples >= breaker.min_samples
+
+        return enough
+
+    async def overview(self) -> wire.Overview:
+        found: wire.Overview = await self.operate("GetOverview", wire.GetOverviewRequest(), wire.Overview)
+        return found
+
+    async def page(self) -> Any:
+        """The same as the dashboard reads it."""
+        http = self.routed.server.http
+        assert http is not None
+        reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+        try:
+            writer.write(b"GET /v1/overview HTTP/1.0\r\nhost: 127.0.0.1\r\n\r\n")
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        finally:
+            writer.close()
+        assert b" 200 " in head.splitlines()[0], head
+        return json.loads(body)
+
+    async def view(self, specialist: str) -> wire.SpecialistView:
+        found: wire.SpecialistView = next(
+            each for each in (await self.overview()).specialists if each.name == specialist
+        )
+        return found
+
+    async def trouble(self, kind: str, subject: str) -> wire.Trouble | None:
+        """What is wrong now, by the overview."""
+        troubles = (await self.overview()).troubles
+        return next((each for each in troubles if (each.kind, each.subject) == (kind, subject)), None)
+
+    async def see(self, kind: str, subject: str, runbook: str = "") -> wire.Trouble:
+        """Once it is shown: with the part of the runbook that this is a rehearsal of, or with another."""
+
+        async def shown() -> wire.Trouble | None:
+            found = await self.trouble(kind, subject)
+            return found if found is not None and found.runbook == (runbook or self.runbook.anchor) else None
+
+        found: wire.Trouble = await until(shown, self.describe)
+        assert found.text and found.since_unix_ms > 0
+        return found
+
+    async def over(self, *kinds: str, subject: str) -> None:
+        async def gone() -> bool:
+            return not any(each.kind in kinds and each.subject == subject for each in (await self.overview()).troubles)
+
+        await until(gone, self.describe)
+
+    async def describe(self) -> str:
+        """For whoever reads why a rehearsal failed."""
+        overview = await self.overview()
+        return "\n".join(f"{each.kind} {each.subject} ({each.runbook}): {each.text}" for each in overview.troubles)
+
+    async def look(self, request_id: str = "") -> dict[str, str]:
+        """Everything that the runbook's section has one look at, by the line that stands there. The id of a request is
+        nobody's there, and this one here."""
+        return {line: await self._run(_ID.sub(request_id, line)) for line in self.runbook.looks}
+
+    async def command(self, beginning: str) -> str:
+        """The one line of the runbook's section that begins so is carried out as it stands there. What it printed."""
+        return await self._run(self.runbook.command(beginning))
+
+    async def _run(self, line: str) -> str:
+        said = StringIO()
+
+        words = shlex.split(line)[1:]
+        where = [] if words[0] == "check" else ["--address", self.routed.address]
+
+        def run() -> int:
+            with redirect_stdout(said), redirect_stderr(said), chdir(self.config.parent):
+                return octet([*words, *where])
+
+        status = await asyncio.to_thread(run)
+        assert status == 0, f"{line}: {said.getvalue()}"
+        return said.getvalue()
+
+
+@asynccontextmanager
+async def rehearsal(
+    folder: Path,
+    trades: Sequence[Trade],
+    runbook: str,
+    config: str = CONFIG,
+    hurry: float = 90.0,
+    follows: bool = False,
+) -> AsyncIterator[Scene]:
+    """`folder` has the configuration, and is the replicas' adapter root. `runbook`: the part of it that is rehearsed.
+    `hurry`: for whoever looks on, time passes so many times faster. `follows`: the router takes over what is written to
+    the file, and with it windows as long as a file may ask for."""
+    path = folder / "ensemble.yaml"
+    path.write_text(config)
+    ensemble = replace(read_ensemble(path), slo=SloConfig(window=1.0, long_window=2.0))  # less than a file may say
+    async with AsyncExitStack() as stack:
+        replicas = {
+            trade.name: [
+                await stack.enter_async_context(
+                    replica_serving(trade.replica(), adapter_root=folder, max_waiting=trade.max_waiting)
+                )
+                for _ in range(trade.replicas)
+            ]
+            for trade in trades
+        }
+        stack.enter_context(hurried(hurry))
+        opinions = await stack.enter_async_context(open_opinions(ensemble, SystemClock()))
+        places = {name: tuple(each.address for each in group) for name, group in replicas.items()}
+        server = Server(ensemble, RouterSettings(replicas=places, http=HttpDoor()), opinions)
+        await server.start()
+        stack.push_async_callback(server.stop, 0)
+        if follows:
+            server.follow(ConfigWatch(path, ensemble))
+        async with asyncio.timeout(PATIENCE):
+            await server.warm()
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.port}"))
+        yield Scene(Routed(server, channel), replicas, path, sections()[runbook])

@@ -1,0 +1,69 @@
+"""Everything that the runbook names is there."""
+
+import re
+import shlex
+from argparse import ArgumentParser
+from functools import cache
+
+import pytest
+import yaml
+
+from octet.cli import whole_parser
+from tests.incidents.runbook import DO, FILE, Section, sections
+
+MONITORING = FILE.parents[1] / "helm" / "monitoring"
+INCIDENTS = ("capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist")
+
+
+@cache
+def parser() -> ArgumentParser:
+    return whole_parser()
+
+
+def incident(anchor: str) -> Section:
+    return sections()[anchor]
+
+
+@cache
+def alerts() -> dict[str, str]:
+    """Where each says that it is told of."""
+    groups = yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    return {rule["alert"]: rule["annotations"]["runbook"] for rule in rules}
+
+
+def test_the_five_incidents_are_there_in_this_order() -> None:
+    assert [anchor for anchor in sections() if anchor != "first-of-all"] == list(INCIDENTS)
+
+
+@pytest.mark.parametrize("anchor", INCIDENTS)
+def test_each_says_where_to_look_what_it_shows_what_to_do_and_what_not(anchor: str) -> None:
+    text = incident(anchor).text
+    parts = ("**Look**", "**It shows**", DO, "**It worked**", "**Do not**")
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("line", sorted({line for each in sections().values() for line in each.commands}))
+def test_every_command_is_one(line: str) -> None:
+    program, *words = shlex.split(line)
+    assert program == "octet"
+    assert callable(parser().parse_args(words).run)
+
+
+@pytest.mark.parametrize("anchor", INCIDENTS)
+def test_every_alert_exists_and_leads_here(anchor: str) -> None:
+    named = incident(anchor).alerts
+    assert named
+    assert {alerts().get(name) for name in named} == {f"docs/runbook.md#{anchor}"}
+
+
+def test_every_alert_leads_to_a_part_that_is_there() -> None:
+    led = [place for place in alerts().values() if place.startswith("docs/runbook.md")]
+    assert {place.partition("#")[2] for place in led} == set(INCIDENTS)
+
+
+def test_every_metric_is_one_that_boards_or_rules_use() -> None:
+    named = set(re.findall(r"`(octet_[a-z_]+)`", FILE.read_text()))
+    used = "".join((MONITORING / name).read_text() for name in ("rules.yml", "grafana.json"))
+    assert named and named <= set(re.findall(r"octet_[a-z_]+", used))
