@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -30,9 +31,10 @@ from router.http.dialect import Dialect
 from router.http.envelope import id_headers, response_of
 from router.http.event_stream import EventStream
 from router.http.fault import SERVER, Fault, fault_of, unknown_model
-from router.http.guard import guard
+from router.http.guard import ROUTE, guard
 from router.http.infer import Infer
 from router.http.jobs import job_routes
+from router.http.metrics import Scraped, metric_routes
 from router.http.models import model_ids
 from router.http.openai_chat import chat_order
 from router.http.openai_completion import completion_order
@@ -76,8 +78,13 @@ class App:
         wall_ms: Callable[[], int],
         jobs: Jobs,
         gate: Gate,
+        responses: Counter[tuple[str, int]],
+        metrics: Scraped,
+        replica_metrics: Scraped,
     ) -> None:
-        """`wall_ms` is milliseconds since 1970, for people."""
+        """`wall_ms` is milliseconds since 1970, for people. What is answered is counted in `responses`, by route and
+        status."""
+        self._responses = responses
         self._gate = gate
         self._service = service
         self._fleet = fleet
@@ -95,6 +102,7 @@ class App:
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._model, methods=["GET"]),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),
+            *metric_routes(metrics, replica_metrics),
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
@@ -115,6 +123,7 @@ class App:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                self._responses[scope.get(ROUTE, ""), message["status"]] += 1
                 message["headers"] = [*message.get("headers", ()), *names]
             await send(message)
 

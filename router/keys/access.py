@@ -49,6 +49,8 @@ ROUTES: Mapping[str, Access] = MappingProxyType(
         "/v1/models": Access.CALL,
         "/v1/models/{model:path}": Access.CALL,
         "/v1/receipts/{request_id}": Access.CALL,
+        "/metrics": Access.OPERATE,
+        "/metrics/replicas": Access.OPERATE,
         "/openapi.json": Access.OPEN,
         "/healthz": Access.OPEN,
         "/readyz": Access.OPEN,

@@ -16,6 +16,7 @@ from router.after.rules import rules_of
 from router.after.verifiers import open_verifiers
 from router.control.control import Control
 from router.control.fleet_replicas import FleetReplicas
+from router.metrics.judging import JudgingTally
 from router.operator.archive import StoreArchive
 from router.operator.service import OperatorService
 from router.replicas.fleet import Fleet
@@ -38,7 +39,8 @@ class Backstage:
         self._ensemble = ensemble
         self._verifiers = open_verifiers(ensemble)
         rules = rules_of(ensemble, self._verifiers)
-        self.aftermath = Aftermath(_Outcomes(self.control, self.store), wall_ms, rules)
+        self.judging = JudgingTally()
+        self.aftermath = Aftermath(_Outcomes(self.control, self.store, self.judging), wall_ms, rules)
         self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness)
 
     @property
@@ -77,14 +79,17 @@ class Backstage:
 class _Outcomes:
     """Where the aftermath tells what it found."""
 
-    def __init__(self, control: Control, store: Store) -> None:
+    def __init__(self, control: Control, store: Store, judging: JudgingTally) -> None:
         self._control = control
         self._store = store
+        self._judging = judging
 
     def judged(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
         self._control.judged(lane_id, outcome)
+        self._judging.judge(specialist, outcome)
 
     def compared(self, comparison: wire.Comparison) -> None:
+        self._judging.compare(comparison)
         raw = comparison.SerializeToString()
         self._store.keep_comparison(ComparisonRow(comparison.at_unix_ms, comparison.request_id, raw))
 

@@ -4,6 +4,7 @@ end."""
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from random import Random, SystemRandom
@@ -13,6 +14,7 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from octet import __version__
 from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble, JobsConfig
 from octet.config.reload import ConfigWatch, Reloaded
@@ -36,6 +38,9 @@ from router.jobs.service import JobsService
 from router.jobs.watchers import Watchers
 from router.keys.gate import Gate
 from router.keys.interceptor import KeyInterceptor
+from router.metrics.doors import Doors
+from router.metrics.metrics import Metrics
+from router.metrics.requests import RequestTally
 from router.observe.observers import Observers
 from router.operator.service import NAME as OPERATOR
 from router.receipts.book import ReceiptBook
@@ -97,6 +102,8 @@ class Server:
             self.observers,
         )
         self.jobs = self._jobs(ensemble.router.jobs, random)
+        self._responses: Counter[tuple[str, int]] = Counter()
+        self.metrics = self._metrics()
         self._health: Any = health.aio.HealthServicer()
         self._server = self._grpc_server(router.max_inflight + router.jobs.watchers + _SPARE_CALLS)
         for door in (settings, settings.http):
@@ -108,7 +115,32 @@ class Server:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _http_app(self) -> App:
-        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate)
+        return App(
+            self.service,
+            self.fleet,
+            lambda: self.is_warm,
+            wall_ms,
+            self.jobs,
+            self.gate,
+            self._responses,
+            self.metrics.page,
+            self.metrics.replicas,
+        )
+
+    def _metrics(self) -> Metrics:
+        requests = RequestTally(lambda: self.service.policy.ensemble)
+        self.observers.add(requests)
+        doors = Doors(
+            live=self.live,
+            gate=self.gate,
+            jobs=self.jobs,
+            responses=self._responses,
+            num_connections=lambda: 0 if self.http is None else self.http.num_connections,
+            is_warm=lambda: self.is_warm,
+            is_draining=lambda: self.service.draining,
+            version=__version__,
+        )
+        return Metrics(requests, self.backstage.control, self.backstage, doors, self.fleet)
 
     def _jobs(self, config: JobsConfig, random: Random) -> Jobs:
         watchers = Watchers(config.watchers)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from octet.sdk.receipt import Receipt
-from router.http.openapi.answers import ALWAYS, refusals, whole
+from router.http.openapi.answers import ALWAYS, refusals, scraped, whole
 from router.http.openapi.shapes import TEXT, Shape, named, record, several, shape_of, word
 
 TENANT = {"name": "tenant", "in": "query", "schema": TEXT, "description": "another's, for an operator's key"}
@@ -15,6 +15,20 @@ PATHS: Mapping[str, Any] = {
             "summary": "everything about one request, by its id or that of its answer",
             "parameters": [{"name": "request_id", "in": "path", "required": True, "schema": TEXT}, TENANT],
             "responses": whole(named("Receipt"), "it is still kept") | refusals((*ALWAYS, 404)),
+        }
+    },
+    "/metrics": {
+        "get": {
+            "operationId": "metrics",
+            "summary": "what this router counts and measures, for Prometheus; for an operator's key",
+            "responses": scraped("its figures") | refusals(ALWAYS),
+        }
+    },
+    "/metrics/replicas": {
+        "get": {
+            "operationId": "replicaMetrics",
+            "summary": "the same of every replica that answers, with its name; for an operator's key",
+            "responses": scraped("their figures") | refusals(ALWAYS),
         }
     },
     "/healthz": {
