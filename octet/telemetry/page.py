@@ -1,7 +1,9 @@
 """What a scrape is answered. The event loop only looks; the page is written elsewhere."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client import ProcessCollector
@@ -10,6 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 _OPENMETRICS = "application/openmetrics-text"
+_NONE: Mapping[str, str] = MappingProxyType({})
 Build = Callable[[], Iterable[Metric]]
 """Called on a thread of its own."""
 Source = Callable[[], Build]
@@ -24,8 +27,9 @@ class Written(NamedTuple):
 class Page:
     """Belongs to the event loop."""
 
-    def __init__(self) -> None:
-        self._sources: list[Source] = [_process]
+    def __init__(self, labels: Mapping[str, str] = _NONE) -> None:
+        """`labels` are put on the figures of the process itself."""
+        self._sources: list[Source] = [lambda: partial(_process, labels)]
 
     def add(self, source: Source) -> None:
         self._sources.append(source)
@@ -57,5 +61,7 @@ class _Found(Collector):
 _PROCESS = ProcessCollector(registry=None)
 
 
-def _process() -> Build:
-    return _PROCESS.collect
+def _process(labels: Mapping[str, str]) -> Iterator[Metric]:
+    for family in _PROCESS.collect():
+        family.samples = [sample._replace(labels={**sample.labels, **labels}) for sample in family.samples]
+        yield family

@@ -25,7 +25,7 @@ def after_source(aftermath: Aftermath, shadows: Shadows, judging: JudgingTally) 
             (*_COMPARED, "passed"),
             compared,
         )
-        about = "Those of them that had the same outcome and similar text."
+        about = "Comparisons in which both had the same outcome and similar text."
         yield counter("octet_shadow_agreements_total", about, _COMPARED, agreed)
         about = "Answers that a verifier could judge, by its verdict."
         yield counter("octet_judged_answers_total", about, ("specialist", "outcome"), judged)
@@ -47,12 +47,17 @@ def _shadows(shadows: Shadows) -> Iterator[Metric]:
     )
     yield counter(
         "octet_shadows_total",
-        "What became of them: answered, shed, failed.",
+        "What became of shadows: answered, shed, failed.",
         ("outcome",),
         [(("answered",), tally.answered), (("shed",), tally.shed), (("failed",), tally.failed)],
     )
     yield gauge("octet_shadows_inflight", "Copies that are under way.", (), [((), shadows.num_inflight)])
-    yield gauge("octet_shadow_held_bytes", "Of what they were asked and have answered.", (), [((), shadows.room.taken)])
+    yield gauge(
+        "octet_shadow_held_bytes",
+        "Of what shadows under way were asked and have answered.",
+        (),
+        [((), shadows.room.taken)],
+    )
 
 
 def _verifiers(aftermath: Aftermath) -> Iterator[Metric]:
@@ -70,5 +75,5 @@ def _verifiers(aftermath: Aftermath) -> Iterator[Metric]:
         ],
     )
     yield gauge("octet_verifier_waiting_answers", "Answers that wait to be judged.", (), [((), aftermath.num_waiting)])
-    yield gauge("octet_verifier_held_bytes", "Of answers that are kept.", (), [((), aftermath.room.taken)])
-    yield gauge("octet_verifier_held_limit_bytes", "That may be kept.", (), [((), aftermath.room.most)])
+    yield gauge("octet_verifier_held_bytes", "Of answers that are kept to be judged.", (), [((), aftermath.room.taken)])
+    yield gauge("octet_verifier_held_limit_bytes", "Of answers that may be kept.", (), [((), aftermath.room.most)])

@@ -102,7 +102,7 @@ def _candidates(infos: Sequence[wire.BreakerInfo]) -> Iterator[Metric]:
     )
     yield gauge(
         "octet_candidate_pass_ratio",
-        "Of its judged answers, the share that passed.",
+        "Of the candidate's judged answers, the share that passed.",
         ("specialist",),
         (((info.specialist,), info.pass_rate if info.HasField("pass_rate") else None) for info in infos),
     )
@@ -118,13 +118,13 @@ def _knobs(infos: Sequence[wire.KnobInfo]) -> Iterator[Metric]:
     )
     yield gauge(
         "octet_knob_configured",
-        "What the configuration says.",
+        "What the configuration says of the knob.",
         _KNOB,
         ((labels, info.configured) for labels, info in named),
     )
     yield states(
         "octet_knob_set_by",
-        "1 for who has set it: configuration, escalation, operator.",
+        "1 for who has set the knob: configuration, escalation, operator.",
         (*_KNOB, "by"),
         SETTERS,
         ((labels, _setter(info.set_by)) for labels, info in named),

@@ -8,12 +8,15 @@ from prometheus_client.metrics_core import Metric
 
 from octet.telemetry.families import counter, gauge
 from octet.telemetry.page import Build
+from octet.v1 import error_pb2
 from router.dispatch.live import LiveRequests
 from router.jobs.jobs import Jobs
 from router.keys.gate import Gate
 from router.metrics.request_families import build_info
 from router.observe.outcome import reason_name
 
+_GATE = (error_pb2.ERROR_REASON_UNAUTHENTICATED, error_pb2.ERROR_REASON_FORBIDDEN, error_pb2.ERROR_REASON_KEY_LIMIT)
+_ENDS = ("done", "failed", "cancelled")
 Responses = Counter[tuple[str, int]]
 """By route, as the table of routes writes it, and status; an empty route is none of them."""
 
@@ -32,9 +35,10 @@ class Doors:
 
 
 def door_source(doors: Doors) -> Build:
-    responses, refused = tuple(doors.responses.items()), tuple(doors.gate.refused.items())
+    responses, refused = tuple(doors.responses.items()), doors.gate.refused
+    turned_away = [((reason_name(reason),), refused[reason]) for reason in _GATE]
     connections, warm, draining = doors.num_connections(), doors.is_warm(), doors.is_draining()
-    submitted, ended = doors.jobs.tally.submitted, tuple(doors.jobs.tally.ended.items())
+    submitted, ended = doors.jobs.tally.submitted, [((each,), doors.jobs.tally.ended[each]) for each in _ENDS]
     answering, watchers = doors.jobs.num_running, len(doors.jobs.watchers)
 
     def build() -> Iterator[Metric]:
@@ -48,20 +52,19 @@ def door_source(doors: Doors) -> Build:
             ("route", "status"),
             (((route or "none", str(status)), num) for (route, status), num in responses),
         )
-        yield gauge("octet_http_connections", "That are open.", (), [((), connections)])
+        yield gauge("octet_http_connections", "Connections of HTTP that are open.", (), [((), connections)])
         about = "Calls that were not let in: unauthenticated, forbidden, key_limit."
-        figures = (((reason_name(reason),), num) for reason, num in refused)
-        yield counter("octet_gate_refusals_total", about, ("reason",), figures)
+        yield counter("octet_gate_refusals_total", about, ("reason",), turned_away)
         yield gauge("octet_jobs_running", "Jobs that this router answers now.", (), [((), answering)])
         yield gauge("octet_job_watchers", "Callers that follow a job.", (), [((), watchers)])
         yield counter("octet_jobs_submitted_total", "Jobs that were put on record.", (), [((), submitted)])
         about = "Jobs that this router brought to their ends: done, failed, cancelled."
-        yield counter("octet_jobs_ended_total", about, ("status",), (((status,), num) for status, num in ended))
+        yield counter("octet_jobs_ended_total", about, ("status",), ended)
 
     return build
 
 
 def _live(live: LiveRequests) -> Iterator[Metric]:
     yield gauge("octet_inflight_requests", "Requests that are being answered.", (), [((), len(live))])
-    yield gauge("octet_inflight_requests_limit", "That may be at once.", (), [((), live.most)])
-    yield gauge("octet_inflight_bytes", "Of what they were asked.", (), [((), live.num_bytes)])
+    yield gauge("octet_inflight_requests_limit", "Requests that may be answered at once.", (), [((), live.most)])
+    yield gauge("octet_inflight_bytes", "Of what requests under way were asked.", (), [((), live.num_bytes)])

@@ -160,7 +160,7 @@ _SUMS: tuple[tuple[str, str, Callable[[Fare], int]], ...] = (
     ("octet_prompt_tokens_total", "Tokens of prompts.", lambda fare: fare.prompt_tokens),
     (
         "octet_cached_prompt_tokens_total",
-        "Those of them that were found in the cache.",
+        "Tokens of prompts that were found in the cache.",
         lambda fare: fare.cached_tokens,
     ),
     ("octet_completion_tokens_total", "Tokens of answers.", lambda fare: fare.completion_tokens),

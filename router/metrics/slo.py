@@ -71,12 +71,15 @@ def _objectives(found: Sequence[wire.Slo]) -> Iterator[Metric]:
     )
     yield gauge(
         "octet_slo_objective_budget_ratio",
-        "The share of samples that may break it.",
+        "The share of samples that may break the objective.",
         _OBJECTIVE,
         ((labels, 1 - objective.share) for labels, objective in each),
     )
     yield gauge(
-        "octet_slo_objective_met", "Whether it is kept now.", _OBJECTIVE, ((labels, one.met) for labels, one in each)
+        "octet_slo_objective_met",
+        "Whether the objective is kept now.",
+        _OBJECTIVE,
+        ((labels, one.met) for labels, one in each),
     )
     yield gauge(
         "octet_slo_burn_rate",
@@ -94,5 +97,5 @@ def _counts(counted: Mapping[str, Mapping[str, tuple[int, int]]]) -> Iterator[Me
     each = [((name, objective), total, bad) for name, of in counted.items() for objective, (total, bad) in of.items()]
     about = "Samples that count for the objective."
     yield counter("octet_slo_samples_total", about, _OBJECTIVE, ((labels, total) for labels, total, _ in each))
-    about = "Those of them that broke the promise."
+    about = "Samples that broke the objective."
     yield counter("octet_slo_breaches_total", about, _OBJECTIVE, ((labels, bad) for labels, _, bad in each))

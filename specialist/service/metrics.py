@@ -24,12 +24,13 @@ _DIGITS = 12
 def metrics_page(
     replica: Replica, engine: EngineThread, generator: Generator, reception: Reception, board: LoadBoard
 ) -> Page:
-    page = Page()
-    of = _Of(replica.lane.specialist)
+    specialist = replica.lane.specialist
+    page = Page({"specialist": specialist})
+    of = _Of(specialist)
     page.add(partial(_engine_source, of, replica, engine))
     page.add(partial(_door_source, of, generator, reception, board))
     page.add(partial(_load_source, of, replica, generator, board))
-    page.add(lambda: partial(kv_families, replica.lane.specialist, replica.scheduler))
+    page.add(lambda: partial(kv_families, specialist, replica.scheduler))
     return page
 
 
@@ -98,10 +99,10 @@ def _requests(of: _Of, tally: EngineTally) -> Iterator[Metric]:
     about = "From arrival to the first step."
     yield of.histograms("queue_seconds", about, (), [((), tally.queued)])
     yield of.histograms("prefill_seconds", "From the first step to the first token.", (), [((), tally.prefill)])
-    yield of.counter("prompt_tokens_total", "Of requests that ran.", tally.prompt_tokens)
-    about = "Those of them that were found in the cache."
+    yield of.counter("prompt_tokens_total", "Prompt tokens of requests that ran.", tally.prompt_tokens)
+    about = "Prompt tokens of requests that ran that were found in the cache."
     yield of.counter("cached_prompt_tokens_total", about, tally.cached_tokens)
-    yield of.counter("completion_tokens_total", "Of their answers.", tally.completion_tokens)
+    yield of.counter("completion_tokens_total", "Tokens of their answers.", tally.completion_tokens)
 
 
 def _door_source(of: _Of, generator: Generator, reception: Reception, board: LoadBoard) -> Build:
@@ -120,7 +121,11 @@ def _door_source(of: _Of, generator: Generator, reception: Reception, board: Loa
         yield of.gauge("open_calls", "Calls that have not had their status yet.", open_calls)
         yield of.gauge("watchers", "Callers that watch the load.", watchers)
         yield of.gauge("tokenizing_requests", "Requests that are being tokenised, or wait for it.", receiving)
-        yield of.gauge("tokenizing_requests_limit", "That may be at once.", reception.max_receiving)
+        yield of.gauge(
+            "tokenizing_requests_limit",
+            "Requests that may be tokenised or wait for it at once.",
+            reception.max_receiving,
+        )
         about = "What tokenising took on its thread, with the time in line for it."
         yield of.histograms("tokenize_seconds", about, (), [((), reception.seconds)])
 
@@ -145,11 +150,11 @@ def _load_source(of: _Of, replica: Replica, generator: Generator, board: LoadBoa
 
 
 _LOADS: tuple[tuple[str, str, Callable[[wire.LoadReport], float | None]], ...] = (
-    ("waiting_requests", "In line or set aside.", lambda load: load.waiting),
-    ("running_requests", "With a seat.", lambda load: load.running),
+    ("waiting_requests", "Requests in line or set aside.", lambda load: load.waiting),
+    ("running_requests", "Requests that have a seat.", lambda load: load.running),
     ("shadow_requests", "Shadows among those that wait and run.", lambda load: load.shadows),
-    ("waiting_requests_limit", "That may wait.", lambda load: load.max_waiting),
-    ("running_requests_limit", "That may run.", lambda load: load.max_running),
+    ("waiting_requests_limit", "Requests that may wait.", lambda load: load.max_waiting),
+    ("running_requests_limit", "Requests that may run.", lambda load: load.max_running),
     ("draining", "Whether it takes nothing new and finishes what it has.", lambda load: load.draining),
     (
         "refusing",
@@ -158,12 +163,12 @@ _LOADS: tuple[tuple[str, str, Callable[[wire.LoadReport], float | None]], ...] =
     ),
     (
         "prefill_tokens_per_second",
-        "Of the steps themselves, the recent ones counting most.",
+        "Of steps that compute prompts, the recent ones counting most.",
         lambda load: load.prefill_rate if load.HasField("prefill_rate") else None,
     ),
     (
         "decode_tokens_per_second",
-        "Of the steps themselves, the recent ones counting most.",
+        "Of steps that decode, the recent ones counting most.",
         lambda load: load.decode_rate if load.HasField("decode_rate") else None,
     ),
     (
@@ -201,6 +206,6 @@ def _forecasts(of: _Of, report: wire.LoadReport, margin: float) -> Iterator[Metr
 
 
 def _adapters(of: _Of, report: wire.LoadReport) -> Iterator[Metric]:
-    yield of.gauge("adapters", "That are loaded.", len(report.adapters))
+    yield of.gauge("adapters", "Adapters that are loaded.", len(report.adapters))
     rows = [((each.name, each.digest[:_DIGITS]), 1.0) for each in report.adapters]
-    yield of.gauges("adapter_info", "1 for each that is loaded.", ("adapter", "digest"), rows)
+    yield of.gauges("adapter_info", "1 for each adapter that is loaded.", ("adapter", "digest"), rows)

@@ -30,6 +30,8 @@ ROUTES = {
     "/v1/models": {"GET": 200, "HEAD": 200},
     "/v1/models/octet/writer": {"GET": 200, "HEAD": 200},
     "/v1/receipts/absent": {"GET": 404, "HEAD": 404},
+    "/metrics": {"GET": 200, "HEAD": 200},
+    "/metrics/replicas": {"GET": 200, "HEAD": 200},
     "/openapi.json": {"GET": 200, "HEAD": 200},
     "/healthz": {"GET": 200, "HEAD": 200},
     "/readyz": {"GET": 200, "HEAD": 200},

@@ -1,0 +1,1 @@
+"""What all processes share to tell how they fare."""
