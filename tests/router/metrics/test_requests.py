@@ -1,6 +1,8 @@
 """Whatever receipts say: every request is counted once, and labels are only what is configured."""
 
+from collections.abc import Set
 from math import inf, nan
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,9 @@ names = st.sampled_from(("writer", "coder", "", "absent", 'evil"\n{}', "\u2028")
 words = st.one_of(names, st.text(max_size=8), st.just("build-fix"))
 seconds = st.one_of(st.floats(), st.sampled_from((0.0, -1.0, nan, inf, 0.02)))
 numbers = st.integers(-(2**40), 2**40)
-KNOWN = {
+enums: st.SearchStrategy[Any] = st.integers(0, 90)
+"""Known numbers and others."""
+KNOWN: dict[str, Set[str]] = {
     "specialist": {"writer", "coder"},
     "intent": {"build-fix", "unspecified"},
     "outcome": set(OUTCOMES),
@@ -38,22 +42,22 @@ KNOWN = {
 def receipts(draw: st.DrawFn) -> wire.Receipt:
     receipt = wire.Receipt(specialist=draw(names), replica=draw(words), tenant=draw(words), session_id=draw(words))
     receipt.decision.primary = draw(names)
-    receipt.decision.source = draw(st.integers(0, 40))
+    receipt.decision.source = draw(enums)
     receipt.decision.confidence = draw(seconds)
     timings = receipt.timings
     timings.total, timings.decided = draw(seconds), draw(seconds)
     if draw(st.booleans()):
         timings.accepted, timings.first_chunk = draw(seconds), draw(seconds)
     if draw(st.booleans()):
-        receipt.error.reason, receipt.error.message = draw(st.integers(0, 90)), draw(words)
+        receipt.error.reason, receipt.error.message = draw(enums), draw(words)
     if draw(st.booleans()):
         usage = receipt.usage
         usage.prompt_tokens, usage.completion_tokens = draw(numbers), draw(numbers)
         usage.cache_hit_tokens, usage.times_preempted = draw(numbers), draw(numbers)
-        usage.miss_reason = draw(st.integers(0, 40))
+        usage.miss_reason = draw(enums)
         usage.timings.queued, usage.timings.prefill, usage.timings.decode = (draw(seconds) for _ in range(3))
     receipt.between.spilled, receipt.between.instead_of = draw(st.booleans()), draw(names)
-    receipt.attempts.add(specialist=draw(names), replica=draw(words), reason=draw(st.integers(0, 90)))
+    receipt.attempts.add(specialist=draw(names), replica=draw(words), reason=draw(enums))
     return receipt
 
 
@@ -61,9 +65,9 @@ def asked(intent: str) -> Ask:
     return Ask("id", (), "", 0.0, 1.0, Trace("0" * 32, ""), intent=intent)
 
 
-@given(st.lists(st.tuples(words, receipts()), max_size=3), st.lists(st.integers(0, 90), max_size=2))
+@given(st.lists(st.tuples(words, receipts()), max_size=3), st.lists(enums, max_size=2))
 def test_every_request_is_counted_once_and_labels_are_known(
-    ended: list[tuple[str, wire.Receipt]], turned_away: list[int]
+    ended: list[tuple[str, wire.Receipt]], turned_away: list[Any]
 ) -> None:
     tally = RequestTally(lambda: HOUSE)
     for intent, receipt in ended:
