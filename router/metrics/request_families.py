@@ -55,6 +55,7 @@ def _conventional(fares: _Fares) -> Iterator[Metric]:
             ((*_named(name), "" if outcome == "answered" else outcome), fare.seconds[outcome])
             for name, fare in fares.items()
             for outcome in OUTCOMES
+            if outcome == "answered" or fare.seconds[outcome].num_values
         ),
     )
     yield histogram(
