@@ -12,7 +12,7 @@ from typing import get_args
 from octet.arguments import port, seconds
 from octet.rpc.bind import LOOPBACK, Tls, check_free, check_signed
 from specialist.engines.native.settings import DType, KernelName
-from specialist.service.settings import DEFAULT_PORT, ReplicaSettings, ServiceSettings
+from specialist.service.settings import DEFAULT_PORT, MetricsSettings, ReplicaSettings, ServiceSettings
 
 _DESCRIPTION = """\
 Serve one model over gRPC (octet.v1.Specialist, health and reflection). Prints
@@ -105,6 +105,13 @@ def _add_door(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--adapter-root", type=Path, metavar="DIR", help="callers may load adapters below it (default: none)"
     )
+    group.add_argument(
+        "--metrics-port",
+        type=port,
+        metavar="PORT",
+        help="serve /metrics over HTTP here, for Prometheus; 0 for any (default: not served; the router has it)",
+    )
+    group.add_argument("--metrics-host", metavar="HOST", help=f"default: {LOOPBACK}")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -120,6 +127,9 @@ def _serve(arguments: argparse.Namespace) -> int:
     door = _service_settings(arguments)
     check_signed(door)
     check_free(door)
+    if door.metrics is not None:
+        check_signed(door.metrics)
+        check_free(door.metrics, "--metrics-port")
     settings = _replica_settings(arguments)
     from octet.clock import SystemClock  # what follows loads a framework: not for --help, nor for a mistake
     from specialist.models.progress import bar
@@ -176,6 +186,20 @@ def _service_settings(arguments: argparse.Namespace) -> ServiceSettings:
         insecure=arguments.insecure,
         adapter_root=arguments.adapter_root,
         max_waiting=arguments.max_waiting,
+        metrics=_metrics_settings(arguments),
+    )
+
+
+def _metrics_settings(arguments: argparse.Namespace) -> MetricsSettings | None:
+    if arguments.metrics_port is None:
+        if arguments.metrics_host is not None:
+            raise ValueError("--metrics-host: nothing is served there; give --metrics-port as well")
+        return None
+    return MetricsSettings(
+        host=arguments.metrics_host or LOOPBACK,
+        port=arguments.metrics_port,
+        tls=_tls(arguments),
+        insecure=arguments.insecure,
     )
 
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from octet.telemetry import bounds
+from octet.telemetry.histogram import Histogram
 from router.after.judge import Judge
 from router.after.kept import Kept
 from router.after.lines import Lines
@@ -39,6 +41,8 @@ class Aftermath:
         self._clock = clock
         self.room = Room(most_bytes)
         self.tally = Tally()
+        self.seconds: dict[Place, Histogram] = {}
+        """That judging took, by verifier and specialist."""
         self._judge = Judge(outcomes, wall_ms, self.tally)
         self._lines = Lines()
         self._pending: set[Work] = set()
@@ -166,7 +170,9 @@ class Aftermath:
     def _looked(self, place: Place, work: Work, began: float, task: "asyncio.Task[bool]") -> None:
         """Also where it was cancelled before it began."""
         self._judging.discard(task)
-        self._lines.done(place, self._clock() - began)
+        seconds = self._clock() - began
+        self._lines.done(place, seconds)
+        self.seconds.setdefault(place, Histogram(bounds.VERIFY_SECONDS)).add(seconds)
         self._changed.set()
         if not task.cancelled() and task.result():
             self._put(work)

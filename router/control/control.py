@@ -154,6 +154,10 @@ class Control:
     def knobs(self) -> list[wire.KnobInfo]:
         return self._knobs.infos()
 
+    def escalation(self) -> dict[str, int]:
+        """The level of each specialist's ladder; 0: nothing is escalated."""
+        return {name: self._ladders.ladder(name).level for name in self._known.ensemble.names}
+
     def lanes(self, specialist: str = "") -> list[wire.LaneInfo]:
         """Newest first; of all where none is named. Raises Refusal."""
         names = [self._known.specialist(specialist).name] if specialist else list(self._known.ensemble.names)

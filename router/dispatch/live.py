@@ -69,6 +69,11 @@ class LiveRequests:
     def __len__(self) -> int:
         return len(self._live)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of what all of them were asked."""
+        return self._num_bytes
+
     def __iter__(self) -> Iterator[Live]:
         return iter(tuple(self._live.values()))
 

@@ -30,9 +30,10 @@ from router.http.dialect import Dialect
 from router.http.envelope import id_headers, response_of
 from router.http.event_stream import EventStream
 from router.http.fault import SERVER, Fault, fault_of, unknown_model
-from router.http.guard import guard
+from router.http.guard import ROUTE, guard
 from router.http.infer import Infer
 from router.http.jobs import job_routes
+from router.http.metrics import metric_routes
 from router.http.models import model_ids
 from router.http.openai_chat import chat_order
 from router.http.openai_completion import completion_order
@@ -42,14 +43,12 @@ from router.http.operator.routes import operator_routes
 from router.http.overview import overview_routes
 from router.http.slo import slo_headers, slo_route
 from router.http.strict_json import parse_object
+from router.http.windows import Windows
 from router.jobs.jobs import Jobs
 from router.keys.gate import Gate
-from router.operator.desk import Desk
 from router.operator.library import ids_of
 from router.reception.reception import Reception
 from router.replicas.fleet import Fleet
-from router.slo.slos import Slos
-from router.view.view import View
 
 _log = logging.getLogger(__name__)
 _ID_BYTES = 16
@@ -82,13 +81,11 @@ class App:
         wall_ms: Callable[[], int],
         jobs: Jobs,
         gate: Gate,
-        desk: Desk,
-        view: View,
-        slos: Slos,
+        windows: Windows,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
+        self._windows = windows
         self._gate = gate
-        self._slos = slos
         self._service = service
         self._fleet = fleet
         self._is_warm = is_warm
@@ -104,10 +101,11 @@ class App:
             *job_routes(jobs, self._bodies),
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._model, methods=["GET"]),
-            *operator_routes(desk),
+            *operator_routes(windows.desk),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),
-            *overview_routes(view),
-            slo_route(slos),
+            *overview_routes(windows.view),
+            slo_route(windows.slos),
+            *metric_routes(windows.metrics, windows.replica_metrics),
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
@@ -128,8 +126,9 @@ class App:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                self._windows.responses[scope.get(ROUTE, ""), message["status"]] += 1
                 headers = message.get("headers", ())
-                message["headers"] = [*headers, *names, *slo_headers(headers, self._slos)]
+                message["headers"] = [*headers, *names, *slo_headers(headers, self._windows.slos)]
             await send(message)
 
         try:

@@ -12,6 +12,9 @@ from router.http.own_page import check_own_page
 from router.keys.access import ROUTES, Access
 from router.keys.gate import Gate
 
+ROUTE = "octet.route"
+"""Where the scope of a request says which of the routes it has taken."""
+
 
 def guard(routes: Iterable[Route], gate: Gate) -> None:
     """From here on nobody passes any of them who may not."""
@@ -22,11 +25,13 @@ def guard(routes: Iterable[Route], gate: Gate) -> None:
 class _Guarded:
     def __init__(self, app: ASGIApp, path: str, gate: Gate) -> None:
         self._app = app
+        self._path = path
         self._access = ROUTES.get(path)
         self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises Fault before a byte of the body is read."""
+        scope[ROUTE] = self._path
         with ExitStack() as call:
             try:
                 call.enter_context(self._gate.inside(self._gate.admit(self._access, scope["headers"])))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from octet.clock import Clock
@@ -18,6 +18,7 @@ from octet.v1 import jobs_pb2 as jobs
 from router.dispatch.relay import Write
 from router.jobs.again import seconds_until_again
 from router.jobs.refusals import lost_too_often, too_long
+from router.jobs.tally import Tally
 from router.jobs.told import begun
 from router.receipts.receipt import METADATA_KEY
 from router.reception.caller import Caller
@@ -48,6 +49,7 @@ class Means:
     """Draws from [0, 1)."""
     told: Callable[[str], None]
     """Hears the id of a job of which something new is on record."""
+    tally: Tally = field(default_factory=Tally)
 
 
 class Attempt:
@@ -176,7 +178,8 @@ class Attempt:
 
     async def _end(self, status: Ended, refusal: Refusal | None) -> None:
         result = jobs.Job(receipt=self._receipt, error=None if refusal is None else refusal.error)
-        await self._write(Ending(status, self._means.wall_ms(), result.SerializeToString()))
+        if await self._write(Ending(status, self._means.wall_ms(), result.SerializeToString())):
+            self._means.tally.ended[status] += 1
 
     async def _write(self, ends: Ending | None = None) -> bool:
         """What has come since the last time. False: it is in other hands."""

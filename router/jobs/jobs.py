@@ -18,6 +18,7 @@ from router.decide.policy import Policy
 from router.jobs import told
 from router.jobs.attempt import Means
 from router.jobs.refusals import key_taken, no_room, not_on_record, not_yours, unknown_job
+from router.jobs.tally import Tally
 from router.jobs.watchers import Watchers
 from router.jobs.workers import Workers
 from router.reception.caller import Caller, current_caller
@@ -59,6 +60,15 @@ class Jobs:
         self._new_id = new_id
         self._workers = Workers(means, watchers, new_id)
 
+    @property
+    def tally(self) -> Tally:
+        return self._means.tally
+
+    @property
+    def num_running(self) -> int:
+        """In this router's hands."""
+        return len(self._workers)
+
     def start(self) -> None:
         if not self._store.is_durable:
             _log.warning("jobs are kept in memory, as everything in this store: they end with this router")
@@ -85,6 +95,7 @@ class Jobs:
         if isinstance(found, KeyTaken):
             raise key_taken(key)
         row, is_new = found
+        self._means.tally.submitted += is_new
         self._workers.kick()
         return (told.brief(row) if is_new else await self._whole(row)), is_new
 

@@ -69,6 +69,8 @@ ROUTES: Mapping[str, Access] = MappingProxyType(
         "/v1/overview/events": Access.OPERATE,
         "/v1/history": Access.OPERATE,
         "/v1/slo": Access.CALL,
+        "/metrics": Access.OPERATE,
+        "/metrics/replicas": Access.OPERATE,
         "/openapi.json": Access.OPEN,
         "/healthz": Access.OPEN,
         "/readyz": Access.OPEN,

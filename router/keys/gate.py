@@ -1,10 +1,12 @@
 """Where every call passes, whatever door it comes through: who it is, what it may, how much it has had."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from octet.clock import Clock
+from octet.rpc.refusal import Refusal
 from router.keys.access import Access
 from router.keys.book import KeyBook
 from router.keys.key import Key
@@ -37,6 +39,8 @@ class Gate:
         self._wall_ms = wall_ms
         self._meters: dict[str, Meter] = {}
         self._inside: dict[Standing, Key] = {}
+        self.refused: Counter[int] = Counter()
+        """Calls that were not let in, by the reason's number."""
 
     @property
     def asks(self) -> bool:
@@ -49,6 +53,18 @@ class Gate:
 
     def admit(self, access: Access | None, headers: Headers) -> Pass:
         """Raises Refusal. None is what nobody has declared."""
+        with self._counting():
+            return self._admitted(access, headers)
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        try:
+            yield
+        except Refusal as refusal:
+            self.refused[refusal.error.reason] += 1
+            raise
+
+    def _admitted(self, access: Access | None, headers: Headers) -> Pass:
         if access is Access.OPEN:
             return Pass(Caller(), None)
         if self._book is None:
@@ -72,7 +88,8 @@ class Gate:
                 yield passed.caller
             return
         meter, began = self._meter(passed.key), self._clock.now()
-        meter.enter(began)
+        with self._counting():
+            meter.enter(began)
         known = self._standing(passed.key)
         self._inside[known] = passed.key
         try:

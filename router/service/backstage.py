@@ -20,6 +20,7 @@ from router.after.verifiers import open_verifiers
 from router.background import for_good
 from router.control.control import Control
 from router.control.fleet_replicas import FleetReplicas
+from router.metrics.judging import JudgingTally
 from router.operator.archive import StoreArchive
 from router.operator.desk import Desk
 from router.operator.library import FindReceipt, StoreLibrary
@@ -58,7 +59,8 @@ class Backstage:
         self._verifiers = open_verifiers(ensemble)
         rules = rules_of(ensemble, self._verifiers)
         self.agreement = Agreement(wall_ms)
-        outcomes = _Outcomes(self.control, self.store, self.slos, self.agreement)
+        self.judging = JudgingTally()
+        outcomes = _Outcomes(self.control, self.store, self.slos, self.agreement, self.judging)
         self.aftermath = Aftermath(outcomes, wall_ms, rules)
         self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness)
 
@@ -121,14 +123,16 @@ class Backstage:
 class _Outcomes:
     """Where the aftermath tells what it found."""
 
-    def __init__(self, control: Control, store: Store, slos: Slos, agreement: Agreement) -> None:
+    def __init__(self, control: Control, store: Store, slos: Slos, agreement: Agreement, judging: JudgingTally) -> None:
         self._control = control
         self._store = store
         self._slos = slos
         self._agreement = agreement
+        self._judging = judging
 
     def judged(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
         self._control.judged(lane_id, outcome)
+        self._judging.judge(specialist, outcome)
         standing = self._control.standing.specialists.get(specialist)
         if standing is not None and lane_id == standing.lane.lane_id and outcome in ("passed", "failed"):
             self._slos.judged(specialist, passed=outcome == "passed")
@@ -138,6 +142,7 @@ class _Outcomes:
         self._store.keep_verdict(Verdict(name, receipt.created_unix_ms, outcome))
 
     def compared(self, comparison: wire.Comparison, tenant: str) -> None:
+        self._judging.compare(comparison)
         raw = comparison.SerializeToString()
         name = kept_as(comparison.request_id, tenant)
         self._store.keep_comparison(ComparisonRow(comparison.at_unix_ms, name, raw))

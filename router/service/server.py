@@ -4,6 +4,7 @@ end."""
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from random import Random, SystemRandom
@@ -13,6 +14,7 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from octet import __version__
 from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble, JobsConfig
 from octet.config.reload import ConfigWatch, Reloaded
@@ -29,6 +31,7 @@ from router.dispatch.sweep import Sweep
 from router.dispatch.token_counter import TokenCounter
 from router.http.app import App
 from router.http.server import HttpServer
+from router.http.windows import Windows
 from router.jobs.attempt import Means
 from router.jobs.jobs import Jobs
 from router.jobs.service import NAME as JOBS
@@ -36,6 +39,9 @@ from router.jobs.service import JobsService
 from router.jobs.watchers import Watchers
 from router.keys.gate import Gate
 from router.keys.interceptor import KeyInterceptor
+from router.metrics.doors import Doors
+from router.metrics.metrics import Metrics
+from router.metrics.requests import RequestTally
 from router.observe.observers import Observers
 from router.operator.service import NAME as OPERATOR
 from router.receipts.book import ReceiptBook
@@ -105,6 +111,8 @@ class Server:
         self.view = open_view(ensemble, self.backstage, self.fleet, self._clock, wall_ms, slos=self.slos)
         self.observers.add(self.view.parts.traffic)
         self.jobs = self._jobs(ensemble.router.jobs, random)
+        self._responses: Counter[tuple[str, int]] = Counter()
+        self.metrics = self._metrics()
         self._health: Any = health.aio.HealthServicer()
         self._server = self._grpc_server(router.max_inflight + router.jobs.watchers + _SPARE_CALLS)
         for door in (settings, settings.http):
@@ -116,8 +124,26 @@ class Server:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _http_app(self) -> App:
-        doors = self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate
-        return App(*doors, self.desk, self.view, self.slos)
+        pages = self.metrics.page, self.metrics.replicas
+        windows = Windows(self.desk, self.view, self.slos, self._responses, *pages)
+        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate, windows)
+
+    def _metrics(self) -> Metrics:
+        requests = RequestTally(lambda: self.service.policy.ensemble)
+        self.observers.add(requests)
+        doors = Doors(
+            live=self.live,
+            gate=self.gate,
+            jobs=self.jobs,
+            responses=self._responses,
+            num_connections=lambda: 0 if self.http is None else self.http.num_connections,
+            is_warm=lambda: self.is_warm,
+            is_draining=lambda: self.service.draining,
+            version=__version__,
+        )
+        metrics = Metrics(requests, self.backstage.control, self.backstage, doors, self.fleet)
+        metrics.publish(self.slos)
+        return metrics
 
     def _jobs(self, config: JobsConfig, random: Random) -> Jobs:
         watchers = Watchers(config.watchers)

@@ -18,6 +18,7 @@ from specialist.service.job import Job, News, Sink, Verdict
 from specialist.service.live import Live
 from specialist.service.load import Load, load_of
 from specialist.service.meter import Meter
+from specialist.service.tally import EngineTally
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +66,8 @@ class EngineThread:
         self._clock = clock
         self._hand_over = hand_over
         self._meter = Meter(clock)
+        self.tally = EngineTally()
+        """For anybody to read."""
         self._accounts = Accounts(loop.scheduler)
         self._live: dict[str, Live] = {}
         self._news: list[tuple[Sink, News]] = []
@@ -155,7 +158,9 @@ class EngineThread:
             self._meter.idle()
         else:
             num_emitted = sum(len(event.tokens) for event in events if isinstance(event, Emitted))
-            self._meter.step(step, num_emitted, self._clock.now() - step.started_at)
+            seconds = self._clock.now() - step.started_at
+            self._meter.step(step, num_emitted, seconds)
+            self.tally.stepped(step, num_emitted, seconds)
         ended_at = self._clock.now()
         started_at = ended_at if step is None else step.started_at
         told: list[Event] = []
@@ -211,6 +216,7 @@ class EngineThread:
         elif isinstance(event, Preempted):
             live.preempt(started_at)
             self._meter.preempted()
+            self.tally.gave_way(event)
         elif isinstance(event, Emitted):
             self._news.append((live.job.sink, live.emit(event)))
             if live.job.answer.stop_string is not None:
@@ -223,7 +229,9 @@ class EngineThread:
         if event.reason == "error":
             _log.error("request %s failed: %s", job.public_id, event.detail)
         rest, event = self._rest(job, event)
-        self._news += [(job.sink, rest), (job.sink, live.finish(event))]
+        usage = live.finish(event)
+        self.tally.ended(usage)
+        self._news += [(job.sink, rest), (job.sink, usage)]
         job.release()
 
     @staticmethod

@@ -19,6 +19,7 @@ from specialist.service.job import Job, Sink, Usage
 from specialist.service.reception import Reception
 from specialist.service.reply import event_of, failure_of, refusal_of
 from specialist.service.stream import Stream
+from specialist.service.tally import DeskTally
 from specialist.service.validate import Validator
 
 Door = Literal["warming", "open", "draining", "failed"]
@@ -57,6 +58,7 @@ class Generator:
         self._num_open = 0
         """Calls that have not got their status yet."""
         self._ended = asyncio.Event()
+        self.tally = DeskTally()
         self.door: Door = "warming"
 
     async def generate(self, message: wire.GenerateRequest, context: Context) -> None:
@@ -98,6 +100,15 @@ class Generator:
     def num_live(self) -> int:
         return len(self._live)
 
+    @property
+    def num_open(self) -> int:
+        return self._num_open
+
+    @property
+    def forecast_margin(self) -> float:
+        """By how much a stretch of work may well take longer than forecast, as a share."""
+        return self._desk.estimator.margin
+
     def _admit(self, job: Job) -> Job:
         """The desk's verdict, done as it says. Raises Refusal."""
         now = self._clock.now()
@@ -105,6 +116,7 @@ class Generator:
             raise past_deadline()
         self._desk.stepping(under_way(self._scheduler))
         verdict = self._desk.ask(job.booking, now)
+        self.tally.judged(verdict, shadow=job.booking.shadow)
         if isinstance(verdict, Refuse):
             self._board.changed()
             raise refusal_of(verdict, self._board.seats.waiting)
@@ -175,6 +187,7 @@ class Generator:
         """Whoever comes to a full line and is not above anybody there need not be tokenised. Raises Refusal."""
         full = self._desk.full(ask.priority, self._clock.now(), shadow=ask.shadow)
         if full is not None:
+            self.tally.judged(full, shadow=ask.shadow)
             self._board.changed()
             raise refusal_of(full, self._board.seats.waiting)
 

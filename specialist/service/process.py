@@ -56,7 +56,7 @@ async def _serve(
             return 130
         gc.collect()
         gc.freeze()  # what is there now stays: no collection has to walk it while requests wait
-        say(_ready_line(replica, settings, server.port))
+        say(_ready_line(replica, settings, server))
         await ends.first_of(asyncio.create_task(ends.asked.wait()), asyncio.create_task(server.failed.wait()))
         if ends.asked.is_set():
             await ends.first_of(asyncio.create_task(server.drain()), asyncio.create_task(server.failed.wait()))
@@ -102,11 +102,18 @@ class _Ends:
         return impatience not in done
 
 
-def _ready_line(replica: Replica, settings: ServiceSettings, port: int) -> str:
+def _ready_line(replica: Replica, settings: ServiceSettings, server: Server) -> str:
     pool = replica.scheduler.pool
     kernels = ", ".join(f"{kernel.op} {kernel.choice}" for kernel in replica.kernels)
     return (
-        f"octet specialist {replica.lane.specialist} ready on {address_of(settings, port)} "
+        f"octet specialist {replica.lane.specialist} ready on {address_of(settings, server.port)} "
         f"(model {replica.model.name}, engine {replica.engine_name}, kernels: {kernels}, "
-        f"{pool.capacity} blocks of {pool.block_size})"
+        f"{pool.capacity} blocks of {pool.block_size}{_metrics_words(settings, server)})"
     )
+
+
+def _metrics_words(settings: ServiceSettings, server: Server) -> str:
+    if settings.metrics is None or server.metrics is None:
+        return ""
+    scheme = "http" if settings.metrics.tls is None else "https"
+    return f", metrics at {scheme}://{address_of(settings.metrics, server.metrics.port)}/metrics"

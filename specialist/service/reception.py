@@ -12,6 +12,8 @@ from admission.forecast import Booking
 from octet.clock import Clock
 from octet.identity import Lane
 from octet.rpc.refusal import invalid, no_tools, queue_full
+from octet.telemetry import bounds
+from octet.telemetry.histogram import Histogram
 from specialist.account import booking_of
 from specialist.front import SHADOW_PRIORITY
 from specialist.guide.guide import Guide
@@ -68,6 +70,8 @@ class Reception:
         self._max_receiving = max_receiving
         self._draw_seed = draw_seed
         self._num_receiving = 0
+        self.seconds = Histogram(bounds.TOKENIZE_SECONDS)
+        """That tokenising took on a thread, with the time in line."""
         self._usual_seconds: float | None = None
         """That one takes on a thread, with its time in line; None until one has."""
         self._names = count(1)
@@ -76,6 +80,14 @@ class Reception:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._forms.close()
+
+    @property
+    def num_receiving(self) -> int:
+        return self._num_receiving
+
+    @property
+    def max_receiving(self) -> int:
+        return self._max_receiving
 
     def new_id(self) -> str:
         """The replica's own name for a request: callers' names may be the same."""
@@ -178,6 +190,7 @@ class Reception:
             self._took(self._clock.now() - begun)
 
     def _took(self, seconds: float) -> None:
+        self.seconds.add(seconds)
         usual = seconds if self._usual_seconds is None else self._usual_seconds
         self._usual_seconds = usual + _FOLLOWS * (seconds - usual)
 

@@ -11,6 +11,7 @@ from grpc_reflection.v1alpha import reflection
 
 from octet.rpc.bind import bind, check_signed
 from octet.rpc.server_options import SERVER_OPTIONS
+from octet.telemetry.door import MetricsDoor
 from specialist.front import new_desk
 from specialist.loop import StepLoop
 from specialist.service.board import LoadBoard
@@ -20,6 +21,7 @@ from specialist.service.generate import Generator
 from specialist.service.limits import Limits
 from specialist.service.load import Seats, load_of
 from specialist.service.meter import Meter
+from specialist.service.metrics import metrics_page
 from specialist.service.reception import Reception
 from specialist.service.replica import Replica
 from specialist.service.service import NAME, SpecialistService
@@ -83,7 +85,11 @@ class Server:
             stream_bytes=settings.stream_bytes,
             stall_seconds=settings.stall_seconds,
         )
-        self.service = SpecialistService(replica, settings, validator, self.generator, self.board, self._tell_health)
+        page = metrics_page(replica, self.engine, self.generator, self._reception, self.board)
+        self.service = SpecialistService(
+            replica, settings, validator, self.generator, self.board, self._tell_health, page
+        )
+        self.metrics = None if settings.metrics is None else MetricsDoor(page, settings.metrics)
         self._health: Any = health.aio.HealthServicer()
         self._telling = asyncio.Lock()
         # One connection may fill the line and still be told that it is full; it never has all the calls.
@@ -107,6 +113,8 @@ class Server:
         """Health is asked and answered from here on; serving begins when the engine is warm."""
         await self._tell_health()
         await self._server.start()
+        if self.metrics is not None:
+            await self.metrics.start()
         for account in await asyncio.to_thread(warm_up, self._replica, self._step_loop):
             account.book(self.desk)
         self.engine.start()
@@ -124,6 +132,8 @@ class Server:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.generator.flushed(), grace)
         await self._server.stop(min(grace, _LAST_WORDS_SECONDS))
+        if self.metrics is not None:
+            await self.metrics.stop()
         await asyncio.to_thread(self.engine.stop)
         self._reception.close()
         self._replica.words.close()

@@ -1,4 +1,4 @@
-"""`octet.v1.Specialist`: its seven calls."""
+"""`octet.v1.Specialist`: its eight calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,6 +10,7 @@ import grpc
 from octet import __version__
 from octet.rpc.calls import Context, streaming, unary, write
 from octet.rpc.refusal import adapter_refused, caller_stalled, unknown_adapter
+from octet.telemetry.page import Page
 from octet.v1 import specialist_pb2 as wire
 from specialist.adapters.errors import AdapterRefused, UnknownAdapter
 from specialist.service.adapters import below
@@ -32,6 +33,7 @@ class SpecialistService:
         generator: Generator,
         board: LoadBoard,
         tell_health: Callable[[], Awaitable[None]],
+        page: Page,
     ) -> None:
         """`tell_health` says to the world whether anything new is taken."""
         self._replica = replica
@@ -41,6 +43,7 @@ class SpecialistService:
         self._board = board
         self._loading = asyncio.Lock()
         self._tell_health = tell_health
+        self._page = page
 
     def handler(self) -> Any:
         most = self._validator.limits.request_bytes
@@ -56,6 +59,7 @@ class SpecialistService:
                 "Drain": unary(wire.DrainRequest, wire.DrainResponse, self._drain, most),
                 "CountTokens": unary(wire.GenerateRequest, wire.CountTokensResponse, self._generator.count, most),
                 "Describe": unary(wire.DescribeRequest, wire.DescribeResponse, self._describe, most),
+                "GetMetrics": unary(wire.GetMetricsRequest, wire.GetMetricsResponse, self._get_metrics, most),
             },
         )
 
@@ -103,6 +107,9 @@ class SpecialistService:
         self._generator.shut()
         await self._tell_health()
         return await self._generator.drain()
+
+    async def _get_metrics(self, _: wire.GetMetricsRequest) -> wire.GetMetricsResponse:
+        return wire.GetMetricsResponse(text=(await self._page.write("")).body)
 
     async def _describe(self, _: wire.DescribeRequest) -> wire.DescribeResponse:
         replica, pool = self._replica, self._replica.scheduler.pool

@@ -50,6 +50,19 @@ class ReplicaSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """Where Prometheus may scrape the replica itself: the same TLS, the same care, another port."""
+
+    host: str = LOOPBACK
+    port: int = 0
+    """0 for any that is free."""
+    socket: Path | None = None
+    """Never one: Prometheus knows none."""
+    tls: Tls | None = None
+    insecure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """The door: who may come in, and how many."""
 
@@ -70,6 +83,8 @@ class ServiceSettings:
     """How long one caller may leave its stream unread."""
     watch_seconds: float = 0.25
     """Between two load reports, where the watcher does not say."""
+    metrics: MetricsSettings | None = None
+    """None: only over gRPC, as the router asks."""
 
     def __post_init__(self) -> None:
         for name in ("max_waiting", "max_watchers"):

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from pytest import MonkeyPatch
-from router.view import agreement
-from router.view.open import open_view
 
 from octet.clock import SystemClock
 from router.service import server
+from router.view import agreement
+from router.view.open import open_view
 
 
 class HurriedClock:

@@ -75,6 +75,11 @@ def streamed(shape: Shape, description: str) -> Responses:
     return {"200": {**found, "headers": {**found["headers"], **_SLO}}}
 
 
+def scraped(description: str) -> Responses:
+    """In the format that `accept` asks for."""
+    return {"200": _response(description, {"text/plain": {"schema": TEXT}, "application/openmetrics-text": {}})}
+
+
 def events(description: str) -> Responses:
     return {"200": _response(description, {"text/event-stream": _EVENTS})}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from octet.sdk.receipt import Receipt
 from octet.v1.operator_pb2 import GetSloResponse
-from router.http.openapi.answers import ALWAYS, refusals, whole
+from router.http.openapi.answers import ALWAYS, refusals, scraped, whole
 from router.http.openapi.messages import schemas_of
 from router.http.openapi.shapes import TEXT, Shape, named, record, several, shape_of, word
 
@@ -25,6 +25,20 @@ PATHS: Mapping[str, Any] = {
             "summary": "how well every specialist does of late, against what was promised; there is nothing for all",
             "parameters": [{"name": "specialist", "in": "query", "schema": TEXT, "description": "only this one"}],
             "responses": whole(named("GetSloResponse"), "by specialist") | refusals((*ALWAYS, 404)),
+        }
+    },
+    "/metrics": {
+        "get": {
+            "operationId": "metrics",
+            "summary": "what this router counts and measures, for Prometheus; for an operator's key",
+            "responses": scraped("its figures") | refusals(ALWAYS),
+        }
+    },
+    "/metrics/replicas": {
+        "get": {
+            "operationId": "replicaMetrics",
+            "summary": "the same of every replica that answers, with its name; for an operator's key",
+            "responses": scraped("their figures") | refusals(ALWAYS),
         }
     },
     "/healthz": {

@@ -47,6 +47,8 @@ ROUTES = {
     "/v1/replicas/absent/undrain": {"POST": 415},
     "/v1/audit": {"GET": 200, "HEAD": 200},
     "/v1/slo": {"GET": 200, "HEAD": 200},
+    "/metrics": {"GET": 200, "HEAD": 200},
+    "/metrics/replicas": {"GET": 200, "HEAD": 200},
     "/openapi.json": {"GET": 200, "HEAD": 200},
     "/healthz": {"GET": 200, "HEAD": 200},
     "/readyz": {"GET": 200, "HEAD": 200},

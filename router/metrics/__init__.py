@@ -1,0 +1,1 @@
+"""What the router counts and measures, for Prometheus."""

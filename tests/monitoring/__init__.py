@@ -1,0 +1,1 @@
+"""What watches Octet from outside: rules, the board, and a real Prometheus."""

@@ -1,0 +1,31 @@
+"""What is on a page, family by family."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+
+@dataclass(frozen=True)
+class Exported:
+    name: str
+    """As it is written on the page."""
+    kind: str
+    about: str
+    labels: frozenset[str]
+    """Of its samples; empty where it has none yet."""
+
+
+def families(page: str) -> list[Metric]:
+    return list(text_string_to_metric_families(page))
+
+
+def exported(page: str) -> Iterator[Exported]:
+    """Without what every process tells of itself."""
+    for family in families(page):
+        if family.name.startswith("process_"):
+            continue
+        labels = {name for sample in family.samples for name in sample.labels} - {"le"}
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        yield Exported(name, family.type, family.documentation, frozenset(labels))

@@ -1,0 +1,100 @@
+"""A real Prometheus, from Debian's package, that scrapes by the example's configuration."""
+
+import asyncio
+import json
+import shutil
+import socket
+import urllib.parse
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.monitoring.board import MONITORING
+
+
+def tool(name: str) -> str:
+    """Its path. Whoever has not got it skips the test, and says so."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"no {name} here: Debian's package prometheus has it")
+    return found
+
+
+@dataclass
+class Prometheus:
+    url: str
+    process: asyncio.subprocess.Process
+
+    async def get(self, path: str, **query: str) -> Any:
+        """What the HTTP API answers. Raises OSError where it does not, or calls the question wrong."""
+        url = f"{self.url}{path}?{urllib.parse.urlencode(query)}"
+        return await asyncio.to_thread(_get, url)
+
+    async def ask(self, expr: str) -> list[float]:
+        """What is a number among what it found."""
+        answer = await self.get("/api/v1/query", query=expr)
+        assert answer["status"] == "success", (expr, answer)
+        values = [float(found["value"][1]) for found in answer["data"]["result"]]
+        return [value for value in values if not isnan(value)]
+
+
+def _get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # on loopback, of our own making
+        return json.loads(answer.read() or b"null")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def configured(folder: Path, target: str) -> Path:
+    """The example, at this target, once a second."""
+    config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["rule_files"] = [str(MONITORING / "rules.yml")]
+    for job in config["scrape_configs"]:
+        job["static_configs"] = [{"targets": [target]}]
+    file = folder / "prometheus.yml"
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+@asynccontextmanager
+async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
+    port = _free_port()
+    process = await asyncio.create_subprocess_exec(
+        tool("prometheus"),
+        f"--config.file={configured(folder, target)}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=error",
+    )
+    prometheus = Prometheus(f"http://127.0.0.1:{port}", process)
+    try:
+        async with asyncio.timeout(30):
+            while not await _is_ready(prometheus.url):
+                assert process.returncode is None, "it ended"
+                await asyncio.sleep(0.1)
+        yield prometheus
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def _is_ready(url: str) -> bool:
+    try:
+        await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/-/ready", timeout=5).close())  # noqa: S310
+    except OSError:
+        return False
+    return True

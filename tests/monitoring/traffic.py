@@ -1,0 +1,138 @@
+"""An ensemble of two, and callers who make everything happen that the board shows."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from octet.config.ensemble import (
+    CorrectnessConfig,
+    Ensemble,
+    IntentConfig,
+    RouterConfig,
+    ShadowConfig,
+    SloTargets,
+    SpecialistConfig,
+    TaskConfig,
+)
+from octet.v1 import slo_pb2
+from router.classify.base import REJECT, Distribution
+from specialist.engines.sim import CostModel
+from tests.router.http.harness import Fronted, fronting
+from tests.service.harness import QUICK, adapter_directory, serving, sim
+
+SLOWLY = CostModel(0.004, 0.00001, 0.0, 0.004, 0.00002, 0.0, 0.0, 0.0)
+TARGETS = SloTargets(ttft_p95=0.5, itl_p95=0.1, admission_to_first_token_p95=0.4)
+_TALK = "the same beginning of every prompt, longer than a block of the cache; " * 3
+
+
+class Unsure:
+    """A classifier that sees both, and nobody clearly."""
+
+    digest = "0" * 64
+
+    def cached(self, text: str, tenant: str = "") -> Distribution:
+        return Distribution((("coder", 0.45), ("helper", 0.4), ("writer", 0.1), (REJECT, 0.05)))
+
+    async def classify(self, text: str, tenant: str = "") -> Distribution:
+        return self.cached(text)
+
+
+class SomeSlos:
+    """Stands where the router's windows will."""
+
+    def all(self) -> Sequence[slo_pb2.Slo]:
+        return [_slo("writer"), _slo("coder")]
+
+    def counted(self, specialist: str) -> Mapping[str, tuple[int, int]]:
+        seen = round(time.monotonic() * 10)
+        return {"ttft_p95": (seen, seen // 50), "itl_p95": (seen, 0)}
+
+
+def _slo(name: str) -> slo_pb2.Slo:
+    latency = slo_pb2.Latency(samples=10, p50=0.1, p95=0.2, p99=0.3)
+    burns = [slo_pb2.Burn(window_seconds=300, samples=10, rate=0.4), slo_pb2.Burn(window_seconds=3600, samples=10)]
+    promised = slo_pb2.Objective(name="ttft_p95", target=0.5, share=0.95, current=0.2, met=True, burns=burns)
+    kept = slo_pb2.Objective(name="itl_p95", target=0.1, share=0.95, current=0.2, met=True)
+    return slo_pb2.Slo(
+        specialist=name, ttft=latency, itl=latency, admission_to_first_token=latency,
+        answered=10, preempted_once=0.1, objectives=[promised, kept],
+    )  # fmt: skip
+
+
+def ensemble() -> Ensemble:
+    """The first is soon full; the third stands by."""
+    names = ("writer", "coder", "helper")
+    return Ensemble(
+        specialists=tuple(SpecialistConfig(name, floor=0.1, max_running=2, slo=TARGETS) for name in names),
+        tasks=(TaskConfig("default", temperature=0.0, max_tokens=24, top_p=1.0, repetition_penalty=1.0),),
+        intents=(IntentConfig("build-fix"),),
+        router=RouterConfig(default_timeout=20.0),
+        correctness=CorrectnessConfig(sample_rate=1.0),
+        shadow=ShadowConfig(budget=1.0, fresh_rate=1.0),
+    )
+
+
+@dataclass
+class House:
+    fronted: Fronted
+    url: str
+    ended: list[int]
+    """The status of every answer."""
+
+
+@asynccontextmanager
+async def busy_house(folder: Path) -> AsyncIterator[House]:
+    """Under traffic until it is left."""
+    adapter_directory(folder, "my-lora")
+    async with (
+        serving(sim(SLOWLY, max_running=2, num_blocks=24), max_waiting=1, adapter_root=folder) as writer,
+        serving(sim(QUICK, name="coder"), adapter_root=folder) as coder,
+        serving(sim(QUICK, name="helper"), adapter_root=folder) as helper,
+        fronting(
+            {"writer": [writer.address], "coder": [coder.address], "helper": [helper.address]},
+            ensemble=ensemble(),
+            opinions=Unsure(),
+        ) as fronted,
+    ):
+        server = fronted.routed.server
+        server.metrics.publish(SomeSlos())
+        await fronted.routed.until(lambda: server.backstage.control.standing.of("coder").lane.lane_id)
+        await server.backstage.control.load_adapter("coder", "my-lora", who="test", why="to be tried")
+        house = House(fronted, f"http://127.0.0.1:{fronted.port}", [])
+        callers = [asyncio.create_task(_call(house, caller)) for caller in range(len(_CALLERS))]
+        try:
+            yield house
+        finally:
+            for each in callers:
+                each.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(*callers)
+
+
+def _asked(model: str, content: str = _TALK, **more: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 24, **more}
+
+
+_LOW = _asked("octet/writer", octet={"priority": 1})
+_CALLERS: tuple[dict[str, Any], ...] = (
+    *(_LOW,) * 6,
+    _asked("octet/writer", octet={"priority": 9}),
+    _asked("octet"),
+    _asked("octet/coder"),
+    _asked("octet/coder", content="far too long for a thread of the event loop " * 9),
+    _asked("octet", octet={"intent": "build-fix"}),
+    _asked("octet/absent"),
+)
+
+
+async def _call(house: House, caller: int) -> None:
+    for number in count():
+        heard = await house.fronted.post(json.dumps(_CALLERS[caller]).encode())
+        house.ended.append(heard.status)
+        await asyncio.sleep(0.1 if number % 5 else 0.5)

@@ -1,0 +1,42 @@
+"""Counts are what a naive count says, and what is written can be read."""
+
+from math import inf, isfinite, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.telemetry import bounds
+from octet.telemetry.families import histogram
+from octet.telemetry.histogram import Histogram
+
+BOUNDS = (0.001, 0.01, 0.1, 1.0)
+values = st.lists(st.one_of(st.floats(), st.sampled_from((*BOUNDS, 0.0, -0.0, -1.0, nan, inf))))
+
+
+@given(values)
+def test_every_value_is_in_every_range_that_holds_it(given_values: list[float]) -> None:
+    found = Histogram(BOUNDS)
+    for value in given_values:
+        found.add(value)
+    counted = [value for value in given_values if isfinite(value) and value >= 0]
+    (family,) = [histogram("h", "about", ("specialist",), [(("writer",), found)])]
+    read = {sample.labels.get("le", sample.name): sample.value for sample in family.samples}
+    for bound in BOUNDS:
+        assert read[repr(bound)] == sum(value <= bound for value in counted)
+    assert read["+Inf"] == read["h_count"] == found.num_values == len(counted)
+    assert read["h_sum"] == pytest.approx(sum(counted), rel=1e-9) or not isfinite(sum(counted))
+
+
+@pytest.mark.parametrize("wrong", [(), (1.0, 1.0), (2.0, 1.0)])
+def test_bounds_ascend(wrong: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="ascend"):
+        Histogram(wrong)
+
+
+def test_the_bounds_fit_what_is_measured() -> None:
+    for name, found in vars(bounds).items():
+        if name.isupper():
+            Histogram(found)
+    assert bounds.TTFT_SECONDS[0] == 0.001 and bounds.TTFT_SECONDS[-1] == 30
+    assert bounds.ITL_SECONDS[0] == 0.0005 and bounds.ITL_SECONDS[-1] == 2

@@ -1,0 +1,157 @@
+"""Both pages over real sockets: what is on them, who may see them, and what no caller can put there."""
+
+import asyncio
+import json
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from specialist.step import Step
+from tests.monitoring.exported import families
+from tests.router.http.harness import Fronted, fronting
+from tests.router.keys.keyed import keyed, made
+from tests.router.service.spy import answer, spying
+from tests.service.harness import adapter_directory, ask, asking, run, serving, sim
+
+
+def series(page: str) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))) for family in families(page) for sample in family.samples
+    }
+
+
+async def page_of(fronted: Fronted, path: str = "/metrics") -> str:
+    heard = await fronted.get(path)
+    assert heard.status == 200, heard.body
+    return heard.body.decode()
+
+
+async def _flood(fronted: Fronted, run_number: int) -> None:
+    """Everything that a caller can say, said anew."""
+    for number in range(12):
+        odd = f'x{run_number}-{number}"\n{{}}'
+        options = {"intent": odd, "session_id": f"s{run_number}-{number}", "priority": number % 10}
+        await fronted.ask(octet=options, user=odd)
+        await fronted.ask(model=f"octet/absent{run_number}-{number}")
+        await fronted.ask(model=f"nobody{run_number}-{number}")
+        await fronted.ask(octet={"adapters": [f"a{run_number}-{number}"]})
+        await fronted.ask(octet={"timeout_ms": 1})
+        await fronted.get(f"/v1/nothing{run_number}-{number}")
+        await fronted.get(f"/v1/receipts/r{run_number}-{number}")
+        await fronted.get(f"/metrics?x={run_number}-{number}")
+        await fronted.send(
+            "GET", "/metrics", b"", {"accept": f"text/{run_number}-{number};version=x.y", "user_agent": "z"}
+        )
+        await fronted.post(b"{", **{"x-request-id": f"h{run_number}-{number}"})
+
+
+def test_a_flood_of_hostile_values_makes_no_series() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            seen = []
+            for number in range(3):
+                await _flood(fronted, number)
+                await served.idle()
+                pages = [await page_of(fronted), await page_of(fronted, "/metrics/replicas")]
+                seen.append(set[Any]().union(*map(series, pages)))
+                assert "x0-1" not in "".join(pages) and "absent" not in "".join(pages)
+            grown = seen[2] - seen[1]
+            assert not grown, sorted(grown)[:5]
+            assert len(seen[2]) < 1200
+
+    run(story(), 120)
+
+
+def test_replicas_are_told_apart_and_who_does_not_answer_is_counted(tmp_path: Path) -> None:
+    adapter_directory(tmp_path, "my-lora")
+
+    async def story() -> None:
+        async with (
+            serving(sim(), adapter_root=tmp_path) as one,
+            serving(sim()) as two,
+            spying(answer) as silent,
+            fronting({"writer": [one.address, two.address, silent.address]}) as fronted,
+        ):
+            await ask(one.client, asking())
+            one.replica.adapters.load("my-lora", tmp_path / "my-lora")
+            found = {family.name: family for family in families(await page_of(fronted, "/metrics/replicas"))}
+            up = {sample.labels["replica"]: sample.value for sample in found["octet_replica_up"].samples}
+            assert up == {"writer-0": 1, "writer-1": 1, "writer-2": 0}
+            finished = found["octet_replica_finished_requests"].samples
+            assert {(each.labels["replica"], each.labels["specialist"]) for each in finished if each.value == 1} >= {
+                ("writer-0", "writer")
+            }
+            loaded = [sample.labels for sample in found["octet_replica_adapter_info"].samples]
+            assert [(each["replica"], each["adapter"]) for each in loaded] == [("writer-0", "my-lora")]
+            own = await page_of(fronted)
+            assert 'octet_replica_scrape_failures_total{reason="silent",specialist="writer"} 1.0' in own
+
+    run(story())
+
+
+def test_a_page_that_cannot_be_read_is_left_out() -> None:
+    from router.metrics.replica_pages import _Told, merged
+
+    malformed: list[str] = []
+    good = b"# HELP a_total x\n# TYPE a_total counter\na_total 1\n"
+    told = [
+        _Told("writer", "writer-0", good),
+        _Told("writer", "writer-1", b'a{b="c" 1\n\xff'),
+        _Told("coder", "coder-0", None),
+        _Told("coder", "coder-1", b"# TYPE a_total gauge\na_total 7\n"),
+    ]
+    up, counted, *_ = merged(told, malformed)
+    assert malformed == ["writer"]
+    assert [sample.value for sample in up.samples] == [1, 0, 0, 1]
+    assert [(sample.labels, sample.value) for sample in counted.samples] == [
+        ({"specialist": "writer", "replica": "writer-0"}, 1.0)
+    ]
+
+
+def test_only_operators_see_them() -> None:
+    caller, operator = made("ann"), made("ops", "operate")
+
+    async def story() -> None:
+        async with keyed([caller, operator]) as fronted:
+            for path in ("/metrics", "/metrics/replicas"):
+                assert (await fronted.get(path)).status == 401
+                assert (await fronted.send("GET", path, b"", caller.headers)).status == 403
+                heard = await fronted.send("GET", path, b"", operator.headers)
+                assert heard.status == 200
+            assert (
+                'octet_gate_refusals_total{reason="unauthenticated"} 2.0'
+                in (await fronted.send("GET", "/metrics", b"", operator.headers)).body.decode()
+            )
+            asked = json.dumps({"model": "octet/writer", "messages": [{"role": "user", "content": "secret-words"}]})
+            await fronted.post(asked.encode(), **operator.headers)
+            page = (await fronted.send("GET", "/metrics", b"", operator.headers)).body.decode()
+            assert "secret-words" not in page and "ann" not in page and operator.token not in page
+
+    run(story())
+
+
+def test_a_scrape_does_not_wait_for_generation() -> None:
+    """While an engine is stuck in a step, its replica tells that it is."""
+    stuck, goes_on = Event(), Event()
+
+    def fault(_: Step) -> None:
+        if stuck.is_set():
+            goes_on.wait(60)
+
+    async def story() -> None:
+        async with serving(sim(faults=fault)) as served, fronting({"writer": [served.address]}) as fronted:
+            stuck.set()
+            asking_for_long = asyncio.create_task(fronted.ask())
+            try:
+                under_way = 0.0
+                async with asyncio.timeout(30):
+                    while under_way == 0.0:
+                        found = families(await page_of(fronted, "/metrics/replicas"))
+                        (told,) = [each for each in found if each.name == "octet_replica_step_under_way_seconds"]
+                        under_way = told.samples[0].value
+                assert not asking_for_long.done()
+            finally:
+                goes_on.set()
+            assert (await asking_for_long).status == 200
+
+    run(story())

@@ -1,0 +1,129 @@
+"""Whatever receipts say: every request is counted once, and labels are only what is configured."""
+
+from collections.abc import Set
+from math import inf, nan
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
+from octet.v1 import inference_pb2 as wire
+from router.metrics.fare import MISSES, SOURCES
+from router.metrics.request_families import request_source
+from router.metrics.requests import RequestTally
+from router.observe.outcome import OUTCOMES, REASONS, outcome_of, reason_name
+from router.reception.ask import Ask, Trace
+
+HOUSE = Ensemble(
+    specialists=(SpecialistConfig("writer"), SpecialistConfig("coder")), intents=(IntentConfig("build-fix"),)
+)
+names = st.sampled_from(("writer", "coder", "", "absent", 'evil"\n{}', "\u2028"))
+words = st.one_of(names, st.text(max_size=8), st.just("build-fix"))
+seconds = st.one_of(st.floats(), st.sampled_from((0.0, -1.0, nan, inf, 0.02)))
+numbers = st.integers(-(2**40), 2**40)
+enums: st.SearchStrategy[Any] = st.integers(0, 90)
+"""Known numbers and others."""
+KNOWN: dict[str, Set[str]] = {
+    "specialist": {"writer", "coder"},
+    "intent": {"build-fix", "unspecified"},
+    "outcome": set(OUTCOMES),
+    "reason": REASONS | MISSES,
+    "source": SOURCES,
+    "error_type": {"", *OUTCOMES},
+    "gen_ai_token_type": {"input", "output"},
+    "gen_ai_operation_name": {"chat"},
+    "gen_ai_provider_name": {"octet"},
+    "gen_ai_response_model": {"octet/writer", "octet/coder"},
+}
+
+
+@st.composite
+def receipts(draw: st.DrawFn) -> wire.Receipt:
+    receipt = wire.Receipt(specialist=draw(names), replica=draw(words), tenant=draw(words), session_id=draw(words))
+    receipt.decision.primary = draw(names)
+    receipt.decision.source = draw(enums)
+    receipt.decision.confidence = draw(seconds)
+    timings = receipt.timings
+    timings.total, timings.decided = draw(seconds), draw(seconds)
+    if draw(st.booleans()):
+        timings.accepted, timings.first_chunk = draw(seconds), draw(seconds)
+    if draw(st.booleans()):
+        receipt.error.reason, receipt.error.message = draw(enums), draw(words)
+    if draw(st.booleans()):
+        usage = receipt.usage
+        usage.prompt_tokens, usage.completion_tokens = draw(numbers), draw(numbers)
+        usage.cache_hit_tokens, usage.times_preempted = draw(numbers), draw(numbers)
+        usage.miss_reason = draw(enums)
+        usage.timings.queued, usage.timings.prefill, usage.timings.decode = (draw(seconds) for _ in range(3))
+    receipt.between.spilled, receipt.between.instead_of = draw(st.booleans()), draw(names)
+    receipt.attempts.add(specialist=draw(names), replica=draw(words), reason=draw(enums))
+    return receipt
+
+
+def asked(intent: str) -> Ask:
+    return Ask("id", (), "", 0.0, 1.0, Trace("0" * 32, ""), intent=intent)
+
+
+@given(st.lists(st.tuples(words, receipts()), max_size=3), st.lists(enums, max_size=2))
+def test_every_request_is_counted_once_and_labels_are_known(
+    ended: list[tuple[str, wire.Receipt]], turned_away: list[Any]
+) -> None:
+    tally = RequestTally(lambda: HOUSE)
+    for intent, receipt in ended:
+        tally.ended(asked(intent), receipt)
+    for reason in turned_away:
+        tally.turned_away(wire.Error(reason=reason))
+    families = list(request_source(tally)())
+    counted = 0.0
+    for family in families:
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                assert label == "le" or value in KNOWN[label], (sample.name, label, value)
+            if sample.name in ("octet_requests_total", "octet_unrouted_requests_total"):
+                counted += sample.value
+            assert sample.value >= 0
+        if "_seconds" in family.name or "per_second" in family.name:
+            assert all(sample.labels["specialist"] for sample in family.samples)
+    assert counted == len(ended) + len(turned_away)
+
+
+def test_one_answer_is_told_whole() -> None:
+    tally = RequestTally(lambda: HOUSE)
+    receipt = wire.Receipt(specialist="writer")
+    receipt.decision.primary, receipt.decision.source = "writer", wire.DECISION_SOURCE_RULE
+    receipt.timings.accepted, receipt.timings.first_chunk, receipt.timings.total = 0.25, 0.5, 2.5
+    receipt.usage.prompt_tokens, receipt.usage.completion_tokens, receipt.usage.cache_hit_tokens = 100, 5, 64
+    receipt.usage.timings.queued, receipt.usage.timings.prefill, receipt.usage.timings.decode = 0.1, 0.2, 2.0
+    tally.ended(asked("build-fix"), receipt)
+    tally.gap("writer", 0.75)
+    found = {
+        (sample.name, sample.labels["specialist"]): sample.value
+        for family in request_source(tally)()
+        for sample in family.samples
+        if "specialist" in sample.labels and "le" not in sample.labels and not sample.labels.get("error_type")
+    }
+    assert found["gen_ai_server_time_to_first_token_seconds_sum", "writer"] == 0.5
+    assert found["gen_ai_server_time_per_output_token_seconds_sum", "writer"] == 0.5
+    assert found["gen_ai_server_request_duration_seconds_sum", "writer"] == 2.5
+    assert found["octet_admission_to_first_token_seconds_sum", "writer"] == 0.25
+    assert found["octet_itl_seconds_sum", "writer"] == 0.75
+    assert found["octet_queue_seconds_sum", "writer"] == 0.1
+    assert found["octet_prefill_seconds_sum", "writer"] == 0.2
+    assert found["octet_decode_tokens_per_second_sum", "writer"] == 2.0
+    assert found["octet_cached_prompt_tokens_total", "writer"] == 64
+    assert found["octet_prompt_tokens_total", "writer"] == 100
+    assert found["octet_completion_tokens_total", "writer"] == 5
+    assert found["octet_requests_total", "writer"] == 1
+    assert found["octet_completion_tokens_total", "coder"] == 0
+
+
+def test_an_outcome_is_one_of_four() -> None:
+    told = {
+        reason_name(number): outcome_of(wire.Receipt(error=wire.Error(reason=number)))
+        for number in wire.ErrorReason.values()
+    }
+    assert outcome_of(wire.Receipt()) == "answered"
+    assert told["cancelled"] == "cancelled" and told["queue_full"] == told["below_floor"] == "refused"
+    assert told["replica_lost"] == told["internal"] == told["deadline"] == "failed"
+    assert set(told.values()) == {"refused", "failed", "cancelled"}
