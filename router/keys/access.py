@@ -49,6 +49,8 @@ ROUTES: Mapping[str, Access] = MappingProxyType(
         "/v1/models": Access.CALL,
         "/v1/models/{model:path}": Access.CALL,
         "/v1/receipts/{request_id}": Access.CALL,
+        "/dashboard": Access.OPEN,
+        "/dashboard/{file:path}": Access.OPEN,
         "/openapi.json": Access.OPEN,
         "/healthz": Access.OPEN,
         "/readyz": Access.OPEN,
