@@ -115,7 +115,7 @@ function betweenPart(between) {
 function attemptsPart(attempts) {
   if (!attempts.length) return null;
   const rows = attempts.map((each) => [each.specialist, each.replica, each.reason ? words(each.reason) : "answered", seconds(each.seconds), each.message]);
-  return part("Attempts", plainTable(["Specialist", "Replica", "What came of it", "Took", "It said"], rows));
+  return part("Attempts", plainTable("Attempts", ["Specialist", "Replica", "What came of it", "Took", "It said"], rows));
 }
 
 function admissionPart(admission) {
@@ -184,7 +184,7 @@ function verdictPart(validation, judged) {
 function changesPart(changes) {
   if (!changes.length) return null;
   const rows = changes.map((each) => [when(each.at_unix_ms, fresh.nowMs), each.who, words(each.what), each.subject, each.after, each.why]);
-  return part("Changed in the hour before", plainTable(["Time", "Who", "What", "Of", "After", "Why"], rows));
+  return part("Changed in the hour before", plainTable("Changes", ["Time", "Who", "What", "Of", "After", "Why"], rows));
 }
 
 function identityPart(receipt) {

@@ -16,8 +16,9 @@ export function list(texts) {
   return make("ul", {}, ...texts.map((text) => make("li", {}, text)));
 }
 
-export function plainTable(titles, rows) {
+export function plainTable(name, titles, rows) {
+  const caption = make("caption", { class: "unseen" }, name);
   const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
   const lines = rows.map((row) => make("tr", {}, ...row.map((text, index) => make("td", { "data-of": titles[index] }, text))));
-  return make("table", { class: "table cards" }, make("thead", {}, head), make("tbody", {}, ...lines));
+  return make("table", { class: "table cards" }, caption, make("thead", {}, head), make("tbody", {}, ...lines));
 }

@@ -32,9 +32,9 @@ class Fake:
     def __init__(self) -> None:
         self.reset()
 
-    def reset(self, overview: wire.Overview | None = None) -> None:
+    def reset(self, overview: wire.Overview | None = None, points: int = scene.NUM_POINTS) -> None:
         self.overview = overview or scene.overview()
-        self.history = scene.history([each.name for each in self.overview.specialists])
+        self.history = scene.history([each.name for each in self.overview.specialists], points)
         self.asks_for_keys = False
         self.silent = False
         """Connections stay, and nothing comes."""

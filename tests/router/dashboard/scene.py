@@ -13,7 +13,7 @@ from octet.v1.error_pb2 import ERROR_REASON_QUEUE_FULL
 NOW_MS = 1_794_837_731_000
 """15 November 2026, 14:02:11 UTC."""
 STEP_SECONDS = 10.0
-NUM_POINTS = 360
+NUM_POINTS = 60
 REVISION = "5d1c" * 16
 _MINUTE, _HOUR = 60_000, 3_600_000
 _Trouble = wire.Trouble
@@ -299,7 +299,7 @@ def receipts() -> list[wire.ReceiptLine]:
 
 def audit() -> list[control.AuditEntry]:
     rows = [
-        (41, 3, "escalation", "escalate", "codegen.shadow_threshold", "0.3", "0.5", "template refuses 12 % for 60 s"),
+        (41, 3, "escalation", "escalate", "codegen.shadow_threshold", "0.3", "0.5", "template refuses 12 % of its requests"),
         (40, 11, "ana", "set_knob", "review.priority_floor", "0", "5", "batch traffic during the incident"),
         (39, 22, "ana", "hold_breaker", "debug", "closed", "held open", "bad refresh: answers do not compile"),
         (38, 40, "ben", "load_lane", "algo", "", "algo-july", "trained on last month's tickets"),

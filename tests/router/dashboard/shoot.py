@@ -39,6 +39,7 @@ def shoot(browser: Browser, url: str, folder: Path, size: str, theme: str) -> Pa
 def main() -> None:
     folder = Path(sys.argv[1])
     fake = Fake()
+    fake.reset(points=360)
     with serving(fake) as url, sync_playwright() as playwright, launched(playwright) as browser:
         for size in SIZES:
             for theme in THEMES:
