@@ -96,10 +96,10 @@ class App:
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._model, methods=["GET"]),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),
-            *dashboard_routes(),
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
+            *dashboard_routes(),
         ]
         guard(self.routes, gate)
         table = Router(routes=self.routes, redirect_slashes=False)

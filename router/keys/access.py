@@ -49,11 +49,11 @@ ROUTES: Mapping[str, Access] = MappingProxyType(
         "/v1/models": Access.CALL,
         "/v1/models/{model:path}": Access.CALL,
         "/v1/receipts/{request_id}": Access.CALL,
-        "/dashboard": Access.OPEN,
-        "/dashboard/{file:path}": Access.OPEN,
         "/openapi.json": Access.OPEN,
         "/healthz": Access.OPEN,
         "/readyz": Access.OPEN,
+        "/dashboard": Access.OPEN,
+        "/dashboard/{file:path}": Access.OPEN,
     }
 )
 """By the route's path, as the router's own table writes it; for all of its methods."""
