@@ -21,6 +21,7 @@ OVERLOAD_RUNS = 3
 LIVE_RUNS = 2
 SESSION_RUNS = 5
 DOOR_RUNS = 5
+OVERVIEW_RUNS = 5
 QUICK_RUNS = 2
 _MOST_LOAD = 1000
 _STANDARD_OUTPUT = Path("-")
@@ -92,6 +93,14 @@ never end their request or never read their answer.
 
 {_FIGURES}"""
 
+_OVERVIEW = f"""\
+Time what it costs a router that people look at it: its CPU at a steady rate of
+requests for eight specialists of two simulated replicas each, with nobody
+looking and with three watchers (two over HTTP, one over gRPC), and how soon
+after a change a watcher has it.
+
+{_FIGURES}"""
+
 _OVERLOAD = f"""\
 Ask more of a replica than it can do, at multiples of its capacity, with mixed
 priorities, deadlines and lengths, and show who is answered in time, who is
@@ -113,6 +122,7 @@ def add_bench_command(commands: "argparse._SubParsersAction[argparse.ArgumentPar
     _add_scheduler(_add(benches, "scheduler", _SCHEDULER, "the scheduler: its steps and its queue"))
     _add_router(_add(benches, "router", _ROUTER, "the router in front of simulated replicas"))
     _add_doors(_add(benches, "doors", _DOORS, "gRPC and HTTP, also under connections that are only held"))
+    _add_overview(_add(benches, "overview", _OVERVIEW, "what it costs the router that people look at it"))
     _add_overload(_add(benches, "overload", _OVERLOAD, "a replica that is asked for more than it can do"))
     _add_sessions(_add(benches, "sessions", _SESSIONS, "a conversation as it grows, with and without reuse"))
     _add_engine(_add(benches, "engine", _ENGINE, "the engine on a real model, beside its peers"))
@@ -154,6 +164,11 @@ def _add_router(parser: argparse.ArgumentParser) -> None:
 def _add_doors(parser: argparse.ArgumentParser) -> None:
     _add_common(parser, "shorter ones", DOOR_RUNS)
     parser.set_defaults(run=_reporting(_run_doors))
+
+
+def _add_overview(parser: argparse.ArgumentParser) -> None:
+    _add_common(parser, "shorter ones", OVERVIEW_RUNS)
+    parser.set_defaults(run=_reporting(_run_overview))
 
 
 def _add_sessions(parser: argparse.ArgumentParser) -> None:
@@ -319,6 +334,14 @@ def _run_doors(arguments: argparse.Namespace) -> int:
     from bench.doors import TARGETS, measure_doors
 
     records = measure_doors(QUICK_RUNS, 1.0) if arguments.quick else measure_doors(DOOR_RUNS, 10.0)
+    _publish(arguments, records, table_of_spreads(records, TARGETS))
+    return 0
+
+
+def _run_overview(arguments: argparse.Namespace) -> int:
+    from bench.overview import TARGETS, measure_overview
+
+    records = measure_overview(QUICK_RUNS, 2.0) if arguments.quick else measure_overview(OVERVIEW_RUNS, 20.0)
     _publish(arguments, records, table_of_spreads(records, TARGETS))
     return 0
 

@@ -119,7 +119,7 @@ MISS_REASON_NO_SESSION: _specialist_pb2.MissReason
 MISS_REASON_NO_BOUNDARY: _specialist_pb2.MissReason
 
 class Overview(_message.Message):
-    __slots__ = ("at_unix_ms", "ensemble", "version", "troubles", "specialists", "knobs", "shadow_rows", "shadow_counts", "receipts", "audit", "store_trouble", "unrouted_per_second")
+    __slots__ = ("at_unix_ms", "ensemble", "version", "troubles", "specialists", "knobs", "shadow_rows", "shadow_counts", "receipts", "audit", "store_trouble", "unrouted_per_second", "headline")
     AT_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     ENSEMBLE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +132,7 @@ class Overview(_message.Message):
     AUDIT_FIELD_NUMBER: _ClassVar[int]
     STORE_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     UNROUTED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    HEADLINE_FIELD_NUMBER: _ClassVar[int]
     at_unix_ms: int
     ensemble: str
     version: str
@@ -144,7 +145,8 @@ class Overview(_message.Message):
     audit: _containers.RepeatedCompositeFieldContainer[_control_pb2.AuditEntry]
     store_trouble: str
     unrouted_per_second: float
-    def __init__(self, at_unix_ms: _Optional[int] = ..., ensemble: _Optional[str] = ..., version: _Optional[str] = ..., troubles: _Optional[_Iterable[_Union[Trouble, _Mapping]]] = ..., specialists: _Optional[_Iterable[_Union[SpecialistView, _Mapping]]] = ..., knobs: _Optional[_Iterable[_Union[_control_pb2.KnobInfo, _Mapping]]] = ..., shadow_rows: _Optional[_Iterable[_Union[_control_pb2.ShadowRow, _Mapping]]] = ..., shadow_counts: _Optional[_Union[_control_pb2.ShadowCounts, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[ReceiptLine, _Mapping]]] = ..., audit: _Optional[_Iterable[_Union[_control_pb2.AuditEntry, _Mapping]]] = ..., store_trouble: _Optional[str] = ..., unrouted_per_second: _Optional[float] = ...) -> None: ...
+    headline: str
+    def __init__(self, at_unix_ms: _Optional[int] = ..., ensemble: _Optional[str] = ..., version: _Optional[str] = ..., troubles: _Optional[_Iterable[_Union[Trouble, _Mapping]]] = ..., specialists: _Optional[_Iterable[_Union[SpecialistView, _Mapping]]] = ..., knobs: _Optional[_Iterable[_Union[_control_pb2.KnobInfo, _Mapping]]] = ..., shadow_rows: _Optional[_Iterable[_Union[_control_pb2.ShadowRow, _Mapping]]] = ..., shadow_counts: _Optional[_Union[_control_pb2.ShadowCounts, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[ReceiptLine, _Mapping]]] = ..., audit: _Optional[_Iterable[_Union[_control_pb2.AuditEntry, _Mapping]]] = ..., store_trouble: _Optional[str] = ..., unrouted_per_second: _Optional[float] = ..., headline: _Optional[str] = ...) -> None: ...
 
 class Trouble(_message.Message):
     __slots__ = ("severity", "kind", "subject", "text", "since_unix_ms", "runbook")

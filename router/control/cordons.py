@@ -37,12 +37,13 @@ class Cordons:
     def _able(self, specialist: str) -> list[Seen]:
         """Those that are not known to be of another model, or to have other contents."""
         book = self._known.book(specialist)
-        everybody = [each for each in self._known.replicas.seen() if each.specialist == specialist]
+        everybody = self._known.everybody(specialist)
         return [each for each in everybody if book is None or not each.linked or is_what(each, book.serving)]
 
     async def drain(self, replica: str, signed: Signed, now: float) -> None:
         """Raises Refusal."""
         specialist = self._check(replica)
+        self._known.look()
 
         def revise(body: Body | None) -> Revision:
             if body is not None:

@@ -22,6 +22,7 @@ class Known:
         self.judged = Judged(store, ensemble.correctness.window)
         self.demand = Demand(store, ensemble.escalation.sustain)
         self.replicas = replicas
+        self._everybody: dict[str, list[Seen]] = {}
         self._seen: dict[str, list[Seen]] = {}
         self.lost: dict[tuple[str, str], str] = {}
         """By replica and what it calls an adapter: the digest of what it was to load and could not, as other content
@@ -29,8 +30,9 @@ class Known:
 
     def look(self) -> None:
         """At the replicas, as they are now."""
-        self._seen = {}
+        self._everybody, self._seen = {}, {}
         for each in self.replicas.seen():
+            self._everybody.setdefault(each.specialist, []).append(each)
             if each.linked:
                 self._seen.setdefault(each.specialist, []).append(each)
 
@@ -48,9 +50,12 @@ class Known:
         """Its replicas that could be reached and had reported at the last look."""
         return self._seen.get(specialist, ())
 
+    def everybody(self, specialist: str) -> Sequence[Seen]:
+        """Reachable or not, at the last look."""
+        return self._everybody.get(specialist, ())
+
     def num_replicas(self, specialist: str) -> int:
-        """Reachable or not."""
-        return sum(each.specialist == specialist for each in self.replicas.seen())
+        return len(self.everybody(specialist))
 
     def found(self, seen: Seen) -> None:
         """It has what it could not load before, if it has."""

@@ -39,11 +39,13 @@ from router.http.openai_chat import chat_order
 from router.http.openai_completion import completion_order
 from router.http.openai_telling import OpenAITelling
 from router.http.openapi.document import document
+from router.http.overview import overview_routes
 from router.http.strict_json import parse_object
 from router.jobs.jobs import Jobs
 from router.keys.gate import Gate
 from router.reception.reception import Reception
 from router.replicas.fleet import Fleet
+from router.view.view import View
 
 _log = logging.getLogger(__name__)
 _ID_BYTES = 16
@@ -77,6 +79,7 @@ class App:
         wall_ms: Callable[[], int],
         jobs: Jobs,
         gate: Gate,
+        view: View,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
         self._gate = gate
@@ -96,6 +99,7 @@ class App:
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._model, methods=["GET"]),
             Route("/v1/receipts/{request_id}", self._receipt, methods=["GET"]),
+            *overview_routes(view),
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),

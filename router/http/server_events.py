@@ -15,3 +15,8 @@ def data_event(content: Mapping[str, Any]) -> bytes:
 def named_event(name: str, content: Mapping[str, Any], number: int | None = None) -> bytes:
     head = f"event: {name}\n" if number is None else f"id: {number}\nevent: {name}\n"
     return head.encode() + data_event(content)
+
+
+def written_event(name: str, content: bytes) -> bytes:
+    """Of what is JSON already, in one line."""
+    return f"event: {name}\ndata: ".encode() + content + b"\n\n"

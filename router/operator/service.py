@@ -13,12 +13,14 @@ from octet.rpc.calls import Context, relaying, streaming, unary, write
 from octet.rpc.refusal import Refusal, caller_stalled
 from octet.v1 import operator_pb2 as wire
 from router.operator.controls import Archive, Controls, ShadowCounts
+from router.operator.glance import Glance
 from router.operator.limits import CHECKS, REQUEST_BYTES, USUAL_AUDIT
 from router.operator.report import Report
 from router.operator.seats import Seats
 from router.operator.suggest import suggesting
 from router.reception.caller import current_caller
 from router.reception.standing import current_standing
+from router.view.view import View
 
 _log = logging.getLogger(__name__)
 NAME: str = wire.DESCRIPTOR.services_by_name["Operator"].full_name
@@ -40,6 +42,8 @@ class OperatorService:
         shadow_counts: ShadowCounts,
         wall_ms: Callable[[], int],
         stall_seconds: float = _STALL_SECONDS,
+        *,
+        view: View,
     ) -> None:
         """`wall_ms` is milliseconds since 1970. A caller that takes nothing for `stall_seconds` is let go."""
         self._controls = controls
@@ -50,6 +54,7 @@ class OperatorService:
         self._making: set[asyncio.Task[Any]] = set()
         self._watchers = Seats("watching events", _MOST_WATCHERS)
         self._readers = Seats("reading what is kept", _MOST_READERS)
+        self._glance = Glance(view, self._send)
 
     def handler(self) -> Any:
         def single(ask: type[Message], answer: type[Message], serve: Any) -> Any:
@@ -75,6 +80,7 @@ class OperatorService:
                 "ListComparisons": relaying(wire.ListComparisonsRequest, self._list_comparisons, REQUEST_BYTES),
                 "ListAudit": streaming(wire.ListAuditRequest, wire.AuditEntry, self._list_audit, REQUEST_BYTES),
                 "WatchEvents": streaming(wire.WatchEventsRequest, wire.OperatorEvent, self._watch, REQUEST_BYTES),
+                **self._glance.handlers(),
             },
         )
 

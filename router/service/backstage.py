@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -22,6 +21,8 @@ from router.replicas.fleet import Fleet
 from router.shadow.counts import shadow_counts
 from router.shadow.shadows import Shadows
 from router.verify.verdict import Outcome, Verifier
+from router.view.agreement import Agreement
+from router.view.view import View
 
 _DIGITS = 8
 
@@ -38,7 +39,8 @@ class Backstage:
         self._ensemble = ensemble
         self._verifiers = open_verifiers(ensemble)
         rules = rules_of(ensemble, self._verifiers)
-        self.aftermath = Aftermath(_Outcomes(self.control, self.store), wall_ms, rules)
+        self.agreement = Agreement(wall_ms)
+        self.aftermath = Aftermath(_Outcomes(self.control, self.store, self.agreement), wall_ms, rules)
         self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness)
 
     @property
@@ -46,9 +48,15 @@ class Backstage:
         """By specialist, as they are now."""
         return self._verifiers
 
-    def operator(self) -> OperatorService:
-        counts = partial(shadow_counts, self.shadows, self.aftermath)
-        return OperatorService(self.control, StoreArchive(self.store), counts, wall_ms)
+    @property
+    def archive(self) -> StoreArchive:
+        return StoreArchive(self.store)
+
+    def shadow_counts(self) -> wire.ShadowCounts:
+        return shadow_counts(self.shadows, self.aftermath)
+
+    def operator(self, view: View) -> OperatorService:
+        return OperatorService(self.control, self.archive, self.shadow_counts, wall_ms, view=view)
 
     async def start(self) -> None:
         await self.control.start()
@@ -77,9 +85,10 @@ class Backstage:
 class _Outcomes:
     """Where the aftermath tells what it found."""
 
-    def __init__(self, control: Control, store: Store) -> None:
+    def __init__(self, control: Control, store: Store, agreement: Agreement) -> None:
         self._control = control
         self._store = store
+        self._agreement = agreement
 
     def judged(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
         self._control.judged(lane_id, outcome)
@@ -87,6 +96,7 @@ class _Outcomes:
     def compared(self, comparison: wire.Comparison) -> None:
         raw = comparison.SerializeToString()
         self._store.keep_comparison(ComparisonRow(comparison.at_unix_ms, comparison.request_id, raw))
+        self._agreement.add(comparison)
 
 
 def _judging(ensemble: Ensemble) -> object:

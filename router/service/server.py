@@ -49,6 +49,7 @@ from router.service.receipts import Receipts
 from router.service.service import NAME, InferenceService
 from router.service.settings import RouterSettings, addresses_of
 from router.service.validation import Validations
+from router.view.open import open_view
 
 _log = logging.getLogger(__name__)
 _MOST_RECEIVED = 4 << 20
@@ -96,6 +97,8 @@ class Server:
             self.gate,
             self.observers,
         )
+        self.view = open_view(ensemble, self.backstage, self.fleet, self._clock, wall_ms, slos=None)
+        self.observers.add(self.view.parts.traffic)
         self.jobs = self._jobs(ensemble.router.jobs, random)
         self._health: Any = health.aio.HealthServicer()
         self._server = self._grpc_server(router.max_inflight + router.jobs.watchers + _SPARE_CALLS)
@@ -108,7 +111,7 @@ class Server:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _http_app(self) -> App:
-        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate)
+        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate, self.view)
 
     def _jobs(self, config: JobsConfig, random: Random) -> Jobs:
         watchers = Watchers(config.watchers)
@@ -162,7 +165,8 @@ class Server:
             maximum_concurrent_rpcs=max_calls,
         )
         jobs = JobsService(self.jobs, self.service.reception.limits.request_bytes)
-        server.add_generic_rpc_handlers((self.service.handler(), jobs.handler(), self.backstage.operator().handler()))
+        operator = self.backstage.operator(self.view)
+        server.add_generic_rpc_handlers((self.service.handler(), jobs.handler(), operator.handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(
             (NAME, JOBS, OPERATOR, health.SERVICE_NAME, reflection.SERVICE_NAME), server
@@ -174,6 +178,7 @@ class Server:
         await self._tell_health(_NOT_SERVING)
         await self.fleet.start()
         await self.backstage.start()
+        self.view.start(self.backstage.archive)
         sweep = Sweep(self._clock, lambda: self.fleet.dispatch)
         self._tasks.append(for_good(lambda: sweep.run(self.live, lambda: self.fleet.replicas), "the sweep"))
         self.jobs.start()
@@ -221,6 +226,7 @@ class Server:
         await self.backstage.reload(ensemble)
         self.service.policy = Policy(ensemble)
         self.fleet.apply(ensemble)
+        self.view.reload(ensemble)
 
     async def drain(self) -> None:
         """Refuse what is new, finish what is not."""
@@ -240,6 +246,7 @@ class Server:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.jobs.close()
         await self._validations.close()
+        await self.view.close()
         await self.backstage.close()
         await self.fleet.close()
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from router.http.openapi import answers, anthropic, openai, own, router
+from router.http.openapi import answers, anthropic, openai, overview, own, router
 from router.reception.limits import Limits
 
 _ABOUT = "One endpoint over many specialist models: OpenAI's and Anthropic's dialects, and what only Octet has."
@@ -15,7 +15,7 @@ def document(limits: Limits, version: str) -> Mapping[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Octet", "version": version, "description": _ABOUT},
         "security": [{"bearer": []}, {"x-api-key": []}, {}],
-        "paths": {**openai.paths(limits), **anthropic.PATHS, **own.paths(), **router.PATHS},
+        "paths": {**openai.paths(limits), **anthropic.PATHS, **own.paths(), **router.PATHS, **overview.PATHS},
         "components": {
             "schemas": {
                 **answers.SCHEMAS,
@@ -23,6 +23,7 @@ def document(limits: Limits, version: str) -> Mapping[str, Any]:
                 **anthropic.schemas(limits),
                 **own.schemas(limits),
                 **router.SCHEMAS,
+                **overview.SCHEMAS,
             },
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},

@@ -22,6 +22,7 @@ def test_who_is_left_to_answer(fleet: list[Toy], drained: set[int], is_known: bo
     for number, toy in enumerate(fleet):
         toy.name = f"{toy.specialist}-{number}"
     known = Known(ENSEMBLE, make_store("memory"), Toys(*fleet))
+    known.look()
     if is_known:
         book, _ = begin(None, "algo", (), "r1", 0.0)
         known.shelf.take(Document(LANES, "algo", 1, book.to_body(), 0, "ada"))
