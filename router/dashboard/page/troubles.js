@@ -9,19 +9,19 @@ const WORDS = { critical: "Critical", warning: "Warning", note: "Note" };
 const RANK = { critical: 3, warning: 2, note: 1 };
 const SECTIONS = new Set(["capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist"]);
 
-let said = "";
+let said = null;
 
 export function showTroubles(overview) {
   const troubles = overview.troubles;
-  const worst = troubles[0];
+  const worst = troubles.find((each) => each.severity !== "note");
   const severity = worst?.severity ?? "none";
   setData(byId("headline"), "severity", severity);
   setText(byId("headline-sign"), SIGNS[severity] ?? SIGNS.unknown);
-  setText(byId("headline-text"), headline(troubles));
-  keyed(byId("troubles"), troubles, identity, () => line());
-  announce(troubles);
-  const alarm = worst && worst.severity !== "note" ? `${SIGNS[severity]} ` : "";
-  const title = `${alarm}${overview.ensemble || "Octet"} – Octet`;
+  setText(byId("headline-text"), line(overview, worst));
+  keyed(byId("troubles"), troubles, identity, () => item());
+  announce(overview, worst);
+  const alarm = worst ? `${SIGNS[severity]} ` : "";
+  const title = `${alarm}${overview.ensemble || "Octet"} - Octet`;
   if (document.title !== title) document.title = title;
 }
 
@@ -40,22 +40,20 @@ export const signOf = (severity) => SIGNS[severity] ?? SIGNS.unknown;
 
 const identity = (trouble) => `${trouble.kind} ${trouble.subject}`;
 
-function headline(troubles) {
-  if (!troubles.length) return "Nothing is wrong now.";
-  const [worst, ...rest] = troubles;
-  const more = rest.length ? ` And ${rest.length} more.` : "";
-  return `${wordOf(worst.severity)}: ${worst.text}${more}`;
+/** The router's own words, after one for whoever does not see the colour. */
+function line(overview, worst) {
+  return worst ? `${wordOf(worst.severity)}: ${overview.headline}` : overview.headline;
 }
 
 /** Spoken only when something else is wrong than before, not for every new figure. */
-function announce(troubles) {
-  const now = troubles.map((each) => `${each.severity} ${identity(each)}`).join("\n");
+function announce(overview, worst) {
+  const now = overview.troubles.map((each) => `${each.severity} ${identity(each)}`).join("\n");
   if (now === said) return;
   said = now;
-  setText(byId("announce"), headline(troubles));
+  setText(byId("announce"), line(overview, worst));
 }
 
-function line() {
+function item() {
   const word = make("span", { class: "word" });
   const text = make("span");
   const since = make("span");

@@ -43,7 +43,6 @@ class Fake:
         self.says = ""
         """What a change is refused with."""
         self.posted: list[tuple[str, dict[str, Any]]] = []
-        self.queries: list[str] = []
         self.changes = 0
 
     def change(self) -> None:
@@ -75,7 +74,6 @@ def app_of(fake: Fake) -> Starlette:
 
     async def receipts(request: Request) -> Response:
         fake.check(request)
-        fake.queries.append(request.url.query)
         found = [receipt(f"old-{number}") for number in range(3)]
         return JSONResponse({"receipts": [Receipt.from_wire(each).to_dict() for each in found]})
 

@@ -24,6 +24,7 @@ def overview(names: Sequence[str] = default_ensemble().names, at_ms: int = NOW_M
         at_unix_ms=at_ms,
         ensemble="cpp",
         version="0.1.0",
+        headline="template refuses 12 % of its requests for want of room; stl takes what it can. (and 1 more)",
         troubles=troubles(),
         specialists=[specialist(name, index) for index, name in enumerate(names)],
         knobs=knobs(),
@@ -299,7 +300,16 @@ def receipts() -> list[wire.ReceiptLine]:
 
 def audit() -> list[control.AuditEntry]:
     rows = [
-        (41, 3, "escalation", "escalate", "codegen.shadow_threshold", "0.3", "0.5", "template refuses 12 % of its requests"),
+        (
+            41,
+            3,
+            "escalation",
+            "escalate",
+            "codegen.shadow_threshold",
+            "0.3",
+            "0.5",
+            "template refuses 12 % of its requests",
+        ),
         (40, 11, "ana", "set_knob", "review.priority_floor", "0", "5", "batch traffic during the incident"),
         (39, 22, "ana", "hold_breaker", "debug", "closed", "held open", "bad refresh: answers do not compile"),
         (38, 40, "ben", "load_lane", "algo", "", "algo-july", "trained on last month's tickets"),

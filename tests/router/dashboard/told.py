@@ -56,7 +56,9 @@ def receipt(request_id: str) -> inference.Receipt:
             forecast=inference.Forecast(wait=0.08, total=1.62, slack=17.9, set_aside=1),
         ),
         usage=_usage(),
-        timings=inference.RouterTimings(decided=0.006, dispatched=0.009, accepted=0.034, first_chunk=0.241, total=1.512),
+        timings=inference.RouterTimings(
+            decided=0.006, dispatched=0.009, accepted=0.034, first_chunk=0.241, total=1.512
+        ),
         breaker="closed",
         trace_id="4bf92f3577b34da6a3ce929d0e0e4736",
         created_unix_ms=NOW_MS - 2190,
