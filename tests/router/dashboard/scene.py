@@ -17,6 +17,7 @@ NUM_POINTS = 60
 REVISION = "5d1c" * 16
 _MINUTE, _HOUR = 60_000, 3_600_000
 _Trouble = wire.Trouble
+_DESCRIBED = {each.name: each.describe for each in default_ensemble().specialists}
 
 
 def overview(names: Sequence[str] = default_ensemble().names, at_ms: int = NOW_MS) -> wire.Overview:
@@ -68,7 +69,7 @@ def specialist(name: str, index: int) -> wire.SpecialistView:
     full = index == 0
     view = wire.SpecialistView(
         name=name,
-        describe=f"What {name} is good at, in the words of the configuration, which may be longer than a tile is wide.",
+        describe=_DESCRIBED.get(name, f"What {name} is good at."),
         slo=objectives(name, full, index),
         breaker=breaker(name, index),
         lanes=[
