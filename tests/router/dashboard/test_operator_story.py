@@ -17,9 +17,12 @@ pytestmark = pytest.mark.skipif(not set(ROUTES) >= _NEEDED, reason="the router h
 
 
 @pytest.fixture(scope="module")
-def ensemble() -> Iterator[Living]:
-    with living([CALLER, OPERATOR]) as found:
-        yield found
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Living]:
+    """With a state of its own: what every test has comes later than what a module has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        with living([CALLER, OPERATOR]) as found:
+            yield found
 
 
 def enter(page: Page, token: str) -> None:
