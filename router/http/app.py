@@ -18,6 +18,7 @@ from octet.rpc.calls import CallerGone
 from octet.rpc.refusal import Refusal
 from octet.sdk.receipt import Receipt
 from octet.v1 import inference_pb2 as wire
+from router.dashboard.routes import dashboard_routes
 from router.decide.policy import Policy
 from router.http import asking
 from router.http.anthropic_messages import count_order, message_order
@@ -109,6 +110,7 @@ class App:
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
+            *dashboard_routes(),
         ]
         guard(self.routes, gate)
         table = Router(routes=self.routes, redirect_slashes=False)

@@ -74,6 +74,8 @@ ROUTES: Mapping[str, Access] = MappingProxyType(
         "/openapi.json": Access.OPEN,
         "/healthz": Access.OPEN,
         "/readyz": Access.OPEN,
+        "/dashboard": Access.OPEN,
+        "/dashboard/{file:path}": Access.OPEN,
     }
 )
 """By the route's path, as the router's own table writes it; for all of its methods."""

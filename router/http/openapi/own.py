@@ -1,4 +1,4 @@
-"""Octet's own words: `/v1/infer` and jobs."""
+"""Octet's own words: `/v1/infer`, jobs, and the operators' page."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +7,7 @@ from octet.rpc.tool_checks import NAME
 from octet.sdk.receipt import Validation
 from octet.sdk.tools import ToolCall
 from router.http.openapi.answers import ALWAYS, ANSWER, BODY, body, events, nothing, refusals, streamed, whole
+from router.http.openapi.dashboard import PATHS as DASHBOARD
 from router.http.openapi.router import TENANT
 from router.http.openapi.shapes import (
     COUNT,
@@ -35,6 +36,7 @@ _EXAMPLE = {"prompt": "undefined reference to vtable", "max_tokens": 64}
 
 def paths() -> Mapping[str, Any]:
     return {
+        **DASHBOARD,
         "/v1/infer": {
             "post": {
                 "operationId": "infer",

@@ -52,6 +52,8 @@ ROUTES = {
     "/openapi.json": {"GET": 200, "HEAD": 200},
     "/healthz": {"GET": 200, "HEAD": 200},
     "/readyz": {"GET": 200, "HEAD": 200},
+    "/dashboard": {"GET": 200, "HEAD": 200},
+    "/dashboard/absent": {"GET": 404, "HEAD": 404},
 }
 NOWHERE = (
     "/",

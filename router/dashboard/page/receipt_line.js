@@ -1,0 +1,37 @@
+// A receipt as a line: what /v1/receipts has whole, the overview has short.
+
+export function lineOf(receipt) {
+  const { between, usage, timings, error, decision, attempts } = receipt;
+  return {
+    request_id: receipt.request_id,
+    tenant: receipt.tenant,
+    at_unix_ms: receipt.created_unix_ms,
+    specialist: receipt.specialist || decision.primary,
+    primary: decision.primary,
+    replica: receipt.replica,
+    intent: decision.intent,
+    outcome: outcomeOf(error, timings.first_chunk !== null),
+    reason: error?.reason || "unspecified",
+    ttft: timings.first_chunk,
+    total: timings.total,
+    completion_tokens: usage?.completion_tokens ?? 0,
+    cache_hit_tokens: usage?.cache_hit_tokens ?? 0,
+    prompt_tokens: usage?.prompt_tokens ?? receipt.admission?.prompt_tokens ?? 0,
+    times_preempted: usage?.times_preempted ?? 0,
+    spilled: between?.spilled ?? false,
+    instead_of: between?.instead_of ?? "",
+    shadow: between?.shadow?.specialist ?? "",
+    attempts: attempts.length,
+    confidence: decision.confidence,
+  };
+}
+
+const CALLERS_DOING = new Set(["cancelled", "caller_stalled"]);
+const OURS = new Set(["", "deadline", "engine_failed", "replica_failed", "replica_lost", "no_replica", "internal", "store_unavailable"]);
+
+/** As octet/telemetry/outcome.py has it. */
+export function outcomeOf(error, begun) {
+  if (!error) return "answered";
+  if (CALLERS_DOING.has(error.reason)) return "cancelled";
+  return begun || OURS.has(error.reason) ? "failed" : "refused";
+}

@@ -1,0 +1,32 @@
+// Light, dark, or as the system has it; remembered.
+
+const KEY = "octet-theme";
+const CHOICES = ["auto", "light", "dark"];
+
+function remembered() {
+  try {
+    const found = localStorage.getItem(KEY);
+    return CHOICES.includes(found) ? found : "auto";
+  } catch {
+    return "auto"; // a browser that keeps nothing
+  }
+}
+
+function apply(choice) {
+  if (choice === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = choice;
+}
+
+export function startTheme(select) {
+  select.value = remembered();
+  select.addEventListener("change", () => {
+    apply(select.value);
+    try {
+      localStorage.setItem(KEY, select.value);
+    } catch {
+      // then only for this page
+    }
+  });
+}
+
+apply(remembered());

@@ -1,0 +1,82 @@
+// What is wrong now: one line, and all of it below.
+
+import { fresh } from "./context.js";
+import { byId, keyed, make, setData, setText, show } from "./dom.js";
+import { duration } from "./format.js";
+
+const SIGNS = { critical: "✖", warning: "▲", note: "●", none: "✓", unknown: "…" };
+const WORDS = { critical: "Critical", warning: "Warning", note: "Note" };
+const RANK = { critical: 3, warning: 2, note: 1 };
+const SECTIONS = new Set(["capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist"]);
+
+let said = null;
+
+export function showTroubles(overview) {
+  const troubles = overview.troubles;
+  const worst = troubles.find((each) => each.severity !== "note");
+  const severity = worst?.severity ?? "none";
+  setData(byId("headline"), "severity", severity);
+  setText(byId("headline-sign"), SIGNS[severity] ?? SIGNS.unknown);
+  setText(byId("headline-text"), line(overview, worst));
+  keyed(byId("troubles"), troubles, identity, () => item());
+  announce(overview, worst);
+  const alarm = worst ? `${SIGNS[severity]} ` : "";
+  const title = `${alarm}${overview.ensemble || "Octet"} - Octet`;
+  if (document.title !== title) document.title = title;
+}
+
+/** Of every subject, the worst that is wrong with it. */
+export function worstBySubject(troubles) {
+  const found = new Map();
+  for (const trouble of troubles) {
+    const before = found.get(trouble.subject);
+    if (!before || RANK[trouble.severity] > RANK[before.severity]) found.set(trouble.subject, trouble);
+  }
+  return found;
+}
+
+export const wordOf = (severity) => WORDS[severity] ?? severity;
+export const signOf = (severity) => SIGNS[severity] ?? SIGNS.unknown;
+
+const identity = (trouble) => `${trouble.kind} ${trouble.subject}`;
+
+/** The router's own words, after one for whoever does not see the colour. */
+function line(overview, worst) {
+  return worst ? `${wordOf(worst.severity)}: ${overview.headline}` : overview.headline;
+}
+
+/** Spoken only when something else is wrong than before, not for every new figure. */
+function announce(overview, worst) {
+  const now = overview.troubles.map((each) => `${each.severity} ${identity(each)}`).join("\n");
+  if (now === said) return;
+  said = now;
+  setText(byId("announce"), line(overview, worst));
+}
+
+function item() {
+  const word = make("span", { class: "word" });
+  const text = make("span");
+  const since = make("span");
+  const link = make("a", { href: "#runbook" });
+  const node = make("li", {}, word, text, make("span", { class: "aside" }, since, link));
+  link.addEventListener("click", () => openSection(link.hash));
+  const update = (trouble) => {
+    setData(node, "severity", trouble.severity);
+    setText(word, `${signOf(trouble.severity)} ${wordOf(trouble.severity)}`);
+    setText(text, trouble.text);
+    setText(since, trouble.since_unix_ms ? `for ${duration((fresh.nowMs - trouble.since_unix_ms) / 1000)}` : "");
+    const known = SECTIONS.has(trouble.runbook);
+    show(link, known);
+    if (known) link.href = `#runbook-${trouble.runbook}`;
+    setText(link, `Runbook: ${trouble.runbook.replaceAll("-", " ")}`);
+  };
+  return { node, update };
+}
+
+function openSection(hash) {
+  const section = document.getElementById(hash.slice(1));
+  if (section instanceof HTMLDetailsElement) {
+    section.open = true;
+    section.querySelector("summary").focus();
+  }
+}

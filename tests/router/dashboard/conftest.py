@@ -1,0 +1,49 @@
+"""One browser and one door for all of it."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.router.dashboard.browser import chromium_or_skip, launched
+from tests.router.dashboard.fake import Fake, serving
+from tests.router.dashboard.watched import WIDE, opened, watched
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    chromium_or_skip()
+    with sync_playwright() as playwright, launched(playwright) as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def door() -> Iterator[tuple[Fake, str]]:
+    fake = Fake()
+    with serving(fake) as url:
+        yield fake, url
+
+
+@pytest.fixture
+def fake(door: tuple[Fake, str]) -> Fake:
+    door[0].reset()
+    return door[0]
+
+
+@pytest.fixture
+def url(door: tuple[Fake, str]) -> str:
+    return door[1]
+
+
+@pytest.fixture(scope="package")
+def afternoon(browser: Browser) -> Iterator[Page]:
+    with serving(Fake()) as url, watched(browser) as page:
+        yield opened(page, url)
+
+
+@pytest.fixture
+def still(afternoon: Page) -> Iterator[Page]:
+    """The ordinary afternoon, for all who only look."""
+    yield afternoon
+    afternoon.evaluate("() => document.querySelectorAll('dialog[open]').forEach((dialog) => dialog.close())")
+    afternoon.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})

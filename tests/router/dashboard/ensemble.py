@@ -1,0 +1,91 @@
+"""A real router before real replicas that compute nothing, on a loop of its own, and callers who keep asking."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Event, Thread
+from typing import Any
+
+from octet.config.ensemble import Ensemble, IntentConfig
+from router.keys.source import GivenKeys
+from tests.router.http.harness import Fronted, Heard, fronting
+from tests.router.keys.keyed import Made, book_of
+from tests.router.service.harness import ensemble_of
+from tests.service.harness import serving, sim
+
+WRITER, POET = "writer", "poet"
+
+
+def ensemble() -> Ensemble:
+    """`writer` answers stories; `poet` stands in for it."""
+    base = ensemble_of(WRITER, POET)
+    writer, poet = base.specialists
+    return replace(
+        base, specialists=(replace(writer, fallback=POET), poet), intents=(IntentConfig("story", specialist=WRITER),)
+    )
+
+
+@dataclass
+class Living:
+    fronted: Fronted
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.fronted.port}"
+
+    def ask(self, key: Made) -> Heard:
+        """One story."""
+        body = json.dumps({"prompt": "tell me one", "intent": "story", "max_tokens": 4}).encode()
+        return self.on_loop(lambda: self.fronted.post(body, "/v1/infer", **key.headers))
+
+    def post(self, path: str, body: dict[str, Any], key: Made) -> Heard:
+        return self.on_loop(lambda: self.fronted.post(json.dumps(body).encode(), path, **key.headers))
+
+    def on_loop(self, work: Callable[[], Awaitable[Heard]]) -> Heard:
+        async def waited() -> Heard:
+            return await work()
+
+        found: Future[Heard] = asyncio.run_coroutine_threadsafe(waited(), self.loop)
+        return found.result(30)
+
+
+@contextmanager
+def living(keys: Sequence[Made]) -> Iterator[Living]:
+    told: list[Fronted] = []
+    failed: list[BaseException] = []
+    ready, loop = Event(), asyncio.new_event_loop()
+    end = asyncio.Event()
+
+    async def serve() -> None:
+        async with (
+            serving(sim()) as writer,
+            serving(sim()) as poet,
+            fronting(
+                {WRITER: [writer.address], POET: [poet.address]}, keys=GivenKeys(book_of(*keys)), ensemble=ensemble()
+            ) as fronted,
+        ):
+            told.append(fronted)
+            ready.set()
+            await end.wait()
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(serve())
+        except BaseException as error:
+            failed.append(error)
+            ready.set()
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        assert ready.wait(60) and not failed, failed
+        yield Living(told[0], loop)
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(60)
+        loop.close()
+    assert not failed, failed

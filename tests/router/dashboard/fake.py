@@ -1,0 +1,161 @@
+"""A door like the router's, that says what a test wants: for states that a real router is seldom in."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from octet.rpc.plain import plain
+from octet.sdk.receipt import Receipt
+from octet.v1 import control_pb2 as control
+from octet.v1 import overview_pb2 as wire
+from router.dashboard.routes import dashboard_routes
+from router.http.fault import AUTHENTICATION, PERMISSION, Fault
+from router.http.server_events import named_event
+from tests.router.dashboard import scene
+from tests.router.dashboard.told import receipt, story
+
+OPERATOR, CALLER = "octet-operator-key", "octet-caller-key"
+_TICK = 0.02
+
+
+class Fake:
+    """What it shows and says. Changed by the test's thread, read by the server's."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self, overview: wire.Overview | None = None, points: int = scene.NUM_POINTS) -> None:
+        self.overview = overview or scene.overview()
+        self.history = scene.history([each.name for each in self.overview.specialists], points)
+        self.asks_for_keys = False
+        self.silent = False
+        """Connections stay, and nothing comes."""
+        self.down = False
+        """Streams end, and nobody gets a new one."""
+        self.says = ""
+        """What a change is refused with."""
+        self.posted: list[tuple[str, dict[str, Any]]] = []
+        self.changes = 0
+
+    def change(self) -> None:
+        """Whoever watches is told."""
+        self.overview.at_unix_ms += 1000
+        self.changes += 1
+
+    def check(self, request: Request) -> None:
+        """Raises Fault."""
+        if not self.asks_for_keys:
+            return
+        shown = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if shown == CALLER:
+            raise Fault(403, "the key 'ann' may not do this", kind=PERMISSION, code="forbidden")
+        if shown != OPERATOR:
+            raise Fault(401, "a key is needed", kind=AUTHENTICATION, code="invalid_api_key")
+
+
+def app_of(fake: Fake) -> Starlette:
+    async def events(request: Request) -> Response:
+        fake.check(request)
+        if fake.down:
+            raise Fault(503, "this router is ending", code="draining")
+        return StreamingResponse(_told(fake), media_type="text/event-stream")
+
+    async def history(request: Request) -> Response:
+        fake.check(request)
+        return JSONResponse(plain(fake.history))
+
+    async def receipts(request: Request) -> Response:
+        fake.check(request)
+        found = [receipt(f"old-{number}") for number in range(3)]
+        return JSONResponse({"receipts": [Receipt.from_wire(each).to_dict() for each in found]})
+
+    async def path_of(request: Request) -> Response:
+        fake.check(request)
+        asked = request.path_params["request_id"]
+        if asked == "unknown":
+            raise Fault(404, "no receipt of 'unknown' is kept", code="unknown_request")
+        return JSONResponse(story(asked))
+
+    async def change(request: Request) -> Response:
+        fake.check(request)
+        body = await request.json()
+        fake.posted.append((request.url.path, body))
+        if fake.says:
+            raise Fault(409, fake.says, code="conflict")
+        _apply(fake, request.url.path, body)
+        return JSONResponse({})
+
+    return Starlette(
+        routes=[
+            *dashboard_routes(),
+            Route("/v1/overview/events", events),
+            Route("/v1/history", history),
+            Route("/v1/receipts", receipts),
+            Route("/v1/receipts/{request_id}/story", path_of),
+            Route("/v1/{rest:path}", change, methods=["POST"]),
+        ],
+        exception_handlers={Fault: _refused},
+    )
+
+
+async def _told(fake: Fake) -> AsyncIterator[bytes]:
+    yield named_event("history", plain(fake.history))
+    yield named_event("overview", plain(fake.overview))
+    seen = fake.changes
+    while not fake.down:
+        if fake.changes != seen and not fake.silent:
+            seen = fake.changes
+            yield named_event("overview", plain(fake.overview))
+        await asyncio.sleep(_TICK)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Fault)
+    return JSONResponse(error.envelope(), error.status)
+
+
+def _apply(fake: Fake, path: str, body: dict[str, Any]) -> None:
+    _, _, kind, name, *rest = path.split("/")
+    what = rest[0] if rest else name
+    if kind == "breakers":
+        (view,) = [each for each in fake.overview.specialists if each.name == name]
+        view.breaker.hold = body.get("hold", "")
+        view.breaker.hold_by, view.breaker.hold_why = body.get("who", "operator"), body["why"]
+    newest = fake.overview.audit[0].number if fake.overview.audit else 0
+    entry = control.AuditEntry(
+        number=newest + 1,
+        at_unix_ms=fake.overview.at_unix_ms,
+        who=body.get("who", "operator"),
+        why=body["why"],
+        what=f"{what}_{kind.removesuffix('s')}",
+        subject=body.get("name", name),
+    )
+    fake.overview.audit.insert(0, entry)
+    fake.change()
+
+
+@contextmanager
+def serving(fake: Fake) -> Iterator[str]:
+    """Its URL."""
+    config = uvicorn.Config(app_of(fake), host="127.0.0.1", port=0, log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            thread.join(0.01)
+            assert thread.is_alive()
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        fake.down = True
+        server.should_exit = True
+        thread.join(20)

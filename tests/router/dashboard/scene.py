@@ -1,0 +1,362 @@
+"""An ensemble of eight on an ordinary afternoon, with some things wrong: what the page is shown."""
+
+from collections.abc import Sequence
+from math import sin
+
+from octet.config.default import default_ensemble
+from octet.v1 import control_pb2 as control
+from octet.v1 import overview_pb2 as wire
+from octet.v1 import slo_pb2 as slo
+from octet.v1 import specialist_pb2 as replica
+from octet.v1.error_pb2 import ERROR_REASON_QUEUE_FULL
+
+NOW_MS = 1_794_837_731_000
+"""15 November 2026, 14:02:11 UTC."""
+STEP_SECONDS = 10.0
+NUM_POINTS = 60
+REVISION = "5d1c" * 16
+_MINUTE, _HOUR = 60_000, 3_600_000
+_Trouble = wire.Trouble
+_DESCRIBED = {each.name: each.describe for each in default_ensemble().specialists}
+
+
+def overview(names: Sequence[str] = default_ensemble().names, at_ms: int = NOW_MS) -> wire.Overview:
+    return wire.Overview(
+        at_unix_ms=at_ms,
+        ensemble="cpp",
+        version="0.1.0",
+        headline="template refuses 12 % of its requests for want of room; stl takes what it can. (and 1 more)",
+        troubles=troubles(),
+        specialists=[specialist(name, index) for index, name in enumerate(names)],
+        knobs=knobs(),
+        shadow_rows=shadow_rows(),
+        shadow_counts=control.ShadowCounts(ordered=412, sent=398, answered=391, shed=14, failed=7, compared=377),
+        receipts=receipts(),
+        audit=audit(),
+    )
+
+
+def troubles() -> list[wire.Trouble]:
+    return [
+        _Trouble(
+            severity=_Trouble.CRITICAL,
+            kind="refusing",
+            subject="template",
+            text="template refuses 12 % of its requests for want of room; stl takes what it can.",
+            since_unix_ms=NOW_MS - 4 * _MINUTE,
+            runbook="capacity",
+        ),
+        _Trouble(
+            severity=_Trouble.WARNING,
+            kind="breaker_held",
+            subject="debug",
+            text="debug is held open by ana: bad refresh. memory answers in its place.",
+            since_unix_ms=NOW_MS - 22 * _MINUTE,
+            runbook="bad-refresh",
+        ),
+        _Trouble(
+            severity=_Trouble.NOTE,
+            kind="escalated",
+            subject="codegen.shadow_threshold",
+            text="Escalation has raised codegen.shadow_threshold to 0.5.",
+            since_unix_ms=NOW_MS - 3 * _MINUTE,
+            runbook="capacity",
+        ),
+    ]
+
+
+def specialist(name: str, index: int) -> wire.SpecialistView:
+    full = index == 0
+    view = wire.SpecialistView(
+        name=name,
+        describe=_DESCRIBED.get(name, f"What {name} is good at."),
+        slo=objectives(name, full, index),
+        breaker=breaker(name, index),
+        lanes=[
+            control.LaneInfo(
+                specialist=name,
+                number=3 if index % 3 == 1 else 1,
+                adapter="june-tickets" if index % 3 == 1 else "",
+                revision=REVISION,
+                status="serving",
+                since_unix_ms=NOW_MS - (index + 1) * 2 * _HOUR,
+                by="configuration",
+                resident=2,
+                replicas=2,
+            )
+        ],
+        fresh=index == 4,
+        replicas=[replica_view(name, number, full, index) for number in range(2 if index % 2 == 0 else 1)],
+        rates=wire.Rates(
+            requests=11.8 if full else 2.1 + index * 0.4,
+            answered=10.2 if full else 2.1 + index * 0.4,
+            refused=1.42 if full else 0.0,
+            spilled=0.6 if full else 0.0,
+            shadowed=0.21,
+            completion_tokens=842.0 if full else 160.0 + 21 * index,
+            confidence=0.81 - index * 0.02,
+        ),
+        cache_reuse=0.62 - index * 0.03,
+        usual_cache_reuse=0.64 - index * 0.03,
+    )
+    _add_lanes(view, index)
+    return view
+
+
+def _add_lanes(view: wire.SpecialistView, index: int) -> None:
+    if index % 3 == 1:
+        view.lanes.add(specialist=view.name, number=2, adapter="may-tickets", status="previous", resident=1, replicas=1)
+    if index == 2:
+        view.lanes.add(
+            specialist=view.name,
+            number=2,
+            adapter="algo-july",
+            status="candidate",
+            since_unix_ms=NOW_MS - 40 * _MINUTE,
+            by="ben",
+            why="trained on last month's tickets",
+            pass_rate=0.968,
+            samples=62,
+            outlook="38 more judged answers before anybody can say whether it is better",
+            resident=2,
+            replicas=2,
+        )
+
+
+def objectives(name: str, full: bool, index: int) -> slo.Slo:
+    ttft = slo.Latency(samples=812, p50=0.412 if full else 0.061 + index * 0.004, p95=1.94 if full else 0.148, p99=2.61)
+    if not full:
+        ttft.p99 = 0.231
+    itl = slo.Latency(samples=40_310, p50=0.011, p95=0.019 + index * 0.001, p99=0.034)
+    first = slo.Latency(samples=812, p50=0.05, p95=0.92 if full else 0.102, p99=1.1 if full else 0.16)
+    rate = 0.812 if index == 7 else 0.972 - index * 0.004
+    burns = [
+        slo.Burn(window_seconds=300, samples=812, rate=7.2 if full else 0.4),
+        slo.Burn(window_seconds=3600, samples=9120, rate=1.8 if full else 0.6),
+    ]
+    return slo.Slo(
+        specialist=name,
+        window_seconds=300,
+        ttft=ttft,
+        itl=itl,
+        admission_to_first_token=first,
+        pass_rate=rate,
+        judged=240 - 9 * index,
+        floor=0.9,
+        correctness_window_seconds=86_400,
+        answered=812,
+        preempted_once=0.011 if full else 0.0,
+        relative_error=0.01,
+        routers=1,
+        objectives=[
+            slo.Objective(name="ttft_p95", target=0.25, share=0.95, current=ttft.p95, met=not full, burns=burns),
+            slo.Objective(name="itl_p95", target=0.05, share=0.95, current=itl.p95, met=True, burns=burns[1:]),
+            slo.Objective(
+                name="admission_to_first_token_p95", target=0.2, share=0.95, current=first.p95, met=not full, burns=[]
+            ),
+            slo.Objective(name="correctness", target=0.9, share=0.9, current=rate, met=rate >= 0.9, burns=[]),
+        ],
+    )
+
+
+def breaker(name: str, index: int) -> control.BreakerInfo:
+    found = control.BreakerInfo(
+        specialist=name,
+        lane=1,
+        lane_status="serving",
+        state="closed",
+        since_unix_ms=NOW_MS - 26 * _HOUR,
+        pass_rate=0.972,
+        samples=240 - 9 * index,
+        floor=0.9,
+        min_samples=20,
+        window_seconds=600,
+        fallback="stl" if name != "stl" else "algo",
+        outlook="nothing ahead",
+        verifier="cpp",
+    )
+    if name == "debug":
+        found.hold, found.hold_by, found.hold_why = "open", "ana", "bad refresh: answers do not compile since 13:30"
+        found.fallback, found.state, found.pass_rate = "memory", "shadow_only", 0.812
+        found.outlook = "would recover after 100 judged shadows above the floor"
+        found.since_unix_ms = NOW_MS - 22 * _MINUTE
+    return found
+
+
+def replica_view(name: str, number: int, full: bool, index: int) -> wire.ReplicaView:
+    waiting, running = (14, 8) if full else (0, 1 + index % 4)
+    used = 1180 if full else 210 + 40 * index
+    cached = 330 if full else 620
+    return wire.ReplicaView(
+        info=control.ReplicaInfo(
+            name=f"{name}-{number}",
+            specialist=name,
+            address=f"10.0.0.{index}:5006{number}",
+            status="serving",
+            health_breaker="closed",
+            waiting=waiting,
+            running=running,
+            revision=REVISION,
+            refusing=full,
+            usual_wait=1.31 if full else 0.012,
+            estimate_error_p90=0.18,
+        ),
+        load=replica.LoadReport(
+            waiting=waiting,
+            running=running,
+            max_running=8,
+            max_waiting=16,
+            blocks=replica.Blocks(total=1536, used=used, cached=cached, free=1536 - used - cached),
+            revision=REVISION,
+            refusing=full,
+            preempting=full,
+        ),
+    )
+
+
+def knobs() -> list[control.KnobInfo]:
+    raised = control.KnobInfo(
+        name="codegen.shadow_threshold",
+        value=0.5,
+        configured=0.3,
+        set_by="escalation",
+        why="template refuses 12 % of its requests",
+        since_unix_ms=NOW_MS - 3 * _MINUTE,
+    )
+    by_hand = control.KnobInfo(
+        name="review.priority_floor",
+        value=5,
+        configured=0,
+        set_by="ana",
+        why="batch traffic during the incident",
+        since_unix_ms=NOW_MS - 11 * _MINUTE,
+    )
+    intents = ("codegen", "debug", "build-fix", "review", "unspecified")
+    rest = [
+        control.KnobInfo(name=f"{intent}.{knob}", value=value, configured=value, set_by="configuration")
+        for intent in intents
+        for knob, value in (("shadow_threshold", 0.3), ("priority_floor", 0.0))
+        if f"{intent}.{knob}" not in (raised.name, by_hand.name)
+    ]
+    return [raised, by_hand, *rest]
+
+
+def shadow_rows() -> list[control.ShadowRow]:
+    def row(intent: str, primary: str, shadow: str, why: str, compared: int, agreed: int) -> control.ShadowRow:
+        verified = compared * 2 // 3
+        return control.ShadowRow(
+            intent=intent,
+            primary=primary,
+            shadow=shadow,
+            why=why,
+            compared=compared,
+            agreed=agreed,
+            verified=verified,
+            primary_passed=verified - 3,
+            shadow_passed=verified - 5,
+            only_primary_passed=4,
+            only_shadow_passed=2,
+            mean_similarity=0.71,
+        )
+
+    return [
+        row("codegen", "algo", "algo+algo-july", "fresh_lane", 92, 81),
+        row("codegen", "template", "stl", "low_confidence", 61, 44),
+        row("unspecified", "memory", "debug", "demoted", 48, 29),
+        row("review", "concurrency", "systems", "low_confidence", 17, 15),
+    ]
+
+
+def receipts() -> list[wire.ReceiptLine]:
+    def line(number: int, name: str, intent: str, **more: object) -> wire.ReceiptLine:
+        fields: dict[str, object] = {
+            "request_id": f"{number * 2654435761 % 2**64:016x}{number:016x}",
+            "at_unix_ms": NOW_MS - number * 730,
+            "specialist": name,
+            "primary": name,
+            "replica": f"{name}-0",
+            "intent": intent,
+            "outcome": "answered",
+            "ttft": 0.08 + number * 0.013,
+            "total": 1.1 + number * 0.21,
+            "completion_tokens": 96 + 7 * number,
+            "prompt_tokens": 412 - 3 * number,
+            "attempts": 1,
+            "confidence": 0.83,
+        }
+        return wire.ReceiptLine(**{**fields, **more})  # type: ignore[arg-type]
+
+    refused = {"outcome": "refused", "reason": ERROR_REASON_QUEUE_FULL, "ttft": None, "total": 0.004}
+    return [
+        line(1, "template", "codegen", cache_hit_tokens=256),
+        line(2, "template", "codegen", **refused, completion_tokens=0, replica=""),
+        line(3, "stl", "codegen", primary="template", spilled=True, instead_of="template", attempts=2),
+        line(4, "memory", "debug", primary="debug", instead_of="debug", shadow="debug"),
+        line(5, "build", "build-fix", cache_hit_tokens=128),
+        line(6, "algo", "codegen", shadow="algo", times_preempted=1),
+        line(7, "systems", "unspecified"),
+        line(8, "concurrency", "review", attempts=2),
+    ]
+
+
+def audit() -> list[control.AuditEntry]:
+    rows = [
+        (
+            41,
+            3,
+            "escalation",
+            "escalate",
+            "codegen.shadow_threshold",
+            "0.3",
+            "0.5",
+            "template refuses 12 % of its requests",
+        ),
+        (40, 11, "ana", "set_knob", "review.priority_floor", "0", "5", "batch traffic during the incident"),
+        (39, 22, "ana", "hold_breaker", "debug", "closed", "held open", "bad refresh: answers do not compile"),
+        (38, 40, "ben", "load_lane", "algo", "", "algo-july", "trained on last month's tickets"),
+        (37, 190, "lanes", "promote", "concurrency", "bare model", "june-tickets", "no worse over 100 answers"),
+    ]
+    return [
+        control.AuditEntry(
+            number=number,
+            at_unix_ms=NOW_MS - minutes * _MINUTE,
+            who=who,
+            what=what,
+            subject=subject,
+            before=before,
+            after=after,
+            why=why,
+        )
+        for number, minutes, who, what, subject, before, after, why in rows
+    ]
+
+
+def history(names: Sequence[str] = default_ensemble().names, points: int = NUM_POINTS) -> wire.History:
+    return wire.History(
+        step_seconds=STEP_SECONDS,
+        specialists=[
+            wire.SpecialistHistory(name=name, points=[point(index, number, points) for number in range(points)])
+            for index, name in enumerate(names)
+        ],
+    )
+
+
+def point(index: int, number: int, points: int) -> wire.Point:
+    back = points - 1 - number
+    wave = sin(number / 17 + index) * 0.5 + sin(number / 5.3 + 2 * index) * 0.2
+    burst = max(0.0, 1 - back / 40) if index == 0 else 0.0
+    return wire.Point(
+        at_unix_ms=NOW_MS - int(back * STEP_SECONDS * 1000),
+        ttft_p95=0.148 + 0.03 * wave + 1.75 * burst,
+        itl_p95=0.019 + 0.003 * wave,
+        admission_to_first_token_p95=0.102 + 0.02 * wave + 0.8 * burst,
+        pass_rate=0.972 - index * 0.004 + 0.006 * wave,
+        requests=3.1 + wave + 8 * burst,
+        refused=1.42 * burst,
+        completion_tokens=220 + 60 * wave + 600 * burst,
+        waiting=int(28 * burst),
+        running=2 + int(6 * burst),
+        blocks_used=min(1.0, 0.35 + 0.1 * wave + 0.42 * burst),
+        cache_reuse=0.62 - index * 0.03 + 0.04 * wave,
+        burn=0.5 + 0.1 * wave + 6.6 * burst,
+    )

@@ -1,0 +1,102 @@
+"""What an operator changes: never without being told what will happen, a reason, and a name."""
+
+import re
+from typing import Any
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.router.dashboard.fake import OPERATOR, Fake
+from tests.router.dashboard.watched import opened, watched
+
+ACTS: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("Hold open the breaker of stl…", "algo answers in its place", "/v1/breakers/stl/hold", {"hold": "open"}),
+    ("Hold closed the breaker of stl…", "whatever its answers are like", "/v1/breakers/stl/hold", {"hold": "closed"}),
+    ("Release the breaker of debug…", "decides again by itself", "/v1/breakers/debug/release", {}),
+    (
+        "Promote the candidate of algo…",
+        "algo-july answers from now on",
+        "/v1/lanes/algo/promote",
+        {"name": "algo-july"},
+    ),
+    ("Drop the candidate of algo…", "algo-july is gone", "/v1/lanes/algo/roll_back", {}),
+    ("Roll back the lane of stl…", "may-tickets serves again", "/v1/lanes/stl/roll_back", {}),
+    ("Drain replica template-0…", "One other replica of template serves", "/v1/replicas/template-0/drain", {}),
+    ("Drain replica stl-0…", "the last of stl that serves", "/v1/replicas/stl-0/drain", {}),
+    ("Undrain replica algo-1…", "send it requests again", "/v1/replicas/algo-1/undrain", {}),
+    (
+        "Release review.priority_floor…",
+        "what the configuration says, 0",
+        "/v1/knobs/release",
+        {"name": "review.priority_floor"},
+    ),
+]
+
+
+def confirm(page: Page, why: str, who: str = "") -> None:
+    page.get_by_label(re.compile("^Reason")).fill(why)
+    if who:
+        page.get_by_label(re.compile("^Your name")).fill(who)
+    page.locator("#act-go").click()
+
+
+def test_every_change_says_what_it_does_and_is_sent_as_said(browser: Browser, fake: Fake, url: str) -> None:
+    fake.overview.specialists[2].replicas[1].info.status = "drained_by_operator"
+    with watched(browser) as page:
+        opened(page, url)
+        for number, (button, effect, path, body) in enumerate(ACTS):
+            page.get_by_role("button", name=button).click()
+            expect(page.locator("#act-effect")).to_contain_text(effect)
+            confirm(page, f"why {number}", "ana" if number == 0 else "")
+            expect(page.locator("#act")).to_be_hidden()
+            assert fake.posted[-1] == (path, {**body, "why": f"why {number}", "who": "ana"})
+            newest = page.locator("#audit-table tbody tr").first
+            expect(newest).to_contain_text(f"why {number}")
+            expect(newest).to_contain_text("ana")
+
+
+def test_nothing_is_sent_without_reason_and_name(browser: Browser, fake: Fake, url: str) -> None:
+    with watched(browser) as page:
+        opened(page, url)
+        page.get_by_role("button", name="Hold open the breaker of stl…").click()
+        confirm(page, "   ")
+        expect(page.locator("#act-error")).to_have_text("A reason must be given: the audit keeps it.")
+        expect(page.get_by_label(re.compile("^Reason"))).to_be_focused()
+        confirm(page, "bad refresh")
+        expect(page.locator("#act-error")).to_have_text("Your name must be given: the audit keeps it.")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Set codegen.priority_floor…").click()
+        page.get_by_label("Value").fill("many")
+        confirm(page, "batch", "ana")
+        expect(page.locator("#act-error")).to_contain_text("The value must be a number")
+        assert fake.posted == []
+        page.get_by_label("Value").fill("7")
+        confirm(page, "batch", "ana")
+        expect(page.locator("#toast")).to_have_text("codegen.priority_floor is set.")
+        body = {"name": "codegen.priority_floor", "value": 7, "why": "batch", "who": "ana"}
+        assert fake.posted == [("/v1/knobs/set", body)]
+
+
+def test_a_key_says_who_it_is(browser: Browser, fake: Fake, url: str) -> None:
+    fake.asks_for_keys = True
+    with watched(browser) as page:
+        page.goto(f"{url}/dashboard")
+        page.get_by_label(re.compile("^Key")).fill(OPERATOR)
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Hold open the breaker of stl…").click()
+        expect(page.locator("#act-who-field")).to_be_hidden()
+        confirm(page, "bad refresh")
+        expect(page.locator("#act")).to_be_hidden()
+        assert fake.posted == [("/v1/breakers/stl/hold", {"hold": "open", "why": "bad refresh"})]
+
+
+def test_what_was_refused_is_told_in_words(browser: Browser, fake: Fake, url: str) -> None:
+    fake.says = "stl is held open already"
+    with watched(browser) as page:
+        opened(page, url)
+        page.get_by_role("button", name="Hold open the breaker of stl…").click()
+        confirm(page, "bad refresh", "ana")
+        expect(page.locator("#act-error")).to_have_text("Stl is held open already")
+        expect(page.locator("#act-go")).to_be_enabled()
+        page.route("**/v1/breakers/**", lambda route: route.abort())
+        page.locator("#act-go").click()
+        expect(page.locator("#act-error")).to_contain_text("Whether the change was made is not known")

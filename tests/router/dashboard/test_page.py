@@ -1,0 +1,255 @@
+"""What an operator sees, in a real browser, before a door that says what a test wants."""
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from octet.v1 import overview_pb2 as wire
+from tests.router.dashboard import scene
+from tests.router.dashboard.fake import CALLER, OPERATOR, Fake
+from tests.router.dashboard.watched import PHONE, WIDE, opened, watched
+
+HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
+_STRAY_LATENCIES = """() => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const stray = [];
+  while (texts.nextNode()) {
+    const node = texts.currentNode;
+    const owned = node.parentElement.closest(".tile, #plot-grid, #plot-table, #receipt-table tr, #story, #fresh-text");
+    if (/\\d\\s?(ms|s)\\b/.test(node.data) && !owned) stray.push(node.data);
+  }
+  return stray;
+}"""
+
+_STICKS_OUT = """() => [document.documentElement, ...document.querySelectorAll("dialog[open]")]
+  .filter((node) => node.scrollWidth > node.clientWidth).map((node) => node.id || node.tagName)"""
+
+
+def test_everything_at_a_glance(still: Page) -> None:
+    page = still
+    line = "Critical: template refuses 12 % of its requests for want of room; stl takes what it can. (and 1 more)"
+    expect(page.locator("#headline")).to_contain_text(line)
+    expect(page.locator("#announce")).to_have_text(line)
+    expect(page.locator("#troubles li")).to_have_count(3)
+    expect(page).to_have_title("✖ cpp - Octet")
+    tile = page.get_by_role("article", name="template")
+    for words in (
+        *(
+            "1.94 s",
+            "✗ missed: ≤ 250 ms",
+            "✓ met: ≤ 50 ms",
+            "2 of 4 targets met",
+            re.compile(r"burns 7\.2.\sin 5\smin, 1\.8.\sin 1\sh"),
+        ),
+        *("Correctness 97.2 %", "of 240 judged, 24 h · ✓ met, floor 90 %", "Queue 28 · running 16", "running 8/8"),
+        *("KV blocks: 1,180 used, 330 cached, 26 free", "cache reuse 62 %, usually 64 %", "1.42/s refused"),
+    ):
+        expect(tile).to_contain_text(words)
+    held = page.get_by_role("article", name="debug")
+    expect(held).to_contain_text("held open")
+    expect(held).to_contain_text("ana: bad refresh")
+    expect(held).to_contain_text("✗ missed, floor 90 %")
+    expect(page.locator("#knob-table tbody tr")).to_have_count(10)
+    expect(page.locator("#knob-table")).to_contain_text("template refuses 12 % of its requests")
+    expect(page.locator("#shadow-table")).to_contain_text("algo+algo-july")
+    expect(page.locator("#audit-table tbody tr").first).to_contain_text("codegen.shadow_threshold")
+    expect(page.locator("#receipt-table")).to_contain_text("spilled from template")
+    page.locator("#troubles a").nth(1).click()
+    expect(page.locator("#runbook-bad-refresh p").first).to_be_visible()
+
+
+def test_every_latency_belongs_to_one_specialist(still: Page) -> None:
+    page = still
+    assert page.evaluate(_STRAY_LATENCIES) == []
+    assert page.locator(".tile", has_text="ms").count() == 8
+    assert [option.inner_text() for option in page.locator("#plot-who option").all()] == [
+        each.name for each in scene.overview().specialists
+    ]
+
+
+def test_nothing_is_wrong(browser: Browser, fake: Fake, url: str) -> None:
+    fake.reset(
+        wire.Overview(
+            at_unix_ms=scene.NOW_MS,
+            headline="All well: 1 specialist serves.",
+            specialists=[wire.SpecialistView(name="quiet")],
+        )
+    )
+    with watched(browser) as page:
+        opened(page, url, 1)
+        expect(page.locator("#headline")).to_have_text("✓All well: 1 specialist serves.")
+        expect(page.locator(".tile")).to_contain_text("No targets are configured.")
+        expect(page.locator(".tile")).to_contain_text("of 0 judged")
+        for empty in ("#no-shadows", "#no-receipts", "#no-audit"):
+            expect(page.locator(empty)).to_be_visible()
+
+
+def test_figures_change_where_they_stand(browser: Browser, fake: Fake, url: str) -> None:
+    """Of sixty-four tiles one figure changes: so does one text, and nothing else moves."""
+    names = [f"specialist-{number}" for number in range(64)]
+    fake.reset(scene.overview(names), points=20)
+    with watched(browser) as page:
+        opened(page, url, 64)
+        page.get_by_role("button", name="Hold open the breaker of specialist-5…").focus()
+        page.evaluate("""() => {
+          window.seen = [];
+          const note = (found) => window.seen.push(...found.map((each) => each.target.className));
+          const watch = new MutationObserver(note);
+          watch.observe(document.getElementById("tiles"), { childList: true, characterData: true, subtree: true });
+        }""")
+        fake.overview.specialists[7].slo.ttft.p50 = 0.777
+        fake.change()
+        expect(page.locator(".tile").nth(7)).to_contain_text("777 ms")
+        assert page.evaluate("window.seen") == ["value"]
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')").endswith("specialist-5…")
+        page.get_by_label("Show").fill("specialist-6")
+        expect(page.locator(".tile:visible")).to_have_count(5)
+        page.get_by_label("Show").fill("nobody")
+        expect(page.locator("#no-tiles")).to_be_visible()
+
+
+def test_a_silent_stream_is_told(browser: Browser, fake: Fake, url: str) -> None:
+    with watched(browser) as page:
+        opened(page, url)
+        expect(page.locator("#freshness")).to_have_text("Live, 14:02:11")
+        fake.silent = True
+        page.clock.fast_forward(12_000)
+        expect(page.locator("#freshness")).to_have_text(re.compile("As of 14:02:11, 1[2-9]\\s*s old — not live."))
+        expect(page.locator("body")).to_have_attribute("data-live", "no")
+        assert float(page.locator("#tiles").evaluate("node => getComputedStyle(node).opacity")) < 1
+        page.get_by_role("button", name="Hold open the breaker of stl…").click()
+        expect(page.locator("#act-stale")).to_contain_text("What you see may no longer be so.")
+        page.keyboard.press("Escape")
+        fake.silent = False
+        fake.change()
+        expect(page.locator("#freshness")).to_have_text("Live, 14:02:12")
+        expect(page.locator("body")).to_have_attribute("data-live", "yes")
+
+
+def test_the_same_overview_again_is_no_news(browser: Browser, fake: Fake, url: str) -> None:
+    """A router that says the same time again and again has stopped looking."""
+    with watched(browser) as page:
+        opened(page, url)
+        page.clock.fast_forward(9_000)
+        fake.changes += 1
+        page.clock.fast_forward(3_000)
+        expect(page.locator("#freshness")).to_contain_text("not live")
+
+
+def test_a_lost_router_is_found_again(browser: Browser, fake: Fake, url: str) -> None:
+    with watched(browser) as page:
+        opened(page, url, clock=False)
+        fake.down = True
+        expect(page.locator("#freshness")).to_contain_text("not live")
+        expect(page.locator("#freshness")).to_contain_text("Trying again")
+        fake.down = False
+        expect(page.locator("#freshness")).to_contain_text("Live")
+
+
+def test_hostile_text_stays_text(browser: Browser, fake: Fake, url: str) -> None:
+    shown = fake.overview
+    shown.headline = HOSTILE
+    for trouble in shown.troubles:
+        trouble.text = trouble.subject = trouble.runbook = HOSTILE
+    view = shown.specialists[7]
+    view.describe = view.breaker.hold_by = view.breaker.hold_why = view.breaker.outlook = HOSTILE
+    view.lanes[0].adapter = view.replicas[0].info.name = HOSTILE
+    shown.ensemble = shown.version = shown.knobs[0].why = shown.knobs[0].name = HOSTILE
+    shown.shadow_rows[0].shadow = shown.receipts[0].intent = HOSTILE
+    shown.receipts[0].request_id = "<img src=x onerror=window.hacked=1>"
+    shown.audit[0].why = shown.audit[0].who = HOSTILE
+    with watched(browser) as page:
+        opened(page, url)
+        expect(page.locator("#audit-table")).to_contain_text(HOSTILE)
+        expect(page.locator("#headline")).to_contain_text(HOSTILE)
+        page.locator("#receipt-table tbody tr").first.click()
+        expect(page.locator("#story-title")).to_have_text("Request <img src=x onerror=window.hacked=1>")
+        expect(page.locator("#story-body")).to_contain_text("Where the time went")
+        assert page.locator("main img, main script, dialog img, dialog script").count() == 0
+        assert page.evaluate("window.hacked") is None
+
+
+def test_who_has_no_key_is_asked_for_one(browser: Browser, fake: Fake, url: str) -> None:
+    fake.asks_for_keys = True
+    with watched(browser) as page:
+        page.goto(f"{url}/dashboard")
+        dialog = page.locator("#key")
+        expect(dialog).to_contain_text("This router asks for a key.")
+        page.get_by_label(re.compile("^Key")).fill(CALLER)
+        page.keyboard.press("Enter")
+        expect(dialog).to_contain_text("This key may call, not operate.")
+        expect(dialog).to_contain_text("the key 'ann' may not do this")
+        expect(page.locator(".tile")).to_have_count(0)
+        page.get_by_label(re.compile("^Key")).fill(OPERATOR)
+        page.keyboard.press("Enter")
+        expect(page.locator(".tile")).to_have_count(8)
+        assert OPERATOR not in page.content()
+        page.get_by_role("button", name="Forget key").click()
+        expect(dialog).to_contain_text("This router asks for a key.")
+        expect(page.locator(".tile")).to_have_count(0)
+        assert page.evaluate("[sessionStorage.length, localStorage.length]") == [0, 0]
+
+
+def test_the_whole_path_of_a_request(still: Page) -> None:
+    page = still
+    row = page.locator("#receipt-table tbody button").nth(2)
+    row.focus()
+    page.keyboard.press("Enter")
+    body = page.locator("#story-body")
+    for words in (
+        *("Answered by stl (stl-0) in 1.51 s", "the classifier takes it for template", "template had no room"),
+        *("16 requests wait, which is all there is room for", "Expected wait", "192 of 403 prompt tokens"),
+        *(
+            "To first token",
+            "207 ms",
+            "queue",
+            "61 ms",
+            "template-1, failed",
+            "Similarity",
+            "64 %",
+            "Verdict",
+            "passed",
+        ),
+        *("batch traffic during the incident", "4bf92f3577b34da6a3ce929d0e0e4736"),
+    ):
+        expect(body).to_contain_text(words)
+    page.keyboard.press("Escape")
+    expect(row).to_be_focused()
+    page.get_by_label("Request", exact=True).fill("unknown")
+    page.keyboard.press("Enter")
+    expect(body).to_have_text("No receipt of 'unknown' is kept")
+    page.keyboard.press("Escape")
+    with page.expect_request(lambda sent: sent.url.endswith("/v1/receipts?limit=50&outcome=refused")):
+        page.get_by_label("Outcome").select_option("refused")
+    expect(page.locator("#requests-state")).to_contain_text("3 shown, no older ones are kept; not live.")
+    page.get_by_label("Outcome").select_option("")
+    expect(page.locator("#receipt-table tbody tr")).to_have_count(8)
+
+
+def test_plots_are_of_one_specialist_and_can_be_read_without_eyes(still: Page) -> None:
+    page = still
+    plot = page.get_by_role(
+        "img", name=re.compile(r"^template: TTFT p95: from .* to 1\.89\ss, now 1\.89\ss; target 250\sms")
+    )
+    expect(plot).to_be_visible()
+    page.get_by_role("link", name="stl over time").click()
+    expect(page.get_by_role("img", name=re.compile(r"^stl: Pass rate: .*; floor 90\s%"))).to_be_visible()
+    page.get_by_text("The same as a table").click()
+    table = page.get_by_role("table", name="stl over time, newest first")
+    expect(table.locator("tbody tr")).to_have_count(30)
+    expect(table.locator("tbody th").first).to_have_text("14:02:11")
+    page.get_by_text("The same as a table").click()
+
+
+@pytest.mark.parametrize("size", [PHONE, WIDE], ids=["phone", "wide"])
+def test_nothing_sticks_out(still: Page, size: tuple[int, int]) -> None:
+    still.set_viewport_size({"width": size[0], "height": size[1]})
+    assert still.evaluate(_STICKS_OUT) == []
+    still.locator("#receipt-table tbody tr").nth(2).click()
+    expect(still.locator(".fall")).to_be_visible()
+    assert still.evaluate(_STICKS_OUT) == []
+    still.keyboard.press("Escape")
+    still.get_by_role("button", name="Set review.priority_floor…").click()
+    assert still.evaluate(_STICKS_OUT) == []
+    still.keyboard.press("Escape")
