@@ -45,3 +45,14 @@ def outcome_of_error(error: wire.Error, *, begun: bool = False) -> Outcome:
 def specialist_of(receipt: wire.Receipt) -> str:
     """Who answered, or was to answer; empty where nobody was."""
     return receipt.specialist or receipt.decision.primary
+
+
+def reason_name(reason: int) -> str:
+    """Of an ErrorReason, in small letters; one that has no name here is `other`."""
+    return _NAMES.get(reason, "other")
+
+
+_NAMES: dict[int, str] = {
+    number: name.removeprefix("ERROR_REASON_").lower() for name, number in error_pb2.ErrorReason.items()
+}
+REASONS = frozenset((*_NAMES.values(), "other"))

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from prometheus_client.metrics_core import Metric
 
 from octet.telemetry.families import counter, gauge
+from octet.telemetry.outcome import reason_name
 from octet.telemetry.page import Build
 from octet.v1 import error_pb2
 from router.dispatch.live import LiveRequests
 from router.jobs.jobs import Jobs
 from router.keys.gate import Gate
 from router.metrics.request_families import build_info
-from router.observe.outcome import reason_name
 
 _GATE = (error_pb2.ERROR_REASON_UNAUTHENTICATED, error_pb2.ERROR_REASON_FORBIDDEN, error_pb2.ERROR_REASON_KEY_LIMIT)
 _ENDS = ("done", "failed", "cancelled")

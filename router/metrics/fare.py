@@ -4,8 +4,8 @@ from collections import Counter
 
 from octet.telemetry import bounds
 from octet.telemetry.histogram import Histogram
+from octet.telemetry.outcome import OUTCOMES, Outcome, outcome_of, reason_name
 from octet.v1 import inference_pb2 as wire
-from router.observe.outcome import OUTCOMES, Outcome, outcome_of, reason_name
 
 
 class Fare:

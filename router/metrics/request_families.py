@@ -6,10 +6,10 @@ from prometheus_client.metrics_core import Metric
 
 from octet.telemetry.families import Labels, counter, gauge, histogram
 from octet.telemetry.histogram import Histogram
+from octet.telemetry.outcome import OUTCOMES
 from octet.telemetry.page import Build
 from router.metrics.fare import Fare
 from router.metrics.requests import RequestTally
-from router.observe.outcome import OUTCOMES
 
 _OURS = ("specialist",)
 _THEIRS = ("specialist", "gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_response_model")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from admission.knobs import UNSPECIFIED
 from octet.config.ensemble import Ensemble
+from octet.telemetry.outcome import reason_name
 from octet.v1 import inference_pb2 as wire
 from router.metrics.fare import Fare
-from router.observe.outcome import reason_name
 from router.reception.ask import Ask
 
 

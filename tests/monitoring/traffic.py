@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -20,7 +19,6 @@ from octet.config.ensemble import (
     SpecialistConfig,
     TaskConfig,
 )
-from octet.v1 import slo_pb2
 from router.classify.base import REJECT, Distribution
 from specialist.engines.sim import CostModel
 from tests.router.http.harness import Fronted, fronting
@@ -41,28 +39,6 @@ class Unsure:
 
     async def classify(self, text: str, tenant: str = "") -> Distribution:
         return self.cached(text)
-
-
-class SomeSlos:
-    """Stands where the router's windows will."""
-
-    def all(self) -> Sequence[slo_pb2.Slo]:
-        return [_slo("writer"), _slo("coder")]
-
-    def counted(self, specialist: str) -> Mapping[str, tuple[int, int]]:
-        seen = round(time.monotonic() * 10)
-        return {"ttft_p95": (seen, seen // 50), "itl_p95": (seen, 0)}
-
-
-def _slo(name: str) -> slo_pb2.Slo:
-    latency = slo_pb2.Latency(samples=10, p50=0.1, p95=0.2, p99=0.3)
-    burns = [slo_pb2.Burn(window_seconds=300, samples=10, rate=0.4), slo_pb2.Burn(window_seconds=3600, samples=10)]
-    promised = slo_pb2.Objective(name="ttft_p95", target=0.5, share=0.95, current=0.2, met=True, burns=burns)
-    kept = slo_pb2.Objective(name="itl_p95", target=0.1, share=0.95, current=0.2, met=True)
-    return slo_pb2.Slo(
-        specialist=name, ttft=latency, itl=latency, admission_to_first_token=latency,
-        answered=10, preempted_once=0.1, objectives=[promised, kept],
-    )  # fmt: skip
 
 
 def ensemble() -> Ensemble:
@@ -101,7 +77,6 @@ async def busy_house(folder: Path) -> AsyncIterator[House]:
         ) as fronted,
     ):
         server = fronted.routed.server
-        server.metrics.publish(SomeSlos())
         await fronted.routed.until(lambda: server.backstage.control.standing.of("coder").lane.lane_id)
         await server.backstage.control.load_adapter("coder", "my-lora", who="test", why="to be tried")
         house = House(fronted, f"http://127.0.0.1:{fronted.port}", [])

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
+from octet.telemetry.outcome import OUTCOMES, REASONS, outcome_of, reason_name
 from octet.v1 import inference_pb2 as wire
 from router.metrics.fare import MISSES, SOURCES
 from router.metrics.request_families import request_source
 from router.metrics.requests import RequestTally
-from router.observe.outcome import OUTCOMES, REASONS, outcome_of, reason_name
 from router.reception.ask import Ask, Trace
 
 HOUSE = Ensemble(
