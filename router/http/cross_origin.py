@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _METHODS = b"GET, POST"
-_EXPOSED = b"x-request-id, request-id, x-octet-specialist, retry-after, retry-after-ms, x-should-retry, location"
+_EXPOSED = (
+    b"x-request-id, request-id, x-octet-specialist, retry-after, retry-after-ms, x-should-retry, location, "
+    b"traceresponse"
+)
 _MAX_AGE_SECONDS = b"600"
 _VARY = (b"vary", b"origin")
 _NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,2048}")

@@ -21,6 +21,7 @@ from router.operator.service import OperatorService
 from router.replicas.fleet import Fleet
 from router.shadow.counts import shadow_counts
 from router.shadow.shadows import Shadows
+from router.trace.tracing import Tracing
 from router.verify.verdict import Outcome, Verifier
 
 _DIGITS = 8
@@ -29,7 +30,15 @@ _DIGITS = 8
 class Backstage:
     """Created and used on a running event loop."""
 
-    def __init__(self, ensemble: Ensemble, fleet: Fleet, clock: Clock, random: Random, credentials: Any) -> None:
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        fleet: Fleet,
+        clock: Clock,
+        random: Random,
+        credentials: Any,
+        tracing: Tracing | None = None,
+    ) -> None:
         """Raises ValueError for what must be put right first."""
         base = None if ensemble.source is None else ensemble.source.parent
         longest = max(ensemble.correctness.window, ensemble.escalation.sustain)
@@ -38,8 +47,9 @@ class Backstage:
         self._ensemble = ensemble
         self._verifiers = open_verifiers(ensemble)
         rules = rules_of(ensemble, self._verifiers)
-        self.aftermath = Aftermath(_Outcomes(self.control, self.store), wall_ms, rules)
-        self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness)
+        judged, landed = (None, None) if tracing is None else (tracing.judged, tracing.landed)
+        self.aftermath = Aftermath(_Outcomes(self.control, self.store), wall_ms, rules, told=judged)
+        self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness, told=landed)
 
     @property
     def verifiers(self) -> Mapping[str, Verifier]:
