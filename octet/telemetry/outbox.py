@@ -52,7 +52,6 @@ class Outbox:
         self._post: Post | None = None
         self._closing = False
         self._is_away = False
-        self._num_told = 0
         self.sent = 0
         self.dropped = 0
         """For want of room, or because nobody took them."""
@@ -88,7 +87,7 @@ class Outbox:
             self._forget()
             self._post.close()
             self._thread.join(_LAST_SECONDS)
-        if self.dropped > self._num_told:
+        if self.dropped:
             _log.warning("the traces of %d requests were lost, those of %d were sent", self.dropped, self.sent)
 
     def _run(self) -> None:
@@ -125,7 +124,6 @@ class Outbox:
         if taken != self._is_away:
             return
         self._is_away = not taken
-        self._num_told = self.dropped
         if taken:
             _log.info("traces are taken again; those of %d requests were lost", self.dropped)
         else:
