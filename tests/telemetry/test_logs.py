@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -69,8 +70,8 @@ def test_json_stays_one_object_a_line_through_the_supervisor_whatever_is_in_it(
         assert told["message"] == message
 
 
-def test_the_supervisor_says_which_process_a_line_came_from(tmp_path: object) -> None:
-    with open(f"{tmp_path}/log", "w+") as file:
+def test_the_supervisor_says_which_process_a_line_came_from(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+") as file:
         screen = JsonScreen(Outlet(file.fileno()), lambda: 0.0)
         screen.log("writer/1", JsonLines().format(record("ours")))
         screen.log("writer/1", "Fatal: {not ours")

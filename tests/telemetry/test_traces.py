@@ -49,7 +49,15 @@ async def told(collector: Collector, trace_id: str, *names: str) -> dict[str, He
     return {span.name: span for span in collector.of(trace_id)}
 
 
-STAGES = ("octet.route", "octet.pick", "octet.admission", "octet.queue", "octet.prefill", "octet.decode", "octet.verify")
+STAGES = (
+    "octet.route",
+    "octet.pick",
+    "octet.admission",
+    "octet.queue",
+    "octet.prefill",
+    "octet.decode",
+    "octet.verify",
+)
 
 
 def test_every_stage_is_there_under_its_parent_and_they_add_up_to_the_whole(collector: Collector) -> None:
@@ -197,9 +205,7 @@ def test_shadows_and_later_verdicts_are_told_in_the_same_trace(collector: Collec
                 assert heard.receipt is not None and heard.receipt.between.HasField("shadow")
                 trace_id = heard.receipt.trace_id
                 spans = await told(collector, trace_id, "octet.front_door", "chat editor", "octet.verify")
-                await asyncio.to_thread(
-                    collector.until, lambda: len(collector.named("octet.generate", trace_id)) == 2
-                )
+                await asyncio.to_thread(collector.until, lambda: len(collector.named("octet.generate", trace_id)) == 2)
                 shadow, front = spans["chat editor"], spans["octet.front_door"]
                 assert shadow.parent_id == front.span_id and shadow.attributes["octet.shadow"] is True
                 assert shadow.attributes["octet.shadow.ending"] == "answered"
@@ -294,4 +300,3 @@ def test_a_collector_that_is_away_is_nobodys_trouble() -> None:
         assert routed.server.traces.outbox is not None and routed.server.traces.outbox.num_waiting == 0
 
     run(story())
-
