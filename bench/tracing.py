@@ -25,7 +25,7 @@ from specialist.engines.sim import CostModel
 from specialist.engines.sim.calibration import cost_model_to_json
 
 OFF, ON, BESIDE = "off", "on", "beside"
-RUNS, QUICK_RUNS = 15, 2
+RUNS, QUICK_RUNS = 9, 2
 _BENCH = "tracing"
 _THROUGHPUT, _CPU = "throughput", "CPU a thousand tokens"
 

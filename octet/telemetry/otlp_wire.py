@@ -59,19 +59,18 @@ def _span(span: Span) -> bytes:
 
 
 def _attributes(tag: bytes, attributes: Mapping[str, Value]) -> bytes:
-    return b"".join([_field(tag, _pair(name, value)) for name, value in attributes.items()])
+    return b"".join([_attribute(tag, name, value) for name, value in attributes.items()])
 
 
-def _pair(name: str, value: Value) -> bytes:
+def _attribute(tag: bytes, name: str, value: Value) -> bytes:
     """Most of them come again and again, but for measures."""
-    if isinstance(value, float):
-        return _text(b"\x0a", name) + _field(b"\x12", _value(value))
-    key = (name, value.__class__, value)
+    key = (tag, name, value.__class__, value)
     found = _pairs.get(key)
-    if found is None:
+    if found is None or value.__class__ is float:
+        found = _field(tag, _text(b"\x0a", name) + _field(b"\x12", _value(value)))
         if len(_pairs) >= _KEPT:
             _pairs.clear()
-        found = _pairs[key] = _text(b"\x0a", name) + _field(b"\x12", _value(value))
+        _pairs[key] = found
     return found
 
 

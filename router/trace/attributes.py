@@ -5,6 +5,9 @@ from octet.sdk.decision import word
 from octet.telemetry.span import Value
 from octet.v1 import inference_pb2 as wire
 
+_REASONS = {number: word(wire.ErrorReason, number, "ERROR_REASON_") for number in wire.ErrorReason.values()}
+_SOURCES = {number: word(wire.DecisionSource, number, "DECISION_SOURCE_") for number in wire.DecisionSource.values()}
+_ENDINGS = {number: word(wire.FinishReason, number, "FINISH_REASON_") for number in wire.FinishReason.values()}
 PROVIDER = "octet"
 OPERATION = "chat"
 ADMITTED = "admitted"
@@ -38,7 +41,7 @@ def request_attributes(receipt: wire.Receipt) -> dict[str, Value]:
 
 def route_attributes(decision: wire.Decision) -> dict[str, Value]:
     said: dict[str, Value] = {
-        "octet.decision.source": word(wire.DecisionSource, decision.source, "DECISION_SOURCE_"),
+        "octet.decision.source": _SOURCES.get(decision.source, ""),
         "octet.decision.by": decision.decided_by,
         "octet.primary": decision.primary,
         "octet.second_choice": decision.second_choice,
@@ -71,7 +74,7 @@ def usage_attributes(usage: wire.Usage) -> dict[str, Value]:
         "gen_ai.usage.input_tokens": usage.prompt_tokens,
         "gen_ai.usage.output_tokens": usage.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cache_hit_tokens,
-        "gen_ai.response.finish_reasons": (word(wire.FinishReason, usage.finish_reason, "FINISH_REASON_"),),
+        "gen_ai.response.finish_reasons": (_ENDINGS.get(usage.finish_reason, ""),),
     }
     if usage.times_preempted:
         said["octet.times_preempted"] = usage.times_preempted
@@ -86,5 +89,5 @@ def admission_result(receipt: wire.Receipt) -> str:
 
 
 def reason(number: int) -> str:
-    """Empty where nothing went wrong."""
-    return word(wire.ErrorReason, number, "ERROR_REASON_")
+    """Empty where nothing went wrong; a newer replica's is its number."""
+    return _REASONS.get(number, str(number))
