@@ -1,7 +1,7 @@
 """Where each replica that is started here is to listen."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from octet.config.ensemble import Ensemble, SpecialistConfig
@@ -22,7 +22,7 @@ class Place:
     """Adapters that are loaded while serving lie below it; None to load none."""
     otlp: str = ""
     """Where the traces of its requests go; empty: nowhere."""
-    logs: LogSettings = LogSettings()
+    logs: LogSettings = field(default_factory=LogSettings)
 
     @property
     def address(self) -> str:

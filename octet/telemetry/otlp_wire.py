@@ -66,8 +66,10 @@ def _attribute(tag: bytes, name: str, value: Value) -> bytes:
     """Most of them come again and again, but for measures."""
     key = (tag, name, value.__class__, value)
     found = _pairs.get(key)
-    if found is None or value.__class__ is float:
-        found = _field(tag, _text(b"\x0a", name) + _field(b"\x12", _value(value)))
+    if found is not None:
+        return found
+    found = _field(tag, _text(b"\x0a", name) + _field(b"\x12", _value(value)))
+    if not isinstance(value, float):
         if len(_pairs) >= _KEPT:
             _pairs.clear()
         _pairs[key] = found
