@@ -19,13 +19,14 @@ from bench.record import Record, write_records
 from bench.router_load import at_once
 from bench.router_site import SiteFailed
 from bench.table import Targets, table_of_spreads
+from bench.tracing_drawing import drawing_records
 from bench.tracing_site import NAME, TracedSite, collecting, traced_site
 from octet.v1 import inference_pb2 as wire
 from specialist.engines.sim import CostModel
 from specialist.engines.sim.calibration import cost_model_to_json
 
 OFF, ON, BESIDE = "off", "on", "beside"
-RUNS, QUICK_RUNS = 9, 2
+RUNS, QUICK_RUNS = 31, 2
 _BENCH = "tracing"
 _THROUGHPUT, _CPU = "throughput", "CPU a thousand tokens"
 
@@ -40,8 +41,8 @@ class Load:
     tokens: int
 
 
-MODEL = Load("a real model, 4 streams of 48 tokens", 4, 2, 48)
-SIM = Load("a simulated model that takes no time, 16 streams of 16 tokens", 16, 12, 16)
+MODEL = Load("a real model, 4 streams of 48 tokens", 4, 1, 48)
+SIM = Load("a simulated model that takes no time, 16 streams of 16 tokens", 16, 6, 16)
 TARGETS: Targets = {
     (MODEL.case, f"{ON} over {OFF}, {_THROUGHPUT}"): ">= 0.98 x",
     (MODEL.case, f"{ON} over {OFF}, {_CPU}"): "<= 1.02 x",
@@ -125,6 +126,7 @@ def main() -> int:
             free.write(cost_model_to_json(CostModel(*(0.0,) * 8), {"from": "bench.tracing"}))
             free.flush()
             records = [
+                *drawing_records(runs),
                 *measure(MODEL, [*model, "--threads", "1"], runs, given.beside),
                 *measure(SIM, ["--engine", "sim", "--cost-model", free.name], runs, given.beside),
             ]
