@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from octet.clock import Clock
 from octet.rpc.refusal import Refusal
-from octet.sdk.decision import word
 from octet.telemetry.outbox import Outbox
 from octet.telemetry.span import Anchor, Span, SpanIds, Value
 from octet.v1 import specialist_pb2 as wire
@@ -20,6 +19,7 @@ GENERATE, ADMISSION, QUEUE, PREFILL, DECODE = (
     "octet.prefill",
     "octet.decode",
 )
+_PHASES = (QUEUE, PREFILL, DECODE)
 _ID = 128
 _WELL = ("stop", "length")
 
@@ -143,9 +143,6 @@ class _Drawing:
         )
 
 
-_PHASES = (QUEUE, PREFILL, DECODE)
-
-
 def _phases(usage: Usage) -> list[tuple[str, dict[str, Value]]]:
     prefill: dict[str, Value] = {
         "gen_ai.usage.input_tokens": usage.prompt_tokens,
@@ -192,5 +189,5 @@ def _admission_attributes(job: Job) -> dict[str, Value]:
 
 def _why(error: BaseException) -> str:
     if isinstance(error, Refusal):
-        return word(wire.ErrorReason, error.error.reason, "ERROR_REASON_") or "refused"
+        return str(wire.ErrorReason.Name(error.error.reason)).removeprefix("ERROR_REASON_").lower()
     return "cancelled" if isinstance(error, asyncio.CancelledError) else "internal"
