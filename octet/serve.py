@@ -22,11 +22,15 @@ from octet.places import Place, places_of
 from octet.rpc.bind import Tls, address_of, check_free, check_keyed, check_reach
 from octet.rpc.bind_refused import BindRefused
 from octet.runtime_folder import ACCEPTED, runtime_folder
+from octet.supervise.json_screen import JsonScreen
 from octet.supervise.memory import pss_of
 from octet.supervise.outlet import Outlet
 from octet.supervise.role import USAGE, Role
 from octet.supervise.screen import screen_on
 from octet.supervise.supervisor import Care, Supervisor
+from octet.telemetry.endpoint import endpoint_of
+from octet.telemetry.logs import LogSettings, add_log_options, log_settings
+from octet.telemetry.options import add_trace_option
 
 MakeRoles = Callable[[Sequence[Place]], Sequence[Role]]
 """Prepares what replicas share, and says how each is started. Raises OSError, ValueError, RuntimeError, MemoryError."""
@@ -100,6 +104,8 @@ def add_serve_command(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         help="to finish what is running, for the router and then for the specialists (default: %(default)g)",
     )
     parser.add_argument("--json", action="store_true", help="what it says when it is ready as one line of JSON")
+    add_trace_option(parser, "telemetry.otlp in the configuration")
+    add_log_options(parser)
     parser.set_defaults(run=lambda arguments: _run(arguments, make_roles))
 
 
@@ -110,10 +116,12 @@ def _run(arguments: argparse.Namespace, make_roles: MakeRoles) -> int:
         ensemble = _with_ports(_ensemble(arguments.file), arguments.port, arguments.http_port)
         _check_door(ensemble, arguments.keys, insecure=arguments.insecure)
         with _ending_in_order(), runtime_folder() as folder:
-            places = places_of(ensemble, folder)
+            logs, otlp = log_settings(arguments), endpoint_of(arguments.otlp, ensemble.telemetry.otlp, os.environ)
+            places = places_of(ensemble, folder, otlp, logs)
             router = _router(ensemble, places, folder / ACCEPTED, arguments.keys, insecure=arguments.insecure)
+            router = replace(router, command=(*router.command, *logs.arguments(), *_traces(otlp)))
             roles = [*make_roles(places), router]
-            return _supervise(roles, ensemble, care, began, as_json=arguments.json)
+            return _supervise(roles, ensemble, care, began, logs, as_json=arguments.json)
     except ConfigInvalid as invalid:
         print(invalid, file=sys.stderr)
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
@@ -203,7 +211,13 @@ def _router(ensemble: Ensemble, places: Sequence[Place], accepted: Path, keys: P
     return Role(_ROUTER, command=tuple(command), stage=1, ready_words=" ready on ", reloads=True)
 
 
-def _supervise(roles: Sequence[Role], ensemble: Ensemble, care: Care, began: float, *, as_json: bool) -> int:
+def _traces(otlp: str) -> tuple[str, ...]:
+    return ("--otlp", otlp) if otlp else ()
+
+
+def _supervise(
+    roles: Sequence[Role], ensemble: Ensemble, care: Care, began: float, logs: LogSettings, *, as_json: bool
+) -> int:
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # gRPC begins in the copies, never here
     out, log = Outlet(sys.stdout.fileno()), Outlet(sys.stderr.fileno())
 
@@ -212,7 +226,9 @@ def _supervise(roles: Sequence[Role], ensemble: Ensemble, care: Care, began: flo
         lines = [json.dumps(ready)] if as_json else [*_table(ensemble, supervisor), _ready_line(ready)]
         out.write("".join(f"{line}\n" for line in lines))
 
-    return Supervisor(roles, screen_on(log, [role.name for role in roles]), [out, log], care).run(tell)
+    names = [role.name for role in roles]
+    screen = JsonScreen(log, time.time) if logs.format == "json" else screen_on(log, names)
+    return Supervisor(roles, screen, [out, log], care).run(tell)
 
 
 def _table(ensemble: Ensemble, supervisor: Supervisor) -> Iterator[str]:

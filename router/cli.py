@@ -2,7 +2,6 @@
 `octet router tune`: its thresholds."""
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,9 @@ from pathlib import Path
 from octet.arguments import port
 from octet.config.ensemble import Ensemble, HttpConfig, RouterConfig, TlsConfig
 from octet.rpc.bind import Tls, check_free, check_keyed, check_reach
+from octet.telemetry.endpoint import endpoint_of
+from octet.telemetry.logs import add_log_options, log_settings, set_up
+from octet.telemetry.options import add_trace_option
 from router.keys.source import VARIABLE, open_keys
 from router.replicas.channel import ReplicaTls
 from router.service.settings import HttpDoor, RouterSettings, addresses_of
@@ -48,6 +50,7 @@ def add_router_command(commands: "argparse._SubParsersAction[argparse.ArgumentPa
     )
     _add_door(parser.add_argument_group("where and to whom"))
     _add_replicas(parser.add_argument_group("its replicas"))
+    _add_telling(parser.add_argument_group("what it tells"))
     parser.set_defaults(run=_run)
     commands_below = parser.add_subparsers(metavar="COMMAND")
     add_training_commands(commands_below)
@@ -96,8 +99,13 @@ def _add_replicas(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--replica-key", type=Path, metavar="FILE")
 
 
+def _add_telling(group: "argparse._ArgumentGroup") -> None:
+    add_trace_option(group, "telemetry.otlp in the configuration")
+    add_log_options(group)
+
+
 def _run(arguments: argparse.Namespace) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s octet router %(name)s: %(message)s")
+    set_up(log_settings(arguments), "%(asctime)s %(levelname)s octet router %(name)s: %(message)s")
     try:
         return _serve(arguments)
     except (OSError, ValueError, RuntimeError) as error:
@@ -145,6 +153,7 @@ def _settings(arguments: argparse.Namespace, ensemble: Ensemble) -> RouterSettin
         keys=open_keys(arguments.keys, os.environ, ensemble.router.keys),
         replicas=_by_specialist(arguments.replica),
         replica_tls=_replica_tls(arguments),
+        otlp=endpoint_of(arguments.otlp, ensemble.telemetry.otlp, os.environ),
     )
 
 

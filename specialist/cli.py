@@ -1,7 +1,7 @@
 """`octet specialist`: one process that owns one specialist."""
 
 import argparse
-import logging
+import os
 import re
 import sys
 from collections import Counter
@@ -11,6 +11,9 @@ from typing import get_args
 
 from octet.arguments import port, seconds
 from octet.rpc.bind import LOOPBACK, Tls, check_free, check_signed
+from octet.telemetry.endpoint import endpoint_of
+from octet.telemetry.logs import add_log_options, log_settings, set_up
+from octet.telemetry.options import add_trace_option
 from specialist.engines.native.settings import DType, KernelName
 from specialist.service.settings import DEFAULT_PORT, MetricsSettings, ReplicaSettings, ServiceSettings
 
@@ -35,6 +38,9 @@ def add_specialist_command(commands: "argparse._SubParsersAction[argparse.Argume
     _add_model(parser.add_argument_group("what it serves"))
     _add_memory(parser.add_argument_group("how much at once"))
     _add_door(parser.add_argument_group("where and to whom"))
+    telling = parser.add_argument_group("what it tells")
+    add_trace_option(telling)
+    add_log_options(telling)
     parser.set_defaults(run=_run)
 
 
@@ -115,7 +121,7 @@ def _add_door(group: "argparse._ArgumentGroup") -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up(log_settings(arguments), "%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         return _serve(arguments)
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
@@ -186,6 +192,7 @@ def _service_settings(arguments: argparse.Namespace) -> ServiceSettings:
         insecure=arguments.insecure,
         adapter_root=arguments.adapter_root,
         max_waiting=arguments.max_waiting,
+        otlp=endpoint_of(arguments.otlp, "", os.environ),
         metrics=_metrics_settings(arguments),
     )
 

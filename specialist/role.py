@@ -1,6 +1,5 @@
 """Replicas as processes of a supervisor that share imports and mapped weights with it, and so with each other."""
 
-import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from octet.config.ensemble import DEMO_MODEL, SpecialistConfig
 from octet.places import Place
 from octet.supervise.role import USAGE, Role
 from octet.supervise.status import Status
+from octet.telemetry.logs import set_up
 from specialist.models.progress import Progress, bar
 from specialist.service.settings import ReplicaSettings, ServiceSettings
 
@@ -53,7 +53,7 @@ def _model(specialist: SpecialistConfig) -> Path | None:
 
 def _serve(place: Place, shared: "SharedModel | None", status: Status) -> int:
     """In the copy. A replica that cannot be as it was asked for ends with the status that says so."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", force=True)
+    set_up(place.logs, "%(levelname)s %(name)s: %(message)s")
     from octet.clock import SystemClock
     from specialist.service.assemble import assemble
     from specialist.service.context import check_context
@@ -61,7 +61,10 @@ def _serve(place: Place, shared: "SharedModel | None", status: Status) -> int:
 
     settings = _replica_settings(place.specialist)
     door = ServiceSettings(
-        socket=place.socket, max_waiting=place.specialist.max_waiting, adapter_root=place.adapter_root
+        socket=place.socket,
+        max_waiting=place.specialist.max_waiting,
+        adapter_root=place.adapter_root,
+        otlp=place.otlp,
     )
     try:
         replica = assemble(settings, SystemClock(), status.progress, shared if settings.engine == "native" else None)

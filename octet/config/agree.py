@@ -13,6 +13,7 @@ from octet.config.ensemble import (
     SloConfig,
     SloTargets,
     SpecialistConfig,
+    TelemetryConfig,
 )
 from octet.config.fields import fields_of
 from octet.config.kinds import Refers
@@ -20,6 +21,7 @@ from octet.config.sheet import Place, Sheet
 from octet.config.tasks import TASKS
 from octet.config.tree import quoted
 from octet.config.verifiers import trouble_with_verifier
+from octet.telemetry.endpoint import trouble_with
 
 
 def check_agreement(built: Iterable[tuple[Place, Any]], sheet: Sheet) -> None:
@@ -43,6 +45,8 @@ def check_agreement(built: Iterable[tuple[Place, Any]], sheet: Sheet) -> None:
             _check_targets(item, place, sheet)
         elif isinstance(item, RouterConfig):
             _check_doors(item, place, sheet)
+        elif isinstance(item, TelemetryConfig):
+            _check_telemetry(item, place, sheet)
 
 
 def _check_references(item: Any, place: Place, known: dict[str, list[str]], sheet: Sheet) -> None:
@@ -60,6 +64,11 @@ def _check_doors(router: RouterConfig, place: Place, sheet: Sheet) -> None:
     http = router.http
     if http is not None and http.port == router.port != 0 and sheet.given(*place, "http"):
         sheet.wrong((*place, "http", "port"), f"must be another than that of gRPC, which is {router.port}")
+
+
+def _check_telemetry(telemetry: TelemetryConfig, place: Place, sheet: Sheet) -> None:
+    if telemetry.otlp and sheet.sound(*place, "otlp") and (trouble := trouble_with(telemetry.otlp)):
+        sheet.wrong((*place, "otlp"), trouble)
 
 
 def _check_specialist(specialist: SpecialistConfig, place: Place, sheet: Sheet) -> None:

@@ -43,6 +43,10 @@ class Attempt:
     """Empty: it answered."""
     message: str
     seconds: float
+    began: float
+    """Since the request reached the router."""
+    span_id: str
+    """What the replica was told of the trace; empty where the request is not traced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,8 @@ class Timings:
     accepted: float | None
     first_chunk: float | None
     total: float
+    answered: float | None
+    """The replica had said everything; what follows until `total` is the verdict that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +198,8 @@ class Receipt:
     caller: str
     """The name of the key that was shown, and whose it is; both empty where none is asked for."""
     tenant: str
+    span_id: str
+    """W3C id of the router's own span; empty where the request is not traced."""
     wire: proto.Receipt = field(repr=False, compare=False)
     """The message itself."""
 
@@ -235,6 +243,7 @@ class Receipt:
             validation=_validation(message.validation) if message.HasField("validation") else None,
             caller=message.caller,
             tenant=message.tenant,
+            span_id=message.span_id,
             wire=message,
         )
 
@@ -255,7 +264,15 @@ def _lane(message: proto.Lane) -> Lane:
 
 def _attempt(message: proto.Attempt) -> Attempt:
     reason = word(proto.ErrorReason, message.reason, "ERROR_REASON_")
-    return Attempt(message.specialist, message.replica, reason, message.message, message.seconds)
+    return Attempt(
+        message.specialist,
+        message.replica,
+        reason,
+        message.message,
+        message.seconds,
+        message.began,
+        message.span_id,
+    )
 
 
 def _admission(message: proto.Accepted) -> Admission:
@@ -312,6 +329,7 @@ def _timings(message: proto.RouterTimings) -> Timings:
         accepted=_optional(message, "accepted"),
         first_chunk=_optional(message, "first_chunk"),
         total=message.total,
+        answered=_optional(message, "answered"),
     )
 
 

@@ -280,21 +280,25 @@ class Score(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., probability: _Optional[float] = ...) -> None: ...
 
 class Attempt(_message.Message):
-    __slots__ = ("specialist", "replica", "reason", "message", "seconds")
+    __slots__ = ("specialist", "replica", "reason", "message", "seconds", "began", "span_id")
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    SPAN_ID_FIELD_NUMBER: _ClassVar[int]
     specialist: str
     replica: str
     reason: _error_pb2_1.ErrorReason
     message: str
     seconds: float
-    def __init__(self, specialist: _Optional[str] = ..., replica: _Optional[str] = ..., reason: _Optional[_Union[_error_pb2_1.ErrorReason, str]] = ..., message: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
+    began: float
+    span_id: str
+    def __init__(self, specialist: _Optional[str] = ..., replica: _Optional[str] = ..., reason: _Optional[_Union[_error_pb2_1.ErrorReason, str]] = ..., message: _Optional[str] = ..., seconds: _Optional[float] = ..., began: _Optional[float] = ..., span_id: _Optional[str] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id", "between", "session_source", "validation", "caller", "tenant")
+    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id", "between", "session_source", "validation", "caller", "tenant", "span_id")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
@@ -315,6 +319,7 @@ class Receipt(_message.Message):
     VALIDATION_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
+    SPAN_ID_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     decision: Decision
     specialist: str
@@ -335,7 +340,8 @@ class Receipt(_message.Message):
     validation: Validation
     caller: str
     tenant: str
-    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., between: _Optional[_Union[Between, _Mapping]] = ..., session_source: _Optional[str] = ..., validation: _Optional[_Union[Validation, _Mapping]] = ..., caller: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+    span_id: str
+    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., between: _Optional[_Union[Between, _Mapping]] = ..., session_source: _Optional[str] = ..., validation: _Optional[_Union[Validation, _Mapping]] = ..., caller: _Optional[str] = ..., tenant: _Optional[str] = ..., span_id: _Optional[str] = ...) -> None: ...
 
 class Validation(_message.Message):
     __slots__ = ("verifier", "outcome", "detail", "seconds")
@@ -382,15 +388,17 @@ class ShadowOrder(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ...) -> None: ...
 
 class RouterTimings(_message.Message):
-    __slots__ = ("decided", "dispatched", "accepted", "first_chunk", "total")
+    __slots__ = ("decided", "dispatched", "accepted", "first_chunk", "total", "answered")
     DECIDED_FIELD_NUMBER: _ClassVar[int]
     DISPATCHED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     FIRST_CHUNK_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
     decided: float
     dispatched: float
     accepted: float
     first_chunk: float
     total: float
-    def __init__(self, decided: _Optional[float] = ..., dispatched: _Optional[float] = ..., accepted: _Optional[float] = ..., first_chunk: _Optional[float] = ..., total: _Optional[float] = ...) -> None: ...
+    answered: float
+    def __init__(self, decided: _Optional[float] = ..., dispatched: _Optional[float] = ..., accepted: _Optional[float] = ..., first_chunk: _Optional[float] = ..., total: _Optional[float] = ..., answered: _Optional[float] = ...) -> None: ...

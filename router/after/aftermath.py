@@ -9,6 +9,7 @@ from functools import partial
 from octet.telemetry import bounds
 from octet.telemetry.histogram import Histogram
 from router.after.judge import Judge
+from router.after.judged import Judged
 from router.after.kept import Kept
 from router.after.lines import Lines
 from router.after.place import Place
@@ -35,15 +36,17 @@ class Aftermath:
         rules: Rules,
         most_bytes: int = MOST_BYTES,
         clock: Callable[[], float] = time.monotonic,
+        told: Callable[[Judged], None] | None = None,
     ) -> None:
-        """`wall_ms` is milliseconds since 1970; `clock` says how long verifiers take, in seconds."""
+        """`wall_ms` is milliseconds since 1970; `clock` says how long verifiers take, in seconds. `told` hears of
+        verdicts on answers that are traced."""
         self._rules = rules
         self._clock = clock
         self.room = Room(most_bytes)
         self.tally = Tally()
         self.seconds: dict[Place, Histogram] = {}
         """That judging took, by verifier and specialist."""
-        self._judge = Judge(outcomes, wall_ms, self.tally)
+        self._judge = Judge(outcomes, wall_ms, self.tally, clock, told)
         self._lines = Lines()
         self._pending: set[Work] = set()
         """Their shadows are under way."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from octet.v1 import inference_pb2 as wire
 from router.after.comparison import Pair, compare
+from router.after.judged import Judged
 from router.after.kept import Kept
 from router.after.reading import Reading, read
 from router.after.sample import Outcomes
@@ -15,8 +16,18 @@ from router.verify.verdict import Outcome
 
 
 class Judge:
-    def __init__(self, outcomes: Outcomes, wall_ms: Callable[[], int], tally: Tally) -> None:
-        """`wall_ms` is milliseconds since 1970."""
+    def __init__(
+        self,
+        outcomes: Outcomes,
+        wall_ms: Callable[[], int],
+        tally: Tally,
+        clock: Callable[[], float],
+        told: Callable[[Judged], None] | None = None,
+    ) -> None:
+        """`wall_ms` is milliseconds since 1970; `told` hears of verdicts on answers that are traced, with times in
+        seconds by `clock`."""
+        self._clock = clock
+        self._told = told
         self._outcomes = outcomes
         self._wall_ms = wall_ms
         self._tally = tally
@@ -60,7 +71,13 @@ class Judge:
         the model said, or other adapters than the lane's, counts for nobody."""
         if not reading.ended or not _counts(way, lane):
             return None
-        outcome = await work.bench.outcome(work.rules.verifiers[way.specialist], reading.text)
+        began, verifier = self._clock(), work.rules.verifiers[way.specialist]
+        outcome = await work.bench.outcome(verifier, reading.text)
+        if self._told is not None and work.finished.receipt.span_id:
+            is_shadow = reading is work.copy
+            self._told(
+                Judged(work.finished.receipt, way.specialist, verifier.name, outcome, began, self._clock(), is_shadow)
+            )
         if outcome not in ("passed", "failed"):
             self._tally.undecided += 1
             return None

@@ -16,6 +16,7 @@ from router.dispatch.live import Live
 from router.dispatch.record import Record
 from router.dispatch.relay import Nonsense, Write, relay
 from router.dispatch.sweep import DEADLINE_SLACK
+from router.reception.trace import Hop
 from router.replicas.attempt import Attempt
 from router.replicas.failure import Failure, failure_of, lost
 from router.replicas.lane import Lane
@@ -32,8 +33,8 @@ class Errand:
     """The key of the conversation; empty without one."""
     request_for: Callable[[str, float], bytes]
     """What the replica of a specialist is asked, with so many seconds left. Raises Refusal."""
-    trace: Callable[[], tuple[tuple[str, str], ...]]
-    """The headers of an attempt: a span for every one."""
+    trace: Callable[[], Hop]
+    """Of an attempt: a span for every one."""
     gone: Callable[[], Refusal]
     """Why the caller is not there any more."""
     record: Record
@@ -82,12 +83,13 @@ class Dispatcher:
         """None when it answered."""
         seconds_left = self._seconds_left(errand)
         request = errand.request_for(attempt.replica.specialist, seconds_left)
-        errand.record.asked(attempt)
+        hop = errand.trace()
+        errand.record.asked(attempt, hop.span_id)
         errand.live.attempt = attempt
         try:
             with attempt:
                 attempt.call = attempt.replica.generate(
-                    request, timeout=seconds_left + DEADLINE_SLACK, metadata=errand.trace()
+                    request, timeout=seconds_left + DEADLINE_SLACK, metadata=hop.headers
                 )
                 failure = await _relayed(errand, attempt)
         except BaseException:

@@ -15,13 +15,15 @@ class Record:
         self._last_chunk = 0.0
         self._attempt: Attempt | None = None
         self._asked = 0.0
+        self._span_id = ""
         self.was_accepted = False
         self.full: set[str] = set()
         """Specialists that had no room for it."""
 
-    def asked(self, attempt: Attempt) -> None:
-        """A replica is being asked."""
+    def asked(self, attempt: Attempt, span_id: str = "") -> None:
+        """A replica is being asked, and told this id of a span where the request is traced."""
         self._attempt = attempt
+        self._span_id = span_id
         self._asked = self._clock.now()
         self.draft.dispatched(self._asked)
 
@@ -55,8 +57,15 @@ class Record:
 
     def ended(self, error: wire.Error | None) -> None:
         """The attempt is over; without an error it answered."""
-        replica = self._under_way.replica
-        self.draft.attempt(replica.specialist, replica.name, self._clock.now() - self._asked, error)
+        replica, began = self._under_way.replica, self._asked
+        self.draft.attempt(
+            replica.specialist,
+            replica.name,
+            self._clock.now() - began,
+            error,
+            began=began,
+            span_id=self._span_id,
+        )
         self._attempt = None
 
     @property

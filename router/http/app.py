@@ -49,6 +49,7 @@ from router.jobs.jobs import Jobs
 from router.keys.gate import Gate
 from router.operator.library import ids_of
 from router.reception.reception import Reception
+from router.reception.traced import new_call
 from router.replicas.fleet import Fleet
 
 _log = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class App:
         request_id = secrets.token_hex(_ID_BYTES)
         scope["request_id"] = request_id
         scope["app"] = self  # or the table answers for itself what it does not hold
-        names = id_headers(scope)
+        names, call = id_headers(scope), new_call()
         started = False
 
         async def send_named(message: Message) -> None:
@@ -130,7 +131,8 @@ class App:
                 started = True
                 self._windows.responses[scope.get(ROUTE, ""), message["status"]] += 1
                 headers = message.get("headers", ())
-                message["headers"] = [*headers, *names, *slo_headers(headers, self._windows.slos)]
+                slo = slo_headers(headers, self._windows.slos)
+                message["headers"] = [*headers, *names, *slo, *call.headers()]
             await send(message)
 
         try:
@@ -142,7 +144,7 @@ class App:
                 Fault(503, "this router is ending", kind=SERVER, code="draining"), scope, receive, send_named, started
             )
         except Exception:
-            _log.error("%s failed", request_id, exc_info=True)
+            _log.error("%s failed", request_id, exc_info=True, extra={"request_id": request_id})
             fault = Fault(500, "the router failed; its log says more", kind=SERVER, code="internal")
             await _last_words(fault, scope, receive, send_named, started)
 

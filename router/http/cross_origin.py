@@ -12,7 +12,8 @@ from router.keys.access import ROUTES, Access
 _OPERATORS = tuple(compile_path(path)[0] for path, access in ROUTES.items() if access is Access.OPERATE)
 _METHODS = b"GET, POST"
 _EXPOSED = (
-    b"x-request-id, request-id, x-octet-specialist, octet-slo, retry-after, retry-after-ms, x-should-retry, location"
+    b"x-request-id, request-id, x-octet-specialist, octet-slo, retry-after, retry-after-ms, x-should-retry, location, "
+    b"traceresponse"
 )
 _MAX_AGE_SECONDS = b"600"
 _VARY = (b"vary", b"origin")

@@ -34,6 +34,7 @@ class ReceiptDraft:
             session_source=ask.session.source,
             caller=clip(ask.caller.name, _NAME),
             tenant=clip(ask.caller.tenant, _NAME),
+            span_id=ask.trace.span_id if ask.trace.recorded else "",
         )
         self._last = now
 
@@ -54,8 +55,17 @@ class ReceiptDraft:
         if not self._receipt.timings.HasField("dispatched"):
             self._receipt.timings.dispatched = self._since(now)
 
-    def attempt(self, specialist: str, replica: str, seconds: float, error: wire.Error | None = None) -> None:
-        """A replica was asked: with an error it did not answer. Of many attempts the last ones are kept."""
+    def attempt(
+        self,
+        specialist: str,
+        replica: str,
+        seconds: float,
+        error: wire.Error | None = None,
+        *,
+        began: float = 0.0,
+        span_id: str = "",
+    ) -> None:
+        """A replica was asked, at `began`: with an error it did not answer. Of many attempts the last ones are kept."""
         attempts = self._receipt.attempts
         if len(attempts) == _ATTEMPTS:
             del attempts[0]
@@ -65,6 +75,8 @@ class ReceiptDraft:
             reason=wire.ERROR_REASON_UNSPECIFIED if error is None else error.reason,
             message="" if error is None else clip(error.message, _ATTEMPT_MESSAGE),
             seconds=seconds,
+            began=max(0.0, began - self._arrival),
+            span_id=span_id,
         )
 
     def accepted(self, specialist: str, replica: str, breaker: str, accepted: wire.Accepted, now: float) -> None:
@@ -86,11 +98,12 @@ class ReceiptDraft:
         self._receipt.usage.CopyFrom(usage)
         if usage.HasField("stop_string"):
             self._receipt.usage.stop_string = clip(usage.stop_string, _STOP)
-        self._since(now)
+        self._receipt.timings.answered = self._since(now)
 
-    def validated(self, validation: wire.Validation) -> None:
+    def validated(self, validation: wire.Validation, now: float) -> None:
         """The whole answer was judged, or could not be."""
         self._receipt.validation.CopyFrom(validation)
+        self._since(now)
 
     def failed(self, error: wire.Error, now: float) -> None:
         self._receipt.ClearField("validation")

@@ -27,6 +27,10 @@ class Trace:
     flags: int = 0
     state: str = ""
     """The caller's `tracestate`: for whoever is asked next, nobody reads it here."""
+    span_id: str = ""
+    """16 hex digits: the router's own."""
+    recorded: bool = False
+    """What becomes of the request is told to whoever collects traces."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class Answering:
             legs=tuple(self._leg(call.ask, way) for way in made.ways),
             session=call.ask.session.key,
             request_for=_composer(call.ask, call.policy, planned.decision, made.ways),
-            trace=lambda: self._tracer.headers(call.ask.trace),
+            trace=lambda: self._tracer.hop(call.ask.trace),
             gone=call.gone,
             record=record,
             write=write,
@@ -175,7 +175,7 @@ class Answering:
                 order=order,
                 num_bytes=ask.num_bytes,
                 compose=lambda seconds: replica_request(ask, planned.decision, config, order.way.adapters, seconds),
-                trace=lambda: self._tracer.headers(ask.trace),
+                trace=lambda: self._tracer.hop(ask.trace),
                 may_answer=lambda replica: replica.name not in order.way.shut,
             )
         return Beside(self._aftermath, self._shadows, call.write, made.ways, sample=made.sample, errand=errand)

@@ -32,6 +32,7 @@ from router.shadow.counts import shadow_counts
 from router.shadow.shadows import Shadows
 from router.slo.sharing import Sharing
 from router.slo.slos import Slos
+from router.trace.tracing import Tracing
 from router.verify.verdict import Outcome, Verifier
 from router.view.agreement import Agreement
 from router.view.view import View
@@ -45,7 +46,15 @@ _LAST_SECONDS = 1.0
 class Backstage:
     """Created and used on a running event loop."""
 
-    def __init__(self, ensemble: Ensemble, fleet: Fleet, clock: Clock, random: Random, credentials: Any) -> None:
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        fleet: Fleet,
+        clock: Clock,
+        random: Random,
+        credentials: Any,
+        tracing: Tracing | None = None,
+    ) -> None:
         """Raises ValueError for what must be put right first."""
         base = None if ensemble.source is None else ensemble.source.parent
         longest = max(ensemble.correctness.window, ensemble.escalation.sustain)
@@ -58,11 +67,12 @@ class Backstage:
         self._ensemble = ensemble
         self._verifiers = open_verifiers(ensemble)
         rules = rules_of(ensemble, self._verifiers)
+        judged, landed = (None, None) if tracing is None else (tracing.judged, tracing.landed)
         self.agreement = Agreement(wall_ms)
         self.judging = JudgingTally()
         outcomes = _Outcomes(self.control, self.store, self.slos, self.agreement, self.judging)
-        self.aftermath = Aftermath(outcomes, wall_ms, rules)
-        self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness)
+        self.aftermath = Aftermath(outcomes, wall_ms, rules, told=judged)
+        self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness, told=landed)
 
     @property
     def verifiers(self) -> Mapping[str, Verifier]:

@@ -47,13 +47,13 @@ from router.operator.service import NAME as OPERATOR
 from router.receipts.book import ReceiptBook
 from router.reception.caller import Caller, calling
 from router.reception.reception import Reception
-from router.reception.trace import Tracer
 from router.replicas.fleet import Fleet
 from router.service.answering import Answering
 from router.service.backstage import Backstage
 from router.service.receipts import Receipts
 from router.service.service import NAME, InferenceService
 from router.service.settings import RouterSettings, addresses_of
+from router.service.traces import Traces
 from router.service.validation import Validations
 from router.view.open import open_view
 
@@ -79,12 +79,12 @@ class Server:
         self._clock = SystemClock()
         self._keys = settings.keys
         self.gate = Gate(None if settings.keys is None else settings.keys.book(), self._clock, wall_ms)
-        self._tracer = Tracer(secrets.token_bytes)
         self.observers = Observers()
+        self.traces = Traces(settings.otlp, ensemble.telemetry, self._clock, self.observers)
         random = SystemRandom()
         credentials = None if settings.replica_tls is None else settings.replica_tls.credentials()
         self.fleet = Fleet(ensemble, addresses_of(ensemble, settings), self._clock, random, credentials)
-        self.backstage = Backstage(ensemble, self.fleet, self._clock, random, credentials)
+        self.backstage = Backstage(ensemble, self.fleet, self._clock, random, credentials, self.traces.tracing)
         self.slos = self.backstage.slos
         self.observers.add(self.slos)
         self.live = LiveRequests(ensemble.router.max_inflight, ensemble.router.max_inflight_bytes)
@@ -170,7 +170,7 @@ class Server:
         return Reception(
             self._clock,
             lambda: secrets.token_hex(_ID_BYTES),
-            self._tracer,
+            self.traces.tracer,
             default_timeout=ensemble.router.default_timeout,
         )
 
@@ -183,7 +183,7 @@ class Server:
             TokenCounter(self._clock, random),
             self.backstage.aftermath,
             self.backstage.shadows,
-            self._tracer,
+            self.traces.tracer,
             self.observers,
             self._clock,
             random.random,
@@ -208,6 +208,7 @@ class Server:
     async def start(self) -> None:
         """Requests are taken from here on; health says so when every specialist has a replica that is warm."""
         await self._tell_health(_NOT_SERVING)
+        self.traces.start()
         await self.fleet.start()
         await self.backstage.start()
         self.view.start(self.backstage.archive)
@@ -259,6 +260,7 @@ class Server:
         self.service.policy = Policy(ensemble)
         self.fleet.apply(ensemble)
         self.view.reload(ensemble)
+        self.traces.reload(ensemble.telemetry)
 
     async def drain(self) -> None:
         """Refuse what is new, finish what is not."""
@@ -281,6 +283,7 @@ class Server:
         await self.view.close()
         await self.backstage.close()
         await self.fleet.close()
+        await self.traces.close(grace)
 
     async def _stop_http(self, grace: float) -> None:
         if self.http is not None:

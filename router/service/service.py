@@ -11,6 +11,7 @@ import grpc
 from octet.clock import Clock
 from octet.rpc.calls import CallerGone, Context, relaying, unary, unary_with_context
 from octet.rpc.refusal import Refusal, cancelled, draining, failed_inside
+from octet.telemetry.handling import handling
 from octet.v1 import inference_pb2 as wire
 from router.decide.policy import Policy
 from router.dispatch.live import Live, LiveRequests, unknown
@@ -23,6 +24,7 @@ from router.reception.ask import Ask
 from router.reception.caller import Caller, current_caller
 from router.reception.reception import Reception
 from router.reception.trace import HEADER, STATE
+from router.reception.traced import received
 from router.refusals import caller_gone
 from router.service.announced import Announced, metadata_of
 from router.service.answering import Answering, Call
@@ -171,6 +173,10 @@ class InferenceService:
 
     async def _serve(self, ask: Ask, write: Write) -> None:
         """Events go to `write`. Every Refusal that is raised carries the receipt."""
+        with handling(ask.request_id, ask.trace.trace_id):
+            await self._let_in(ask, write)
+
+    async def _let_in(self, ask: Ask, write: Write) -> None:
         draft = self._draft(ask)
         try:
             live = self._live.enter(ask.request_id, ask.deadline, ask.num_bytes, ask.caller.tenant)
@@ -210,7 +216,8 @@ class InferenceService:
         async def finish() -> wire.Receipt:
             if overheard is not None:
                 left = live.deadline - self._clock.now()
-                draft.validated(await self._validations.validate(draft.wire(), ask.text, overheard.text, left))
+                verdict = await self._validations.validate(draft.wire(), ask.text, overheard.text, left)
+                draft.validated(verdict, self._clock.now())
             receipt = draft.wire()
             self._receipts.put(receipt)
             await _last(write, receipt)
@@ -232,7 +239,9 @@ class InferenceService:
         try:
             if self.draining:
                 raise draining("router")
-            return self.reception.receive(message, seconds_left, *trace, caller or current_caller())
+            ask = self.reception.receive(message, seconds_left, *trace, caller or current_caller())
+            received(ask.trace)
+            return ask
         except Refusal as refusal:
             self._refused(message.request_id, refusal)
             raise

@@ -42,6 +42,8 @@ class RouterSettings:
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Addresses by specialist, instead of those of the configuration."""
     replica_tls: ReplicaTls | None = None
+    otlp: str = ""
+    """Where traces go; empty: nothing is recorded."""
 
 
 def addresses_of(ensemble: Ensemble, settings: RouterSettings) -> dict[str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from octet.v1 import specialist_pb2 as wire
 from router.between.shadowing import ShadowOrder
+from router.reception.trace import Hop
 from router.replicas.replica import Replica
 
 
@@ -16,7 +17,7 @@ class ShadowErrand:
     compose: Callable[[float], wire.GenerateRequest]
     """What a replica of the order's specialist would be asked as a primary, with so many seconds left. Called once, or
     never."""
-    trace: Callable[[], tuple[tuple[str, str], ...]]
-    """Headers with a span of its own."""
+    trace: Callable[[], Hop]
+    """A span of its own."""
     may_answer: Callable[[Replica], bool]
     """Nobody else is asked."""

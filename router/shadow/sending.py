@@ -31,9 +31,12 @@ class Sending:
         """Until it is known better: one that is withdrawn never is."""
         self.most_chunks = inf
         """No answer has more chunks than tokens, but for one that is all text held back."""
+        self.span_id = ""
+        """Of a request that is traced, once it is sent."""
+        self.began = 0.0
+        self.usage = wire.Usage()
         self._num_chunks = 0
         self._lane = wire.Lane()
-        self._usage = wire.Usage()
 
     async def listen(self, call: object) -> None:
         """To the end of the stream, whatever it is. Raises CancelledError, TimeoutError."""
@@ -54,7 +57,7 @@ class Sending:
     def answer(self) -> Answer | None:
         """What is kept is the answer's to drop, or dropped."""
         if self.ending == "answered":
-            return Answer(self._lane, self._usage, self.kept)
+            return Answer(self._lane, self.usage, self.kept)
         self.kept.drop()
         return None
 
@@ -74,7 +77,7 @@ class Sending:
     def next_chunk(self) -> None: ...
 
     def used(self, usage: wire.Usage) -> None:
-        self._usage = usage
+        self.usage = usage
 
 
 class _Unjudged(Attempt):

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ from router.after.room import Room
 from router.replicas.lane import Lane
 from router.replicas.replica import Replica
 from router.shadow.errand import ShadowErrand
+from router.shadow.landed import Landed
 from router.shadow.lines import Lines
 from router.shadow.request import as_shadow
 from router.shadow.seats import free_replica
@@ -39,8 +41,13 @@ class Shadows:
         shadow: ShadowConfig,
         correctness: CorrectnessConfig,
         most_bytes: int = MOST_BYTES,
+        told: Callable[[Landed], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`lanes` by specialist; `credentials` for their replicas, None for none."""
+        """`lanes` by specialist; `credentials` for their replicas, None for none. `told` hears of copies that are
+        traced, with times in seconds by `clock`."""
+        self._told = told
+        self._clock = clock
         self._lanes = lanes
         self._random = random
         self._lines = Lines(credentials)
@@ -101,12 +108,12 @@ class Shadows:
         ticket = Ticket(errand.order, task.cancel)
         self._tasks.add(task)
         self._sent[replica] += 1
-        task.add_done_callback(partial(self._landed, sending, ticket))
+        task.add_done_callback(partial(self._landed, sending, ticket, primary))
         return ticket
 
     async def _send(self, sending: Sending, errand: ShadowErrand, seed: int, seconds: float) -> None:
         request = as_shadow(errand.compose(seconds), errand.order.way, seed)
-        raw, metadata = request.SerializeToString(), errand.trace()
+        raw, hop = request.SerializeToString(), errand.trace()
         if request.HasField("max_tokens"):
             sending.most_chunks = request.max_tokens + 1
         del errand, request  # the caller's own words, which nobody may need any more
@@ -115,9 +122,10 @@ class Shadows:
         replica = sending.replica
         try:
             async with asyncio.timeout(seconds):
-                call = self._lines.generate(replica, self._there())(raw, timeout=seconds, metadata=metadata)
+                call = self._lines.generate(replica, self._there())(raw, timeout=seconds, metadata=hop.headers)
                 del raw
                 self.tally.sent += 1
+                sending.span_id, sending.began = hop.span_id, self._clock()
                 try:
                     await sending.listen(call)
                 finally:
@@ -138,7 +146,7 @@ class Shadows:
         sending.num_bytes += more
         return True
 
-    def _landed(self, sending: Sending, ticket: Ticket, task: "asyncio.Task[None]") -> None:
+    def _landed(self, sending: Sending, ticket: Ticket, primary: wire.Receipt, task: "asyncio.Task[None]") -> None:
         """However it went, also when it never began."""
         self._tasks.discard(task)
         self._budget.done()
@@ -150,4 +158,19 @@ class Shadows:
             _log.error("a shadow failed", exc_info=task.exception())
             sending.ending = "failed"
         self.tally.end(sending.ending)
+        if self._told is not None and sending.span_id:
+            self._told(_landed(sending, ticket, primary, self._clock()))
         ticket.land(sending.answer())
+
+
+def _landed(sending: Sending, ticket: Ticket, primary: wire.Receipt, now: float) -> Landed:
+    return Landed(
+        primary,
+        ticket.order,
+        sending.replica.name,
+        sending.span_id,
+        sending.began,
+        now,
+        sending.ending,
+        sending.usage,
+    )

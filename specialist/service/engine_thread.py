@@ -191,7 +191,7 @@ class EngineThread:
         except Refused as refused:
             return invalid(getattr(refused, "field", "request"), "one that this replica can run", str(refused))
         except Exception:
-            _log.error("request %s could not be submitted", job.public_id, exc_info=True)
+            _log.error("request %s could not be submitted", job.public_id, exc_info=True, extra=_ids(job))
             return engine_failed(job.public_id)
         return None
 
@@ -206,7 +206,7 @@ class EngineThread:
         try:
             self._follow(live, event, started_at)
         except Exception:
-            _log.error("request %s failed", live.job.public_id, exc_info=True)
+            _log.error("request %s failed", live.job.public_id, exc_info=True, extra=_ids(live.job))
             self._scheduler.end(event.request_id, "error")
 
     def _follow(self, live: Live, event: Event, started_at: float) -> None:
@@ -227,7 +227,7 @@ class EngineThread:
         del self._live[event.request_id]
         self._meter.finished()
         if event.reason == "error":
-            _log.error("request %s failed: %s", job.public_id, event.detail)
+            _log.error("request %s failed: %s", job.public_id, event.detail, extra=_ids(job))
         rest, event = self._rest(job, event)
         usage = live.finish(event)
         self.tally.ended(usage)
@@ -240,7 +240,7 @@ class EngineThread:
         try:
             return job.answer.finish(), event
         except Exception:
-            _log.error("request %s failed at its end", job.public_id, exc_info=True)
+            _log.error("request %s failed at its end", job.public_id, exc_info=True, extra=_ids(job))
             return Piece(""), event._replace(reason="error")
 
     def _deliver(self, account: Account, *, idle: bool) -> None:
@@ -263,3 +263,8 @@ class EngineThread:
         lost: list[tuple[Sink, News]] = [(job.sink, replica_failed()) for job in jobs]
         self._live.clear()
         self._hand_over(Handover([*self._news, *lost], None, died=True))
+
+
+def _ids(job: Job) -> dict[str, str]:
+    """This thread handles everybody's requests: a line says whose it is."""
+    return {"request_id": job.public_id, "trace_id": job.trace_id}

@@ -9,6 +9,7 @@ from admission.forecast import SWEEP_SECONDS, Desk, Refuse
 from octet.clock import Clock
 from octet.rpc.calls import Context, write
 from octet.rpc.refusal import Refusal, caller_stalled, draining, not_ready, past_deadline, replica_failed
+from octet.telemetry.handling import handle, handled_now
 from octet.v1 import specialist_pb2 as wire
 from specialist.account import under_way
 from specialist.scheduler import Scheduler
@@ -20,6 +21,8 @@ from specialist.service.reception import Reception
 from specialist.service.reply import event_of, failure_of, refusal_of
 from specialist.service.stream import Stream
 from specialist.service.tally import DeskTally
+from specialist.service.traced import Traced, trace_in
+from specialist.service.tracing import Tracing
 from specialist.service.validate import Validator
 
 Door = Literal["warming", "open", "draining", "failed"]
@@ -41,7 +44,11 @@ class Generator:
         *,
         stream_bytes: int,
         stall_seconds: float,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
+        self._traced: dict[Sink, Traced] = {}
+        """Of those live, the ones whose traces are collected."""
         self._engine = engine
         self._scheduler = scheduler
         """The engine's; only to be looked at."""
@@ -63,8 +70,13 @@ class Generator:
 
     async def generate(self, message: wire.GenerateRequest, context: Context) -> None:
         self._num_open += 1
+        traced = self._begin(message, context)
         try:
-            await self._generate(message, context)
+            await self._generate(message, context, traced)
+        except BaseException as error:
+            if traced is not None and not traced.is_live and self._tracing is not None:
+                self._tracing.turned_away(traced, error)
+            raise
         finally:
             self._num_open -= 1
             self._ended.set()
@@ -75,7 +87,15 @@ class Generator:
         ask = self._validator.generate(message)
         return wire.CountTokensResponse(prompt_tokens=await self._reception.count(ask))
 
-    async def _generate(self, message: wire.GenerateRequest, context: Context) -> None:
+    def _begin(self, message: wire.GenerateRequest, context: Context) -> Traced | None:
+        """Whose request this is, for whatever is logged of it. None where nobody collects its trace."""
+        parent, state = trace_in(context)
+        handle(message.request_id, "" if parent is None else parent.trace_id)
+        if self._tracing is None or parent is None or not parent.is_sampled:
+            return None
+        return Traced(parent, state, message.request_id, message.shadow, self._clock.now())
+
+    async def _generate(self, message: wire.GenerateRequest, context: Context, traced: Traced | None) -> None:
         self._check_open()
         ask = self._validator.generate(message)
         self._check_full(ask)
@@ -89,6 +109,9 @@ class Generator:
             job.release()
             raise
         self._live[stream] = request_id
+        if traced is not None:
+            traced.let_in(job, self._clock.now())
+            self._traced[stream] = traced
         self._engine.submit(job)
         try:
             await self._relay(job, stream, context)
@@ -125,7 +148,7 @@ class Generator:
             self._engine.end(key, "shed")
         for key in verdict.aside:
             self._engine.set_aside(key, job.request.request_id)
-        return replace(job, admit=verdict)
+        return replace(job, admit=verdict, trace_id=handled_now().trace_id)
 
     def deliver(self, handover: Handover) -> None:
         if handover.account is not None:
@@ -134,6 +157,8 @@ class Generator:
             sink.put(news)
             if isinstance(news, Usage | Refusal):
                 self._desk.forget(self._live.pop(sink, ""))
+                if self._tracing is not None and (traced := self._traced.pop(sink, None)) is not None:
+                    self._tracing.ended(traced, news)
         self._sweep()
         if handover.died:
             self.door = "failed"

@@ -59,3 +59,5 @@ class Job:
     """What the desk knows of it."""
     admit: Admit | None = None
     """The desk's verdict, once it is given."""
+    trace_id: str = ""
+    """For the lines that are logged of it."""

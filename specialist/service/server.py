@@ -2,8 +2,10 @@
 
 import asyncio
 import secrets
+import time
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -12,6 +14,8 @@ from grpc_reflection.v1alpha import reflection
 from octet.rpc.bind import bind, check_signed
 from octet.rpc.server_options import SERVER_OPTIONS
 from octet.telemetry.door import MetricsDoor
+from octet.telemetry.otlp import outbox_to
+from octet.telemetry.outbox import Outbox
 from specialist.front import new_desk
 from specialist.loop import StepLoop
 from specialist.service.board import LoadBoard
@@ -26,6 +30,7 @@ from specialist.service.reception import Reception
 from specialist.service.replica import Replica
 from specialist.service.service import NAME, SpecialistService
 from specialist.service.settings import ServiceSettings
+from specialist.service.tracing import Tracing, resource_of
 from specialist.service.validate import Validator
 from specialist.service.warm import warm_up
 
@@ -36,6 +41,8 @@ max_waiting + max_watchers + spare) times this, 4.5 GiB where nobody changes the
 refused before its body is read, and costs a flow-control window."""
 _LAST_WORDS_SECONDS = 0.2
 """For the statuses of calls that have ended."""
+_TRACES_SECONDS = 3.0
+"""For what is still to be sent of them, where there is time at all."""
 _SPARE_CALLS = 64
 """Health checks, and callers that were cut and have not noticed. Watchers have calls of their own."""
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -48,6 +55,8 @@ class Server:
     def __init__(self, replica: Replica, settings: ServiceSettings, limits: Limits | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._replica = replica
+        self.outbox: Outbox | None = None
+        """Where the traces of its requests go."""
         self._step_loop = StepLoop(replica.scheduler, replica.engine)
         validator = Validator(limits or Limits(replica.context, replica.words.vocab_size))
         self.engine = EngineThread(self._step_loop, replica.clock, self._hand_over)
@@ -84,6 +93,7 @@ class Server:
             replica.clock,
             stream_bytes=settings.stream_bytes,
             stall_seconds=settings.stall_seconds,
+            tracing=self._traces(settings),
         )
         page = metrics_page(replica, self.engine, self.generator, self._reception, self.board)
         self.service = SpecialistService(
@@ -101,6 +111,12 @@ class Server:
         """Set when the engine's thread has died."""
         self._failing: asyncio.Task[None] | None = None
 
+    def _traces(self, settings: ServiceSettings) -> Tracing | None:
+        if not settings.otlp:
+            return None
+        self.outbox = outbox_to(settings.otlp, resource_of(self._replica.lane.specialist, str(uuid4())))
+        return Tracing(self.outbox, self._replica.clock, time.time_ns, secrets.token_bytes)
+
     def _grpc_server(self, max_calls: int, max_streams: int) -> Any:
         limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_streams))
         server = aio.server(options=(*SERVER_OPTIONS, *limits), maximum_concurrent_rpcs=max_calls)
@@ -112,6 +128,8 @@ class Server:
     async def start(self) -> None:
         """Health is asked and answered from here on; serving begins when the engine is warm."""
         await self._tell_health()
+        if self.outbox is not None:
+            self.outbox.start()
         await self._server.start()
         if self.metrics is not None:
             await self.metrics.start()
@@ -135,6 +153,8 @@ class Server:
         if self.metrics is not None:
             await self.metrics.stop()
         await asyncio.to_thread(self.engine.stop)
+        if self.outbox is not None:
+            await asyncio.to_thread(self.outbox.close, min(grace, _TRACES_SECONDS))
         self._reception.close()
         self._replica.words.close()
 

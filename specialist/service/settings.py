@@ -81,6 +81,8 @@ class ServiceSettings:
     """What may wait for one caller that reads too slowly."""
     stall_seconds: float = 30.0
     """How long one caller may leave its stream unread."""
+    otlp: str = ""
+    """Where the traces of requests whose callers trace them go; empty: nowhere."""
     watch_seconds: float = 0.25
     """Between two load reports, where the watcher does not say."""
     metrics: MetricsSettings | None = None

@@ -147,12 +147,13 @@ async def routing(
     replica_tls: ReplicaTls | None = None,
     http: HttpDoor | None = None,
     keys: KeySource | None = None,
+    otlp: str = "",
     **settings: Any,
 ) -> AsyncIterator[Routed]:
     """`settings` are the ensemble's own."""
     ensemble = settings.pop("ensemble", None) or ensemble_of(*replicas, **settings)
     places = {name: tuple(addresses) for name, addresses in replicas.items()}
-    door = RouterSettings(replicas=places, replica_tls=replica_tls, http=http, keys=keys)
+    door = RouterSettings(replicas=places, replica_tls=replica_tls, http=http, keys=keys, otlp=otlp)
     server = Server(ensemble, door, opinions or NoOpinions())
     await server.start()
     try:

@@ -18,6 +18,7 @@ from router.after.rules import rules_of
 from router.between.shadowing import ShadowOrder
 from router.between.way import Way
 from router.dispatch.relay import Write, relay
+from router.reception.trace import Hop
 from router.replicas.attempt import Attempt
 from router.replicas.fleet import Fleet
 from router.shadow.beside import Beside
@@ -153,7 +154,7 @@ class World:
                 "order": shadow_order or order(),
                 "num_bytes": len(text),
                 "compose": compose,
-                "trace": lambda: (("traceparent", "00-1-2-00"),),
+                "trace": lambda: Hop((("traceparent", "00-1-2-00"),), ""),
                 "may_answer": lambda _: True,
                 **fields,
             }

@@ -1,0 +1,1 @@
+"""What becomes of requests, told to whoever collects traces."""

@@ -1,0 +1,27 @@
+"""What traces cost is told as it was measured."""
+
+import pytest
+
+from bench.tracing import BESIDE, MODEL, OFF, ON, Round, _records
+from bench.tracing_drawing import drawing_records
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    rounds = [
+        {OFF: Round(100.0, 2.0), ON: Round(99.0, 2.02), BESIDE: Round(50.0, 4.0)},
+        {OFF: Round(10.0, 20.0), ON: Round(9.9, 20.2), BESIDE: Round(20.0, 10.0)},
+        {OFF: Round(1.0, 1.0), ON: Round(0.99, 1.01), BESIDE: Round(1.0, 1.0)},
+    ]
+    found = {record.metric: record for record in _records(MODEL.case, rounds)}
+    assert found["on over off, throughput"].value == pytest.approx(0.99)
+    assert found["on over off, CPU a thousand tokens"].value == pytest.approx(1.01)
+    assert found["off over beside, throughput"].value == pytest.approx(1.0)
+    assert found["off, throughput"].value == 10.0 and found["off, throughput"].runs == 3
+    assert "off over beside, throughput" not in {
+        record.metric for record in _records("x", [{OFF: each[OFF], ON: each[ON]} for each in rounds])
+    }
+
+
+def test_drawing_is_timed_by_itself() -> None:
+    drawn, written = drawing_records(1)
+    assert drawn.value > 0 and written.value > 0 and (drawn.unit, written.unit) == ("µs", "µs")

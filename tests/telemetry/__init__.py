@@ -1,0 +1,1 @@
+"""What processes tell of themselves: traces and logs."""
