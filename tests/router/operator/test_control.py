@@ -22,6 +22,7 @@ from router.control.control import Control
 from router.control.seen import Seen
 from router.operator.archive import StoreArchive
 from router.operator.service import OperatorService
+from tests.router.view.harness import viewed
 
 ENSEMBLE = Ensemble(
     specialists=(SpecialistConfig("stl", floor=0.9, fallback="debug"), SpecialistConfig("debug")),
@@ -68,7 +69,10 @@ def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
                 shadow_outcome="passed",
             )  # fmt: skip
             store.keep_comparison(ComparisonRow(now, kept.request_id, kept.SerializeToString()))
-        service = OperatorService(control, StoreArchive(store), wire.ShadowCounts, lambda: round(time.time() * 1000))
+        archive = StoreArchive(store)
+        service = OperatorService(
+            control, archive, wire.ShadowCounts, lambda: round(time.time() * 1000), view=viewed().view
+        )
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")

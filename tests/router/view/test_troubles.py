@@ -40,7 +40,7 @@ def facts_of(*names: str) -> Facts:
             objective.burns.add(window_seconds=seconds, samples=200, rate=0.5)
     return Facts(
         overview,
-        {name: FINE for name in names or NAMES},
+        dict.fromkeys(names or NAMES, FINE),
         Door(200),
         {name: Reuse(50_000, 30_000) for name in names or NAMES},
         {name: Reuse(500_000, 300_000) for name in names or NAMES},

@@ -8,9 +8,8 @@ import pytest
 
 from octet.rpc.plain import plain
 from octet.rpc.refusal import Refusal
-from octet.v1 import error_pb2
+from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
-from octet.v1 import specialist_pb2
 from router.view.frame import Frame
 from router.view.history import STEP_SECONDS
 from router.view.view import TICK_SECONDS
@@ -59,7 +58,7 @@ def test_many_look_and_it_is_made_once_for_all_of_them() -> None:
             first, again = await anext(one), await anext(other)
             assert first is again and house.control.num_looks == 1
             for number in range(1, 6):
-                waiting = [asyncio.create_task(anext(each)) for each in (one, other)]  # type: ignore[arg-type]
+                waiting = [asyncio.create_task(anext(each)) for each in (one, other)]
                 await asyncio.sleep(0)
                 house.view.parts.traffic.ended(ASK, receipt_of())
                 house.pass_time(TICK_SECONDS)
@@ -79,7 +78,7 @@ def test_what_has_not_changed_is_told_again_within_five_seconds() -> None:
         house.pass_time(100)
         async with aclosing(house.view.follow()) as frames:
             await anext(frames)
-            told, waiting = [], asyncio.create_task(anext(frames))  # type: ignore[arg-type]
+            told, waiting = [], asyncio.create_task(anext(frames))
             for number in range(1, 40):
                 await asyncio.sleep(0)
                 house.pass_time(TICK_SECONDS)
@@ -87,7 +86,7 @@ def test_what_has_not_changed_is_told_again_within_five_seconds() -> None:
                 await asyncio.sleep(0)
                 if waiting.done():
                     told.append(number * TICK_SECONDS)
-                    waiting = asyncio.create_task(anext(frames))  # type: ignore[arg-type]
+                    waiting = asyncio.create_task(anext(frames))
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
         gaps = [later - sooner for sooner, later in zip([0.0, *told], told, strict=False)]
@@ -157,7 +156,7 @@ def test_a_specialist_that_goes_is_gone_and_one_that_comes_is_there() -> None:
             ("algo", 1),
         ]
         assert house.view.parts.traffic.minute("debug").requests == 0
-        assert ("no_replica", "algo") in {key for key in house.view._memory._standing}
+        assert ("no_replica", "algo") in house.view._memory._standing
 
     run(story())
 
