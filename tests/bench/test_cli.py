@@ -41,6 +41,7 @@ def check_records(path: Path, bench: str) -> set[str]:
         ("scheduler", {"octet"}),
         pytest.param("router", {"octet", "limit"}, marks=pytest.mark.slow),
         pytest.param("doors", {"octet"}, marks=pytest.mark.slow),
+        pytest.param("overview", {"octet"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_quick_bench_prints_a_table_and_writes_records(

@@ -81,11 +81,9 @@ def value_again(field: FieldDescriptor, told: Any) -> Any:
 
 
 def enum_again(field: FieldDescriptor, told: str) -> int:
-    named: list[int] = [each.number for each in field.enum_type.values if each.name.lower().endswith(told)]
-    exact: list[int] = [each.number for each in field.enum_type.values if each.name.lower() == told]
-    return (
-        exact or sorted(named, key=lambda number: len(field.enum_type.values_by_number[number].name)) or [int(told)]
-    )[0]
+    """The shortest name that ends so: the type's own is cut off."""
+    named = {each.name.lower(): each.number for each in field.enum_type.values if each.name.lower().endswith(told)}
+    return int(named[min(named, key=len)] if named else told)
 
 
 def again(kind: Any, told: dict[str, Any]) -> Any:

@@ -156,7 +156,7 @@ def test_a_specialist_that_goes_is_gone_and_one_that_comes_is_there() -> None:
             ("algo", 1),
         ]
         assert house.view.parts.traffic.minute("debug").requests == 0
-        assert ("no_replica", "algo") in set(house.view._memory._standing)
+        assert ("no_replica", "algo") in house.view._memory._standing
 
     run(story())
 
