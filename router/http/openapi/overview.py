@@ -8,7 +8,7 @@ from router.http.openapi.answers import ALWAYS, events, refusals, whole
 from router.http.openapi.messages import schemas_of
 from router.http.openapi.shapes import Shape, named
 
-_SECONDS: Shape = {"type": "number", "minimum": 0, "maximum": 315_360_000}
+_SECONDS: Shape = {"type": "string", "pattern": "^[0-9]{1,8}([.][0-9]{1,6})?$"}
 PATHS: Mapping[str, Any] = {
     "/v1/overview": {
         "get": {
