@@ -57,6 +57,9 @@ class Sharing:
                 self._put_back(changed)
                 _log.debug("what was measured stays here: %s", unavailable)
                 return False
+            except asyncio.CancelledError:
+                self._put_back(changed)
+                raise
             except Refusal as refusal:
                 _log.error("the store does not take what was measured, which is left out: %s", refusal)
                 return False
@@ -68,12 +71,12 @@ class Sharing:
     async def _hear(self, news: SliceNews) -> None:
         if news.whole and self._mark is not None:
             self._write_all_again()
-        self._mark = news.mark
         whole = news.whole
         for start in range(0, max(1, len(news.rows)), _BITE):
             self._slos.heard(news.rows[start : start + _BITE], whole=whole)
             whole = False
             await asyncio.sleep(0)
+        self._mark = news.mark
 
     def _changed(self) -> list[tuple[str, Changed]]:
         """A bite of what is not in the store as it is here."""

@@ -1,5 +1,5 @@
-"""There is no latency of the whole ensemble: not on the wire, not in an answer, not in a header, not in a metric, not
-on a board. Every way of looking for one finds one that is planted."""
+"""There is no latency of the whole ensemble: not on the wire, not in an answer, not in a header, not in a metric, and
+on no board. Every way of looking for one finds one that is planted."""
 
 import importlib
 import json

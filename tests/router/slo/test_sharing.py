@@ -23,7 +23,7 @@ class Away:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.is_away = False
-        self.num_bytes = 0
+        self.hold: asyncio.Event | None = None
         self.num_rows = 0
 
     async def exchange(
@@ -31,8 +31,9 @@ class Away:
     ) -> SliceNews:
         if self.is_away:
             raise StoreUnavailable("away")
+        if self.hold is not None:
+            await self.hold.wait()
         self.num_rows += len(written)
-        self.num_bytes += sum(len(row.raw) + len(row.key) + len(row.writer) + 32 for row in written)
         return await self._store.slices.exchange(writer, written, mark, now_ms)
 
 
@@ -236,5 +237,24 @@ def test_a_router_that_measures_nothing_writes_nothing() -> None:
             for _ in range(5):
                 await one.share()
             assert one.away.num_rows == 2, "the slice of either window, once"
+
+    asyncio.run(scenario())
+
+
+def test_a_router_that_ends_while_the_store_is_slow_forgets_nothing() -> None:
+    async def scenario() -> None:
+        async with opened("memory") as store:
+            one, other = Sharer(store, "a"), Sharer(store, "b")
+            await one.share()
+            one.answers(0.2)
+            held = one.away.hold = asyncio.Event()
+            sharing = asyncio.create_task(one.share())
+            await asyncio.sleep(0.01)
+            sharing.cancel()
+            await asyncio.gather(sharing, return_exceptions=True)
+            held.set()
+            await one.share()
+            await other.share()
+            assert other.told().ttft.samples == 1
 
     asyncio.run(scenario())

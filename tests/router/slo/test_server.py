@@ -1,0 +1,88 @@
+"""A whole router: no shadow is in its figures, a restart does not forget them, a store that is away costs nothing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from octet.config.ensemble import Ensemble, ShadowConfig, StoreConfig
+from octet.v1 import inference_pb2 as wire
+from router.classify.base import REJECT, Distribution
+from tests.router.service.harness import Routed, asking, ensemble_of, routing
+from tests.service.harness import run, serving, sim
+
+NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/absent"
+
+
+class Unsure:
+    digest = "0" * 64
+
+    def cached(self, text: str, tenant: str = "") -> Distribution:
+        return Distribution((("writer", 0.4), ("critic", 0.35), (REJECT, 0.25)))
+
+    async def classify(self, text: str, tenant: str = "") -> Distribution:
+        return self.cached(text)
+
+
+def samples(routed: Routed) -> list[int]:
+    return [each.ttft.samples for each in routed.server.slos.all()]
+
+
+def kept_in(url: str) -> Ensemble:
+    return replace(ensemble_of("writer", "critic"), store=StoreConfig(url=url))
+
+
+def test_a_shadow_is_nobodys_request() -> None:
+    async def story() -> None:
+        ensemble = replace(ensemble_of("writer", "critic"), shadow=ShadowConfig(budget=1.0))
+        async with (
+            serving(sim()) as one,
+            serving(sim()) as other,
+            routing(
+                {"writer": [one.address], "critic": [other.address]}, ensemble=ensemble, opinions=Unsure()
+            ) as routed,
+        ):
+            control = routed.server.backstage.control
+            await routed.until(lambda: all(control.standing.of(each).lane.lane_id for each in ("writer", "critic")))
+            for _ in range(6):
+                heard = await routed.ask(wire.InferRequest(prompt="hello", max_tokens=4))
+                assert heard.receipt is not None and heard.receipt.specialist == "writer"
+            await routed.until(lambda: routed.server.backstage.shadows.tally.answered > 0)
+            await routed.until(lambda: samples(routed)[0] == 6)
+            assert samples(routed) == [6, 0], "the critic has computed, and for nobody"
+
+    run(story())
+
+
+def test_a_restart_does_not_forget_the_window(tmp_path: Path) -> None:
+    async def story() -> None:
+        ensemble = kept_in(f"sqlite:{tmp_path / 'state.db'}")
+        async with serving(sim()) as one, serving(sim()) as other:
+            places = {"writer": [one.address], "critic": [other.address]}
+            async with routing(places, ensemble=ensemble) as routed:
+                for _ in range(4):
+                    await routed.ask(asking(max_tokens=4))
+                await routed.idle()
+            async with routing(places, ensemble=ensemble) as routed:
+                await routed.until(lambda: samples(routed) == [4, 0])
+                await routed.ask(asking(max_tokens=4))
+                await routed.until(lambda: samples(routed) == [5, 0])
+                assert routed.server.slos.of("writer").routers == 2
+                assert routed.server.slos.counted("writer") == {}, (
+                    "nothing is promised, and nothing was since the start"
+                )
+
+    run(story())
+
+
+def test_a_store_that_is_away_costs_a_request_nothing_and_the_figures_are_its_own() -> None:
+    async def story() -> None:
+        async with serving(sim()) as one, serving(sim()) as other:
+            places = {"writer": [one.address], "critic": [other.address]}
+            async with routing(places, ensemble=kept_in(NOWHERE)) as routed:
+                assert routed.server.backstage.store.trouble
+                for _ in range(3):
+                    heard = await routed.ask(asking(max_tokens=4))
+                    assert heard.error is None
+                await routed.until(lambda: samples(routed) == [3, 0])
+                assert routed.server.slos.of("writer").routers == 1
+
+    run(story())
