@@ -1,4 +1,4 @@
-"""Lines of a request say whose it was, on whatever thread of whichever process; and what is not wanted is not loaded."""
+"""Lines of a request say whose it was, on whatever thread of whichever process; what is not wanted is not loaded."""
 
 import json
 import logging
