@@ -1,10 +1,7 @@
-"""What became of a request, in one word."""
-
-from typing import Literal
+"""Whose request it was, and whether it lacked room."""
 
 from octet.v1 import inference_pb2 as wire
 
-Outcome = Literal["answered", "refused", "failed", "cancelled"]
 CAPACITY = frozenset(
     {
         wire.ERROR_REASON_QUEUE_FULL,
@@ -15,29 +12,6 @@ CAPACITY = frozenset(
     }
 )
 """Refused for want of it."""
-_FAILED = frozenset(
-    {
-        wire.ERROR_REASON_ENGINE_FAILED,
-        wire.ERROR_REASON_REPLICA_FAILED,
-        wire.ERROR_REASON_REPLICA_LOST,
-        wire.ERROR_REASON_NO_REPLICA,
-        wire.ERROR_REASON_NOT_READY,
-        wire.ERROR_REASON_DRAINING,
-        wire.ERROR_REASON_DEADLINE,
-        wire.ERROR_REASON_INTERNAL,
-    }
-)
-"""It should have been answered."""
-_GONE = frozenset({wire.ERROR_REASON_CANCELLED, wire.ERROR_REASON_CALLER_STALLED})
-
-
-def outcome_of(receipt: wire.Receipt) -> Outcome:
-    if not receipt.HasField("error"):
-        return "answered"
-    reason = receipt.error.reason
-    if reason in _GONE:
-        return "cancelled"
-    return "failed" if reason in _FAILED else "refused"
 
 
 def lacked_room(receipt: wire.Receipt) -> bool:

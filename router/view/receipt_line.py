@@ -1,8 +1,9 @@
 """A request in one line."""
 
+from octet.telemetry.outcome import outcome_of
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import overview_pb2 as overview
-from router.view.fate import asked_first, outcome_of
+from router.view.fate import asked_first
 
 
 def line_of(receipt: wire.Receipt) -> overview.ReceiptLine:

@@ -48,6 +48,7 @@ async function fetchPage(before) {
   const turn = ++asking;
   if (!isFiltered() && before.length === 0) {
     fetched = null;
+    draw(shown()); // at once, wherever the pointer is
     return showRequests();
   }
   const query = new URLSearchParams({ limit: String(PAGE), specialist: bySpecialist.value, outcome: byOutcome.value });

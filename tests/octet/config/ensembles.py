@@ -22,9 +22,12 @@ from octet.config.ensemble import (
     RouterConfig,
     RuleConfig,
     ShadowConfig,
+    SloConfig,
+    SloTargets,
     SpecialistConfig,
     StoreConfig,
     TaskConfig,
+    TelemetryConfig,
 )
 from octet.config.fields import Field, fields_of
 from octet.config.kinds import ADDRESS, HOST, NAME, ORIGIN, FilePath, Mark, Range, Refers, Text
@@ -94,10 +97,27 @@ def configs(kind: type[_ConfigT], **given: st.SearchStrategy[Any]) -> st.SearchS
 
 
 @st.composite
+def targets(draw: st.DrawFn) -> SloTargets:
+    drawn = draw(configs(SloTargets))
+    rising: dict[str, float] = {}
+    for measure in ("ttft", "itl"):
+        names = [f"{measure}_p{percent}" for percent in (50, 95, 99)]
+        told = [name for name in names if getattr(drawn, name) is not None]
+        rising |= dict(zip(told, sorted(getattr(drawn, name) for name in told), strict=True))
+    return replace(drawn, **rising)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> SloConfig:
+    drawn = draw(configs(SloConfig))
+    return replace(drawn, window=min(drawn.window, drawn.long_window))
+
+
+@st.composite
 def specialists(draw: st.DrawFn, name: str, all_names: list[str]) -> SpecialistConfig:
     others = [other for other in all_names if other != name]
     fallback = st.none() | st.sampled_from(others) if others else st.none()
-    drawn = draw(configs(SpecialistConfig, name=st.just(name), fallback=fallback))
+    drawn = draw(configs(SpecialistConfig, name=st.just(name), fallback=fallback, slo=targets()))
     most = 1 << 20 if drawn.context is None else drawn.context - 1
     known = tuple(drawn.adapters)
     return replace(
@@ -172,6 +192,10 @@ def ensembles(draw: st.DrawFn, most: int = 3) -> Ensemble:
         lanes=draw(configs(LanesConfig)),
         escalation=draw(escalations()),
         store=draw(configs(StoreConfig)),
+        slo=draw(windows()),
+        telemetry=draw(
+            configs(TelemetryConfig, otlp=st.sampled_from(["", "http://127.0.0.1:4317", "https://otel:4317"]))
+        ),
         adapter_root=draw(st.none() | paths),
         router=draw(configs(RouterConfig)),
         source=SOURCE,

@@ -124,7 +124,7 @@ def test_a_spilled_request(capsys: Captured) -> None:
             assert re.search(r"1\. writer-0, of writer: no answer after .* too many were waiting \(queue_full\)", said)
             assert re.search(r"2\. editor-0, of editor: answered; that took [\d.]+ ms\.", said)
             assert "So it went from writer-0 to editor-0; nothing of the answer had been said before." in said
-            for name in ("first", "second"):
+            for name in ("second", "first"):
                 await routed.call("Cancel", inference_pb2.CancelRequest(request_id=name), inference_pb2.CancelResponse)
             await asyncio.gather(*fillers)
             cancelled = await why(routed, "second", capsys)

@@ -173,6 +173,8 @@ def test_every_route_of_the_table_asks_for_what_it_declares() -> None:
                 if not is_for_all:
                     assert (await asked(fronted, method, path, CALLER)).status == 403, path
                 token = CALLER.token if is_for_all else OPERATOR.token
+                if (method, declared) == ("GET", "/v1/overview/events"):
+                    continue  # it has no end, and a test of its own
                 for key_header in ({"authorization": f"bearer {token}"}, {"x_api_key": token}):
                     heard = await asked(fronted, method, path, None, **key_header)
                     assert heard.status not in (401, 403), (method, path)

@@ -65,7 +65,7 @@ class Events:
 @asynccontextmanager
 async def watching(fronted: Fronted, key: Made | None = None) -> AsyncIterator[Events]:
     shown = "" if key is None else f"authorization: {key.headers['authorization']}\r\n"
-    asked = f"GET /v1/overview/events HTTP/1.1\r\nhost: octet\r\n{shown}\r\n".encode()
+    asked = f"GET /v1/overview/events HTTP/1.1\r\nhost: 127.0.0.1:{fronted.port}\r\n{shown}\r\n".encode()
     async with fronted.connected(asked) as reader:
         yield await Events(reader).open()
 
@@ -222,7 +222,7 @@ def test_who_never_reads_is_let_go_and_nobody_waits_for_them(monkeypatch: pytest
             for number in range(50):
                 await fronted.routed.ask(asking(request_id=f"{number:0100}"))
             view = fronted.routed.server.view
-            asked = b"GET /v1/overview/events HTTP/1.1\r\nhost: octet\r\n\r\n"
+            asked = f"GET /v1/overview/events HTTP/1.1\r\nhost: 127.0.0.1:{fronted.port}\r\n\r\n".encode()
             async with fronted.connected(asked) as reader:
                 reader._transport.pause_reading()  # type: ignore[attr-defined]
                 await fronted.routed.until(lambda: view.seats.taken == 1)

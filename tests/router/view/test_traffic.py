@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.clock import ManualClock
+from octet.telemetry.outcome import outcome_of
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.view.buckets import Buckets
-from router.view.fate import CAPACITY, asked_first, outcome_of
+from router.view.fate import CAPACITY, asked_first
 from router.view.traffic import MOST_LINES, WINDOW_SECONDS, Traffic, rates_of
 from tests.router.view.harness import ASK, receipt_of
 
@@ -100,7 +101,7 @@ def test_a_line_tells_the_way_of_a_request() -> None:
     traffic = Traffic(ManualClock())
     traffic.ended(ASK, receipt)
     (line,) = traffic.lines()
-    assert (line.outcome, line.reason, line.attempts) == ("refused", wire.ERROR_REASON_QUEUE_FULL, 2)
+    assert (line.outcome, line.reason, line.attempts) == ("failed", wire.ERROR_REASON_QUEUE_FULL, 2)
     assert line.spilled and line.instead_of == "stl" and line.specialist == line.primary == "debug"
     assert line.HasField("ttft") and not line.HasField("confidence")
 
