@@ -134,8 +134,8 @@ class Traffic:
         figures, outcome = self._of(owner).at(now), outcome_of(receipt)
         figures[_REQUESTS] += 1
         figures[_ANSWERED] += outcome == "answered"
-        figures[_REFUSED] += lacked_room(receipt)
-        figures[_FAILED] += outcome == "failed"
+        figures[_REFUSED] += lacked_room(receipt)  # in the middle of an answer too: it is room that was lacking
+        figures[_FAILED] += outcome == "failed" and not lacked_room(receipt)
         figures[_SHADOWED] += receipt.between.HasField("shadow")
         figures[_TOKENS] += receipt.usage.completion_tokens
 
