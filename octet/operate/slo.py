@@ -47,10 +47,25 @@ def _slo(operator: Operator, arguments: argparse.Namespace) -> int:
 def shown(slos: Sequence[Slo]) -> str:
     if not slos:
         return "there is no specialist"
-    parts = [table(_HEADING, [_row(each) for each in slos])]
-    promises = [_promise(each, objective) for each in slos for objective in each.objectives]
-    parts.append(table(_PROMISES, promises) if promises else "nothing is promised: the configuration has no targets")
+    parts = [table(_HEADING, [_row(each) for each in slos]), *_promises(slos)]
     return "\n\n".join([*parts, "\n".join(dict.fromkeys(_over(each) for each in slos))])
+
+
+def _promises(slos: Sequence[Slo]) -> list[str]:
+    """Where there are several, those of which nothing has been seen yet are only named."""
+    promised = [each for each in slos if each.objectives]
+    if not promised:
+        return ["nothing is promised: the configuration has no targets"]
+    unseen = [each.specialist for each in promised if len(slos) > 1 and not _is_seen(each)]
+    rows = [_promise(each, one) for each in promised if each.specialist not in unseen for one in each.objectives]
+    named = [f"promised, and nothing seen of it yet: {', '.join(unseen)}"] if unseen else []
+    return [*([table(_PROMISES, rows)] if rows else []), *named]
+
+
+def _is_seen(slo: Slo) -> bool:
+    return any(
+        objective.current is not None or any(burn.samples for burn in objective.burns) for objective in slo.objectives
+    )
 
 
 def seconds(value: float | None) -> str:

@@ -62,6 +62,19 @@ def test_slo_without_samples_says_so(capsys: Captured, monkeypatch: pytest.Monke
         assert "1.5/3/4.5 s" in out and "nothing is promised" in out
 
 
+def test_of_many_those_that_nothing_was_seen_of_are_only_named(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promised = [wire.Objective(name="itl_p95", target=1.5, share=0.95)]
+    unseen = {"template": wire.Slo(specialist="template", objectives=promised, routers=1)}
+    with windows_served() as windows:
+        monkeypatch.setattr("tests.octet.operate.windows.slo", lambda name: unseen.get(name) or slo(name))
+        assert octet(windows, "slo") == 0
+        out = capsys.readouterr().out
+        assert re.search(r"^stl +ttft_p95 +250 ms", out, re.M) and not re.search(r"^template +itl_p95", out, re.M)
+        assert "promised, and nothing seen of it yet: template\n" in out
+
+
 def test_receipts_one_line_each_with_their_marks(capsys: Captured) -> None:
     with windows_served() as windows:
         assert octet(windows, "receipts", "--specialist", "stl", "--outcome", "refused", "--limit", "7") == 0
