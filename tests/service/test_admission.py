@@ -121,8 +121,10 @@ def test_who_has_no_deadline_waits_beside_the_line_and_loses_nothing() -> None:
         async with serving(sim(BY_ROW)) as served:
             patient = long_answer(90, seed=3)
             alone = await ask(served.client, patient)
+            assert alone.usage is not None
+            enough_alone = round(1000 * 60 * 1.5 * alone.usage.timings.decode / 90)  # and too little with another row
             (waiting,) = await begin(served, patient)
-            boss = await ask(served.client, long_answer(60, timeout_ms=1300, priority=7))
+            boss = await ask(served.client, long_answer(60, timeout_ms=enough_alone, priority=7))
             assert boss.error is None and boss.accepted is not None
             forecast = boss.accepted.forecast
             assert (forecast.displaced, forecast.set_aside) == (0, 1)

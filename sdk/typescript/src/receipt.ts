@@ -44,6 +44,10 @@ export interface Attempt {
   reason: string;
   message: string;
   seconds: number;
+  /** Since the request reached the router. */
+  began: number;
+  /** What the replica was told of the trace; empty where the request is not traced. */
+  span_id: string;
 }
 
 /** What the replica expected when it accepted. */
@@ -119,6 +123,8 @@ export interface Timings {
   dispatched: number | null;
   accepted: number | null;
   first_chunk: number | null;
+  /** The whole answer was there: before a verdict that was waited for. */
+  answered: number | null;
   total: number;
 }
 
@@ -156,6 +162,8 @@ export interface Receipt {
   error: ReceiptError | null;
   breaker: string;
   trace_id: string;
+  /** The request's own span; empty where it is not traced. */
+  span_id: string;
   created_unix_ms: number;
   priority: number;
   session_id: string;

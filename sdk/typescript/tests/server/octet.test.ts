@@ -37,6 +37,7 @@ const RECEIPT = {
   error: true,
   breaker: true,
   trace_id: true,
+  span_id: true,
   created_unix_ms: true,
   priority: true,
   session_id: true,
