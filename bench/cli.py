@@ -96,8 +96,8 @@ never end their request or never read their answer.
 _OVERVIEW = f"""\
 Time what it costs a router that people look at it: its CPU at a steady rate of
 requests for eight specialists of two simulated replicas each, with nobody
-looking and with three watchers (two over HTTP, one over gRPC), and how soon
-after a change a watcher has it.
+looking and with one dashboard open, and how soon after a change a watcher has
+it.
 
 {_FIGURES}"""
 

@@ -20,11 +20,10 @@ from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 
 BENCH = "overview"
-RATE = 50
+RATE = 20
 """Requests a second, eight tokens each."""
 TOKENS = 8
-HTTP_WATCHERS, GRPC_WATCHERS = 2, 1
-CASE = f"{len(SPECIALISTS)} specialists, {RATE} requests/s, {HTTP_WATCHERS + GRPC_WATCHERS} watchers"
+CASE = f"{len(SPECIALISTS)} specialists, {RATE} requests/s, one dashboard"
 ADDED = "added to the router's CPU"
 SEEN = "from a change to the watcher"
 TARGETS: Targets = {(CASE, ADDED): "< 2 % of a core", (CASE, SEEN): "<= 1 s"}
@@ -32,6 +31,10 @@ _CHANGES = 3
 """In a round."""
 _OPERATOR = "/octet.v1.Operator/"
 _EVENTS = b"GET /v1/overview/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+_AN_EVENT = b"event: overview\n"
+_HISTORY = b"GET /v1/history?last_seconds=20 HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+_HISTORY_SECONDS = 5.0
+"""As often as the page asks for new points of its plots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ async def _measure(where: Site, runs: int, seconds: float) -> list[_Round]:
 async def _round(where: Site, channel: aio.Channel, call: Call, seconds: float, number: int) -> _Round:
     """Alone and watched in turns, in an order that changes."""
     alone = await _share(where, call, seconds) if number % 2 else None
-    async with _watched(where, channel) as counted:
+    async with _watched(where) as counted:
         before = counted[0]
         watched = await _share(where, call, seconds)
         overviews = (counted[0] - before) / seconds
@@ -79,11 +82,10 @@ async def _share(where: Site, call: Call, seconds: float) -> float:
 
 
 @asynccontextmanager
-async def _watched(where: Site, channel: aio.Channel) -> AsyncIterator[list[int]]:
-    """How many overviews those over gRPC have had."""
+async def _watched(where: Site) -> AsyncIterator[list[int]]:
+    """As a page does it. How many overviews it has had."""
     counted = [0]
-    tasks = [asyncio.create_task(_read_events(where.http_port)) for _ in range(HTTP_WATCHERS)]
-    tasks += [asyncio.create_task(_count(channel, counted)) for _ in range(GRPC_WATCHERS)]
+    tasks = [asyncio.create_task(_read_events(where.http_port, counted)), asyncio.create_task(_poll(where.http_port))]
     try:
         while not counted[0]:
             await asyncio.sleep(0.01)
@@ -97,20 +99,27 @@ async def _watched(where: Site, channel: aio.Channel) -> AsyncIterator[list[int]
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _read_events(port: int) -> None:
+async def _read_events(port: int, counted: list[int]) -> None:
+    async for piece in _said(port, _EVENTS):
+        counted[0] += piece.count(_AN_EVENT)
+    raise RuntimeError("the events have ended")
+
+
+async def _poll(port: int) -> None:
+    while True:
+        await asyncio.sleep(_HISTORY_SECONDS)
+        async for _ in _said(port, _HISTORY):
+            pass
+
+
+async def _said(port: int, ask: bytes) -> AsyncIterator[bytes]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(_EVENTS)
-        while await reader.read(1 << 16):
-            pass
-        raise RuntimeError("the events have ended")
+        writer.write(ask)
+        while piece := await reader.read(1 << 16):
+            yield piece
     finally:
         writer.close()
-
-
-async def _count(channel: aio.Channel, counted: list[int]) -> None:
-    async for _ in _watch(channel):
-        counted[0] += 1
 
 
 async def _delay(channel: aio.Channel, number: int) -> float:
