@@ -6,9 +6,12 @@ from pathlib import Path
 from octet.config.ensemble import Ensemble, ShadowConfig, StoreConfig
 from octet.v1 import inference_pb2 as wire
 from router.classify.base import REJECT, Distribution
+from specialist.engines.sim import CostModel
 from tests.router.service.harness import Routed, asking, ensemble_of, routing
 from tests.service.harness import run, serving, sim
 
+SLOW = CostModel(0.0, 0.0, 0.0, 0.25, 0.0, 0.0, 0.0, 0.0)
+"""Four tokens a second."""
 NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/absent"
 
 
@@ -28,6 +31,28 @@ def samples(routed: Routed) -> list[int]:
 
 def kept_in(url: str) -> Ensemble:
     return replace(ensemble_of("writer", "critic"), store=StoreConfig(url=url))
+
+
+def test_a_first_token_is_told_while_the_answer_goes_on_and_counts_once() -> None:
+    async def story() -> None:
+        async with (
+            serving(sim(SLOW)) as one,
+            serving(sim()) as other,
+            routing({"writer": [one.address], "critic": [other.address]}) as routed,
+        ):
+            slos = routed.server.slos
+            call = routed.generate(asking(max_tokens=400, ignore_eos=True))
+            await routed.until(lambda: samples(routed) == [1, 0])
+            told = slos.of("writer")
+            assert (told.admission_to_first_token.samples, told.answered) == (1, 0), "it has a minute to go"
+            assert told.ttft.p50 >= told.admission_to_first_token.p50
+            call.cancel()
+            await routed.idle()
+            await routed.ask(asking(specialist="critic", max_tokens=4))
+            await routed.until(lambda: samples(routed)[1] == 1)
+            assert samples(routed) == [1, 1]
+
+    run(story())
 
 
 def test_a_shadow_is_nobodys_request() -> None:
