@@ -10,8 +10,8 @@ from specialist.engines.sim import CostModel
 from tests.router.service.harness import Routed, asking, ensemble_of, routing
 from tests.service.harness import run, serving, sim
 
-SLOW = CostModel(0.0, 0.0, 0.0, 0.25, 0.0, 0.0, 0.0, 0.0)
-"""Four tokens a second."""
+SLOW = CostModel(0.0, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
+"""Twenty tokens a second."""
 NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/absent"
 
 
@@ -41,10 +41,10 @@ def test_a_first_token_is_told_while_the_answer_goes_on_and_counts_once() -> Non
             routing({"writer": [one.address], "critic": [other.address]}) as routed,
         ):
             slos = routed.server.slos
-            call = routed.generate(asking(max_tokens=400, ignore_eos=True))
+            call = routed.generate(asking(max_tokens=200, ignore_eos=True))
             await routed.until(lambda: samples(routed) == [1, 0])
             told = slos.of("writer")
-            assert (told.admission_to_first_token.samples, told.answered) == (1, 0), "it has a minute to go"
+            assert (told.admission_to_first_token.samples, told.answered) == (1, 0), "it has ten seconds to go"
             assert told.ttft.p50 >= told.admission_to_first_token.p50
             call.cancel()
             await routed.idle()
