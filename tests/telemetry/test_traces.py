@@ -210,7 +210,7 @@ def test_one_whose_engine_dies_under_it_was_admitted_all_the_same(collector: Col
             generate, admission = spans["octet.generate"], spans["octet.admission"]
             assert generate.error == spans["octet.front_door"].error == "replica_failed"
             assert admission.error is None and admission.attributes["octet.admission.result"] == "admitted"
-            assert admission.seconds < generate.seconds / 2, "it had run for a while"
+            assert admission.end < generate.end, "it ran from there on"
             assert not {"octet.queue", "octet.prefill", "octet.decode"} & set(spans), "nobody knows"
 
     run(story())
