@@ -209,10 +209,10 @@ def test_every_reason_is_ours_or_a_matter_of_time_or_not_the_specialists() -> No
 
 def test_a_stand_in_that_cannot_answer_is_not_the_fault_of_whom_it_stands_in_for() -> None:
     router = Router()
-    stood_in = {"specialist": "", "decision": wire.Decision(primary="writer")}
+    decision, attempts = wire.Decision(primary="writer"), [wire.Attempt(specialist="critic")]
     full, away = errors.ERROR_REASON_QUEUE_FULL, errors.ERROR_REASON_NO_REPLICA
-    router.fails(full, attempts=[wire.Attempt(specialist="critic")], **stood_in)
-    router.fails(away, between=wire.Between(lead="critic"), **stood_in)
+    router.fails(full, specialist="", decision=decision, attempts=attempts)
+    router.fails(away, specialist="", decision=decision, between=wire.Between(lead="critic"))
     assert router.slos.counted("writer")["ttft_p95"] == (0, 0)
 
 
