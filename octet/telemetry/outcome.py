@@ -43,8 +43,17 @@ def outcome_of_error(error: wire.Error, *, begun: bool = False) -> Outcome:
 
 
 def specialist_of(receipt: wire.Receipt) -> str:
-    """Who answered, or was to answer; empty where nobody was."""
-    return receipt.specialist or receipt.decision.primary
+    """Whose request it is, for every window: who answered, or else was asked first, or else was to be; empty where
+    nobody was."""
+    return receipt.specialist or asked_first(receipt)
+
+
+def asked_first(receipt: wire.Receipt) -> str:
+    """Before anybody else; where nobody was asked, who was to be. A stand-in, where the decision's primary has one."""
+    lead = str(receipt.between.lead or receipt.decision.primary)
+    if receipt.between.spilled or not receipt.attempts:  # of many attempts, the first are not kept
+        return lead
+    return str(receipt.attempts[0].specialist)
 
 
 def reason_name(reason: int) -> str:

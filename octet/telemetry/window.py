@@ -69,6 +69,7 @@ class Window(Generic[SumT]):
         if self._current is not None and self.begins <= now < self.ends:
             return self._current
         self.expire(now)
+        self._forget_ahead(now)
         self.filling = place = self.place(now)
         self._current = self._slices.setdefault(place, self._make())
         self.begins, self.ends = place.start / 1000, place.end / 1000
@@ -103,6 +104,11 @@ class Window(Generic[SumT]):
     def expire(self, now: float) -> None:
         """What does not count any more takes no room."""
         for place in [place for place in self._slices if place.end <= (now - self.seconds) * 1000]:
+            del self._slices[place]
+
+    def _forget_ahead(self, now: float) -> None:
+        """What this process filled while its own clock was wrong would come to count as new when its time comes."""
+        for place in [place for place in self._slices if place.start > (now + MOST_AHEAD) * 1000]:
             del self._slices[place]
 
     def _sum(self, places: Iterable[Place]) -> SumT:

@@ -356,7 +356,7 @@ class Validation(_message.Message):
     def __init__(self, verifier: _Optional[str] = ..., outcome: _Optional[str] = ..., detail: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Between(_message.Message):
-    __slots__ = ("correctness", "instead_of", "why", "lane", "shadow", "shadow_threshold", "priority_floor", "knobs_by", "spilled")
+    __slots__ = ("correctness", "instead_of", "why", "lane", "shadow", "shadow_threshold", "priority_floor", "knobs_by", "spilled", "lead")
     CORRECTNESS_FIELD_NUMBER: _ClassVar[int]
     INSTEAD_OF_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
@@ -366,6 +366,7 @@ class Between(_message.Message):
     PRIORITY_FLOOR_FIELD_NUMBER: _ClassVar[int]
     KNOBS_BY_FIELD_NUMBER: _ClassVar[int]
     SPILLED_FIELD_NUMBER: _ClassVar[int]
+    LEAD_FIELD_NUMBER: _ClassVar[int]
     correctness: str
     instead_of: str
     why: str
@@ -375,7 +376,8 @@ class Between(_message.Message):
     priority_floor: int
     knobs_by: str
     spilled: bool
-    def __init__(self, correctness: _Optional[str] = ..., instead_of: _Optional[str] = ..., why: _Optional[str] = ..., lane: _Optional[str] = ..., shadow: _Optional[_Union[ShadowOrder, _Mapping]] = ..., shadow_threshold: _Optional[float] = ..., priority_floor: _Optional[int] = ..., knobs_by: _Optional[str] = ..., spilled: _Optional[bool] = ...) -> None: ...
+    lead: str
+    def __init__(self, correctness: _Optional[str] = ..., instead_of: _Optional[str] = ..., why: _Optional[str] = ..., lane: _Optional[str] = ..., shadow: _Optional[_Union[ShadowOrder, _Mapping]] = ..., shadow_threshold: _Optional[float] = ..., priority_floor: _Optional[int] = ..., knobs_by: _Optional[str] = ..., spilled: _Optional[bool] = ..., lead: _Optional[str] = ...) -> None: ...
 
 class ShadowOrder(_message.Message):
     __slots__ = ("specialist", "adapters", "why")

@@ -24,6 +24,8 @@ from octet.v1.slo_pb2 import Slo as Slo
 from octet.v1.slo_pb2 import Latency as Latency
 from octet.v1.slo_pb2 import Objective as Objective
 from octet.v1.slo_pb2 import Burn as Burn
+from octet.v1.slo_pb2 import SloSlice as SloSlice
+from octet.v1.slo_pb2 import SloTally as SloTally
 from octet.v1.specialist_pb2 import GenerateRequest as GenerateRequest
 from octet.v1.specialist_pb2 import Structure as Structure
 from octet.v1.specialist_pb2 import Choices as Choices

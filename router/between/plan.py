@@ -37,13 +37,13 @@ def plan(ask: Ask, decision: Decision, ensemble: Ensemble, standing: Standing, d
     knobs = standing.knobs(ask.intent, lead.specialist or decision.primary)
     if not lead.specialist:
         refusal = demoted(primary, lead.passed_over, forced=bool(ask.force))
-        return _refused(refusal, decision, standing, knobs)
+        return _refused(refusal, decision, standing, lead.specialist, knobs)
     if ask.priority < knobs.floor:
         refusal = below_floor(ask.intent or UNSPECIFIED, lead.specialist, knobs, ask.priority)
-        return _refused(refusal, decision, standing, knobs)
+        return _refused(refusal, decision, standing, lead.specialist, knobs)
     second = _second(ask, decision, lead.specialist, standing)
     if reasons := _away(standing, (lead.specialist, second)):
-        return _refused(away(reasons), decision, standing, knobs)
+        return _refused(away(reasons), decision, standing, lead.specialist, knobs)
     moved = bool(second) and _moves(ask, decision, lead.specialist, second, standing, knobs)
     shadow = (
         None
@@ -53,7 +53,7 @@ def plan(ask: Ask, decision: Decision, ensemble: Ensemble, standing: Standing, d
     order = (second, lead.specialist) if moved else (lead.specialist, second)
     ways = tuple(way_of(standing, name, standing.of(name).lane, ask) for name in order if name)
     why = _why(decision, standing, lead.specialist, knobs, moved)
-    between = between_to_wire(primary, ways[0], shadow, knobs, why)
+    between = between_to_wire(primary, ways[0].specialist, ways[0], shadow, knobs, why)
     sample = not ask.may_call and _is_sampled(ways[0], shadow, ensemble, dice)
     return Plan(ways, shadow, sample, between)
 
@@ -102,7 +102,7 @@ def _why(decision: Decision, standing: Standing, lead: str, knobs: Knobs, moved:
     return ""
 
 
-def _refused(refusal: Refusal, decision: Decision, standing: Standing, knobs: Knobs) -> Plan:
+def _refused(refusal: Refusal, decision: Decision, standing: Standing, lead: str, knobs: Knobs) -> Plan:
     primary = standing.of(decision.primary)
-    between = between_to_wire(primary, None, None, knobs, "")
+    between = between_to_wire(primary, lead, None, None, knobs, "")
     return Plan((), None, False, between, refusal)

@@ -12,7 +12,7 @@ class Record:
         self.draft = draft
         self._clock = clock
         self._observers = observers
-        self._last_chunk = 0.0
+        self._accepted = self._last_chunk = 0.0
         self._attempt: Attempt | None = None
         self._asked = 0.0
         self._span_id = ""
@@ -36,7 +36,8 @@ class Record:
         attempt = self._under_way
         replica = attempt.replica
         self.was_accepted = True
-        self.draft.accepted(replica.specialist, replica.name, attempt.breaker_state, accepted, self._clock.now())
+        self._accepted = self._clock.now()
+        self.draft.accepted(replica.specialist, replica.name, attempt.breaker_state, accepted, self._accepted)
         event: bytes = wire.InferEvent(routed=self.draft.wire()).SerializeToString()
         return event
 
@@ -45,7 +46,8 @@ class Record:
 
     def first_chunk(self) -> None:
         self._last_chunk = self._clock.now()
-        self.draft.first_chunk(self._last_chunk)
+        ttft = self.draft.first_chunk(self._last_chunk)
+        self._observers.began(self._under_way.replica.specialist, ttft, self._last_chunk - self._accepted)
 
     def next_chunk(self) -> None:
         now = self._clock.now()

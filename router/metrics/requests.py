@@ -26,6 +26,9 @@ class RequestTally:
     def gap(self, specialist: str, seconds: float) -> None:
         self.fares[specialist].gap.add(seconds)
 
+    def began(self, specialist: str, ttft: float, admission: float) -> None:
+        """Counted with the rest, when it has ended."""
+
     def ended(self, ask: Ask, receipt: wire.Receipt) -> None:
         decision = receipt.decision
         if decision.primary in self.fares:

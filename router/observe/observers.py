@@ -15,6 +15,10 @@ class Observer(Protocol):
     def gap(self, specialist: str, seconds: float) -> None:
         """Between two pieces of an answer, as they leave the router."""
 
+    def began(self, specialist: str, ttft: float, admission: float) -> None:
+        """Once for every request that is answered at all, when the first piece leaves the router: so many seconds after
+        it came, and after the replica took it. It has not ended yet, and `ended` follows."""
+
     def ended(self, ask: Ask, receipt: wire.Receipt) -> None:
         """Once for every request that was let in, whatever became of it. The receipt is not to be changed."""
 
@@ -37,6 +41,13 @@ class Observers:
                 observer.gap(specialist, seconds)
             except Exception:
                 _log.error("%s failed at a gap", type(observer).__name__, exc_info=True)
+
+    def began(self, specialist: str, ttft: float, admission: float) -> None:
+        for observer in self._observers:
+            try:
+                observer.began(specialist, ttft, admission)
+            except Exception:
+                _log.error("%s failed at a first piece", type(observer).__name__, exc_info=True)
 
     def ended(self, ask: Ask, receipt: wire.Receipt) -> None:
         for observer in self._observers:

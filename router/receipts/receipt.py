@@ -91,8 +91,10 @@ class ReceiptDraft:
         receipt.accepted.ClearField("request_id")
         receipt.timings.accepted = self._since(now)
 
-    def first_chunk(self, now: float) -> None:
-        self._receipt.timings.first_chunk = self._since(now)
+    def first_chunk(self, now: float) -> float:
+        """Seconds since arrival."""
+        seconds = self._receipt.timings.first_chunk = self._since(now)
+        return seconds
 
     def finished(self, usage: wire.Usage, now: float) -> None:
         self._receipt.usage.CopyFrom(usage)

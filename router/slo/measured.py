@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from octet.config.ensemble import SloConfig, SloTargets
 from octet.telemetry.window import PARTS, Place, Window
-from router.slo.breach import is_broken
+from router.slo.breach import Missed
 from router.slo.promise import ADMISSION, ITL, TTFT, Promise, promises_of
 from router.slo.slice import Counts, Slice, Tally
 
@@ -82,9 +82,12 @@ class Measured:
         for meter in self._admissions:
             meter.hold(admission)
 
-    def missed(self, now: float, reason: int, waited: float, given: float) -> None:
+    def missed(self, now: float, missed: Missed) -> None:
         """A request ended before its first token."""
-        broken = [each for each in self._first if is_broken(reason, waited, given, each.promise.target)]
+        admitted = missed.since_admission
+        broken = [each for each in self._first if missed.breaks(each.promise.target)]
+        if admitted is not None:
+            broken += [each for each in self._admissions if admitted.breaks(each.promise.target)]
         if broken:
             self._touch(now)
         for meter in broken:

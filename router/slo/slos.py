@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble
 from octet.store import SliceRow
+from octet.telemetry.outcome import specialist_of
 from octet.telemetry.window import MOST_AHEAD, Place
 from octet.v1 import control_pb2, slo_pb2
 from octet.v1 import inference_pb2 as wire
 from router.control.refusals import unknown_name
 from router.reception.ask import Ask
+from router.slo.breach import Missed
 from router.slo.header import header_of
 from router.slo.measured import SHORT, Measured
 from router.slo.others import Others
@@ -54,18 +56,20 @@ class Slos:
         if measured is not None:
             measured.gap(self._wall(), seconds)
 
+    def began(self, specialist: str, ttft: float, admission: float) -> None:
+        measured = self.measured.get(specialist)
+        if measured is not None:
+            measured.began(self._wall(), ttft, admission)
+
     def ended(self, ask: Ask, receipt: wire.Receipt) -> None:
-        """By who answered, or else was the first to be asked."""
-        measured = self.measured.get(receipt.specialist or _asked(receipt))
+        """What had begun was counted when it did."""
+        measured = self.measured.get(specialist_of(receipt))
         if measured is None:
             return
-        now, timings = self._wall(), receipt.timings
-        if timings.HasField("first_chunk"):
-            measured.began(now, timings.first_chunk, timings.first_chunk - timings.accepted)
-        elif receipt.HasField("error"):
-            measured.missed(now, receipt.error.reason, timings.total, ask.deadline - ask.arrival)
         if not receipt.HasField("error"):
-            measured.answered(now, preempted=receipt.usage.times_preempted > 0)
+            measured.answered(self._wall(), preempted=receipt.usage.times_preempted > 0)
+        elif not receipt.timings.HasField("first_chunk"):
+            measured.missed(self._wall(), _missed(ask, receipt))
 
     def turned_away(self, error: wire.Error) -> None:
         """It belongs to no specialist."""
@@ -151,6 +155,7 @@ class Slos:
         return known.get(specialist) or control_pb2.BreakerInfo(specialist=specialist)
 
 
-def _asked(receipt: wire.Receipt) -> str:
-    """The last attempts are kept; where nobody was asked, whoever should have been."""
-    return receipt.attempts[0].specialist if receipt.attempts else receipt.decision.primary
+def _missed(ask: Ask, receipt: wire.Receipt) -> Missed:
+    timings = receipt.timings
+    accepted = timings.accepted if timings.HasField("accepted") else None
+    return Missed(receipt.error.reason, timings.total, ask.deadline - ask.arrival, accepted)

@@ -89,10 +89,11 @@ def _objective(promise: Promise, known: Known, slo: wire.Slo) -> wire.Objective:
 
 
 def _correctness(breaker: control_pb2.BreakerInfo) -> wire.Objective:
-    """Over its own window: a rate that rests on too few samples says nothing."""
-    rate = breaker.pass_rate if breaker.HasField("pass_rate") else None
-    passed = 0 if rate is None else round(rate * breaker.samples)
-    burn = burn_rate((breaker.samples, breaker.samples - passed), breaker.floor)
+    """Over its own window: a rate that rests on fewer samples than the breaker itself asks for says nothing."""
+    says_something = breaker.HasField("pass_rate") and breaker.samples >= breaker.min_samples
+    rate = breaker.pass_rate if says_something else None
+    broke = 0 if rate is None else breaker.samples - round(rate * breaker.samples)
+    burn = None if rate is None else burn_rate((breaker.samples, broke), breaker.floor)
     return wire.Objective(
         name=CORRECTNESS,
         target=breaker.floor,

@@ -26,6 +26,9 @@ class Tracing:
     def gap(self, specialist: str, seconds: float) -> None:
         """Not a stage of its own."""
 
+    def began(self, specialist: str, ttft: float, admission: float) -> None:
+        """Told with the rest, when it has ended."""
+
     def turned_away(self, error: wire.Error) -> None:
         """It has no trace: nobody has read it."""
 

@@ -1,4 +1,4 @@
-"""Whose request it was, and whether it lacked room."""
+"""Whether a request lacked room."""
 
 from octet.v1 import inference_pb2 as wire
 
@@ -16,12 +16,3 @@ CAPACITY = frozenset(
 
 def lacked_room(receipt: wire.Receipt) -> bool:
     return receipt.HasField("error") and receipt.error.reason in CAPACITY
-
-
-def asked_first(receipt: wire.Receipt) -> str:
-    """The specialist that was to answer before anybody else; empty where nobody was."""
-    if receipt.between.spilled:
-        return str(receipt.decision.primary)
-    if receipt.attempts:
-        return str(receipt.attempts[0].specialist)
-    return receipt.specialist or receipt.decision.primary

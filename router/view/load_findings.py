@@ -20,6 +20,8 @@ ESTIMATOR, ESTIMATOR_WELL = 2.0, 1.5
 """Of the error of one forecast in ten, as a share of what came. Single totals are hard to foretell: up to 0.9 is usual
 under load."""
 _BURN_KEEPS = 0.5
+_NEARLY_ALL = 0.9
+"""Of the samples: where so many break a promise, it is broken, whatever it allows for."""
 _ROUTER = "router"
 
 
@@ -68,17 +70,23 @@ def _full(facts: Facts, rules: Rules, told: Container[Key]) -> Iterator[Finding]
 
 def _burning(view: wire.SpecialistView, rules: Rules, told: Container[Key]) -> Iterator[Finding]:
     """Of latencies: what is wrong with the answers themselves is told otherwise."""
-    least = rules.alert_burn * (_BURN_KEEPS if ("burning", view.name) in told else 1.0)
+    keeps = _BURN_KEEPS if ("burning", view.name) in told else 1.0
     found = [
         (_burn(each, rules), each)
         for each in view.slo.objectives
-        if each.name != "correctness" and _burn(each, rules) >= least
+        if each.name != "correctness" and _burn(each, rules) >= _alert_burn(each, rules) * keeps
     ]
     if found:
         rate, worst = max(found, key=lambda pair: (pair[0], pair[1].name))
         more = f", and {len(found) - 1} more of its promises" if len(found) > 1 else ""
         what = f"{_objective(worst)}: the promise is used up {rate:.3g} times too fast{more}"
         yield Finding(CRITICAL, "burning", view.name, what, "capacity", view.name)
+
+
+def _alert_burn(objective: wire.Objective, rules: Rules) -> float:
+    """No promise burns faster than with everybody failed: one that may fail half of them is broken at that already."""
+    budget = 1 - objective.share
+    return min(rules.alert_burn, _NEARLY_ALL / budget) if budget > 0 else rules.alert_burn
 
 
 def _burn(objective: wire.Objective, rules: Rules) -> float:

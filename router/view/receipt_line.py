@@ -1,9 +1,8 @@
 """A request in one line."""
 
-from octet.telemetry.outcome import outcome_of
+from octet.telemetry.outcome import outcome_of, specialist_of
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import overview_pb2 as overview
-from router.view.fate import asked_first
 
 
 def line_of(receipt: wire.Receipt) -> overview.ReceiptLine:
@@ -12,7 +11,7 @@ def line_of(receipt: wire.Receipt) -> overview.ReceiptLine:
         request_id=receipt.request_id,
         tenant=receipt.tenant,
         at_unix_ms=receipt.created_unix_ms,
-        specialist=receipt.specialist or asked_first(receipt),
+        specialist=specialist_of(receipt),
         primary=receipt.decision.primary,
         replica=receipt.replica,
         intent=receipt.decision.intent,

@@ -5,12 +5,12 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from octet.clock import Clock
-from octet.telemetry.outcome import outcome_of
+from octet.telemetry.outcome import asked_first, outcome_of
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import overview_pb2 as overview
 from router.reception.ask import Ask
 from router.view.buckets import Buckets
-from router.view.fate import asked_first, lacked_room
+from router.view.fate import lacked_room
 from router.view.receipt_line import line_of
 
 WINDOW_SECONDS = 60.0
@@ -64,6 +64,9 @@ class Traffic:
         self._lines: deque[overview.ReceiptLine] = deque(maxlen=MOST_LINES)
 
     def gap(self, specialist: str, seconds: float) -> None:
+        """Whoever publishes latencies minds it."""
+
+    def began(self, specialist: str, ttft: float, admission: float) -> None:
         """Whoever publishes latencies minds it."""
 
     def ended(self, ask: Ask, receipt: wire.Receipt) -> None:

@@ -22,6 +22,8 @@ GENERATE, ADMISSION, QUEUE, PREFILL, DECODE = (
 _PHASES = (QUEUE, PREFILL, DECODE)
 _ID = 128
 _WELL = ("stop", "length")
+_DIED = "replica_failed"
+"""What the engine says of whatever it had, when it dies."""
 
 
 def resource_of(specialist: str, instance: str) -> dict[str, str]:
@@ -60,7 +62,7 @@ class Tracing:
 class _Drawing:
     traced: Traced
     usage: Usage | None
-    """None: it never came to run."""
+    """None: it never came to run, or nobody knows."""
     error: str | None
     now: float
     anchor: Anchor
@@ -101,8 +103,12 @@ class _Drawing:
         return said if usage is None else said | _usage_attributes(usage)
 
     def _stages(self, own_id: str) -> Iterator[Span]:
-        """One after the other; the last one it came to has the error."""
+        """One after the other; the last one it came to has the error. Where the engine died under it, nobody knows how
+        far it had come: the whole has the error then."""
         traced, usage = self.traced, self.usage
+        if traced.job is not None and self.error == _DIED:
+            yield self._stage(own_id, ADMISSION, traced.began, traced.decided, _admission_attributes(traced.job))
+            return
         if traced.job is None or usage is None:
             said: dict[str, Value] = {"octet.admission.result": self.error or "admitted"}
             yield self._stage(own_id, ADMISSION, traced.began, self.now, said, is_last=True)

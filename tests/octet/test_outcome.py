@@ -2,7 +2,7 @@
 
 import pytest
 
-from octet.telemetry.outcome import OUTCOMES, Outcome, outcome_of, outcome_of_error, specialist_of
+from octet.telemetry.outcome import OUTCOMES, Outcome, asked_first, outcome_of, outcome_of_error, specialist_of
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 
@@ -41,3 +41,38 @@ def test_what_has_no_error_was_answered_by_whoever_did_or_was_to() -> None:
     assert outcome_of(receipt) == "answered" and specialist_of(receipt) == "stl"
     receipt.specialist = "debug"
     assert specialist_of(receipt) == "debug"
+
+
+@pytest.mark.parametrize(
+    ("attempts", "lead", "spilled", "first"),
+    [
+        ((), "", False, "sql"),
+        ((), "shell", False, "shell"),
+        (("shell",), "shell", False, "shell"),
+        (("shell", "stl"), "", False, "shell"),
+        (("stl", "stl"), "shell", True, "shell"),
+        (("stl",), "shell", False, "stl"),
+        (("sql", "stl"), "", True, "sql"),
+    ],
+    ids=[
+        "nobody was chosen: the decision's",
+        "a stand-in that was away",
+        "a stand-in without room",
+        "nobody stands in, and another was asked",
+        "the first of many attempts are not kept",
+        "the lead could not even be asked",
+        "spilled",
+    ],
+)
+def test_a_refusal_is_that_of_who_was_asked_first_or_else_was_to_be(
+    attempts: tuple[str, ...], lead: str, spilled: bool, first: str
+) -> None:
+    receipt = wire.Receipt(
+        decision=wire.Decision(primary="sql"),
+        between=wire.Between(lead=lead, spilled=spilled),
+        attempts=[wire.Attempt(specialist=name) for name in attempts],
+        error=wire.Error(reason=error_pb2.ERROR_REASON_QUEUE_FULL),
+    )
+    assert asked_first(receipt) == specialist_of(receipt) == first
+    receipt.specialist = "debug"
+    assert (asked_first(receipt), specialist_of(receipt)) == (first, "debug")

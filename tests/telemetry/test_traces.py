@@ -190,6 +190,32 @@ def test_one_whose_caller_goes_away_ends_where_it_was(collector: Collector) -> N
     run(story())
 
 
+def test_one_whose_engine_dies_under_it_was_admitted_all_the_same(collector: Collector) -> None:
+    async def story() -> None:
+        async with (
+            serving(sim(LONG), otlp=collector.url) as served,
+            routing({"writer": [served.address]}, otlp=collector.url) as routed,
+        ):
+            trace_id = "2" * 32
+            header = ("traceparent", f"00-{trace_id}-{PARENT}-01")
+            call = routed.generate(asking(max_tokens=400, ignore_eos=True), metadata=(header,))
+            for _ in range(4):
+                await call.read()
+
+            def broken() -> None:
+                raise AssertionError("a bug in the scheduler")
+
+            served.replica.scheduler.assemble_step = broken  # type: ignore[method-assign]
+            spans = await told(collector, trace_id, "octet.front_door", "octet.generate", "octet.admission")
+            generate, admission = spans["octet.generate"], spans["octet.admission"]
+            assert generate.error == spans["octet.front_door"].error == "replica_failed"
+            assert admission.error is None and admission.attributes["octet.admission.result"] == "admitted"
+            assert admission.end < generate.end, "it ran from there on"
+            assert not {"octet.queue", "octet.prefill", "octet.decode"} & set(spans), "nobody knows"
+
+    run(story())
+
+
 def test_shadows_and_later_verdicts_are_told_in_the_same_trace(collector: Collector) -> None:
     async def story() -> None:
         async with serving(sim(), otlp=collector.url) as one, serving(sim(name="editor"), otlp=collector.url) as two:

@@ -153,3 +153,14 @@ def test_a_million_samples_in_less_than_its_room_and_within_the_stated_error() -
     for share in (0.5, 0.95, 0.99):
         true = ordered[ceil(share * len(ordered)) - 1]
         assert told.quantile(share) == pytest.approx(true, rel=RELATIVE_ERROR)
+
+
+def test_what_was_filled_while_the_own_clock_was_ahead_never_comes_to_count() -> None:
+    found, ahead = window(), 7200.0
+    found.current(START + ahead).add(1.0)
+    found.current(START).add(2.0)
+    assert len(found) == 1 and found.total(START).count == 1
+    assert found.total(START + ahead).count == 0, "its time has come, and it is no news"
+    found.current(START + MOST_AHEAD / 2).add(3.0)
+    found.current(START + 1).add(4.0)
+    assert found.total(START + 1).count == 3, "a little ahead is only blurred"

@@ -97,6 +97,8 @@ def test_who_comes_first(meeting: Meeting, dice: Dice) -> None:
     first = plan.ways[0].specialist if plan.ways else primary
     assert plan.between.instead_of == ("" if first == primary else primary)
     assert bool(plan.between.why) == (first != primary)
+    to_ask = first if plan.ways else lead
+    assert plan.between.lead == ("" if to_ask == primary else to_ask), "also where it was away"
 
 
 @settings(max_examples=250)

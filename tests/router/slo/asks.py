@@ -33,13 +33,18 @@ class Router:
     def answers(self, ttft: float, *, specialist: str = "writer", admission: float = 0.01, preempted: int = 0) -> None:
         receipt = wire.Receipt(specialist=specialist, usage=wire.Usage(times_preempted=preempted))
         receipt.timings.accepted, receipt.timings.first_chunk = ttft - admission, ttft
+        self.slos.began(specialist, ttft, admission)
         self.slos.ended(ASK, receipt)
 
-    def fails(self, reason: int, waited: float = 0.01, given: float = 30.0, **fields: object) -> None:
+    def fails(
+        self, reason: int, waited: float = 0.01, given: float = 30.0, accepted: float | None = None, **fields: object
+    ) -> None:
         receipt = wire.Receipt(
             **{"specialist": "writer", "error": wire.Error(reason=reason), **fields}  # type: ignore[arg-type]
         )
         receipt.timings.total = waited
+        if accepted is not None:
+            receipt.timings.accepted = accepted
         self.slos.ended(replace(ASK, deadline=ASK.arrival + given), receipt)
 
     def objective(self, name: str, specialist: str = "writer") -> operator_pb2.Objective:

@@ -10,10 +10,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 LATENCY = re.compile(
     r"(^|_)(ttft|itl|latency|latencies|duration|durations|quantile|quantiles|percentile|first_token|p\d\d+)(_|$)"
+    r"|(^|_)(queued|prefill|wait|waited|delay|elapsed|took|response_time|step_time)(_|$)"
     r"|time_to_first_token|time_per_output_token"
+    r"|(^|_)(seconds|milliseconds|microseconds|second|ms|us|ns)$"
 )
-"""Names of fields and keys that speak of one."""
-METRIC = re.compile(r"[a-zA-Z_:]*(?:ttft|itl|time_to_first_token|time_per_output_token|duration|latency)[a-zA-Z0-9_:]*")
+"""Names of fields and keys that speak of one: whatever has a unit of time, but what is known not to be one."""
+_NO_LATENCY = re.compile(r"_unix_ms$|^(retry_after_ms|retry_delay|timeout_ms|last_seconds|unrouted_per_second)$")
+"""Moments, what a caller asks for or is told to wait, and requests a second."""
+_GRAIN = ("octet.v1.History.step_seconds", ".step_seconds")
+"""How far apart the points of a history are."""
+METRIC = re.compile(
+    r"(?!process_)[a-zA-Z_:]*"
+    r"(?:ttft|itl|time_to_first_token|time_per_output_token|duration|latency|first_token|_milliseconds|_ms(?=_|$)"
+    r"|_seconds(?=_|$)|per_second)[a-zA-Z0-9_:]*"
+)
+"""Whatever is measured in seconds, or a second, but what the process itself tells."""
 _AGGREGATIONS = ("sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "count_values")
 """Those that make one series of many; topk and its like keep the labels."""
 _MODIFIER = re.compile(r"\s*(by|without)\s*\(([^)]*)\)\s*")
@@ -45,8 +56,13 @@ def wire_offenders(messages: Iterable[Descriptor]) -> list[str]:
         f"{message.full_name}.{field.name}"
         for message in known
         for field in message.fields
-        if LATENCY.search(field.name) and not belongs(message)
+        if tells_latency(field.name, f"{message.full_name}.{field.name}") and not belongs(message)
     ]
+
+
+def tells_latency(name: str, path: str) -> bool:
+    """The name of a field or key, and where it stands."""
+    return bool(LATENCY.search(name)) and not _NO_LATENCY.search(name) and path not in _GRAIN
 
 
 def json_offenders(value: Any, path: str = "", *, belongs: bool = False, within: str = "") -> Iterator[str]:
@@ -57,7 +73,7 @@ def json_offenders(value: Any, path: str = "", *, belongs: bool = False, within:
     elif isinstance(value, dict):
         owned = belongs or bool(value.get("specialist")) or (within == "specialists" and bool(value.get("name")))
         for key, each in value.items():
-            if LATENCY.search(key) and each is not None and not owned:
+            if tells_latency(key, f"{path}.{key}") and each is not None and not owned:
                 yield f"{path}.{key}"
             yield from json_offenders(each, f"{path}.{key}", belongs=owned, within=key)
 

@@ -3,12 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
-from octet.config.ensemble import Ensemble, ShadowConfig, StoreConfig
+from octet.config.ensemble import Ensemble, ShadowConfig, SloTargets, SpecialistConfig, StoreConfig
 from octet.v1 import inference_pb2 as wire
+from octet.v1 import operator_pb2
 from router.classify.base import REJECT, Distribution
+from router.service.labels import labels_of
+from specialist.engines.sim import CostModel
 from tests.router.service.harness import Routed, asking, ensemble_of, routing
 from tests.service.harness import run, serving, sim
+from tests.story.cast import ask, cast, operate, router
+from tests.story.test_wiring import settings
 
+SLOW = CostModel(0.0, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
+"""Twenty tokens a second."""
+CHANGE = operator_pb2.Change(who="alice", why="a test")
 NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/absent"
 
 
@@ -28,6 +36,64 @@ def samples(routed: Routed) -> list[int]:
 
 def kept_in(url: str) -> Ensemble:
     return replace(ensemble_of("writer", "critic"), store=StoreConfig(url=url))
+
+
+def test_a_first_token_is_told_while_the_answer_goes_on_and_counts_once() -> None:
+    async def story() -> None:
+        async with (
+            serving(sim(SLOW)) as one,
+            serving(sim()) as other,
+            routing({"writer": [one.address], "critic": [other.address]}) as routed,
+        ):
+            slos = routed.server.slos
+            call = routed.generate(asking(max_tokens=200, ignore_eos=True))
+            await routed.until(lambda: samples(routed) == [1, 0])
+            told = slos.of("writer")
+            assert (told.admission_to_first_token.samples, told.answered) == (1, 0), "it has ten seconds to go"
+            assert told.ttft.p50 >= told.admission_to_first_token.p50
+            call.cancel()
+            await routed.idle()
+            await routed.ask(asking(specialist="critic", max_tokens=4))
+            await routed.until(lambda: samples(routed)[1] == 1)
+            assert samples(routed) == [1, 1]
+
+    run(story())
+
+
+def test_a_demotion_breaks_no_promise_and_a_stand_in_that_is_away_breaks_its_own() -> None:
+    promised = SloTargets(ttft_p95=5.0)
+    specialists = (
+        SpecialistConfig("writer", fallback="editor", slo=promised),
+        SpecialistConfig("editor", slo=promised),
+    )
+
+    async def story() -> None:
+        async with (
+            cast("writer", "editor") as people,
+            router(people, settings(specialists=specialists, default_specialist="writer")) as routed,
+        ):
+            slos = routed.server.slos
+            await operate(routed, "HoldBreaker", held("writer"), operator_pb2.BreakerInfo)
+            (editor,) = [each.name for each in routed.server.fleet.replicas if each.specialist == "editor"]
+            drain = operator_pb2.DrainReplicaRequest(replica=editor, change=CHANGE)
+            await operate(routed, "DrainReplica", drain, operator_pb2.ReplicaInfo)
+            heard = await ask(routed)
+            assert heard.reason == wire.ERROR_REASON_NO_REPLICA and heard.receipt is not None
+            assert (heard.receipt.decision.primary, heard.receipt.between.lead) == ("writer", "editor")
+            assert labels_of(heard.receipt).specialist == "editor"
+            await routed.until(lambda: slos.counted("editor")["ttft_p95"] == (1, 1))
+            await operate(routed, "HoldBreaker", held("editor"), operator_pb2.BreakerInfo)
+            heard = await ask(routed)
+            assert heard.reason == wire.ERROR_REASON_DEMOTED and heard.receipt is not None
+            assert labels_of(heard.receipt).specialist == "writer"
+            await routed.idle()
+            assert slos.counted("writer")["ttft_p95"] == (0, 0) and slos.counted("editor")["ttft_p95"] == (1, 1)
+
+    run(story())
+
+
+def held(specialist: str) -> operator_pb2.HoldBreakerRequest:
+    return operator_pb2.HoldBreakerRequest(specialist=specialist, hold="open", change=CHANGE)
 
 
 def test_a_shadow_is_nobodys_request() -> None:

@@ -13,6 +13,7 @@ from octet.telemetry.sketch import RELATIVE_ERROR
 from octet.v1 import error_pb2 as errors
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2
+from router.slo.breach import Missed
 from router.slo.slos import FRESH_SECONDS
 from router.slo.telling import MOST_BURN, burn_rate
 from tests.router.slo.asks import ASK, ENSEMBLE, SLO, TARGETS, Router
@@ -93,10 +94,37 @@ def test_the_share_that_gave_way_is_of_those_that_were_answered() -> None:
         router.answers(0.1, preempted=preempted)
     cut_off = wire.Receipt(specialist="writer", error=wire.Error(reason=errors.ERROR_REASON_REPLICA_LOST))
     cut_off.timings.accepted, cut_off.timings.first_chunk = 0.1, 0.2
+    router.slos.began("writer", 0.2, 0.1)
     router.slos.ended(ASK, cut_off)
     told = router.told()
     assert (told.answered, told.preempted_once) == (4, 0.5)
     assert told.ttft.samples == 5, "it had its first token"
+    assert router.slos.counted("writer")["ttft_p95"] == (5, 0), "and is counted once"
+
+
+def test_a_first_token_counts_when_it_comes_and_not_again_at_the_end() -> None:
+    router = Router()
+    router.slos.began("writer", 2.0, 1.5)
+    told = router.told()
+    assert (told.ttft.samples, told.admission_to_first_token.samples, told.answered) == (1, 1, 0)
+    assert router.slos.counted("writer")["ttft_p95"] == (1, 1)
+    receipt = wire.Receipt(specialist="writer")
+    receipt.timings.accepted, receipt.timings.first_chunk = 0.5, 2.0
+    router.clock.sleep(SLO.window / 3)
+    router.slos.ended(ASK, receipt)
+    told = router.told()
+    assert (told.ttft.samples, told.admission_to_first_token.samples, told.answered) == (1, 1, 1)
+    assert router.slos.counted("writer")["admission_to_first_token_p95"] == (1, 1)
+
+
+def test_an_answer_without_a_token_has_no_first_one() -> None:
+    router = Router()
+    receipt = wire.Receipt(specialist="writer")
+    receipt.timings.accepted, receipt.timings.total = 0.1, 9.0
+    router.slos.ended(ASK, receipt)
+    told = router.told()
+    assert (told.ttft.samples, told.admission_to_first_token.samples, told.answered) == (0, 0, 1)
+    assert router.slos.counted("writer")["ttft_p95"] == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +147,8 @@ def test_the_share_that_gave_way_is_of_those_that_were_answered() -> None:
         (errors.ERROR_REASON_UNKNOWN_ADAPTER, 0.001, 30, False),
         (errors.ERROR_REASON_BELOW_FLOOR, 0.001, 30, False),
         (errors.ERROR_REASON_DEMOTED, 0.001, 30, False),
+        (errors.ERROR_REASON_DEMOTED, 0.6, 30, False),
+        (errors.ERROR_REASON_PROMPT_TOO_LONG, 0.6, 30, False),
     ],
 )
 def test_an_end_before_the_first_token(reason: int, waited: float, given_seconds: float, counts: bool) -> None:
@@ -130,6 +160,60 @@ def test_an_end_before_the_first_token(reason: int, waited: float, given_seconds
     assert (told.ttft.samples, told.answered) == (0, 0), "there was no first token"
     assert router.objective("ttft_p95").met != counts
     assert router.objective("admission_to_first_token_p95").burns[0].samples == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "waited", "accepted", "given_seconds", "counts"),
+    [
+        (errors.ERROR_REASON_DEADLINE, 30.0, 0.1, 30, True),
+        (errors.ERROR_REASON_DEADLINE, 30.0, 29.7, 30, False),
+        (errors.ERROR_REASON_DEADLINE, 30.0, None, 30, False),
+        (errors.ERROR_REASON_CANCELLED, 0.6, 0.1, 30, True),
+        (errors.ERROR_REASON_CANCELLED, 0.6, 0.3, 30, False),
+        (errors.ERROR_REASON_SHED, 0.11, 0.1, 30, True),
+        (errors.ERROR_REASON_REPLICA_LOST, 0.11, 0.1, 30, True),
+        (errors.ERROR_REASON_QUEUE_FULL, 0.6, None, 30, False),
+        (errors.ERROR_REASON_DEADLINE_UNREACHABLE, 0.15, 0.1, 0.45, False),
+        (errors.ERROR_REASON_DEADLINE_UNREACHABLE, 0.15, 0.1, 0.6, True),
+        (errors.ERROR_REASON_PROMPT_TOO_LONG, 0.6, 0.1, 30, False),
+    ],
+)
+def test_an_end_between_admission_and_the_first_token(
+    reason: int, waited: float, accepted: float | None, given_seconds: float, counts: bool
+) -> None:
+    """The target is 0.4 s from there; what was never admitted is none of its samples."""
+    router = Router()
+    router.fails(reason, waited, given_seconds, accepted)
+    assert router.slos.counted("writer")["admission_to_first_token_p95"] == ((1, 1) if counts else (0, 0))
+    assert router.told().admission_to_first_token.samples == 0
+    assert router.objective("admission_to_first_token_p95").met != counts
+
+
+def test_every_reason_is_ours_or_a_matter_of_time_or_not_the_specialists() -> None:
+    """A reason that is new must be put somewhere."""
+    names = {number: name.removeprefix("ERROR_REASON_") for name, number in errors.ErrorReason.items()}
+    at_once = {names[each] for each in names if Missed(each, 0.0, 0.0).breaks(1.0)}
+    in_time = {names[each] for each in names if Missed(each, 2.0, 0.0).breaks(1.0)} - at_once
+    assert at_once == {
+        *("QUEUE_FULL", "WOULD_DELAY_OTHERS", "SHED", "DRAINING", "NOT_READY", "NO_REPLICA"),
+        *("REPLICA_LOST", "REPLICA_FAILED", "ENGINE_FAILED", "INTERNAL"),
+    }
+    assert in_time == {"UNSPECIFIED", "DEADLINE", "DEADLINE_UNREACHABLE", "CANCELLED", "CALLER_STALLED"}
+    assert set(names.values()) - at_once - in_time == {
+        *("MALFORMED", "INVALID_FIELD", "PROMPT_TOO_LONG", "UNKNOWN_ADAPTER", "ADAPTER_REFUSED", "NO_TOOLS"),
+        *("NO_SPECIALIST", "UNKNOWN_SPECIALIST", "UNKNOWN_REQUEST", "UNKNOWN_NAME", "UNKNOWN_JOB"),
+        *("DUPLICATE_REQUEST", "BELOW_FLOOR", "DEMOTED", "CONFLICT", "UNAUTHENTICATED", "FORBIDDEN", "KEY_LIMIT"),
+        "STORE_UNAVAILABLE",
+    }
+
+
+def test_a_stand_in_that_cannot_answer_is_not_the_fault_of_whom_it_stands_in_for() -> None:
+    router = Router()
+    decision, attempts = wire.Decision(primary="writer"), [wire.Attempt(specialist="critic")]
+    full, away = errors.ERROR_REASON_QUEUE_FULL, errors.ERROR_REASON_NO_REPLICA
+    router.fails(full, specialist="", decision=decision, attempts=attempts)
+    router.fails(away, specialist="", decision=decision, between=wire.Between(lead="critic"))
+    assert router.slos.counted("writer")["ttft_p95"] == (0, 0)
 
 
 def test_a_refusal_is_that_of_whoever_was_asked_first() -> None:
@@ -189,6 +273,17 @@ def test_correctness_is_what_the_breaker_of_the_lane_that_serves_knows() -> None
     router.slos.judged("writer", passed=True)
     router.slos.judged("writer", passed=False)
     assert router.slos.counted("writer")["correctness"] == (2, 1)
+
+
+@pytest.mark.parametrize(("samples", "says"), [(1, False), (19, False), (20, True)])
+def test_correctness_on_too_few_samples_breaks_no_promise(samples: int, says: bool) -> None:
+    breaker = operator_pb2.BreakerInfo(specialist="writer", pass_rate=0.0, samples=samples, floor=0.9, min_samples=20)
+    router = Router(breakers=[breaker])
+    told, objective = router.told(), router.objective("correctness")
+    assert (told.pass_rate, told.judged) == (0.0, samples), "what is known is told"
+    (burn,) = objective.burns
+    assert (objective.met, objective.HasField("current"), burn.HasField("rate")) == (not says, says, says)
+    assert burn.samples == samples
 
 
 def test_a_burn_rate_is_a_number_whatever_may_fail() -> None:

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.clock import ManualClock
-from octet.telemetry.outcome import outcome_of
+from octet.telemetry.outcome import asked_first, outcome_of
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.view.buckets import Buckets
-from router.view.fate import CAPACITY, asked_first
+from router.view.fate import CAPACITY
 from router.view.traffic import MOST_LINES, WINDOW_SECONDS, Traffic, rates_of
 from tests.router.view.harness import ASK, receipt_of
 

@@ -189,6 +189,32 @@ def test_thresholds_are_the_configurations() -> None:
     assert [each.kind for each in findings(facts, replace(rules, alert_burn=2.0))] == ["burning"]
 
 
+@pytest.mark.parametrize(
+    ("share", "rate", "told", "burns"),
+    [
+        (0.5, 2.0, (), True),
+        (0.5, 1.8, (), True),
+        (0.5, 1.7, (), False),
+        (0.5, 1.0, [("burning", "debug")], True),
+        (0.5, 0.8, [("burning", "debug")], False),
+        (0.95, 5.9, (), False),
+        (0.95, 6.0, (), True),
+        (1.0, 5.9, (), False),
+        (1.0, 1000.0, (), True),
+    ],
+)
+def test_a_promise_of_half_of_them_is_broken_when_nearly_all_fail(
+    share: float, rate: float, told: Any, burns: bool
+) -> None:
+    """It can burn at 2 and no faster."""
+    facts = facts_of("debug")
+    objective = facts.overview.specialists[0].slo.objectives[0]
+    objective.name, objective.share = "ttft_p50", share
+    for burn in objective.burns:
+        burn.rate = rate
+    assert [each.kind for each in findings(facts, RULES, told)] == (["burning"] if burns else [])
+
+
 STATES: list[tuple[str, Any, str, str, int]] = [
     ("a replica hangs", {"status": "hung"}, "replica_hung", "debug-0", WARNING),
     ("a replica is away", {"status": "connecting"}, "replica_lost", "debug-0", WARNING),
