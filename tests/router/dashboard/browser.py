@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Playwright
 
-
 ELSEWHERE = "octet.test"
 """A name that leads here, and is not this machine's."""
 

@@ -1,4 +1,4 @@
-"""What the router itself says of a scene: its sentences are made where the router makes them, never written down here."""
+"""What the router itself says of a scene: its sentences are made where it makes them, never written down here."""
 
 from collections.abc import Mapping
 

@@ -24,6 +24,7 @@ REVISION = "5d1c" * 16
 _MINUTE, _HOUR = 60_000, 3_600_000
 _FRESH = 4
 _HELD = "debug"
+_FLOOR_WHY = "batch traffic during the incident"
 _HOLD_WHY = "bad refresh: answers do not compile since 13:30"
 _DESCRIBED = {each.name: each.describe for each in default_ensemble().specialists}
 _FALLBACKS = {each.name: each.fallback or "" for each in default_ensemble().specialists}
@@ -235,7 +236,7 @@ def knobs() -> list[control.KnobInfo]:
         value=5,
         configured=0,
         set_by="ana",
-        why="batch traffic during the incident",
+        why=_FLOOR_WHY,
         since_unix_ms=NOW_MS - 11 * _MINUTE,
     )
     intents = ("codegen", "debug", "build-fix", "review", "unspecified")
@@ -310,7 +311,7 @@ def audit() -> list[control.AuditEntry]:
     move = escalated(Counts(103, 15))
     rows = [
         (41, 3, ESCALATION, move.what, "template", f"level {move.before}", f"level {move.after}", move.why),
-        (40, 11, "ana", "set_knob", "review.priority_floor", "0 as configured", "5 by ana", "batch traffic during the incident"),
+        (40, 11, "ana", "set_knob", "review.priority_floor", "0 as configured", "5 by ana", _FLOOR_WHY),
         (39, 22, "ana", "hold_breaker", _HELD, "closed", "held open", _HOLD_WHY),
         (38, 40, "ben", "load_lane", "algo", "", "algo-july", "trained on last month's tickets"),
         (37, 190, "lanes", "promote", "concurrency", "bare model", "june-tickets", "no worse over 100 answers"),

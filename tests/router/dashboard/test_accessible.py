@@ -97,8 +97,8 @@ _FAINT = """([least]) => {
   let seen = 0;
   while (texts.nextNode()) {
     const node = texts.currentNode.parentElement;
-    const shown = texts.currentNode.data.trim() && !node.closest(".unseen, dialog, option, [hidden], script, details, .skip");
-    if (!shown || !node.checkVisibility()) continue;
+    if (!texts.currentNode.data.trim() || !node.checkVisibility()) continue;
+    if (node.closest(".unseen, dialog, option, script, details, .skip")) continue;
     let [share, ground, filtered] = [1, null, false];
     for (let each = node; each; each = each.parentElement) {
       const style = getComputedStyle(each);
@@ -106,7 +106,8 @@ _FAINT = """([least]) => {
       filtered ||= style.filter !== "none";
       if (!ground && opaque(each)) ground = numbers(style.backgroundColor);
     }
-    const pair = [numbers(getComputedStyle(node).color), ground ?? page].map((each) => bright(mixed(each, page, share)));
+    const both = [numbers(getComputedStyle(node).color), ground ?? page];
+    const pair = both.map((each) => bright(mixed(each, page, share)));
     const contrast = (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
     seen += 1;
     if (contrast < least || filtered) faint.push([texts.currentNode.data, contrast, filtered]);
