@@ -65,6 +65,7 @@ ROUTES: Mapping[str, Access] = MappingProxyType(
         "/v1/audit": Access.OPERATE,
         "/v1/receipts": Access.OPERATE,
         "/v1/receipts/{request_id}/story": Access.OPERATE,
+        "/v1/story": Access.OPERATE,
         "/v1/overview": Access.OPERATE,
         "/v1/overview/events": Access.OPERATE,
         "/v1/history": Access.OPERATE,

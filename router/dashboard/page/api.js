@@ -3,14 +3,21 @@
 import { key } from "./session.js";
 
 const PATIENCE_MS = 20_000;
+/** Headers that tell the router which page asks: no other key would help. */
+const OF_PLACE = new Set(["host", "origin", "sec-fetch-site"]);
 const ROOT = new URL("../v1/", import.meta.url);
 
 /** What the router said instead of doing it; status 0: it could not be reached. */
 export class Refused extends Error {
-  constructor(status, message, code = "") {
+  constructor(status, message, param = "") {
     super(message);
     this.status = status;
-    this.code = code;
+    this.param = param;
+  }
+
+  /** Not who asks is wrong, but where from. */
+  get isOfPlace() {
+    return this.status === 403 && OF_PLACE.has(this.param);
   }
 }
 
@@ -28,10 +35,15 @@ export async function refusal(response) {
     // not the router's own words: a proxy's
   }
   const message = error.message || `the router answered ${response.status}`;
-  return new Refused(response.status, inWords(response.status, message), error.code ?? "");
+  const param = error.param ?? "";
+  return new Refused(response.status, inWords(response.status, message, param), param);
 }
 
-function inWords(status, message) {
+function inWords(status, message, param) {
+  if (status === 403 && param === "host") return `The router shows nothing to a page at this address: ${message}`;
+  if (status === 403 && OF_PLACE.has(param)) {
+    return `The router takes this page for somebody else's, as it would behind a proxy that changes the Host header: ${message}`;
+  }
   if (status === 401) return `This router asks for a key: ${message}`;
   if (status === 403) return `This key may call, not operate: ${message}`;
   return message.charAt(0).toUpperCase() + message.slice(1);

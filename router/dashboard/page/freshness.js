@@ -13,6 +13,8 @@ export class Freshness {
   #trouble = "Connecting…";
   #retryAt = 0;
   #broken = "";
+  #lost = false;
+  #said = "connecting";
 
   opened() {
     this.#open = true;
@@ -30,6 +32,7 @@ export class Freshness {
 
   lost(words, retryAt) {
     this.#open = false;
+    this.#lost = true;
     this.#trouble = words;
     this.#retryAt = retryAt;
   }
@@ -58,17 +61,37 @@ export class Freshness {
     return this.#open && !this.#broken && this.ageMs < STALE_MS;
   }
 
+  /** When what is shown was so. */
+  get asOf() {
+    return clock(this.#madeAt);
+  }
+
   get words() {
-    if (this.isLive) return `Live, ${clock(this.#madeAt)}`;
+    if (this.isLive) return `Live, ${this.asOf}`;
     const wait = Math.ceil((this.#retryAt - Date.now()) / 1000);
     const again = !this.#open && this.#retryAt ? (wait > 0 ? ` Trying again in ${wait} s.` : " Trying again…") : "";
-    const why = this.#broken || (this.#open ? "" : this.#trouble);
-    if (!this.#madeAt) return `${why}${again}` || "Connecting…";
-    return `As of ${clock(this.#madeAt)}, ${duration(this.ageMs / 1000)} old — not live. ${why}${again}`.trim();
+    if (!this.#madeAt) return `${this.#why}${again}` || "Connecting…";
+    return `As of ${this.asOf}, ${duration(this.ageMs / 1000)} old — not live. ${this.#why}${again}`.trim();
+  }
+
+  get #why() {
+    return this.#broken || (this.#open ? "" : this.#trouble);
   }
 
   show() {
     setData(document.body, "live", this.isLive ? "yes" : "no");
     setText(byId("fresh-text"), this.words);
+    this.#announce();
+  }
+
+  /** Spoken once when it is no longer live, and once when it is again: not every second that it grows older by. */
+  #announce() {
+    const state = this.isLive ? "live" : this.#madeAt || this.#lost ? "lost" : "connecting";
+    if (state === this.#said) return;
+    const before = this.#said;
+    this.#said = state;
+    const old = this.#madeAt ? `Not live: everything is as of ${this.asOf}.` : "Not live.";
+    if (state === "lost") setText(byId("announce-live"), `${old} ${this.#why}`.trim());
+    else setText(byId("announce-live"), before === "lost" ? "Live again." : "");
   }
 }

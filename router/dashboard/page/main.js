@@ -14,7 +14,7 @@ import { startStory } from "./story.js";
 import { Stream } from "./stream.js";
 import { startTheme } from "./theme.js";
 import { showTiles, startTiles } from "./tiles.js";
-import { showTroubles } from "./troubles.js";
+import { showHeadline, showTroubles } from "./troubles.js";
 
 const LATER_STEPS = 4;
 let waiting = false;
@@ -27,13 +27,13 @@ const stream = new Stream("overview/events", {
   },
   lost: (words, retryAt) => {
     fresh.lost(words, retryAt);
-    fresh.show();
+    showAge();
   },
   refused: (refused) => {
     fresh.lost(refused.message, 0);
-    fresh.show();
+    showAge();
     forget();
-    askForKey(refused);
+    if (!refused.isOfPlace) askForKey(refused);
   },
 });
 
@@ -60,7 +60,12 @@ function draw() {
     fresh.broke("This page failed to show what came; its console says more.");
     console.error(error);
   }
+  showAge();
+}
+
+function showAge() {
   fresh.show();
+  showHeadline();
 }
 
 /** Whoever may not see it any more does not see it any more. */
@@ -91,6 +96,6 @@ startTiles();
 startPlots();
 startRequests();
 setData(byId("headline"), "severity", "unknown");
-setInterval(() => fresh.show(), 1000);
+setInterval(showAge, 1000);
 setTimeout(follow, 5000);
 stream.start();

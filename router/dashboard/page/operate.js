@@ -4,6 +4,7 @@ import { confirm } from "./confirm.js";
 import { shared } from "./context.js";
 import { number } from "./format.js";
 import { laneName, laneOf } from "./lanes.js";
+import { serves } from "./serving.js";
 
 const part = encodeURIComponent;
 
@@ -21,10 +22,15 @@ export function holdBreaker(view, hold) {
 }
 
 function opened(name, fallback) {
-  const instead = fallback
-    ? `${fallback} answers in its place.`
-    : "Nobody is configured to stand in for it: callers who need it are refused.";
-  return `${name} answers nobody until somebody releases it. ${instead} A share of the requests still goes to it as shadows, so that it goes on being measured.`;
+  return `${name} answers nobody until somebody releases it. ${instead(fallback)} A share of the requests still goes to it as shadows, so that it goes on being measured.`;
+}
+
+/** A fallback that does not serve stands in for nobody, and its own fallback is not asked. */
+function instead(fallback) {
+  const view = shared.overview.specialists.find((each) => each.name === fallback);
+  if (view && serves(view)) return `${fallback} answers in its place.`;
+  const why = fallback ? `its fallback ${fallback} does not serve either` : "no fallback is configured";
+  return `Nobody stands in for it (${why}): callers are refused, unless their request has a second choice that serves.`;
 }
 
 function closed(name) {

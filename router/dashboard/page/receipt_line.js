@@ -1,12 +1,13 @@
-// A receipt as a line: what /v1/receipts has whole, the overview has short.
+// A receipt as a line: what /v1/receipts has whole, the overview has short. Tests hold it to router/view/receipt_line.py.
 
 export function lineOf(receipt) {
   const { between, usage, timings, error, decision, attempts } = receipt;
+  const first = between?.spilled || !attempts.length ? decision.primary : attempts[0].specialist;
   return {
     request_id: receipt.request_id,
     tenant: receipt.tenant,
     at_unix_ms: receipt.created_unix_ms,
-    specialist: receipt.specialist || decision.primary,
+    specialist: receipt.specialist || first,
     primary: decision.primary,
     replica: receipt.replica,
     intent: decision.intent,

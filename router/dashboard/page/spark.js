@@ -28,7 +28,9 @@ export function spark() {
       return spot;
     });
     setAttribute(line, "d", told.join(""));
-    const height = aim !== null && aim <= most ? y(aim).toFixed(2) : "-9";
+    const inside = aim !== null && aim <= most;
+    const height = inside ? y(aim).toFixed(2) : "0";
+    setAttribute(aimed, "visibility", inside ? "visible" : "hidden");
     setAttribute(aimed, "y1", height);
     setAttribute(aimed, "y2", height);
     const known = values.filter((value) => value !== null && value !== undefined);

@@ -22,9 +22,9 @@ export async function openStory(id, tenant) {
   setText(byId("story-title"), `Request ${id}`);
   body.replaceChildren(make("p", { class: "muted" }, "Looking…"));
   if (!dialog.open) dialog.showModal();
-  const query = tenant ? `?${new URLSearchParams({ tenant })}` : "";
+  const query = new URLSearchParams({ request_id: id, ...(tenant ? { tenant } : {}) });
   try {
-    const story = await get(`receipts/${encodeURIComponent(id)}/story${query}`);
+    const story = await get(`story?${query}`);
     if (mine === turn) body.replaceChildren(...told(story));
   } catch (refused) {
     if (mine === turn) body.replaceChildren(make("p", { class: "error", role: "alert" }, refused.message));

@@ -43,11 +43,9 @@ export function breakerPart() {
   return { node, update };
 }
 
+/** While too few answers are judged, the outlook says how many. */
 function outlookOf(breaker) {
-  const judged =
-    breaker.samples < breaker.min_samples
-      ? `${count(breaker.samples)} of ${count(breaker.min_samples)} judged answers that it takes to move`
-      : `${percent(breaker.pass_rate)} of ${count(breaker.samples)} in its window`;
+  const judged = breaker.samples < breaker.min_samples ? "" : `${percent(breaker.pass_rate)} of ${count(breaker.samples)} in its window`;
   const fallback = breaker.fallback ? `fallback ${breaker.fallback}` : "no fallback";
   return [breaker.outlook, judged, fallback].filter(Boolean).join(APART);
 }

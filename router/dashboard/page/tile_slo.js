@@ -70,10 +70,7 @@ function latencyCell() {
 function promised(slo) {
   const objectives = slo?.objectives ?? [];
   if (!objectives.length) return "No targets are configured.";
-  const measured = objectives.filter((each) => each.current !== null);
-  const kept = measured.filter((each) => each.met).length;
-  const told = [`${kept} of ${objectives.length} targets met`];
-  if (measured.length < objectives.length) told.push(`${objectives.length - measured.length} not measured yet`);
+  const told = [keptOf(objectives)];
   const worst = worstBurn(objectives);
   if (worst) {
     const burns = worst.burns.filter((each) => each.rate !== null);
@@ -83,6 +80,16 @@ function promised(slo) {
   if (slo.preempted_once) told.push(`${percent(slo.preempted_once)} preempted`);
   if (slo.routers > 1) told.push(`${count(slo.routers)} routers`);
   return told.join(APART);
+}
+
+/** What was never measured is neither met nor missed. */
+function keptOf(objectives) {
+  const measured = objectives.filter((each) => each.current !== null);
+  const kept = measured.filter((each) => each.met).length;
+  const rest = objectives.length - measured.length;
+  if (rest === 0) return `${kept} of ${objectives.length} targets met`;
+  if (measured.length === 0) return `${rest} ${rest === 1 ? "target" : "targets"}, not measured yet`;
+  return `${kept} of ${measured.length} measured targets met${APART}${rest} not measured yet`;
 }
 
 function worstBurn(objectives) {

@@ -1,10 +1,10 @@
-// What is wrong now: one line, and all of it below.
+// What is wrong now: one line, and all of it below. What was wrong once is no news of now, and says so.
 
-import { fresh } from "./context.js";
+import { fresh, shared } from "./context.js";
 import { byId, keyed, make, setData, setText, show } from "./dom.js";
 import { duration } from "./format.js";
 
-const SIGNS = { critical: "✖", warning: "▲", note: "●", none: "✓", unknown: "…" };
+const SIGNS = { critical: "✖", warning: "▲", note: "●", none: "✓", unknown: "?" };
 const WORDS = { critical: "Critical", warning: "Warning", note: "Note" };
 const RANK = { critical: 3, warning: 2, note: 1 };
 const SECTIONS = new Set(["capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist"]);
@@ -12,18 +12,25 @@ const SECTIONS = new Set(["capacity", "bad-refresh", "both", "cache-drift", "wro
 let said = null;
 
 export function showTroubles(overview) {
-  const troubles = overview.troubles;
-  const worst = troubles.find((each) => each.severity !== "note");
-  const severity = worst?.severity ?? "none";
+  keyed(byId("troubles"), overview.troubles, identity, () => item());
+  announce(overview);
+  showHeadline();
+}
+
+/** Also without news: an old "All well" must not go on looking like one. */
+export function showHeadline() {
+  const { overview } = shared;
+  if (overview === null) return;
+  const severity = fresh.isLive ? (worstOf(overview)?.severity ?? "none") : "unknown";
+  const sign = signOf(severity);
   setData(byId("headline"), "severity", severity);
-  setText(byId("headline-sign"), SIGNS[severity] ?? SIGNS.unknown);
-  setText(byId("headline-text"), line(overview, worst));
-  keyed(byId("troubles"), troubles, identity, () => item());
-  announce(overview, worst);
-  const alarm = worst ? `${SIGNS[severity]} ` : "";
-  const title = `${alarm}${overview.ensemble || "Octet"} - Octet`;
+  setText(byId("headline-sign"), sign);
+  setText(byId("headline-text"), fresh.isLive ? line(overview) : `As of ${fresh.asOf}: ${line(overview)}`);
+  const title = `${severity === "none" ? "" : `${sign} `}${overview.ensemble || "Octet"} - Octet`;
   if (document.title !== title) document.title = title;
 }
+
+const worstOf = (overview) => overview.troubles.find((each) => each.severity !== "note");
 
 /** Of every subject, the worst that is wrong with it. */
 export function worstBySubject(troubles) {
@@ -41,16 +48,17 @@ export const signOf = (severity) => SIGNS[severity] ?? SIGNS.unknown;
 const identity = (trouble) => `${trouble.kind} ${trouble.subject}`;
 
 /** The router's own words, after one for whoever does not see the colour. */
-function line(overview, worst) {
+function line(overview) {
+  const worst = worstOf(overview);
   return worst ? `${wordOf(worst.severity)}: ${overview.headline}` : overview.headline;
 }
 
 /** Spoken only when something else is wrong than before, not for every new figure. */
-function announce(overview, worst) {
+function announce(overview) {
   const now = overview.troubles.map((each) => `${each.severity} ${identity(each)}`).join("\n");
   if (now === said) return;
   said = now;
-  setText(byId("announce"), line(overview, worst));
+  setText(byId("announce"), line(overview));
 }
 
 function item() {

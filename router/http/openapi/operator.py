@@ -68,7 +68,7 @@ def _looks() -> Mapping[str, Any]:
         _given("before", _number(2**53), "Unix milliseconds: only older ones"),
         _given("tenant", TEXT, "default: everybody's"),
     )
-    story = (_placed("request_id"), _given("tenant", TEXT, "whose request it was; default: the key's own tenant's"))
+    tenant = _given("tenant", TEXT, "whose request it was; default: the key's own tenant's")
     return {
         "/v1/breakers": _look("listBreakers", "what decides who serves", named("ListBreakersResponse")),
         "/v1/knobs": _look("listKnobs", "as they are in force", named("ListKnobsResponse")),
@@ -90,7 +90,20 @@ def _looks() -> Mapping[str, Any]:
             wrong=(400, 404),
         ),
         "/v1/receipts/{request_id}/story": _look(
-            "explain", "everything that is known of one request", named("Story"), *story, wrong=(400, 404)
+            "explain",
+            "everything that is known of one request",
+            named("Story"),
+            _placed("request_id"),
+            tenant,
+            wrong=(400, 404),
+        ),
+        "/v1/story": _look(
+            "explainAny",
+            "the same, of an id that is no part of a path, as one with a slash",
+            named("Story"),
+            {**_given("request_id", TEXT), "required": True},
+            tenant,
+            wrong=(400, 404),
         ),
     }
 

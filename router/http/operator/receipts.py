@@ -13,7 +13,7 @@ from octet.rpc.refusal import Refusal
 from octet.sdk.receipt import Receipt
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
-from router.http.fault import fault_of
+from router.http.fault import fault_of, wrong
 from router.http.operator.query import whole
 from router.operator.desk import Desk
 
@@ -28,6 +28,7 @@ def receipt_routes(desk: Desk) -> list[Route]:
     return [
         Route("/v1/receipts", shelf.newest, methods=["GET"]),
         Route("/v1/receipts/{request_id}/story", shelf.story, methods=["GET"]),
+        Route("/v1/story", shelf.story, methods=["GET"]),
     ]
 
 
@@ -52,9 +53,12 @@ class _Shelf:
         return Response(listed, media_type="application/json", headers=_PRIVATE)
 
     async def story(self, request: Request) -> Response:
-        ask = wire.ExplainRequest(
-            request_id=request.path_params["request_id"], tenant=request.query_params.get("tenant", "")
-        )
+        """Callers name their requests as they like, and not every name can be a part of a path."""
+        given = request.query_params
+        request_id = request.path_params.get("request_id") or given.get("request_id", "")
+        if not request_id:
+            raise wrong("request_id", "the id of a request", "none")
+        ask = wire.ExplainRequest(request_id=request_id, tenant=given.get("tenant", ""))
         try:
             with self._desk.readers.one():
                 story = await self._desk.explain(ask)

@@ -37,7 +37,9 @@ def url(door: tuple[Fake, str]) -> str:
 
 @pytest.fixture(scope="package")
 def afternoon(browser: Browser) -> Iterator[Page]:
-    with serving(Fake()) as url, watched(browser) as page:
+    fake = Fake()
+    fake.beats = True
+    with serving(fake) as url, watched(browser) as page:
         yield opened(page, url)
 
 

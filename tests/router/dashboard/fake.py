@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from threading import Thread
+from time import monotonic
 from typing import Any
 
 import uvicorn
@@ -18,12 +19,13 @@ from octet.v1 import control_pb2 as control
 from octet.v1 import overview_pb2 as wire
 from router.dashboard.routes import dashboard_routes
 from router.http.fault import AUTHENTICATION, PERMISSION, Fault
+from router.http.own_page import check_own_page
 from router.http.server_events import named_event
 from tests.router.dashboard import scene
 from tests.router.dashboard.told import receipt, story
 
 OPERATOR, CALLER = "octet-operator-key", "octet-caller-key"
-_TICK = 0.02
+_TICK, _BEAT = 0.02, 2.0
 
 
 class Fake:
@@ -36,10 +38,14 @@ class Fake:
         self.overview = overview or scene.overview()
         self.history = scene.history([each.name for each in self.overview.specialists], points)
         self.asks_for_keys = False
+        self.beats = False
+        """Time goes on, as at the router's own door."""
         self.silent = False
         """Connections stay, and nothing comes."""
         self.down = False
         """Streams end, and nobody gets a new one."""
+        self.behind = ""
+        """The Host that a proxy makes of what the browser asked for."""
         self.says = ""
         """What a change is refused with."""
         self.posted: list[tuple[str, dict[str, Any]]] = []
@@ -51,7 +57,10 @@ class Fake:
         self.changes += 1
 
     def check(self, request: Request) -> None:
-        """Raises Fault."""
+        """As the router's own door does. Raises Fault."""
+        passed_on = [(b"host", self.behind.encode())] if self.behind else []
+        kept = [(name, value) for name, value in request.headers.raw if name != b"host" or not self.behind]
+        check_own_page({**request.scope, "headers": [*kept, *passed_on]}, has_keys=self.asks_for_keys)
         if not self.asks_for_keys:
             return
         shown = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -79,7 +88,7 @@ def app_of(fake: Fake) -> Starlette:
 
     async def path_of(request: Request) -> Response:
         fake.check(request)
-        asked = request.path_params["request_id"]
+        asked = request.query_params["request_id"]
         if asked == "unknown":
             raise Fault(404, "no receipt of 'unknown' is kept", code="unknown_request")
         return JSONResponse(story(asked))
@@ -99,7 +108,7 @@ def app_of(fake: Fake) -> Starlette:
             Route("/v1/overview/events", events),
             Route("/v1/history", history),
             Route("/v1/receipts", receipts),
-            Route("/v1/receipts/{request_id}/story", path_of),
+            Route("/v1/story", path_of),
             Route("/v1/{rest:path}", change, methods=["POST"]),
         ],
         exception_handlers={Fault: _refused},
@@ -109,10 +118,12 @@ def app_of(fake: Fake) -> Starlette:
 async def _told(fake: Fake) -> AsyncIterator[bytes]:
     yield named_event("history", plain(fake.history))
     yield named_event("overview", plain(fake.overview))
-    seen = fake.changes
+    seen, said = fake.changes, monotonic()
     while not fake.down:
+        if fake.beats and monotonic() - said > _BEAT:
+            fake.change()
         if fake.changes != seen and not fake.silent:
-            seen = fake.changes
+            seen, said = fake.changes, monotonic()
             yield named_event("overview", plain(fake.overview))
         await asyncio.sleep(_TICK)
 

@@ -3,12 +3,18 @@
 from collections.abc import Sequence
 from math import sin
 
+from admission.correctness import Standing, hold
+from admission.escalation import knobs_at
+from admission.knobs import ESCALATION
+from admission.window import Counts
 from octet.config.default import default_ensemble
 from octet.v1 import control_pb2 as control
 from octet.v1 import overview_pb2 as wire
 from octet.v1 import slo_pb2 as slo
 from octet.v1 import specialist_pb2 as replica
 from octet.v1.error_pb2 import ERROR_REASON_QUEUE_FULL
+from router.view.traffic import WINDOW_SECONDS, Minute, rates_of
+from tests.router.dashboard.said import BREAKER_RULES, FLOOR, LADDER_RULES, add_troubles, escalated, outlook
 
 NOW_MS = 1_794_837_731_000
 """15 November 2026, 14:02:11 UTC."""
@@ -16,17 +22,19 @@ STEP_SECONDS = 10.0
 NUM_POINTS = 60
 REVISION = "5d1c" * 16
 _MINUTE, _HOUR = 60_000, 3_600_000
-_Trouble = wire.Trouble
+_FRESH = 4
+_HELD = "debug"
+_FLOOR_WHY = "batch traffic during the incident"
+_HOLD_WHY = "bad refresh: answers do not compile since 13:30"
 _DESCRIBED = {each.name: each.describe for each in default_ensemble().specialists}
+_FALLBACKS = {each.name: each.fallback or "" for each in default_ensemble().specialists}
 
 
 def overview(names: Sequence[str] = default_ensemble().names, at_ms: int = NOW_MS) -> wire.Overview:
-    return wire.Overview(
+    found = wire.Overview(
         at_unix_ms=at_ms,
         ensemble="cpp",
         version="0.1.0",
-        headline="template refuses 12 % of its requests for want of room; stl takes what it can. (and 1 more)",
-        troubles=troubles(),
         specialists=[specialist(name, index) for index, name in enumerate(names)],
         knobs=knobs(),
         shadow_rows=shadow_rows(),
@@ -34,35 +42,23 @@ def overview(names: Sequence[str] = default_ensemble().names, at_ms: int = NOW_M
         receipts=receipts(),
         audit=audit(),
     )
+    minutes = {name: minute(index) for index, name in enumerate(names)}
+    add_troubles(found, minutes, seen_seconds=4 * 60)
+    return found
 
 
-def troubles() -> list[wire.Trouble]:
-    return [
-        _Trouble(
-            severity=_Trouble.CRITICAL,
-            kind="refusing",
-            subject="template",
-            text="template refuses 12 % of its requests for want of room; stl takes what it can.",
-            since_unix_ms=NOW_MS - 4 * _MINUTE,
-            runbook="capacity",
-        ),
-        _Trouble(
-            severity=_Trouble.WARNING,
-            kind="breaker_held",
-            subject="debug",
-            text="debug is held open by ana: bad refresh. memory answers in its place.",
-            since_unix_ms=NOW_MS - 22 * _MINUTE,
-            runbook="bad-refresh",
-        ),
-        _Trouble(
-            severity=_Trouble.NOTE,
-            kind="escalated",
-            subject="codegen.shadow_threshold",
-            text="Escalation has raised codegen.shadow_threshold to 0.5.",
-            since_unix_ms=NOW_MS - 3 * _MINUTE,
-            runbook="capacity",
-        ),
-    ]
+def minute(index: int) -> Minute:
+    """The first has more to do than it can."""
+    if index == 0:
+        return Minute(
+            requests=708, answered=587, refused=85, spilled=36, shadowed=13, completion_tokens=50_520,
+            decisions=708, confidence=0.81,
+        )  # fmt: skip
+    asked = 126 + 24 * index
+    return Minute(
+        requests=asked, answered=asked, shadowed=13, completion_tokens=9_600 + 1_260 * index, decisions=asked,
+        confidence=0.7 + 0.1 / index,
+    )  # fmt: skip
 
 
 def specialist(name: str, index: int) -> wire.SpecialistView:
@@ -79,23 +75,16 @@ def specialist(name: str, index: int) -> wire.SpecialistView:
                 adapter="june-tickets" if index % 3 == 1 else "",
                 revision=REVISION,
                 status="serving",
-                since_unix_ms=NOW_MS - (index + 1) * 2 * _HOUR,
+                since_unix_ms=NOW_MS - (190 * _MINUTE if index == _FRESH else (index + 1) * 2 * _HOUR),
+                samples=31 if index == _FRESH else judged(name, index).total,
                 by="configuration",
                 resident=2,
                 replicas=2,
             )
         ],
-        fresh=index == 4,
+        fresh=index == _FRESH,
         replicas=[replica_view(name, number, full, index) for number in range(2 if index % 2 == 0 else 1)],
-        rates=wire.Rates(
-            requests=11.8 if full else 2.1 + index * 0.4,
-            answered=10.2 if full else 2.1 + index * 0.4,
-            refused=1.42 if full else 0.0,
-            spilled=0.6 if full else 0.0,
-            shadowed=0.21,
-            completion_tokens=842.0 if full else 160.0 + 21 * index,
-            confidence=0.81 - index * 0.02,
-        ),
+        rates=rates_of(minute(index), WINDOW_SECONDS),
         cache_reuse=0.62 - index * 0.03,
         usual_cache_reuse=0.64 - index * 0.03,
     )
@@ -104,6 +93,7 @@ def specialist(name: str, index: int) -> wire.SpecialistView:
 
 
 def _add_lanes(view: wire.SpecialistView, index: int) -> None:
+    least = default_ensemble().lanes.min_samples
     if index % 3 == 1:
         view.lanes.add(specialist=view.name, number=2, adapter="may-tickets", status="previous", resident=1, replicas=1)
     if index == 2:
@@ -117,7 +107,7 @@ def _add_lanes(view: wire.SpecialistView, index: int) -> None:
             why="trained on last month's tickets",
             pass_rate=0.968,
             samples=62,
-            outlook="38 more judged answers before anybody can say whether it is better",
+            outlook=f"shadows: {min(62, least)} of {least} samples; promoted by hand",
             resident=2,
             replicas=2,
         )
@@ -129,7 +119,7 @@ def objectives(name: str, full: bool, index: int) -> slo.Slo:
         ttft.p99 = 0.231
     itl = slo.Latency(samples=40_310, p50=0.011, p95=0.019 + index * 0.001, p99=0.034)
     first = slo.Latency(samples=812, p50=0.05, p95=0.92 if full else 0.102, p99=1.1 if full else 0.16)
-    rate = 0.812 if index == 7 else 0.972 - index * 0.004
+    counts = judged(name, index)
     burns = [
         slo.Burn(window_seconds=300, samples=812, rate=7.2 if full else 0.4),
         slo.Burn(window_seconds=3600, samples=9120, rate=1.8 if full else 0.6),
@@ -140,10 +130,10 @@ def objectives(name: str, full: bool, index: int) -> slo.Slo:
         ttft=ttft,
         itl=itl,
         admission_to_first_token=first,
-        pass_rate=rate,
-        judged=240 - 9 * index,
-        floor=0.9,
-        correctness_window_seconds=86_400,
+        pass_rate=counts.rate,
+        judged=counts.total,
+        floor=FLOOR,
+        correctness_window_seconds=BREAKER_RULES.window,
         answered=812,
         preempted_once=0.011 if full else 0.0,
         relative_error=0.01,
@@ -154,32 +144,50 @@ def objectives(name: str, full: bool, index: int) -> slo.Slo:
             slo.Objective(
                 name="admission_to_first_token_p95", target=0.2, share=0.95, current=first.p95, met=not full, burns=[]
             ),
-            slo.Objective(name="correctness", target=0.9, share=0.9, current=rate, met=rate >= 0.9, burns=[]),
+            slo.Objective(
+                name="correctness", target=FLOOR, share=FLOOR, current=counts.rate, met=(counts.rate or 0) >= FLOOR
+            ),
         ],
     )
 
 
+def judged(name: str, index: int) -> Counts:
+    return Counts(138, 32) if name == _HELD else Counts(max(60, 233 - 9 * index), 7 + index % 4)
+
+
 def breaker(name: str, index: int) -> control.BreakerInfo:
-    found = control.BreakerInfo(
+    """One is held open, its answers have become bad."""
+    is_held, counts = name == _HELD, judged(name, index)
+    since = NOW_MS - (22 * _MINUTE if is_held else 26 * _HOUR)
+    standing = Standing(since=since / 1000)
+    if is_held:
+        demoted = Standing("shadow_only", since / 1000, transition_at=since / 1000)
+        standing = hold(demoted, "open", "ana", _HOLD_WHY, since / 1000)
+    return control.BreakerInfo(
         specialist=name,
         lane=1,
         lane_status="serving",
-        state="closed",
-        since_unix_ms=NOW_MS - 26 * _HOUR,
-        pass_rate=0.972,
-        samples=240 - 9 * index,
-        floor=0.9,
-        min_samples=20,
-        window_seconds=600,
-        fallback="stl" if name != "stl" else "algo",
-        outlook="nothing ahead",
+        state=standing.state,
+        hold=standing.hold or "",
+        hold_by=standing.hold_by,
+        hold_why=standing.hold_why,
+        since_unix_ms=since,
+        pass_rate=counts.rate,
+        samples=counts.total,
+        floor=BREAKER_RULES.floor,
+        min_samples=BREAKER_RULES.min_samples,
+        window_seconds=BREAKER_RULES.window,
+        fallback=_FALLBACKS.get(name, ""),
+        outlook=outlook(standing, counts, NOW_MS),
         verifier="cpp",
     )
-    if name == "debug":
-        found.hold, found.hold_by, found.hold_why = "open", "ana", "bad refresh: answers do not compile since 13:30"
-        found.fallback, found.state, found.pass_rate = "memory", "shadow_only", 0.812
-        found.outlook = "would recover after 100 judged shadows above the floor"
-        found.since_unix_ms = NOW_MS - 22 * _MINUTE
+
+
+def new_breaker(name: str) -> control.BreakerInfo:
+    """Of which nothing is known yet."""
+    found = breaker(name, 0)
+    found.samples, found.outlook = 0, outlook(Standing(), Counts(), NOW_MS)
+    found.ClearField("pass_rate")
     return found
 
 
@@ -216,11 +224,11 @@ def replica_view(name: str, number: int, full: bool, index: int) -> wire.Replica
 
 def knobs() -> list[control.KnobInfo]:
     raised = control.KnobInfo(
-        name="codegen.shadow_threshold",
-        value=0.5,
+        name="codegen/template.shadow_threshold",
+        value=knobs_at(1, 0.3, 0, LADDER_RULES)[0],
         configured=0.3,
-        set_by="escalation",
-        why="template refuses 12 % of its requests",
+        set_by=ESCALATION,
+        why="level 1",
         since_unix_ms=NOW_MS - 3 * _MINUTE,
     )
     by_hand = control.KnobInfo(
@@ -228,7 +236,7 @@ def knobs() -> list[control.KnobInfo]:
         value=5,
         configured=0,
         set_by="ana",
-        why="batch traffic during the incident",
+        why=_FLOOR_WHY,
         since_unix_ms=NOW_MS - 11 * _MINUTE,
     )
     intents = ("codegen", "debug", "build-fix", "review", "unspecified")
@@ -300,19 +308,11 @@ def receipts() -> list[wire.ReceiptLine]:
 
 
 def audit() -> list[control.AuditEntry]:
+    move = escalated(Counts(103, 15))
     rows = [
-        (
-            41,
-            3,
-            "escalation",
-            "escalate",
-            "codegen.shadow_threshold",
-            "0.3",
-            "0.5",
-            "template refuses 12 % of its requests",
-        ),
-        (40, 11, "ana", "set_knob", "review.priority_floor", "0", "5", "batch traffic during the incident"),
-        (39, 22, "ana", "hold_breaker", "debug", "closed", "held open", "bad refresh: answers do not compile"),
+        (41, 3, ESCALATION, move.what, "template", f"level {move.before}", f"level {move.after}", move.why),
+        (40, 11, "ana", "set_knob", "review.priority_floor", "0 as configured", "5 by ana", _FLOOR_WHY),
+        (39, 22, "ana", "hold_breaker", _HELD, "closed", "held open", _HOLD_WHY),
         (38, 40, "ben", "load_lane", "algo", "", "algo-july", "trained on last month's tickets"),
         (37, 190, "lanes", "promote", "concurrency", "bare model", "june-tickets", "no worse over 100 answers"),
     ]

@@ -30,7 +30,7 @@ def shoot(browser: Browser, url: str, folder: Path, size: str, theme: str) -> Pa
         page.clock.run_for(1500)
         path = folder / f"dashboard-{size}-{theme}.png"
         page.screenshot(path=path)
-        Image.open(path).quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+        Image.open(path).convert("RGB").quantize(256, kmeans=3, dither=Image.Dither.NONE).save(path, optimize=True)
         return path
     finally:
         context.close()

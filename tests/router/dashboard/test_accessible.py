@@ -82,6 +82,61 @@ def test_no_colour_is_named_outside_the_theme() -> None:
             assert re.findall(r"#[0-9a-fA-F]{3,8}\b(?=[;\s,)])|\b(?:hsl|oklch)\(", file.content.decode()) == [], name
 
 
+_FAINT = """([least]) => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const opaque = (node) => (numbers(getComputedStyle(node).backgroundColor)[3] ?? 1) === 1;
+  const mixed = (over, under, share) => over.slice(0, 3).map((each, at) => each * share + under[at] * (1 - share));
+  const linear = (each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+  const bright = (colour) => {
+    const [red, green, blue] = colour.map((each) => linear(each / 255));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const page = numbers(getComputedStyle(document.body).backgroundColor);
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const faint = [];
+  let seen = 0;
+  while (texts.nextNode()) {
+    const node = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !node.checkVisibility()) continue;
+    if (node.closest(".unseen, dialog, option, script, details, .skip")) continue;
+    let [share, ground, filtered] = [1, null, false];
+    for (let each = node; each; each = each.parentElement) {
+      const style = getComputedStyle(each);
+      share *= Number(style.opacity);
+      filtered ||= style.filter !== "none";
+      if (!ground && opaque(each)) ground = numbers(style.backgroundColor);
+    }
+    const both = [numbers(getComputedStyle(node).color), ground ?? page];
+    const pair = both.map((each) => bright(mixed(each, page, share)));
+    const contrast = (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+    seen += 1;
+    if (contrast < least || filtered) faint.push([texts.currentNode.data, contrast, filtered]);
+  }
+  return [seen, faint];
+}"""
+
+
+def test_what_is_no_longer_live_is_grey_and_can_be_read(browser: Browser, fake: Fake, url: str) -> None:
+    colour = "() => getComputedStyle(document.querySelector('#tiles .badge[data-tone=good]')).color"
+    with watched(browser, reduced_motion="reduce") as page:
+        opened(page, url)
+        for theme in ("light", "dark"):
+            page.get_by_label("Colours").select_option(theme)
+            seen, faint = page.evaluate(_FAINT, [_LEAST_TEXT])
+            assert seen > 300 and faint == []
+        live = page.evaluate(colour)
+        fake.silent = True
+        page.clock.fast_forward(12_000)
+        expect(page.locator("body")).to_have_attribute("data-live", "no")
+        for theme in ("dark", "light"):
+            page.get_by_label("Colours").select_option(theme)
+            seen, faint = page.evaluate(_FAINT, [_LEAST_TEXT])
+            assert seen > 300 and faint == []
+            if theme == "dark":
+                muted = f"rgb{tuple(round(255 * each) for each in channels(colours(1)['muted']))}"
+                assert page.evaluate(colour) == muted != live
+
+
 def test_every_control_has_a_name_and_every_heading_its_place(still: Page) -> None:
     page = still
     page.locator("#receipt-table tbody tr").nth(2).click()

@@ -1,10 +1,12 @@
 """What an operator changes: never without being told what will happen, a reason, and a name."""
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
+from octet.v1 import overview_pb2 as wire
 from tests.router.dashboard.fake import OPERATOR, Fake
 from tests.router.dashboard.watched import opened, watched
 
@@ -52,6 +54,59 @@ def test_every_change_says_what_it_does_and_is_sent_as_said(browser: Browser, fa
             newest = page.locator("#audit-table tbody tr").first
             expect(newest).to_contain_text(f"why {number}")
             expect(newest).to_contain_text("ana")
+
+
+def _held_open(view: wire.SpecialistView) -> None:
+    view.breaker.hold, view.breaker.hold_by, view.breaker.hold_why = "open", "ben", "drill"
+
+
+def _demoted(view: wire.SpecialistView) -> None:
+    view.breaker.state = "shadow_only"
+
+
+def _recovering(view: wire.SpecialistView) -> None:
+    view.breaker.state = "recovering"
+
+
+def _drained(view: wire.SpecialistView) -> None:
+    for each in view.replicas:
+        each.info.status = "drained_by_operator"
+
+
+def _failing(view: wire.SpecialistView) -> None:
+    for each in view.replicas:
+        each.info.health_breaker = "open"
+
+
+def _held_closed(view: wire.SpecialistView) -> None:
+    view.breaker.state, view.breaker.hold = "shadow_only", "closed"
+
+
+_NOBODY = re.compile(r"Nobody stands in for it \(its fallback algo does not serve either\): callers are refused")
+_STANDS_IN = re.compile("algo answers in its place")
+
+
+def test_who_would_stand_in_is_told_only_where_somebody_can(browser: Browser, fake: Fake, url: str) -> None:
+    stl, algo = fake.overview.specialists[1:3]
+    well = wire.SpecialistView.FromString(algo.SerializeToString())
+    with watched(browser) as page:
+        opened(page, url)
+
+        def effect() -> Locator:
+            fake.change()
+            moment = datetime.fromtimestamp(fake.overview.at_unix_ms / 1000, UTC)
+            expect(page.locator("#freshness")).to_have_text(f"Live, {moment:%H:%M:%S}")
+            page.get_by_role("button", name="Hold open the breaker of stl…").click()
+            return page.locator("#act-effect")
+
+        for spoil in (_held_open, _demoted, _recovering, _drained, _failing, _held_closed):
+            algo.CopyFrom(well)
+            spoil(algo)
+            told = _STANDS_IN if spoil is _held_closed else _NOBODY
+            expect(effect()).to_contain_text(told)
+            page.keyboard.press("Escape")
+        stl.breaker.fallback = ""
+        expect(effect()).to_contain_text("Nobody stands in for it (no fallback is configured): callers are refused")
 
 
 def test_nothing_is_sent_without_reason_and_name(browser: Browser, fake: Fake, url: str) -> None:

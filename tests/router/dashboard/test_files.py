@@ -74,6 +74,12 @@ def test_every_file_is_used_and_every_file_that_is_used_is_there() -> None:
     assert asked - ids == set()
 
 
+def test_what_the_page_names_is_there() -> None:
+    named = {each for text in TEXTS.values() for each in re.findall(r"\b[\w/]+/\w+\.(?:py|md)\b", text)}
+    assert len(named) >= 3
+    assert {each for each in named if not (ROOT / each).is_file()} == set()
+
+
 def test_the_runbook_in_short_has_the_sections_that_troubles_name() -> None:
     sections = set(re.findall(r'id="runbook-([\w-]+)"', TEXTS["index.html"])) - {"title"}
     assert sections == {"capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist"}

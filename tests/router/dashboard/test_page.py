@@ -7,6 +7,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from octet.v1 import overview_pb2 as wire
 from tests.router.dashboard import scene
+from tests.router.dashboard.browser import ELSEWHERE
 from tests.router.dashboard.fake import CALLER, OPERATOR, Fake
 from tests.router.dashboard.watched import PHONE, WIDE, opened, watched
 
@@ -16,22 +17,37 @@ _STRAY_LATENCIES = """() => {
   const stray = [];
   while (texts.nextNode()) {
     const node = texts.currentNode;
-    const owned = node.parentElement.closest(".tile, #plot-grid, #plot-table, #receipt-table tr, #story, #fresh-text");
+    const owners = ".tile, #plot-grid, #plot-table, #receipt-table tr, #audit-table tr, #story, #fresh-text";
+    const owned = node.parentElement.closest(owners);
     if (/\\d\\s?(ms|s)\\b/.test(node.data) && !owned) stray.push(node.data);
   }
   return stray;
 }"""
 
+_COUNT_WORDS = """() => {
+  window.spoken = 0;
+  const count = new MutationObserver((found) => { window.spoken += found.length; });
+  count.observe(document.getElementById("announce-live"), { childList: true, characterData: true, subtree: true });
+}"""
+_STRAY_AIMS = """() => [...document.querySelectorAll(".aim-line")].filter((line) => {
+  const [own, frame] = [line, line.ownerSVGElement].map((node) => node.getBoundingClientRect());
+  const cut = getComputedStyle(line.ownerSVGElement).overflow === "hidden";
+  return !cut && getComputedStyle(line).visibility === "visible" && (own.top < frame.top || own.bottom > frame.bottom);
+}).length"""
 _STICKS_OUT = """() => [document.documentElement, ...document.querySelectorAll("dialog[open]")]
   .filter((node) => node.scrollWidth > node.clientWidth).map((node) => node.id || node.tagName)"""
 
 
 def test_everything_at_a_glance(still: Page) -> None:
     page = still
-    line = "Critical: template refuses 12 % of its requests for want of room; stl takes what it can. (and 1 more)"
+    shown = scene.overview()
+    line = f"Critical: {shown.headline}"
+    assert "template: 12 % of requests refused" in line
     expect(page.locator("#headline")).to_contain_text(line)
     expect(page.locator("#announce")).to_have_text(line)
-    expect(page.locator("#troubles li")).to_have_count(3)
+    assert [each.kind for each in shown.troubles][:2] == ["refusing", "escalated"]
+    for number, trouble in enumerate(shown.troubles):
+        expect(page.locator("#troubles li").nth(number)).to_contain_text(trouble.text)
     expect(page).to_have_title("✖ cpp - Octet")
     tile = page.get_by_role("article", name="template")
     for words in (
@@ -42,7 +58,7 @@ def test_everything_at_a_glance(still: Page) -> None:
             "2 of 4 targets met",
             re.compile(r"burns 7\.2.\sin 5\smin, 1\.8.\sin 1\sh"),
         ),
-        *("Correctness 97.2 %", "of 240 judged, 24 h · ✓ met, floor 90 %", "Queue 28 · running 16", "running 8/8"),
+        *("Correctness 97.1 %", "of 240 judged, 24 h · ✓ met, floor 90 %", "Queue 28 · running 16", "running 8/8"),
         *("KV blocks: 1,180 used, 330 cached, 26 free", "cache reuse 62 %, usually 64 %", "1.42/s refused"),
     ):
         expect(tile).to_contain_text(words)
@@ -50,13 +66,13 @@ def test_everything_at_a_glance(still: Page) -> None:
     expect(held).to_contain_text("held open")
     expect(held).to_contain_text("ana: bad refresh")
     expect(held).to_contain_text("✗ missed, floor 90 %")
-    expect(page.locator("#knob-table tbody tr")).to_have_count(10)
-    expect(page.locator("#knob-table")).to_contain_text("template refuses 12 % of its requests")
+    expect(page.locator("#knob-table tbody tr")).to_have_count(11)
+    expect(page.locator("#knob-table tbody tr").first).to_contain_text("codegen/template.shadow_threshold")
     expect(page.locator("#shadow-table")).to_contain_text("algo+algo-july")
-    expect(page.locator("#audit-table tbody tr").first).to_contain_text("codegen.shadow_threshold")
+    expect(page.locator("#audit-table tbody tr").first).to_contain_text("15 of 118 requests refused")
     expect(page.locator("#receipt-table")).to_contain_text("spilled from template")
     page.locator("#troubles a").nth(1).click()
-    expect(page.locator("#runbook-bad-refresh p").first).to_be_visible()
+    expect(page.locator("#runbook-capacity p").first).to_be_visible()
 
 
 def test_every_latency_belongs_to_one_specialist(still: Page) -> None:
@@ -68,19 +84,37 @@ def test_every_latency_belongs_to_one_specialist(still: Page) -> None:
     ]
 
 
+def unmeasured() -> list[wire.SpecialistView]:
+    """One of which nothing was measured yet, and one of which little was, with a target far above."""
+    none, little = (scene.specialist(name, 1) for name in ("none", "little"))
+    for view in (none, little):
+        view.breaker.CopyFrom(scene.new_breaker(view.name))
+        for objective in view.slo.objectives:
+            objective.target = 3600
+            objective.ClearField("current")
+    little.slo.objectives[0].current = 0.1
+    return [none, little]
+
+
 def test_nothing_is_wrong(browser: Browser, fake: Fake, url: str) -> None:
     fake.reset(
         wire.Overview(
             at_unix_ms=scene.NOW_MS,
             headline="All well: 1 specialist serves.",
-            specialists=[wire.SpecialistView(name="quiet")],
+            specialists=[wire.SpecialistView(name="quiet"), *unmeasured()],
         )
     )
     with watched(browser) as page:
-        opened(page, url, 1)
+        opened(page, url, 3)
         expect(page.locator("#headline")).to_have_text("✓All well: 1 specialist serves.")
-        expect(page.locator(".tile")).to_contain_text("No targets are configured.")
-        expect(page.locator(".tile")).to_contain_text("of 0 judged")
+        tiles = page.locator(".tile")
+        expect(tiles.first).to_contain_text("No targets are configured.")
+        expect(tiles.first).to_contain_text("of 0 judged")
+        expect(tiles.nth(1)).to_contain_text("4 targets, not measured yet")
+        expect(tiles.nth(2)).to_contain_text("1 of 1 measured targets met · 3 not measured yet")
+        assert tiles.nth(1).inner_text().count("of 20") == 1
+        assert page.locator(".spark .aim-line").count() == 3
+        assert page.evaluate(_STRAY_AIMS) == 0
         for empty in ("#no-shadows", "#no-receipts", "#no-audit"):
             expect(page.locator(empty)).to_be_visible()
 
@@ -113,11 +147,23 @@ def test_a_silent_stream_is_told(browser: Browser, fake: Fake, url: str) -> None
     with watched(browser) as page:
         opened(page, url)
         expect(page.locator("#freshness")).to_have_text("Live, 14:02:11")
+        assert page.locator("#announce-live").inner_text() == ""
         fake.silent = True
         page.clock.fast_forward(12_000)
         expect(page.locator("#freshness")).to_have_text(re.compile("As of 14:02:11, 1[2-9]\\s*s old — not live."))
         expect(page.locator("body")).to_have_attribute("data-live", "no")
-        assert float(page.locator("#tiles").evaluate("node => getComputedStyle(node).opacity")) < 1
+        headline = page.locator("#headline")
+        expect(headline).to_have_text(f"?As of 14:02:11: Critical: {fake.overview.headline}")
+        expect(headline).to_have_attribute("data-severity", "unknown")
+        expect(page).to_have_title("? cpp - Octet")
+        spoken = page.locator("#announce-live")
+        expect(spoken).to_have_text("Not live: everything is as of 14:02:11.")
+        assert spoken.get_attribute("aria-live") == "polite"
+        page.evaluate(_COUNT_WORDS)
+        before = page.locator("#freshness").inner_text()
+        page.clock.fast_forward(1_000)
+        expect(page.locator("#freshness")).not_to_have_text(before)
+        assert page.evaluate("window.spoken") == 0, "it is said once, not every second"
         page.get_by_role("button", name="Hold open the breaker of stl…").click()
         expect(page.locator("#act-stale")).to_contain_text("What you see may no longer be so.")
         page.keyboard.press("Escape")
@@ -125,6 +171,9 @@ def test_a_silent_stream_is_told(browser: Browser, fake: Fake, url: str) -> None
         fake.change()
         expect(page.locator("#freshness")).to_have_text("Live, 14:02:12")
         expect(page.locator("body")).to_have_attribute("data-live", "yes")
+        expect(spoken).to_have_text("Live again.")
+        expect(headline).to_have_text(f"✖Critical: {fake.overview.headline}")
+        expect(page).to_have_title("✖ cpp - Octet")
 
 
 def test_the_same_overview_again_is_no_news(browser: Browser, fake: Fake, url: str) -> None:
@@ -189,6 +238,38 @@ def test_who_has_no_key_is_asked_for_one(browser: Browser, fake: Fake, url: str)
         expect(dialog).to_contain_text("This router asks for a key.")
         expect(page.locator(".tile")).to_have_count(0)
         assert page.evaluate("[sessionStorage.length, localStorage.length]") == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["team/a/17", "..", "a?b=c#d%2f", HOSTILE], ids=["path", "dots", "query", "markup"])
+def test_a_request_is_opened_whatever_its_caller_called_it(still: Page, name: str) -> None:
+    still.get_by_role("textbox", name="Request", exact=True).fill(name)
+    with still.expect_response(lambda heard: "/v1/story" in heard.url) as heard:
+        still.keyboard.press("Enter")
+    assert heard.value.status == 200 and heard.value.json()["receipt"]["request_id"] == name
+    expect(still.locator("#story-body")).to_contain_text("Where the time went")
+    still.keyboard.press("Escape")
+
+
+def test_a_page_that_is_in_the_wrong_place_is_asked_for_no_key(browser: Browser, fake: Fake, url: str) -> None:
+    with browser.new_context() as elsewhere:
+        page = elsewhere.new_page()
+        page.goto(f"{url.replace('127.0.0.1', ELSEWHERE)}/dashboard")
+        why = "The router shows nothing to a page at this address: host must be a loopback name"
+        expect(page.locator("#freshness")).to_contain_text(why)
+        expect(page.locator("#announce-live")).to_contain_text(why)
+        expect(page.locator("#key")).to_be_hidden()
+        expect(page.locator(".tile")).to_have_count(0)
+    with watched(browser) as page:
+        opened(page, url)
+        fake.behind = "localhost:1"
+        page.get_by_role("button", name="Hold open the breaker of stl…").click()
+        page.get_by_label(re.compile("^Reason")).fill("drill")
+        page.get_by_label(re.compile("^Your name")).fill("ana")
+        page.locator("#act-go").click()
+        expect(page.locator("#act-error")).to_contain_text("behind a proxy that changes the Host header")
+        expect(page.locator("#act-error")).to_contain_text(f"got '{url}'")
+        assert "This key" not in page.locator("#act-error").inner_text()
+        assert fake.posted == []
 
 
 def test_the_whole_path_of_a_request(still: Page) -> None:

@@ -26,7 +26,7 @@ def watched(browser: Browser, size: tuple[int, int] = WIDE, **options: Any) -> I
     page.on("console", lambda line: complaints.append(line.text) if _is_complaint(line.type, line.text) else None)
     try:
         yield page
-        assert not complaints
+        assert complaints == []
     finally:
         context.close()
 

@@ -24,7 +24,7 @@ LED = (
     *("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "localhost@evil.example"),
     *("", "10.0.0.1", "[::2]", "localhost, evil.example"),
 )
-READS = ("/v1/breakers", "/v1/audit", "/v1/receipts", "/v1/receipts/x/story")
+READS = ("/v1/breakers", "/v1/audit", "/v1/receipts", "/v1/receipts/x/story", "/v1/story?request_id=x")
 
 
 @asynccontextmanager

@@ -34,6 +34,7 @@ ROUTES = {
     "/v1/receipts/absent": {"GET": 404, "HEAD": 404},
     "/v1/receipts": {"GET": 200, "HEAD": 200},
     "/v1/receipts/absent/story": {"GET": 404, "HEAD": 404},
+    "/v1/story": {"GET": 400, "HEAD": 400},
     "/v1/breakers": {"GET": 200, "HEAD": 200},
     "/v1/breakers/absent/hold": {"POST": 415},
     "/v1/breakers/absent/release": {"POST": 415},

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import grpc
 import pytest
@@ -104,9 +105,18 @@ async def explained(fronted: Fronted, request_id: str, tenant: str = "") -> wire
 async def told(fronted: Fronted, request_id: str, tenant: str = "") -> wire.Story:
     """Over gRPC, which is what HTTP says as well."""
     story = await explained(fronted, request_id, tenant)
-    heard = await fronted.send("GET", f"/v1/receipts/{request_id}/story?tenant={tenant}", b"", OPS.headers)
-    assert heard.json == {**plain(story), "receipt": in_json(story.receipt)}
+    for path in paths_of(request_id, tenant):
+        heard = await fronted.send("GET", path, b"", OPS.headers)
+        assert heard.json == {**plain(story), "receipt": in_json(story.receipt)}, path
     return story
+
+
+def paths_of(request_id: str, tenant: str) -> list[str]:
+    """A path takes only what may be a part of one."""
+    asked = f"/v1/story?{urlencode({'request_id': request_id, 'tenant': tenant})}"
+    if "/" in request_id or request_id == "..":
+        return [asked]
+    return [asked, f"/v1/receipts/{quote(request_id)}/story?tenant={tenant}"]
 
 
 async def written(fronted: Fronted) -> None:
@@ -118,8 +128,9 @@ async def not_told(fronted: Fronted, request_id: str, tenant: str = "") -> error
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await told(fronted, request_id, tenant)
     error = error_of(caught.value)
-    heard = await fronted.send("GET", f"/v1/receipts/{request_id}/story?tenant={tenant}", b"", OPS.headers)
-    assert (heard.error["message"], heard.error["param"]) == (error.message, error.field or None)
+    for path in paths_of(request_id, tenant):
+        heard = await fronted.send("GET", path, b"", OPS.headers)
+        assert (heard.error["message"], heard.error["param"]) == (error.message, error.field or None), path
     return error
 
 
@@ -206,7 +217,7 @@ def test_everybodys_receipts_are_listed_by_whose_who_and_what_became_of_them(tmp
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await listed(here, key)
                 assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
-                for path in ("/v1/receipts", "/v1/receipts/first/story"):
+                for path in ("/v1/receipts", "/v1/receipts/first/story", "/v1/story?request_id=first"):
                     assert (await here.send("GET", path, b"", key.headers)).status == 403
 
     run(story())
@@ -230,6 +241,23 @@ def test_what_is_asked_for_wrongly_is_refused_with_field_and_limit(tmp_path: Pat
             for query in ("limit=x", "limit=501", "before=-1", "outcome=x"):
                 heard = await here.send("GET", f"/v1/receipts?{query}", b"", OPS.headers)
                 assert (heard.status, heard.error["param"]) == (400, query.partition("=")[0])
+            for path in ("/v1/story", "/v1/story?request_id=&tenant=ann"):
+                heard = await here.send("GET", path, b"", OPS.headers)
+                assert (heard.status, heard.error["param"]) == (400, "request_id")
+
+    run(story())
+
+
+def test_a_request_has_a_story_however_its_caller_calls_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routers("memory", 1, ANN, OPS) as (here,):
+            names = ("team/a/17", "..", "a?b=c&d#e%2f", "<script>x</script>", "é ✓", "story")
+            for name in names:
+                await ask(here, ANN, name, force_specialists=["poet"], max_tokens=1)
+            await written(here)
+            for name in names:
+                for tenant in ("", "ann"):
+                    assert (await told(here, name, tenant)).receipt.request_id == name
 
     run(story())
 
