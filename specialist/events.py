@@ -6,6 +6,8 @@ from specialist.conversations import MissReason
 from specialist.request import FinishReason
 from specialist.sampling import TokenLogprobs
 
+Cause = Literal["admission", "growth", "deadline"]
+
 
 class Submitted(NamedTuple):
     request_id: str
@@ -23,7 +25,7 @@ class Admitted(NamedTuple):
 
 class Preempted(NamedTuple):
     request_id: str
-    cause: Literal["admission", "growth", "deadline"]
+    cause: Cause
     beneficiary: str
     """Who gets the blocks, with cause "growth" possibly a sequence of the same priority; with "deadline", the time."""
 

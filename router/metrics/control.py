@@ -10,11 +10,13 @@ from admission.knobs import ESCALATION
 from octet.telemetry.families import counter, gauge, states
 from octet.telemetry.page import Build
 from octet.v1 import operator_pb2 as wire
+from router.view.answer_findings import is_open
 
 BREAKER_STATES = ("closed", "shadow_only", "recovering")
 HOLDS = ("open", "closed")
 REPLICA_STATES = ("serving", "connecting", "hung", "draining", "drained_by_operator")
 HEALTH_STATES = ("closed", "half_open", "open")
+SCRAPE_FAILURES = ("silent", "malformed")
 _CONFIGURATION = "configuration"
 SETTERS = (_CONFIGURATION, ESCALATION, "operator")
 _KNOB = ("intent", "specialist", "knob")
@@ -49,7 +51,7 @@ def control_source(control: Controls) -> Build:
 def _breakers(infos: Sequence[wire.BreakerInfo]) -> Iterator[Metric]:
     yield states(
         "octet_breaker_state",
-        "Of the correctness breaker, 1 for the state that it is in: closed, shadow_only, recovering.",
+        "Of the correctness breaker, 1 for the state that it is in, held or not: closed, shadow_only, recovering.",
         ("specialist", "state"),
         BREAKER_STATES,
         (((info.specialist,), info.state) for info in infos),
@@ -60,6 +62,12 @@ def _breakers(infos: Sequence[wire.BreakerInfo]) -> Iterator[Metric]:
         ("specialist", "hold"),
         HOLDS,
         (((info.specialist,), info.hold) for info in infos),
+    )
+    yield gauge(
+        "octet_breaker_open",
+        "Whether another is to answer, by the breaker's state or an operator's hold; fallback: who, empty for nobody.",
+        ("specialist", "fallback"),
+        (((info.specialist, info.fallback), is_open(info)) for info in infos),
     )
     yield gauge(
         "octet_correctness_pass_ratio",
@@ -159,7 +167,7 @@ def _replicas(infos: Sequence[wire.ReplicaInfo], specialists: Sequence[str]) -> 
     )
 
 
-def scrape_failures(failures: Counter[tuple[str, str]]) -> Build:
-    counted = tuple(failures.items())
+def scrape_failures(failures: Counter[tuple[str, str]], specialists: Sequence[str]) -> Build:
+    counted = [((name, why), failures[name, why]) for name in specialists for why in SCRAPE_FAILURES]
     about = "Replicas that were left out of /metrics/replicas, by why."
     return lambda: [counter("octet_replica_scrape_failures_total", about, ("specialist", "reason"), counted)]

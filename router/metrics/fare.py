@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from admission.knobs import UNSPECIFIED
 from octet.telemetry import bounds
 from octet.telemetry.histogram import Histogram
 from octet.telemetry.outcome import OUTCOMES, Outcome, outcome_of, reason_name
@@ -13,12 +14,13 @@ class Fare:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()
-        """By intent and outcome."""
-        self.errors: Counter[str] = Counter()
-        self.decisions: Counter[str] = Counter()
+        """By intent and outcome. Here and below, what alerts are about begins with 0: Prometheus sees no growth in what
+        begins with 1."""
+        self.errors = Counter(dict.fromkeys(WATCHED, 0))
+        self.decisions = Counter(dict.fromkeys(sorted(SOURCES), 0))
         """By what decided."""
         self.failed_attempts: Counter[str] = Counter()
-        self.misses: Counter[str] = Counter()
+        self.misses = Counter(dict.fromkeys(sorted(MISSES), 0))
         self.spilled = self.stood_in = self.preempted = self.preemptions = 0
         self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
         self.seconds: dict[Outcome, Histogram] = {each: Histogram(bounds.REQUEST_SECONDS) for each in OUTCOMES}
@@ -33,9 +35,11 @@ class Fare:
         self.decode_rate = Histogram(bounds.TOKENS_A_SECOND)
         self.input_usage = Histogram(bounds.TOKENS)
         self.output_usage = Histogram(bounds.TOKENS)
+        self._begin(UNSPECIFIED)
 
     def ended(self, intent: str, receipt: wire.Receipt) -> None:
         outcome = outcome_of(receipt)
+        self._begin(intent)
         self.requests[intent, outcome] += 1
         if outcome != "answered":
             self.errors[reason_name(receipt.error.reason)] += 1
@@ -43,8 +47,12 @@ class Fare:
         self._time(receipt.timings)
         if receipt.HasField("usage"):
             self._use(receipt.usage)
-        if outcome == "answered" and receipt.timings.HasField("first_chunk"):
-            self._speed(receipt)
+        if outcome == "answered":
+            self._speed(receipt.timings, receipt.usage)
+
+    def _begin(self, intent: str) -> None:
+        if (intent, "answered") not in self.requests:
+            self.requests.update({(intent, outcome): 0 for outcome in OUTCOMES})
 
     def decided_by(self, decision: wire.Decision, timings: wire.RouterTimings) -> None:
         self.decisions[_SOURCES.get(decision.source, "other")] += 1
@@ -76,11 +84,11 @@ class Fare:
         if times.decode > 0 and usage.completion_tokens > 1:
             self.decode_rate.add((usage.completion_tokens - 1) / times.decode)
 
-    def _speed(self, receipt: wire.Receipt) -> None:
-        """The mean over the tokens behind the first, as OpenTelemetry's conventions have it."""
-        behind_first = receipt.usage.completion_tokens - 1
-        if behind_first > 0:
-            self.output_token.add((receipt.timings.total - receipt.timings.first_chunk) / behind_first)
+    def _speed(self, timings: wire.RouterTimings, usage: wire.Usage) -> None:
+        """The mean over the tokens behind the first, as OpenTelemetry's conventions have it; without the verdict."""
+        behind_first = usage.completion_tokens - 1
+        if behind_first > 0 and timings.HasField("first_chunk") and timings.HasField("answered"):
+            self.output_token.add((timings.answered - timings.first_chunk) / behind_first)
 
 
 _SOURCES: dict[int, str] = {
@@ -92,3 +100,8 @@ _MISSES: dict[int, str] = {
 }
 SOURCES = frozenset((*_SOURCES.values(), "other"))
 MISSES = frozenset((*_MISSES.values(), "other"))
+WATCHED = (
+    *("queue_full", "would_delay_others", "deadline_unreachable", "shed", "below_floor", "demoted"),
+    *("no_replica", "replica_failed", "replica_lost", "engine_failed", "deadline", "internal"),
+)
+"""Reasons for which requests are refused for want of room, or fail."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from admission.knobs import UNSPECIFIED
 from octet.config.ensemble import Ensemble
-from octet.telemetry.outcome import reason_name
+from octet.telemetry.outcome import reason_name, specialist_of
 from octet.v1 import inference_pb2 as wire
 from router.metrics.fare import Fare
 from router.reception.ask import Ask
@@ -33,7 +33,7 @@ class RequestTally:
         decision = receipt.decision
         if decision.primary in self.fares:
             self.fares[decision.primary].decided_by(decision, receipt.timings)
-        fare = self.fares.get(receipt.specialist or decision.primary)
+        fare = self.fares.get(specialist_of(receipt))
         if fare is None:
             self.unrouted[reason_name(receipt.error.reason)] += 1
             return

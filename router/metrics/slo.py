@@ -22,7 +22,7 @@ class Slos(Protocol):
 
 def slo_source(slos: Slos) -> Build:
     found = slos.all()
-    counted = {slo.specialist: dict(slos.counted(slo.specialist)) for slo in found}
+    counted = {slo.specialist: _begun(slo) | dict(slos.counted(slo.specialist)) for slo in found}
 
     def build() -> Iterator[Metric]:
         yield from _latencies(found)
@@ -52,13 +52,14 @@ _LATENCIES: tuple[tuple[str, str, Callable[[wire.Slo], wire.Latency]], ...] = (
 def _latencies(found: Sequence[wire.Slo]) -> Iterator[Metric]:
     for name, about, latency in _LATENCIES:
         figures = (figure for slo in found for figure in _quantiles(slo.specialist, latency(slo)))
-        yield gauge(name, about, ("specialist", "quantile"), figures)
+        yield gauge(name, about, ("specialist", "p"), figures)
 
 
 def _quantiles(specialist: str, latency: wire.Latency) -> Iterator[Figure]:
-    for field, quantile in (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99")):
-        if latency.HasField(field):
-            yield (specialist, quantile), getattr(latency, field)
+    """By percentile: the label `quantile` is for summaries alone."""
+    for percentile in ("50", "95", "99"):
+        if latency.HasField(f"p{percentile}"):
+            yield (specialist, percentile), getattr(latency, f"p{percentile}")
 
 
 def _objectives(found: Sequence[wire.Slo]) -> Iterator[Metric]:
@@ -91,6 +92,11 @@ def _objectives(found: Sequence[wire.Slo]) -> Iterator[Metric]:
             for burn in objective.burns
         ),
     )
+
+
+def _begun(slo: wire.Slo) -> dict[str, tuple[int, int]]:
+    """What nothing was seen of yet: Prometheus sees no growth in what begins with 1."""
+    return {objective.name: (0, 0) for objective in slo.objectives}
 
 
 def _counts(counted: Mapping[str, Mapping[str, tuple[int, int]]]) -> Iterator[Metric]:

@@ -32,6 +32,7 @@ def store_source(store: Store) -> Build:
                 (("receipts",), figures.dropped_receipts),
                 (("comparisons",), figures.dropped_comparisons),
                 (("counts",), figures.dropped_counts),
+                (("verdicts",), figures.dropped_verdicts),
             ],
         )
 

@@ -143,6 +143,7 @@ class Server:
         )
         metrics = Metrics(requests, self.backstage.control, self.backstage, doors, self.fleet)
         metrics.publish(self.slos)
+        metrics.trace(self.traces.outbox)
         return metrics
 
     def _jobs(self, config: JobsConfig, random: Random) -> Jobs:

@@ -8,6 +8,7 @@ from prometheus_client.metrics_core import Metric
 from octet import __version__
 from octet.telemetry.families import Figure, Labels, counter, gauge, histogram
 from octet.telemetry.histogram import Histogram
+from octet.telemetry.outbox import Outbox
 from octet.telemetry.page import Build, Page
 from octet.v1 import specialist_pb2 as wire
 from specialist.service.board import LoadBoard
@@ -22,7 +23,12 @@ _DIGITS = 12
 
 
 def metrics_page(
-    replica: Replica, engine: EngineThread, generator: Generator, reception: Reception, board: LoadBoard
+    replica: Replica,
+    engine: EngineThread,
+    generator: Generator,
+    reception: Reception,
+    board: LoadBoard,
+    outbox: Outbox | None,
 ) -> Page:
     specialist = replica.lane.specialist
     page = Page({"specialist": specialist})
@@ -31,6 +37,7 @@ def metrics_page(
     page.add(partial(_door_source, of, generator, reception, board))
     page.add(partial(_load_source, of, replica, generator, board))
     page.add(lambda: partial(kv_families, specialist, replica.scheduler))
+    page.add(lambda: partial(_traces, of, outbox))
     return page
 
 
@@ -132,6 +139,13 @@ def _door_source(of: _Of, generator: Generator, reception: Reception, board: Loa
     return build
 
 
+def _traces(of: _Of, outbox: Outbox | None) -> Iterator[Metric]:
+    sent, dropped = (0, 0) if outbox is None else (outbox.sent, outbox.dropped)
+    yield of.counter("sent_traces_total", "Requests whose spans were taken where traces are sent.", sent)
+    about = "Requests whose spans were lost: nobody took them, or there was no room to hold them."
+    yield of.counter("lost_traces_total", about, dropped)
+
+
 def _load_source(of: _Of, replica: Replica, generator: Generator, board: LoadBoard) -> Build:
     report, margin, is_open = board.report(), generator.forecast_margin, generator.door == "open"
 
@@ -195,13 +209,13 @@ def _forecasts(of: _Of, report: wire.LoadReport, margin: float) -> Iterator[Metr
     errors = report.estimate_error
     figures: list[Figure] = []
     if report.HasField("estimate_error"):
-        figures = [(("step", "0.5"), errors.step_p50), (("step", "0.9"), errors.step_p90)]
+        figures = [(("step", "50"), errors.step_p50), (("step", "90"), errors.step_p90)]
         figures += [
-            (("request", quantile), getattr(errors, field) if errors.HasField(field) else None)
-            for field, quantile in (("total_p50", "0.5"), ("total_p90", "0.9"))
+            (("request", percentile), getattr(errors, field) if errors.HasField(field) else None)
+            for field, percentile in (("total_p50", "50"), ("total_p90", "90"))
         ]
     about = "How far forecasts were from what came, as a share of it: of steps, and of whole requests."
-    yield of.gauges("estimate_error_ratio", about, ("of", "quantile"), figures)
+    yield of.gauges("estimate_error_ratio", about, ("of", "p"), figures)
     yield of.gauge("estimate_margin_ratio", "By how much a stretch of work may well exceed its forecast.", margin)
 
 

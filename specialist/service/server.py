@@ -95,7 +95,7 @@ class Server:
             stall_seconds=settings.stall_seconds,
             tracing=self._traces(settings),
         )
-        page = metrics_page(replica, self.engine, self.generator, self._reception, self.board)
+        page = metrics_page(replica, self.engine, self.generator, self._reception, self.board, self.outbox)
         self.service = SpecialistService(
             replica, settings, validator, self.generator, self.board, self._tell_health, page
         )

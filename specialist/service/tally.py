@@ -1,15 +1,23 @@
 """What a replica has done, counted since its start. Whoever scrapes only reads."""
 
 from collections import Counter
+from typing import Any, get_args
 
 from admission.forecast import Admit, Refuse, Verdict
+from admission.forecast.verdict import RefuseReason
 from octet.telemetry import bounds
 from octet.telemetry.histogram import Histogram
-from specialist.events import Preempted
+from specialist.events import Cause, Preempted
+from specialist.request import FinishReason
 from specialist.service.job import Usage
 from specialist.step import Mode, Step
 
 MODES: tuple[Mode, ...] = ("prefill", "decode", "spec_verify")
+
+
+def _begun(words: Any, *more: str) -> Counter[str]:
+    """Every word of a Literal, at 0: Prometheus sees no growth in what begins with 1."""
+    return Counter(dict.fromkeys((*get_args(words), *more), 0))
 
 
 class EngineTally:
@@ -22,8 +30,8 @@ class EngineTally:
         """Computed; of steps that decode, those that were emitted."""
         self.queued = Histogram(bounds.TTFT_SECONDS)
         self.prefill = Histogram(bounds.TTFT_SECONDS)
-        self.finished: Counter[str] = Counter()
-        self.preempted: Counter[str] = Counter()
+        self.finished: Counter[str] = _begun(FinishReason)
+        self.preempted: Counter[str] = _begun(Cause)
         self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
         self.adapter_switches = 0
         self._adapters: tuple[str, ...] = ()
@@ -56,9 +64,9 @@ class DeskTally:
     """Belongs to the event loop."""
 
     def __init__(self) -> None:
-        self.verdicts: Counter[str] = Counter()
+        self.verdicts: Counter[str] = _begun(RefuseReason, "admitted")
         """Of requests that are no shadows: admitted, or why not."""
-        self.shadow_verdicts: Counter[str] = Counter()
+        self.shadow_verdicts: Counter[str] = _begun(RefuseReason, "admitted")
         self.displaced = self.set_aside = 0
 
     def judged(self, verdict: Verdict, *, shadow: bool) -> None:

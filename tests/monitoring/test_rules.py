@@ -14,7 +14,9 @@ INCIDENTS = ("capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist
 TESTS = sorted(Path(__file__).parent.glob("*_test.yml"))
 """Those whose alerts look back for hours are evaluated less often."""
 ALERTS = [rule for rule in rules() if "alert" in rule]
-DOCUMENTED = set(re.findall(r"^\| `([a-z_]+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
+DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
+DOCUMENTED = set(re.findall(r"^\| `([a-z_]+)`", DOCUMENT, re.MULTILINE))
+SEEN_BY_ROUTERS = {"octet_replica_health_breaker"}
 
 
 def promtool(*arguments: str) -> str:
@@ -77,6 +79,27 @@ def test_no_latency_is_asked_for_without_whose_it_is() -> None:
         if re.search(r"_seconds|octet_slo_", rule["expr"]):
             grouped = re.findall(r"\bby \(([^)]*)\)", rule["expr"])
             assert grouped and all("specialist" in labels for labels in grouped), rule
+
+
+def test_several_routers_make_one_line_of_what_they_all_tell() -> None:
+    """Of a specialist, as routers see it."""
+    shared = {
+        name
+        for name, kind, labels in re.findall(r"^\| `([a-z_]+)` \| (\w+) \| (.+?) \|", DOCUMENT, re.MULTILINE)
+        if kind == "gauge" and "`specialist`" in labels and (name in SEEN_BY_ROUTERS or "`replica`" not in labels)
+    }
+    assert len(shared) >= 22
+    asked = [query for query in board_queries() if families_in(query.expr) & shared]
+    assert len(asked) >= 22
+    for query in asked:
+        assert re.search(r"\b(min|max) by \(", query.expr), query
+
+
+def test_processes_of_other_jobs_are_not_ours() -> None:
+    routers = [query for query in board_queries() if "process_" in query.expr and 'specialist=""' in query.expr]
+    assert len(routers) == 2
+    for query in routers:
+        assert query.expr.endswith("and on (instance, job) octet_build_info")
 
 
 def test_the_board_is_whole() -> None:

@@ -90,25 +90,6 @@ def test_replicas_are_told_apart_and_who_does_not_answer_is_counted(tmp_path: Pa
     run(story())
 
 
-def test_a_page_that_cannot_be_read_is_left_out() -> None:
-    from router.metrics.replica_pages import _Told, merged
-
-    malformed: list[str] = []
-    good = b"# HELP a_total x\n# TYPE a_total counter\na_total 1\n"
-    told = [
-        _Told("writer", "writer-0", good),
-        _Told("writer", "writer-1", b'a{b="c" 1\n\xff'),
-        _Told("coder", "coder-0", None),
-        _Told("coder", "coder-1", b"# TYPE a_total gauge\na_total 7\n"),
-    ]
-    up, counted, *_ = merged(told, malformed)
-    assert malformed == ["writer"]
-    assert [sample.value for sample in up.samples] == [1, 0, 0, 1]
-    assert [(sample.labels, sample.value) for sample in counted.samples] == [
-        ({"specialist": "writer", "replica": "writer-0"}, 1.0)
-    ]
-
-
 def test_only_operators_see_them() -> None:
     caller, operator = made("ann"), made("ops", "operate")
 

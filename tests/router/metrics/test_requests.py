@@ -1,20 +1,24 @@
 """Whatever receipts say: every request is counted once, and labels are only what is configured."""
 
+import re
+from collections import defaultdict
 from collections.abc import Set
 from math import inf, nan
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
-from octet.telemetry.outcome import OUTCOMES, REASONS, outcome_of, reason_name
+from octet.telemetry.outcome import OUTCOMES, REASONS, outcome_of, reason_name, specialist_of
 from octet.v1 import inference_pb2 as wire
 from router.metrics.fare import MISSES, SOURCES
 from router.metrics.request_families import request_source
 from router.metrics.requests import RequestTally
 from router.reception.ask import Ask, Trace
 
+RULES = Path(__file__).parents[3] / "helm" / "monitoring" / "rules.yml"
 HOUSE = Ensemble(
     specialists=(SpecialistConfig("writer"), SpecialistConfig("coder")), intents=(IntentConfig("build-fix"),)
 )
@@ -88,24 +92,32 @@ def test_every_request_is_counted_once_and_labels_are_known(
     assert counted == len(ended) + len(turned_away)
 
 
+@given(receipts())
+def test_a_request_is_counted_for_whom_every_window_names(receipt: wire.Receipt) -> None:
+    tally = RequestTally(lambda: HOUSE)
+    tally.ended(asked(""), receipt)
+    named = specialist_of(receipt)
+    counted = [name for name, fare in tally.fares.items() if fare.requests.total()]
+    assert counted == ([named] if named in tally.fares else [])
+
+
 def test_one_answer_is_told_whole() -> None:
     tally = RequestTally(lambda: HOUSE)
     receipt = wire.Receipt(specialist="writer")
     receipt.decision.primary, receipt.decision.source = "writer", wire.DECISION_SOURCE_RULE
-    receipt.timings.accepted, receipt.timings.first_chunk, receipt.timings.total = 0.25, 0.5, 2.5
+    receipt.timings.accepted, receipt.timings.first_chunk = 0.25, 0.5
+    receipt.timings.answered, receipt.timings.total = 2.5, 7.5
     receipt.usage.prompt_tokens, receipt.usage.completion_tokens, receipt.usage.cache_hit_tokens = 100, 5, 64
     receipt.usage.timings.queued, receipt.usage.timings.prefill, receipt.usage.timings.decode = 0.1, 0.2, 2.0
     tally.ended(asked("build-fix"), receipt)
     tally.gap("writer", 0.75)
-    found = {
-        (sample.name, sample.labels["specialist"]): sample.value
-        for family in request_source(tally)()
-        for sample in family.samples
-        if "specialist" in sample.labels and "le" not in sample.labels and not sample.labels.get("error_type")
-    }
+    found: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for sample in (sample for family in request_source(tally)() for sample in family.samples):
+        if "specialist" in sample.labels and "le" not in sample.labels and not sample.labels.get("error_type"):
+            found[sample.name, sample.labels["specialist"]] += sample.value
     assert found["gen_ai_server_time_to_first_token_seconds_sum", "writer"] == 0.5
     assert found["gen_ai_server_time_per_output_token_seconds_sum", "writer"] == 0.5
-    assert found["gen_ai_server_request_duration_seconds_sum", "writer"] == 2.5
+    assert found["gen_ai_server_request_duration_seconds_sum", "writer"] == 7.5
     assert found["octet_admission_to_first_token_seconds_sum", "writer"] == 0.25
     assert found["octet_itl_seconds_sum", "writer"] == 0.75
     assert found["octet_queue_seconds_sum", "writer"] == 0.1
@@ -116,6 +128,26 @@ def test_one_answer_is_told_whole() -> None:
     assert found["octet_completion_tokens_total", "writer"] == 5
     assert found["octet_requests_total", "writer"] == 1
     assert found["octet_completion_tokens_total", "coder"] == 0
+
+
+def told(tally: RequestTally) -> set[tuple[str, float, tuple[str, ...]]]:
+    samples = [sample for family in request_source(tally)() for sample in family.samples]
+    return {(sample.name, sample.value, tuple(sorted(sample.labels.values()))) for sample in samples}
+
+
+def test_what_alerts_are_about_begins_with_nothing() -> None:
+    """Prometheus sees no growth in a series that begins with 1."""
+    tally = RequestTally(lambda: HOUSE)
+    reasons = set(re.findall(r"[a-z_]+", "|".join(re.findall(r'reason=~?"([^"]+)"', RULES.read_text())))) & REASONS
+    assert {"queue_full", "demoted"} <= reasons
+    began = told(tally)
+    for reason in reasons:
+        assert ("octet_errors_total", 0, (reason, "writer")) in began
+    for outcome in OUTCOMES:
+        assert ("octet_requests_total", 0, tuple(sorted((outcome, "coder", "unspecified")))) in began
+    tally.ended(asked("build-fix"), wire.Receipt(specialist="writer"))
+    assert ("octet_requests_total", 1, ("answered", "build-fix", "writer")) in told(tally)
+    assert ("octet_requests_total", 0, ("build-fix", "failed", "writer")) in told(tally)
 
 
 def test_an_outcome_is_one_of_four() -> None:

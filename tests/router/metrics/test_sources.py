@@ -1,0 +1,86 @@
+"""What single sources tell of what is handed to them."""
+
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client.metrics_core import Metric
+
+from admission.correctness import Standing, serves
+from octet.store.rows import Figures
+from octet.telemetry.outbox import Outbox
+from octet.v1 import control_pb2, operator_pb2, slo_pb2
+from router.metrics.control import BREAKER_STATES, HOLDS, control_source
+from router.metrics.judging import PASSED, JudgingTally
+from router.metrics.slo import slo_source
+from router.metrics.store import store_source
+from router.metrics.traces import trace_source
+from specialist.service.tally import DeskTally, EngineTally
+
+
+def figures(found: Iterable[Metric]) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
+        for family in found
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("hold", ("", *HOLDS))
+@pytest.mark.parametrize("state", BREAKER_STATES)
+def test_a_breaker_is_open_when_another_is_to_answer(state: Any, hold: Any) -> None:
+    info = control_pb2.BreakerInfo(specialist="sql", state=state, hold=hold, fallback="shell")
+    control: Any = SimpleNamespace(
+        breakers=lambda: [info], knobs=lambda: [], replicas=lambda: [], escalation=lambda: {"sql": 0}
+    )
+    told = figures(control_source(control)())
+    assert told["octet_breaker_open", "shell", "sql"] == (not serves(Standing(state, hold=hold or None)))
+
+
+class Unseen:
+    def all(self) -> Sequence[slo_pb2.Slo]:
+        return [slo_pb2.Slo(specialist="sql", objectives=[slo_pb2.Objective(name="correctness", share=0.9)])]
+
+    def counted(self, specialist: str) -> dict[str, tuple[int, int]]:
+        return {"ttft_p95": (7, 2)}
+
+
+def test_an_objective_that_nothing_was_seen_of_begins_with_nothing() -> None:
+    told = figures(slo_source(Unseen())())
+    assert told["octet_slo_samples_total", "correctness", "sql"] == 0
+    assert told["octet_slo_breaches_total", "correctness", "sql"] == 0
+    assert told["octet_slo_breaches_total", "ttft_p95", "sql"] == 2
+
+
+def test_judging_begins_with_every_word() -> None:
+    tally = JudgingTally()
+    tally.judge("sql", "passed")
+    tally.compare(operator_pb2.Comparison(primary="sql", shadow="shell+a", why="fresh"))
+    assert tally.judged == {("sql", "passed"): 1, ("sql", "failed"): 0}
+    assert set(tally.compared) == {("sql", "shell", "fresh", passed) for passed in PASSED}
+    tally.judge("sql", "passed")
+    tally.compare(operator_pb2.Comparison(primary="sql", shadow="shell+a", why="fresh"))
+    assert tally.judged["sql", "passed"] == tally.compared["sql", "shell", "fresh", "unjudged"] == 2
+
+
+def test_a_replica_begins_with_every_word() -> None:
+    assert EngineTally().preempted == dict.fromkeys(("admission", "growth", "deadline"), 0)
+    assert "shed" in EngineTally().finished
+    for verdicts in (DeskTally().verdicts, DeskTally().shadow_verdicts):
+        assert verdicts == dict.fromkeys(("admitted", "deadline_unreachable", "would_delay_others", "queue_full"), 0)
+
+
+def test_traces_that_were_lost_are_told() -> None:
+    outbox = Outbox(lambda: pytest.fail("nobody opens it"), most=2)
+    for _ in range(5):
+        outbox.put(lambda: [])
+    assert figures(trace_source(outbox)()) == {("octet_sent_traces_total",): 0, ("octet_lost_traces_total",): 3}
+    assert figures(trace_source(None)())["octet_lost_traces_total",] == 0
+
+
+def test_verdicts_that_were_given_up_are_told() -> None:
+    store: Any = SimpleNamespace(figures=lambda: Figures(0, 0, 0, 1, 2, 3, 4), trouble="")
+    told = figures(store_source(store)())
+    kinds = ("receipts", "comparisons", "counts", "verdicts")
+    assert [told["octet_store_dropped_rows_total", kind] for kind in kinds] == [1, 2, 3, 4]
