@@ -84,7 +84,17 @@ def _troubles(overview: Overview, most: int) -> list[Line]:
     if overview.store_trouble and not any(each.kind == "store_down" for each in overview.troubles):
         return [line(f"the store does not answer: {overview.store_trouble}", "bad")]
     if not overview.troubles:
-        return [line(overview.headline or "nothing is wrong now", "good")]
+        return [_well(overview)]
+    if most > 1 and all(each.severity == "note" for each in overview.troubles):
+        return [_well(overview), *_listed(overview, most)]
+    return _listed(overview, most)
+
+
+def _well(overview: Overview) -> Line:
+    return line(overview.headline or "nothing is wrong now", "good")
+
+
+def _listed(overview: Overview, most: int) -> list[Line]:
     shown = [_trouble(each, overview.at_unix_ms) for each in overview.troubles[:most]]
     more = len(overview.troubles) - len(shown)
     return [*shown[:-1], (*shown[-1], Span(f"  (and {more} more)" if more else "", "dim"))]

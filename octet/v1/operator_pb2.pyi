@@ -54,6 +54,8 @@ from octet.v1.slo_pb2 import Slo as Slo
 from octet.v1.slo_pb2 import Latency as Latency
 from octet.v1.slo_pb2 import Objective as Objective
 from octet.v1.slo_pb2 import Burn as Burn
+from octet.v1.slo_pb2 import SloSlice as SloSlice
+from octet.v1.slo_pb2 import SloTally as SloTally
 
 DESCRIPTOR: _descriptor.FileDescriptor
 ERROR_REASON_UNSPECIFIED: _error_pb2_1_1.ErrorReason

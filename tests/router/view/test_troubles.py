@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from octet.v1 import overview_pb2 as wire
 from router.view.cache_reuse import Reuse
 from router.view.facts import Facts, Rules, rules_of
-from router.view.finding import CRITICAL, NOTE, WARNING, Finding
+from router.view.finding import CRITICAL, NOTE, WARNING, Finding, beside
 from router.view.traffic import Door, Minute
 from router.view.trouble_memory import TroubleMemory
 from router.view.troubles import MOST_TROUBLES, findings, headline, worst_first
@@ -20,7 +20,7 @@ from tests.router.view.harness import START_MS, ensemble_of
 RULES = Rules()
 NAMES = ("debug", "stl")
 FINE = Minute(requests=100, answered=100, decisions=100, confidence=0.9)
-MEASURED = {"refusing", "failing", "burning", "correctness", "cache_drift", "misrouting", "estimator"}
+MEASURED = {"refusing", "unserved", "failing", "burning", "correctness", "cache_drift", "misrouting", "estimator"}
 
 
 def facts_of(*names: str) -> Facts:
@@ -31,7 +31,7 @@ def facts_of(*names: str) -> Facts:
         view.breaker.CopyFrom(
             wire.BreakerInfo(specialist=name, state="closed", samples=100, min_samples=20, pass_rate=0.97, floor=0.9)
         )
-        view.breaker.fallback = "general"
+        view.breaker.fallback = next((other for other in names or NAMES if other != name), "")
         for index in range(2):
             info = wire.ReplicaInfo(name=f"{name}-{index}", status="serving", health_breaker="closed")
             view.replicas.add(info=info)
@@ -206,7 +206,14 @@ def test_replicas(about: str, changes: dict[str, str], kind: str, subject: str, 
     assert (found.kind, found.subject, found.severity) == (kind, subject, severity)
     facts.overview.specialists[0].replicas[1].info.MergeFrom(wire.ReplicaInfo(**changes))  # type: ignore[arg-type]
     (found,) = findings(facts, RULES)
-    assert (found.kind, found.subject, found.severity) == ("no_replica", "debug", CRITICAL), "one, for all of them"
+    assert (found.kind, found.subject, found.severity) == ("no_replica", "debug", WARNING), "one, for all of them"
+    assert found.what.endswith("; stl stands in")
+    facts.overview.specialists[0].breaker.fallback = ""
+    (found,) = findings(facts, RULES)
+    assert found.severity == CRITICAL and "nobody stands in: callers are refused" in found.what
+    del facts.overview.specialists[0].replicas[1]
+    (found,) = findings(facts, RULES)
+    assert found.what.startswith("its only replica ")
 
 
 def test_what_operators_and_the_store_do() -> None:
@@ -234,7 +241,7 @@ def test_what_operators_and_the_store_do() -> None:
     assert all("\n" not in each.what and len(each.what) < 300 for each in found.values())
     overview.specialists[0].breaker.fallback = ""
     (held,) = [each for each in findings(facts, RULES) if each.kind == "breaker_held"]
-    assert held.severity == WARNING and "callers are refused" in held.what
+    assert held.severity == CRITICAL and "callers are refused" in held.what
 
 
 def test_a_demotion_without_anybody_to_stand_in_is_worse() -> None:
@@ -244,6 +251,75 @@ def test_a_demotion_without_anybody_to_stand_in_is_worse() -> None:
     facts.overview.specialists[0].breaker.fallback = ""
     (found,) = findings(facts, RULES)
     assert found.severity == CRITICAL
+
+
+OUT: list[tuple[str, Callable[[wire.SpecialistView], None]]] = [
+    ("held open", lambda view: view.breaker.MergeFrom(wire.BreakerInfo(hold="open", hold_by="ann"))),
+    ("demoted", lambda view: setattr(view.breaker, "state", "shadow_only")),
+    ("recovering", lambda view: setattr(view.breaker, "state", "recovering")),
+    ("drained", lambda view: [setattr(each.info, "status", "drained_by_operator") for each in view.replicas] and None),
+    ("failing", lambda view: [setattr(each.info, "health_breaker", "open") for each in view.replicas] and None),
+]
+
+
+@pytest.mark.parametrize("first", OUT, ids=lambda each: each[0])
+@pytest.mark.parametrize("second", OUT, ids=lambda each: each[0])
+def test_a_fallback_that_is_out_itself_stands_in_for_nobody(first: Any, second: Any) -> None:
+    """Each is the other's fallback."""
+    facts = facts_of("debug", "stl", "algo")
+    debug, stl, algo = facts.overview.specialists
+    debug.breaker.fallback, stl.breaker.fallback = "stl", "debug"
+    first[1](debug)
+    (found,) = findings(facts, RULES)
+    assert found.severity < CRITICAL and "; stl stands in" in found.what and "refused" not in found.what
+    second[1](stl)
+    found, other = sorted(findings(facts, RULES), key=lambda each: each.subject)
+    assert (found.severity, found.subject, other.severity, other.subject) == (CRITICAL, "debug", CRITICAL, "stl")
+    refused = "does not answer either: callers are refused unless they have another second choice"
+    assert found.what.endswith(f"; stl, which should stand in, {refused}")
+    second[1](algo)
+    told = findings(facts, RULES)
+    assert all(each.severity == CRITICAL and "unless" not in each.what for each in told)
+    assert ("nobody_serves", "router") in {each.key for each in told}
+    overview = facts.overview
+    assert headline(overview) == "No specialist serves."
+    overview.troubles.extend(worst_first(step(TroubleMemory(), 0, *told)))
+    assert headline(overview).startswith("router: no specialist serves, callers are refused since 22:13 UTC")
+
+
+def test_who_is_refused_because_nobody_serves_is_no_want_of_capacity() -> None:
+    minutes = {"debug": replace(FINE, answered=0, refused=100, unserved=100), "stl": FINE}
+    (found,) = findings(replace(facts_of(), minutes=minutes), RULES)
+    assert (found.kind, found.subject, found.severity, found.runbook) == ("unserved", "debug", CRITICAL, "bad-refresh")
+    assert found.what.startswith("100 % of requests refused, because it does not serve")
+    few = {"debug": replace(FINE, answered=88, refused=12, unserved=4), "stl": FINE}
+    (found,) = findings(replace(facts_of(), minutes=few), RULES)
+    assert found.kind == "refusing" and found.what.startswith("8 %")
+
+
+@given(st.floats(0.5, 1), st.floats(0.5, 1))
+def test_a_rate_and_its_floor_are_told_apart(rate: float, floor: float) -> None:
+    told = [float(each.removesuffix(" %")) for each in beside(rate, floor)]
+    if abs(rate - floor) > 0.00011:
+        assert (told[0] < told[1]) == (rate < floor) and told[0] != told[1]
+    assert abs(told[1] / 100 - floor) <= 0.0005001
+
+
+def test_one_that_was_below_its_floor_is_not_said_to_be() -> None:
+    facts, told = facts_of(), {("correctness", "debug")}
+    breaker = facts.overview.specialists[0].breaker
+    breaker.pass_rate = 0.896
+    (found,) = findings(facts, RULES, told)
+    assert found.severity == CRITICAL
+    assert found.what == "89.6 % of 100 judged answers are right, the floor is 90.0 %"
+    breaker.pass_rate = 0.906
+    (found,) = findings(facts, RULES, told)
+    assert found.severity == WARNING
+    assert found.what == (
+        "its answers were below the floor of 90.0 %, and are hardly above it: 90.6 % of 100 judged answers are right; "
+        "it is watched"
+    )
+    assert not findings(facts, RULES), "it never was below"
 
 
 def test_forecasts_failures_and_the_door() -> None:
@@ -320,6 +396,28 @@ def test_what_is_told_stays_wrong_until_it_is_well_again() -> None:
         told.append([each.since_unix_ms for each in step(memory, 5.0 * second, *found)])
     assert told[0] == [] and all(each == [START_MS] for each in told[1:])
     assert not findings(replace(facts_of("debug"), minutes={"debug": replace(FINE, refused=4)}), RULES)
+
+
+def test_what_is_over_is_told_as_what_it_was() -> None:
+    memory = TroubleMemory()
+    for second in (0, 60):
+        step(memory, second, refusal())
+    (trouble,) = step(memory, 85)
+    assert trouble.text == (
+        "debug: over since 22:14 UTC, watched a little longer; it was: 12 % of requests refused since 22:13 UTC"
+    )
+    (trouble,) = step(memory, 86, refusal(13))
+    assert trouble.text == "debug: 13 % of requests refused since 22:13 UTC", "it is so again"
+
+
+def test_what_the_store_has_long_known_is_told_by_a_router_that_has_just_begun() -> None:
+    wrong = Finding(CRITICAL, "correctness", "debug", "71 % are right", "bad-refresh", "debug")
+    memory = TroubleMemory()
+    assert [each.kind for each in step(memory, 0, wrong, refusal())] == ["correctness"], "requests it must see itself"
+    memory = TroubleMemory()
+    assert step(memory, 0) == [] and len(step(memory, 3, wrong)) == 1, "a store that is read a moment later"
+    memory = TroubleMemory()
+    assert step(memory, 0) == [] and step(memory, 60, wrong) == [] and len(step(memory, 65, wrong)) == 1
 
 
 def test_what_somebody_ordered_is_told_at_once_and_goes_at_once() -> None:
