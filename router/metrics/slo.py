@@ -77,7 +77,7 @@ def _objectives(found: Sequence[wire.Slo]) -> Iterator[Metric]:
     )
     yield gauge(
         "octet_slo_objective_met",
-        "Whether the objective is kept now; absent while nothing was measured.",
+        "Whether the objective is kept now; left out while nothing was measured.",
         _OBJECTIVE,
         ((labels, one.met if one.HasField("current") else None) for labels, one in each),
     )

@@ -85,6 +85,8 @@ def test_both_doors_show_the_same() -> None:
             assert shown["specialists"][0]["rates"]["answered"] > 0
             assert shown["specialists"][0]["replicas"][0]["info"]["status"] == "serving"
             assert shown["headline"] == "All well: 1 specialist serves." == overview.headline
+            for path in ("/v1/overview", "/v1/history"):
+                assert (await fronted.get(path)).headers["cache-control"] == "no-store"
             history = await call(fronted, "GetHistory", wire.GetHistoryRequest(), wire.History)
             assert (await fronted.get("/v1/history")).json == plain(history)
             assert history.specialists[0].points and history.step_seconds == 5
