@@ -49,7 +49,5 @@ def _replicas(view: wire.SpecialistView, stand_in: StandIn) -> Iterator[Finding]
 def _nobody(infos: list[wire.ReplicaInfo]) -> str:
     if not infos:
         return "it has no replica"
-    is_drained = all(info.status in _DRAINS for info in infos)
-    if len(infos) == 1:
-        return "its only replica is drained" if is_drained else "its only replica cannot answer"
-    return f"all of its {len(infos)} replicas are drained" if is_drained else f"none of its {len(infos)} replicas answers"
+    what = "drained" if all(info.status in _DRAINS for info in infos) else "out"
+    return f"its only replica is {what}" if len(infos) == 1 else f"all of its {len(infos)} replicas are {what}"

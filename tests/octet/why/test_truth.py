@@ -107,11 +107,11 @@ def test_a_spilled_request(capsys: Captured) -> None:
                 {"writer": [writer.address], "editor": [editor.address]}, ensemble=torn_ensemble(), opinions=Torn()
             ) as routed,
         ):
-            fillers = [
-                asyncio.create_task(routed.ask(asking(request_id=name, max_tokens=300, ignore_eos=True)))
-                for name in ("first", "second")
-            ]
-            await until(lambda: len(writer.replica.scheduler.ledger.live) == 2)
+            fillers = []
+            for number, name in enumerate(("first", "second")):
+                ask = asking(request_id=name, max_tokens=300, ignore_eos=True)
+                fillers.append(asyncio.create_task(routed.ask(ask)))
+                await until(lambda number=number: len(writer.replica.scheduler.ledger.live) == number + 1)
             heard = await routed.ask(inference_pb2.InferRequest(request_id="over", prompt="hello", max_tokens=4))
             receipt = receipt_of(heard)
             assert (heard.code, receipt.specialist) == (grpc.StatusCode.OK, "editor"), heard
@@ -265,7 +265,8 @@ def test_a_request_that_another_took_and_one_that_nobody_was_left_to_take(capsys
         return receipt_of(await routed.ask(inference_pb2.InferRequest(request_id=name, prompt="hello", max_tokens=4)))
 
     async def overview(routed: Routed) -> wire.Overview:
-        return await operate(routed, "GetOverview", wire.GetOverviewRequest(), wire.Overview)
+        found: wire.Overview = await operate(routed, "GetOverview", wire.GetOverviewRequest(), wire.Overview)
+        return found
 
     async def scenario() -> None:
         async with (
@@ -282,7 +283,7 @@ def test_a_request_that_another_took_and_one_that_nobody_was_left_to_take(capsys
             receipt = await ask(routed, "taken")
             assert (receipt.specialist, receipt.between.instead_of) == ("editor", "writer")
             said = await why(routed, "taken", capsys)
-            assert re.search(r"request taken: editor on editor-0 answered it in [\d.]+ ms, in the place of writer", said)
+            assert re.search(r"taken: editor on editor-0 answered it in [\d.]+ ms, in the place of writer", said)
             assert "in the place of writer: writer had no replica left that was fit to answer." in said
             assert await asyncio.to_thread(main, ["receipts", "--address", routed.address]) == 0
             assert "stood in for writer" in capsys.readouterr().out

@@ -157,7 +157,7 @@ def test_a_replica_that_goes_is_what_is_wrong() -> None:
             nobody, trouble = overview["troubles"]
             assert (nobody["kind"], nobody["severity"]) == ("nobody_serves", "critical")
             assert (trouble["kind"], trouble["severity"]) == ("no_replica", "critical")
-            refused = "its only replica cannot answer; nobody stands in: callers are refused"
+            refused = "its only replica is out; nobody stands in: callers are refused"
             assert trouble["text"] == f"writer: {refused} since {trouble['text'][-9:]}"
             assert overview["headline"] == f"{nobody['text']} (and 1 more)"
 

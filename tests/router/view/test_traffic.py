@@ -77,7 +77,7 @@ def test_rates_of_a_router_that_has_just_begun_are_of_the_time_it_has_been_there
 
 
 def test_who_is_refused_through_no_fault_of_its_own_is_counted() -> None:
-    """Whatever is neither answered nor counted is the caller's own doing: a mistake, a limit of its key, its leaving."""
+    """What is neither answered nor counted is the caller's own doing: a mistake, a limit of its key, its leaving."""
     traffic = Traffic(ManualClock())
     for reason in (wire.ERROR_REASON_DEMOTED, wire.ERROR_REASON_QUEUE_FULL, wire.ERROR_REASON_INVALID_FIELD):
         traffic.ended(ASK, receipt_of("debug", reason))

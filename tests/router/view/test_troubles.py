@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from octet.v1 import overview_pb2 as wire
 from router.view.cache_reuse import Reuse
 from router.view.facts import Facts, Rules, rules_of
-from router.view.finding import CRITICAL, NOTE, WARNING, Finding, beside
+from router.view.finding import CRITICAL, NOTE, WARNING, beside
 from router.view.traffic import Door, Minute
-from router.view.trouble_memory import TroubleMemory
 from router.view.troubles import MOST_TROUBLES, findings, headline, worst_first
 from tests.router.view.harness import START_MS, ensemble_of
 
@@ -253,50 +252,6 @@ def test_a_demotion_without_anybody_to_stand_in_is_worse() -> None:
     assert found.severity == CRITICAL
 
 
-OUT: list[tuple[str, Callable[[wire.SpecialistView], None]]] = [
-    ("held open", lambda view: view.breaker.MergeFrom(wire.BreakerInfo(hold="open", hold_by="ann"))),
-    ("demoted", lambda view: setattr(view.breaker, "state", "shadow_only")),
-    ("recovering", lambda view: setattr(view.breaker, "state", "recovering")),
-    ("drained", lambda view: [setattr(each.info, "status", "drained_by_operator") for each in view.replicas] and None),
-    ("failing", lambda view: [setattr(each.info, "health_breaker", "open") for each in view.replicas] and None),
-]
-
-
-@pytest.mark.parametrize("first", OUT, ids=lambda each: each[0])
-@pytest.mark.parametrize("second", OUT, ids=lambda each: each[0])
-def test_a_fallback_that_is_out_itself_stands_in_for_nobody(first: Any, second: Any) -> None:
-    """Each is the other's fallback."""
-    facts = facts_of("debug", "stl", "algo")
-    debug, stl, algo = facts.overview.specialists
-    debug.breaker.fallback, stl.breaker.fallback = "stl", "debug"
-    first[1](debug)
-    (found,) = findings(facts, RULES)
-    assert found.severity < CRITICAL and "; stl stands in" in found.what and "refused" not in found.what
-    second[1](stl)
-    found, other = sorted(findings(facts, RULES), key=lambda each: each.subject)
-    assert (found.severity, found.subject, other.severity, other.subject) == (CRITICAL, "debug", CRITICAL, "stl")
-    refused = "does not answer either: callers are refused unless they have another second choice"
-    assert found.what.endswith(f"; stl, which should stand in, {refused}")
-    second[1](algo)
-    told = findings(facts, RULES)
-    assert all(each.severity == CRITICAL and "unless" not in each.what for each in told)
-    assert ("nobody_serves", "router") in {each.key for each in told}
-    overview = facts.overview
-    assert headline(overview) == "No specialist serves."
-    overview.troubles.extend(worst_first(step(TroubleMemory(), 0, *told)))
-    assert headline(overview).startswith("router: no specialist serves, callers are refused since 22:13 UTC")
-
-
-def test_who_is_refused_because_nobody_serves_is_no_want_of_capacity() -> None:
-    minutes = {"debug": replace(FINE, answered=0, refused=100, unserved=100), "stl": FINE}
-    (found,) = findings(replace(facts_of(), minutes=minutes), RULES)
-    assert (found.kind, found.subject, found.severity, found.runbook) == ("unserved", "debug", CRITICAL, "bad-refresh")
-    assert found.what.startswith("100 % of requests refused, because it does not serve")
-    few = {"debug": replace(FINE, answered=88, refused=12, unserved=4), "stl": FINE}
-    (found,) = findings(replace(facts_of(), minutes=few), RULES)
-    assert found.kind == "refusing" and found.what.startswith("8 %")
-
-
 @given(st.floats(0.5, 1), st.floats(0.5, 1))
 def test_a_rate_and_its_floor_are_told_apart(rate: float, floor: float) -> None:
     told = [float(each.removesuffix(" %")) for each in beside(rate, floor)]
@@ -346,86 +301,6 @@ def test_shadows_that_are_no_second_opinion_say_nothing_of_routing() -> None:
     facts = misrouted(facts_of())
     facts.overview.shadow_rows[0].only_primary_passed = 18
     assert not findings(facts, RULES), "each is right as often as the other"
-
-
-# Since when, and for how long.
-
-
-def step(memory: TroubleMemory, seconds: float, *found: Finding) -> list[wire.Trouble]:
-    return memory.step(found, seconds, START_MS + round(seconds * 1000))
-
-
-def refusal(share: int = 12) -> Finding:
-    return Finding(CRITICAL, "refusing", "debug", f"{share} % of requests refused", "capacity", "debug")
-
-
-def test_what_has_been_so_for_moments_is_not_told() -> None:
-    memory = TroubleMemory()
-    assert step(memory, 0, refusal()) == [] and step(memory, 4, refusal()) == []
-    assert step(memory, 4.5) == [] and step(memory, 5, refusal()) == [], "it began anew"
-    (trouble,) = step(memory, 10, refusal())
-    assert trouble.since_unix_ms == START_MS + 5000, "when it began, not when it was told"
-    assert trouble.text == "debug: 12 % of requests refused since 22:13 UTC"
-
-
-@given(st.lists(st.tuples(st.floats(0.1, 25), st.booleans()), max_size=40))
-def test_nothing_flickers(story: list[tuple[float, bool]]) -> None:
-    """Once told it stays, with the moment it began, until it has not been so for half a minute."""
-    memory, now, last_so, since = TroubleMemory(), 0.0, None, None
-    for seconds, is_so in story:
-        now += seconds
-        told = step(memory, now, *([refusal()] if is_so else []))
-        last_so = now if is_so else last_so
-        if since is None:
-            since = told[0].since_unix_ms if told else None
-        elif last_so is not None and now - last_so < 30:
-            assert [each.since_unix_ms for each in told] == [since]
-        else:
-            assert told == []
-            since = None
-        assert memory.told == {("refusing", "debug")} if told else not memory.told
-        assert all(each.since_unix_ms <= START_MS + round(now * 1000) for each in told)
-
-
-def test_what_is_told_stays_wrong_until_it_is_well_again() -> None:
-    """A share that wavers around the threshold is one trouble, not many."""
-    memory, told = TroubleMemory(), []
-    for second, refused in enumerate((6, 6, 4, 2, 6, 1, 4, 0, 6, 3) * 10):
-        minutes = {"debug": replace(FINE, refused=refused)}
-        found = findings(replace(facts_of("debug"), minutes=minutes), RULES, memory.told)
-        told.append([each.since_unix_ms for each in step(memory, 5.0 * second, *found)])
-    assert told[0] == [] and all(each == [START_MS] for each in told[1:])
-    assert not findings(replace(facts_of("debug"), minutes={"debug": replace(FINE, refused=4)}), RULES)
-
-
-def test_what_is_over_is_told_as_what_it_was() -> None:
-    memory = TroubleMemory()
-    for second in (0, 60):
-        step(memory, second, refusal())
-    (trouble,) = step(memory, 85)
-    assert trouble.text == (
-        "debug: over since 22:14 UTC, watched a little longer; it was: 12 % of requests refused since 22:13 UTC"
-    )
-    (trouble,) = step(memory, 86, refusal(13))
-    assert trouble.text == "debug: 13 % of requests refused since 22:13 UTC", "it is so again"
-
-
-def test_what_the_store_has_long_known_is_told_by_a_router_that_has_just_begun() -> None:
-    wrong = Finding(CRITICAL, "correctness", "debug", "71 % are right", "bad-refresh", "debug")
-    memory = TroubleMemory()
-    assert [each.kind for each in step(memory, 0, wrong, refusal())] == ["correctness"], "requests it must see itself"
-    memory = TroubleMemory()
-    assert step(memory, 0) == [] and len(step(memory, 3, wrong)) == 1, "a store that is read a moment later"
-    memory = TroubleMemory()
-    assert step(memory, 0) == [] and step(memory, 60, wrong) == [] and len(step(memory, 65, wrong)) == 1
-
-
-def test_what_somebody_ordered_is_told_at_once_and_goes_at_once() -> None:
-    memory = TroubleMemory()
-    held = Finding(NOTE, "breaker_held", "debug", "held", since_ms=START_MS - 3 * 86_400_000)
-    (trouble,) = step(memory, 0, held)
-    assert trouble.since_unix_ms == START_MS - 3 * 86_400_000 and trouble.text.endswith("since 2023-11-11 22:13 UTC")
-    assert step(memory, 0.5) == []
 
 
 @given(
