@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -61,6 +61,15 @@ def advised(error: OctetError, advice: str) -> OctetError:
     """The same, and what to do about it."""
     said = {name: getattr(error, name) for name in ("code", "reason", "field", "limit", "value", "request_id")}
     return type(error)(f"{error}; {advice}", **said)
+
+
+def as_typed(error: OctetError, options: Mapping[str, str]) -> OctetError:
+    """The same, with the field called as on the command line. `options`: by the names of the wire."""
+    option = options.get(error.field)
+    if option is None:
+        return error
+    said = {name: getattr(error, name) for name in ("code", "reason", "limit", "value", "request_id")}
+    return type(error)(str(error).replace(error.field, option, 1), field=option, **said)
 
 
 def operator_at(arguments: argparse.Namespace) -> Operator:

@@ -10,12 +10,12 @@ from contextlib import suppress
 from datetime import datetime
 
 from octet.clock import wall_ms
-from octet.operate.asking import Commands, add_command, asks, show
+from octet.operate.asking import Commands, add_command, as_typed, asks, show
 from octet.operate.audit import number_of_entries
 from octet.operate.figures import last
 from octet.operate.slo import seconds
 from octet.operate.table import table
-from octet.sdk.errors import DeadlineExceeded
+from octet.sdk.errors import DeadlineExceeded, OctetError
 from octet.sdk.operator import Operator
 from octet.sdk.receipt import Receipt
 from octet.telemetry.outcome import OUTCOMES, outcome_of, specialist_of
@@ -32,6 +32,7 @@ story.
   octet receipts --specialist stl --outcome refused
   octet receipts --before 10m --limit 100
   octet receipts --follow"""
+_OPTIONS = {"most": "--limit", "before_unix_ms": "--before", "specialist": "--specialist", "tenant": "--tenant"}
 _HEADING = ("time", "id", "specialist", "outcome", "ttft", "total", "tokens", "marks")
 _EVERY_S = 1.0
 _REMEMBERED = 10_000
@@ -85,15 +86,18 @@ def _receipts(operator: Operator, arguments: argparse.Namespace) -> int:
 
 
 def _found(operator: Operator, arguments: argparse.Namespace) -> list[Receipt]:
-    return list(
-        operator.receipts(
-            arguments.specialist,
-            outcome=arguments.outcome,
-            most=arguments.limit,
-            before_unix_ms=arguments.before,
-            tenant=arguments.tenant,
-        )
+    """Raises OctetError."""
+    found = operator.receipts(
+        arguments.specialist,
+        outcome=arguments.outcome,
+        most=arguments.limit,
+        before_unix_ms=arguments.before,
+        tenant=arguments.tenant,
     )
+    try:
+        return list(found)
+    except OctetError as error:
+        raise as_typed(error, _OPTIONS) from None
 
 
 def _follow(operator: Operator, arguments: argparse.Namespace) -> int:

@@ -76,7 +76,8 @@ def seconds(value: float | None) -> str:
 
 
 def figure(objective: Objective, value: float | None) -> str:
-    return seconds(value) if objective.is_latency else share(value)
+    """A dash where nothing was measured."""
+    return seconds(value) if objective.is_latency else share(value) or "-"
 
 
 def burn(found: Burn) -> str:
@@ -114,7 +115,7 @@ def _promise(slo: Slo, objective: Objective) -> tuple[str, ...]:
         objective.name,
         figure(objective, objective.target),
         figure(objective, objective.current),
-        "no sample" if objective.current is None else "yes" if objective.met else "no",
+        "not measured" if objective.current is None else "yes" if objective.met else "no",
         ", ".join(burn(each) for each in objective.burns),
     )
 

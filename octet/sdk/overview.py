@@ -42,13 +42,15 @@ class Rates(Record):
     requests: float
     answered: float
     refused: float
-    """For want of capacity."""
+    """For want of capacity, or of anybody to answer."""
     failed: float
     spilled: float
     shadowed: float
     completion_tokens: float
     confidence: float | None
     """The mean of the decisions for it; None without any."""
+    unserved: float
+    """Of the refused, those that nobody was left to answer."""
 
 
 @dataclass(frozen=True, slots=True)

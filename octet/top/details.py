@@ -31,7 +31,9 @@ def _rates(rates: Rates | None) -> Iterator[Line]:
     if rates is not None:
         sure = "" if rates.confidence is None else f", mean confidence {rates.confidence:.2f}"
         names = ("requests", "answered", "refused", "failed", "spilled", "shadowed")
-        yield line(f"a second: {', '.join(f'{rate(getattr(rates, name))} {name}' for name in names)}{sure}")
+        nobody = f" ({rate(rates.unserved)} of them with nobody left to answer)" if rates.unserved > 0 else ""
+        told = (f"{rate(getattr(rates, name))} {name}{nobody if name == 'refused' else ''}" for name in names)
+        yield line(f"a second: {', '.join(told)}{sure}", "bad" if nobody else "plain")
 
 
 def _cache(view: SpecialistView) -> Iterator[Line]:
@@ -42,7 +44,7 @@ def _cache(view: SpecialistView) -> Iterator[Line]:
 
 def _objective(objective: Objective) -> Line:
     tone: Tone = "plain" if objective.current is None else "good" if objective.met else "bad"
-    state = "no sample" if objective.current is None else "kept" if objective.met else "not kept"
+    state = "not measured" if objective.current is None else "kept" if objective.met else "not kept"
     burns = ", ".join(burn(each) for each in objective.burns)
     target, current = figure(objective, objective.target), figure(objective, objective.current)
     return line(f"objective {objective.name}: {current} of {target}, {state}; burn {burns or '-'}", tone)

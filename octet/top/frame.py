@@ -58,7 +58,7 @@ def plain_lines(known: Known, columns: int) -> list[Line]:
     """For no terminal: everything there is to see, once."""
     overview = known.overview
     table = rows([figures(each) for each in overview.specialists], "", columns)
-    troubles = _troubles(overview, len(overview.troubles))
+    troubles = _troubles(overview, len(overview.troubles) + 1)
     return [_title(known, View()), *troubles, (), *table.heading, *(each for row in table.rows for each in row)]
 
 
@@ -80,11 +80,19 @@ def _stale(known: Known) -> list[Line]:
 
 
 def _troubles(overview: Overview, most: int) -> list[Line]:
-    """What is wrong now, the worst first."""
+    """What is wrong now, the worst first. Notes are nothing that is wrong."""
     if overview.store_trouble and not any(each.kind == "store_down" for each in overview.troubles):
         return [line(f"the store does not answer: {overview.store_trouble}", "bad")]
+    well = line(overview.headline or "nothing is wrong now", "good")
     if not overview.troubles:
-        return [line(overview.headline or "nothing is wrong now", "good")]
+        return [well]
+    if any(each.severity != "note" for each in overview.troubles):
+        return _listed(overview, most)
+    notes = len(overview.troubles)
+    return [well, *_listed(overview, most - 1)] if most > 1 else [(*well, Span(f"  (and {notes} to note)", "dim"))]
+
+
+def _listed(overview: Overview, most: int) -> list[Line]:
     shown = [_trouble(each, overview.at_unix_ms) for each in overview.troubles[:most]]
     more = len(overview.troubles) - len(shown)
     return [*shown[:-1], (*shown[-1], Span(f"  (and {more} more)" if more else "", "dim"))]

@@ -203,7 +203,7 @@ class SpecialistView(_message.Message):
     def __init__(self, name: _Optional[str] = ..., describe: _Optional[str] = ..., slo: _Optional[_Union[_slo_pb2.Slo, _Mapping]] = ..., breaker: _Optional[_Union[_control_pb2.BreakerInfo, _Mapping]] = ..., candidate: _Optional[_Union[_control_pb2.BreakerInfo, _Mapping]] = ..., lanes: _Optional[_Iterable[_Union[_control_pb2.LaneInfo, _Mapping]]] = ..., fresh: _Optional[bool] = ..., replicas: _Optional[_Iterable[_Union[ReplicaView, _Mapping]]] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ..., cache_reuse: _Optional[float] = ..., usual_cache_reuse: _Optional[float] = ...) -> None: ...
 
 class Rates(_message.Message):
-    __slots__ = ("requests", "answered", "refused", "failed", "spilled", "shadowed", "completion_tokens", "confidence")
+    __slots__ = ("requests", "answered", "refused", "failed", "spilled", "shadowed", "completion_tokens", "confidence", "unserved")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +212,7 @@ class Rates(_message.Message):
     SHADOWED_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    UNSERVED_FIELD_NUMBER: _ClassVar[int]
     requests: float
     answered: float
     refused: float
@@ -220,7 +221,8 @@ class Rates(_message.Message):
     shadowed: float
     completion_tokens: float
     confidence: float
-    def __init__(self, requests: _Optional[float] = ..., answered: _Optional[float] = ..., refused: _Optional[float] = ..., failed: _Optional[float] = ..., spilled: _Optional[float] = ..., shadowed: _Optional[float] = ..., completion_tokens: _Optional[float] = ..., confidence: _Optional[float] = ...) -> None: ...
+    unserved: float
+    def __init__(self, requests: _Optional[float] = ..., answered: _Optional[float] = ..., refused: _Optional[float] = ..., failed: _Optional[float] = ..., spilled: _Optional[float] = ..., shadowed: _Optional[float] = ..., completion_tokens: _Optional[float] = ..., confidence: _Optional[float] = ..., unserved: _Optional[float] = ...) -> None: ...
 
 class ReplicaView(_message.Message):
     __slots__ = ("info", "load")

@@ -4,9 +4,9 @@ from octet.sdk.receipt import Between, Receipt
 from octet.why.words import NO_ROOM, Part, listed, part, sentence
 
 _BREAKERS = {
-    "closed": "was closed: it serves",
+    "closed": "was closed: its answers were trusted",
     "shadow_only": "was open: its answers were wrong too often, and it only shadowed",
-    "recovering": "was recovering: it had been open, and a part of the requests went to it again",
+    "recovering": "was recovering: it had been open, and still only shadowed until its window was over",
     "held_open": "was held open by an operator: it only shadowed",
     "held_closed": "was held closed by an operator: it served whatever its answers were like",
 }

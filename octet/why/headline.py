@@ -10,11 +10,26 @@ def headline(receipt: Receipt) -> str:
     took = time(receipt.timings.total)
     if receipt.error is not None:
         why = reason(receipt.error.reason) if receipt.error.reason else "an error without a reason"
-        return f"{_unanswered(receipt)} after {took}: {why}"
+        return f"{_unanswered(receipt)} after {took}: {why}{_cause(receipt)}"
     if receipt.usage is None:
         return f"not answered, as far as the receipt goes: {took} after it came"
     where = f" on {receipt.replica}" if receipt.replica else ""
     return f"{receipt.specialist or 'somebody'}{where} answered it in {took}{_remarks(receipt)}"
+
+
+_CAUSES = {
+    "shadow_only": "its answers were wrong too often",
+    "recovering": "its answers had been wrong too often, and it was recovering",
+    "held_open": "an operator held its breaker open",
+}
+
+
+def _cause(receipt: Receipt) -> str:
+    """Why the primary was kept from answering, where that is what became of it."""
+    if receipt.error is None or receipt.error.reason != "demoted" or receipt.between is None:
+        return ""
+    cause = _CAUSES.get(receipt.between.correctness, "")
+    return f" ({cause})" if cause else ""
 
 
 def _unanswered(receipt: Receipt) -> str:

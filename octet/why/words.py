@@ -30,7 +30,7 @@ REASONS = MappingProxyType(
         "would_delay_others": "letting it in would have made somebody late who was let in before",
         "shed": "it had to give way to a higher priority",
         "below_floor": "only higher priorities were taken",
-        "demoted": "the specialist's answers are wrong too often now, and nobody stands in for it",
+        "demoted": "the specialist is kept from answering now, and nobody stands in for it",
         "unauthenticated": "it showed no key that is known",
         "forbidden": "its key may not do this",
         "key_limit": "its key had had all that it may have for now",

@@ -63,6 +63,12 @@ class Course:
         """Whoever was asked last is the second choice, because the primary had no room."""
         return self._leg is not self._legs[0] and self._was_full
 
+    @property
+    def taken_over_from(self) -> str:
+        """Whoever was to be asked first, where the second choice is asked and no want of room is why; else empty."""
+        is_first = self._leg is self._legs[0]
+        return "" if is_first or self._was_full else self._legs[0].specialist
+
     def failed(self, failure: Failure) -> None:
         """The replica asked last did not answer."""
         failure = self._leg.read(failure)

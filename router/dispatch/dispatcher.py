@@ -70,6 +70,7 @@ class Dispatcher:
                 raise course.refusal()
             attempt = Attempt(replica, partial(course.let_in, replica))
             errand.record.spills(course.is_spill)
+            errand.record.takes_over(course.taken_over_from)
             failure = await self._attempt(errand, attempt)
             if failure is None:
                 return

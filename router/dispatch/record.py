@@ -31,6 +31,10 @@ class Record:
         """Whether it is the second choice that is asked next, because the primary had no room."""
         self.draft.spilled(is_spill)
 
+    def takes_over(self, first: str) -> None:
+        """Of whom no replica was fit to answer, so that the second choice is asked next; empty: it is not so."""
+        self.draft.taken_over(first)
+
     def accepted(self, accepted: wire.Accepted) -> bytes:
         """The event for the caller."""
         attempt = self._under_way

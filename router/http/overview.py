@@ -22,6 +22,7 @@ from router.view.view import View
 PATIENCE_SECONDS = 20.0
 """Whoever takes nothing for so long is let go."""
 _MOST_DIGITS = 32
+_PRIVATE = {"cache-control": "no-store"}
 
 
 def overview_routes(view: View) -> list[Route]:
@@ -80,7 +81,7 @@ class _Events:
 
 
 def _json(body: bytes) -> Response:
-    return Response(body, media_type="application/json")
+    return Response(body, media_type="application/json", headers=_PRIVATE)
 
 
 def _seconds(text: str) -> float:

@@ -149,7 +149,7 @@ _SUMS: tuple[tuple[str, str, Callable[[Fare], int]], ...] = (
     ),
     (
         "octet_stand_in_requests_total",
-        "Requests that another was to answer, because it was demoted.",
+        "Requests that another was to answer: it was demoted, to get less, or had no replica fit to answer.",
         lambda fare: fare.stood_in,
     ),
     (

@@ -78,9 +78,9 @@ def _objectives(found: Sequence[wire.Slo]) -> Iterator[Metric]:
     )
     yield gauge(
         "octet_slo_objective_met",
-        "Whether the objective is kept now.",
+        "Whether the objective is kept now; left out while nothing was measured.",
         _OBJECTIVE,
-        ((labels, one.met) for labels, one in each),
+        ((labels, one.met if one.HasField("current") else None) for labels, one in each),
     )
     yield gauge(
         "octet_slo_burn_rate",

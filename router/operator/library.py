@@ -29,9 +29,11 @@ _TELLING = ("passed", "failed")
 class StoreLibrary:
     """Belongs to the event loop."""
 
-    def __init__(self, store: Store, find_receipt: FindReceipt) -> None:
+    def __init__(self, store: Store, find_receipt: FindReceipt, fallback_of: Callable[[str], str]) -> None:
+        """`fallback_of`: who is configured to stand in for a specialist; empty where nobody is."""
         self._store = store
         self._find_receipt = find_receipt
+        self._fallback_of = fallback_of
 
     async def newest(self, query: ReceiptQuery) -> Sequence[bytes]:
         with _read():
@@ -83,7 +85,8 @@ class StoreLibrary:
     async def _changes(self, receipt: inference.Receipt) -> list[wire.AuditEntry]:
         began = receipt.created_unix_ms
         until = began + round(receipt.timings.total * 1000)
-        rows = await self._store.records.changes(subjects_of(receipt), began - _BEFORE_MS, until, _MOST_CHANGES)
+        subjects = subjects_of(receipt, self._fallback_of(receipt.decision.primary))
+        rows = await self._store.records.changes(subjects, began - _BEFORE_MS, until, _MOST_CHANGES)
         return list(map(entry_of, rows))
 
 

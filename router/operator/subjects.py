@@ -8,11 +8,13 @@ from octet.v1 import inference_pb2 as wire
 _STORE = "store"
 
 
-def subjects_of(receipt: wire.Receipt) -> list[str]:
-    """As the audit calls them."""
+def subjects_of(receipt: wire.Receipt, fallback: str = "") -> list[str]:
+    """As the audit calls them. `fallback`: the primary's, who might have stood in."""
     specialists = _named(
         receipt.specialist,
         receipt.decision.primary,
+        receipt.decision.second_choice,
+        fallback,
         receipt.between.instead_of,
         receipt.between.shadow.specialist,
         *(attempt.specialist for attempt in receipt.attempts),

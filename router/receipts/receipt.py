@@ -36,6 +36,7 @@ class ReceiptDraft:
             tenant=clip(ask.caller.tenant, _NAME),
             span_id=ask.trace.span_id if ask.trace.recorded else "",
         )
+        self._planned = wire.Between()
         self._last = now
 
     def decided(self, decision: Decision, now: float) -> None:
@@ -45,6 +46,15 @@ class ReceiptDraft:
     def planned(self, between: wire.Between) -> None:
         self._receipt.between.CopyFrom(between)
         self._receipt.between.why = clip(between.why, _MESSAGE)
+        self._planned = between
+
+    def taken_over(self, first: str) -> None:
+        """No replica of whoever was to be asked first was fit to answer; empty: all goes as it was planned."""
+        between, planned = self._receipt.between, self._planned
+        if first or between.why != planned.why:
+            because = f"{first} had no replica left that was fit to answer" if first else ""
+            between.instead_of = planned.instead_of or clip(first, _NAME)
+            between.why = clip("; ".join(each for each in (planned.why, because) if each), _MESSAGE)
 
     def spilled(self, is_spill: bool) -> None:
         if is_spill or self._receipt.between.spilled:

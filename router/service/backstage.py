@@ -88,7 +88,10 @@ class Backstage:
 
     def desk(self, find_receipt: FindReceipt) -> Desk:
         """What operators do and look up, through whichever door."""
-        return Desk(self.control, StoreLibrary(self.store, find_receipt), self.slos)
+        return Desk(self.control, StoreLibrary(self.store, find_receipt, self._fallback_of), self.slos)
+
+    def _fallback_of(self, specialist: str) -> str:
+        return next((each.fallback or "" for each in self._ensemble.specialists if each.name == specialist), "")
 
     def operator(self, desk: Desk, view: View) -> OperatorService:
         return OperatorService(desk, self.archive, self.shadow_counts, wall_ms, view=view)

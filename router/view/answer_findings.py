@@ -4,7 +4,8 @@ from collections.abc import Container, Iterator
 
 from octet.v1 import overview_pb2 as wire
 from router.view.facts import Facts, Rules
-from router.view.finding import CRITICAL, NOTE, WARNING, Finding, Key, percent, short
+from router.view.finding import CRITICAL, NOTE, WARNING, Finding, Key, beside, percent, short
+from router.view.stand_ins import StandIn, is_open, stand_in_of
 from router.view.traffic import Minute
 
 CLEAR_OF_FLOOR = 0.01
@@ -23,59 +24,51 @@ _ROUTER = "router"
 
 
 def answer_findings(facts: Facts, rules: Rules, told: Container[Key]) -> Iterator[Finding]:
-    for view in facts.overview.specialists:
+    everybody = facts.overview.specialists
+    for view in everybody:
         yield from _below_floor(view, told)
-        yield from _demoted(view.breaker)
-        yield from _held(view.breaker)
+        if view.breaker.hold:
+            yield _held(view.breaker, stand_in_of(view, everybody))
+        elif is_open(view.breaker):
+            yield _demoted(view.breaker, stand_in_of(view, everybody))
         yield from _fresh(view)
         yield from _misrouted(view.name, facts, rules, told)
     yield from _nobodys(facts, rules, told)
 
 
 def _below_floor(view: wire.SpecialistView, told: Container[Key]) -> Iterator[Finding]:
-    """While it serves: once it is demoted, that is what is told."""
+    """While it serves: once it is demoted, that is what is told. One that has been below is watched until it is well
+    above."""
     breaker = view.breaker
     if not (breaker.HasField("pass_rate") and breaker.HasField("floor")) or breaker.samples < breaker.min_samples:
         return
     if is_open(breaker):
         return
-    margin = CLEAR_OF_FLOOR if ("correctness", view.name) in told else 0.0
-    if breaker.pass_rate < min(breaker.floor + margin, 1.0):
-        what = (
-            f"{percent(breaker.pass_rate)} of {breaker.samples:,} judged answers are right, "
-            f"the floor is {percent(breaker.floor)}"
-        )
+    rate, floor = beside(breaker.pass_rate, breaker.floor)
+    judged = f"{rate} of {breaker.samples:,} judged answers are right"
+    if breaker.pass_rate < breaker.floor:
+        what = f"{judged}, the floor is {floor}"
         yield Finding(CRITICAL, "correctness", view.name, what, "bad-refresh", view.name)
+    elif ("correctness", view.name) in told and breaker.pass_rate < min(breaker.floor + CLEAR_OF_FLOOR, 1.0):
+        what = f"its answers were below the floor of {floor}, and are hardly above it: {judged}; it is watched"
+        yield Finding(WARNING, "correctness", view.name, what, "bad-refresh", view.name)
 
 
-def _demoted(breaker: wire.BreakerInfo) -> Iterator[Finding]:
+def _demoted(breaker: wire.BreakerInfo, stand_in: StandIn) -> Finding:
     """By its own breaker. What an operator has ordered is told as that."""
-    if breaker.hold or not is_open(breaker):
-        return
     rate = f" ({percent(breaker.pass_rate)} right)" if breaker.HasField("pass_rate") else ""
-    if breaker.fallback:
-        what = f"its answers were wrong too often{rate}: {breaker.fallback} answers, it only shadows"
-    else:
-        what = f"its answers were wrong too often{rate}, and nobody stands in: callers are refused"
-    severity = WARNING if breaker.fallback else CRITICAL
+    what = f"its answers were wrong too often{rate}, it only shadows; {stand_in.what}"
+    severity = WARNING if stand_in.name else CRITICAL
     name = breaker.specialist
-    yield Finding(severity, "breaker_open", name, what, "bad-refresh", name, breaker.since_unix_ms)
+    return Finding(severity, "breaker_open", name, what, "bad-refresh", name, breaker.since_unix_ms)
 
 
-def is_open(breaker: wire.BreakerInfo) -> bool:
-    if breaker.hold:
-        return breaker.hold == "open"
-    return breaker.state in ("shadow_only", "recovering")
-
-
-def _held(breaker: wire.BreakerInfo) -> Iterator[Finding]:
-    if not breaker.hold:
-        return
-    refuses = breaker.hold == "open" and not breaker.fallback
-    ending = ", and nobody stands in: callers are refused" if refuses else ""
+def _held(breaker: wire.BreakerInfo, stand_in: StandIn) -> Finding:
+    ending = f"; {stand_in.what}" if breaker.hold == "open" else ""
+    severity = NOTE if breaker.hold == "closed" or stand_in.name else CRITICAL
     what = f"its breaker is held {breaker.hold} by {short(breaker.hold_by)} ({short(breaker.hold_why)}){ending}"
     name = breaker.specialist
-    yield Finding(WARNING if refuses else NOTE, "breaker_held", name, what, "", name, breaker.since_unix_ms)
+    return Finding(severity, "breaker_held", name, what, "", name, breaker.since_unix_ms)
 
 
 def _fresh(view: wire.SpecialistView) -> Iterator[Finding]:

@@ -48,6 +48,7 @@ _PATIENCE = {
     "replica_hung": Patience(0.0, 5.0),
     "replica_lost": Patience(5.0, 5.0),
     "refusing": Patience(5.0, 30.0),
+    "unserved": Patience(5.0, 30.0),
     "failing": Patience(5.0, 30.0),
     "burning": Patience(10.0, 60.0),
     "correctness": Patience(5.0, 60.0),
@@ -66,6 +67,15 @@ def percent(share: float) -> str:
     """For people: as many digits as say something."""
     shown = 100 * share
     return f"{shown:.0f} %" if shown >= 1 or shown == 0 else f"{shown:.1g} %"
+
+
+def beside(share: float, limit: float) -> tuple[str, str]:
+    """Both for people, with as many digits as tell them apart; those that differ by less than a ten-thousandth look the
+    same."""
+    apart = abs(share - limit)
+    is_whole = abs(100 * limit - round(100 * limit)) < 1e-9
+    digits = 0 if apart >= 0.01 and is_whole else 1 if apart >= 0.001 else 2
+    return f"{100 * share:.{digits}f} %", f"{100 * limit:.{digits}f} %"
 
 
 def short(text: str, most: int = 80) -> str:

@@ -29,6 +29,7 @@ def load_findings(facts: Facts, rules: Rules, told: Container[Key]) -> Iterator[
     for view in facts.overview.specialists:
         minute = facts.minutes.get(view.name, Minute())
         yield from _refusing(view.name, minute, rules, told)
+        yield from _unserved(view.name, minute, rules, told)
         yield from _failing(view.name, minute, rules, told)
         yield from _burning(view, rules, told)
         recent, usual = facts.recent.get(view.name, Reuse()), facts.usual.get(view.name, Reuse())
@@ -47,9 +48,17 @@ def _is_much(part: int, whole: int, key: Key, rules: Rules, told: Container[Key]
 
 
 def _refusing(name: str, minute: Minute, rules: Rules, told: Container[Key]) -> Iterator[Finding]:
-    if _is_much(minute.refused, minute.requests, ("refusing", name), rules, told):
-        what = f"{percent(minute.refused / minute.requests)} of requests refused for want of capacity"
+    full = minute.refused - minute.unserved
+    if _is_much(full, minute.requests, ("refusing", name), rules, told):
+        what = f"{percent(full / minute.requests)} of requests refused for want of capacity"
         yield Finding(CRITICAL, "refusing", name, what, "capacity", name)
+
+
+def _unserved(name: str, minute: Minute, rules: Rules, told: Container[Key]) -> Iterator[Finding]:
+    if _is_much(minute.unserved, minute.requests, ("unserved", name), rules, told):
+        share = percent(minute.unserved / minute.requests)
+        what = f"{share} of requests refused, because it does not serve and nobody stood in"
+        yield Finding(CRITICAL, "unserved", name, what, "bad-refresh", name)
 
 
 def _failing(name: str, minute: Minute, rules: Rules, told: Container[Key]) -> Iterator[Finding]:
@@ -99,7 +108,7 @@ def _burn(objective: wire.Objective, rules: Rules) -> float:
 
 def _objective(objective: wire.Objective) -> str:
     name = objective.name.replace("_", " ").replace("ttft", "time to first token").replace("itl", "time between tokens")
-    now = f" is {objective.current:.3g} s" if objective.HasField("current") else ""
+    now = f" at {objective.current:.3g} s" if objective.HasField("current") else ""
     return f"{name}{now}, promised {objective.target:.3g} s"
 
 

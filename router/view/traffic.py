@@ -10,13 +10,16 @@ from octet.v1 import inference_pb2 as wire
 from octet.v1 import overview_pb2 as overview
 from router.reception.ask import Ask
 from router.view.buckets import Buckets
-from router.view.fate import lacked_room
+from router.view.fate import lacked_anybody, lacked_room
 from router.view.receipt_line import line_of
 
 WINDOW_SECONDS = 60.0
 _GRAIN_SECONDS = 1.0
 MOST_LINES = 50
-_REQUESTS, _ANSWERED, _REFUSED, _FAILED, _SPILLED, _SHADOWED, _TOKENS, _DECISIONS, _CONFIDENCE = range(9)
+_FIGURES = 10
+_REQUESTS, _ANSWERED, _REFUSED, _UNSERVED, _FAILED, _SPILLED, _SHADOWED, _TOKENS, _DECISIONS, _CONFIDENCE = range(
+    _FIGURES
+)
 _CAME, _UNROUTED, _NOBODY, _NO_ROOM = range(4)
 
 
@@ -27,6 +30,8 @@ class Minute:
     requests: int = 0
     answered: int = 0
     refused: int = 0
+    unserved: int = 0
+    """Of the refused, those that nobody was left to answer."""
     failed: int = 0
     spilled: int = 0
     shadowed: int = 0
@@ -102,6 +107,7 @@ class Traffic:
             requests=round(sums[_REQUESTS]),
             answered=round(sums[_ANSWERED]),
             refused=round(sums[_REFUSED]),
+            unserved=round(sums[_UNSERVED]),
             failed=round(sums[_FAILED]),
             spilled=round(sums[_SPILLED]),
             shadowed=round(sums[_SHADOWED]),
@@ -137,15 +143,17 @@ class Traffic:
         figures, outcome = self._of(owner).at(now), outcome_of(receipt)
         figures[_REQUESTS] += 1
         figures[_ANSWERED] += outcome == "answered"
-        figures[_REFUSED] += lacked_room(receipt)  # in the middle of an answer too: it is room that was lacking
-        figures[_FAILED] += outcome == "failed" and not lacked_room(receipt)
+        figures[_UNSERVED] += lacked_anybody(receipt)
+        is_refused = lacked_anybody(receipt) or lacked_room(receipt)
+        figures[_REFUSED] += is_refused  # in the middle of an answer too: it is room that was lacking
+        figures[_FAILED] += outcome == "failed" and not is_refused
         figures[_SHADOWED] += receipt.between.HasField("shadow")
         figures[_TOKENS] += receipt.usage.completion_tokens
 
     def _of(self, specialist: str) -> Buckets:
         found = self._by_specialist.get(specialist)
         if found is None:
-            found = Buckets(9, WINDOW_SECONDS, _GRAIN_SECONDS)
+            found = Buckets(_FIGURES, WINDOW_SECONDS, _GRAIN_SECONDS)
             self._by_specialist[specialist] = found
         return found
 
@@ -159,6 +167,7 @@ def rates_of(minute: Minute, seconds: float) -> overview.Rates:
         requests=minute.requests / seconds,
         answered=minute.answered / seconds,
         refused=minute.refused / seconds,
+        unserved=minute.unserved / seconds,
         failed=minute.failed / seconds,
         spilled=minute.spilled / seconds,
         shadowed=minute.shadowed / seconds,

@@ -9,6 +9,8 @@ from octet.v1 import overview_pb2 as wire
 from router.view.finding import Finding, Key, patience_with
 
 _DAY_MS = 86_400_000
+_KEPT = frozenset({"correctness"})
+"""Found in what the store keeps: a router that has just begun need not watch for itself what has long been so."""
 
 
 @dataclass(slots=True)
@@ -17,6 +19,7 @@ class _Standing:
     first: float
     first_ms: int
     last: float
+    last_ms: int
     is_told: bool = False
 
 
@@ -25,6 +28,8 @@ class TroubleMemory:
 
     def __init__(self) -> None:
         self._standing: dict[Key, _Standing] = {}
+        self._began: float | None = None
+        """When it was first asked."""
 
     @property
     def told(self) -> frozenset[Key]:
@@ -33,14 +38,20 @@ class TroubleMemory:
 
     def step(self, found: Iterable[Finding], now: float, now_ms: int) -> list[wire.Trouble]:
         """What is told now, in no order."""
+        self._began = now if self._began is None else self._began
         for finding in found:
             each = self._standing.get(finding.key)
             if each is None:
-                each = self._standing[finding.key] = _Standing(finding, now, now_ms, now)
-            each.finding, each.last = finding, now
-            each.is_told = each.is_told or now - each.first >= patience_with(finding.kind).before
+                each = self._standing[finding.key] = _Standing(finding, now, now_ms, now, now_ms)
+            each.finding, each.last, each.last_ms = finding, now, now_ms
+            each.is_told = each.is_told or self._is_long_enough(each, now - self._began)
         self._forget(lambda each: each.last < now and not self._lingers(each, now))
-        return [_trouble(each, now_ms) for each in self._standing.values() if each.is_told]
+        return [_trouble(each, each.last < now, now_ms) for each in self._standing.values() if each.is_told]
+
+    def _is_long_enough(self, each: _Standing, age: float) -> bool:
+        """`age` is the memory's own."""
+        before = patience_with(each.finding.kind).before
+        return each.last - each.first >= before or (each.finding.kind in _KEPT and age < before)
 
     def _lingers(self, each: _Standing, now: float) -> bool:
         return each.is_told and now - each.last < patience_with(each.finding.kind).after
@@ -50,14 +61,17 @@ class TroubleMemory:
             del self._standing[key]
 
 
-def _trouble(each: _Standing, now_ms: int) -> wire.Trouble:
+def _trouble(each: _Standing, is_over: bool, now_ms: int) -> wire.Trouble:
+    """What is over, but not for long enough to be sure, is told as what it was."""
     finding = each.finding
     since = min(finding.since_ms or each.first_ms, now_ms)
+    begun = f"since {moment(since, now_ms)}"
+    ended = f"over since {moment(each.last_ms, now_ms)}, watched a little longer; it was: "
     return wire.Trouble(
         severity=finding.severity,
         kind=finding.kind,
         subject=finding.subject,
-        text=f"{finding.subject}: {finding.what} since {moment(since, now_ms)}",
+        text=f"{finding.subject}: {ended if is_over else ''}{finding.what} {begun}",
         since_unix_ms=since,
         runbook=finding.runbook,
     )

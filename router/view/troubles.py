@@ -3,17 +3,18 @@
 from collections.abc import Container, Iterable
 
 from octet.v1 import overview_pb2 as wire
-from router.view.answer_findings import answer_findings, is_open
+from router.view.answer_findings import answer_findings
 from router.view.facts import Facts, Rules
 from router.view.finding import NOTE, Finding, Key, Runbook
 from router.view.house_findings import house_findings
 from router.view.load_findings import load_findings
+from router.view.stand_ins import answers
 
 MOST_TROUBLES = 64
 _WRONG = frozenset({"correctness", "breaker_open"})
 _SHORT = frozenset({"refusing", "burning", "escalated"})
 _ORDER = (
-    *("no_replica", "failing", "correctness", "refusing", "burning"),
+    *("nobody_serves", "no_replica", "unserved", "failing", "correctness", "refusing", "burning"),
     *("breaker_open", "escalated", "replica_hung", "replica_lost"),
     *("misrouting", "cache_drift", "estimator", "store_down"),
     *("breaker_held", "draining", "fresh_lane", "knob_set"),
@@ -44,7 +45,9 @@ def headline(overview: wire.Overview) -> str:
     if wrong:
         return f"{wrong[0].text} (and {len(wrong) - 1} more)" if len(wrong) > 1 else wrong[0].text
     whole = len(overview.specialists)
-    serving = sum(not is_open(each.breaker) for each in overview.specialists)
+    serving = sum(map(answers, overview.specialists))
+    if not serving:
+        return "No specialist serves."
     if serving < whole:
         return f"All well: {serving} of {whole} specialists serve."
     return f"All well: {whole} specialists serve." if whole != 1 else "All well: 1 specialist serves."

@@ -132,6 +132,21 @@ class Scene:
         assert found.text and found.since_unix_ms > 0
         return found
 
+    async def tops(self, kind: str, subject: str) -> None:
+        """The line at the top of the page, and of `octet top`, comes to be about it."""
+
+        async def first() -> bool:
+            page, shown = await self.page(), await self.top()
+            worst = page["troubles"][0] if page["troubles"] else {"kind": "", "subject": ""}
+            is_it = (worst["kind"], worst["subject"]) == (kind, subject) and page["headline"].startswith(worst["text"])
+            return is_it and shown.splitlines()[1].startswith(f"{worst['severity']}: {subject}: ")
+
+        await until(first, self.describe)
+
+    async def top(self) -> str:
+        """As it is shown where there is no terminal."""
+        return await self._run("octet top")
+
     async def over(self, *kinds: str, subject: str) -> None:
         async def gone() -> bool:
             return not any(each.kind in kinds and each.subject == subject for each in (await self.overview()).troubles)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from octet.v1 import overview_pb2 as wire
 from tests.incidents.ensembles import BUILD, CONFIG, TEMPLATE, asking_about, trades
 from tests.incidents.scene import rehearsal
 from tests.incidents.traffic import Traffic
@@ -22,7 +23,9 @@ def test_bad_refresh(tmp_path: Path) -> None:
                 await until(lambda: len(people.answered) > 10)
                 assert people.answerers == {TEMPLATE} and not (await scene.overview()).troubles
                 await scene.refresh_badly(crew[0])
-                assert (await scene.see("breaker_open", TEMPLATE)).severity > 0
+                demoted = await scene.see("breaker_open", TEMPLATE)
+                assert demoted.severity == wire.Trouble.WARNING and "; build stands in since " in demoted.text
+                await scene.tops("breaker_open", TEMPLATE)
                 await until(lambda: people.answerers == {BUILD})
                 slo = await scene.slo(TEMPLATE)
                 assert slo.pass_rate < slo.floor
@@ -30,6 +33,7 @@ def test_bad_refresh(tmp_path: Path) -> None:
                 told = await scene.look()
                 assert "shadow_only" in told["octet breakers"] and "refresh" in told["octet lanes template"]
                 assert "promote" in told["octet audit template"]
+                assert "stood in for template" in told["octet receipts"]
 
                 await scene.command("breaker hold template")
                 assert await scene.trouble("breaker_held", TEMPLATE) is not None

@@ -25,6 +25,7 @@ def test_both(tmp_path: Path) -> None:
                 await scene.see("correctness", TEMPLATE)
                 await scene.see("refusing", TEMPLATE)
                 await scene.see("burning", TEMPLATE)
+                await scene.tops("correctness", TEMPLATE)
                 slo = await scene.slo(TEMPLATE)
                 assert slo.pass_rate < slo.floor
                 assert not all(each.met for each in slo.objectives if each.name != "correctness")

@@ -40,6 +40,7 @@ def test_cache_drift(tmp_path: Path) -> None:
                 before, slo = scene.load(TEMPLATE), await scene.slo(TEMPLATE)
                 async with batch.running():
                     assert "cache" in (await scene.see("cache_drift", TEMPLATE)).text
+                    assert "runbook: cache-drift" in await scene.top()
                     view = await scene.view(TEMPLATE)
                     assert view.cache_reuse < 0.5 * view.usual_cache_reuse
                     assert (await scene.slo(TEMPLATE)).ttft.p50 > slo.ttft.p50

@@ -32,10 +32,13 @@ def test_capacity(tmp_path: Path) -> None:
                 first = (await scene.slo(TEMPLATE)).admission_to_first_token
                 return first.samples > 0 and first.p95 < 0.2
 
+            async def spilled() -> bool:
+                return " spilled" in (await scene.look())["octet receipts"]
+
             async with people.running(), batch.running():
                 await scene.see("refusing", TEMPLATE)
                 await scene.see("burning", TEMPLATE)
-                assert (await scene.page())["headline"].startswith("template: ")
+                await scene.tops("refusing", TEMPLATE)
                 await until(scene.judged(TEMPLATE))
                 slo = await scene.slo(TEMPLATE)
                 (promise,) = [each for each in slo.objectives if each.name == "admission_to_first_token_p95"]
@@ -47,6 +50,7 @@ def test_capacity(tmp_path: Path) -> None:
                 (line,) = [line for line in told["octet slo template"].splitlines() if promise.name in line]
                 assert " no " in line
                 assert "refused: queue_full" in told["octet receipts --specialist template --outcome refused"]
+                await until(spilled)
 
                 await scene.command("knobs set batch.priority_floor")
                 await scene.over("burning", subject=TEMPLATE)

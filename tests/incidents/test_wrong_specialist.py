@@ -23,6 +23,7 @@ def test_wrong_specialist(tmp_path: Path) -> None:
             people = Traffic(scene, asking_about(DEBUG), 6, 0.1)
             async with lost.running(), people.running():
                 assert TEMPLATE in (await scene.see("misrouting", DEBUG)).text
+                await scene.tops("misrouting", DEBUG)
                 assert lost.answerers == people.answerers == {DEBUG}
                 (row,) = [each for each in await scene.shadows() if (each.primary, each.shadow) == (DEBUG, TEMPLATE)]
                 assert row.only_shadow_passed > 10 > row.only_primary_passed

@@ -13,6 +13,7 @@ import pytest
 
 from octet.cli import main
 from octet.operate.receipts import Seen
+from octet.rpc.refusal import invalid
 from octet.sdk.receipt import Receipt
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
@@ -55,7 +56,7 @@ def test_slo_without_samples_says_so(capsys: Captured, monkeypatch: pytest.Monke
         assert octet(windows, "slo", "stl") == 0
         out = capsys.readouterr().out
         assert re.search(r"^stl +- +- +- +- +- +0 +- +0$", out, re.M)
-        assert re.search(r"^stl +itl_p95 +1\.5 s +- +no sample +-$", out, re.M) and "of 1 router," in out
+        assert re.search(r"^stl +itl_p95 +1\.5 s +- +not measured +-$", out, re.M) and "of 1 router," in out
         monkeypatch.setattr("tests.octet.operate.windows.slo", lambda name: slo(name, objectives=[], ttft=latency(1.5)))
         assert octet(windows, "slo", "stl") == 0
         out = capsys.readouterr().out
@@ -89,6 +90,15 @@ def test_receipts_one_line_each_with_their_marks(capsys: Captured) -> None:
         windows.lately = []
         assert octet(windows, "receipts") == 0
         assert capsys.readouterr().out == "there are no receipts of that kind\n"
+
+
+def test_a_field_that_is_refused_is_called_as_it_was_typed(capsys: Captured) -> None:
+    with windows_served() as windows:
+        for field, option, value in (("most", "--limit", "1500"), ("before_unix_ms", "--before", "9" * 17)):
+            error = invalid(field, "in [0, 500]", value).error
+            windows.refusals["ListReceipts"] = (grpc.StatusCode.INVALID_ARGUMENT, error)
+            assert octet(windows, "receipts", option, value) == 2
+            assert capsys.readouterr().err.startswith(f"octet receipts: {option} must be in [0, 500], got {value}")
 
 
 def test_a_request_that_failed_over_is_marked(capsys: Captured) -> None:

@@ -70,6 +70,31 @@ def test_what_is_wrong_stands_at_the_top_the_worst_first() -> None:
     assert down.splitlines()[1] == "the store does not answer: the disk is full"
 
 
+def test_with_nothing_but_notes_all_is_well_and_they_are_told() -> None:
+    notes = [trouble(f"note {n}", severity=wire.Trouble.NOTE) for n in range(4)]
+    found = known(overview(troubles=notes, headline="All well."))
+    lines = text(found).splitlines()
+    assert lines[1] == "All well." and lines[2].startswith("note: note 0") and lines[3].endswith("(and 2 more)")
+    assert text(found, height=12).splitlines()[1] == "All well.  (and 4 to note)"
+    one = known(overview(troubles=notes[:1], headline="All well."))
+    shown = plain_text(plain_lines(one, 200)).splitlines()
+    assert shown[1] == "All well." and shown[2].startswith("note: note 0")
+
+
+def test_what_nobody_was_left_to_answer_and_what_was_not_measured_is_said() -> None:
+    rates = wire.Rates(requests=4.5, refused=4.5, unserved=4.0)
+    unmeasured = [
+        wire.Objective(name="correctness", target=0.9, share=0.9, met=True),
+        wire.Objective(name="ttft_p95", target=0.25, share=0.95, met=True),
+    ]
+    view = specialist_view("stl", rates=rates, slo=slo("stl", objectives=unmeasured))
+    found = known(overview(specialists=[view]))
+    shown = text(found, View(selected="stl", details=True))
+    assert "4.5 refused (4.0 of them with nobody left to answer), 0 failed" in shown
+    assert "objective correctness: - of 90.0%, not measured; burn -" in shown
+    assert "objective ttft_p95: - of 250 ms, not measured; burn -" in shown
+
+
 def test_a_narrow_terminal_gets_two_lines_a_specialist() -> None:
     lines = text(known(), columns=80).splitlines()
     assert all(len(line) <= 80 for line in lines)

@@ -23,7 +23,7 @@ from octet.config.ensemble import (
     TaskConfig,
 )
 from octet.rpc.calls import Context
-from octet.v1 import inference_pb2
+from octet.v1 import error_pb2, inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
 from octet.why.words import time
@@ -107,11 +107,11 @@ def test_a_spilled_request(capsys: Captured) -> None:
                 {"writer": [writer.address], "editor": [editor.address]}, ensemble=torn_ensemble(), opinions=Torn()
             ) as routed,
         ):
-            fillers = [
-                asyncio.create_task(routed.ask(asking(request_id=name, max_tokens=300, ignore_eos=True)))
-                for name in ("first", "second")
-            ]
-            await until(lambda: len(writer.replica.scheduler.ledger.live) == 2)
+            fillers = []
+            for number, name in enumerate(("first", "second")):
+                ask = asking(request_id=name, max_tokens=300, ignore_eos=True)
+                fillers.append(asyncio.create_task(routed.ask(ask)))
+                await until(lambda number=number: len(writer.replica.scheduler.ledger.live) == number + 1)
             heard = await routed.ask(inference_pb2.InferRequest(request_id="over", prompt="hello", max_tokens=4))
             receipt = receipt_of(heard)
             assert (heard.code, receipt.specialist) == (grpc.StatusCode.OK, "editor"), heard
@@ -252,6 +252,64 @@ def test_a_failed_over_request(capsys: Captured) -> None:
         if number:
             calm = await why(routed, "r0", capsys)
             assert "1. writer-1, of writer: answered" in calm and "writer-0" not in calm
+
+    run(scenario())
+
+
+def test_a_request_that_another_took_and_one_that_nobody_was_left_to_take(capsys: Captured) -> None:
+    """Each is the other's fallback: first the writer's only replica is drained, then both breakers are held open."""
+    ann = wire.Change(who="ann", why="maintenance")
+    specialists = (SpecialistConfig("writer", fallback="editor"), SpecialistConfig("editor", fallback="writer"))
+
+    async def ask(routed: Routed, name: str) -> inference_pb2.Receipt:
+        return receipt_of(await routed.ask(inference_pb2.InferRequest(request_id=name, prompt="hello", max_tokens=4)))
+
+    async def overview(routed: Routed) -> wire.Overview:
+        found: wire.Overview = await operate(routed, "GetOverview", wire.GetOverviewRequest(), wire.Overview)
+        return found
+
+    async def scenario() -> None:
+        async with (
+            serving(sim()) as writer,
+            serving(sim(name="editor")) as editor,
+            routing(
+                {"writer": [writer.address], "editor": [editor.address]},
+                ensemble=replace(torn_ensemble(), specialists=specialists),
+                opinions=Torn(),
+            ) as routed,
+        ):
+            drain = wire.DrainReplicaRequest(replica="writer-0", change=ann)
+            await operate(routed, "DrainReplica", drain, wire.ReplicaInfo)
+            receipt = await ask(routed, "taken")
+            assert (receipt.specialist, receipt.between.instead_of) == ("editor", "writer")
+            said = await why(routed, "taken", capsys)
+            assert re.search(r"taken: editor on editor-0 answered it in [\d.]+ ms, in the place of writer", said)
+            assert "in the place of writer: writer had no replica left that was fit to answer." in said
+            assert await asyncio.to_thread(main, ["receipts", "--address", routed.address]) == 0
+            assert "stood in for writer" in capsys.readouterr().out
+            await until(lambda: any(each.kind == "no_replica" for each in routed.server.view.now().overview.troubles))
+            (trouble,) = (await overview(routed)).troubles
+            assert trouble.severity == wire.Trouble.WARNING
+            assert trouble.text.startswith("writer: its only replica is drained; editor stands in")
+
+            undrain = wire.UndrainReplicaRequest(replica="writer-0", change=ann)
+            await operate(routed, "UndrainReplica", undrain, wire.ReplicaInfo)
+            for name in ("writer", "editor"):
+                hold = wire.HoldBreakerRequest(specialist=name, hold="open", change=ann)
+                await operate(routed, "HoldBreaker", hold, wire.BreakerInfo)
+            receipt = await ask(routed, "left")
+            assert (receipt.error.reason, receipt.between.instead_of) == (error_pb2.ERROR_REASON_DEMOTED, "")
+            said = await why(routed, "left", capsys)
+            assert "kept from answering now, and nobody stands in for it (an operator held its breaker open)" in said
+            assert "wrong too often" not in said and "ann: hold breaker editor" in said
+            await until(lambda: len(routed.server.view.now().overview.receipts) == 2)
+            seen = await overview(routed)
+            assert [each.rates.unserved > 0 for each in seen.specialists] == [True, False]
+            assert seen.specialists[0].rates.refused == seen.specialists[0].rates.unserved
+            assert seen.headline.startswith("router: no specialist serves, callers are refused")
+            held = [each for each in seen.troubles if each.kind == "breaker_held"]
+            assert [each.severity for each in held] == [wire.Trouble.CRITICAL] * 2
+            assert "editor, which should stand in, does not answer either: callers are refused" in held[1].text
 
     run(scenario())
 

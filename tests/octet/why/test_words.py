@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admission.correctness import Shown, Standing, State, serves
+from admission.correctness import shown as shown_state
 from octet.sdk.decision import word
 from octet.sdk.receipt import Timings
 from octet.sdk.story import Story
@@ -126,6 +128,41 @@ def untold(story: wire.Story) -> Iterator[str]:
         (len(receipt.attempts) > 0, " 1. replicax"),
     )
     yield from (words for holds, words in never if not holds)
+
+
+BREAKERS: dict[Shown, str] = {
+    "closed": "its answers were trusted",
+    "shadow_only": "it only shadowed",
+    "recovering": "still only shadowed",
+    "held_open": "it only shadowed",
+    "held_closed": "it served",
+}
+
+
+@pytest.mark.parametrize("state", get_args(Shown))
+def test_a_breaker_is_said_to_let_it_serve_where_it_does_and_nowhere_else(state: Shown) -> None:
+    held = {"held_open": Standing(hold="open"), "held_closed": Standing(hold="closed")}
+    standing = held.get(state) or Standing(state=cast(State, state))
+    assert shown_state(standing) == state
+    receipt = wire.Receipt(decision=wire.Decision(primary="stl"), between=wire.Between(correctness=state))
+    words = said(wire.Story(receipt=receipt))
+    assert BREAKERS[state] in words and ("shadowed" in words) == (not serves(standing))
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [
+        ("held_open", "(an operator held its breaker open)"),
+        ("shadow_only", "(its answers were wrong too often)"),
+        ("recovering", "it was recovering)"),
+    ],
+)
+def test_who_was_kept_from_answering_is_told_why(state: str, cause: str) -> None:
+    error = wire.Error(reason=error_pb2.ERROR_REASON_DEMOTED)
+    receipt = wire.Receipt(decision=wire.Decision(primary="stl"), error=error, between=wire.Between(correctness=state))
+    headline = tell(Story.from_wire(wire.Story(receipt=receipt))).headline
+    assert "the specialist is kept from answering now, and nobody stands in for it" in headline
+    assert headline.endswith(cause) and ("wrong" in headline) == (state != "held_open")
 
 
 @given(stories())

@@ -83,6 +83,17 @@ def test_a_name_that_was_made_to_lead_here_changes_and_reads_nothing() -> None:
     run(story())
 
 
+def test_callers_come_by_any_name() -> None:
+    """As docs/security.md has it: behind a proxy, or from a container, a router without keys is called by many."""
+
+    async def story() -> None:
+        async with open_door() as fronted:
+            for path in ("/v1/slo", "/v1/models", "/v1/jobs"):
+                assert (await fronted.send("GET", path, b"", {"host": "octet.internal:8080"})).status == 200, path
+
+    run(story())
+
+
 def test_with_keys_any_name_will_do_but_no_other_page() -> None:
     async def story() -> None:
         async with keyed([OPS]) as fronted:

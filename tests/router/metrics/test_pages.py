@@ -7,6 +7,8 @@ from threading import Event
 from typing import Any
 
 from octet.telemetry.outcome import REASONS
+from octet.v1 import slo_pb2
+from router.metrics.slo import slo_source
 from specialist.step import Step
 from tests.monitoring.exported import families
 from tests.router.http.harness import Fronted, fronting
@@ -88,6 +90,21 @@ def test_replicas_are_told_apart_and_who_does_not_answer_is_counted(tmp_path: Pa
             assert 'octet_replica_scrape_failures_total{reason="silent",specialist="writer"} 1.0' in own
 
     run(story())
+
+
+def test_a_promise_that_nothing_was_measured_of_is_neither_kept_nor_broken() -> None:
+    class Published:
+        def all(self) -> list[slo_pb2.Slo]:
+            seen = slo_pb2.Objective(name="ttft_p95", target=0.2, current=0.3)
+            unseen = slo_pb2.Objective(name="itl_p95", target=0.1, met=True)
+            return [slo_pb2.Slo(specialist="writer", objectives=[seen, unseen])]
+
+        def counted(self, specialist: str) -> dict[str, tuple[int, int]]:
+            return {}
+
+    found = {family.name: family.samples for family in slo_source(Published())()}
+    met = [(sample.labels["objective"], sample.value) for sample in found["octet_slo_objective_met"]]
+    assert met == [("ttft_p95", 0)] and len(found["octet_slo_objective_target"]) == 2
 
 
 def test_only_operators_see_them() -> None:

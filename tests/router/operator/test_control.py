@@ -78,7 +78,7 @@ def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
             )  # fmt: skip
             store.keep_comparison(ComparisonRow(now, kept.request_id, kept.SerializeToString()))
         slos = Slos(ENSEMBLE, control.breakers, SystemClock(), time.time)
-        desk, view = Desk(control, StoreLibrary(store, nobody), slos), viewed().view
+        desk, view = Desk(control, StoreLibrary(store, nobody, lambda _: ""), slos), viewed().view
         service = OperatorService(desk, StoreArchive(store), wire.ShadowCounts, wall_ms, view=view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))

@@ -294,11 +294,12 @@ def test_the_audit_is_asked_for_all_that_had_to_do_with_a_request() -> None:
     receipt = inference.Receipt(
         specialist="debug",
         replica="debug-1",
-        decision=inference.Decision(primary="stl", intent="review"),
+        decision=inference.Decision(primary="stl", intent="review", second_choice="algo"),
         between=inference.Between(instead_of="stl", shadow=inference.ShadowOrder(specialist="template")),
         attempts=[inference.Attempt(specialist="debug", replica="debug-0")],
     )
-    found = subjects_of(receipt)
+    found = subjects_of(receipt, "general")
+    assert {"algo", "general", "review/general.priority_floor"} <= set(found), "who might have stood in"
     assert {"debug", "stl", "template", "debug-0", "debug-1", "store", "review.priority_floor"} <= set(found)
     assert {"review/debug.shadow_threshold", "review/stl.priority_floor"} <= set(found)
     assert len(found) == len(set(found)) and "" not in found

@@ -85,6 +85,8 @@ def test_both_doors_show_the_same() -> None:
             assert shown["specialists"][0]["rates"]["answered"] > 0
             assert shown["specialists"][0]["replicas"][0]["info"]["status"] == "serving"
             assert shown["headline"] == "All well: 1 specialist serves." == overview.headline
+            for path in ("/v1/overview", "/v1/history"):
+                assert (await fronted.get(path)).headers["cache-control"] == "no-store"
             history = await call(fronted, "GetHistory", wire.GetHistoryRequest(), wire.History)
             assert (await fronted.get("/v1/history")).json == plain(history)
             assert history.specialists[0].points and history.step_seconds == 5
@@ -150,15 +152,14 @@ def test_a_replica_that_goes_is_what_is_wrong() -> None:
             async with watching(fronted) as events:
                 assert (await events.next())[0] == "history"
                 await other.server.stop(0)
-                while not (overview := (await events.next())[1])["troubles"]:
+                while len((overview := (await events.next())[1])["troubles"]) < 2:
                     pass
-            (trouble,) = overview["troubles"]
+            nobody, trouble = overview["troubles"]
+            assert (nobody["kind"], nobody["severity"]) == ("nobody_serves", "critical")
             assert (trouble["kind"], trouble["severity"]) == ("no_replica", "critical")
-            assert (
-                overview["headline"]
-                == trouble["text"]
-                == "writer: none of its 1 replicas can answer since " + (trouble["text"][-9:])
-            )
+            refused = "its only replica is out; nobody stands in: callers are refused"
+            assert trouble["text"] == f"writer: {refused} since {trouble['text'][-9:]}"
+            assert overview["headline"] == f"{nobody['text']} (and 1 more)"
 
     run(story())
 

@@ -10,7 +10,7 @@ from octet.telemetry.outcome import asked_first, outcome_of
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.view.buckets import Buckets
-from router.view.fate import CAPACITY
+from router.view.fate import CAPACITY, UNSERVED
 from router.view.traffic import MOST_LINES, WINDOW_SECONDS, Traffic, rates_of
 from tests.router.view.harness import ASK, receipt_of
 
@@ -51,9 +51,10 @@ def test_a_minute_is_what_ended_in_it(story: list[tuple[float, wire.Receipt]], l
         lost = [each for each in recent if each.between.spilled and asked_first(each) == name != each.specialist]
         outcomes = Counter(map(outcome_of, own))
         assert minute.requests == len(own) + len(lost)
-        failed = [each for each in own if outcome_of(each) == "failed" and each.error.reason not in CAPACITY]
+        failed = [each for each in own if outcome_of(each) == "failed" and each.error.reason not in CAPACITY | UNSERVED]
         assert (minute.answered, minute.failed) == (outcomes["answered"], len(failed))
-        assert minute.refused == sum(each.error.reason in CAPACITY for each in own)
+        assert minute.refused == sum(each.error.reason in CAPACITY | UNSERVED for each in own)
+        assert minute.unserved == sum(each.error.reason in UNSERVED for each in own)
         assert minute.spilled == len(lost)
         assert minute.answered + minute.refused + minute.failed + minute.spilled <= minute.requests
         assert minute.completion_tokens == sum(each.usage.completion_tokens for each in own)
@@ -73,6 +74,15 @@ def test_rates_of_a_router_that_has_just_begun_are_of_the_time_it_has_been_there
     assert rates_of(traffic.minute("debug"), traffic.seconds()).answered == 2.0
     clock.sleep(40)
     assert traffic.minute("debug").answered == 10
+
+
+def test_who_is_refused_through_no_fault_of_its_own_is_counted() -> None:
+    """What is neither answered nor counted is the caller's own doing: a mistake, a limit of its key, its leaving."""
+    traffic = Traffic(ManualClock())
+    for reason in (wire.ERROR_REASON_DEMOTED, wire.ERROR_REASON_QUEUE_FULL, wire.ERROR_REASON_INVALID_FIELD):
+        traffic.ended(ASK, receipt_of("debug", reason))
+    rates = rates_of(traffic.minute("debug"), 1.0)
+    assert (rates.requests, rates.answered, rates.refused, rates.unserved, rates.failed) == (3, 0, 2, 1, 0)
 
 
 def test_what_belongs_to_nobody_is_no_specialists() -> None:

@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 from octet.v1 import overview_pb2 as wire
 from router.view.cache_reuse import Reuse
 from router.view.facts import Facts, Rules, rules_of
-from router.view.finding import CRITICAL, NOTE, WARNING, Finding
+from router.view.finding import CRITICAL, NOTE, WARNING, beside
 from router.view.traffic import Door, Minute
-from router.view.trouble_memory import TroubleMemory
 from router.view.troubles import MOST_TROUBLES, findings, headline, worst_first
 from tests.router.view.harness import START_MS, ensemble_of
 
 RULES = Rules()
 NAMES = ("debug", "stl")
 FINE = Minute(requests=100, answered=100, decisions=100, confidence=0.9)
-MEASURED = {"refusing", "failing", "burning", "correctness", "cache_drift", "misrouting", "estimator"}
+MEASURED = {"refusing", "unserved", "failing", "burning", "correctness", "cache_drift", "misrouting", "estimator"}
 
 
 def facts_of(*names: str) -> Facts:
@@ -31,7 +30,7 @@ def facts_of(*names: str) -> Facts:
         view.breaker.CopyFrom(
             wire.BreakerInfo(specialist=name, state="closed", samples=100, min_samples=20, pass_rate=0.97, floor=0.9)
         )
-        view.breaker.fallback = "general"
+        view.breaker.fallback = next((other for other in names or NAMES if other != name), "")
         for index in range(2):
             info = wire.ReplicaInfo(name=f"{name}-{index}", status="serving", health_breaker="closed")
             view.replicas.add(info=info)
@@ -232,7 +231,14 @@ def test_replicas(about: str, changes: dict[str, str], kind: str, subject: str, 
     assert (found.kind, found.subject, found.severity) == (kind, subject, severity)
     facts.overview.specialists[0].replicas[1].info.MergeFrom(wire.ReplicaInfo(**changes))  # type: ignore[arg-type]
     (found,) = findings(facts, RULES)
-    assert (found.kind, found.subject, found.severity) == ("no_replica", "debug", CRITICAL), "one, for all of them"
+    assert (found.kind, found.subject, found.severity) == ("no_replica", "debug", WARNING), "one, for all of them"
+    assert found.what.endswith("; stl stands in")
+    facts.overview.specialists[0].breaker.fallback = ""
+    (found,) = findings(facts, RULES)
+    assert found.severity == CRITICAL and "nobody stands in: callers are refused" in found.what
+    del facts.overview.specialists[0].replicas[1]
+    (found,) = findings(facts, RULES)
+    assert found.what.startswith("its only replica ")
 
 
 def test_what_operators_and_the_store_do() -> None:
@@ -260,7 +266,7 @@ def test_what_operators_and_the_store_do() -> None:
     assert all("\n" not in each.what and len(each.what) < 300 for each in found.values())
     overview.specialists[0].breaker.fallback = ""
     (held,) = [each for each in findings(facts, RULES) if each.kind == "breaker_held"]
-    assert held.severity == WARNING and "callers are refused" in held.what
+    assert held.severity == CRITICAL and "callers are refused" in held.what
 
 
 def test_a_demotion_without_anybody_to_stand_in_is_worse() -> None:
@@ -270,6 +276,31 @@ def test_a_demotion_without_anybody_to_stand_in_is_worse() -> None:
     facts.overview.specialists[0].breaker.fallback = ""
     (found,) = findings(facts, RULES)
     assert found.severity == CRITICAL
+
+
+@given(st.floats(0.5, 1), st.floats(0.5, 1))
+def test_a_rate_and_its_floor_are_told_apart(rate: float, floor: float) -> None:
+    told = [float(each.removesuffix(" %")) for each in beside(rate, floor)]
+    if abs(rate - floor) > 0.00011:
+        assert (told[0] < told[1]) == (rate < floor) and told[0] != told[1]
+    assert abs(told[1] / 100 - floor) <= 0.0005001
+
+
+def test_one_that_was_below_its_floor_is_not_said_to_be() -> None:
+    facts, told = facts_of(), {("correctness", "debug")}
+    breaker = facts.overview.specialists[0].breaker
+    breaker.pass_rate = 0.896
+    (found,) = findings(facts, RULES, told)
+    assert found.severity == CRITICAL
+    assert found.what == "89.6 % of 100 judged answers are right, the floor is 90.0 %"
+    breaker.pass_rate = 0.906
+    (found,) = findings(facts, RULES, told)
+    assert found.severity == WARNING
+    assert found.what == (
+        "its answers were below the floor of 90.0 %, and are hardly above it: 90.6 % of 100 judged answers are right; "
+        "it is watched"
+    )
+    assert not findings(facts, RULES), "it never was below"
 
 
 def test_forecasts_failures_and_the_door() -> None:
@@ -296,64 +327,6 @@ def test_shadows_that_are_no_second_opinion_say_nothing_of_routing() -> None:
     facts = misrouted(facts_of())
     facts.overview.shadow_rows[0].only_primary_passed = 18
     assert not findings(facts, RULES), "each is right as often as the other"
-
-
-# Since when, and for how long.
-
-
-def step(memory: TroubleMemory, seconds: float, *found: Finding) -> list[wire.Trouble]:
-    return memory.step(found, seconds, START_MS + round(seconds * 1000))
-
-
-def refusal(share: int = 12) -> Finding:
-    return Finding(CRITICAL, "refusing", "debug", f"{share} % of requests refused", "capacity", "debug")
-
-
-def test_what_has_been_so_for_moments_is_not_told() -> None:
-    memory = TroubleMemory()
-    assert step(memory, 0, refusal()) == [] and step(memory, 4, refusal()) == []
-    assert step(memory, 4.5) == [] and step(memory, 5, refusal()) == [], "it began anew"
-    (trouble,) = step(memory, 10, refusal())
-    assert trouble.since_unix_ms == START_MS + 5000, "when it began, not when it was told"
-    assert trouble.text == "debug: 12 % of requests refused since 22:13 UTC"
-
-
-@given(st.lists(st.tuples(st.floats(0.1, 25), st.booleans()), max_size=40))
-def test_nothing_flickers(story: list[tuple[float, bool]]) -> None:
-    """Once told it stays, with the moment it began, until it has not been so for half a minute."""
-    memory, now, last_so, since = TroubleMemory(), 0.0, None, None
-    for seconds, is_so in story:
-        now += seconds
-        told = step(memory, now, *([refusal()] if is_so else []))
-        last_so = now if is_so else last_so
-        if since is None:
-            since = told[0].since_unix_ms if told else None
-        elif last_so is not None and now - last_so < 30:
-            assert [each.since_unix_ms for each in told] == [since]
-        else:
-            assert told == []
-            since = None
-        assert memory.told == {("refusing", "debug")} if told else not memory.told
-        assert all(each.since_unix_ms <= START_MS + round(now * 1000) for each in told)
-
-
-def test_what_is_told_stays_wrong_until_it_is_well_again() -> None:
-    """A share that wavers around the threshold is one trouble, not many."""
-    memory, told = TroubleMemory(), []
-    for second, refused in enumerate((6, 6, 4, 2, 6, 1, 4, 0, 6, 3) * 10):
-        minutes = {"debug": replace(FINE, refused=refused)}
-        found = findings(replace(facts_of("debug"), minutes=minutes), RULES, memory.told)
-        told.append([each.since_unix_ms for each in step(memory, 5.0 * second, *found)])
-    assert told[0] == [] and all(each == [START_MS] for each in told[1:])
-    assert not findings(replace(facts_of("debug"), minutes={"debug": replace(FINE, refused=4)}), RULES)
-
-
-def test_what_somebody_ordered_is_told_at_once_and_goes_at_once() -> None:
-    memory = TroubleMemory()
-    held = Finding(NOTE, "breaker_held", "debug", "held", since_ms=START_MS - 3 * 86_400_000)
-    (trouble,) = step(memory, 0, held)
-    assert trouble.since_unix_ms == START_MS - 3 * 86_400_000 and trouble.text.endswith("since 2023-11-11 22:13 UTC")
-    assert step(memory, 0.5) == []
 
 
 @given(
