@@ -10,7 +10,7 @@ from admission.knobs import ESCALATION
 from octet.telemetry.families import counter, gauge, states
 from octet.telemetry.page import Build
 from octet.v1 import operator_pb2 as wire
-from router.view.answer_findings import is_open
+from router.view.stand_ins import is_open
 
 BREAKER_STATES = ("closed", "shadow_only", "recovering")
 HOLDS = ("open", "closed")
