@@ -1,5 +1,7 @@
 """The Python SDK. Needs grpcio and protobuf, nothing else."""
 
+from typing import TYPE_CHECKING, Any
+
 from octet.sdk.answer import Answer, Chunk, TokenCount, TokenLogprobs
 from octet.sdk.async_client import AsyncClient, AsyncStream
 from octet.sdk.client import Client, Stream
@@ -21,7 +23,6 @@ from octet.sdk.errors import (
     Unavailable,
 )
 from octet.sdk.job import Job, JobEvent
-from octet.sdk.operator import Operator
 from octet.sdk.options import Message, Options
 from octet.sdk.receipt import (
     Admission,
@@ -36,6 +37,9 @@ from octet.sdk.receipt import (
 )
 from octet.sdk.structure import Choice, Json, Regex
 from octet.sdk.tools import Tool, ToolCall, ToolCallPart, ToolChoice
+
+if TYPE_CHECKING:
+    from octet.sdk.operator import Operator
 
 __all__ = [
     "Admission",
@@ -85,3 +89,12 @@ __all__ = [
     "Usage",
     "Validation",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What operators see is loaded when somebody asks for it: it is half of it all, and callers never do."""
+    if name == "Operator":
+        from octet.sdk.operator import Operator
+
+        return Operator
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

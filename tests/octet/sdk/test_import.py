@@ -56,6 +56,12 @@ def test_it_starts_in_time() -> None:
     assert time.monotonic() - begin < 60
 
 
+def test_what_operators_see_is_not_loaded_for_callers() -> None:
+    ended = fresh("from octet import Client; import sys; sys.exit('octet.sdk.operator' in sys.modules)")
+    assert ended.returncode == 0, ended.stderr
+    assert fresh("from octet import Operator; Operator").returncode == 0
+
+
 def test_every_name_can_be_had_and_no_other() -> None:
     assert all(hasattr(octet, name) for name in octet.__all__)
     with pytest.raises(AttributeError, match="Nobody"):
