@@ -16,8 +16,8 @@ _SAMPLE = re.compile(rf"^({_NAME})(?:\{{({_LABEL}(?:,{_LABEL})*)?,?\}})? ({_NUMB
 _LABELS = re.compile(f'({_KEY})="({_VALUE})"')
 _PARTS = ("_bucket", "_sum", "_count")
 _WHOSE = frozenset({"specialist", "replica"})
-_Family = tuple[str, str, str, list[str]]
-"""Its name, its kind, its head, and lines of samples."""
+_Family = tuple[str, str, str, str]
+"""Its name, its kind, its head, and its samples."""
 
 
 class Malformed(ValueError):
@@ -33,7 +33,8 @@ class Splice:
         self._up_name = up
         self._heads: dict[str, tuple[str, str]] = {}
         """By family: its kind, and how it begins."""
-        self._lines: dict[str, list[str]] = {}
+        self._samples: dict[str, list[str]] = {}
+        """By family and process."""
         self._labels: dict[str, str] = {"": ""}
         """As processes write them, and without those that say whose they are: the same ones come again and again."""
 
@@ -43,13 +44,13 @@ class Splice:
     def add(self, page: bytes, specialist: str, replica: str) -> None:
         """Raises Malformed, and has added nothing then. A family that another told as something else is left out."""
         whose = _whose(specialist, replica)
-        for name, kind, head, lines in self._read(page, whose):
+        for name, kind, head, samples in self._read(page, whose):
             known, _ = self._heads.setdefault(name, (kind, head))
             if known == kind:
-                self._lines.setdefault(name, []).extend(lines)
+                self._samples.setdefault(name, []).append(samples)
 
     def page(self) -> bytes:
-        told = (part for name, (_, head) in self._heads.items() for part in (head, *self._lines[name]))
+        told = (part for name, (_, head) in self._heads.items() for part in (head, *self._samples[name]))
         return "".join((*self._up, *told)).encode()
 
     def _read(self, page: bytes, whose: str) -> list[_Family]:
@@ -64,11 +65,11 @@ class Splice:
             if found is None or found["helped"] not in (None, found["name"]) or found["name"] in families:
                 raise Malformed(f"there is no family at {at}")
             name, kind = found["name"], found["kind"]
-            families[name] = name, kind, text[at : found.start("body")], self._samples(name, kind, found["body"], whose)
+            families[name] = name, kind, text[at : found.start("body")], self._spliced(name, kind, found["body"], whose)
             at = found.end()
         return list(families.values())
 
-    def _samples(self, family: str, kind: str, body: str, whose: str) -> list[str]:
+    def _spliced(self, family: str, kind: str, body: str, whose: str) -> str:
         found = _SAMPLE.findall(body)
         names = {f"{family}{part}" for part in _PARTS} if kind == "histogram" else {family}
         if len(found) != body.count("\n") or not names.issuperset(name for name, _, _ in found):
@@ -76,7 +77,7 @@ class Splice:
         known = self._labels
         for labels in {labels for _, labels, _ in found if labels not in known}:
             known[labels] = _stripped(labels)
-        return [f"{name}{{{known[labels]}{whose}}} {value}\n" for name, labels, value in found]
+        return "".join([f"{name}{{{known[labels]}{whose}}} {value}\n" for name, labels, value in found])
 
 
 def _stripped(labels: str) -> str:
