@@ -107,11 +107,11 @@ def test_a_spilled_request(capsys: Captured) -> None:
                 {"writer": [writer.address], "editor": [editor.address]}, ensemble=torn_ensemble(), opinions=Torn()
             ) as routed,
         ):
-            fillers = []
-            for number, name in enumerate(("first", "second")):
+            fillers, live = [], writer.replica.scheduler.ledger.live
+            for name in ("first", "second"):
                 ask = asking(request_id=name, max_tokens=300, ignore_eos=True)
                 fillers.append(asyncio.create_task(routed.ask(ask)))
-                await until(lambda number=number: len(writer.replica.scheduler.ledger.live) == number + 1)
+                await until(lambda: len(live) == len(fillers))
             heard = await routed.ask(inference_pb2.InferRequest(request_id="over", prompt="hello", max_tokens=4))
             receipt = receipt_of(heard)
             assert (heard.code, receipt.specialist) == (grpc.StatusCode.OK, "editor"), heard
