@@ -100,6 +100,8 @@ class Between:
     knobs_by: str
     spilled: bool
     """The second choice answered, because the primary had no room."""
+    lead: str
+    """Who was to be asked before anybody else, where it is not the decision's primary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,7 @@ def _between(message: proto.Between) -> Between:
         priority_floor=message.priority_floor,
         knobs_by=message.knobs_by,
         spilled=message.spilled,
+        lead=message.lead,
     )
 
 

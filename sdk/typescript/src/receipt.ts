@@ -92,6 +92,8 @@ export interface Between {
   knobs_by: string;
   /** The second choice answered, because the primary had no room. */
   spilled: boolean;
+  /** Who was to be asked before anybody else, where it is not the decision's primary. */
+  lead: string;
 }
 
 /** Null where the request never came that far. */
