@@ -7,6 +7,15 @@ from octet.v1 import inference_pb2 as wire
 
 Outcome = Literal["answered", "refused", "failed", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+NO_ROOM = frozenset(
+    {
+        error_pb2.ERROR_REASON_QUEUE_FULL,
+        error_pb2.ERROR_REASON_DEADLINE_UNREACHABLE,
+        error_pb2.ERROR_REASON_WOULD_DELAY_OTHERS,
+        error_pb2.ERROR_REASON_SHED,
+    }
+)
+"""Too many wait, or somebody would be late."""
 _CALLERS_DOING = frozenset({error_pb2.ERROR_REASON_CANCELLED, error_pb2.ERROR_REASON_CALLER_STALLED})
 _OURS = frozenset(
     {

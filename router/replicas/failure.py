@@ -8,6 +8,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from octet.rpc.refusal import METADATA_KEY, Refusal, past_deadline
+from octet.telemetry.outcome import NO_ROOM
 from octet.v1 import error_pb2 as wire
 
 Kind = Literal["free", "full", "dropped", "lost", "failed", "final"]
@@ -19,12 +20,6 @@ failed: the replica could not answer, and another one might.
 final: another one would say the same."""
 
 _FREE = {wire.ERROR_REASON_DRAINING, wire.ERROR_REASON_NOT_READY}
-_FULL = {
-    wire.ERROR_REASON_QUEUE_FULL,
-    wire.ERROR_REASON_DEADLINE_UNREACHABLE,
-    wire.ERROR_REASON_WOULD_DELAY_OTHERS,
-    wire.ERROR_REASON_SHED,
-}
 _FAILED = {wire.ERROR_REASON_ENGINE_FAILED, wire.ERROR_REASON_REPLICA_FAILED}
 _CALLERS_FIELD = {"chat": "prompt", "chat.messages": "prompt", "chat.messages.role": "messages.role", "text": "prompt"}
 """What a replica calls the conversation. Whether the caller sent one message or many is not known here."""
@@ -80,7 +75,7 @@ def _full(replica: str) -> Refusal:
 def _kind_of(said: wire.Error) -> Kind:
     if said.reason in _FREE:
         return "free"
-    if said.reason in _FULL:
+    if said.reason in NO_ROOM:
         return "full"
     return "failed" if said.reason in _FAILED else "final"
 

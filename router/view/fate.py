@@ -1,16 +1,9 @@
 """Whether a request lacked room, and whether it lacked anybody to answer it."""
 
+from octet.telemetry.outcome import NO_ROOM
 from octet.v1 import inference_pb2 as wire
 
-CAPACITY = frozenset(
-    {
-        wire.ERROR_REASON_QUEUE_FULL,
-        wire.ERROR_REASON_DEADLINE_UNREACHABLE,
-        wire.ERROR_REASON_WOULD_DELAY_OTHERS,
-        wire.ERROR_REASON_SHED,
-        wire.ERROR_REASON_BELOW_FLOOR,
-    }
-)
+CAPACITY = NO_ROOM | {wire.ERROR_REASON_BELOW_FLOOR}
 """Refused for want of it."""
 
 

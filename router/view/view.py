@@ -12,8 +12,10 @@ from router.operator.controls import Archive
 from router.operator.seats import Seats
 from router.view.composer import Parts, compose, forget_gone
 from router.view.facts import rules_of
+from router.view.finding import patience_with
 from router.view.frame import Frame
 from router.view.history import STEP_SECONDS, History
+from router.view.stand_ins import answers
 from router.view.trouble_memory import TroubleMemory
 from router.view.troubles import findings, headline, worst_first
 
@@ -22,6 +24,8 @@ TICK_SECONDS = 0.5
 SILENCE_SECONDS = 5.0
 """Without one, though nothing has changed: a little less passes."""
 MOST_WATCHERS = 32
+_START_SECONDS = patience_with("no_replica").before
+"""A router that has just begun waits so long for its replicas before it says that nobody serves."""
 _SHARE = 0.02
 """Of a core, at most: where many replicas make overviews costly, they come less often."""
 
@@ -54,6 +58,8 @@ class View:
         """When an overview was last made, whether it said anything new or not."""
         self._stepped = float("-inf")
         self._last_cost = 0.0
+        self._begun = clock.now()
+        self._has_served = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, archive: Archive) -> None:
@@ -132,8 +138,11 @@ class View:
     def _overview(self, now: float) -> wire.Overview:
         now_ms = self._wall_ms()
         facts = compose(self.parts, self._ensemble, now_ms)
-        found = findings(facts, rules_of(self._ensemble), self._memory.told)
         overview = facts.overview
+        self._has_served = self._has_served or any(map(answers, overview.specialists))
+        found = findings(facts, rules_of(self._ensemble), self._memory.told)
+        if not self._has_served and now - self._begun < _START_SECONDS:
+            found = [each for each in found if each.kind != "nobody_serves"]
         overview.troubles.extend(worst_first(self._memory.step(found, now, now_ms)))
         overview.headline = headline(overview)
         return overview

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,12 +81,10 @@ def test_a_replica_that_has_nothing_to_do_says_nothing() -> None:
             while (heard := await anext(stream)).prompt_tokens != quiet.prompt_tokens or heard.running:
                 continue
             with_nothing: list[wire.LoadReport] = []
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(0.5):
                     async for report in stream:
                         with_nothing.append(report)
-            except TimeoutError:
-                pass
             assert len(with_nothing) <= 1, "what the desk and the rates still had to say, and no more"
 
     run(scenario())

@@ -233,3 +233,19 @@ def test_what_is_written_is_counted() -> None:
         assert frame.raw and frame.cost > written
 
     run(story())
+
+
+def test_a_router_that_has_just_begun_waits_for_its_replicas_before_it_cries() -> None:
+    async def story() -> None:
+        house = viewed("debug", num_replicas=1)
+        house.control.statuses["debug-0"] = "connecting"
+        assert house.overview().headline == "No specialist serves." and not house.overview().troubles
+        house.pass_time(2)
+        assert "nobody_serves" in {each.kind for each in house.overview().troubles}
+        served = viewed("debug", num_replicas=1)
+        assert not served.overview().troubles
+        served.control.statuses["debug-0"] = "connecting"
+        served.pass_time(1)
+        assert [each.kind for each in served.overview().troubles] == ["nobody_serves"], "who served is missed at once"
+
+    run(story())
