@@ -70,6 +70,8 @@ class ReplicaSpec:
     warm_seconds: float = 0.3
     """From its start until it serves, beside the steps it takes for that."""
     model: SimModel = MODEL
+    engine: Callable[["ReplicaSpec", EngineClock, FaultSource], Engine] | None = None
+    """Another than the one that computes by arithmetic."""
 
 
 class ReplicaHouse:
@@ -161,9 +163,7 @@ def _replica(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> Repl
     lane = Lane(spec.specialist, REVISION)
     settings = ReplicaSettings(spec.specialist, "sim", max_running=spec.max_running, itl_seconds=spec.itl_seconds)
     pool = BlockPool(spec.num_blocks + 1, spec.block_size, prefix_cache=spec.prefix_cache)
-    engine: Engine = SimEngine(
-        spec.model, spec.cost, clock, num_blocks=spec.num_blocks + 1, block_size=spec.block_size, faults=faults
-    )
+    engine = (spec.engine or _arithmetic)(spec, clock, faults)
     words = SimWords()
     return Replica(
         lane=lane,
@@ -179,6 +179,11 @@ def _replica(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> Repl
         prices=prices_of(spec.cost),
         context=min(spec.context, pool.num_slots),
     )
+
+
+def _arithmetic(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> Engine:
+    blocks = spec.num_blocks + 1
+    return SimEngine(spec.model, spec.cost, clock, num_blocks=blocks, block_size=spec.block_size, faults=faults)
 
 
 @lru_cache(maxsize=1)
