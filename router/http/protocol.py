@@ -45,6 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.abort()
             return
         own: socket.socket = transport.get_extra_info("socket")
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no token waits for an acknowledgement
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT_BYTES)
         self._watch_head()
 
