@@ -43,6 +43,10 @@ def trace_of(request: Request) -> TraceHeaders:
 
 async def ask_all(service: Service, order: Order, choices: Sequence[Choice], trace: TraceHeaders, told: Told) -> None:
     """Returns when all have ended well. Raises CallerGone, and Fault for the first that has not; the others end."""
+    if len(order.requests) == 1:
+        with _as_fault(order, choices):
+            await _ask(service, order.requests[0], choices[0], trace, told)
+        return
     tasks = [
         asyncio.create_task(_ask(service, request, choice, trace, told))
         for request, choice in zip(order.requests, choices, strict=True)
@@ -66,15 +70,43 @@ async def ask_count(service: Service, order: Order, trace: TraceHeaders) -> wire
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, _ResultT]) -> _ResultT:
     """What the work returns or raises. It ends when the caller goes: CallerGone."""
-    working = asyncio.create_task(work)
-    watching = asyncio.create_task(gone(receive))
+    watch = _Watch(receive)
     try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise CallerGone
-        return working.result()
+        return await work
+    except asyncio.CancelledError:
+        if watch.is_gone and watch.is_alone:
+            raise CallerGone from None
+        raise
     finally:
-        await _end([working, watching])
+        watch.end()
+
+
+class _Watch:
+    """Over the caller of the task that begins it: the task is cancelled when the caller goes."""
+
+    def __init__(self, receive: Receive) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request is answered by a task")
+        self._task: asyncio.Task[Any] = task
+        self._num_cancels = task.cancelling()
+        self.is_gone = False
+        self._watching = asyncio.create_task(self._watch(receive))
+
+    @property
+    def is_alone(self) -> bool:
+        """Nobody else wants the task to end."""
+        return self._task.cancelling() == self._num_cancels + 1
+
+    def end(self) -> None:
+        self._watching.cancel()
+        if self.is_gone:
+            self._task.uncancel()
+
+    async def _watch(self, receive: Receive) -> None:
+        await gone(receive)
+        self.is_gone = True
+        self._task.cancel()
 
 
 async def _ask(service: Service, request: wire.InferRequest, choice: Choice, trace: TraceHeaders, told: Told) -> None:
@@ -101,8 +133,11 @@ def _as_fault(order: Order, choices: Sequence[Choice]) -> Iterator[None]:
         fault: Fault = fault_of(refusal, order.names)
         fault.partial = partials(choices)
         raise fault from None
-    except asyncio.CancelledError:  # by nobody here: whoever answers it was ended
-        raise CallerGone from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise CallerGone from None  # by nobody here: whoever answers it was ended
 
 
 async def _end(tasks: list[Any]) -> None:

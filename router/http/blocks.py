@@ -67,14 +67,19 @@ class Blocks:
         """What is new, and of which block: the rest of calls, then text, then calls that begin. What was said behind a
         call comes with its rest where a slow reader makes one chunk of several; no block is gone back to. A block is
         begun with its first part."""
+        if not chunk.tool_calls:
+            return [self._hear_text(chunk.text)] if chunk.text else []
         heard = [self._hear(part) for part in chunk.tool_calls if part.index in self._calls]
         begins = [part for part in chunk.tool_calls if part.index not in self._calls]
         if chunk.text:
-            text = self._text()
-            if self._keeps_text:
-                text.parts.append(chunk.text)
-            heard.append((text, chunk.text))
+            heard.append(self._hear_text(chunk.text))
         return heard + [self._hear(part) for part in begins]
+
+    def _hear_text(self, said: str) -> tuple[Block, str]:
+        text = self._text()
+        if self._keeps_text:
+            text.parts.append(said)
+        return text, said
 
     def _hear(self, part: wire.ToolCallPart) -> tuple[Block, str]:
         call = self._call(part)

@@ -27,7 +27,7 @@ class EventStream:
         self._telling = telling
         self._scope = scope
         self._receive = receive
-        self._outlet = Outlet(send, stall + SLACK_SECONDS)
+        self._outlet = Outlet(scope, send, stall + SLACK_SECONDS)
 
     async def run(self, service: Service, order: Order, choices: Sequence[Choice], trace: TraceHeaders) -> None:
         """Raises Fault while nothing has been sent."""

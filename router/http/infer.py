@@ -51,7 +51,7 @@ class Infer:
         trace = trace_of(request)
         if stream:
             patience = self._service.policy.ensemble.dispatch.stall_seconds + SLACK_SECONDS
-            await self._stream(asked, trace, Outlet(send, patience), scope, receive)
+            await self._stream(asked, trace, Outlet(scope, send, patience), scope, receive)
         else:
             response = await self._whole(asked, trace, receive)
             await response(scope, receive, send)

@@ -108,7 +108,7 @@ class _Events:
         request = Request(scope, receive)
         last = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
         events = self._jobs.watch(request.path_params["job_id"], _whole("after", last))
-        outlet = Outlet(send, PATIENCE_SECONDS)
+        outlet = Outlet(scope, send, PATIENCE_SECONDS)
         if request.method == "HEAD":
             events = _as_it_is(self._jobs, request.path_params["job_id"])
         try:

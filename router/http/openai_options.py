@@ -34,9 +34,11 @@ class Options:
     def requests(self, request_id: str, prompts: list[wire.InferRequest]) -> Iterator[wire.InferRequest]:
         """`prompts` say what is asked, and nothing else. Every choice has a seed of its own."""
         for index in range(len(prompts) * self.n):
-            made = wire.InferRequest()
-            made.CopyFrom(self._request)
-            made.MergeFrom(prompts[index // self.n])
+            made = prompts[index // self.n]
+            if self.n > 1:  # the last of a prompt's could have the prompt itself: a copy is simpler, and rare
+                made = wire.InferRequest()
+                made.CopyFrom(prompts[index // self.n])
+            made.MergeFrom(self._request)
             made.request_id = f"{request_id}-{index}" if index else request_id
             if made.HasField("seed"):
                 made.seed = (made.seed + index + _INT64) % (2 * _INT64) - _INT64

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 
-from starlette.types import Send
+from starlette.types import Scope, Send
+
+from router.http.connection import connection_of
 
 _HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 
@@ -11,10 +13,13 @@ _HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-con
 class Outlet:
     """One response."""
 
-    def __init__(self, send: Send, patience: float) -> None:
+    def __init__(self, scope: Scope, send: Send, patience: float) -> None:
         """A caller that takes nothing for `patience` seconds is let go."""
-        self._send = send
+        self._send = self._send_body = send
         self._patience = patience
+        self._connection = connection_of(scope)
+        if self._connection is not None and self._connection.send is not None:
+            self._send_body = self._connection.send
         self.is_open = False
 
     async def say(self, body: bytes, headers: Mapping[str, str] | None = None) -> None:
@@ -35,5 +40,9 @@ class Outlet:
         await self.end()
 
     async def _write(self, body: bytes, *, more: bool) -> None:
+        message = {"type": "http.response.body", "body": body, "more_body": more}
+        if self._connection is not None and self._connection.is_free():
+            await self._send_body(message)
+            return
         async with asyncio.timeout(self._patience):
-            await self._send({"type": "http.response.body", "body": body, "more_body": more})
+            await self._send_body(message)

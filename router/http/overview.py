@@ -54,7 +54,7 @@ class _Events:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises Fault, CallerGone."""
-        outlet = Outlet(send, PATIENCE_SECONDS)
+        outlet = Outlet(scope, send, PATIENCE_SECONDS)
         try:
             if scope["method"] == "HEAD":
                 await outlet.say(b"")

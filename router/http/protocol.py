@@ -10,7 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from router.http.connection import EXTENSION
+from router.http.connection import EXTENSION, Connection
 from router.http.fault import Fault
 
 HEAD_SECONDS = 10.0
@@ -45,6 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.abort()
             return
         own: socket.socket = transport.get_extra_info("socket")
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no token waits for an acknowledgement
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT_BYTES)
         self._watch_head()
 
@@ -87,7 +88,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._fault = _too_large()
             raise ValueError(str(self._fault))
         super().on_headers_complete()
-        self.scope["extensions"] = {EXTENSION: {"end": self.transport.abort}}
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -111,7 +111,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answered = cycle
+        send: Any = cycle.send
+        extensions: Any = {EXTENSION: Connection(self.transport.abort, send, self._is_free)}
+        cycle.scope["extensions"] = extensions
         super()._start_asgi_task(cycle, app)
+
+    def _is_free(self) -> bool:
+        return not self.flow.write_paused
 
     def _watch_peer(self) -> None:
         if self._peer_timer is None:

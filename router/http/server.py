@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -42,7 +43,12 @@ class HttpServer:
 
     @property
     def num_connections(self) -> int:
-        return len(self._server.server_state.connections)
+        return len(self.live_connections)
+
+    @property
+    def live_connections(self) -> tuple[Any, ...]:
+        """Uvicorn's protocols."""
+        return tuple(self._server.server_state.connections)
 
     async def start(self) -> None:
         """Returns when it listens."""

@@ -10,6 +10,9 @@ import grpc
 from router.replicas.address import Target
 
 Options = tuple[tuple[str, int], ...]
+LOOKAHEAD_BYTES = 256
+"""Of an answer, which a replica may send before they are asked for: some tokens. Whoever reads a message that is longer
+asks for all of it."""
 ALIKE: Options = (
     # Hangs are found by heartbeat. This is for connections whose other end is gone without a word.
     ("grpc.keepalive_time_ms", 10_000),
@@ -30,8 +33,10 @@ OPTIONS: Options = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.min_reconnect_backoff_ms", 1_000),
-    # For a caller who does not read, no more than the usual window of an answer is held here.
+    # Tokens that come faster than they are passed on wait at the replica, which makes one message of them: here, every
+    # message would have to be read by itself. It also bounds what is held for a caller who does not read.
     ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
     # The time-out of the ping itself is what ends a connection whose other end is gone.
     ("grpc.http2.ping_timeout_ms", 5_000),
 )

@@ -9,8 +9,9 @@ from random import Random
 from admission.bucket import RetryBucket
 from octet.clock import Clock
 from octet.config.ensemble import DispatchConfig
+from router.replicas.draw import draw
 from router.replicas.homes import Homes
-from router.replicas.pick import pick
+from router.replicas.pick import Candidate, pick
 from router.replicas.replica import Replica
 
 PATIENCE_SECONDS = 1.0
@@ -69,15 +70,21 @@ class Lane:
         """None when there is none left that was not tried; with `sound`, none that is likely to answer; with `roomy`,
         none that has a seat free."""
         stale = self.dispatch.stale_seconds
-        asked = (each for name, each in self.replicas.items() if name not in tried and may_answer(each))
-        candidates = [each.candidate(stale) for each in asked]
+
+        def look(replica: Replica) -> Candidate | None:
+            if replica.name in tried or not may_answer(replica):
+                return None
+            found = replica.candidate(stale)
+            is_unfit = (sound and (found.is_closed or found.is_broken)) or (roomy and not found.has_room)
+            return None if is_unfit else found
+
+        last = self.homes.find(session, adapters)
         if sound:
-            candidates = [each for each in candidates if not (each.is_closed or each.is_broken)]
-        if roomy:
-            candidates = [each for each in candidates if each.has_room]
+            chosen = draw(self.replicas, look, session, adapters, self.dispatch, random, last)
+            return None if chosen is None else self.replicas[chosen.name]
+        candidates = [found for found in map(look, self.replicas.values()) if found is not None]
         if not candidates:
             return None
-        last = self.homes.find(session, adapters)
         return self.replicas[pick(candidates, session, adapters, self.dispatch, random, last).name]
 
     async def wait_usable(self, seconds: float) -> bool:

@@ -1,9 +1,10 @@
 """Which replica gets the next request: power of k choices on what is known of their load."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
+from typing import Protocol
 
 from admission.ejection import standing
 from octet.config.ensemble import DispatchConfig
@@ -45,7 +46,15 @@ def pick(
         return able[0]
     home = _home(session, last, able)
     wanted = frozenset(adapters)
-    drawn = _draw(able, home, wanted, dispatch.choices, random)
+    return cheapest(_draw(able, home, wanted, dispatch.choices, random), home, wanted, dispatch)
+
+
+def cheapest(
+    drawn: Sequence[Candidate], home: Candidate | None, wanted: frozenset[str], dispatch: DispatchConfig
+) -> Candidate:
+    """The first of equals."""
+    if len(drawn) == 1:
+        return drawn[0]
     return min(drawn, key=lambda each: _cost(each, each is home, wanted, dispatch))
 
 
@@ -58,7 +67,7 @@ def _home(session: bytes, last: str | None, able: Sequence[Candidate]) -> Candid
 
 def home_of(session: bytes, candidates: Sequence[Candidate]) -> Candidate:
     """By rendezvous hashing: every router finds the same one without asking, and it moves only when it is lost."""
-    return max(candidates, key=lambda each: _affinity(session, each.name))
+    return max(candidates, key=affinity(session))
 
 
 def _draw(
@@ -87,5 +96,12 @@ def _cost(candidate: Candidate, is_home: bool, wanted: frozenset[str], dispatch:
     return cost
 
 
-def _affinity(session: bytes, name: str) -> bytes:
-    return blake2b(name.encode(), key=blake2b(session, digest_size=32).digest(), digest_size=8).digest()
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def affinity(session: bytes) -> Callable[[_Named], bytes]:
+    """How much a replica is a conversation's own: the same on every router."""
+    key = blake2b(session, digest_size=32).digest()
+    return lambda each: blake2b(each.name.encode(), key=key, digest_size=8).digest()

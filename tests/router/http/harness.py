@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ class Fronted:
     @property
     def connections(self) -> int:
         return self._http.num_connections
+
+    def sockets(self) -> list[socket.socket]:
+        """Of its callers' connections, at this end."""
+        return [each.transport.get_extra_info("socket") for each in self._http.live_connections]
 
     @property
     def _http(self) -> HttpServer:

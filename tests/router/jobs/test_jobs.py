@@ -15,7 +15,7 @@ from octet.rpc.refusal import prompt_too_long, queue_full
 from octet.sdk import InvalidRequest
 from octet.v1 import jobs_pb2
 from octet.v1 import specialist_pb2 as wire
-from router.http.connection import EXTENSION
+from router.http.connection import EXTENSION, Connection
 from router.http.fault import fault_of
 from router.http.jobs import _Events, told
 from router.jobs.jobs import Jobs
@@ -373,7 +373,7 @@ def test_who_takes_not_even_the_error_is_let_go(monkeypatch: pytest.MonkeyPatch)
 
         scope = {
             **{"type": "http", "method": "GET", "path_params": {"job_id": "j"}, "headers": [], "query_string": b""},
-            "extensions": {EXTENSION: {"end": gone.set}},
+            "extensions": {EXTENSION: Connection(gone.set)},
         }
         async with asyncio.timeout(5):
             await _Events(cast(Jobs, Failing()))(scope, receive, send)

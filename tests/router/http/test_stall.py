@@ -1,0 +1,126 @@
+"""No step of forty milliseconds on a connection that is kept.
+
+Such a step comes from two sides that wait for each other: a server that holds a second small segment back until its
+first is acknowledged (Nagle), and a caller's kernel that holds the acknowledgement back (by forty milliseconds). It
+shows from the second request on, and at the first token: head and first chunk are two writes.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import perf_counter
+from typing import Any
+
+from octet.v1.specialist_pb2 import Chunk
+from tests.router.http.harness import HELLO, Fronted, fronting, saying
+from tests.router.service.spy import spying
+from tests.service.harness import run
+
+REQUESTS = 12
+STEP = 0.035
+"""Seconds: less than any kernel of ours waits with an acknowledgement, and far more than a request here takes."""
+_BODY = json.dumps({"model": "octet/writer", "messages": HELLO, "max_tokens": 8, "stream": True}).encode()
+_REQUEST = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\n"
+    b"content-length: %d\r\n\r\n" % len(_BODY)
+) + _BODY
+_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_CHUNK = b"f\r\ndata: a word\n\n\n\r\n"
+_LAST = b"0\r\n\r\n"
+
+
+async def first_chunks(port: int) -> list[float]:
+    """Seconds from request to first chunk, of requests one after the other on one connection. No socket is tuned."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    taken = []
+    for _ in range(REQUESTS):
+        began = perf_counter()
+        writer.write(_REQUEST)
+        await reader.readuntil(b"data: ")
+        taken.append(perf_counter() - began)
+        await reader.readuntil(_LAST)
+    writer.close()
+    await writer.wait_closed()
+    return taken
+
+
+@asynccontextmanager
+async def stalling(*, no_delay: bool) -> AsyncIterator[int]:
+    """A server that writes head and first chunk apart. Its port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        own = writer.get_extra_info("socket")
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, no_delay)
+        while await reader.read(1 << 16):
+            for part in (_HEAD, _CHUNK, _LAST):
+                writer.write(part)
+                await asyncio.sleep(0.001)
+        writer.close()
+        await writer.wait_closed()
+        left.set()
+
+    left = asyncio.Event()
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+        await left.wait()
+
+
+@asynccontextmanager
+async def routed() -> AsyncIterator[Fronted]:
+    words = saying(*(Chunk(text=" word", token_ids=[7]) for _ in range(8)))
+    async with spying(words) as spy, fronting({"writer": [spy.address]}) as fronted:
+        yield fronted
+
+
+def test_a_router_does_not_stall_on_a_connection_that_is_kept() -> None:
+    async def story() -> None:
+        async with routed() as fronted:
+            taken = await first_chunks(fronted.port)
+            assert min(taken[1:]) < STEP, taken
+
+    run(story())
+
+
+def test_nor_with_a_stock_client() -> None:
+    async def story() -> None:
+        async with routed() as fronted:
+            taken = [await _by_openai(fronted) for _ in range(REQUESTS)]
+            assert fronted.connections == 1, "one connection is kept"
+            assert min(taken[1:]) < STEP, taken
+
+    run(story())
+
+
+def test_a_server_with_nagle_that_writes_twice_is_found_out() -> None:
+    async def story() -> None:
+        async with stalling(no_delay=False) as port:
+            stalled = await first_chunks(port)
+        async with stalling(no_delay=True) as port:
+            free = await first_chunks(port)
+        assert min(free[1:]) < STEP < max(stalled[1:]), (free, stalled)
+        assert sorted(stalled)[REQUESTS // 2] > STEP, f"a step at most requests, not at one: {stalled}"
+
+    run(story())
+
+
+def test_every_connection_sends_at_once() -> None:
+    async def story() -> None:
+        async with routed() as fronted, fronted.connected(_REQUEST) as reader:
+            await reader.readuntil(_LAST)
+            (connection,) = fronted.sockets()
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    run(story())
+
+
+async def _by_openai(fronted: Fronted) -> float:
+    asked: Any = {"model": "octet/writer", "messages": HELLO, "max_tokens": 8}
+    began = perf_counter()
+    stream = await fronted.openai.chat.completions.create(**asked, stream=True)
+    first = 0.0
+    async for _ in stream:
+        first = first or perf_counter() - began
+    return first

@@ -1,0 +1,122 @@
+"""Who is drawn first and looked at then is who would have been picked from all."""
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.clock import ManualClock
+from octet.config.ensemble import DispatchConfig
+from octet.v1 import specialist_pb2 as wire
+from router.replicas.draw import shuffled
+from router.replicas.lane import Lane
+from router.replicas.pick import home_of, pick
+from router.replicas.replica import Replica
+from tests.router.replicas.builders import lane, report
+
+STALE = DispatchConfig().stale_seconds
+STATES = st.lists(
+    st.tuples(
+        st.integers(0, 9), st.booleans(), st.booleans(), st.sampled_from([(), ("a",), ("a", "b")]), st.booleans()
+    ),
+    min_size=1,
+    max_size=12,
+)
+"""Of each replica: its depth, whether it drains, whether it is warm, its adapters, whether it was tried."""
+State = tuple[int, bool, bool, tuple[str, ...], bool]
+
+
+def fleet(states: list[State], choices: int) -> tuple[Lane, set[str]]:
+    made = lane(ManualClock(), len(states), DispatchConfig(choices=choices))
+    tried = set()
+    for each, (depth, draining, warm, adapters, was_tried) in zip(made.replicas.values(), states, strict=True):
+        resident = [wire.ResidentAdapter(name=name) for name in adapters]
+        each.heard(report(running=depth, draining=draining, adapters=resident))
+        each.connected(warm=warm)
+        if was_tried:
+            tried.add(each.name)
+    return made, tried
+
+
+@given(STATES, st.integers(1, 3), st.binary(max_size=4), st.sampled_from([(), ("a",), ("b",)]), st.integers(0, 2**32))
+def test_somebody_is_chosen_where_somebody_can_be(
+    states: list[State], choices: int, session: bytes, adapters: tuple[str, ...], seed: int
+) -> None:
+    made, tried = fleet(states, choices)
+    able = {each.name for each in made.replicas.values() if each.usable} - tried
+    chosen = made.choose(tried, session, adapters, Random(seed), sound=True)
+    assert (chosen is None) == (not able)
+    assert chosen is None or chosen.name in able
+    roomy = made.choose(tried, session, adapters, Random(seed), sound=True, roomy=True)
+    assert roomy is None or roomy.candidate(STALE).has_room
+
+
+@given(STATES, st.binary(max_size=4), st.sampled_from([(), ("a",), ("b",)]), st.integers(0, 2**32))
+def test_with_as_many_draws_as_there_are_it_is_who_would_be_picked(
+    states: list[State], session: bytes, adapters: tuple[str, ...], seed: int
+) -> None:
+    """Of the same cost: equals share."""
+    made, tried = fleet(states, len(states))
+    able = [each for each in made.replicas.values() if each.usable and each.name not in tried]
+    chosen = made.choose(tried, session, adapters, Random(seed), sound=True)
+    if not able:
+        return
+    assert chosen is not None
+    candidates = [each.candidate(STALE) for each in able]
+    picked = pick(candidates, session, adapters, made.dispatch, Random(seed))
+    home = home_of(session, candidates).name if session else ""
+
+    def figures(name: str) -> tuple[object, ...]:
+        each = next(each for each in candidates if each.name == name)
+        return (
+            each.depth / each.max_running - (name == home) / 2 - (set(adapters) <= each.adapters) * bool(adapters) / 4,
+        )
+
+    assert figures(chosen.name) == figures(picked.name)
+
+
+@given(st.integers(2, 40), st.integers(0, 2**32))
+def test_all_come_in_every_order_alike(count: int, seed: int) -> None:
+    everybody = list(lane(ManualClock(), count).replicas.values())
+    random = Random(seed)
+    assert sorted(each.name for each in shuffled(everybody, random)) == sorted(each.name for each in everybody)
+
+
+def test_every_replica_is_drawn_as_often_as_any_other() -> None:
+    everybody = list(lane(ManualClock(), 5).replicas.values())
+    random = Random(7)
+    places: list[Counter[str]] = [Counter() for _ in everybody]
+    for _ in range(4000):
+        for place, each in enumerate(shuffled(everybody, random)):
+            places[place][each.name] += 1
+    assert all(700 < place[each.name] < 900 for place in places for each in everybody), places
+
+
+def test_among_a_thousand_as_few_are_looked_at_as_among_four() -> None:
+    made = lane(ManualClock(), 1000)
+    looked: list[str] = []
+
+    def may_answer(replica: Replica) -> bool:
+        looked.append(replica.name)
+        return True
+
+    for _ in range(50):
+        assert made.choose((), b"", (), Random(len(looked)), sound=True, may_answer=may_answer) is not None
+    assert len(looked) == 50 * made.dispatch.choices
+    home = made.choose((), b"conversation", (), Random(1), sound=True)
+    assert home is not None
+    made.homes.learn(b"conversation", (), home.name)
+    looked.clear()
+    assert made.choose((), b"conversation", (), Random(2), sound=True, may_answer=may_answer) is home
+    assert len(looked) == made.dispatch.choices + 1
+
+
+def test_a_drained_majority_costs_draws_and_not_the_choice() -> None:
+    made = lane(ManualClock(), 64, replace(DispatchConfig(), choices=2))
+    for each in list(made.replicas.values())[:60]:
+        each.heard(report(draining=True))
+    found = [made.choose((), b"", (), Random(seed), sound=True) for seed in range(400)]
+    chosen = Counter(each.name for each in found if each is not None)
+    assert sum(chosen.values()) == 400 and len(chosen) == 4 and min(chosen.values()) > 50
