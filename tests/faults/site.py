@@ -1,6 +1,5 @@
 """A router and its replicas, every one a process of its own that things may be done to."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -82,8 +81,8 @@ class Plan:
     """How many replicas each has."""
     settings: str = ""
     """More of the ensemble's configuration, as YAML."""
-    each: str = "{}"
-    """Of every specialist."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What the configuration says of a specialist, as YAML."""
     cost: CostModel = PACE
     hosts: Mapping[str, Host] = field(default_factory=dict)
     """By replica; `router` is the router's. Who is not named runs here, behind a Unix socket."""
@@ -133,7 +132,7 @@ def _door(host: Host, socket: Path) -> tuple[str, list[str]]:
 def _router(plan: Plan, folder: Path, stack: ExitStack, replicas: Sequence[Replica]) -> Process:
     host = plan.host("router")
     config = folder / "ensemble.yaml"
-    specialists = "".join(f"  {name}: {plan.each}\n" for name in plan.specialists)
+    specialists = "".join(f"  {name}: {plan.about.get(name, '{}')}\n" for name in plan.specialists)
     config.write_text(f"name: faults\nengine: sim\nspecialists:\n{specialists}{plan.settings}")
     words = [*host.before, *OCTET, "router", "--config", str(config)]
     words += ["--port", "0", "--http-port", "0", *plan.router_options]
@@ -148,8 +147,3 @@ def _started(
     process = Process(words, log, cgroups=host.cgroups, environment={**(more or {}), **host.environment})
     stack.callback(process.end)
     return process
-
-
-def quoted(text: str) -> str:
-    """As YAML takes it."""
-    return json.dumps(text)
