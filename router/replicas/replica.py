@@ -11,6 +11,9 @@ from router.replicas.address import Target
 from router.replicas.pick import Candidate
 
 _log = logging.getLogger(__name__)
+_QUIET_SECONDS = 2.0
+"""A replica that hung is asked once before it is asked as often as others. Where nobody wants anything of it for so
+long after it is heard from again, its reports will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Replica:
         self.num_watches = 0
         """Of its load: reports are asked for, and so silence means something."""
         self.hung = False
+        self._back_since: float | None = None
+        """When it was heard from again, until it has shown that it answers."""
         self.num_heard = 0
         """Reports and answers: whoever looks twice and finds the same has heard nothing."""
 
@@ -132,6 +137,16 @@ class Replica:
         if self.hung:
             _log.info("%s is heard from again", self.name)
             self.hung = False
+            self.breaker.stirs()
+            self._back_since = self._clock.now()
+        elif self._back_since is not None:
+            self._is_back(self._back_since)
+
+    def _is_back(self, since: float) -> None:
+        if self.breaker.state != "half_open":  # a probe has shown how it is
+            self._back_since = None
+        elif self._clock.now() - since >= _QUIET_SECONDS and self.breaker.would_allow:
+            self._back_since = None
             self.breaker.succeeded()
 
     def hangs(self, seconds: float) -> None:
@@ -157,5 +172,6 @@ class Replica:
         if self.linked:
             _log.warning("%s at %s is lost: %s", self.name, self.target.address, why)
         self.linked = self.warm = self.hung = False
+        self._back_since = None
         self.load = self.report = None
         self.breaker.trip()
