@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -20,6 +20,7 @@ from router.after.verifiers import open_verifiers
 from router.background import for_good
 from router.control.control import Control
 from router.control.fleet_replicas import FleetReplicas
+from router.dispatch.quarantine import Content
 from router.metrics.judging import JudgingTally
 from router.operator.archive import StoreArchive
 from router.operator.desk import Desk
@@ -27,6 +28,7 @@ from router.operator.library import FindReceipt, StoreLibrary
 from router.operator.service import OperatorService
 from router.receipts.kept_as import kept_as
 from router.replicas.fleet import Fleet
+from router.replicas.link import Link
 from router.service.labels import labels_in
 from router.shadow.counts import shadow_counts
 from router.shadow.shadows import Shadows
@@ -54,8 +56,10 @@ class Backstage:
         random: Random,
         credentials: Any,
         tracing: Tracing | None = None,
+        blame: Callable[[Content, Link], None] | None = None,
     ) -> None:
-        """Raises ValueError for what must be put right first."""
+        """`blame` hears of contents that were in flight when a connection broke. Raises ValueError for what must be put
+        right first."""
         base = None if ensemble.source is None else ensemble.source.parent
         longest = max(ensemble.correctness.window, ensemble.escalation.sustain)
         self.store = open_store(ensemble.store, _memory_of(ensemble), base, window=longest)
@@ -72,7 +76,9 @@ class Backstage:
         self.judging = JudgingTally()
         outcomes = _Outcomes(self.control, self.store, self.slos, self.agreement, self.judging)
         self.aftermath = Aftermath(outcomes, wall_ms, rules, told=judged)
-        self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness, told=landed)
+        self.shadows = Shadows(
+            fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness, told=landed, blame=blame
+        )
 
     @property
     def verifiers(self) -> Mapping[str, Verifier]:

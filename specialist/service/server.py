@@ -45,6 +45,7 @@ _TRACES_SECONDS = 3.0
 """For what is still to be sent of them, where there is time at all."""
 _SPARE_CALLS = 64
 """Health checks, and callers that were cut and have not noticed. Watchers have calls of their own."""
+_INSTANCE_BYTES = 8
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -82,6 +83,7 @@ class Server:
             seats,
             nothing_yet,
             max_watchers=settings.max_watchers,
+            instance=secrets.token_hex(_INSTANCE_BYTES),
         )
         self.generator = Generator(
             self.engine,
