@@ -14,7 +14,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 FIRST ?= 1000
 LAST ?= 3000
 
-.PHONY: serve test proofs lint fuzz proto clean
+.PHONY: serve test proofs faults lint fuzz proto clean
 .DEFAULT_GOAL := test
 
 # An ensemble of your own, and options: make serve ARGS="my-ensemble.yaml --port 50200"
@@ -33,6 +33,12 @@ test: lint $(MODULES)
 # Everything: the long proofs too, and of every property hundreds of examples that nobody has seen before. Half an hour.
 proofs: lint $(MODULES)
 	OCTET_PROFILE=proofs $(PYTEST)
+
+# Every fault of the table as it demands it, one after the other: wants the machine for itself, and root for networks and
+# cgroups. Half an hour. The random one lasts SECONDS; figures are added to OCTET_FAULTS=FILE, a line of JSON each.
+SECONDS ?= 600
+faults: $(READY)
+	OCTET_FAULTS_FORM=long OCTET_FAULTS_SECONDS=$(SECONDS) OMP_NUM_THREADS=1 $(BIN)/pytest -m faults tests/faults
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """Whether something that failed is asked again: closed, open, then one probe at a time."""
 
+from math import inf
 from typing import Literal
 
 from octet.clock import Clock
@@ -65,6 +66,11 @@ class Breaker:
     def gave_up(self) -> None:
         """The call ended without showing anything: the next one may be the probe."""
         self._probed = None
+
+    def stirs(self) -> None:
+        """What it stands before gives a sign of life: one that is open lets a probe through now."""
+        if self.state == "open":
+            self._opened = -inf
 
     def trip(self) -> None:
         """Opens at once: there is no doubt. One that is open already stays as it is."""

@@ -171,7 +171,7 @@ class DispatchConfig:
     """A load report older than this counts for nothing."""
     heartbeat_seconds: Annotated[float, Unit.SECONDS, Range(0.01, 60), Mark.LIVE] = 0.25
     """How often a replica reports, changed or not."""
-    hang_seconds: Annotated[float, Unit.SECONDS, Range(0.2, 86_400), Mark.LIVE] = 1.5
+    hang_seconds: Annotated[float, Unit.SECONDS, Range(0.2, 86_400), Mark.LIVE] = 1.2
     """A replica not heard from for so long, by report or by token, hangs."""
     stall_seconds: Seconds = 60.0
     """An answer that has begun and brings no token for so long is given up, though its replica reports."""

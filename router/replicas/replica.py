@@ -12,6 +12,9 @@ from router.replicas.link import Link
 from router.replicas.pick import Candidate
 
 _log = logging.getLogger(__name__)
+_QUIET_SECONDS = 2.0
+"""A replica that hung is asked once before it is asked as often as others. Where nobody wants anything of it for so
+long after it is heard from again, its reports will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ class Replica:
         self.num_watches = 0
         """Of its load: reports are asked for, and so silence means something."""
         self.hung = False
+        self._back_since: float | None = None
+        """When it was heard from again, until it has shown that it answers."""
         self.num_heard = 0
         """Reports and answers: whoever looks twice and finds the same has heard nothing."""
 
@@ -139,6 +144,16 @@ class Replica:
         if self.hung:
             _log.info("%s is heard from again", self.name)
             self.hung = False
+            self.breaker.stirs()
+            self._back_since = self._clock.now()
+        elif self._back_since is not None:
+            self._is_back(self._back_since)
+
+    def _is_back(self, since: float) -> None:
+        if self.breaker.state != "half_open":  # a probe has shown how it is
+            self._back_since = None
+        elif self._clock.now() - since >= _QUIET_SECONDS and self.breaker.would_allow:
+            self._back_since = None
             self.breaker.succeeded()
 
     def _identify(self, report: wire.LoadReport) -> None:
@@ -173,5 +188,6 @@ class Replica:
             self.link.lost = True
             self._last_link, self.link = self.link, Link()
         self.linked = self.warm = self.hung = False
+        self._back_since = None
         self.load = self.report = None
         self.breaker.trip()

@@ -50,6 +50,13 @@ class Breakers(RuleBasedStateMachine):
             self.opened, self.probed = self.clock.now(), None
 
     @rule()
+    def a_sign_of_life(self) -> None:
+        self.breaker.stirs()
+        if self.expected() == "open":
+            self.opened = self.clock.now() - 2 * self.cool_down
+        assert self.breaker.would_allow or self.probed is not None
+
+    @rule()
     def ask(self) -> None:
         state = self.expected()
         probing = self.probed is not None and self.clock.now() - self.probed < self.cool_down

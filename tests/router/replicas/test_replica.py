@@ -4,7 +4,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from octet.clock import ManualClock
+from octet.rpc.refusal import replica_failed
 from router.replicas.attempt import Attempt
+from router.replicas.failure import Failure
 from router.replicas.replica import Replica
 from tests.router.replicas.builders import replica, report
 
@@ -78,7 +80,8 @@ TestCounting = Counting.TestCase
 
 
 def test_a_replica_that_drains_or_is_cold_is_closed_and_one_that_hangs_is_broken() -> None:
-    each = replica()
+    clock = ManualClock()
+    each = replica(clock)
     each.heard(report(draining=True))
     assert (each.candidate(STALE).is_closed, usable(each)) == (True, False)
     each.heard(report())
@@ -89,7 +92,46 @@ def test_a_replica_that_drains_or_is_cold_is_closed_and_one_that_hangs_is_broken
     each.hangs(1.5)
     assert (each.candidate(STALE).is_broken, str(each.breaker.state)) == (True, "open")
     each.heard(report())
-    assert usable(each) and each.breaker.state == "closed"
+    assert usable(each) and str(each.breaker.state) == "half_open"
+
+
+def hung_and_back(clock: ManualClock) -> Replica:
+    each = replica(clock)
+    each.hangs(1.5)
+    each.heard(report())
+    return each
+
+
+def test_one_that_hung_is_asked_once_before_it_is_asked_as_often_as_others() -> None:
+    each = hung_and_back(ManualClock())
+    with Attempt(each) as probe:
+        assert not allows(each)
+        each.heard(report())
+        assert each.candidate(STALE).is_broken
+        probe.start()
+    assert allows(each) and each.breaker.state == "closed"
+
+
+def test_one_that_hung_and_of_which_nobody_wants_anything_is_taken_at_its_word() -> None:
+    clock = ManualClock()
+    each = hung_and_back(clock)
+    clock.sleep(1.9)
+    each.heard(report())
+    assert each.breaker.state == "half_open"
+    clock.sleep(0.1)
+    each.heard(report())
+    assert str(each.breaker.state) == "closed"
+
+
+def test_one_whose_probe_failed_is_not_taken_at_its_word() -> None:
+    clock = ManualClock()
+    each = hung_and_back(clock)
+    with Attempt(each) as probe:
+        probe.judge(Failure("failed", replica_failed()))
+    each.heard(report())
+    clock.sleep(60.0)
+    each.heard(report())
+    assert each.breaker.state == "half_open"
 
 
 def test_a_probe_that_shows_nothing_lets_the_next_one_through_at_once() -> None:

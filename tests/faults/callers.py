@@ -1,0 +1,181 @@
+"""Callers that never stop asking and write down everything they are told."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from random import Random
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from octet.v1 import control_pb2 as control_wire
+from octet.v1 import inference_pb2 as wire
+from octet.v1 import operator_pb2 as operator_wire
+from tests.faults.history import Account, Golden, History, Question
+
+PROMPTS = tuple(f"question number {number}" for number in range(6))
+LONGEST = 64
+_SERVICE = "/octet.v1.Inference/"
+_numbers = count(1)
+_AnswerT = TypeVar("_AnswerT", bound=Message)
+
+
+class Line:
+    """To a router."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=(("grpc.use_local_subchannel_pool", 1),))
+        self._generate = self._channel.unary_stream(
+            f"{_SERVICE}Generate", wire.InferRequest.SerializeToString, wire.InferEvent.FromString
+        )
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def ask(self, question: Question, *, leave_after: float | None = None, **fields: Any) -> Account:
+        """`leave_after` so many seconds, whatever has been heard."""
+        account = Account(f"f-{next(_numbers)}", question, began=time.monotonic())
+        call = self._generate(_request(account.request_id, question, **fields), timeout=60)
+        try:
+            async with asyncio.timeout(leave_after):
+                async for event in call:
+                    account.hear(event, time.monotonic())
+            account.codes.append(await call.code())
+        except grpc.aio.AioRpcError as error:
+            account.refused(error)
+        except TimeoutError:
+            account.left = True
+            call.cancel()
+        account.ended = time.monotonic()
+        return account
+
+    async def receipt(self, request_id: str) -> wire.Receipt:
+        """Raises AioRpcError."""
+        return await self._call(_SERVICE + "GetReceipt", wire.GetReceiptRequest(request_id=request_id), wire.Receipt)
+
+    async def overview(self) -> operator_wire.Overview:
+        path = "/octet.v1.Operator/GetOverview"
+        return await self._call(path, operator_wire.GetOverviewRequest(), operator_wire.Overview)
+
+    async def replicas(self) -> list[control_wire.ReplicaInfo]:
+        asked = operator_wire.ListReplicasRequest()
+        return list((await self.operate("ListReplicas", asked, operator_wire.ListReplicasResponse)).replicas)
+
+    async def operate(self, name: str, request: Message, answer: type[_AnswerT]) -> _AnswerT:
+        return await self._call(f"/octet.v1.Operator/{name}", request, answer)
+
+    async def _call(self, path: str, request: Message, answer: type[_AnswerT]) -> _AnswerT:
+        method = self._channel.unary_unary(path, type(request).SerializeToString, answer.FromString)
+        answered: _AnswerT = await method(request)
+        return answered
+
+
+def _request(request_id: str, question: Question, **fields: Any) -> wire.InferRequest:
+    given = {
+        "request_id": request_id,
+        "prompt": question.prompt,
+        "force_specialists": [question.specialist],
+        "max_tokens": question.max_tokens,
+        "sampling": wire.Sampling(temperature=0.0),
+        "ignore_eos": True,
+        "timeout_ms": 30_000,
+    }
+    return wire.InferRequest(**{**given, **fields})
+
+
+@asynccontextmanager
+async def line(address: str) -> AsyncIterator[Line]:
+    made = Line(address)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def golden_run(line: Line, specialists: Sequence[str], prompts: Sequence[str] = PROMPTS) -> Golden:
+    """Every question once, alone, before anything happens."""
+    found: dict[tuple[str, str], tuple[int, ...]] = {}
+    for specialist in specialists:
+        for prompt in prompts:
+            account = await line.ask(Question(specialist, prompt, LONGEST))
+            assert account.is_answered and len(account.tokens) == LONGEST, account
+            found[specialist, prompt] = tuple(account.tokens)
+    assert len(set(found.values())) == len(found), "answers that are alike would hide whose they are"
+    return found
+
+
+class Callers:
+    """Each asks one question after the other. Nothing is tried again behind our back."""
+
+    def __init__(self, line: Line, history: History, random: Random, *, pause: float = 0.0) -> None:
+        self.line = line
+        self.history = history
+        self._random = random
+        self._pause = pause
+        self._ended = False
+
+    @asynccontextmanager
+    async def calling(self, number: int, *, leave_share: float = 0.0) -> AsyncIterator["Callers"]:
+        """`leave_share` of the requests are left by their callers in the middle."""
+        tasks = [asyncio.create_task(self._call(leave_share)) for _ in range(number)]
+        try:
+            yield self
+        finally:
+            self._ended = True
+            await asyncio.gather(*tasks)
+
+    @asynccontextmanager
+    async def coming(self, gaps: Iterator[float]) -> AsyncIterator["Callers"]:
+        """One after so many seconds, whether those before have been answered or not."""
+        arriving = asyncio.create_task(self._arrive(gaps))
+        try:
+            yield self
+        finally:
+            self._ended = True
+            await arriving
+
+    async def _arrive(self, gaps: Iterator[float]) -> None:
+        due = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            for gap in gaps:
+                due += gap
+                while not self._ended and time.monotonic() < due:
+                    await asyncio.sleep(min(0.1, due - time.monotonic()))
+                if self._ended:
+                    return
+                tasks.create_task(self._ask(None))
+
+    async def _call(self, leave_share: float) -> None:
+        while not self._ended:
+            leaves = self._random.random() < leave_share
+            account = await self._ask(self._random.uniform(0, 0.2) if leaves else None)
+            await asyncio.sleep(self._pause if account.is_answered else max(self._pause, 0.02))
+
+    async def _ask(self, leave_after: float | None) -> Account:
+        specialist, prompt = self._random.choice(list(self.history.golden))
+        question = Question(specialist, prompt, self._random.randint(1, LONGEST))
+        account = await self.line.ask(question, leave_after=leave_after)
+        self.history.accounts.append(account)
+        return account
+
+    async def answered(self, more: int) -> None:
+        """Until so many more answers came."""
+        enough = len(self.history.answered) + more
+        await until(lambda: len(self.history.answered) >= enough)
+
+
+async def until(condition: Callable[[], Any], seconds: float = 60.0, why: Callable[[], Any] | None = None) -> Any:
+    """Asked again and again until it is true; it may be awaitable. What it said."""
+    end = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError("it never came true" if why is None else await why())
+        await asyncio.sleep(0.02)

@@ -1,0 +1,53 @@
+"""A figure that a fault demands: written down where OCTET_FAULTS says, and held to its bound."""
+
+import json
+import operator
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+VARIABLE = "OCTET_FAULTS"
+"""Names a file, to which a line of JSON is added for every figure."""
+FORM = "OCTET_FAULTS_FORM"
+"""`long` in `make faults`, which has the machine for itself; otherwise short."""
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
+
+
+class Figure(Protocol):
+    def __call__(self, row: int, what: str, value: float, unit: str, bound: str, *, short: str = "") -> None:
+        """`bound` is like "< 2 s", and must hold. Where `short` is given, that one must hold instead in the short form,
+        which shares its machine with other tests."""
+
+
+def is_long() -> bool:
+    return os.environ.get(FORM) == "long"
+
+
+def holds(value: float, bound: str) -> bool:
+    """Raises ValueError for a bound that cannot be read."""
+    found = re.match(r"(<=|>=|==|<|>) (-?[0-9][0-9,]*(?:\.[0-9]+)?)(?: |$)", bound)
+    if found is None:
+        raise ValueError(f"a bound is like '< 2 s', got {bound!r}")
+    return _COMPARE[found[1]](value, float(found[2].replace(",", "")))
+
+
+def put_figure(row: int, what: str, value: float, unit: str, bound: str, *, short: str = "") -> None:
+    held = holds(value, bound)
+    counts = bound if is_long() or not short else short
+    _write({"row": row, "what": what, "figure": value, "unit": unit, "bound": bound, "held": held})
+    assert holds(value, counts), f"row {row}, {what}: {value:g} {unit}, demanded is {counts}"
+
+
+def _write(line: dict[str, object]) -> None:
+    path = os.environ.get(VARIABLE)
+    if path:
+        with Path(path).open("a") as file:
+            file.write(json.dumps(line) + "\n")

@@ -1,0 +1,178 @@
+"""Everything that callers were told, and whether all of it can be true of a system that is right."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import grpc
+
+from octet.v1 import error_pb2
+from octet.v1 import inference_pb2 as wire
+
+Golden = Mapping[tuple[str, str], tuple[int, ...]]
+"""What a specialist says to a prompt, by both, when nothing is wrong. Answers are beginnings of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    specialist: str
+    prompt: str
+    max_tokens: int
+
+
+@dataclass(slots=True)
+class Account:
+    """What one caller heard of one request, in the order it was heard."""
+
+    request_id: str
+    question: Question
+    began: float = 0.0
+    first: float | None = None
+    """When the first token came."""
+    ended: float | None = None
+    kinds: list[str] = field(default_factory=list)
+    """Of the events."""
+    tokens: list[int] = field(default_factory=list)
+    receipt: wire.Receipt | None = None
+    codes: list[grpc.StatusCode] = field(default_factory=list)
+    """How the call ended. One, if all is well."""
+    error: error_pb2.Error | None = None
+    left: bool = False
+    """The caller went away by itself, and was told nothing."""
+
+    @property
+    def is_answered(self) -> bool:
+        return self.codes == [grpc.StatusCode.OK]
+
+    @property
+    def reason(self) -> int:
+        return error_pb2.ERROR_REASON_UNSPECIFIED if self.error is None else self.error.reason
+
+    def hear(self, event: wire.InferEvent, now: float) -> None:
+        kind = event.WhichOneof("event") or "nothing"
+        self.kinds.append(kind)
+        if kind == "chunk":
+            self.tokens += event.chunk.token_ids
+            self.first = now if self.first is None else self.first
+        elif kind == "receipt":
+            self.receipt = event.receipt
+
+    def refused(self, error: Any) -> None:
+        """`error` is a grpc.aio.AioRpcError."""
+        self.codes.append(error.code())
+        beside = dict(error.trailing_metadata() or ())
+        if "octet-error-bin" in beside:
+            self.error = error_pb2.Error.FromString(beside["octet-error-bin"])
+        if "octet-receipt-bin" in beside:
+            self.receipt = wire.Receipt.FromString(beside["octet-receipt-bin"])
+
+
+@dataclass(slots=True)
+class History:
+    golden: Golden
+    accounts: list[Account] = field(default_factory=list)
+
+    @property
+    def answered(self) -> list[Account]:
+        return [each for each in self.accounts if each.is_answered]
+
+    @property
+    def failed(self) -> list[Account]:
+        return [each for each in self.accounts if not each.is_answered and not each.left]
+
+    def violations(self) -> list["Violation"]:
+        ids = [each.request_id for each in self.accounts]
+        twice = [Violation(name, "end", "two have this id") for name, number in Counter(ids).items() if number > 1]
+        return twice + [wrong for each in self.accounts for wrong in violations(each, self.golden)]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that no caller may be told."""
+
+    request_id: str
+    kind: Literal["end", "order", "tokens", "lane"]
+    words: str
+
+
+def violations(account: Account, golden: Golden) -> list[Violation]:
+    name = account.request_id
+    return [
+        *(Violation(name, "end", words) for words in _of_its_end(account)),
+        *(Violation(name, "order", words) for words in _of_its_order(account)),
+        *(Violation(name, "tokens", words) for words in _of_its_tokens(account, golden)),
+        *(Violation(name, "lane", words) for words in _of_its_lane(account)),
+    ]
+
+
+def _of_its_end(account: Account) -> list[str]:
+    """Exactly one terminal state, which says what it is."""
+    if account.left:
+        return ["it ended after its caller had gone"] if account.codes else []
+    if len(account.codes) != 1:
+        return [f"it ended {len(account.codes)} times"]
+    if not account.is_answered:
+        return [] if account.reason else [f"{account.codes[0].name} without a reason"]
+    if account.receipt is None:
+        return ["it was answered without a receipt"]
+    return ["it was answered, and its receipt has an error"] if account.receipt.HasField("error") else []
+
+
+def _of_its_order(account: Account) -> list[str]:
+    kinds = account.kinds
+    if kinds and kinds[0] != "routed":
+        return [f"it began with {kinds[0]}"]
+    if kinds.count("routed") > 1:
+        return [f"it was routed {kinds.count('routed')} times"]
+    if "receipt" in kinds[:-1]:
+        return ["something came after the receipt"]
+    return []
+
+
+def _of_its_tokens(account: Account, golden: Golden) -> list[str]:
+    question, tokens = account.question, tuple(account.tokens)
+    whole = golden[question.specialist, question.prompt]
+    if tokens != whole[: len(tokens)]:
+        return [diagnosis(tokens, question, golden)]
+    if account.is_answered and len(tokens) != question.max_tokens:
+        return [f"{len(tokens)} tokens of {question.max_tokens} came"]
+    if account.is_answered and account.receipt and account.receipt.usage.completion_tokens != len(tokens):
+        return [f"{len(tokens)} tokens came, its receipt counts {account.receipt.usage.completion_tokens}"]
+    return []
+
+
+def diagnosis(tokens: tuple[int, ...], question: Question, golden: Golden) -> str:
+    """What is the matter with tokens that are not the beginning of the right answer."""
+    for (specialist, prompt), other in golden.items():
+        if (specialist, prompt) != (question.specialist, question.prompt) and tokens == other[: len(tokens)]:
+            return f"they are {specialist}'s tokens to {prompt!r}"
+    whole = golden[question.specialist, question.prompt]
+    at = next(place for place, token in enumerate(tokens) if whole[place : place + 1] != (token,))
+    rest = tokens[at:]
+    if any(rest == whole[start : start + len(rest)] for start in range(at)):
+        return f"tokens are repeated at {at}"
+    if any(rest == whole[start : start + len(rest)] for start in range(at + 1, len(whole))):
+        return f"tokens are lost at {at}"
+    return f"token {at} is another one"
+
+
+def _of_its_lane(account: Account) -> list[str]:
+    receipt, asked = account.receipt, account.question.specialist
+    if receipt is None or not account.tokens:
+        return []
+    if receipt.specialist != asked:
+        return [f"{receipt.specialist} is stamped"]
+    return [] if receipt.lane.specialist == asked else [f"the lane of {receipt.lane.specialist!r} is stamped"]
+
+
+def disagreements(account: Account, kept: wire.Receipt) -> list[str]:
+    """Between what a caller was told and what the router has written down of the same request."""
+    told = kept.error.reason if kept.HasField("error") else error_pb2.ERROR_REASON_UNSPECIFIED
+    if account.left:
+        return []
+    if account.is_answered != (not kept.HasField("error")):
+        return [f"{account.request_id}: {account.codes} was told, {told} is kept"]
+    if account.reason != told:
+        return [f"{account.request_id}: reason {account.reason} was told, {told} is kept"]
+    return []

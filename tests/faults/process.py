@@ -1,0 +1,106 @@
+"""A program of its own that can be killed, stopped, put into a cgroup or another network, and started again."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+"""Seconds for whatever comes sooner or later, on a machine that has much else to do."""
+OCTET = (sys.executable, "-m", "octet.cli")
+
+
+class Process:
+    """Says one line when it is ready, and never outlives whoever made it."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        log: Path,
+        *,
+        cgroups: Sequence[Path] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`cgroups` are folders that it is put into before it has done anything."""
+        enter = "".join(f"echo 0 > {shlex.quote(str(folder / 'cgroup.procs'))} && " for folder in cgroups)
+        self._words = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", f'{enter}exec "$@"', "sh", *words]
+        self._log = log
+        self._environment = {**os.environ, **(environment or {})}
+        self.popen = self._begin()
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def is_alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def ready(self, pattern: str = r"ready on (\S+)") -> "re.Match[str]":
+        """Once it has said so, since it was last begun."""
+        found: list[re.Match[str]] = []
+
+        def look() -> bool:
+            assert self.is_alive, f"{self._words} ended with {self.popen.returncode}: {self.said[-2000:]}"
+            found[:] = re.finditer(pattern, self.said)
+            return len(found) > 0
+
+        wait_for(look, lambda: self.said[-2000:])
+        return found[-1]
+
+    def kill(self) -> None:
+        self.popen.kill()
+        self.popen.wait()
+
+    def stop(self) -> None:
+        self.popen.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.popen.send_signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        self.popen.send_signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """In order, or else at once."""
+        if self.is_alive:
+            self.go_on()
+            self.terminate()
+            try:
+                self.popen.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self.popen.wait()
+
+    def begin_again(self) -> None:
+        self.popen.wait()
+        self.popen = self._begin()
+
+    def _begin(self) -> "subprocess.Popen[bytes]":
+        with self._log.open("w") as log:
+            return subprocess.Popen(
+                self._words,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                process_group=0,
+            )
+
+
+def wait_for(condition: Callable[[], object], why: Callable[[], str] = str, seconds: float = PATIENCE) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, why() or "it never came true"
+        time.sleep(0.02)

@@ -1,0 +1,93 @@
+"""Rows 1 and 27: replicas are killed, and restarted in order, while many ask."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bench.overload.azure import read_azure
+from tests.faults.callers import Callers, golden_run, line, until
+from tests.faults.figures import Figure
+from tests.faults.history import History
+from tests.faults.site import Plan, Replica, Site, site
+from tests.faults.verdict import put_verdict, until_serving
+
+EIGHT = ("template", "stl", "algo", "memory", "concurrency", "systems", "build", "debug")
+FASTER = 4.0
+"""Than the trace's own pace."""
+
+
+@pytest.fixture
+def gaps(long: bool, request: pytest.FixtureRequest) -> Iterator[float]:
+    """Seconds from one request to the next: the recorded ones, or in the short form as bursty ones of our own."""
+    if not long:
+        random = Random(1)
+        return (random.expovariate(200.0) if random.random() < 0.8 else random.expovariate(8.0) for _ in range(100_000))
+    folder: Path = request.getfixturevalue("shared_data")
+    trace = read_azure(folder / "azure" / "AzureLLMInferenceTrace_code.csv")
+    return (shape.gap / FASTER for shape in trace)
+
+
+@pytest.mark.slow
+def test_1_a_killed_replica_costs_only_what_it_was_saying(long: bool, gaps: Iterator[float], figure: Figure) -> None:
+    async def scenario(site: Site) -> None:
+        async with line(site.address) as router:
+            history = History(await golden_run(router, site.specialists))
+            callers = Callers(router, history, Random(1))
+            kills: list[tuple[float, float]] = []
+            async with callers.coming(gaps):
+                for number in range(20 if long else 3):
+                    await callers.answered(20)
+                    victim = site.replicas[number % len(site.replicas)]
+                    kills.append(await _kill(victim, callers))
+                    victim.process.begin_again()
+                    await until_serving(router, victim)
+                await callers.answered(20)
+            await put_verdict(1, router, history, figure)
+            share = _tried_again(history, [at for at, _ in kills])
+            figure(1, "of the requests under way at a kill, those tried again", share, "", "<= 0.2")
+            longest = max(seconds for _, seconds in kills)
+            figure(1, "until somebody who came after a kill is answered, at worst", longest, "s", "< 2 s", short="< 20")
+
+    with site(Plan({"writer": 3})) as made:
+        asyncio.run(scenario(made))
+
+
+async def _kill(victim: Replica, callers: Callers) -> tuple[float, float]:
+    """When, and the seconds until one who came afterwards has his answer."""
+    victim.process.kill()
+    killed = time.monotonic()
+    seconds = await until(
+        lambda: [each.ended - killed for each in callers.history.answered if each.began > killed and each.ended]
+    )
+    return killed, min(seconds)
+
+
+def _tried_again(history: History, kills: list[float]) -> float:
+    active = [each for each in history.accounts if any(each.began < at < (each.ended or 0.0) for at in kills)]
+    again = [each for each in active if each.receipt is not None and len(each.receipt.attempts) > 1]
+    return len(again) / max(1, len(active))
+
+
+@pytest.mark.slow
+def test_27_a_rolling_restart_of_eight_specialists_fails_nobody(long: bool, figure: Figure) -> None:
+    async def scenario(site: Site) -> None:
+        async with line(site.address) as router:
+            history = History(await golden_run(router, site.specialists))
+            async with Callers(router, history, Random(27), pause=0.02).calling(12 if long else 4) as callers:
+                for replica in site.replicas:
+                    await callers.answered(10)
+                    replica.process.terminate()
+                    await asyncio.to_thread(replica.process.popen.wait)
+                    replica.process.begin_again()
+                    await until_serving(router, replica)
+                await callers.answered(10)
+            await put_verdict(27, router, history, figure)
+            figure(27, "failed requests", len(history.failed), "requests", "== 0")
+
+    names = EIGHT if long else EIGHT[:1]
+    with site(Plan(dict.fromkeys(names, 2))) as made:
+        asyncio.run(scenario(made))

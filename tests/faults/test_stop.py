@@ -1,0 +1,73 @@
+"""Row 2: a replica is stopped in the middle of everything, and goes on half a minute later as if nothing had been."""
+
+import asyncio
+import time
+from random import Random
+
+import pytest
+
+from tests.faults.callers import Callers, Line, golden_run, line, until
+from tests.faults.figures import Figure
+from tests.faults.history import Account, History
+from tests.faults.site import Plan, Replica, Site, site
+from tests.faults.verdict import put_verdict, states, until_serving
+
+
+@pytest.mark.slow
+def test_2_a_stopped_replica_is_left_soon_and_probed_before_it_is_trusted_again(long: bool, figure: Figure) -> None:
+    async def scenario(site: Site) -> None:
+        async with line(site.address) as router:
+            history = History(await golden_run(router, site.specialists))
+            victim = site.replicas[0]
+            async with Callers(router, history, Random(2), pause=0.01).calling(12) as callers:
+                seconds = []
+                for _ in range(3):
+                    await callers.answered(30)
+                    seconds.append(await _noticed(router, victim, callers, 30.0 if long else 2.0))
+            await put_verdict(2, router, history, figure)
+            figure(2, "until the breaker opens, at worst", max(seconds), "s", "< 1.5 s", short="< 15 s")
+
+    with site(Plan({"writer": 3})) as made:
+        asyncio.run(scenario(made))
+
+
+async def _noticed(router: Line, victim: Replica, callers: Callers, stay: float) -> float:
+    """Seconds until its breaker is open. It stays stopped for `stay` and must be probed before others are sent there."""
+    victim.process.stop()
+    stopped = time.monotonic()
+    try:
+        await until(lambda: _is(router, victim, "hung", "open"))
+        noticed = time.monotonic() - stopped
+        await asyncio.sleep(stay)
+        assert (await states(router))[victim.name][0] == "hung"
+    finally:
+        victim.process.go_on()
+    went_on = time.monotonic()
+    await until_serving(router, victim)
+    await until(lambda: len(_answered_by(victim, callers, went_on)) >= 3)
+    probe, *others = _answered_by(victim, callers, went_on)
+    assert probe.receipt is not None and probe.receipt.breaker == "half_open"
+    assert all(_dispatched(other) >= _first_token(probe) for other in others), "nobody is sent there before it"
+    return noticed
+
+
+async def _is(router: Line, victim: Replica, *state: str) -> bool:
+    return (await states(router))[victim.name] == state
+
+
+def _answered_by(victim: Replica, callers: Callers, since: float) -> list[Account]:
+    """In the order in which they were sent there."""
+    accounts = [each for each in callers.history.answered if each.began > since - 60 and (each.first or 0) > since]
+    there = [each for each in accounts if each.receipt is not None and each.receipt.replica == victim.name]
+    return sorted(there, key=_dispatched)
+
+
+def _dispatched(account: Account) -> float:
+    """By the router's account, to be compared with others' of the same router."""
+    assert account.receipt is not None
+    return account.receipt.created_unix_ms / 1000 + account.receipt.attempts[-1].began
+
+
+def _first_token(account: Account) -> float:
+    assert account.receipt is not None
+    return account.receipt.created_unix_ms / 1000 + account.receipt.timings.first_chunk - 0.002

@@ -1,0 +1,67 @@
+"""Whether everything was as it must be, in figures."""
+
+from tests.faults.callers import Line, until
+from tests.faults.figures import Figure
+from tests.faults.history import History, disagreements
+from tests.faults.site import Replica
+
+
+async def put_verdict(row: int, router: Line, history: History, figure: Figure) -> None:
+    """Of a history that is over: what no caller may see, and what may not be left behind."""
+    found = history.violations()
+    told = "\n".join(map(str, found))
+    ends = [each for each in found if each.kind == "end"]
+    figure(row, "requests that ended otherwise than exactly once and with a reason", len(ends), "requests", "== 0")
+    assert len(found) == len(ends), told
+    figure(row, "answers with a token lost, repeated or of another lane", len(found) - len(ends), "answers", "== 0")
+    disagreed = await _disagreements(router, history)
+    figure(row, "requests of which the router's receipt says something else", len(disagreed), "requests", "== 0")
+    left = await held_in_the_end(router)
+    figure(row, "blocks and seats that were left taken", left, "", "== 0")
+
+
+async def _disagreements(router: Line, history: History) -> list[str]:
+    found: list[str] = []
+    for account in history.accounts[-1000:]:
+        if not account.left:
+            found += disagreements(account, await router.receipt(account.request_id))
+    return found
+
+
+async def held_in_the_end(router: Line, seconds: float = 20.0) -> int:
+    """Blocks, waiting and running requests of all replicas, once nothing changes any more."""
+    held = -1
+
+    async def nothing() -> bool:
+        nonlocal held
+        held = await _held(router)
+        return held == 0
+
+    try:
+        await until(nothing, seconds)
+    except AssertionError:
+        return held
+    return 0
+
+
+async def _held(router: Line) -> int:
+    overview = await router.overview()
+    loads = [view.load for each in overview.specialists for view in each.replicas if view.HasField("load")]
+    silent = sum(not view.HasField("load") for each in overview.specialists for view in each.replicas)
+    held: int = sum(
+        load.waiting + load.running + load.blocks.total - load.blocks.free - load.blocks.cached for load in loads
+    )
+    return silent + held
+
+
+async def states(router: Line) -> dict[str, tuple[str, str]]:
+    """Status and health breaker by replica, at this moment."""
+    return {each.name: (each.status, each.health_breaker) for each in await router.replicas()}
+
+
+async def until_serving(router: Line, *replicas: Replica) -> None:
+    async def serve() -> bool:
+        found = await states(router)
+        return all(found[replica.name] == ("serving", "closed") for replica in replicas)
+
+    await until(serve, why=lambda: states(router))
