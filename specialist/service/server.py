@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection
 
 from octet.rpc.bind import bind, check_signed
 from octet.rpc.server_options import SERVER_OPTIONS
+from octet.rpc.unread import ReadInterceptor
 from octet.telemetry.door import MetricsDoor
 from octet.telemetry.otlp import outbox_to
 from octet.telemetry.outbox import Outbox
@@ -121,7 +122,9 @@ class Server:
 
     def _grpc_server(self, max_calls: int, max_streams: int) -> Any:
         limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_streams))
-        server = aio.server(options=(*SERVER_OPTIONS, *limits), maximum_concurrent_rpcs=max_calls)
+        server = aio.server(
+            interceptors=(ReadInterceptor(),), options=(*SERVER_OPTIONS, *limits), maximum_concurrent_rpcs=max_calls
+        )
         server.add_generic_rpc_handlers((self.service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
