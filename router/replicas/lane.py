@@ -16,8 +16,9 @@ from router.replicas.replica import Replica
 PATIENCE_SECONDS = 1.0
 """How long a request waits for a lane that was there a moment ago: a restart, a reconnection."""
 _RETRY_SHARE = 0.15
-"""Of the requests under way: how many may be tried again beside those that the bucket holds. With it and a burst of
-ten, a specialist that fails every request is asked at most a fifth more often than it would be, from 200 requests on."""
+"""Of the requests under way: how many may be tried again beside those that the bucket holds. With it, and a burst
+of ten, a specialist that fails at everything is asked at most a fifth more often than it would be, from 200 requests
+on."""
 _A_MOMENT = 5.0
 """A lane that has been away for longer is not waited for."""
 

@@ -19,6 +19,8 @@ from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble, JobsConfig
 from octet.config.reload import ConfigWatch, Reloaded
 from octet.rpc.bind import bind, check_keyed
+from octet.rpc.cgroup_memory import memory_reader
+from octet.rpc.memory_guard import MemoryGuard
 from octet.rpc.server_options import SERVER_OPTIONS
 from octet.v1 import inference_pb2 as wire
 from router.background import for_good
@@ -111,6 +113,7 @@ class Server:
             self.gate,
             self.observers,
             self.slos.header,
+            MemoryGuard(memory_reader(), self._clock),
         )
         self.view = open_view(ensemble, self.backstage, self.fleet, self._clock, wall_ms, slos=self.slos)
         self.observers.add(self.view.parts.traffic)

@@ -10,6 +10,7 @@ import grpc
 
 from octet.clock import Clock
 from octet.rpc.calls import CallerGone, Context, relaying, unary, unary_with_context
+from octet.rpc.memory_guard import MemoryGuard
 from octet.rpc.refusal import Refusal, cancelled, draining, failed_inside
 from octet.telemetry.handling import handling
 from octet.v1 import inference_pb2 as wire
@@ -22,7 +23,7 @@ from router.observe.observers import Observers
 from router.receipts.receipt import METADATA_KEY, ReceiptDraft, refused_receipt
 from router.reception.ask import Ask
 from router.reception.caller import Caller, current_caller
-from router.reception.reception import Reception
+from router.reception.reception import DEFAULT_PRIORITY, Reception
 from router.reception.trace import HEADER, STATE
 from router.reception.traced import received
 from router.refusals import caller_gone
@@ -54,6 +55,7 @@ class InferenceService:
         gate: Gate,
         observers: Observers,
         slo_header: Callable[[str], str],
+        memory: MemoryGuard,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people. `slo_header` tells how a specialist does, in one line;
         empty for one that nobody knows."""
@@ -70,6 +72,7 @@ class InferenceService:
         self._gate = gate
         self._observers = observers
         self._slo_header = slo_header
+        self._memory = memory
 
     def handler(self) -> Any:
         most = self.reception.limits.request_bytes
@@ -179,6 +182,7 @@ class InferenceService:
     async def _let_in(self, ask: Ask, write: Write) -> None:
         draft = self._draft(ask)
         try:
+            self._memory.check(can_wait=ask.priority < DEFAULT_PRIORITY)
             live = self._live.enter(ask.request_id, ask.deadline, ask.num_bytes, ask.caller.tenant)
         except Refusal as refusal:
             self._observers.turned_away(refusal.error)

@@ -8,6 +8,7 @@ from typing import Literal
 from admission.forecast import SWEEP_SECONDS, Desk, Refuse
 from octet.clock import Clock
 from octet.rpc.calls import Context, write
+from octet.rpc.memory_guard import MemoryGuard
 from octet.rpc.refusal import Refusal, caller_stalled, draining, not_ready, past_deadline, replica_failed
 from octet.telemetry.handling import handle, handled_now
 from octet.v1 import specialist_pb2 as wire
@@ -44,6 +45,7 @@ class Generator:
         *,
         stream_bytes: int,
         stall_seconds: float,
+        memory: MemoryGuard,
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing
@@ -57,6 +59,7 @@ class Generator:
         self._board = board
         self._stream_bytes = stream_bytes
         self._stall_seconds = stall_seconds
+        self._memory = memory
         self._desk = desk
         self._clock = clock
         self._swept_at = clock.now()
@@ -98,6 +101,7 @@ class Generator:
     async def _generate(self, message: wire.GenerateRequest, context: Context, traced: Traced | None) -> None:
         self._check_open()
         ask = self._validator.generate(message)
+        self._memory.check(can_wait=ask.shadow)
         self._check_full(ask)
         request_id = self._reception.new_id()
         stream = Stream(self._stream_bytes, partial(self._engine.end, request_id, "cancelled"))

@@ -12,6 +12,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from octet.rpc.bind import bind, check_signed
+from octet.rpc.cgroup_memory import memory_reader
+from octet.rpc.memory_guard import MemoryGuard
 from octet.rpc.server_options import SERVER_OPTIONS
 from octet.rpc.unread import ReadInterceptor
 from octet.telemetry.door import MetricsDoor
@@ -96,6 +98,7 @@ class Server:
             replica.clock,
             stream_bytes=settings.stream_bytes,
             stall_seconds=settings.stall_seconds,
+            memory=MemoryGuard(memory_reader(), replica.clock),
             tracing=self._traces(settings),
         )
         page = metrics_page(replica, self.engine, self.generator, self._reception, self.board, self.outbox)

@@ -52,9 +52,15 @@ class Line:
         account.ended = time.monotonic()
         return account
 
-    async def receipt(self, request_id: str) -> wire.Receipt:
-        """Raises AioRpcError."""
-        return await self._call(_SERVICE + "GetReceipt", wire.GetReceiptRequest(request_id=request_id), wire.Receipt)
+    async def receipt(self, request_id: str) -> wire.Receipt | None:
+        """None for one that was not let in: nothing is kept of it."""
+        request = wire.GetReceiptRequest(request_id=request_id)
+        try:
+            return await self._call(_SERVICE + "GetReceipt", request, wire.Receipt)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                return None
+            raise
 
     async def overview(self) -> operator_wire.Overview:
         path = "/octet.v1.Operator/GetOverview"

@@ -1,6 +1,7 @@
 """A router and its replicas, every one a process of its own that things may be done to."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ class Host:
     address: str = ""
     """host:port; empty for a Unix socket."""
     cgroups: tuple[Path, ...] = ()
+    seen_as: str = ""
+    """Where the router finds it, if something stands between."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -33,6 +36,9 @@ class Replica:
     name: str
     specialist: str
     address: str
+    """As the router knows it."""
+    socket: str
+    """Its own; empty for one that has a port."""
     process: Process
 
 
@@ -40,10 +46,25 @@ class Replica:
 class Site:
     folder: Path
     router: Process
-    address: str
-    """The router's."""
-    http: str
     replicas: tuple[Replica, ...]
+
+    def ready(self) -> None:
+        """Once every process has said so."""
+        for replica in self.replicas:
+            replica.process.ready()
+        self._router_line()
+
+    @property
+    def address(self) -> str:
+        """The router's."""
+        return self._router_line()[1]
+
+    @property
+    def http(self) -> str:
+        return self._router_line()[2]
+
+    def _router_line(self) -> "re.Match[str]":
+        return self.router.ready(r"octet router ready on (\S+) and (http://\S+)")
 
     def of(self, specialist: str) -> list[Replica]:
         return [each for each in self.replicas if each.specialist == specialist]
@@ -81,17 +102,16 @@ class Plan:
 
 
 @contextmanager
-def site(plan: Plan) -> Iterator[Site]:
-    """Ready; afterwards nobody is left."""
+def site(plan: Plan, *, wait: bool = True) -> Iterator[Site]:
+    """Ready, unless it is not to be waited for; afterwards nobody is left."""
     with TemporaryDirectory(prefix="octet-faults-") as name, ExitStack() as stack:
         folder = Path(name)
         (folder / "cost.json").write_text(cost_model_to_json(plan.cost, {}))
         replicas = tuple(_replica(plan, folder, stack, specialist, name) for specialist, name in plan.names())
-        router = _router(plan, folder, stack, replicas)
-        for replica in replicas:
-            replica.process.ready()
-        ready = router.ready(r"octet router ready on (\S+) and (http://\S+)")
-        yield Site(folder, router, ready[1], ready[2], replicas)
+        made = Site(folder, _router(plan, folder, stack, replicas), replicas)
+        if wait:
+            made.ready()
+        yield made
 
 
 def _replica(plan: Plan, folder: Path, stack: ExitStack, specialist: str, name: str) -> Replica:
@@ -99,7 +119,8 @@ def _replica(plan: Plan, folder: Path, stack: ExitStack, specialist: str, name: 
     address, door = _door(host, folder / f"{name}.sock")
     words = [*host.before, *OCTET, "specialist", "--engine", "sim", "--name", specialist, *door]
     words += ["--cost-model", str(folder / "cost.json"), "--kv-blocks", str(NUM_BLOCKS), *plan.options]
-    return Replica(name, specialist, address, _started(stack, words, folder / f"{name}.log", host))
+    process = _started(stack, words, folder / f"{name}.log", host)
+    return Replica(name, specialist, host.seen_as or address, address.removeprefix("unix:"), process)
 
 
 def _door(host: Host, socket: Path) -> tuple[str, list[str]]:

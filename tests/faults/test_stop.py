@@ -32,7 +32,7 @@ def test_2_a_stopped_replica_is_left_soon_and_probed_before_it_is_trusted_again(
 
 
 async def _noticed(router: Line, victim: Replica, callers: Callers, stay: float) -> float:
-    """Seconds until its breaker is open. It stays stopped for `stay` and must be probed before others are sent there."""
+    """Seconds until its breaker is open. It stays stopped for `stay`, and is probed before others are sent there."""
     victim.process.stop()
     stopped = time.monotonic()
     try:
@@ -65,9 +65,11 @@ def _answered_by(victim: Replica, callers: Callers, since: float) -> list[Accoun
 def _dispatched(account: Account) -> float:
     """By the router's account, to be compared with others' of the same router."""
     assert account.receipt is not None
-    return account.receipt.created_unix_ms / 1000 + account.receipt.attempts[-1].began
+    began: float = account.receipt.attempts[-1].began
+    return account.receipt.created_unix_ms / 1000 + began
 
 
 def _first_token(account: Account) -> float:
     assert account.receipt is not None
-    return account.receipt.created_unix_ms / 1000 + account.receipt.timings.first_chunk - 0.002
+    seconds: float = account.receipt.timings.first_chunk
+    return account.receipt.created_unix_ms / 1000 + seconds - 0.002

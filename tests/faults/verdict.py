@@ -23,8 +23,11 @@ async def put_verdict(row: int, router: Line, history: History, figure: Figure) 
 async def _disagreements(router: Line, history: History) -> list[str]:
     found: list[str] = []
     for account in history.accounts[-1000:]:
-        if not account.left:
-            found += disagreements(account, await router.receipt(account.request_id))
+        kept = None if account.left else await router.receipt(account.request_id)
+        if kept is not None:
+            found += disagreements(account, kept)
+        elif account.tokens and not account.left:
+            found.append(f"{account.request_id}: nothing is kept of it")
     return found
 
 

@@ -1,0 +1,121 @@
+"""Random trouble, from one seed: what is done to whom, when, and for how long."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.faults.cgroups import Cgroup
+from tests.faults.network import Cable
+from tests.faults.proxy import Proxy
+from tests.faults.site import Replica
+
+Act = Callable[[], None]
+LONGEST = 3.0
+"""Seconds that anything lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that can be done, and undone, to one replica."""
+
+    what: str
+    victim: str
+    do: Act
+    undo: Act
+
+
+@dataclass(slots=True)
+class Nemesis:
+    """At most `most` replicas are in trouble at once, and at least one of each specialist is in none."""
+
+    troubles: Sequence[Trouble]
+    random: Random
+    spared: Callable[[set[str]], bool]
+    """Whether these may all be in trouble together."""
+    most: int = 2
+    log: list[str] = field(default_factory=list)
+    done: Counter[str] = field(default_factory=Counter)
+    _busy: set[str] = field(default_factory=set)
+
+    async def rage(self, seconds: float) -> None:
+        """Everything is undone by the end."""
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            while time.monotonic() - began < seconds:
+                await asyncio.sleep(self.random.uniform(0.05, 1.0))
+                trouble = self.random.choice(self.troubles)
+                together = self._busy | {trouble.victim}
+                if trouble.victim not in self._busy and len(together) <= self.most and self.spared(together):
+                    tasks.create_task(self._inflict(trouble, self.random.uniform(0.0, LONGEST), began))
+
+    async def _inflict(self, trouble: Trouble, seconds: float, began: float) -> None:
+        self._busy.add(trouble.victim)
+        self.log.append(f"{time.monotonic() - began:7.2f} s: {trouble.victim} {trouble.what} for {seconds:.2f} s")
+        self.done[trouble.what] += 1
+        try:
+            trouble.do()
+            await asyncio.sleep(seconds)
+        finally:
+            await asyncio.to_thread(trouble.undo)
+            self._busy.discard(trouble.victim)
+
+
+def _nothing() -> None:
+    """Is undone by itself."""
+
+
+def of_process(replica: Replica) -> list[Trouble]:
+    process = replica.process
+
+    def is_ended() -> None:
+        process.popen.wait()
+        _begin_again()
+
+    def _begin_again() -> None:
+        process.begin_again()
+        process.ready()
+
+    return [
+        Trouble("is killed", replica.name, process.kill, _begin_again),
+        Trouble("is stopped", replica.name, process.stop, process.go_on),
+        Trouble("is told to end", replica.name, process.terminate, is_ended),
+    ]
+
+
+def of_cable(replica: Replica, cable: Cable) -> list[Trouble]:
+    return [
+        Trouble("is cut off", replica.name, cable.cut, cable.mend),
+        Trouble("is not heard", replica.name, cable.silence, cable.unsilence),
+        Trouble("hears nothing", replica.name, cable.deafen, cable.undeafen),
+        Trouble("has 64 kbit/s", replica.name, cable.slow, cable.quicken),
+    ]
+
+
+def of_proxy(replica: Replica, proxy: Proxy) -> list[Trouble]:
+    def late() -> None:
+        proxy.delay = 0.1
+
+    def in_time() -> None:
+        proxy.delay = 0.0
+
+    def reset() -> None:
+        proxy.reset()
+
+    return [
+        Trouble("is reached late", replica.name, late, in_time),
+        Trouble("has its connections reset", replica.name, reset, _nothing),
+    ]
+
+
+def of_cpu(replica: Replica, cgroup: Cgroup) -> list[Trouble]:
+    return [
+        Trouble("has a tenth of a core", replica.name, lambda: cgroup.allow_cpu(0.1), lambda: cgroup.allow_cpu(None))
+    ]
+
+
+def one_is_spared(groups: Mapping[str, Sequence[str]]) -> Callable[[set[str]], bool]:
+    """Of each group. Where there is but one, it is its callers' bad luck."""
+    return lambda troubled: all(len(group) == 1 or not troubled.issuperset(group) for group in groups.values())

@@ -1,0 +1,87 @@
+"""Row 17, and everything at once: random trouble for ten minutes, from a seed that is printed."""
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+
+from tests.faults.callers import Callers, golden_run, line
+from tests.faults.cgroups import Cgroup, cgroup
+from tests.faults.figures import Figure, is_long
+from tests.faults.history import History
+from tests.faults.nemesis import Nemesis, of_cable, of_cpu, of_process, of_proxy, one_is_spared
+from tests.faults.network import Cable, cables
+from tests.faults.ports import free_port
+from tests.faults.proxy import proxying
+from tests.faults.site import Host, Plan, Site, site
+from tests.faults.verdict import put_verdict, until_serving
+
+SEED, SECONDS = "OCTET_FAULTS_SEED", "OCTET_FAULTS_SECONDS"
+"""Of the environment: to have the same trouble again, and for how long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    site: Site
+    cable: Cable
+    port: int
+    """The last writer is reached by it, through a proxy."""
+    cgroups: dict[str, Cgroup]
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    """A writer behind a cable, one beside it, one behind a proxy, and two poets."""
+    with ExitStack() as stack:
+        (cable,) = stack.enter_context(cables(1))
+        names = ("writer-0", "writer-1", "poet-0")
+        cgroups = {name: stack.enter_context(cgroup("cpu")) for name in names}
+        hosts = {name: Host(cgroups=(each.folder,)) for name, each in cgroups.items()}
+        hosts["writer-0"] = Host(cable.before, f"{cable.there}:50151", (cgroups["writer-0"].folder,))
+        port = free_port()
+        hosts["writer-2"] = Host(seen_as=f"127.0.0.1:{port}")
+        settings = "dispatch: {max_cool_down: 2s}\n"
+        made = stack.enter_context(site(Plan({"writer": 3, "poet": 2}, settings, hosts=hosts), wait=False))
+        yield Scene(made, cable, port, cgroups)
+
+
+def test_17_nobody_is_told_anything_untrue_whatever_happens(scene: Scene, figure: Figure) -> None:
+    seed = int(os.environ.get(SEED) or secrets.randbits(32))
+    seconds = float(os.environ.get(SECONDS) or (600 if is_long() else 10))
+    print(f"{SEED}={seed}, {seconds:g} s")
+    asyncio.run(_story(scene, seed, seconds, figure))
+
+
+async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> None:
+    site, replicas = scene.site, {each.name: each for each in scene.site.replicas}
+    async with AsyncExitStack() as stack:
+        behind = replicas["writer-2"]
+        proxy = await stack.enter_async_context(proxying(scene.port, behind.socket))
+        await asyncio.to_thread(site.ready)
+        router = await stack.enter_async_context(line(site.address))
+        history = History(await golden_run(router, site.specialists))
+        troubles = [trouble for each in site.replicas for trouble in of_process(each)]
+        troubles += of_cable(replicas["writer-0"], scene.cable) + of_proxy(behind, proxy)
+        troubles += [trouble for name, each in scene.cgroups.items() for trouble in of_cpu(replicas[name], each)]
+        groups = {name: [each.name for each in site.of(name)] for name in site.specialists}
+        nemesis = Nemesis(troubles, Random(seed), one_is_spared(groups))
+        callers = Callers(router, history, Random(seed + 1), pause=0.05)
+        async with callers.calling(12 if is_long() else 5, leave_share=0.1):
+            began = time.monotonic()
+            await nemesis.rage(seconds)
+            lasted = time.monotonic() - began
+            await until_serving(router, *site.replicas)
+            await callers.answered(20)
+        print(*nemesis.log, sep="\n")
+        figure(17, "random trouble, for so long", lasted, "s", "> 0 s")
+        figure(17, "random trouble, times", sum(nemesis.done.values()), "times", "> 0")
+        figure(17, "random trouble: requests", len(history.accounts), "requests", "> 0")
+        answered = len(history.answered) / len([each for each in history.accounts if not each.left])
+        figure(17, "random trouble: answered, of those that were waited for", answered, "", "> 0.5", short="> 0.1")
+        await put_verdict(17, router, history, figure)

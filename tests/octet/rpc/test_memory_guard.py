@@ -1,0 +1,108 @@
+"""New work is turned away before memory runs out, whatever kind of cgroup says how much there is."""
+
+from pathlib import Path
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.clock import ManualClock
+from octet.rpc.cgroup_memory import Memory, memory_reader
+from octet.rpc.memory_guard import FULL, TIGHT, MemoryGuard
+from octet.rpc.refusal import Refusal
+from octet.v1 import error_pb2
+
+LIMIT = 1 << 30
+
+
+def refuses(guard: MemoryGuard, *, can_wait: bool) -> bool:
+    try:
+        guard.check(can_wait=can_wait)
+    except Refusal:
+        return True
+    return False
+
+
+@given(used=st.integers(0, 2 * LIMIT))
+def test_who_can_wait_is_turned_away_first_and_then_everybody(used: int) -> None:
+    memory = Memory(used, LIMIT)
+    guard = MemoryGuard(lambda: memory, ManualClock())
+    assert refuses(guard, can_wait=True) == (used / LIMIT >= TIGHT)
+    assert refuses(guard, can_wait=False) == (used / LIMIT >= FULL)
+
+
+def test_without_a_limit_nobody_is_turned_away() -> None:
+    assert not refuses(MemoryGuard(lambda: None, ManualClock()), can_wait=True)
+
+
+def test_the_refusal_names_the_limit_and_when_to_come_back() -> None:
+    guard = MemoryGuard(lambda: Memory(LIMIT, LIMIT), ManualClock())
+    with pytest.raises(Refusal, match="100% of the 1,024 MiB of memory") as refusal:
+        guard.check(can_wait=False)
+    error = refusal.value.error
+    assert refusal.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert (error.reason, error.field) == (error_pb2.ERROR_REASON_QUEUE_FULL, "memory")
+    assert "95% " in error.limit and "1,024 MiB" in error.limit and error.retry_after_ms > 0
+
+
+def test_it_looks_once_a_second_and_sees_that_it_is_over() -> None:
+    clock, readings = ManualClock(), [Memory(0, LIMIT), Memory(LIMIT, LIMIT), Memory(0, LIMIT)]
+    guard = MemoryGuard(lambda: readings.pop(), clock)
+    for refused, left in ((False, 2), (True, 1), (False, 0)):
+        for _ in range(3):
+            clock.sleep(0.3)
+            assert refuses(guard, can_wait=False) == refused
+            assert len(readings) == left
+        clock.sleep(0.3)
+
+
+def v1(folder: Path, used: int, limit: int, files: int = 0) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.usage_in_bytes").write_text(f"{used}\n")
+    (folder / "memory.limit_in_bytes").write_text(f"{limit}\n")
+    (folder / "memory.stat").write_text(f"cache 1\ntotal_inactive_file {files}\ntotal_active_file {files}\n")
+
+
+def v2(folder: Path, used: int, limit: str, files: int = 0) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.current").write_text(f"{used}\n")
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.stat").write_text(f"anon 1\ninactive_file {files}\nactive_file {files}\n")
+
+
+def read(tmp_path: Path, own: str) -> Memory | None:
+    (tmp_path / "own").write_text(own)
+    return memory_reader(tmp_path / "own", tmp_path / "cgroup")()
+
+
+def test_version_1_is_read_without_what_the_kernel_can_take_back(tmp_path: Path) -> None:
+    v1(tmp_path / "cgroup/memory", 10**9, 9223372036854771712)
+    v1(tmp_path / "cgroup/memory/a", 900, 1000, files=100)
+    own = "8:pids:/\n4:memory:/a\n0::/\n"
+    assert read(tmp_path, own) == Memory(700, 1000)
+    assert read(tmp_path, "4:cpu,memory:/a\n") == Memory(700, 1000)
+    assert read(tmp_path, "4:memory:/\n") is None
+
+
+def test_version_2_is_read_without_what_the_kernel_can_take_back(tmp_path: Path) -> None:
+    v2(tmp_path / "cgroup/a", 900, "1000", files=100)
+    assert read(tmp_path, "0::/a\n") == Memory(700, 1000)
+    v2(tmp_path / "cgroup/a", 900, "max")
+    assert read(tmp_path, "0::/a\n") is None
+
+
+def test_the_tightest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
+    v2(tmp_path / "cgroup/a", 900, "1000")
+    v2(tmp_path / "cgroup/a/b", 200, "500")
+    assert read(tmp_path, "0::/a/b\n") == Memory(900, 1000)
+
+
+def test_in_a_container_only_the_top_is_to_be_seen(tmp_path: Path) -> None:
+    v1(tmp_path / "cgroup/memory", 900, 1000)
+    assert read(tmp_path, "4:memory:/docker/0123\n") == Memory(900, 1000)
+
+
+def test_where_there_are_no_cgroups_there_is_no_limit(tmp_path: Path) -> None:
+    assert memory_reader(tmp_path / "own", tmp_path / "cgroup")() is None
+    assert read(tmp_path, "0::/a\n") is None
