@@ -99,3 +99,12 @@ def _told(heard: bytes) -> Told:
 
 def http_port(site: Site) -> int:
     return int(site.http.rpartition(":")[2])
+
+
+async def scraped(site: Site) -> dict[str, float]:
+    """What the router counts, by the names that have no labels."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", http_port(site))
+    writer.write(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+    page = (await reader.read()).decode()
+    writer.close()
+    return {name: float(value) for name, value in re.findall(r"^(\w+) ([-+.0-9e]+)$", page, re.MULTILINE)}

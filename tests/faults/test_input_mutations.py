@@ -1,7 +1,6 @@
 """Row 10: real requests, spoiled in a hundred thousand ways, at the ports of real processes."""
 
 import asyncio
-import re
 from collections import Counter
 
 import grpc
@@ -16,6 +15,7 @@ from tests.faults.hostile import (
     documented_codes,
     documented_statuses,
     http_port,
+    scraped,
     seed_and_first,
     send_http,
     small_site,
@@ -71,15 +71,8 @@ class Storm:
 
 async def _left(site: Site) -> dict[str, float]:
     """Requests that are being answered and connections that are open, but for the one that asks."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", http_port(site))
-    writer.write(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-    page = (await reader.read()).decode()
-    writer.close()
-    found = dict(re.findall(r"^(octet_inflight_requests|octet_http_connections) ([0-9.]+)$", page, re.MULTILINE))
-    return {
-        "requests": float(found["octet_inflight_requests"]),
-        "connections": float(found["octet_http_connections"]) - 1,
-    }
+    page = await scraped(site)
+    return {"requests": page["octet_inflight_requests"], "connections": page["octet_http_connections"] - 1}
 
 
 async def _is_idle(site: Site) -> bool:

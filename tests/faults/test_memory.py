@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-import pytest
-
 from octet.v1 import error_pb2
 from tests.faults.callers import LONGEST, PROMPTS, Callers, Line, golden_run, line, until
 from tests.faults.cgroups import Cgroup, cgroup
