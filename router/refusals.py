@@ -45,6 +45,15 @@ def no_replica(specialist: str) -> Refusal:
     )
 
 
+def quarantined(num_deaths: int, seconds: float) -> Refusal:
+    """The caller is not told to come back: whoever does brings the same."""
+    return Refusal(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        wire.ERROR_REASON_QUARANTINED,
+        f"{num_deaths} replicas died with this request in flight: it is asked of nobody for another {seconds:.0f} s",
+    )
+
+
 def caller_gone(arrival: float, deadline: float, now: float) -> Refusal:
     """A call is ended by its transport at its deadline too, and it looks the same. The caller's clock is a little
     ahead: gRPC rounds what it has left up, by a hundredth at most."""

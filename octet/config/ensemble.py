@@ -186,6 +186,9 @@ class DispatchConfig:
     """Retries in the bucket; every one takes 1."""
     retry_ratio: Weight = 0.1
     """What every answered request puts back."""
+    quarantine_seconds: Annotated[float, Unit.SECONDS, Range(0, 86_400), Mark.LIVE] = 600.0
+    """How long it is remembered that a replica died with a request in flight; after two, the request is refused so
+    long. 0: never."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,16 @@ async def write(context: Context, message: Message, seconds: float) -> bool:
     return True
 
 
+async def announce(context: Context, metadata: tuple[tuple[str, str], ...]) -> None:
+    """The call's initial metadata, whole: gRPC could not tell anything more to one that was cancelled in between."""
+    sending = asyncio.ensure_future(context.send_initial_metadata(metadata))
+    try:
+        await asyncio.shield(sending)
+    except asyncio.CancelledError:
+        await asyncio.gather(sending, return_exceptions=True)
+        raise
+
+
 def unary(kind: type[_AskT], answer: type[Message], serve: Callable[[_AskT], Awaitable[Message]], limit: int) -> Any:
     """A call with one answer. Its bytes are parsed here: gRPC itself would call malformed ones an internal error."""
 

@@ -9,6 +9,11 @@ SERVER_OPTIONS = (
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.ping_timeout_ms", 20_000),
+    # Who has connected and says nothing is let go.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.http2.settings_timeout", 20_000),
+    # Headers that are too long are refused at once, and not after up to a second in which their stream is held.
+    ("grpc.http.tarpit", 0),
     ("grpc.server.max_pending_requests", MOST_PENDING),
     ("grpc.server.max_pending_requests_hard_limit", MOST_PENDING),
 )

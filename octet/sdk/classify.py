@@ -53,6 +53,7 @@ _BY_REASON: dict[int, type[OctetError]] = {
     wire.ERROR_REASON_FORBIDDEN: Forbidden,
     wire.ERROR_REASON_KEY_LIMIT: Busy,
     wire.ERROR_REASON_NO_TOOLS: InvalidRequest,
+    wire.ERROR_REASON_QUARANTINED: InvalidRequest,
 }
 _BY_CODE: dict[grpc.StatusCode, type[OctetError]] = {
     grpc.StatusCode.CANCELLED: Cancelled,

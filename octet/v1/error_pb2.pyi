@@ -47,6 +47,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_KEY_LIMIT: _ClassVar[ErrorReason]
     ERROR_REASON_UNKNOWN_JOB: _ClassVar[ErrorReason]
     ERROR_REASON_NO_TOOLS: _ClassVar[ErrorReason]
+    ERROR_REASON_QUARANTINED: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_MALFORMED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
@@ -81,6 +82,7 @@ ERROR_REASON_FORBIDDEN: ErrorReason
 ERROR_REASON_KEY_LIMIT: ErrorReason
 ERROR_REASON_UNKNOWN_JOB: ErrorReason
 ERROR_REASON_NO_TOOLS: ErrorReason
+ERROR_REASON_QUARANTINED: ErrorReason
 
 class Error(_message.Message):
     __slots__ = ("reason", "field", "limit", "value", "message", "retry_after_ms")

@@ -92,6 +92,7 @@ ERROR_REASON_FORBIDDEN: _error_pb2_1_1.ErrorReason
 ERROR_REASON_KEY_LIMIT: _error_pb2_1_1.ErrorReason
 ERROR_REASON_UNKNOWN_JOB: _error_pb2_1_1.ErrorReason
 ERROR_REASON_NO_TOOLS: _error_pb2_1_1.ErrorReason
+ERROR_REASON_QUARANTINED: _error_pb2_1_1.ErrorReason
 DECISION_SOURCE_UNSPECIFIED: _inference_pb2.DecisionSource
 DECISION_SOURCE_FORCED: _inference_pb2.DecisionSource
 DECISION_SOURCE_INTENT: _inference_pb2.DecisionSource

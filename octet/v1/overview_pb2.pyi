@@ -104,6 +104,7 @@ ERROR_REASON_FORBIDDEN: _error_pb2_1.ErrorReason
 ERROR_REASON_KEY_LIMIT: _error_pb2_1.ErrorReason
 ERROR_REASON_UNKNOWN_JOB: _error_pb2_1.ErrorReason
 ERROR_REASON_NO_TOOLS: _error_pb2_1.ErrorReason
+ERROR_REASON_QUARANTINED: _error_pb2_1.ErrorReason
 FINISH_REASON_UNSPECIFIED: _specialist_pb2.FinishReason
 FINISH_REASON_STOP: _specialist_pb2.FinishReason
 FINISH_REASON_LENGTH: _specialist_pb2.FinishReason

@@ -45,6 +45,7 @@ ERROR_REASON_FORBIDDEN: _error_pb2.ErrorReason
 ERROR_REASON_KEY_LIMIT: _error_pb2.ErrorReason
 ERROR_REASON_UNKNOWN_JOB: _error_pb2.ErrorReason
 ERROR_REASON_NO_TOOLS: _error_pb2.ErrorReason
+ERROR_REASON_QUARANTINED: _error_pb2.ErrorReason
 
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -385,7 +386,7 @@ class WatchLoadRequest(_message.Message):
     def __init__(self, min_interval_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("waiting", "running", "blocks", "preempting", "times_preempted", "prefill_rate", "decode_rate", "drain_rate", "adapters", "draining", "max_running", "max_waiting", "revision", "refusing", "shadows", "usual_wait", "estimate_error", "prompt_tokens", "cache_hit_tokens", "evicted_blocks")
+    __slots__ = ("waiting", "running", "blocks", "preempting", "times_preempted", "prefill_rate", "decode_rate", "drain_rate", "adapters", "draining", "max_running", "max_waiting", "revision", "refusing", "shadows", "usual_wait", "estimate_error", "prompt_tokens", "cache_hit_tokens", "evicted_blocks", "instance")
     WAITING_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -406,6 +407,7 @@ class LoadReport(_message.Message):
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHE_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     EVICTED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
     waiting: int
     running: int
     blocks: Blocks
@@ -426,7 +428,8 @@ class LoadReport(_message.Message):
     prompt_tokens: int
     cache_hit_tokens: int
     evicted_blocks: int
-    def __init__(self, waiting: _Optional[int] = ..., running: _Optional[int] = ..., blocks: _Optional[_Union[Blocks, _Mapping]] = ..., preempting: _Optional[bool] = ..., times_preempted: _Optional[int] = ..., prefill_rate: _Optional[float] = ..., decode_rate: _Optional[float] = ..., drain_rate: _Optional[float] = ..., adapters: _Optional[_Iterable[_Union[ResidentAdapter, _Mapping]]] = ..., draining: _Optional[bool] = ..., max_running: _Optional[int] = ..., max_waiting: _Optional[int] = ..., revision: _Optional[str] = ..., refusing: _Optional[bool] = ..., shadows: _Optional[int] = ..., usual_wait: _Optional[float] = ..., estimate_error: _Optional[_Union[EstimateError, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., cache_hit_tokens: _Optional[int] = ..., evicted_blocks: _Optional[int] = ...) -> None: ...
+    instance: str
+    def __init__(self, waiting: _Optional[int] = ..., running: _Optional[int] = ..., blocks: _Optional[_Union[Blocks, _Mapping]] = ..., preempting: _Optional[bool] = ..., times_preempted: _Optional[int] = ..., prefill_rate: _Optional[float] = ..., decode_rate: _Optional[float] = ..., drain_rate: _Optional[float] = ..., adapters: _Optional[_Iterable[_Union[ResidentAdapter, _Mapping]]] = ..., draining: _Optional[bool] = ..., max_running: _Optional[int] = ..., max_waiting: _Optional[int] = ..., revision: _Optional[str] = ..., refusing: _Optional[bool] = ..., shadows: _Optional[int] = ..., usual_wait: _Optional[float] = ..., estimate_error: _Optional[_Union[EstimateError, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., cache_hit_tokens: _Optional[int] = ..., evicted_blocks: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
 
 class GetMetricsRequest(_message.Message):
     __slots__ = ()

@@ -36,6 +36,7 @@ REASONS = MappingProxyType(
         "key_limit": "its key had had all that it may have for now",
         "no_tools": "the specialist's model cannot call tools",
         "store_unavailable": "the store did not answer",
+        "quarantined": "two replicas had died with the same content in flight",
     }
 )
 NO_ROOM = frozenset({"queue_full", "deadline_unreachable", "would_delay_others", "shed"})

@@ -13,6 +13,7 @@ from octet.rpc.refusal import Refusal, past_deadline
 from router.dispatch.course import Course
 from router.dispatch.leg import Leg
 from router.dispatch.live import Live
+from router.dispatch.quarantine import Content, Quarantine
 from router.dispatch.record import Record
 from router.dispatch.relay import Nonsense, Write, relay
 from router.dispatch.sweep import DEADLINE_SLACK
@@ -39,21 +40,25 @@ class Errand:
     """Why the caller is not there any more."""
     record: Record
     write: Write
+    content: Content
 
 
 class Dispatcher:
-    def __init__(self, clock: Clock, random: Random) -> None:
+    def __init__(self, clock: Clock, random: Random, quarantine: Quarantine) -> None:
         self._clock = clock
         self._random = random
+        self.quarantine = quarantine
 
     async def answer(self, errand: Errand) -> None:
         """Returns when the whole answer is relayed. Raises Refusal, CallerGone."""
+        self.quarantine.check(errand.content)
         primary = errand.legs[0].lane
         bucket = primary.bucket
         bucket.enter()
         try:
             await self._follow(Course(errand.legs, errand.session, self._random), primary, errand)
             bucket.answered()
+            self.quarantine.answered(errand.content)
         finally:
             bucket.leave()
 
@@ -68,7 +73,8 @@ class Dispatcher:
                     continue
             if replica is None:
                 raise course.refusal()
-            attempt = Attempt(replica, partial(course.let_in, replica))
+            trial = await self.quarantine.trial(errand.content, replica.link)
+            attempt = Attempt(replica, partial(course.let_in, replica), trial)
             errand.record.spills(course.is_spill)
             errand.record.takes_over(course.taken_over_from)
             failure = await self._attempt(errand, attempt)
@@ -82,6 +88,20 @@ class Dispatcher:
 
     async def _attempt(self, errand: Errand, attempt: Attempt) -> Failure | None:
         """None when it answered."""
+        try:
+            failure = await self._asked(errand, attempt)
+        except BaseException:
+            _over(attempt)
+            raise
+        if failure is not None and failure.is_break and attempt.lost is None:
+            self.quarantine.died_with(errand.content, attempt.link)
+            if attempt.trial is not None:
+                attempt.trial.lost()
+        else:
+            _over(attempt)
+        return failure
+
+    async def _asked(self, errand: Errand, attempt: Attempt) -> Failure | None:
         seconds_left = self._seconds_left(errand)
         request = errand.request_for(attempt.replica.specialist, seconds_left)
         hop = errand.trace()
@@ -108,6 +128,11 @@ class Dispatcher:
         if seconds <= 0:
             raise past_deadline()
         return seconds
+
+
+def _over(attempt: Attempt) -> None:
+    if attempt.trial is not None:
+        attempt.trial.over()
 
 
 async def _relayed(errand: Errand, attempt: Attempt) -> Failure | None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 
 from starlette.types import Receive
 
@@ -13,9 +12,6 @@ READ_SECONDS = 20.0
 """For all of it."""
 SMALL_BYTES = 64 << 10
 """Of every body, which are read whatever else is: who sends large ones slowly keeps nobody else out."""
-_LINGER_BYTES = 32 << 20
-_LINGER_SECONDS = 5.0
-"""So much of what is too large is read and dropped: who is still sending would not hear the answer."""
 _RETRY_SECONDS = 1
 """Bodies that are being read are soon read, or let go."""
 _CLOSE = {"connection": "close"}
@@ -41,9 +37,8 @@ class Bodies:
         _check_plain(headers.get("content-encoding", ""))
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length[:20]) > self._most:
-            if headers.get("expect", "").lower() != "100-continue":
-                await _drop(receive)
-            raise self._too_large(f"{int(length[:20]):,}")
+            is_coming = headers.get("expect", "").lower() != "100-continue"
+            raise self._too_large(f"{int(length[:20]):,}", is_coming=is_coming)
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._read(receive)
@@ -61,8 +56,7 @@ class Bodies:
                 self._num_bytes += len(part)
                 if held > self._most:
                     body.clear()
-                    await _drop(receive)
-                    raise self._too_large("more")
+                    raise self._too_large("more", is_coming=True)
                 if held > SMALL_BYTES and self._num_bytes > self._most_together:
                     raise Fault(
                         429,
@@ -75,9 +69,11 @@ class Bodies:
             self._num_bytes -= held
         return bytes(body)
 
-    def _too_large(self, got: str) -> Fault:
+    def _too_large(self, got: str, *, is_coming: bool) -> Fault:
         message = f"the body must be at most {self._most:,} bytes, got {got}"
-        return Fault(413, message, code="request_too_large", headers=_CLOSE)
+        fault = Fault(413, message, code="request_too_large", headers=_CLOSE)
+        fault.body_is_coming = is_coming
+        return fault
 
 
 def _check_plain(encoding: str) -> None:
@@ -96,13 +92,3 @@ async def parts(receive: Receive) -> AsyncIterator[bytes]:
         yield message.get("body", b"")
         if not message.get("more_body", False):
             return
-
-
-async def _drop(receive: Receive) -> None:
-    num_bytes = 0
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_LINGER_SECONDS):
-            async for part in parts(receive):
-                num_bytes += len(part)
-                if num_bytes > _LINGER_BYTES:
-                    return

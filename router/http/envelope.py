@@ -5,12 +5,14 @@ from starlette.types import Scope
 
 from router.http.anthropic_fault import anthropic_envelope, is_anthropic
 from router.http.fault import Fault
+from router.http.last_word import LastWord
 
 
 def response_of(fault: Fault, scope: Scope) -> Response:
     """The scope is one of the app's, which has given it an id."""
     content = anthropic_envelope(fault, scope["request_id"]) if is_anthropic(scope["path"]) else fault.envelope()
-    return JSONResponse(content, fault.status, headers=fault.headers)
+    kind = LastWord if fault.body_is_coming else JSONResponse
+    return kind(content, fault.status, headers=fault.headers)
 
 
 def id_headers(scope: Scope) -> list[tuple[bytes, bytes]]:

@@ -72,6 +72,8 @@ class Fault(Exception):
         self.headers = dict(headers or {})
         self.partial: Sequence[Mapping[str, Any]] = ()
         """What had been said, by choice, when it went wrong."""
+        self.body_is_coming = False
+        """The caller is still sending what nobody reads."""
 
     def envelope(self) -> dict[str, Any]:
         error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}

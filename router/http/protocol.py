@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from router.http.connection import EXTENSION, Connection
 from router.http.fault import Fault
 
-HEAD_SECONDS = 10.0
+HEAD_SECONDS = 5.0
 """From the first byte of a request, or the connection's beginning, to the end of its headers."""
 MOST_HEAD_BYTES = 64 << 10
 MOST_UNSENT_BYTES = 32 << 10

@@ -1,36 +1,31 @@
 """The gate before every gRPC call. Who may not call is refused before a byte of the request is read."""
 
-import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import grpc
-from grpc import aio
 
 from octet.rpc.calls import Context, refuse
-from octet.rpc.refusal import Refusal, invalid, queue_full
-from octet.v1 import error_pb2 as wire
+from octet.rpc.refusal import Refusal
+from octet.rpc.unread import READ_SECONDS, Rooms, many_requests, one_request
 from router.keys.access import RPCS, Access
 from router.keys.gate import Gate, Pass
 from router.keys.shown import from_metadata
 
-READ_SECONDS = 20.0
-"""For the request, once its call has begun: else calls without one would take all there are."""
 MOST_UNCOUNTED = 32
 """At once, of each call that no key's limits count."""
-_Behaviour = Callable[[Any, Context], Awaitable[Any]]
 
 
 class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
     def __init__(self, gate: Gate, read_seconds: float = READ_SECONDS) -> None:
         self._gate = gate
         self._read_seconds = read_seconds
-        self._uncounted: Counter[str] = Counter()
+        self._uncounted = Rooms(MOST_UNCOUNTED)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        access = RPCS.get(details.method)
+        """A call counts from its beginning; a stream of questions is let in and not counted."""
+        access, method = RPCS.get(details.method), details.method
         try:
             passed = self._gate.admit(access, from_metadata(details.invocation_metadata))
         except Refusal as refusal:
@@ -39,73 +34,16 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC 
         if handler is None:
             return None
         if handler.request_streaming:
-            return self._bounded(handler, details.method)
-        return self._counted(handler, passed, details.method if access is Access.OPEN else "")
-
-    def _bounded(self, handler: Any, method: str) -> Any:
-        """A stream of questions, as reflection's, is let in and not counted."""
-
-        async def serve(requests: Any, context: Context) -> AsyncIterator[Any]:
-            try:
-                with self._room(method):
-                    async for answer in handler.stream_stream(requests, context):
-                        yield answer
-            except Refusal as refusal:
-                await refuse(context, refusal)
-
-        return grpc.stream_stream_rpc_method_handler(serve, handler.request_deserializer, handler.response_serializer)
-
-    def _counted(self, handler: Any, passed: Pass, method: str) -> Any:
-        """Its one message is read here, inside: a call counts from its beginning, and not for ever."""
-        if handler.response_streaming:
-            inside, make = self._inside(handler.unary_stream, passed, method), grpc.stream_stream_rpc_method_handler
-        else:
-            inside, make = self._inside(handler.unary_unary, passed, method), grpc.stream_unary_rpc_method_handler
-        return make(inside, handler.request_deserializer, handler.response_serializer)
-
-    def _inside(self, behaviour: _Behaviour, passed: Pass, method: str) -> _Behaviour:
-        async def serve(_: Any, context: Context) -> Any:
-            try:
-                with self._gate.inside(passed), self._room(method):
-                    request = await self._read(context)
-                    serving = behaviour(request, context)
-                    del request
-                    return await serving
-            except Refusal as refusal:
-                await refuse(context, refusal)
-
-        return serve
-
-    async def _read(self, context: Context) -> Any:
-        """Raises Refusal."""
-        try:
-            async with asyncio.timeout(self._read_seconds):
-                request = await context.read()
-        except TimeoutError:
-            raise _late(self._read_seconds) from None
-        if request is aio.EOF:
-            raise invalid("request", "one message", "none")
-        return request
+            return many_requests(handler, lambda: self._uncounted.enter(method))
+        if access is Access.OPEN:
+            return one_request(handler, lambda: self._inside(passed, method), self._read_seconds)
+        return one_request(handler, lambda: self._gate.inside(passed), self._read_seconds)
 
     @contextmanager
-    def _room(self, method: str) -> Iterator[None]:
-        """Raises Refusal. Empty: as much as the key's limits say."""
-        if method and self._uncounted[method] >= MOST_UNCOUNTED:
-            raise queue_full("being answered", MOST_UNCOUNTED, None)
-        self._uncounted[method] += 1
-        try:
+    def _inside(self, passed: Pass, method: str) -> Iterator[None]:
+        """Raises Refusal."""
+        with self._gate.inside(passed), self._uncounted.enter(method):
             yield
-        finally:
-            self._uncounted[method] -= 1
-
-
-def _late(seconds: float) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        wire.ERROR_REASON_DEADLINE,
-        f"the request did not come within {seconds:g} s",
-        field="request",
-    )
 
 
 def _refusing(refusal: Refusal) -> Any:

@@ -1,7 +1,7 @@
 """One request at one replica."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from router.replicas.failure import Failure
 from router.replicas.replica import Replica
@@ -9,6 +9,14 @@ from router.replicas.replica import Replica
 
 def _nobody_cares() -> None:
     """A shadow's way is no conversation's."""
+
+
+class Trial(Protocol):
+    """Of a request that may have killed a replica before."""
+
+    def over(self) -> None: ...
+
+    def lost(self) -> None: ...
 
 
 class Attempt:
@@ -22,19 +30,25 @@ class Attempt:
         "breaker_state",
         "call",
         "let_in",
+        "link",
         "lost",
         "moved_at",
         "num_messages",
         "num_seen",
         "replica",
         "started",
+        "trial",
         "was_open",
         "writing",
     )
 
-    def __init__(self, replica: Replica, let_in: Callable[[], None] = _nobody_cares) -> None:
+    def __init__(
+        self, replica: Replica, let_in: Callable[[], None] = _nobody_cares, trial: Trial | None = None
+    ) -> None:
         """`let_in` is called when the replica has accepted it."""
         self.replica = replica
+        self.link = replica.link
+        self.trial = trial
         self.let_in = let_in
         self._breaker = replica.breaker
         self._allowed = False
@@ -66,6 +80,8 @@ class Attempt:
     def start(self) -> None:
         """The first token is there: a probe has shown what it was to show."""
         self.started = True
+        if self.trial is not None:
+            self.trial.over()
         if self._breaker.state == "half_open":
             self._breaker.succeeded()
 

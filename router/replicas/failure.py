@@ -31,6 +31,8 @@ class Failure:
     kind: Kind
     refusal: Refusal
     """What the caller is told if nothing better comes of it."""
+    is_break: bool = False
+    """The connection went away, or the engine behind it, while the replica had the request."""
 
     @property
     def is_out_of_time(self) -> bool:
@@ -49,14 +51,16 @@ def failure_of(error: Any, replica: str, *, was_open: bool, accepted: bool) -> F
     code: grpc.StatusCode = error.code()
     said = _said(error.trailing_metadata() or ())
     if said is not None:
-        return Failure(_kind_of(said), _passed_on(code, said))
+        died = accepted and said.reason == wire.ERROR_REASON_REPLICA_FAILED
+        return Failure(_kind_of(said), _passed_on(code, said), died)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Failure("final", past_deadline())
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return Failure("full", _full(replica))
     if code is grpc.StatusCode.UNAVAILABLE and not accepted:
-        return Failure("dropped" if was_open else "free", unreachable(replica))
-    return Failure("failed" if code in _UNSERVED else "lost", lost(replica, f"the call ended with {code.name}"))
+        return Failure("dropped" if was_open else "free", unreachable(replica), was_open)
+    told = lost(replica, f"the call ended with {code.name}")
+    return Failure("failed" if code in _UNSERVED else "lost", told, code is grpc.StatusCode.UNAVAILABLE)
 
 
 def lost(replica: str, why: str) -> Refusal:

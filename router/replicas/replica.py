@@ -8,6 +8,7 @@ from admission.breaker import Breaker
 from octet.clock import Clock
 from octet.v1 import specialist_pb2 as wire
 from router.replicas.address import Target
+from router.replicas.link import Link
 from router.replicas.pick import Candidate
 
 _log = logging.getLogger(__name__)
@@ -72,6 +73,10 @@ class Replica:
         self._reported: float | None = None
         self.linked = False
         """There is a connection, as far as is known."""
+        self.link = Link()
+        """That connection, or the next one."""
+        self._last_link: Link | None = None
+        """The one before, until it is known whose it was."""
         self.warm = False
         """Its health says that it serves."""
         self._was_warm = False
@@ -126,6 +131,8 @@ class Replica:
 
     def heard(self, report: wire.LoadReport) -> None:
         was_draining = self.draining
+        if self.linked:
+            self._identify(report)
         self.load, self.report = Load.of(report), report
         self._reported = self._clock.now()
         self._max_running = max(1, self.load.max_running)
@@ -149,6 +156,13 @@ class Replica:
             self._back_since = None
             self.breaker.succeeded()
 
+    def _identify(self, report: wire.LoadReport) -> None:
+        self.link.instance = report.instance
+        self.link.drained = self.link.drained or report.draining
+        if self._last_link is not None:
+            self._last_link.survived = bool(report.instance) and self._last_link.instance == report.instance
+            self._last_link = None
+
     def hangs(self, seconds: float) -> None:
         """Nothing was heard of it for so long, though its reports should come."""
         if not self.hung:
@@ -171,6 +185,8 @@ class Replica:
         """The connection is gone. The replica behind the next one may be another."""
         if self.linked:
             _log.warning("%s at %s is lost: %s", self.name, self.target.address, why)
+            self.link.lost = True
+            self._last_link, self.link = self.link, Link()
         self.linked = self.warm = self.hung = False
         self._back_since = None
         self.load = self.report = None

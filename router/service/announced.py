@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from octet.rpc.calls import Context
+from octet.rpc.calls import Context, announce
 from octet.v1 import inference_pb2 as wire
 from router.slo.header import NAME
 
@@ -22,7 +22,7 @@ class Announced:
         if not self._is_open:
             self._is_open = True
             specialist = wire.InferEvent.FromString(raw).routed.specialist
-            await self._context.send_initial_metadata(metadata_of(self._slo_header(specialist)))
+            await announce(self._context, metadata_of(self._slo_header(specialist)))
         await self._context.write(raw)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from octet.clock import Clock
@@ -25,6 +26,7 @@ from router.dispatch.token_counter import Question, TokenCounter
 from router.observe.observers import Observers
 from router.receipts.receipt import ReceiptDraft
 from router.reception.ask import Ask
+from router.reception.content import content_digest
 from router.reception.trace import Tracer
 from router.refusals import no_specialist
 from router.replicas.fleet import Fleet
@@ -126,6 +128,7 @@ class Answering:
         if planned.plan is None or planned.refusal is not None:
             raise planned.refusal or no_specialist(planned.decision)
         ways = planned.plan.ways
+        self._dispatcher.quarantine.check(partial(content_digest, ask))
         return await self._counter.count(
             Question(
                 live=live,
@@ -153,6 +156,7 @@ class Answering:
             gone=call.gone,
             record=record,
             write=write,
+            content=partial(content_digest, call.ask),
         )
 
     def _leg(self, ask: Ask, way: Way) -> Leg:
@@ -165,10 +169,12 @@ class Answering:
         return Leg(self._fleet.lanes[way.specialist], way.adapters, bool(ask.adapters), fits)
 
     def _beside(self, call: Call, planned: "Planned", made: Plan) -> Beside | None:
+        """A suspect gets no shadow: it would put two replicas at risk."""
         if not made.sample and made.shadow is None:
             return None
         errand = None
-        if made.shadow is not None:
+        content = partial(content_digest, call.ask)
+        if made.shadow is not None and not self._dispatcher.quarantine.suspects(content):
             ask, order = call.ask, made.shadow
             config = call.policy.ensemble.specialist(order.way.specialist)
             errand = ShadowErrand(
@@ -177,6 +183,7 @@ class Answering:
                 compose=lambda seconds: replica_request(ask, planned.decision, config, order.way.adapters, seconds),
                 trace=lambda: self._tracer.hop(ask.trace),
                 may_answer=lambda replica: replica.name not in order.way.shut,
+                content=content,
             )
         return Beside(self._aftermath, self._shadows, call.write, made.ways, sample=made.sample, errand=errand)
 

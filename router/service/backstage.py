@@ -20,6 +20,7 @@ from router.after.verifiers import open_verifiers
 from router.background import for_good
 from router.control.control import Control
 from router.control.fleet_replicas import FleetReplicas
+from router.dispatch.quarantine import Content
 from router.metrics.judging import JudgingTally
 from router.operator.archive import StoreArchive
 from router.operator.desk import Desk
@@ -28,6 +29,7 @@ from router.operator.service import OperatorService
 from router.receipts.kept_as import kept_as
 from router.replicas.channel import Connect, connect
 from router.replicas.fleet import Fleet
+from router.replicas.link import Link
 from router.service.labels import labels_in
 from router.shadow.counts import shadow_counts
 from router.shadow.shadows import Shadows
@@ -59,9 +61,10 @@ class Backstage:
         store: Store | None = None,
         wall: Callable[[], float] = time.time,
         dial: Connect = connect,
+        blame: Callable[[Content, Link], None] | None = None,
     ) -> None:
-        """`wall` tells Unix seconds. The store is the ensemble's, unless one is given. Raises ValueError for what must
-        be put right first."""
+        """`wall` tells Unix seconds. The store is the ensemble's, unless one is given. `blame` hears of contents
+        that were in flight when a connection broke. Raises ValueError for what must be put right first."""
 
         def wall_ms() -> int:
             return int(wall() * 1000)
@@ -90,6 +93,7 @@ class Backstage:
             told=landed,
             clock=clock.now,
             dial=dial,
+            blame=blame,
         )
 
     @property

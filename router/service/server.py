@@ -28,6 +28,7 @@ from router.decide.decider import Decider, Opinions
 from router.decide.policy import Policy
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.live import LiveRequests
+from router.dispatch.quarantine import Quarantine
 from router.dispatch.relay import Write
 from router.dispatch.sweep import Sweep
 from router.dispatch.token_counter import TokenCounter
@@ -86,7 +87,10 @@ class Server:
         random = SystemRandom()
         credentials = None if settings.replica_tls is None else settings.replica_tls.credentials()
         self.fleet = Fleet(ensemble, addresses_of(ensemble, settings), self._clock, random, credentials)
-        self.backstage = Backstage(ensemble, self.fleet, self._clock, random, credentials, self.traces.tracing)
+        self.quarantine = Quarantine(self._clock, lambda: self.fleet.dispatch.quarantine_seconds)
+        self.backstage = Backstage(
+            ensemble, self.fleet, self._clock, random, credentials, self.traces.tracing, self.quarantine.died_with
+        )
         self.slos = self.backstage.slos
         self.observers.add(self.slos)
         self.live = LiveRequests(ensemble.router.max_inflight, ensemble.router.max_inflight_bytes)
@@ -183,7 +187,7 @@ class Server:
             Decider(opinions),
             self.backstage.control,
             self.fleet,
-            Dispatcher(self._clock, random),
+            Dispatcher(self._clock, random, self.quarantine),
             TokenCounter(self._clock, random),
             self.backstage.aftermath,
             self.backstage.shadows,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from octet.v1 import specialist_pb2 as wire
 from router.between.shadowing import ShadowOrder
+from router.dispatch.quarantine import Content
 from router.reception.trace import Hop
 from router.replicas.replica import Replica
 
@@ -21,3 +22,5 @@ class ShadowErrand:
     """A span of its own."""
     may_answer: Callable[[Replica], bool]
     """Nobody else is asked."""
+    content: Content
+    """Of the request itself."""

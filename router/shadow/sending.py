@@ -11,6 +11,7 @@ from router.after.sample import Answer
 from router.dispatch.relay import Nonsense, relay
 from router.replicas.attempt import Attempt
 from router.replicas.failure import failure_of
+from router.replicas.link import Link
 from router.replicas.replica import Replica
 from router.shadow.tally import Ending
 
@@ -24,6 +25,10 @@ class Sending:
 
     def __init__(self, replica: Replica, kept: Kept, num_bytes: int) -> None:
         self.replica = replica
+        self.content = b""
+        """Its digest, once it is sent."""
+        self.broken: Link | None = None
+        """The connection, where it went away under it."""
         self.kept = kept
         self.num_bytes = num_bytes
         """Of what is asked, as far as room was taken for it."""
@@ -49,8 +54,9 @@ class Sending:
         except Nonsense:
             self.ending = "failed"
         except grpc.aio.AioRpcError as error:
-            kind = failure_of(error, self.replica.name, was_open=True, accepted=attempt.num_messages > 0).kind
-            self.ending = "shed" if kind in ("free", "full") else "failed"
+            failure = failure_of(error, self.replica.name, was_open=True, accepted=attempt.num_messages > 0)
+            self.ending = "shed" if failure.kind in ("free", "full") else "failed"
+            self.broken = attempt.link if failure.is_break else None
         else:
             self.ending = "answered"
 

@@ -14,8 +14,10 @@ from octet.config.ensemble import CorrectnessConfig, ShadowConfig
 from octet.v1 import inference_pb2 as wire
 from router.after.kept import Kept
 from router.after.room import Room
+from router.dispatch.quarantine import Content
 from router.replicas.channel import Connect, connect
 from router.replicas.lane import Lane
+from router.replicas.link import Link
 from router.replicas.replica import Replica
 from router.shadow.errand import ShadowErrand
 from router.shadow.landed import Landed
@@ -45,9 +47,11 @@ class Shadows:
         told: Callable[[Landed], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         dial: Connect = connect,
+        blame: Callable[[Content, Link], None] | None = None,
     ) -> None:
         """`lanes` by specialist; `credentials` for their replicas, None for none. `told` hears of copies that are
-        traced, with times in seconds by `clock`."""
+        traced, with times in seconds by `clock`; `blame` of contents that were in flight when a connection broke."""
+        self._blame = blame
         self._told = told
         self._clock = clock
         self._lanes = lanes
@@ -116,6 +120,7 @@ class Shadows:
     async def _send(self, sending: Sending, errand: ShadowErrand, seed: int, seconds: float) -> None:
         request = as_shadow(errand.compose(seconds), errand.order.way, seed)
         raw, hop = request.SerializeToString(), errand.trace()
+        sending.content = errand.content()
         if request.HasField("max_tokens"):
             sending.most_chunks = request.max_tokens + 1
         del errand, request  # the caller's own words, which nobody may need any more
@@ -160,6 +165,8 @@ class Shadows:
             _log.error("a shadow failed", exc_info=task.exception())
             sending.ending = "failed"
         self.tally.end(sending.ending)
+        if self._blame is not None and sending.broken is not None:
+            self._blame(lambda: sending.content, sending.broken)
         if self._told is not None and sending.span_id:
             self._told(_landed(sending, ticket, primary, self._clock()))
         ticket.land(sending.answer())

@@ -30,7 +30,10 @@ class LoadBoard:
         load: Load,
         *,
         max_watchers: int,
+        instance: str = "",
     ) -> None:
+        """`instance` is this process's own."""
+        self._instance = instance
         self._revision = revision
         self._adapters = adapters
         self._desk = desk
@@ -75,6 +78,7 @@ class LoadBoard:
             draining=self.draining,
         )
         report.revision = self._revision
+        report.instance = self._instance
         return report
 
     def _look(self) -> DeskLoad:

@@ -15,6 +15,7 @@ from octet.rpc.bind import bind, check_signed
 from octet.rpc.cgroup_memory import memory_reader
 from octet.rpc.memory_guard import MemoryGuard
 from octet.rpc.server_options import SERVER_OPTIONS
+from octet.rpc.unread import ReadInterceptor
 from octet.telemetry.door import MetricsDoor
 from octet.telemetry.otlp import outbox_to
 from octet.telemetry.outbox import Outbox
@@ -47,6 +48,7 @@ _TRACES_SECONDS = 3.0
 """For what is still to be sent of them, where there is time at all."""
 _SPARE_CALLS = 64
 """Health checks, and callers that were cut and have not noticed. Watchers have calls of their own."""
+_INSTANCE_BYTES = 8
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -84,6 +86,7 @@ class Server:
             seats,
             nothing_yet,
             max_watchers=settings.max_watchers,
+            instance=secrets.token_hex(_INSTANCE_BYTES),
         )
         self.generator = Generator(
             self.engine,
@@ -122,7 +125,9 @@ class Server:
 
     def _grpc_server(self, max_calls: int, max_streams: int) -> Any:
         limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_streams))
-        server = aio.server(options=(*SERVER_OPTIONS, *limits), maximum_concurrent_rpcs=max_calls)
+        server = aio.server(
+            interceptors=(ReadInterceptor(),), options=(*SERVER_OPTIONS, *limits), maximum_concurrent_rpcs=max_calls
+        )
         server.add_generic_rpc_handlers((self.service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

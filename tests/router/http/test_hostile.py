@@ -142,6 +142,19 @@ def test_what_is_too_large_is_413_and_never_held_whole() -> None:
     run(story(), 120)
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/infer", "/v1/jobs"])
+def test_what_would_be_too_large_is_told_so_before_it_has_come(path: str) -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            head = f"POST {path} HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
+            sent = (head + f"content-length: {10**9}\r\n\r\n").encode() + b"{"
+            async with fronted.connected(sent) as reader, asyncio.timeout(3):
+                told = await reader.readuntil(b"request_too_large")
+            assert told.startswith(b"HTTP/1.1 413 ") and b"connection: close" in told
+
+    run(story())
+
+
 def test_only_json_is_read() -> None:
     async def story() -> None:
         async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:

@@ -156,6 +156,7 @@ class World:
                 "compose": compose,
                 "trace": lambda: Hop((("traceparent", "00-1-2-00"),), ""),
                 "may_answer": lambda _: True,
+                "content": text.encode,
                 **fields,
             }
         )

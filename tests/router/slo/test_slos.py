@@ -201,6 +201,7 @@ def test_every_reason_is_ours_or_a_matter_of_time_or_not_the_specialists() -> No
     assert in_time == {"UNSPECIFIED", "DEADLINE", "DEADLINE_UNREACHABLE", "CANCELLED", "CALLER_STALLED"}
     assert set(names.values()) - at_once - in_time == {
         *("MALFORMED", "INVALID_FIELD", "PROMPT_TOO_LONG", "UNKNOWN_ADAPTER", "ADAPTER_REFUSED", "NO_TOOLS"),
+        "QUARANTINED",
         *("NO_SPECIALIST", "UNKNOWN_SPECIALIST", "UNKNOWN_REQUEST", "UNKNOWN_NAME", "UNKNOWN_JOB"),
         *("DUPLICATE_REQUEST", "BELOW_FLOOR", "DEMOTED", "CONFLICT", "UNAUTHENTICATED", "FORBIDDEN", "KEY_LIMIT"),
         "STORE_UNAVAILABLE",

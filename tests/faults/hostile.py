@@ -1,0 +1,110 @@
+"""Callers that mean harm, at the doors of real processes, and what they are told."""
+
+import asyncio
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from octet.v1 import error_pb2
+from specialist.engines.sim import CostModel
+from tests.faults.site import Plan, Site
+
+SEED = "OCTET_FAULTS_SEED"
+FIRST = "OCTET_FAULTS_FIRST"
+"""Of the environment: to have the same cases again, from one of them on."""
+INSTANT = CostModel(*(0.0,) * 8)
+DOCS = Path(__file__).parents[2] / "docs"
+_BARE = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How one call ended."""
+
+    code: str
+    """gRPC's name, or the three digits of HTTP; empty where the other side waits for more."""
+    is_typed: bool = True
+    """A reason stands beside it."""
+
+
+def small_site(**changes: Any) -> Plan:
+    """One replica, which takes no time."""
+    return Plan({"writer": 1}, **{"cost": INSTANT, **changes})
+
+
+def seed_and_first(usual: int) -> tuple[int, int]:
+    return int(os.environ.get(SEED) or usual), int(os.environ.get(FIRST) or 0)
+
+
+def documented_codes() -> frozenset[str]:
+    """Of gRPC, as docs/routing.md lists them."""
+    return frozenset(re.findall(r"^\| ([A-Z_]+) \| [A-Z_, ]+ \|", (DOCS / "routing.md").read_text(), re.MULTILINE))
+
+
+def documented_statuses() -> frozenset[str]:
+    return frozenset(re.findall(r"^\| ([0-9]{3}) \|", (DOCS / "http.md").read_text(), re.MULTILINE))
+
+
+class RawGrpc:
+    """Bytes as they are."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=_BARE)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def send(self, method: str, raw: bytes, seconds: float = 20.0) -> Told:
+        async def one() -> Any:
+            yield raw
+
+        call = self._channel.stream_stream(method)(one(), timeout=seconds)
+        try:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+            return Told((await call.code()).name)
+        except grpc.aio.AioRpcError as error:
+            beside = dict(error.trailing_metadata() or ()).get("octet-error-bin", b"")
+            return Told(error.code().name, error_pb2.Error.FromString(beside).reason != 0)
+
+
+async def send_http(port: int, raw: bytes, seconds: float) -> Told:
+    """What is said within so many seconds."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    heard = b""
+    try:
+        writer.write(raw)
+        async with asyncio.timeout(seconds):
+            heard = await reader.read(1 << 20)
+            while heard and (more := await reader.read(1 << 20)):
+                heard += more
+    except (TimeoutError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+    return _told(heard)
+
+
+def _told(heard: bytes) -> Told:
+    statuses = re.findall(rb"HTTP/1\.1 ([0-9]{3}) [^\r]*\r\n", heard)
+    if not heard or not statuses:
+        return Told("" if not heard else "nonsense", not heard)
+    code = statuses[-1].decode() if statuses[-1] != b"100" else ""
+    return Told(code, code < "400" or b'"error"' in heard)
+
+
+def http_port(site: Site) -> int:
+    return int(site.http.rpartition(":")[2])
+
+
+async def scraped(site: Site) -> dict[str, float]:
+    """What the router counts, by the names that have no labels."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", http_port(site))
+    writer.write(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+    page = (await reader.read()).decode()
+    writer.close()
+    return {name: float(value) for name, value in re.findall(r"^(\w+) ([-+.0-9e]+)$", page, re.MULTILINE)}

@@ -1,0 +1,86 @@
+"""Replicas that one prompt kills, as `python -m tests.faults.poisoned SOCKET ...`. Who dies is born again at once."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+from octet.clock import SystemClock
+from specialist.engines.sim import CostModel
+from specialist.engines.sim.faults import FaultSource
+from specialist.service.server import Server
+from specialist.service.settings import ReplicaSettings, ServiceSettings
+from specialist.service.sim_replica import sim_replica
+from specialist.service.sim_vocabulary import sim_vocabulary
+from specialist.step import Step
+
+POISON = "kill at once"
+SLOW_POISON = "kill in a while"
+"""After a few tokens."""
+DIED = "died of it"
+_STATUS = 139
+_A_WHILE = 5
+_PACE = CostModel(0.001, 0.00001, 0.0, 0.01, 0.0002, 0.0, 0.0, 0.0)
+_PAUSE_SECONDS = 0.3
+"""Before the next one: long enough to be missed."""
+
+
+def deadly() -> FaultSource:
+    """Ends the process, without a word, in the middle of a step."""
+    decode = sim_vocabulary().tokenizer.decode
+
+    def look(step: Step) -> None:
+        for row in step.rows:
+            prompt = row.sequence.request.prompt
+            text = decode(list(prompt))
+            if POISON in text or (SLOW_POISON in text and row.stop >= len(prompt) + _A_WHILE):
+                os._exit(_STATUS)
+
+    return look
+
+
+async def serve(socket: Path) -> None:
+    """Until nobody waits for it."""
+    parent = os.getppid()
+    settings = ReplicaSettings(name="writer", engine="sim", num_blocks=512)
+    server = Server(sim_replica(settings, SystemClock(), _PACE, faults=deadly()), ServiceSettings(socket=socket))
+    await server.start()
+    print(f"ready on unix:{socket}", flush=True)
+    while os.getppid() == parent:
+        await asyncio.sleep(0.2)
+
+
+def born(socket: Path) -> int:
+    """The process of a replica: a copy of this one, which has loaded everything and started nothing."""
+    child = os.fork()
+    if child:
+        return child
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    asyncio.run(serve(socket))
+    os._exit(0)
+
+
+def end(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)
+    os._exit(0)
+
+
+def main(sockets: list[Path]) -> NoReturn:
+    signal.signal(signal.SIGTERM, end)
+    living = {born(socket): socket for socket in sockets}
+    while True:
+        child, status = os.wait()
+        socket = living.pop(child)
+        if os.waitstatus_to_exitcode(status) != _STATUS:
+            sys.exit(f"{socket} ended with {status}")
+        print(DIED, flush=True)
+        time.sleep(_PAUSE_SECONDS)
+        living[born(socket)] = socket
+
+
+if __name__ == "__main__":
+    main([Path(given) for given in sys.argv[1:]])

@@ -1,0 +1,128 @@
+"""Row 10: real requests, spoiled in a hundred thousand ways, at the ports of real processes."""
+
+import asyncio
+from collections import Counter
+
+import grpc
+
+from octet.v1 import inference_pb2 as wire
+from tests.faults.callers import line, until
+from tests.faults.figures import Figure
+from tests.faults.history import Question
+from tests.faults.hostile import (
+    RawGrpc,
+    Told,
+    documented_codes,
+    documented_statuses,
+    http_port,
+    scraped,
+    seed_and_first,
+    send_http,
+    small_site,
+)
+from tests.faults.mutations import Case, case
+from tests.faults.site import Site, site
+
+NUM_CASES = {"short": 2_000, "long": 100_000}
+USUAL_SEED = 8
+AT_ONCE = 32
+PATIENCE = 1.0
+"""Seconds until a request whose end never comes is left by its caller. The server's own are longer."""
+TOGETHER = 500
+"""Between two looks at whether somebody who means no harm is answered as before."""
+OPEN = ""
+
+
+class Storm:
+    def __init__(self, site: Site, router: RawGrpc, replica: RawGrpc) -> None:
+        self._port = http_port(site)
+        self._doors = {"router": router, "replica": replica}
+        self._allowed = {
+            "http": documented_statuses() | {"200", "202", OPEN},
+            **dict.fromkeys(("router", "replica"), documented_codes() | {"OK"}),
+        }
+        self.told: Counter[str] = Counter()
+        self.wrong: list[str] = []
+
+    async def blow(self, seed: int, first: int, last: int) -> None:
+        numbers = iter(range(first, last))
+
+        async def caller() -> None:
+            for number in numbers:
+                await self._try(seed, number)
+
+        await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
+
+    async def _try(self, seed: int, number: int) -> None:
+        made = case(seed, number)
+        told = await self._send(made)
+        self.told[f"{made.door} {told.code or 'waits for more'}"] += 1
+        is_healths = told.code == "NOT_FOUND" and made.method.startswith(
+            "/grpc.health."
+        )  # its protocol has no more words
+        if told.code not in self._allowed[made.door] or not (told.is_typed or is_healths):
+            self.wrong.append(f"seed {seed}, case {number}: {told}: {made}")
+
+    async def _send(self, made: Case) -> Told:
+        if made.door == "http":
+            return await send_http(self._port, made.sent, PATIENCE)
+        return await self._doors[made.door].send(made.method, made.sent)
+
+
+async def _left(site: Site) -> dict[str, float]:
+    """Requests that are being answered and connections that are open, but for the one that asks."""
+    page = await scraped(site)
+    return {"requests": page["octet_inflight_requests"], "connections": page["octet_http_connections"] - 1}
+
+
+async def _is_idle(site: Site) -> bool:
+    return set((await _left(site)).values()) == {0.0}
+
+
+def test_10_a_hundred_thousand_spoiled_requests_harm_nobody(long: bool, figure: Figure) -> None:
+    seed, first = seed_and_first(USUAL_SEED)
+    print(f"OCTET_FAULTS_SEED={seed}")
+
+    async def story(site: Site) -> Storm:
+        router, replica = RawGrpc(site.address), RawGrpc(site.replicas[0].address)
+        storm = Storm(site, router, replica)
+        async with line(site.address) as plain:
+            asked = Question("writer", "somebody who means no harm", 12)
+            before = await plain.ask(asked)
+            last = NUM_CASES["long" if long else "short"]
+            for start in range(first, last, TOGETHER):
+                await storm.blow(seed, start, min(start + TOGETHER, last))
+                again = await plain.ask(asked)
+                assert again.tokens == before.tokens and len(again.tokens) == 12, f"after case {start}, seed {seed}"
+            await until(lambda: _is_idle(site), 30, lambda: _left(site))
+        await router.close()
+        await replica.close()
+        return storm
+
+    with site(small_site()) as made:
+        pids = [made.router.pid, made.replicas[0].process.pid]
+        storm = asyncio.run(story(made))
+        alive = [made.router.is_alive, made.replicas[0].process.is_alive]
+        said = made.router.said + made.replicas[0].process.said
+    num_cases = storm.told.total()
+    print(dict(sorted(storm.told.items())))
+    print(*storm.wrong[:5], sep="\n")
+    assert num_cases > 0 and alive == [True, True] and len(set(pids)) == 2
+    assert "Traceback" not in said, said[-3000:]
+    figure(10, "spoiled requests sent", num_cases, "requests", ">= 100,000 requests", short=">= 1 requests")
+    figure(10, "processes that died of them", alive.count(False), "processes", "== 0 processes")
+    figure(10, "answers that are not documented", len(storm.wrong), "answers", "== 0 answers")
+
+
+def test_10_the_same_seed_makes_the_same_cases() -> None:
+    assert [case(5, number) for number in range(300)] == [case(5, number) for number in range(300)]
+    assert len({case(5, number).sent for number in range(300)}) > 250
+    doors = Counter(case(6, number).door for number in range(300))
+    assert set(doors) == {"router", "replica", "http"} and min(doors.values()) > 10
+
+
+def test_10_what_is_documented_is_read_from_the_documents() -> None:
+    assert {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"} <= documented_codes()
+    assert documented_codes() <= {code.name for code in grpc.StatusCode}
+    assert {"400", "413", "431", "504"} <= documented_statuses()
+    assert wire.InferRequest.DESCRIPTOR.full_name == "octet.v1.InferRequest"

@@ -1,0 +1,82 @@
+"""A call that is ended while its headers are on their way is told so, and not left without a word."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from octet.rpc.calls import announce, refuse, relaying
+from octet.rpc.refusal import cancelled
+from octet.v1 import specialist_pb2 as wire
+from tests.service.harness import run
+
+
+class Slow:
+    """A context whose headers take their time."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.sent = False
+        self.error: Exception | None = None
+
+    async def send_initial_metadata(self, _: Any) -> None:
+        await self.go_on.wait()
+        if self.error is not None:
+            raise self.error
+        self.sent = True
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("the call is over")])
+def test_headers_are_sent_whole_before_anybody_is_cancelled(error: Exception | None) -> None:
+    async def story() -> None:
+        context = Slow()
+        context.error = error
+        announcing = asyncio.create_task(announce(context, ()))
+        await asyncio.sleep(0)
+        announcing.cancel()
+        await asyncio.sleep(0.01)
+        assert not announcing.done()
+        context.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await announcing
+        assert context.sent == (error is None)
+
+    run(story())
+
+
+def test_whoever_is_ended_at_once_is_told_why() -> None:
+    """At every moment of a call's first words, at a real server."""
+
+    async def story() -> None:
+        turns = iter(range(200))
+
+        async def serve(_: wire.GenerateRequest, context: Any) -> None:
+            saying = asyncio.create_task(_say(context))
+            for _ in range(next(turns) % 8):
+                await asyncio.sleep(0)
+            saying.cancel()
+            try:
+                await saying
+            except asyncio.CancelledError:
+                await refuse(context, cancelled())
+
+        server = grpc.aio.server()
+        handlers = {"Generate": relaying(wire.GenerateRequest, serve, 1000)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("octet.v1.Specialist", handlers),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        codes = set()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            for _ in range(200):
+                call = channel.unary_stream("/octet.v1.Specialist/Generate")(b"", timeout=20)
+                codes.add(await call.code())
+        await server.stop(0)
+        assert codes == {grpc.StatusCode.CANCELLED}
+
+    run(story())
+
+
+async def _say(context: Any) -> None:
+    await announce(context, ())
+    await asyncio.get_running_loop().create_future()
