@@ -14,7 +14,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 FIRST ?= 1000
 LAST ?= 3000
 
-.PHONY: serve test proofs faults lint fuzz proto clean
+.PHONY: serve test proofs faults lint fuzz fuzz-parsers pages proto clean
 .DEFAULT_GOAL := test
 
 # An ensemble of your own, and options: make serve ARGS="my-ensemble.yaml --port 50200"
@@ -49,6 +49,10 @@ lint: $(READY)
 # Random histories beyond the thousand that `make test` lives through.
 fuzz: $(READY)
 	$(BIN)/python -m tests.laws $(FIRST) $(LAST)
+
+# More mutations than `make test` tries of what every parser reads: requests, configuration, models, adapters, schemas, traces.
+fuzz-parsers: $(READY)
+	$(BIN)/python -m tests.fuzz $(FIRST) $(LAST)
 
 # The stubs in octet/v1, after a change to proto/.
 proto: $(READY)

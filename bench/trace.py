@@ -45,7 +45,7 @@ def read_trace(path: Path) -> list[TraceRequest]:
         for number, line in enumerate(lines, start=1):
             try:
                 requests.append(_parse(line))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise TraceError(path, number, str(error)) from error
     if not requests:
         raise TraceError(path, 1, "the file is empty")

@@ -11,6 +11,7 @@ from octet.v1 import jobs_pb2 as proto
 
 JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]
 _FINAL = ("done", "failed", "cancelled")
+_FIRST, _LAST = datetime(1, 1, 2, tzinfo=UTC).timestamp(), datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,8 @@ class JobEvent:
 
 
 def _time(unix_ms: int) -> datetime:
-    return datetime.fromtimestamp(unix_ms / 1000, UTC)
+    """What no calendar holds becomes its first or last day: it is shown, and never computed with."""
+    return datetime.fromtimestamp(min(max(unix_ms / 1000, _FIRST), _LAST), UTC)
 
 
 def _written(time: datetime | None) -> str | None:

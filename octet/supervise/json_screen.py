@@ -46,6 +46,6 @@ def _object(line: str) -> dict[str, Any] | None:
         return None
     try:
         told = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return told if isinstance(told, dict) and "message" in told else None

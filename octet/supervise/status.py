@@ -33,7 +33,7 @@ def parse(line: bytes) -> News | None:
     """None for what is not one of these."""
     try:
         told = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     match told:
         case {"progress": [str(what), int(done), int(total)]}:

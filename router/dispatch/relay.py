@@ -7,6 +7,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from octet.rpc.calls import CallerGone
+from octet.rpc.finite import is_finite
 from octet.v1 import specialist_pb2 as wire
 from router.replicas.attempt import Attempt
 
@@ -59,7 +60,7 @@ async def relay(attempt: Attempt, write: Write, hearing: Hearing) -> None:
             elif kind == _USAGE:
                 if not accepted:
                     raise Nonsense("usage before it accepted")
-                hearing.used(_parsed(wire.GenerateEvent, raw).usage)
+                hearing.used(_used(raw))
                 if await read() is not grpc.aio.EOF:
                     raise Nonsense("more after its usage")
                 return
@@ -86,8 +87,7 @@ def _accepted(raw: bytes) -> wire.Accepted:
     event = _parsed(wire.GenerateEvent, raw)
     if event.WhichOneof("event") != "accepted":
         raise Nonsense("an event of no known kind")
-    accepted: wire.Accepted = event.accepted
-    return accepted
+    return _finite(event.accepted)
 
 
 def _parsed(kind: type[_MessageT], raw: bytes) -> _MessageT:
@@ -95,3 +95,14 @@ def _parsed(kind: type[_MessageT], raw: bytes) -> _MessageT:
         return kind.FromString(raw)  # type: ignore[no-any-return]  # protobuf has no types of its own
     except DecodeError:
         raise Nonsense(f"not a {kind.DESCRIPTOR.name}") from None
+
+
+def _used(raw: bytes) -> wire.Usage:
+    return _finite(_parsed(wire.GenerateEvent, raw).usage)
+
+
+def _finite(said: _MessageT) -> _MessageT:
+    """It ends in receipts, which are told as JSON."""
+    if not is_finite(said):
+        raise Nonsense("a number that is not finite")
+    return said

@@ -9,6 +9,7 @@ from random import Random
 import grpc
 from grpc_health.v1 import health_pb2
 
+from octet.rpc.finite import is_finite
 from octet.v1 import specialist_pb2 as wire
 from router.replicas.replica import Replica
 
@@ -75,10 +76,18 @@ class Watcher:
         self._replica.num_watches += 1
         try:
             async for raw in self._load(self._ask_load, wait_for_ready=True):
-                self._replica.heard(wire.LoadReport.FromString(raw))
+                self._replica.heard(_report(raw))
                 yield
         finally:
             self._replica.num_watches -= 1
+
+
+def _report(raw: bytes) -> wire.LoadReport:
+    """Raises ValueError, DecodeError."""
+    report: wire.LoadReport = wire.LoadReport.FromString(raw)
+    if not is_finite(report):
+        raise ValueError("a number in its report is not finite")
+    return report
 
 
 def _is_away(error: Exception) -> bool:

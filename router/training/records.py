@@ -57,7 +57,7 @@ def _parsed(line: bytes, place: str) -> Record:
         raise BadRecord(f"{place}: a record of {len(line)} bytes; at most {MAX_LINE_BYTES}")
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRecord(f"{place}: not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise BadRecord(f"{place}: expected an object with text, label and source")

@@ -32,7 +32,8 @@ def write_comparisons(comparisons: Iterable[Comparison], file: TextIO) -> Iterat
 def _comparison(line: str, place: str) -> Comparison:
     try:
         found = json.loads(line)
-    except ValueError as error:
+        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and protobuf stumbles
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{place}: a line must be JSON, as --export writes it: {error}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{place}: a line must be an octet.v1.Comparison, as --export writes it")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from router.verify.verdict import Outcome, Verdict, one_line, too_long
-from router.verify.workshop import end
+from router.verify.workshop import end, piped
 
 _START_SECONDS = 60.0
 """For its imports."""
@@ -102,14 +102,13 @@ class OwnVerifier:
             return f"it could not be loaded: {error}"
 
     async def _asked(self, message: dict[str, str]) -> dict[str, Any]:
-        assert self._process is not None and self._process.stdin is not None  # noqa: S101
-        self._process.stdin.write(json.dumps(message).encode() + b"\n")
-        await self._process.stdin.drain()
+        stdin = piped(self._running().stdin)
+        stdin.write(json.dumps(message).encode() + b"\n")
+        await stdin.drain()
         return await self._reply()
 
     async def _reply(self) -> dict[str, Any]:
-        assert self._process is not None and self._process.stdout is not None  # noqa: S101
-        line = await self._process.stdout.readline()
+        line = await piped(self._running().stdout).readline()
         if not line.endswith(b"\n"):
             raise EOFError("it said nothing")
         try:
@@ -119,6 +118,11 @@ class OwnVerifier:
         if not isinstance(reply, dict):
             raise _Strange("it wrote something else than its verdict")
         return reply
+
+    def _running(self) -> Process:
+        if self._process is None:
+            raise EOFError("it is not there")
+        return self._process
 
     async def _end(self) -> None:
         process, self._process = self._process, None

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -48,9 +49,9 @@ def _check_keyword(keyword: str, value: Any, where: str) -> None:
         raise BadSchema(f"{where}: no type at all")
     if keyword == "type" and any(not isinstance(one, str) or one not in _TYPES for one in value_types):
         raise BadSchema(f"{where}: a type is one of {', '.join(_TYPES)}, or a list of them")
-    if keyword in _NUMBERS and (not _is_number(value) or (keyword == "multipleOf" and value <= 0)):
+    if keyword in _NUMBERS and (not _is_finite(value) or (keyword == "multipleOf" and value <= 0)):
         raise BadSchema(f"{where}: must be a number{' above 0' if keyword == 'multipleOf' else ''}")
-    if keyword in _COUNTS and not (_is_number(value) and value >= 0 and value == int(value)):
+    if keyword in _COUNTS and not (_is_finite(value) and value >= 0 and value == int(value)):
         raise BadSchema(f"{where}: must be a whole number, not below 0")
     if keyword == "required" and not (isinstance(value, list) and all(isinstance(name, str) for name in value)):
         raise BadSchema(f"{where}: must be a list of names")
@@ -67,7 +68,7 @@ def _check_keyword(keyword: str, value: Any, where: str) -> None:
 def _check_pattern(value: Any, where: str) -> None:
     try:
         re.compile(value)
-    except (re.error, TypeError, RecursionError) as error:
+    except (re.error, TypeError, OverflowError, RecursionError) as error:
         raise BadSchema(f"{where}: no regular expression: {error}") from error
 
 
@@ -169,6 +170,10 @@ def _first(troubles: "Iterator[str] | list[str]") -> Iterator[str]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    return _is_number(value) and (isinstance(value, int) or isfinite(value))
 
 
 def _is_of(value: Any, kind: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from router.verify.turns import Turns
 
@@ -21,6 +21,7 @@ _GENTLE_SECONDS = 2.0
 _CHUNK = 1 << 16
 
 Ending = Literal["exited", "out_of_time", "flood"]
+_Stream = TypeVar("_Stream", asyncio.StreamReader, asyncio.StreamWriter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +143,11 @@ async def _run(job: Job) -> Done:
 
 async def _exchange(process: Process, job: Job, out: bytearray, said: bytearray) -> bool:
     """Until both outputs have ended; True as soon as one has grown too long."""
-    assert process.stdout is not None and process.stderr is not None  # noqa: S101
+    stdout, stderr = piped(process.stdout), piped(process.stderr)
     feeding = asyncio.ensure_future(_feed(process, job.given))
     reading = [
-        asyncio.ensure_future(_read(process.stdout, out, job.most_said)),
-        asyncio.ensure_future(_read(process.stderr, said, job.most_said)),
+        asyncio.ensure_future(_read(stdout, out, job.most_said)),
+        asyncio.ensure_future(_read(stderr, said, job.most_said)),
     ]
     try:
         for read in asyncio.as_completed(reading):
@@ -160,11 +161,11 @@ async def _exchange(process: Process, job: Job, out: bytearray, said: bytearray)
 
 
 async def _feed(process: Process, given: bytes) -> None:
-    assert process.stdin is not None  # noqa: S101
+    stdin = piped(process.stdin)
     with suppress(ConnectionError):
-        process.stdin.write(given)
-        await process.stdin.drain()
-    process.stdin.close()
+        stdin.write(given)
+        await stdin.drain()
+    stdin.close()
 
 
 async def _read(stream: asyncio.StreamReader, kept: bytearray, most: int) -> bool:
@@ -173,6 +174,13 @@ async def _read(stream: asyncio.StreamReader, kept: bytearray, most: int) -> boo
         if len(kept) >= most:
             return True
     return False
+
+
+def piped(stream: _Stream | None) -> _Stream:
+    """Of a process that was started with a pipe there."""
+    if stream is None:
+        raise RuntimeError("a process started with pipes has none")
+    return stream
 
 
 async def end(process: Process) -> None:

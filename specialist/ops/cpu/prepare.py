@@ -59,7 +59,9 @@ class _Writer:
         self._append(FORMAT)
         table = [*self._matrices(checkpoint, progress), *self._vectors(checkpoint)]
         start = self._append(json.dumps(table).encode())
-        self._out.write(start.to_bytes(8, "little") + self._hasher.digest())
+        pointer = start.to_bytes(8, "little")
+        self._hasher.update(pointer)
+        self._out.write(pointer + self._hasher.digest())
 
     def _append(self, data: bytes | memoryview) -> int:
         padding = bytes(-self._size % ALIGNMENT)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from specialist.ops.cpu.pack import Bytes, Kind
 
-FORMAT = b"octet-packed-1\n"
+FORMAT = b"octet-packed-2\n"
 ALIGNMENT = 64
 """A vector never straddles two cache lines."""
 _POINTER, _DIGEST = 8, 32
@@ -59,7 +59,7 @@ def _is_intact(content: mmap.mmap) -> bool:
     if len(content) < len(FORMAT) + _POINTER + _DIGEST or content[: len(FORMAT)] != FORMAT:
         return False
     with memoryview(content) as view:
-        return sha256(view[: -_POINTER - _DIGEST]).digest() == content[-_DIGEST:]
+        return sha256(view[:-_DIGEST]).digest() == content[-_DIGEST:]
 
 
 def _read(content: mmap.mmap) -> Prepared:

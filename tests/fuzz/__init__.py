@@ -1,0 +1,1 @@
+"""Every parser of the product, fed with what nobody meant to write."""

@@ -1,0 +1,27 @@
+"""Parsers that read files, fed from memory."""
+
+import os
+from atexit import register
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+
+
+@cache
+def scratch() -> Path:
+    """In memory where there is a file system for that; gone with the process."""
+    place = Path("/dev/shm")  # noqa: S108  # a folder of its own below it
+    folder = Path(mkdtemp(prefix="octet-fuzz-", dir=place if os.access(place, os.W_OK) else None))
+    register(rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def read_as(read: Callable[[Path], object], name: str = "input") -> Callable[[bytes], object]:
+    def parse(raw: bytes) -> object:
+        path = scratch() / name
+        path.write_bytes(raw)
+        return read(path)
+
+    return parse

@@ -1,0 +1,1 @@
+"""All of them, by what they read."""

@@ -1,0 +1,164 @@
+"""Bodies and headers of the HTTP door, in every dialect."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from octet.rpc.refusal import Refusal
+from octet.telemetry.traceparent import parent_of
+from octet.v1 import operator_pb2
+from router.http.anthropic_messages import count_order, message_order
+from router.http.fault import Fault
+from router.http.fields import Fields
+from router.http.openai_chat import chat_order
+from router.http.openai_completion import completion_order
+from router.http.operator.routes import CHANGES, _asked
+from router.http.own_body import request_of
+from router.http.own_page import check_own_page
+from router.http.strict_json import parse_object
+from router.keys.shown import shown_key
+from router.reception.trace import Tracer
+from tests.fuzz.parser import Parser
+from tests.router.decisions.asking import reception
+
+_TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {"at": {}}}}
+_OPENAI: dict[str, Any] = {
+    "model": "octet/build",
+    "max_tokens": 8,
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "seed": 7,
+    "n": 2,
+    "stop": ["\n"],
+    "logit_bias": {"3": -1},
+    "user": "ann",
+    "metadata": {"session_id": "s"},
+}
+CHAT = (
+    {**_OPENAI, "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]},
+    {
+        "model": "octet",
+        "messages": [
+            {"role": "system", "content": "Be short."},
+            {"role": "user", "content": "look"},
+            {
+                "role": "assistant",
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": "c", "content": "nothing"},
+        ],
+        "tools": [{"type": "function", "function": _TOOL}],
+        "tool_choice": "auto",
+        "logprobs": True,
+        "top_logprobs": 2,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    },
+    {
+        "model": "octet",
+        "messages": [{"role": "user", "content": "x"}],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+    },
+)
+COMPLETION = ({**_OPENAI, "prompt": ["a", "b"]}, {"model": "octet", "prompt": "a", "logprobs": 2})
+MESSAGES = (
+    {
+        "model": "octet/build",
+        "max_tokens": 8,
+        "system": [{"type": "text", "text": "Be short."}],
+        "messages": [
+            {"role": "user", "content": "look"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "look", "input": {"at": [1]}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "nothing"}]},
+        ],
+        "tools": [{"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}],
+        "tool_choice": {"type": "any"},
+        "temperature": 1.0,
+        "top_k": 4,
+        "stop_sequences": ["x"],
+        "metadata": {"user_id": "ann"},
+    },
+    {
+        "model": "octet",
+        "max_tokens": 8,
+        "messages": [{"role": "user", "content": "x"}],
+        "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+    },
+)
+COUNT = ({"model": "octet", "messages": [{"role": "user", "content": "x"}]},)
+OWN = (
+    {"prompt": "sort", "max_tokens": 8, "temperature": 0.5, "stop": "x", "metadata": {"a": "b"}, "session_id": "s"},
+    {
+        "messages": [{"role": "user", "content": "x"}],
+        "tools": [_TOOL],
+        "tool_choice": {"name": "look"},
+        "priority": 3,
+        "timeout_ms": 1000,
+        "force_specialists": ["build"],
+    },
+    {"prompt": "x", "structure": {"regex": "a+"}},
+)
+_KNOB = ({"name": "breaker.floor", "value": 0.5, "who": "ann", "why": "try"},)
+_HEADERS = (
+    b"host: 127.0.0.1:8051\norigin: http://127.0.0.1:8051\nsec-fetch-site: same-origin",
+    b"host: [::1]:8051\nauthorization: Bearer octet_key",
+    b"host: localhost\nx-api-key: octet_key",
+)
+_TRACES = (
+    b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\nrojo=00f067aa0ba902b7,congo=t61rcWkgMzE",
+    b"01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more\n",
+)
+
+
+def _asks(order: Callable[[dict[str, Any], str], Any]) -> Callable[[bytes], object]:
+    """As the door does: an order, and each of its requests at the reception."""
+
+    def asked(raw: bytes) -> object:
+        made = order(parse_object(raw), "id")
+        return [reception().receive(request, None, None) for request in made.requests]
+
+    return asked
+
+
+def _own(raw: bytes) -> object:
+    return reception().receive(request_of(parse_object(raw)), None, None)
+
+
+def _knob(raw: bytes) -> object:
+    ask = _asked(CHANGES["set_knob"], Fields(parse_object(raw)), {})
+    return operator_pb2.SetKnobRequest.FromString(ask.SerializeToString())
+
+
+def _headers(raw: bytes) -> list[tuple[bytes, bytes]]:
+    pairs = (line.partition(b":") for line in raw.split(b"\n"))
+    return [(name.strip().lower(), value.strip()) for name, _, value in pairs]
+
+
+def _page(raw: bytes) -> None:
+    scope = {"type": "http", "method": "POST", "headers": _headers(raw), "server": ("127.0.0.1", 8051)}
+    check_own_page(scope, has_keys=False)
+
+
+def _traced(raw: bytes) -> object:
+    header, _, state = raw.decode("latin-1").partition("\n")
+    parent_of(header)
+    return Tracer(lambda num_bytes: b"\1" * num_bytes, 0.5).receive(header, state)
+
+
+def _body(name: str, parse: Callable[[bytes], object], bodies: tuple[Mapping[str, Any], ...]) -> Parser:
+    return Parser(name, parse, (Fault, Refusal), tuple(json.dumps(body).encode() for body in bodies), "json")
+
+
+PARSERS = [
+    _body("http.chat", _asks(chat_order), CHAT),
+    _body("http.completions", _asks(completion_order), COMPLETION),
+    _body("http.messages", _asks(message_order), MESSAGES),
+    _body("http.count_tokens", _asks(count_order), COUNT),
+    _body("http.infer", _own, OWN),
+    _body("http.knob", _knob, _KNOB),
+    Parser("http.own_page", _page, (Fault,), _HEADERS, "text", words=(b"host: ", b"origin: ", b"\n", b"[", b"]", b"@")),
+    Parser(
+        "http.key", lambda raw: shown_key(_headers(raw)), (Refusal,), _HEADERS[1:], "text", words=(b"Bearer ", b"\n")
+    ),
+    Parser("http.trace", _traced, (), _TRACES, "text", words=(b"-", b"=", b",", b"0" * 32)),
+]

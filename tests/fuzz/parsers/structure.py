@@ -1,0 +1,105 @@
+"""Forms of answers, and how models write calls: compiled and read from what callers and models say."""
+
+import json
+from itertools import count
+
+from octet.rpc.refusal import Refusal
+from octet.v1 import specialist_pb2 as wire
+from specialist.guide.errors import GrammarRefused
+from specialist.guide.grammar import Grammar
+from specialist.guide.grammars import Grammars
+from specialist.guide.structure import Kind, Structure
+from specialist.service.limits import Limits
+from specialist.service.sim_vocabulary import sim_vocabulary
+from specialist.service.validate import Validator
+from specialist.tools.dialect import HERMES, LLAMA, MISTRAL, dialect_of
+from specialist.tools.grammar import rules
+from specialist.tools.reader import CallReader
+from specialist.tools.tool import Offer, Tool
+from tests.fuzz.parser import Parser
+
+_VOCABULARY = sim_vocabulary()
+_DOOR = Validator(Limits(context=4096, vocab_size=1000))
+_GRAMMARS = Grammars(_VOCABULARY, _VOCABULARY.tokenizer.get_vocab_size())
+_SCHEMAS = (
+    b'{"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["a"]}',
+    b'{"anyOf": [{"type": "string", "pattern": "^[a-z]{2,5}$"}, {"enum": [1, "x", null]}, {"$ref": "#/$defs/b"}], '
+    b'"$defs": {"b": {"type": "array", "items": {"type": "number"}, "maxItems": 3}}}',
+)
+_REGEXES = (b"[a-z]{2,5}(-[0-9]+)*", rb"(yes|no)\.?\s\d{3}", rb"\p{L}+[^\x00-\x1f]?")
+_REGEX_WORDS = (
+    *(rb"(?=a)", rb"\1", rb"(a+)+", rb"{1,99999}", rb"{999999999999}", rb"[", rb"(?P<n>a)", rb"\p{Z}", rb"|", rb"(?i)"),
+    *(rb"[^\x00-\xff]", rb"\u{110000}", rb".*" * 30, rb"((a{1,50}){1,50}){1,50}", rb"/", rb"\/", rb"\n", rb"&", rb"~"),
+)
+_ANSWERS = (
+    b'I look.\n<tool_call>\n{"name": "find", "arguments": {"at": [1, "}"]}}\n</tool_call>\n and more',
+    b'[TOOL_CALLS][{"name": "find", "arguments": {"a": "\\u00e9"}}, {"name": "find", "arguments": {}}]',
+    b'{"name": "find", "parameters": {"a": {"b": null}}}',
+)
+_MARKS = (b"<tool_call>", b"</tool_call>", b"[TOOL_CALLS]", b"\\", b'"', b"{", b"}", b'{"name": "find", ')
+
+
+def _compiled(kind: Kind, raw: bytes) -> object:
+    structure = Structure(kind, raw.decode("utf-8", "replace")[: 64 << 10])
+    return Grammar(structure, _GRAMMARS.table(), _GRAMMARS.limits)
+
+
+def _choices(raw: bytes) -> object:
+    choices = tuple(raw.decode("utf-8", "replace")[: 64 << 10].split("\n"))[:1024]
+    return Grammar(Structure("choice", choices=choices), _GRAMMARS.table(), _GRAMMARS.limits)
+
+
+def _called(raw: bytes) -> object:
+    """A tool's parameters, as the replica's door lets them in, become a grammar for calling it."""
+    parameters = raw.decode("utf-8", "replace")
+    tool = wire.Tool(name="find", parameters=parameters, strict=True)
+    chat = wire.Chat(messages=[wire.Message(role="user", content="x")], tools=[tool])
+    _DOOR.generate(wire.GenerateRequest(request_id="r", chat=chat))
+    offer = Offer((Tool("find", "Finds.", parameters, True),), "required", "", False)
+    written = [rules(offer, dialect, {}, _GRAMMARS.limits.depth) for dialect in (HERMES, MISTRAL, LLAMA)]
+    return Grammar(Structure("calls", written[0]), _GRAMMARS.table(), _GRAMMARS.limits)
+
+
+def _read(raw: bytes) -> object:
+    text = raw.decode("utf-8", "replace")
+    said = []
+    for dialect in (HERMES, MISTRAL, LLAMA):
+        for guided in (False, True):
+            ids = count()
+            reader = CallReader(dialect, ("find",), lambda ids=ids: f"call-{next(ids)}", guided=guided)  # type: ignore[misc]
+            said += [reader.push(text[: len(text) // 2]), reader.push(text[len(text) // 2 :]), reader.finish()]
+    return said, dialect_of(text)
+
+
+PARSERS = [
+    Parser(
+        "structure.json_schema",
+        lambda raw: _compiled("json_schema", raw),
+        (GrammarRefused,),
+        _SCHEMAS,
+        "json",
+        words=(
+            b'"$ref": "#"',
+            b'"allOf": [{}]',
+            b'"format": "date"',
+            b'"const": {}',
+            b'"not": {}',
+            b'"multipleOf": 0.1',
+        ),
+        share=0.3,
+    ),
+    Parser(
+        "structure.regex",
+        lambda raw: _compiled("regex", raw[: 8 << 10]),
+        (GrammarRefused,),
+        _REGEXES,
+        "text",
+        words=_REGEX_WORDS,
+        share=0.3,
+    ),
+    Parser(
+        "structure.choice", _choices, (GrammarRefused,), (b"yes\nno", 'grün\n"quoted"\n\\n'.encode()), "text", share=0.3
+    ),
+    Parser("structure.tool", _called, (GrammarRefused, Refusal), _SCHEMAS[:1], "json", share=0.3),
+    Parser("structure.calls", _read, (), (*_ANSWERS, json.dumps({"a": 1}).encode()), "text", words=_MARKS, share=0.5),
+]

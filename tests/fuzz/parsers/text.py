@@ -1,0 +1,106 @@
+"""Texts of callers and models that are looked at for what they are: nothing in them may be more than text."""
+
+from octet.printable import printable
+from octet.rpc.refusal import Refusal
+from router.classify.features import extract
+from router.classify.sample import sample
+from router.reception.fill import filled
+from router.rules.page import Page
+from router.rules.rule import DETECTORS
+from router.verify.check_json import trouble_with as json_trouble
+from router.verify.cpp_text import looks_like_cpp, masked, pieces_of, without_local_includes
+from router.verify.cpp_units import code_in, forms_of, units_of
+from router.verify.fences import blocks_in
+from router.verify.notebook import without_notebook_lines
+from tests.fuzz.parser import Parser
+
+_LOG = (
+    b"/usr/bin/ld: main.o: undefined reference to `foo::bar(int)'\ncollect2: error: ld returned 1 exit status\n"
+    b"==1==ERROR: AddressSanitizer: heap-use-after-free on address 0x602\n    #0 0x4f1 in main a.cpp:3\n"
+    b"template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0> void f(T);\n"
+    b"cmake_minimum_required(VERSION 3.20)\nadd_executable(a a.cpp)\nTraceback (most recent call last):\n"
+)
+_ANSWER = (
+    b'Here:\n```cpp\n#include <vector>\n#include "own.h"\nint main() { std::vector<int> v{1}; /* x */ return v[0]; }\n'
+    b"```\nand\n~~~json\n{\"a\": [1, 2.5e3, null]}\n~~~\n```python\n%matplotlib\nprint('x')\n```\n"
+)
+_CODE = (
+    b'#include <map>\nnamespace a { template<class T> struct B { int c = R"x(y)x"[0]; }; }\nvoid f() { for (;;) {} }\n'
+)
+_CODE_WORDS = (
+    *(
+        b"```",
+        b"~~~",
+        b"```cpp\n",
+        b"\n```\n",
+        b'R"(',
+        b"/*",
+        b"*/",
+        b"//",
+        b"'",
+        b'"',
+        b"\\\n",
+        b"#include <",
+        b"#if 0\n",
+    ),
+    *(b"template<", b"class ", b"::", b"{", b"}", b"(", b")", b";", b"...", b"%%cell\n", b"!ls\n", b"namespace {"),
+)
+_JSON = (b'{"a": [1, 2.5e3, null, true, "x"], "b": {}}', b"[]")
+_TEMPLATES = (
+    b"{prompt}: fix {body}, please {{not}} this\n---\nthe prompt\n---\nthe body",
+    b"{body}{prompt}\n---\na\n---\nb",
+)
+
+
+def _detected(raw: bytes) -> object:
+    page = Page(raw.decode("utf-8", "replace"))
+    return [detect(page) for detect in DETECTORS.values()]
+
+
+def _judged(raw: bytes) -> object:
+    text = raw.decode("utf-8", "replace")
+    found = [code_in(text), blocks_in(text), without_notebook_lines(text)]
+    return found, [list(forms_of(unit)) for unit in units_of("fix it", text)]
+
+
+def _read(raw: bytes) -> object:
+    code = raw.decode("utf-8", "replace")
+    return pieces_of(code), masked(code), without_local_includes(code), looks_like_cpp(code)
+
+
+def _filled(raw: bytes) -> object:
+    template, _, rest = raw.decode("utf-8", "replace").partition("\n---\n")
+    prompt, _, body = rest.partition("\n---\n")
+    return filled(template, prompt, body, 2_000_000)
+
+
+PARSERS = [
+    Parser("text.rules", _detected, (), (_LOG, _ANSWER), "text", words=_CODE_WORDS, share=0.5),
+    Parser("text.answer", _judged, (), (_ANSWER, _LOG), "text", words=_CODE_WORDS, share=0.3),
+    Parser("text.cpp", _read, (), (_CODE, _ANSWER), "text", words=_CODE_WORDS, share=0.3),
+    Parser(
+        "text.json_answer",
+        lambda raw: json_trouble(raw.decode("utf-8", "replace"), {"type": "object"}),
+        (),
+        _JSON,
+        "json",
+    ),
+    Parser(
+        "text.features",
+        lambda raw: extract([sample(raw.decode("utf-8", "replace"))]),
+        (),
+        (_LOG, _ANSWER),
+        "text",
+        share=0.3,
+    ),
+    Parser(
+        "text.template", _filled, (Refusal,), _TEMPLATES, "text", words=(b"{prompt}", b"{body}", b"{{", b"}}", b"{")
+    ),
+    Parser(
+        "text.printable",
+        lambda raw: printable(raw.decode("utf-8", "surrogateescape")),
+        (),
+        (b"a\x1b[31mb", b"\xc2\x9b"),
+        "text",
+    ),
+]

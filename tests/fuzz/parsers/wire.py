@@ -1,0 +1,180 @@
+"""What processes of ours tell each other, and what the store has kept of it."""
+
+import json
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from admission.correctness import Standing
+from admission.escalation import Ladder
+from admission.lane import LaneRecord
+from admission.lanes import LaneBook, Origin
+from octet.rpc.plain import plain
+from octet.sdk.errors import OctetError
+from octet.sdk.faults import ERROR_KEY, RECEIPT_KEY, typed
+from octet.sdk.job import Job
+from octet.sdk.receipt import Receipt
+from octet.store.rows import Document
+from octet.supervise.json_screen import _object
+from octet.supervise.status import parse
+from octet.telemetry.sketch import BadSketch, Sketch
+from octet.v1 import inference_pb2, jobs_pb2, operator_pb2, specialist_pb2
+from router.control.sheet import Sheet
+from router.control.shelf import Shelf
+from router.dispatch.relay import Nonsense, _accepted, _used
+from router.metrics.splice import Malformed, Splice
+from router.replicas.failure import failure_of
+from router.replicas.replica import Load
+from router.replicas.watch import _report
+from router.slo.pack import BadSlice, pack, unpack
+from router.slo.slice import Slice
+from tests.fuzz.parser import Parser
+
+_RECEIPT = inference_pb2.Receipt(
+    request_id="r",
+    specialist="build",
+    attempts=[inference_pb2.Attempt(replica="build-0")],
+    usage=inference_pb2.Usage(),
+)
+_ERROR = inference_pb2.Error(reason=inference_pb2.ERROR_REASON_QUEUE_FULL, message="full", retry_after_ms=1500)
+_JOB = jobs_pb2.Job(id="j", status=jobs_pb2.JOB_STATUS_DONE, text="said", receipt=_RECEIPT)
+_LOAD = specialist_pb2.LoadReport(running=3, waiting=1, max_running=8, revision="abc")
+_EVENT = specialist_pb2.GenerateEvent(accepted=specialist_pb2.Accepted())
+_USED = specialist_pb2.GenerateEvent(usage=specialist_pb2.Usage())
+_STORY = operator_pb2.Story(receipt=_RECEIPT)
+_PAGE = (
+    b"# HELP octet_requests_total Requests.\n# TYPE octet_requests_total counter\n"
+    b'octet_requests_total{specialist="x",outcome="ok"} 3.0\noctet_requests_total{} 1e-05\n'
+    b'# TYPE octet_seconds histogram\noctet_seconds_bucket{le="+Inf"} 2\noctet_seconds_sum 0.5\noctet_seconds_count 2\n'
+)
+
+
+def _slice() -> Slice:
+    content = Slice()
+    for seconds in (0.001, 0.01, 0.5, 3.0):
+        content.ttft.add(seconds)
+        content.itl.add(seconds / 10)
+    content.tally.answered = 4
+    content.tally.counts[("ttft", 0.5)] = (4, 1)
+    return content
+
+
+class _Ended:
+    """A call that ended badly, as gRPC has it."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    def details(self) -> str:
+        return "full"
+
+    def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
+        return ((ERROR_KEY, self._raw), (RECEIPT_KEY, self._raw))
+
+
+def _told(raw: bytes) -> OctetError:
+    failure_of(_Ended(raw), "build-0", was_open=True, accepted=False)
+    return typed(_Ended(raw), address="localhost:1")
+
+
+def _shown(kind: type[Message], of: Any) -> Any:
+    """Parsed, in the SDK's words, and as JSON: what is listed for people and programs."""
+    return lambda raw: json.dumps(of(kind.FromString(raw)).to_dict()).encode()
+
+
+def _loaded(raw: bytes) -> str:
+    report = _report(raw)
+    Load.of(report)
+    return json.dumps(plain(report), allow_nan=False)
+
+
+def _relayed(raw: bytes) -> str:
+    """What the router takes over from a replica can be told to everybody."""
+    if raw[:1] == b"\x1a":
+        receipt = inference_pb2.Receipt(usage=_used(raw))
+    else:
+        receipt = inference_pb2.Receipt(accepted=_accepted(raw))
+    return json.dumps(Receipt.from_wire(receipt).to_dict(), allow_nan=False)
+
+
+def _spliced(raw: bytes) -> bytes:
+    splice = Splice("octet_replica_up", "Whether.")
+    splice.add(raw, "build", "build-0")
+    return splice.page()
+
+
+def _kept(raw: bytes) -> object:
+    """A document of the store, as whoever needs it reads it: what it cannot read it says, and goes on."""
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    shelf = Shelf()
+    found: list[object] = []
+    for kind, decode in (("breaker", Sheet.from_body), ("lanes", LaneBook.from_body), ("ladder", Ladder.from_body)):
+        shelf.take(Document(kind, "build", 1, body, 0, "ann"))
+        found.append(shelf.read(kind, "build", decode))
+    return found
+
+
+def _documents() -> tuple[bytes, ...]:
+    lane = LaneRecord(1, (), "abc", "serving", 0.0, "ann", "begun", fresh=False)
+    book = LaneBook("build", (lane,), 2, Origin((), "abc"))
+    bodies = (Sheet({"1": Standing()}).to_body(), book.to_body(), Ladder().to_body())
+    return tuple(json.dumps(body).encode() for body in bodies)
+
+
+def _of(name: str, example: Message, parse: Any, *refuses: type[Exception], share: float = 0.5) -> Parser:
+    seeds = (example.SerializeToString(),)
+    return Parser(name, parse, refuses, seeds, message=type(example), share=share)
+
+
+PARSERS = [
+    _of("wire.error", _ERROR, _told),
+    _of("wire.receipt", _RECEIPT, _shown(inference_pb2.Receipt, Receipt.from_wire), DecodeError),
+    _of("wire.job", _JOB, _shown(jobs_pb2.Job, Job.from_wire), DecodeError),
+    _of(
+        "wire.story",
+        _STORY,
+        lambda raw: json.dumps(plain(operator_pb2.Story.FromString(raw)), allow_nan=False).encode(),
+        DecodeError,
+    ),
+    _of("wire.load", _LOAD, _loaded, DecodeError, ValueError),
+    _of("wire.accepted", _EVENT, _relayed, Nonsense),
+    _of("wire.usage", _USED, _relayed, Nonsense),
+    Parser(
+        "wire.slo_slice",
+        lambda raw: unpack("build", raw),
+        (BadSlice,),
+        (pack("build", _slice()),),
+        message=None,
+    ),
+    Parser("wire.sketch", Sketch.from_bytes, (BadSketch,), (_slice().ttft.to_bytes(), Sketch().to_bytes())),
+    Parser(
+        "wire.metrics_page",
+        _spliced,
+        (Malformed,),
+        (_PAGE,),
+        "text",
+        words=(b"# TYPE ", b"# HELP ", b"{", b'="', b"NaN"),
+    ),
+    Parser("store.document", _kept, (), _documents(), "json"),
+    Parser(
+        "wire.status",
+        parse,
+        (),
+        (b'{"progress": ["loading", 3, 10]}', b'{"ready": "here"}', b'{"alive": true}'),
+        "json",
+    ),
+    Parser(
+        "wire.log_line",
+        lambda raw: _object(raw.decode("utf-8", "replace")),
+        (),
+        (b'{"message": "hello", "level": "info"}',),
+        "json",
+    ),
+]

@@ -1,0 +1,92 @@
+"""What the fuzzers have found, one input for each: none of it comes back."""
+
+import json
+from math import inf, nan
+from pathlib import Path
+
+import pytest
+
+from octet.rpc.finite import is_finite
+from octet.sdk.job import Job
+from octet.v1 import inference_pb2, jobs_pb2, specialist_pb2
+from router.dispatch.relay import Nonsense, _accepted, _used
+from router.replicas.watch import _report
+from specialist.models.gguf.file import open_gguf
+from specialist.models.progress import silent
+from specialist.ops.cpu.prepare import prepare
+from specialist.ops.cpu.prepared import open_prepared
+from tests.fuzz.all import PARSERS
+from tests.fuzz.law import judge
+from tests.models.gguf_writer import tiny_metadata, tiny_tensors, write_gguf
+
+DEEP = b"[" * 5000
+BY_NAME = {parser.name: parser for parser in PARSERS}
+REFUSED = [
+    ("config.verifier_schema", b'{"minProperties": 1e999}'),
+    ("config.verifier_schema", b'{"maximum": NaN}'),
+    ("config.verifier_schema", b'{"pattern": "a{99999999999999999999}"}'),
+    ("config.records", DEEP),
+    ("config.comparisons", DEEP),
+    ("config.comparisons", b'{"feat\\ud800ureIndices": [1]}'),
+    ("config.comparisons", b'{"requestId": "\\ud800"}'),
+    ("trace.mooncake", b'{"timestamp": ' + DEEP),
+]
+PASSED_OVER = [("wire.status", DEEP), ("wire.log_line", b'{"message": ' + DEEP)]
+
+
+@pytest.mark.parametrize(("name", "raw"), REFUSED)
+def test_it_is_refused_by_name(name: str, raw: bytes) -> None:
+    assert not judge(BY_NAME[name], raw, "found before")
+
+
+@pytest.mark.parametrize(("name", "raw"), PASSED_OVER)
+def test_it_is_passed_over(name: str, raw: bytes) -> None:
+    assert judge(BY_NAME[name], raw, "found before")
+
+
+@pytest.mark.parametrize("wrong", [nan, inf, -inf])
+def test_a_replica_whose_numbers_are_none_ends_in_no_receipt(wrong: float) -> None:
+    """JSON has no word for them: one receipt would spoil the whole list of them."""
+    used = specialist_pb2.GenerateEvent(usage={"timings": {"total": wrong}})
+    with pytest.raises(Nonsense, match="not finite"):
+        _used(used.SerializeToString())
+    taken = specialist_pb2.GenerateEvent(accepted={"forecast": {"slack": wrong}})
+    with pytest.raises(Nonsense, match="not finite"):
+        _accepted(taken.SerializeToString())
+    with pytest.raises(ValueError, match="not finite"):
+        _report(specialist_pb2.LoadReport(decode_rate=wrong).SerializeToString())
+
+
+def test_a_number_is_looked_for_at_every_depth() -> None:
+    top = specialist_pb2.TokenLogprob(logprob=nan)
+    chunk = specialist_pb2.GenerateEvent(chunk={"logprobs": [{"chosen": 1.0}, {"chosen": 0.5, "top": [top]}]})
+    assert not is_finite(chunk)
+    top.logprob = -1.0
+    assert is_finite(specialist_pb2.GenerateEvent(chunk={"logprobs": [{"chosen": 0.5, "top": [top]}]}))
+    assert is_finite(inference_pb2.Receipt())
+
+
+@pytest.mark.parametrize("unix_ms", [2**63 - 1, -(2**63), 2**55, 0])
+def test_a_job_of_no_calendar_can_be_shown(unix_ms: int) -> None:
+    job = Job.from_wire(jobs_pb2.Job(id="j", submitted_unix_ms=unix_ms, started_unix_ms=unix_ms))
+    assert json.dumps(job.to_dict())
+
+
+def test_prepared_weights_with_a_bit_flipped_anywhere_are_not_used(tmp_path: Path) -> None:
+    """Also in what says where their table begins."""
+    written = _prepared(tmp_path / "weights")
+    assert open_prepared(written) is not None
+    raw = written.read_bytes()
+    for at in [*range(0, len(raw) - 48, 977), *range(len(raw) - 48, len(raw))]:
+        flipped = bytearray(raw)
+        flipped[at] ^= 0x10
+        (tmp_path / "flipped").write_bytes(flipped)
+        assert open_prepared(tmp_path / "flipped") is None
+
+
+def _prepared(cache: Path) -> Path:
+    model = cache.with_suffix(".gguf")
+    write_gguf(model, tiny_metadata(), tiny_tensors("Q8_0"))
+    prepare(open_gguf(model, silent), cache)
+    (written,) = (cache / "weights").iterdir()
+    return written

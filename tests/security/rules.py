@@ -1,0 +1,279 @@
+"""What product code does not do. Each rule looks at one piece of a module and says whether it breaks it."""
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.security.names import Module, imports
+
+ROOMS = ("octet", "kvpool", "specialist", "admission", "router", "bench")
+GENERATED = re.compile(r"_pb2\.py$")
+Rule = Callable[[Module, ast.AST], bool]
+
+_CODE_IN_DATA = frozenset(
+    [
+        "pickle",
+        "_pickle",
+        "cPickle",
+        "dill",
+        "cloudpickle",
+        "marshal",
+        "shelve",
+        "joblib",
+        "jsonpickle",
+        "pandas",
+        "torch.package",
+    ]
+)
+_LOADS_CODE = frozenset(["torch.load", "torch.jit.load", "torch.hub.load", "numpy.load", "numpy.fromregex"])
+_RUNS_TEXT = frozenset(
+    [
+        "builtins.eval",
+        "builtins.exec",
+        "builtins.compile",
+        "runpy.run_path",
+        "runpy.run_module",
+        "code.interact",
+        "types.FunctionType",
+        "types.CodeType",
+    ]
+)
+_YAML = frozenset(["load", "load_all", "parse", "scan", "compose", "compose_all"])
+_UNSAFE_YAML = frozenset(["unsafe_load", "unsafe_load_all", "full_load", "full_load_all", "add_constructor"])
+_SAFE_LOADERS = frozenset(["yaml.SafeLoader", "yaml.CSafeLoader", "yaml.BaseLoader", "yaml.CBaseLoader"])
+_SHELLS = frozenset(
+    [
+        "os.system",
+        "os.popen",
+        "subprocess.getoutput",
+        "subprocess.getstatusoutput",
+        "asyncio.create_subprocess_shell",
+        "pty.spawn",
+    ]
+)
+_PROCESSES = re.compile(
+    r"(subprocess\.(run|call|check_call|check_output|Popen)|asyncio\.create_subprocess_exec|"
+    r"os\.(exec|spawn|posix_spawn)\w*|multiprocessing\.\w+)"
+)
+_IMPORTERS = frozenset(
+    [
+        "builtins.__import__",
+        "importlib.import_module",
+        "importlib.__import__",
+        "importlib.reload",
+        "importlib.util.spec_from_file_location",
+        "importlib.machinery.SourceFileLoader",
+        "pkgutil.resolve_name",
+    ]
+)
+_LIBRARIES = frozenset(["ctypes.CDLL", "ctypes.PyDLL", "ctypes.cdll.LoadLibrary", "torch.ops.load_library"])
+_NAMED_TEMPORARY = frozenset(["tempfile.mktemp", "os.tempnam", "os.tmpnam"])
+_FETCHES = frozenset(
+    [
+        "requests",
+        "urllib.request",
+        "urllib3",
+        "http.client",
+        "httpx",
+        "httpx2",
+        "aiohttp",
+        "websockets",
+        "ftplib",
+        "smtplib",
+        "telnetlib",
+        "xmlrpc",
+        "huggingface_hub",
+        "torch.hub",
+        "torch.utils.model_zoo",
+    ]
+)
+_CONNECTS = frozenset(["socket.create_connection", "asyncio.open_connection", "asyncio.open_unix_connection"])
+_ARCHIVES = frozenset(["extract", "extractall", "unpack_archive"])
+_UNVERIFIED = frozenset(["ssl._create_unverified_context", "ssl._create_stdlib_context", "ssl.CERT_NONE"])
+_EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104  # what is looked for
+_SECRET = re.compile(
+    r"(^|_)(secret|passwords?|passwd|api_key|bearer|authorization|credentials?|signature|hmac|mac)($|_)"
+)
+_DIGESTS = frozenset({"digest", "hexdigest"})
+
+
+def data_that_is_code(_module: Module, node: ast.AST) -> bool:
+    return any(_is_below(name, _CODE_IN_DATA) for name in imports(node))
+
+
+def code_from_files(module: Module, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and module.meaning(node.func) in _LOADS_CODE
+
+
+def text_that_runs(module: Module, node: ast.AST) -> bool:
+    """Mentioned is enough: what is handed on by name runs elsewhere."""
+    return isinstance(node, ast.Name | ast.Attribute) and module.meaning(node) in _RUNS_TEXT
+
+
+def unsafe_yaml(module: Module, node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    package, _, name = module.meaning(node.func).partition(".")
+    if package != "yaml" or name not in _YAML | _UNSAFE_YAML:
+        return False
+    loaders = [keyword.value for keyword in node.keywords if keyword.arg == "Loader"] or node.args[1:2]
+    return name in _UNSAFE_YAML or not loaders or module.meaning(loaders[0]) not in _SAFE_LOADERS
+
+
+def shell(module: Module, node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    asked = [keyword.value for keyword in node.keywords if keyword.arg == "shell"]
+    is_asked = bool(asked) and not (isinstance(asked[0], ast.Constant) and asked[0].value is False)
+    return is_asked or module.meaning(node.func) in _SHELLS
+
+
+def process(module: Module, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _PROCESSES.fullmatch(module.meaning(node.func)) is not None
+
+
+def import_by_name(module: Module, node: ast.AST) -> bool:
+    """Of a name that does not stand there as it is."""
+    if not isinstance(node, ast.Call) or module.meaning(node.func) not in _IMPORTERS:
+        return False
+    return not (node.args and isinstance(node.args[0], ast.Constant))
+
+
+def native_library(module: Module, node: ast.AST) -> bool:
+    """But for `CDLL(None)`, which is this process's own C library."""
+    if not isinstance(node, ast.Call) or module.meaning(node.func) not in _LIBRARIES:
+        return False
+    return not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value is None)
+
+
+def assertion(_module: Module, node: ast.AST) -> bool:
+    """`python -O` leaves it out."""
+    return isinstance(node, ast.Assert)
+
+
+def debug_only(_module: Module, node: ast.AST) -> bool:
+    """As does `python -O` what stands below `if __debug__`."""
+    return isinstance(node, ast.Name) and node.id == "__debug__"
+
+
+def named_temporary(module: Module, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and module.meaning(node.func) in _NAMED_TEMPORARY
+
+
+def fetch(module: Module, node: ast.AST) -> bool:
+    if any(_is_below(name, _FETCHES) for name in imports(node)):
+        return True
+    return isinstance(node, ast.Call) and module.meaning(node.func) in _CONNECTS
+
+
+def secret_compared(module: Module, node: ast.AST) -> bool:
+    """Byte by byte, so that the time it takes tells how many were right."""
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [node.left, *node.comparators]
+    if not all(isinstance(how, ast.Eq | ast.NotEq) for how in node.ops) or any(_is_plain(side) for side in sides):
+        return False
+    return any(_is_secret(side) for side in sides)
+
+
+def free_template(module: Module, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and module.meaning(node.func) in ("jinja2.Environment", "jinja2.Template")
+
+
+def archive(_module: Module, node: ast.AST) -> bool:
+    """Whose members name their own places."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ARCHIVES
+
+
+def unverified(module: Module, node: ast.AST) -> bool:
+    if isinstance(node, ast.keyword):
+        return (
+            node.arg in ("verify", "check_hostname") and isinstance(node.value, ast.Constant) and not node.value.value
+        )
+    return isinstance(node, ast.Name | ast.Attribute) and module.meaning(node) in _UNVERIFIED
+
+
+def everywhere(_module: Module, node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _EVERYWHERE
+
+
+_IMPORTS = (ast.Import, ast.ImportFrom)
+_LOOKS_AT: Mapping[Rule, tuple[type[ast.AST], ...]] = {
+    data_that_is_code: _IMPORTS,
+    code_from_files: (ast.Call,),
+    text_that_runs: (ast.Name, ast.Attribute),
+    unsafe_yaml: (ast.Call,),
+    shell: (ast.Call,),
+    process: (ast.Call,),
+    import_by_name: (ast.Call,),
+    native_library: (ast.Call,),
+    assertion: (ast.Assert,),
+    debug_only: (ast.Name,),
+    named_temporary: (ast.Call,),
+    fetch: (*_IMPORTS, ast.Call),
+    secret_compared: (ast.Compare,),
+    free_template: (ast.Call,),
+    archive: (ast.Call,),
+    unverified: (ast.keyword, ast.Name, ast.Attribute),
+    everywhere: (ast.Constant,),
+}
+RULES = tuple(rule.__name__ for rule in _LOOKS_AT)
+_OF_SERVING = frozenset({process, fetch})
+"""The bench starts peers and calls them: that is what it is for."""
+_BY_KIND: dict[type[ast.AST], list[Rule]] = {}
+for _rule, _kinds in _LOOKS_AT.items():
+    for _kind in _kinds:
+        _BY_KIND.setdefault(_kind, []).append(_rule)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Offence:
+    rule: str
+    file: str
+    function: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.rule} in {self.function}"
+
+
+def offences_in(source: str, file: str) -> list[Offence]:
+    module = Module.read(source)
+    is_bench = file.startswith("bench/")
+    return [
+        Offence(rule.__name__, file, place.function, getattr(place.node, "lineno", 0))
+        for place in module.places
+        for rule in _BY_KIND.get(type(place.node), ())
+        if not (is_bench and rule in _OF_SERVING) and rule(module, place.node)
+    ]
+
+
+def offences_below(root: Path) -> list[Offence]:
+    """Of all rooms that stand there."""
+    return [
+        offence
+        for room in ROOMS
+        for path in sorted((root / room).rglob("*.py"))
+        if not GENERATED.search(path.name)
+        for offence in offences_in(path.read_text(), str(path.relative_to(root)))
+    ]
+
+
+def _is_below(name: str, modules: frozenset[str]) -> bool:
+    parts = name.split(".")
+    return any(".".join(parts[:count]) in modules for count in range(1, len(parts) + 1))
+
+
+def _is_plain(node: ast.AST) -> bool:
+    """A number, None or an empty text: what gives nothing away."""
+    return isinstance(node, ast.Constant) and (node.value is None or not isinstance(node.value, str) or not node.value)
+
+
+def _is_secret(node: ast.AST) -> bool:
+    """By its name; and whatever a hash has just made."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _DIGESTS
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return _SECRET.search(name.lower()) is not None

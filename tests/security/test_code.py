@@ -1,0 +1,143 @@
+"""What product code does not do, it does nowhere; and each rule notices what it forbids."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.security.exceptions import EXCEPTIONS, Allowed
+from tests.security.rules import ROOMS, RULES, Offence, offences_below, offences_in
+
+ROOT = Path(__file__).parents[2]
+
+OFFENDERS = {
+    "data_that_is_code": (
+        "import pickle",
+        "from pickle import loads as read",
+        "def f():\n    import dill",
+        "import cloudpickle as c",
+        "from marshal import load",
+        "import shelve",
+        "import joblib.externals",
+        "from torch import package",
+    ),
+    "code_from_files": (
+        "import torch\ntorch.load('x')",
+        "import torch as t\nt.load('x')",
+        "from torch import load as l\nl(1)",
+    ),
+    "text_that_runs": (
+        "eval(x)",
+        "f = exec",
+        "compile(x, '', 'eval')",
+        "import builtins\nbuiltins.eval(x)",
+        "import runpy\nrunpy.run_path(p)",
+    ),
+    "unsafe_yaml": (
+        "import yaml\nyaml.load(x)",
+        "import yaml\nyaml.load(x, Loader=yaml.Loader)",
+        "import yaml\nyaml.load_all(x, yaml.FullLoader)",
+        "from yaml import unsafe_load\nunsafe_load(x)",
+        "import yaml\nyaml.load(x, Loader=chosen)",
+    ),
+    "shell": (
+        "import os\nos.system('ls')",
+        "from os import popen\npopen('ls')",
+        "import subprocess\nsubprocess.run('ls', shell=True)",
+        "from subprocess import run as go\ngo('ls', shell=wanted)",
+        "import asyncio\nasyncio.create_subprocess_shell('ls')",
+    ),
+    "process": ("import subprocess\nsubprocess.Popen(['ls'])", "from os import execvp\nexecvp('ls', [])"),
+    "import_by_name": ("__import__(name)", "from importlib import import_module as i\ni(name)"),
+    "native_library": ("import ctypes\nctypes.CDLL(path)",),
+    "assertion": ("assert allowed", "def f():\n    assert x, 'why'"),
+    "debug_only": ("if __debug__:\n    check()",),
+    "named_temporary": ("import tempfile\ntempfile.mktemp()",),
+    "fetch": (
+        "import requests",
+        "from urllib.request import urlopen",
+        "from urllib import request",
+        "import http.client",
+        "import asyncio\nasyncio.open_connection('a', 1)",
+        "import huggingface_hub",
+    ),
+    "secret_compared": (
+        "x = given == secret",
+        "x = self.api_key != shown",
+        "import hashlib\nx = hashlib.sha256(a).hexdigest() == b",
+        "x = b == signature",
+    ),
+    "free_template": ("import jinja2\njinja2.Environment()", "from jinja2 import Template as T\nT(text)"),
+    "archive": ("import zipfile\nzipfile.ZipFile(p).extractall(q)", "import shutil\nshutil.unpack_archive(p)"),
+    "unverified": (
+        "import ssl\nssl._create_unverified_context()",
+        "get(url, verify=False)",
+        "from ssl import CERT_NONE\nmode = CERT_NONE",
+    ),
+    "everywhere": ("host = '0.0.0.0'", "bind('[::]')"),
+}
+INNOCENTS = (
+    "model.eval()",
+    "import re\nre.compile(x)",
+    "import yaml\nyaml.load(x, Loader=yaml.SafeLoader)",
+    "import yaml\nyaml.safe_load(x)",
+    "from urllib.parse import urlsplit",
+    "from importlib import import_module\nimport_module('octet.sdk')",
+    "import ctypes\nctypes.CDLL(None)",
+    "from hmac import compare_digest\ncompare_digest(secret, given)",
+    "x = secret is None",
+    "x = api_key == ''",
+    "from starlette.requests import Request",
+    "import tempfile\ntempfile.mkdtemp()",
+    "from jinja2.sandbox import ImmutableSandboxedEnvironment\nImmutableSandboxedEnvironment()",
+)
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Offence]:
+    return offences_below(ROOT)
+
+
+def test_product_code_breaks_no_rule(found: list[Offence]) -> None:
+    allowed = {_place(each) for each in EXCEPTIONS}
+    assert [str(offence) for offence in found if _place(offence) not in allowed] == []
+
+
+def test_every_exception_is_needed_once_and_has_its_reason(found: list[Offence]) -> None:
+    needed = {_place(offence) for offence in found}
+    assert [each for each in EXCEPTIONS if _place(each) not in needed] == []
+    assert len({_place(each) for each in EXCEPTIONS}) == len(EXCEPTIONS)
+    assert all(len(each.reason.split()) >= 3 for each in EXCEPTIONS)
+
+
+def test_every_rule_has_offenders() -> None:
+    assert sorted(OFFENDERS) == sorted(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_notices_what_it_forbids(rule: str) -> None:
+    for source in OFFENDERS[rule]:
+        assert rule in {offence.rule for offence in offences_in(source, "router/planted.py")}, source
+
+
+@pytest.mark.parametrize("source", INNOCENTS)
+def test_what_only_looks_alike_is_let_be(source: str) -> None:
+    assert offences_in(source, "router/planted.py") == []
+
+
+def test_an_offender_is_found_in_whatever_room_it_hides(tmp_path: Path) -> None:
+    for room in ROOMS:
+        folder = tmp_path / room / "deep" / "er"
+        folder.mkdir(parents=True)
+        (folder / "planted.py").write_text("class Kept:\n    def read(self):\n        import pickle\n")
+    offences = offences_below(tmp_path)
+    assert {(each.rule, each.function) for each in offences} == {("data_that_is_code", "Kept.read")}
+    assert {each.file for each in offences} == {f"{room}/deep/er/planted.py" for room in ROOMS}
+
+
+def test_the_bench_may_call_others_but_not_unpack_what_they_say() -> None:
+    assert offences_in("import http.client, subprocess\nsubprocess.run(['ls'])", "bench/planted.py") == []
+    assert offences_in("import pickle", "bench/planted.py") != []
+
+
+def _place(each: Offence | Allowed) -> tuple[str, str, str]:
+    return each.rule, each.file, each.function
