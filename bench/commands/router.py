@@ -51,12 +51,14 @@ def _run_router(arguments: argparse.Namespace) -> int:
 
 
 def _run_beside_peers(arguments: argparse.Namespace) -> int:
-    from bench.router_peers.drawing import plot_added  # these load gRPC and an event loop
+    from bench.router_peers.case import FULL, QUICK  # these load gRPC and an event loop
+    from bench.router_peers.drawing import plot_added
     from bench.router_peers.measure import measure_router_peers
     from bench.router_peers.report import TARGETS
     from specialist.models.demo import cache_directory
 
-    outcome = measure_router_peers(arguments.peers, cache_directory(), say, quick=arguments.quick)
+    size = QUICK if arguments.quick else FULL
+    outcome = measure_router_peers(arguments.peers, cache_directory(), say, size)
     publish(arguments, outcome.records, table_of_spreads(outcome.records, TARGETS), outcome.notes)
     if arguments.plot is not None:
         plot_added(arguments.plot, outcome.records)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bench.router_peers.order import Order
-from bench.router_peers.site import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET
+from bench.router_peers.way import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET
 
 RATES = (10, 25, 50, 100)
 """Requests a second."""
@@ -61,8 +61,8 @@ class Size:
     flood_seconds: float
 
 
-FULL = Size(5, 30, 12, (4.0, 2.0, 2.0, 2.0), 2.0, 2.0)
-QUICK = Size(2, 4, 2, (0.5, 0.3, 0.2, 0.2), 0.2, 0.5)
+FULL = Size(5, 30, 12, (4.0, 1.6, 1.2, 1.0), 1.5, 1.6)
+QUICK = Size(2, 4, 2, (0.3, 0.2, 0.2, 0.2), 0.2, 0.3)
 SHORT_STREAMS, UNARY = "streams of 8 tokens, 32 at once", "whole answers of 8 tokens, 32 at once"
 LONG_STREAMS, PACED = "streams of 1,000 tokens without delay, 16 at once", "streams of a token every 5 ms, 32 at once"
 

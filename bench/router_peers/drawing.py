@@ -9,7 +9,7 @@ from bench.plot import LIMIT, LINE, MUTED, STYLE, PlotUnavailable, rendered
 from bench.record import Record
 from bench.router_peers.case import RATES, STOCK, STOCK_RATES, rate_case
 from bench.router_peers.report import LITELLM, P50, SGLANG
-from bench.router_peers.site import CLASSIFIED, GRPC, OCTET
+from bench.router_peers.way import CLASSIFIED, GRPC, OCTET
 
 _COLOURS = {OCTET: LINE, CLASSIFIED: LINE, GRPC: LINE, LITELLM: LIMIT, SGLANG: MUTED}
 _STYLES = {CLASSIFIED: "--", GRPC: ":"}

@@ -10,12 +10,12 @@ from bench.router_peers.case import SHORT, FirstTokens, Flood
 from bench.router_peers.http_caller import CallFailed
 from bench.router_peers.process import RouterProcess
 from bench.router_peers.prompt import prompts
-from bench.router_peers.site import Caller, Way
+from bench.router_peers.way import Caller, Way
 
 _WARM_CALLS, _WARM_AT_ONCE = 2, 4
-_CALM_SECONDS, _CALM_SHARE, _MOST_WAITS = 0.1, 0.25, 50
-_RAMP = 0.5
-"""Seconds of a flood before it is counted."""
+_CALM_SECONDS, _CALM_SHARE, _MOST_WAITS = 0.05, 0.3, 100
+_RAMP = 0.25
+"""How long a flood lasts before it is counted, in parts of the time that it is."""
 _ENOUGH, _LONGER, _MOST_SECONDS = 8, 0.5, 10.0
 """Tokens of each caller on average; a flood that has brought fewer goes on, for so many seconds at most."""
 
@@ -47,7 +47,7 @@ async def flood(way: Way, case: Flood) -> Took:
     async with way.caller(True) as caller:
         callers = [asyncio.ensure_future(_again_and_again(caller, case, tally)) for _ in range(case.at_once)]
         try:
-            await _unless_failed(callers, _RAMP)
+            await _unless_failed(callers, _RAMP * case.seconds)
             before, began, cpu = tally.tokens, perf_counter(), _cpu(way.router)
             await _unless_failed(callers, case.seconds)
             while tally.tokens - before < _ENOUGH * case.at_once and perf_counter() - began < _MOST_SECONDS:

@@ -7,7 +7,7 @@ import uvloop
 
 from bench.peers.environment import Say
 from bench.record import Record
-from bench.router_peers.case import FULL, QUICK, cases
+from bench.router_peers.case import Size, cases
 from bench.router_peers.report import records_of
 from bench.router_peers.rounds import run_rounds
 from bench.router_peers.site import site
@@ -23,7 +23,7 @@ class Outcome:
     """What could not be measured and why, a line each. They have been said already."""
 
 
-def measure_router_peers(names: tuple[str, ...], cache: Path, say: Say, *, quick: bool) -> Outcome:
+def measure_router_peers(names: tuple[str, ...], cache: Path, say: Say, size: Size) -> Outcome:
     """Raises SiteFailed."""
     known = [ROUTER_PEERS[name] for name in names if name in ROUTER_PEERS]
     unknown = [
@@ -31,13 +31,12 @@ def measure_router_peers(names: tuple[str, ...], cache: Path, say: Say, *, quick
     ]
     for line in unknown:
         say(line)
-    outcome = uvloop.run(_measure(known, cache, say, quick=quick))
+    outcome = uvloop.run(_measure(known, cache, say, size))
     outcome.failures.extend(unknown)
     return outcome
 
 
-async def _measure(peers: list[RouterPeer], cache: Path, say: Say, *, quick: bool) -> Outcome:
-    size = QUICK if quick else FULL
+async def _measure(peers: list[RouterPeer], cache: Path, say: Say, size: Size) -> Outcome:
     planned = cases(size)
     async with site(peers, cache, say) as where:
         found = await run_rounds(where, planned, size.runs, say)

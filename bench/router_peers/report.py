@@ -22,7 +22,7 @@ from bench.router_peers.case import (
 )
 from bench.router_peers.load import Took
 from bench.router_peers.rounds import Found
-from bench.router_peers.site import GRPC, GRPC_LIMIT, LIMIT, OCTET
+from bench.router_peers.way import GRPC, GRPC_LIMIT, LIMIT, OCTET
 from bench.table import Targets
 
 BENCH = "router peers"

@@ -11,11 +11,13 @@ from bench.peers.process import PeerFailed
 from bench.router_peers.case import FirstTokens, Flood
 from bench.router_peers.http_caller import CallFailed
 from bench.router_peers.load import Took, calm, first_tokens, flood
-from bench.router_peers.site import OCTET, Site, Way, until_it_answers
+from bench.router_peers.site import Site
+from bench.router_peers.way import OCTET, Way, until_it_answers
 from bench.router_site import SiteFailed
 
 _WAKE_SECONDS = 30.0
 _CASE_SECONDS = 60.0
+_ATTEMPTS = 3
 
 
 @dataclass(slots=True)
@@ -44,19 +46,31 @@ async def run_rounds(site: Site, cases: Sequence[FirstTokens | Flood], runs: int
 
 
 async def _attempt(site: Site, system: str, case: FirstTokens | Flood, found: Found, say: Say) -> None:
-    way = site.ways.get(system)
-    if way is None:
-        return
-    try:
-        async with asyncio.timeout(_CASE_SECONDS):
-            await _measured(way, case, found)
-    except (CallFailed, PeerFailed, TimeoutError) as error:
-        why = f"{system}: {case.name}: {error or f'not over after {_CASE_SECONDS:g} s'}"
-        if way.router is None or way.router.name == OCTET:
-            raise SiteFailed(why) from error
-        site.failures.append(why)
-        say(why)
-        site.drop(way.router.name)
+    """Whoever fails is given another chance, and that is noted."""
+    for left in reversed(range(_ATTEMPTS)):
+        way = site.ways.get(system)
+        if way is None:
+            return
+        try:
+            async with asyncio.timeout(_CASE_SECONDS):
+                await _measured(way, case, found)
+                return
+        except (CallFailed, PeerFailed, TimeoutError) as error:
+            why = f"{system}: {case.name}: {error or f'not over after {_CASE_SECONDS:g} s'}"
+            if left and not isinstance(error, PeerFailed):
+                site.notes.append(f"tried again: {why}")
+                say(f"tried again: {why}")
+            else:
+                say(why)
+                _fail(site, way, why)
+
+
+def _fail(site: Site, way: Way, why: str) -> None:
+    if way.router is None or way.router.name == OCTET:
+        raise SiteFailed(why)
+    site.failures.append(why)
+    site.notes.append(f"left out: {why}")
+    site.drop(way.router.name)
 
 
 async def _measured(way: Way, case: FirstTokens | Flood, found: Found) -> None:

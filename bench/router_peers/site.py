@@ -2,55 +2,28 @@
 
 import asyncio
 import os
-import socket
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
-from typing import Protocol, Self
 
 import bench
 from bench.peers.environment import PeerUnavailable, Say, prepare
 from bench.peers.process import PeerFailed
+from bench.router_peers.backends import backends, free_ports
 from bench.router_peers.grpc_caller import REPLICA, ROUTER, GrpcCaller, replica_request, router_request
 from bench.router_peers.http_backend import HOST, MODEL
-from bench.router_peers.http_caller import CallFailed, Heard, HttpCaller
+from bench.router_peers.http_caller import HttpCaller
 from bench.router_peers.octet_router import NAMED, octet_command, octet_doors
-from bench.router_peers.order import Order
 from bench.router_peers.process import RouterProcess, pinned
-from bench.router_peers.prompt import prompts
 from bench.router_peers.spec import Place, RouterPeer
+from bench.router_peers.way import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, Way, until_it_answers
 from bench.router_site import SPECIALISTS, SiteFailed
 
-OCTET, CLASSIFIED, GRPC = "octet", "octet, classified", "octet, gRPC"
-LIMIT, GRPC_LIMIT = "limit", "limit, gRPC"
 BACKENDS = 2
 _OCTET_SECONDS, _PEER_SECONDS = 60.0, 180.0
 _POLL = 0.25
-_FIRST = Order(1)
-
-
-class Caller(Protocol):
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(self, *_: object) -> None: ...
-
-    async def call(self, prompt: str, order: Order, heard: Heard | None = None, *, stream: bool = True) -> float: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """To an answer: whom to ask, and through which router."""
-
-    system: str
-    router: RouterProcess | None
-    """None: straight to a backend."""
-    caller: Callable[[bool], Caller]
-    """Of: whether it acknowledges at once what it receives."""
 
 
 @dataclass(slots=True)
@@ -82,8 +55,8 @@ async def site(peers: Sequence[RouterPeer], cache: Path, say: Say) -> AsyncItera
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="octet-bench-")))
         stack.enter_context(pinned(set(other) or {core}))
-        http = stack.enter_context(_backends("http_backend", BACKENDS))
-        grpc = stack.enter_context(_backends("grpc_backend", BACKENDS * len(SPECIALISTS)))
+        http = stack.enter_context(backends("http_backend", BACKENDS))
+        grpc = stack.enter_context(backends("grpc_backend", BACKENDS * len(SPECIALISTS)))
         found = Site()
         routers = stack.enter_context(ExitStack())
         found.ways |= _straight(http[0], grpc[0])
@@ -94,6 +67,7 @@ async def site(peers: Sequence[RouterPeer], cache: Path, say: Say) -> AsyncItera
                 found.notes.append(f"{peer.name}: {peer.settings}")
             except (PeerUnavailable, PeerFailed, OSError) as error:
                 found.failures.append(str(error))
+                found.notes.append(f"left out: {error}")
                 say(str(error))
         yield found
 
@@ -139,51 +113,17 @@ async def _peer(
     installed = await asyncio.to_thread(prepare, peer, peers, say)
     own = folder / peer.name
     own.mkdir()
-    port, other_port = _free_ports(2)
+    port, other_port = free_ports(2)
     command = peer.command(Place(installed.directory, own, backends, port, other_port))
     env = {**os.environ, **dict(peer.environment)}
     env.pop("PYTHONPATH", None)  # a peer must not find our packages
     router = RouterProcess(peer.name, command, env, peers / f"{peer.name}.run.log", {core})
     routers.callback(router.close)
     way = Way(peer.name, router, lambda acks: HttpCaller(HOST, port, MODEL, acks_at_once=acks))
-    await until_it_answers(way, _PEER_SECONDS)
+    try:
+        await until_it_answers(way, _PEER_SECONDS)
+    except BaseException:
+        router.close()
+        raise
     router.pause()
     return way
-
-
-async def until_it_answers(way: Way, seconds: float) -> None:
-    """Raises PeerFailed when it has died, or does not within so many seconds."""
-    end = monotonic() + seconds
-    while True:
-        try:
-            async with asyncio.timeout(max(_POLL, end - monotonic())), way.caller(True) as caller:
-                await caller.call(next(prompts(0)), _FIRST)
-                return
-        except (CallFailed, TimeoutError) as error:
-            if way.router is not None:
-                way.router.check()
-            if monotonic() > end:
-                raise PeerFailed(way.system, f"no answer within {seconds:g} s: {str(error)[:300]}") from error
-        await asyncio.sleep(_POLL)
-
-
-def _free_ports(number: int) -> list[int]:
-    with ExitStack() as stack:
-        taken = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in taken:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in taken]
-
-
-@contextmanager
-def _backends(module: str, number: int) -> Iterator[list[int]]:
-    """Their ports."""
-    command = [sys.executable, "-m", f"bench.router_peers.{module}", str(number)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
-        try:
-            line = process.stdout.readline() if process.stdout else ""
-            if not line.startswith("ready on"):
-                raise SiteFailed(f"the backends of {module} did not start")
-            yield [int(port) for port in line.split()[2:]]
-        finally:
-            process.terminate()
