@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Protocol
 
 from bench.atomic_file import write_atomically
 from bench.peers.build import cpu_flags, without_amx
-from bench.peers.spec import PeerSpec
 
 Say = Callable[[str], None]
 
@@ -26,9 +26,24 @@ class PeerUnavailable(RuntimeError):
     """A peer cannot be prepared here. One line that says why."""
 
 
+class Installable(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def packages(self) -> tuple[str, ...]: ...
+
+    @property
+    def unwanted(self) -> tuple[str, ...]:
+        """What the packages bring along and must not have."""
+
+    @property
+    def compiled(self) -> bool:
+        """Built from C++ sources on this computer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
-    spec: PeerSpec
     directory: Path
     build: str
     """"native", or how else it had to be compiled."""
@@ -38,7 +53,7 @@ class Environment:
         return self.directory / "bin" / "python"
 
 
-def prepare(spec: PeerSpec, peers: Path, say: Say, *, careful: bool = False) -> Environment:
+def prepare(spec: Installable, peers: Path, say: Say, *, careful: bool = False) -> Environment:
     """The peer's environment, installed unless it is there. `careful` leaves out what the native build died of.
 
     A careful build is kept for good: once it was needed, it is what is asked for.
@@ -50,10 +65,10 @@ def prepare(spec: PeerSpec, peers: Path, say: Say, *, careful: bool = False) -> 
         if build is None or (careful and build == "native"):
             build = "without AMX" if careful else "native"
             _install(spec, directory, build, say)
-    return Environment(spec, directory, build)
+    return Environment(directory, build)
 
 
-def _installed(spec: PeerSpec, directory: Path) -> str | None:
+def _installed(spec: Installable, directory: Path) -> str | None:
     """How it was built; None unless it is there, complete, and what the spec asks for."""
     try:
         marker = json.loads((directory / "ready.json").read_text(encoding="utf-8"))
@@ -62,7 +77,7 @@ def _installed(spec: PeerSpec, directory: Path) -> str | None:
     return str(marker["build"]) if marker.get("packages") == list(spec.packages) else None
 
 
-def _install(spec: PeerSpec, directory: Path, build: str, say: Say) -> None:
+def _install(spec: Installable, directory: Path, build: str, say: Say) -> None:
     if spec.compiled and not any(map(shutil.which, (os.environ.get("CXX", ""), *_COMPILERS))):
         raise PeerUnavailable(f"{spec.name}: has to be compiled and there is no C++ compiler (apt install g++)")
     environment = dict(os.environ)
@@ -84,7 +99,7 @@ def _install(spec: PeerSpec, directory: Path, build: str, say: Say) -> None:
     write_atomically(directory / "ready.json", json.dumps(marker).encode())
 
 
-def _pip(spec: PeerSpec, directory: Path, build: str) -> Sequence[str]:
+def _pip(spec: Installable, directory: Path, build: str) -> Sequence[str]:
     """A wheel that pip has kept from another build would not be this build."""
     fresh = () if build == "native" else ("--no-cache-dir",)
     return (str(directory / "bin" / "python"), "-m", "pip", "install", *fresh, *spec.packages)

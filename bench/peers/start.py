@@ -57,26 +57,31 @@ def start_peer(spec: PeerSpec, place: Place, say: Say, *, try_all: bool) -> tupl
     environment = prepare(spec, place.peers, say)
     variants = spec.variants if try_all else spec.variants[:1]
     try:
-        peer = _fastest(environment, model, variants, place, say)
+        peer = _fastest(spec, environment, model, variants, place, say)
     except PeerFailed as failure:
         if not (failure.signalled and spec.compiled and environment.build == "native"):
             raise
         say(f"{failure}; building it again without AMX")
         environment = prepare(spec, place.peers, say, careful=True)
-        peer = _fastest(environment, model, variants, place, say)
+        peer = _fastest(spec, environment, model, variants, place, say)
     built = "" if environment.build == "native" else f", built {environment.build}: the native build does not run here"
     return peer, peer.settings + built
 
 
 def _fastest(
-    environment: Environment, model: Path, variants: tuple[tuple[str, ...], ...], place: Place, say: Say
+    spec: PeerSpec,
+    environment: Environment,
+    model: Path,
+    variants: tuple[tuple[str, ...], ...],
+    place: Place,
+    say: Say,
 ) -> Peer:
     """Tries each once on the same prompts. One that fails is told and left out; all failing is a failure."""
     best: _Tried | None = None
     failures: list[PeerFailed] = []
     for variant in variants:
         try:
-            peer = _launch(environment, model, variant, place)
+            peer = _launch(spec, environment, model, variant, place)
             tried = _Tried(_trial(peer, warm_up=len(variants) > 1), peer)
         except PeerFailed as failure:
             failures.append(failure)
@@ -92,8 +97,7 @@ def _fastest(
     return best.peer
 
 
-def _launch(environment: Environment, model: Path, variant: tuple[str, ...], place: Place) -> Peer:
-    spec = environment.spec
+def _launch(spec: PeerSpec, environment: Environment, model: Path, variant: tuple[str, ...], place: Place) -> Peer:
     command = [str(environment.python), "-m", spec.module, str(model), *variant]
     log = place.peers / f"{spec.name}.run.log"
     return Peer(spec.name, command, cwd=place.path, env=os.environ, log=log, timeout=place.timeout)

@@ -47,9 +47,11 @@ class Toys:
 
     def _prepare(self, spec: PeerSpec, peers: Path, say: object, *, careful: bool = False) -> Environment:
         self.builds.append(careful)
-        return Environment(spec, peers / spec.name, "without AMX" if careful else "native")
+        return Environment(peers / spec.name, "without AMX" if careful else "native")
 
-    def _launch(self, environment: Environment, model: Path, variant: tuple[str, ...], place: Place) -> ToyPeer:
+    def _launch(
+        self, spec: PeerSpec, environment: Environment, model: Path, variant: tuple[str, ...], place: Place
+    ) -> ToyPeer:
         self.launched.append(ToyPeer(variant[0], self._broken(environment.build, variant[0])))
         return self.launched[-1]
 

@@ -1,0 +1,29 @@
+"""Octet's router as it is measured beside others."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.router_peers.http_backend import HOST
+from bench.router_site import SPECIALISTS
+
+NAMED = SPECIALISTS[-1]
+"""Whom callers ask for by name."""
+_READY = re.compile(r"ready on (\S+) .*http://127\.0\.0\.1:(\d+)")
+
+
+def octet_command(folder: Path, ports: Sequence[int]) -> Sequence[str]:
+    """As many replicas for each specialist, in turn."""
+    config = folder / "ensemble.yaml"
+    config.write_text(f"classifier: {{path: default}}\nengine: sim\nspecialists: {{{', '.join(SPECIALISTS)}}}\n")
+    command = [sys.executable, "-m", "octet.cli", "router", "--config", str(config), "--port", "0", "--http-port", "0"]
+    for number, port in enumerate(ports):
+        command += ["--replica", f"{SPECIALISTS[number % len(SPECIALISTS)]}={HOST}:{port}"]
+    return command
+
+
+def octet_doors(said: str) -> tuple[str, int] | None:
+    """The address for gRPC and the port for HTTP, once it has said so."""
+    found = _READY.search(said)
+    return (found[1], int(found[2])) if found else None

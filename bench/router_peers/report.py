@@ -1,0 +1,156 @@
+"""What was found, as records: what every router adds, what it does a second of CPU, and how they compare."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from random import Random
+from statistics import median
+
+from bench.measure import percentile, summary
+from bench.record import Record
+from bench.router_peers.case import (
+    LONG_STREAMS,
+    PACED,
+    PROMPTS,
+    RATES,
+    SERIAL,
+    SHORT_STREAMS,
+    STOCK,
+    FirstTokens,
+    Flood,
+    prompt_case,
+    rate_case,
+)
+from bench.router_peers.load import Took
+from bench.router_peers.rounds import Found
+from bench.router_peers.way import GRPC, GRPC_LIMIT, LIMIT, OCTET
+from bench.table import Targets
+
+BENCH = "router peers"
+ENOUGH = 200
+"""Requests over all rounds from which on a 99th percentile is told."""
+P50, P99 = "added to the first token, p50", "added to the first token, p99"
+STALL = "more than where acknowledgements come at once, p50"
+LITELLM, SGLANG = "litellm", "sglang"
+_BACKEND = "first token of a backend"
+_RESAMPLES = 200
+_LIMITS = {LIMIT, GRPC_LIMIT}
+_AT_ONCE = tuple(map(rate_case, RATES))
+TARGETS: Targets = {
+    (f"{SERIAL} vs {LITELLM}", P50): "<= 0.1 x",
+    **{(f"{case} vs {SGLANG}", P50): "<= 2 ms" for case in (SERIAL, *_AT_ONCE)},
+    (SERIAL + STOCK, STALL): "no stall: < 2 ms",
+    (f"{SHORT_STREAMS} vs {LITELLM}", "streams a second of CPU"): ">= 10 x",
+    **{(f"{case} vs {LITELLM}", "tokens a second of CPU"): ">= 10 x" for case in (LONG_STREAMS, PACED)},
+    **{(f"{case} vs {SGLANG}", "tokens a second of CPU"): ">= 0.33 x" for case in (LONG_STREAMS, PACED)},
+}
+
+
+def records_of(found: Found, cases: Sequence[FirstTokens | Flood], peers: Sequence[str]) -> list[Record]:
+    firsts = [case for case in cases if isinstance(case, FirstTokens)]
+    floods = [case for case in cases if isinstance(case, Flood)]
+    return [
+        *(record for case in firsts for record in _first_records(found, case, peers)),
+        *(record for case in floods for record in _flood_records(found, case, peers)),
+        *(summary([size / 1e6], BENCH, "memory", "router", "MB", name) for name, size in found.memory.items()),
+        *(record for peer in peers for record in _comparisons(found, floods, peer)),
+        *_stalls(found, peers),
+    ]
+
+
+def _base(system: str) -> str:
+    """The same calls, straight to a backend."""
+    return GRPC_LIMIT if system == GRPC else LIMIT
+
+
+def added_p50(found: Found, case: str, system: str) -> list[float]:
+    """Milliseconds, round by round."""
+    rounds = zip(found.first[case, system], found.first[case, _base(system)], strict=False)
+    return [(percentile(mine, 50) - percentile(bare, 50)) * 1e3 for mine, bare in rounds]
+
+
+def _added_p99(found: Found, case: str, system: str) -> list[float]:
+    """Milliseconds, of the calls of all rounds together; again and again, of calls drawn from them with replacement."""
+    mine, bare = (list(chain(*found.first[case, each])) for each in (system, _base(system)))
+    random = Random(0)
+    return [
+        (percentile(random.choices(mine, k=len(mine)), 99) - percentile(random.choices(bare, k=len(bare)), 99)) * 1e3
+        for _ in range(_RESAMPLES)
+    ]
+
+
+def _first_records(found: Found, case: FirstTokens, peers: Sequence[str]) -> Iterator[Record]:
+    for system in (*case.systems, *peers):
+        rounds = found.first[case.name, system]
+        if not rounds:
+            continue
+        enough = sum(map(len, rounds)) >= ENOUGH
+        if system in _LIMITS:
+            for percent in (50, 99) if enough else (50,):
+                samples = [percentile(each, percent) * 1e3 for each in rounds]
+                yield summary(samples, BENCH, case.name, f"{_BACKEND}, p{percent}", "ms", system)
+            continue
+        yield summary(added_p50(found, case.name, system), BENCH, case.name, P50, "ms", system)
+        if enough:
+            drawn = _added_p99(found, case.name, system)
+            low, high = percentile(drawn, 10), percentile(drawn, 90)
+            yield Record(BENCH, case.name, system, P99, "ms", median(drawn), low, high, len(rounds))
+
+
+def _amount(case: Flood, took: Took) -> float:
+    return took.tokens if case.counts == "tokens" else took.tokens / case.order.tokens
+
+
+def _flood_records(found: Found, case: Flood, peers: Sequence[str]) -> Iterator[Record]:
+    for system in (*case.systems, *peers):
+        rounds = found.floods[case.name, system]
+        if not rounds:
+            continue
+        unit = "tok/s" if case.counts == "tokens" else "requests/s"
+        by_clock = [_amount(case, took) / took.seconds for took in rounds]
+        yield summary(by_clock, BENCH, case.name, f"{case.counts} a second", unit, system)
+        if system not in _LIMITS:
+            yield summary(
+                _by_cpu(found, case, system), BENCH, case.name, f"{case.counts} a second of CPU", unit, system
+            )
+            busy = [100 * took.cpu / took.seconds for took in rounds]
+            yield summary(busy, BENCH, case.name, "of its core", "%", system)
+
+
+def _by_cpu(found: Found, case: Flood, system: str) -> list[float]:
+    return [_amount(case, took) / took.cpu for took in found.floods[case.name, system]]
+
+
+def _comparisons(found: Found, floods: Sequence[Flood], peer: str) -> Iterator[Record]:
+    """Octet's beside the peer's, round by round: a difference where it is about time, else a ratio."""
+    for name in (SERIAL, *map(prompt_case, PROMPTS), *_AT_ONCE):
+        ours, its = (added_p50(found, name, system) for system in (OCTET, peer))
+        case = f"{name} vs {peer}"
+        if peer == LITELLM:
+            yield from _together(ours, its, lambda mine, theirs: mine / theirs, case, P50, "x")
+        else:
+            yield from _together(ours, its, lambda mine, theirs: mine - theirs, case, P50, "ms")
+    for flood in floods:
+        ours, its = (_by_cpu(found, flood, system) for system in (OCTET, peer))
+        metric = f"{flood.counts} a second of CPU"
+        yield from _together(ours, its, lambda mine, theirs: mine / theirs, f"{flood.name} vs {peer}", metric, "x")
+
+
+def _together(
+    ours: Sequence[float],
+    its: Sequence[float],
+    compared: Callable[[float, float], float],
+    case: str,
+    metric: str,
+    unit: str,
+) -> Iterator[Record]:
+    samples = [compared(mine, theirs) for mine, theirs in zip(ours, its, strict=False)]
+    if samples:
+        yield summary(samples, BENCH, case, metric, unit, OCTET)
+
+
+def _stalls(found: Found, peers: Sequence[str]) -> Iterator[Record]:
+    for system in (OCTET, *peers):
+        rounds = zip(found.first[SERIAL + STOCK, system], found.first[SERIAL, system], strict=False)
+        more = [(percentile(stock, 50) - percentile(quick, 50)) * 1e3 for stock, quick in rounds]
+        if more:
+            yield summary(more, BENCH, SERIAL + STOCK, STALL, "ms", system)

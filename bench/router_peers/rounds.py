@@ -1,0 +1,88 @@
+"""Rounds in which every router is put into every situation, one router at a time."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from bench.peers.environment import Say
+from bench.peers.process import PeerFailed
+from bench.router_peers.case import FirstTokens, Flood
+from bench.router_peers.http_caller import CallFailed
+from bench.router_peers.load import Took, calm, first_tokens, flood
+from bench.router_peers.site import Site
+from bench.router_peers.way import OCTET, Way, until_it_answers
+from bench.router_site import SiteFailed
+
+_WAKE_SECONDS = 30.0
+_CASE_SECONDS = 60.0
+_ATTEMPTS = 3
+
+
+@dataclass(slots=True)
+class Found:
+    """Round by round, by case and system."""
+
+    first: dict[tuple[str, str], list[list[float]]] = field(default_factory=lambda: defaultdict(list))
+    """Seconds to the first token of each call."""
+    floods: dict[tuple[str, str], list[Took]] = field(default_factory=lambda: defaultdict(list))
+    memory: dict[str, int] = field(default_factory=dict)
+    """Bytes, by router, at the end."""
+
+
+async def run_rounds(site: Site, cases: Sequence[FirstTokens | Flood], runs: int, say: Say) -> Found:
+    """Whoever fails is told and left out; what it did in earlier rounds counts. Raises SiteFailed if Octet fails."""
+    found = Found()
+    for number in range(runs):
+        say(f"round {number + 1} of {runs}")
+        for position, case in enumerate(cases):
+            peers = [name for name in site.routers() if name != OCTET]
+            systems = [system for system in (*case.systems, *peers) if system in site.ways]
+            for system in Random(number * len(cases) + position).sample(systems, len(systems)):
+                await _attempt(site, system, case, found, say)
+    found.memory = {name: router.memory() for name, router in site.routers().items()}
+    return found
+
+
+async def _attempt(site: Site, system: str, case: FirstTokens | Flood, found: Found, say: Say) -> None:
+    """Whoever fails is given another chance, and that is noted."""
+    for left in reversed(range(_ATTEMPTS)):
+        way = site.ways.get(system)
+        if way is None:
+            return
+        try:
+            async with asyncio.timeout(_CASE_SECONDS):
+                await _measured(way, case, found)
+                return
+        except (CallFailed, PeerFailed, TimeoutError) as error:
+            why = f"{system}: {case.name}: {error or f'not over after {_CASE_SECONDS:g} s'}"
+            if left and not isinstance(error, PeerFailed):
+                site.notes.append(f"tried again: {why}")
+                say(f"tried again: {why}")
+            else:
+                say(why)
+                _fail(site, way, why)
+
+
+def _fail(site: Site, way: Way, why: str) -> None:
+    if way.router is None or way.router.name == OCTET:
+        raise SiteFailed(why)
+    site.failures.append(why)
+    site.notes.append(f"left out: {why}")
+    site.drop(way.router.name)
+
+
+async def _measured(way: Way, case: FirstTokens | Flood, found: Found) -> None:
+    if way.router is not None:
+        way.router.resume()
+        await until_it_answers(way, _WAKE_SECONDS)
+        await calm(way.router)
+    if isinstance(case, Flood):
+        found.floods[case.name, way.system].append(await flood(way, case))
+    else:
+        found.first[case.name, way.system].append(await first_tokens(way, case))
+    if way.router is not None:
+        await calm(way.router)
+        way.router.check()
+        way.router.pause()

@@ -1,0 +1,192 @@
+"""Routers beside each other: what is told of them, and what becomes of one that fails."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Self
+
+import pytest
+
+from bench.peers.environment import Environment, PeerUnavailable
+from bench.peers.process import PeerFailed
+from bench.record import Record
+from bench.router_peers import site as site_module
+from bench.router_peers.case import SERIAL, SHORT, SHORT_STREAMS, STOCK, FirstTokens, Flood, rate_case
+from bench.router_peers.drawing import plot_added
+from bench.router_peers.http_caller import CallFailed, Heard
+from bench.router_peers.load import Took
+from bench.router_peers.order import Order
+from bench.router_peers.process import RouterProcess
+from bench.router_peers.report import P50, P99, STALL, records_of
+from bench.router_peers.rounds import Found, run_rounds
+from bench.router_peers.site import Site
+from bench.router_peers.spec import Place, RouterPeer
+from bench.router_peers.way import LIMIT, OCTET, Way
+from octet.cli import main
+
+FAKE_ROUTER = Path(__file__).with_name("fake_router.py")
+SPIN = "import time\nwhile True: time.process_time()"
+
+
+def _process(tmp_path: Path, code: str, name: str = "fake") -> RouterProcess:
+    return RouterProcess(
+        name, [sys.executable, "-c", code], os.environ, tmp_path / f"{name}.log", os.sched_getaffinity(0)
+    )
+
+
+def _find(records: Sequence[Record], case: str, metric: str, system: str = OCTET) -> Record:
+    (found,) = [each for each in records if (each.case, each.metric, each.system) == (case, metric, system)]
+    return found
+
+
+def test_what_is_added_is_taken_round_by_round() -> None:
+    found = Found()
+    found.first[SERIAL, LIMIT] = [[0.001] * 3, [0.101] * 3, [0.002] * 3]
+    found.first[SERIAL, OCTET] = [[0.003] * 3, [0.103] * 3, [0.004] * 3]
+    found.first[SERIAL, "litellm"] = [[0.021] * 3, [0.121] * 3, [0.022] * 3]
+    found.first[SERIAL + STOCK, OCTET] = [[0.004] * 3, [0.104] * 3, [0.005] * 3]
+    records = records_of(found, [FirstTokens(SERIAL, (LIMIT, OCTET), 3)], ["litellm"])
+    assert _find(records, SERIAL, P50).value == pytest.approx(2)
+    assert _find(records, SERIAL, P50, "litellm").high == pytest.approx(20)
+    assert _find(records, f"{SERIAL} vs litellm", P50).value == pytest.approx(0.1)
+    assert _find(records, SERIAL + STOCK, STALL).value == pytest.approx(1)
+    assert not [record for record in records if record.metric == P99]
+
+
+def test_a_percentile_needs_enough_requests() -> None:
+    found, name = Found(), rate_case(100)
+    found.first[name, LIMIT] = [[0.001] * 100] * 2
+    found.first[name, OCTET] = [[0.002] * 90 + [0.011] * 10] * 2
+    found.first[name, "sglang"] = [[0.0015] * 100]
+    case = FirstTokens(name, (LIMIT, OCTET), 100, 100)
+    records = records_of(found, [case], ["sglang"])
+    assert _find(records, name, P99).value == pytest.approx(10)
+    assert _find(records, f"{name} vs sglang", P50).value == pytest.approx(0.5)
+    assert [record.system for record in records if record.metric == P99] == [OCTET]
+
+
+def test_floods_are_told_by_the_clock_and_by_the_routers_time() -> None:
+    found = Found(memory={OCTET: 90_000_000})
+    found.floods[SHORT_STREAMS, OCTET] = [Took(800, 2.0, 0.5), Took(1600, 2.0, 1.0)]
+    found.floods[SHORT_STREAMS, "litellm"] = [Took(80, 2.0, 0.5), Took(80, 2.0, 0.5)]
+    records = records_of(found, [Flood(SHORT_STREAMS, (OCTET,), SHORT, 32, 2.0, "streams")], ["litellm"])
+    assert _find(records, SHORT_STREAMS, "streams a second").low == 50
+    assert _find(records, SHORT_STREAMS, "streams a second of CPU").value == 200
+    assert _find(records, SHORT_STREAMS, "of its core").high == 50
+    assert _find(records, f"{SHORT_STREAMS} vs litellm", "streams a second of CPU").value == 10
+    assert _find(records, "memory", "router").value == 90
+
+
+def test_the_picture_is_drawn_of_what_there_is(tmp_path: Path) -> None:
+    records = [Record("router peers", rate_case(rate), OCTET, P50, "ms", 1.0, -0.5, 2.0, 5) for rate in (10, 100)]
+    for name in ("a.svg", "b.svg"):
+        plot_added(tmp_path / name, records)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_a_paused_router_takes_no_time_and_its_children_count(tmp_path: Path) -> None:
+    process = _process(tmp_path, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {SPIN!r}])")
+    try:
+        end = monotonic() + 60
+        while process.cpu() < 0.5 and monotonic() < end:
+            sleep(0.05)
+        assert process.cpu() >= 0.5
+        process.pause()
+        sleep(0.1)
+        before = process.cpu()
+        sleep(0.3)
+        assert process.cpu() == before
+        assert process.memory() > 1_000_000
+        process.resume()
+        end = monotonic() + 60
+        while process.cpu() == before and monotonic() < end:
+            sleep(0.05)
+        assert process.cpu() > before
+    finally:
+        process.close()
+
+
+def test_a_dead_router_is_told_with_its_last_words(tmp_path: Path) -> None:
+    process = _process(tmp_path, "import sys; print('no luck'); sys.exit(3)")
+    with pytest.raises(PeerFailed, match="exit code 3; its last words: no luck"):
+        for _ in range(600):
+            process.check()
+            sleep(0.05)
+    with pytest.raises(PeerFailed):
+        process.cpu()
+
+
+class FakeCaller:
+    """Says that it is there, and has only so many answers."""
+
+    def __init__(self, most_answers: int) -> None:
+        self.left = most_answers
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def call(self, prompt: str, order: Order, heard: Heard | None = None, *, stream: bool = True) -> float:
+        self.left -= order == SHORT
+        if self.left < 0 and order == SHORT:
+            raise CallFailed("refused: too much")
+        return 0.001
+
+
+def test_a_peer_that_fails_is_left_out_and_what_it_did_counts(tmp_path: Path) -> None:
+    process = _process(tmp_path, "import time; time.sleep(600)", "frail")
+    good, frail = FakeCaller(10_000), FakeCaller(8)
+    site = Site({LIMIT: Way(LIMIT, None, lambda _: good), "frail": Way("frail", process, lambda _: frail)})
+    said: list[str] = []
+    try:
+        found = asyncio.run(run_rounds(site, [FirstTokens(SERIAL, (LIMIT,), 5)], 3, said.append))
+    finally:
+        process.close()
+    assert [len(each) for each in found.first[SERIAL, LIMIT]] == [5, 5, 5]
+    assert [len(each) for each in found.first[SERIAL, "frail"]] == [5]
+    (why,) = site.failures
+    assert why == f"frail: {SERIAL}: refused: too much" and why in said
+    assert site.notes == [f"tried again: {why}", f"tried again: {why}", f"left out: {why}"]
+    assert set(site.ways) == {LIMIT}
+
+
+def _fake_peer(name: str, most: int | None) -> RouterPeer:
+    def command(place: Place) -> Sequence[str]:
+        least = [sys.executable, str(FAKE_ROUTER), str(place.port), str(place.backends[0])]
+        return [*least, str(most)] if most is not None else least
+
+    return RouterPeer(name, ("fake==1",), command, f"a fake that is called {name}")
+
+
+@pytest.mark.slow
+def test_a_quick_run_beside_peers_of_which_some_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fakes = (_fake_peer("sound", None), _fake_peer("stillborn", 0), _fake_peer("frail", 9), _fake_peer("absent", None))
+    monkeypatch.setattr("bench.router_peers.measure.ROUTER_PEERS", {fake.name: fake for fake in fakes})
+
+    def prepare(peer: RouterPeer, peers: Path, say: object) -> Environment:
+        if peer.name == "absent":
+            raise PeerUnavailable("absent: installing fake==1 failed with exit code 1")
+        peers.mkdir(parents=True, exist_ok=True)
+        return Environment(peers / peer.name, "native")
+
+    monkeypatch.setattr(site_module, "prepare", prepare)
+    monkeypatch.setenv("OCTET_CACHE", str(tmp_path / "cache"))
+    out, plot = tmp_path / "out.jsonl", tmp_path / "plot.svg"
+    names = ",".join([*(fake.name for fake in fakes), "unheard-of"])
+    asked = ["bench", "router", "--peers", names, "--quick", "--json", str(out), "--plot", str(plot)]
+    assert main(asked) == 1
+    told = capsys.readouterr()
+    records = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    keys = [(record["case"], record["system"], record["metric"]) for record in records]
+    assert len(set(keys)) == len(keys)
+    assert {record["system"] for record in records} >= {OCTET, LIMIT, "sound"}
+    assert "sound: a fake that is called sound" in told.out and plot.exists()
+    for failed in ("stillborn: died with exit code 3", "frail", "absent: installing", "unheard-of: no such router"):
+        assert failed in told.err

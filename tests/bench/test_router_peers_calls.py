@@ -1,0 +1,111 @@
+"""Backends do as they are told, and callers count every token however the bytes come."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from time import perf_counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.router_peers.http_backend import HOST, MODEL, Backend
+from bench.router_peers.http_caller import CallFailed, HttpCaller, _Connection
+from bench.router_peers.order import WORD, Order, OrderMissing
+
+ORDERS = st.builds(Order, st.integers(1, 10_000), st.integers(0, 100_000))
+
+
+@given(ORDERS, ORDERS, st.text(max_size=50), st.text(max_size=50).filter(lambda text: "[" not in text))
+def test_the_last_order_of_a_prompt_counts(other: Order, order: Order, before: str, behind: str) -> None:
+    assert Order.read(f"{before}{other} {order}{behind}".encode()) == order
+
+
+@given(st.text(max_size=50).filter(lambda text: "tokens" not in text))
+def test_a_prompt_without_an_order_is_told(text: str) -> None:
+    with pytest.raises(OrderMissing):
+        Order.read(text.encode())
+
+
+def _events(tokens: int) -> bytes:
+    frames = [f'data: {{"content":"{WORD}"}}\n\n'.encode() for _ in range(tokens)]
+    chunks = b"".join(f"{len(frame):x}\r\n".encode() + frame + b"\r\n" for frame in frames)
+    return b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+def _whole(tokens: int) -> bytes:
+    body = (WORD * tokens).encode()
+    return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+class _Written(asyncio.Transport):
+    def write(self, data: object) -> None:
+        pass
+
+
+@given(st.sampled_from([_events, _whole]), st.integers(1, 9), st.sets(st.integers(1, 700)))
+def test_tokens_are_counted_once_wherever_the_bytes_are_cut(
+    answer: Callable[[int], bytes], tokens: int, cuts: set[int]
+) -> None:
+    raw = answer(tokens)
+    ends = [0, *sorted(cut for cut in cuts if cut < len(raw)), len(raw)]
+
+    async def read() -> int:
+        heard: list[int] = []
+        with socket.socket() as sock:
+            connection = _Connection(sock, acks_at_once=False)
+            connection.connection_made(_Written())
+            asking = asyncio.ensure_future(connection.ask(b"", heard.append))
+            await asyncio.sleep(0)
+            for begin, end in pairwise(ends):
+                assert not asking.done()
+                connection.data_received(raw[begin:end])
+            assert await asking > 0
+        return sum(heard)
+
+    assert asyncio.run(read()) == tokens
+
+
+def _with_backend(use: Callable[[HttpCaller, list[int]], Awaitable[None]]) -> None:
+    async def run() -> None:
+        server = await asyncio.get_running_loop().create_server(Backend, HOST, 0)
+        heard: list[int] = []
+        async with HttpCaller(HOST, server.sockets[0].getsockname()[1], MODEL, acks_at_once=True) as caller:
+            await use(caller, heard)
+        server.close()
+
+    asyncio.run(run())
+
+
+def test_a_backend_streams_what_was_ordered() -> None:
+    async def use(caller: HttpCaller, heard: list[int]) -> None:
+        await caller.call("x" * 300_000, Order(40), heard.append)
+        assert sum(heard) == 40
+        begun = perf_counter()
+        await caller.call("again", Order(40, 5_000), heard.append)
+        assert perf_counter() - begun > 39 * 0.005 - 0.01
+        assert sum(heard) == 80
+
+    _with_backend(use)
+
+
+def test_a_backend_answers_as_a_whole() -> None:
+    async def use(caller: HttpCaller, heard: list[int]) -> None:
+        await caller.call("x", Order(7), heard.append, stream=False)
+        assert heard == [7]
+
+    _with_backend(use)
+
+
+def test_refusals_and_silence_are_told() -> None:
+    async def use(caller: HttpCaller, _: list[int]) -> None:
+        with pytest.raises(CallFailed, match="without a token"):
+            await caller.call("x", Order(0), stream=False)
+
+    _with_backend(use)
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        nobody = HttpCaller(HOST, taken.getsockname()[1], MODEL, acks_at_once=False)
+        with pytest.raises(CallFailed, match="nobody listens"):
+            asyncio.run(nobody.call("x", Order(1)))
