@@ -24,7 +24,7 @@ def parse_length(text: str) -> Draw:
         return lambda rng: rng.randint(low, high)
     if kind == "lognormal" and len(words) == 2:
         median, sigma = _number(words[0], text), _number(words[1], text)
-        return lambda rng: min(max(1, round(median * rng.lognormvariate(0.0, sigma))), MOST_TOKENS)
+        return lambda rng: max(1, round(min(median * rng.lognormvariate(0.0, sigma), MOST_TOKENS)))
     raise ServeMistake(f"a length is {_LENGTHS}, got {text!r}")
 
 

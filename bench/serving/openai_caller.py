@@ -136,17 +136,23 @@ class OpenAICaller:
             self._connections.give_back(connection, reusable=exchange.reusable)
 
     async def _begin(self, request: bytes) -> tuple[Connection, Exchange, Any]:
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 connection = await self._connections.take()
                 exchange = Exchange(connection)
-                return connection, exchange, await exchange.send(request)
+                head = await exchange.send(request)
+                taken, connection = connection, None
+                return taken, exchange, head
         except TimeoutError as error:
             raise ServeMistake(f"{self._where}: no answer within {_PROBE_SECONDS:g} s") from error
         except Broken as error:
             raise ServeMistake(f"{self._where}: {error}") from error
         except OSError as error:
             raise ServeMistake(f"{self._where}: cannot be reached ({error})") from error
+        finally:
+            if connection is not None:
+                self._connections.give_back(connection, reusable=False)
 
     @property
     def _where(self) -> str:
