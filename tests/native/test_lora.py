@@ -39,7 +39,7 @@ class Server:
         checkpoint = checkpoint_of(model)
         self.replica: GreedyReplica
         if engine == "fused":
-            fused = fused_decoder(checkpoint, folder / "packed", num_blocks=96, block_size=4, max_adapters=1)
+            fused = fused_decoder(checkpoint, folder / "packed", num_blocks=96, block_size=4, adapter_bytes=1)
             self.replica = FusedReplica(fused, adapter=self.adapter, prefix_cache=prefix_cache)
         else:
             decoder = TorchDecoder(checkpoint, num_blocks=96, block_size=4, device=DEVICE)

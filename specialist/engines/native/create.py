@@ -118,7 +118,7 @@ def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepa
         max_tokens=settings.max_tokens,
         threads=_threads(settings),
         kv_dtype=kv_dtype,
-        max_adapters=settings.adapter_slots,
+        adapter_bytes=settings.adapter_bytes,
     )
     return decoder, kv_dtype
 

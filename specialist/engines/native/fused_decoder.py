@@ -35,7 +35,7 @@ class FusedDecoder:
         max_tokens: int,
         threads: int,
         kv_dtype: KVType = "float32",
-        max_adapters: int = 8,
+        adapter_bytes: int = 1 << 29,
     ) -> None:
         """`max_tokens` bounds a step. The weights stay mapped for as long as this object lives."""
         _check_shapes(config, prepared)
@@ -71,7 +71,7 @@ class FusedDecoder:
         )
         if not self._handle:
             raise MemoryError(f"no memory for {num_blocks} KV blocks of {block_size} tokens: ask for fewer")
-        self._packed = PackedAdapters(config.num_layers, max_adapters, MAX_RANK)
+        self._packed = PackedAdapters(config.num_layers, adapter_bytes, MAX_RANK)
         self._logits = torch.empty((0, config.vocab_size))
 
     def __del__(self) -> None:

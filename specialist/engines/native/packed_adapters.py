@@ -18,18 +18,24 @@ class _Packed(NamedTuple):
     """[layers, targets] LowRanks"""
     arrays: list[NDArray[np.uint8]]
     """What the table points into."""
+    nbytes: int
 
 
 class PackedAdapters:
-    """The most recent few, and the pointer table of the stack that was asked for last."""
+    """The most recent, up to so many bytes, and the pointer table of the stack that was asked for last.
 
-    def __init__(self, num_layers: int, most: int, max_rank: int) -> None:
+    Packing takes longer than a step: when more take turns than are kept, every turn of each of them packs it anew.
+    """
+
+    def __init__(self, num_layers: int, most_bytes: int, max_rank: int) -> None:
         self._num_layers = num_layers
-        self._most = most
+        self._most_bytes = most_bytes
         self._max_rank = max_rank
         self._packed: OrderedDict[str, _Packed] = OrderedDict()
         self._names: tuple[str, ...] = ()
         self._stack: Any = None
+        self.num_packs = 0
+        self.nbytes = 0
         self._members: list[_Packed] = []
         """Of the stack: kept for as long as it points to them, though others may have pushed them out."""
 
@@ -46,10 +52,14 @@ class PackedAdapters:
         return ctypes.addressof(self._stack)
 
     def _get(self, adapter: Adapter) -> _Packed:
-        packed = self._packed.pop(adapter.digest, None) or self._pack(adapter)
+        packed = self._packed.pop(adapter.digest, None)
+        if packed is None:
+            packed = self._pack(adapter)
+            self.num_packs += 1
+            self.nbytes += packed.nbytes
         self._packed[adapter.digest] = packed
-        while len(self._packed) > self._most:
-            self._packed.popitem(last=False)
+        while self.nbytes > self._most_bytes and self._packed:
+            self.nbytes -= self._packed.popitem(last=False)[1].nbytes
         return packed
 
     def _pack(self, adapter: Adapter) -> _Packed:
@@ -65,4 +75,4 @@ class PackedAdapters:
                     arrays += [a, b]
                     at = layer * len(TARGETS) + index
                     table[at] = LowRank(a.ctypes.data, b.ctypes.data, low.a.shape[0], low.scale)
-        return _Packed(table, arrays)
+        return _Packed(table, arrays, ctypes.sizeof(table) + sum(array.nbytes for array in arrays))

@@ -31,4 +31,6 @@ class NativeSettings:
     max_adapters: int = 32
     """Held in memory."""
     adapter_slots: int = 8
-    """Ready to compute with."""
+    """Copies on a device other than the CPU, or in another type, ready to compute with."""
+    adapter_bytes: int = 1 << 29
+    """For the C++ kernels: of adapters packed as they read them, the most recently used."""

@@ -1,0 +1,206 @@
+"""`octet bench serve`."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.commands.common import (
+    FIGURES,
+    QUICK_RUNS,
+    Benches,
+    add_common,
+    add_words,
+    command,
+    count,
+    names,
+    publish,
+    reporting,
+    say,
+)
+from bench.serving.classes import USUAL, CallerClass, checked, parse_class, read_classes
+from bench.serving.draws import parse_gaps, parse_length
+from bench.serving.usage import ServeMistake
+from bench.table import table_by_metric, table_of_spreads
+
+if TYPE_CHECKING:
+    from bench.serving.asks import Source
+    from bench.serving.measure import Endpoint, Own
+
+RUNS = 3
+SECONDS, QUICK_SECONDS = 20, 4
+RATE = 4.0
+PROMPT, OUTPUT = "lognormal:64:0.8", "lognormal:24:0.6"
+_DOORS = ("http", "grpc")
+ABOUT = f"""\
+Put a load on an endpoint end to end and show how much of it is answered within
+the deadlines of its class (goodput), beside throughput, TTFT, ITL and who is
+refused. Without an address, on an ensemble of its own; with --url, on any
+OpenAI endpoint; with several, on each in turns, with the same requests.
+
+Arrivals do not wait for answers. Times are counted from when a request was
+due: where the load generator itself is late, which is told and warned of, the
+endpoint looks worse, never better. A piece of a stream may be several tokens;
+ITL is the time between pieces. Goodput is over the seconds of arrivals,
+throughput over the time until the last answer.
+
+A class is NAME:SHARE:PRIORITY:TTFT_MS:TOTAL_MS. Priority, and the deadline of
+the whole answer, are told to Octet (a model named octet or octet/NAME), not to
+others. Only whole answers within both deadlines count as goodput.
+
+{FIGURES}"""
+
+
+def add(benches: Benches) -> None:
+    parser = command(benches, "serve", ABOUT, "any endpoint under load: goodput within deadlines")
+    add_common(parser, "shorter ones, on simulated engines unless told otherwise", RUNS)
+    _add_endpoints(parser)
+    _add_load(parser)
+    parser.add_argument("--runs", type=count, metavar="N", help=f"rounds (default: {RUNS})")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw goodput and first tokens as .svg or .png")
+    parser.set_defaults(run=reporting(lambda arguments: _run_serve(parser, arguments)))
+
+
+def _add_endpoints(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what is asked")
+    for option, place, about in (
+        ("--url", "URL", "an OpenAI endpoint: http://host:port/v1"),
+        ("--grpc", "HOST:PORT", "an Octet router by gRPC"),
+        ("--beside", "URL", "another OpenAI endpoint, also beside an own ensemble"),
+        ("--model", "NAME", "of the addresses: one for all, or one each, in order (--url, --beside, --grpc)"),
+    ):
+        group.add_argument(option, action="append", default=[], metavar=place, help=about)
+    group.add_argument("--key", metavar="VARIABLE", help="of the environment, that holds the API key")
+    group.add_argument("--engine", choices=("native", "sim"), help="of the own ensemble: the demo model, or simulated")
+    group.add_argument("--replicas", type=count, default=1, metavar="N", help="of the own ensemble (default: 1)")
+    group.add_argument("--ensemble", type=Path, metavar="FILE", help="what the own ensemble is to be")
+    doors = "of the own ensemble: http, grpc (default: http)"
+    group.add_argument("--doors", type=names, default=("http",), metavar="DOOR,...", help=doors)
+
+
+def _add_load(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the load")
+    own = f"requests a second (default: {RATE:g}, or the trace's own)"
+    group.add_argument("--rate", type=_rate, metavar="R", help=own)
+    trace = "arrivals and lengths: an Azure LLM trace (CSV), or Mooncake's (JSON lines)"
+    group.add_argument("--trace", type=Path, metavar="FILE", help=trace)
+    group.add_argument("--arrivals", metavar="HOW", help="poisson (default), gamma:CV or constant")
+    for option, usual in (("--prompt-tokens", PROMPT), ("--output-tokens", OUTPUT)):
+        shapes = f"N, uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA (default: {usual})"
+        group.add_argument(option, metavar="N", help=shapes)
+    cut = "tokens of prompt and answer; longer ones are cut (default: 2048)"
+    group.add_argument("--context", type=count, default=2048, metavar="N", help=cut)
+    usual_classes = "repeated; default: interactive:0.7:6:1000:10000 and batch:0.3:2:5000:30000"
+    group.add_argument("--class", dest="classes", action="append", default=[], metavar="CLASS", help=usual_classes)
+    yaml = "as YAML: NAME: {share, priority, ttft_ms, total_ms}"
+    group.add_argument("--classes", dest="classes_file", type=Path, metavar="FILE", help=yaml)
+    group.add_argument("--seconds", type=count, metavar="S", help=f"of arrivals, each round (default: {SECONDS})")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="decides all that is drawn (default: 0)")
+    patience = "a caller hangs up after so long (default: 120)"
+    group.add_argument("--give-up", type=count, default=120, metavar="S", help=patience)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate <= 100_000:
+        raise argparse.ArgumentTypeError(f"a rate is a number above 0, at most 100,000 a second, got {text!r}")
+    return rate
+
+
+def _run_serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    from bench.serving.measure import Options, measure_serve  # loads gRPC and an event loop
+    from bench.serving.picture import plot_serve
+    from bench.serving.report import class_records, records, warnings
+
+    try:
+        classes = _classes(parser, arguments)
+        options = Options(
+            _source(parser, arguments),
+            classes,
+            _own(parser, arguments),
+            _endpoints(parser, arguments),
+            arguments.seconds or (QUICK_SECONDS if arguments.quick else SECONDS),
+            arguments.runs or (QUICK_RUNS if arguments.quick else RUNS),
+            arguments.seed,
+            arguments.context,
+            _key(arguments.key),
+            arguments.give_up,
+        )
+        findings = measure_serve(options, say)
+    except ServeMistake as mistake:
+        say(str(mistake))
+        return 2
+    by_class, of_all = class_records(findings.rounds, classes), records(findings.rounds)
+    add_words(arguments, f"{table_by_metric(by_class)}\n")
+    notes = [*findings.notes, *warnings(findings.rounds)]
+    publish(arguments, [*by_class, *of_all], table_of_spreads(of_all, {}), notes)
+    if arguments.plot is not None:
+        plot_serve(arguments.plot, findings.rounds, classes)
+    return 0
+
+
+def _classes(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[CallerClass, ...]:
+    if arguments.classes and arguments.classes_file:
+        parser.error("either --class or --classes")
+    if arguments.classes_file:
+        return read_classes(arguments.classes_file)
+    return checked([parse_class(text) for text in arguments.classes]) or USUAL
+
+
+def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Source":
+    from bench.serving.asks import drawn, recorded
+
+    drawing = (arguments.arrivals, arguments.prompt_tokens, arguments.output_tokens)
+    if arguments.trace is None:
+        arrivals, prompt, output = drawing
+        return drawn(
+            arguments.rate or RATE,
+            parse_gaps(arrivals or "poisson"),
+            parse_length(prompt or PROMPT),
+            parse_length(output or OUTPUT),
+        )
+    if any(drawing):
+        parser.error("--arrivals, --prompt-tokens and --output-tokens are the trace's own with --trace")
+    return recorded(arguments.trace, arguments.rate)
+
+
+def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Own | None":
+    from bench.serving.measure import Own
+    from bench.serving.site import Engine
+
+    if not set(arguments.doors) <= set(_DOORS) or not arguments.doors:
+        parser.error(f"doors are {' and '.join(_DOORS)}, got {','.join(arguments.doors)!r}")
+    if arguments.url or arguments.grpc:
+        if arguments.engine or arguments.ensemble:
+            parser.error("--engine and --ensemble are of an own ensemble, which is not started with --url or --grpc")
+        return None
+    engine: Engine = arguments.engine or ("sim" if arguments.quick else "native")
+    return Own(engine, arguments.replicas, arguments.doors, arguments.ensemble)
+
+
+def _endpoints(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "tuple[Endpoint, ...]":
+    from bench.serving.http import parse_origin
+    from bench.serving.measure import Endpoint
+
+    urls = [*arguments.url, *arguments.beside]
+    places = [("http", url, parse_origin(url).name) for url in urls]
+    places += [("grpc", address, f"{address} grpc") for address in arguments.grpc]
+    models = arguments.model or (["octet"] if not urls else [])
+    if places and len(models) not in (1, len(places)):
+        parser.error(f"name the models with --model: one for all, or one for each of the {len(places)} addresses")
+    each = models * len(places) if len(models) == 1 else models
+    return tuple(Endpoint(kind, where, model, name) for (kind, where, name), model in zip(places, each, strict=False))
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ServeMistake(f"--key {variable}: no such variable in the environment, or an empty one")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ServeMistake(f"--key {variable}: an API key is one word of printable ASCII characters")
+    return key

@@ -1,0 +1,153 @@
+"""Rounds as figures: of each class, and of all."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+from bench.measure import percentile, summary
+from bench.record import Record
+from bench.serving.answer import Answer
+from bench.serving.classes import CallerClass
+from bench.serving.load import Round
+
+BENCH = "serve"
+ALL = "all"
+GOODPUT = "goodput"
+LATE, BUSY = 0.05, 0.8
+"""From so many seconds of lateness (p99), or such a share of a core, a load generator is part of what it measures."""
+_PERCENTS = (50, 95, 99)
+_Figure = tuple[str, str, Callable[[Round, Sequence[Answer]], float | None]]
+
+
+def class_records(rounds: Sequence[Round], classes: Sequence[CallerClass]) -> list[Record]:
+    """What became of each class: medians over the rounds. A case is a class."""
+    return [record for each in classes for record in _records(rounds, each.name, _CLASS_FIGURES)]
+
+
+def records(rounds: Sequence[Round]) -> list[Record]:
+    """Of all classes together, a system's figures beside the others'."""
+    return [*_records(rounds, ALL, _FIGURES), *_ratios(rounds)]
+
+
+def _records(rounds: Sequence[Round], name: str, figures: Sequence[_Figure]) -> Iterator[Record]:
+    for metric, unit, value in figures:
+        for system in dict.fromkeys(each.system for each in rounds):
+            mine = [each for each in rounds if each.system == system]
+            samples = [found for each in mine if (found := value(each, of_class(each, name))) is not None]
+            if samples:
+                yield summary(samples, BENCH, name, metric, unit, system)
+
+
+def _ratios(rounds: Sequence[Round]) -> Iterator[Record]:
+    """The first system over each other one, round by round."""
+    first, *others = dict.fromkeys(each.system for each in rounds)
+    ours = [each for each in rounds if each.system == first]
+    for other in others:
+        theirs = [each for each in rounds if each.system == other]
+        pairs = [
+            (_goodput(mine, mine.answers), _goodput(its, its.answers)) for mine, its in zip(ours, theirs, strict=True)
+        ]
+        samples = [mine / its for mine, its in pairs if its > 0]
+        if samples:
+            yield summary(samples, BENCH, f"{ALL} vs {other}", GOODPUT, "x", first)
+
+
+def of_class(each: Round, name: str) -> list[Answer]:
+    return [answer for answer in each.answers if name in (ALL, answer.ask.caller.name)]
+
+
+def warnings(rounds: Sequence[Round]) -> list[str]:
+    """Where the load generator could not keep up, and what was behind failures."""
+    found = []
+    late = max(percentile([answer.behind for answer in each.answers], 99) for each in rounds)
+    busy = max(each.generator / each.lasted for each in rounds)
+    if late > LATE:
+        found.append(
+            f"warning: the load generator was late itself, by {1000 * late:.0f} ms (p99): ask for a lower rate"
+        )
+    if busy > BUSY:
+        found.append(f"warning: the load generator took {100 * busy:.0f} % of a core: what it measures is also itself")
+    for system in dict.fromkeys(each.system for each in rounds):
+        reasons = Counter(
+            answer.why for each in rounds if each.system == system for answer in each.answers if answer.end == "failed"
+        )
+        found += [f"{system}: failed {count} times: {why}" for why, count in reasons.most_common(3)]
+    return found
+
+
+def ttfts(answers: Sequence[Answer]) -> list[float]:
+    """Of whoever got a token at all."""
+    return [answer.ttft for answer in answers if answer.ttft is not None]
+
+
+def _goodput(each: Round, answers: Sequence[Answer]) -> float:
+    return sum(answer.good for answer in answers) / each.seconds
+
+
+def _ends(end: str) -> Callable[[Round, Sequence[Answer]], float]:
+    return lambda _, answers: sum(answer.end == end for answer in answers)
+
+
+def _refused(told: bool) -> Callable[[Round, Sequence[Answer]], float]:
+    return lambda _, answers: sum(answer.end == "refused" and answer.retry_after == told for answer in answers)
+
+
+def _at(
+    percent: int, of: Callable[[Sequence[Answer]], list[float]]
+) -> Callable[[Round, Sequence[Answer]], float | None]:
+    def value(_: Round, answers: Sequence[Answer]) -> float | None:
+        seconds = of(answers)
+        return 1000 * percentile(seconds, percent) if seconds else None
+
+    return value
+
+
+def _gaps(answers: Sequence[Answer]) -> list[float]:
+    return [after - before for answer in answers for before, after in pairwise(answer.pieces)]
+
+
+def _totals(answers: Sequence[Answer]) -> list[float]:
+    return [answer.total for answer in answers if answer.end == "answered"]
+
+
+def _share_good(_: Round, answers: Sequence[Answer]) -> float | None:
+    return 100 * sum(answer.good for answer in answers) / len(answers) if answers else None
+
+
+def _prompt(_: Round, answers: Sequence[Answer]) -> float | None:
+    known = [answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None]
+    return percentile(known, 50) if known else None
+
+
+_FIGURES: tuple[_Figure, ...] = (
+    ("offered", "requests", lambda _, answers: len(answers)),
+    ("answered", "requests", _ends("answered")),
+    ("refused, told when to come again", "requests", _refused(told=True)),
+    ("refused, not told", "requests", _refused(told=False)),
+    ("ended at their deadline", "requests", _ends("expired")),
+    ("failed", "requests", _ends("failed")),
+    ("within both deadlines", "requests", lambda _, answers: sum(answer.good for answer in answers)),
+    ("within both deadlines, of the offered", "%", _share_good),
+    (GOODPUT, "requests/s", _goodput),
+    (f"{GOODPUT}, tokens", "tok/s", lambda each, answers: sum(a.tokens for a in answers if a.good) / each.seconds),
+    ("throughput", "tok/s", lambda each, answers: sum(answer.tokens for answer in answers) / each.lasted),
+    *((f"TTFT p{percent}", "ms", _at(percent, ttfts)) for percent in _PERCENTS),
+    *((f"ITL p{percent}", "ms", _at(percent, _gaps)) for percent in _PERCENTS),
+    *((f"total p{percent}", "ms", _at(percent, _totals)) for percent in _PERCENTS),
+    ("prompt p50", "tokens", _prompt),
+    ("load generator late, p99", "ms", _at(99, lambda answers: [answer.behind for answer in answers])),
+    ("load generator's CPU", "% of a core", lambda each, _: 100 * each.generator / each.lasted),
+)
+_CLASS_FIGURES: tuple[_Figure, ...] = (
+    ("offered", "", lambda _, answers: len(answers)),
+    ("answered", "", _ends("answered")),
+    ("refused", "", _ends("refused")),
+    ("expired", "", _ends("expired")),
+    ("failed", "", _ends("failed")),
+    ("in time", "%", _share_good),
+    (GOODPUT, "req/s", _goodput),
+    *((f"TTFT p{percent}", "ms", _at(percent, ttfts)) for percent in _PERCENTS),
+    ("ITL p99", "ms", _at(99, _gaps)),
+    ("total p50", "ms", _at(50, _totals)),
+    ("total p99", "ms", _at(99, _totals)),
+)

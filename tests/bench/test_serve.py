@@ -1,0 +1,288 @@
+"""Loads on endpoints that behave, and on some that do not."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from bench.serving.answer import Answer
+from bench.serving.asks import Ask
+from bench.serving.classes import CallerClass
+from bench.serving.http import parse_origin
+from bench.serving.load import Round, play
+from bench.serving.measure import Endpoint, named_apart
+from bench.serving.openai_caller import OpenAICaller
+from bench.serving.report import ALL, GOODPUT, class_records, records, warnings
+from bench.serving.usage import ServeMistake
+from octet.cli import main
+from tests.bench import fake_endpoint as fake
+from tests.bench.fake_endpoint import FakeEndpoint, Reply, listening
+
+SLOW = CallerClass("slow", 0.5, 2, 30.0, 60.0)
+HASTY = CallerClass("hasty", 0.5, 6, 1e-9, 60.0)
+_Result = TypeVar("_Result")
+
+
+def asks_at(*times: float, caller: CallerClass = SLOW) -> list[Ask]:
+    return [Ask(number, at, 50, 4, caller, 0) for number, at in enumerate(times)]
+
+
+def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+    return asyncio.run(coroutine)
+
+
+async def loaded(endpoint: FakeEndpoint, asks: list[Ask], model: str = "small", give_up: float = 30.0) -> Round:
+    async with listening(endpoint) as url:
+        caller = OpenAICaller(parse_origin(url), model, "secret", give_up)
+        try:
+            await caller.check()
+            return await play("fake", caller, asks, 1.0)
+        finally:
+            await caller.close()
+
+
+def only(answers: tuple[Answer, ...]) -> Answer:
+    (answer,) = answers
+    return answer
+
+
+def test_an_answer_is_timed_and_counted() -> None:
+    endpoint = FakeEndpoint(fake.well)
+    found = run(loaded(endpoint, asks_at(0.0, 0.01, 0.02)))
+    for answer in found.answers:
+        assert answer.end == "answered"
+        assert answer.good
+        assert len(answer.pieces) == answer.tokens == 4
+        assert 0 < answer.pieces[0] <= answer.pieces[-1] <= answer.total <= found.lasted
+        assert answer.behind >= 0
+        assert answer.prompt_tokens == pytest.approx(50, abs=2)
+    assert endpoint.keys == {"Bearer secret"}
+    assert not any("octet" in asked for asked in endpoint.heard)
+
+
+def test_arrivals_do_not_wait_for_answers() -> None:
+    """Nobody is answered before the last has asked."""
+
+    async def when_all_are_here(endpoint: FakeEndpoint, writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
+        if len(endpoint.heard) == endpoint.spared + 20:
+            endpoint.everybody.set()
+        await endpoint.everybody.wait()
+        await fake.well(endpoint, writer, asked)
+
+    found = run(loaded(FakeEndpoint(when_all_are_here), asks_at(*(0.01 * number for number in range(20)))))
+    assert [answer.end for answer in found.answers] == ["answered"] * 20
+    assert found.answers[0].pieces[0] > 0.15  # counted from when it was due
+
+
+def test_a_connection_is_used_again() -> None:
+    endpoint = FakeEndpoint(fake.well)
+    run(loaded(endpoint, asks_at(0.0, 0.3, 0.6)))
+    assert endpoint.num_connections == 1
+
+
+def test_octet_is_told_the_class_and_nobody_else() -> None:
+    endpoint = FakeEndpoint(fake.well, models=("octet", "octet/talker"))
+    run(loaded(endpoint, asks_at(0.0), model="octet/talker"))
+    assert endpoint.heard[-1]["octet"] == {"priority": 2, "timeout_ms": 60_000}
+
+
+def refusing(status: int, headers: str = "") -> Reply:
+    async def reply(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str, Any]) -> None:
+        writer.write(fake.plain(status, {"error": {"message": "no  room\nhere"}}, headers))
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "end", "told"),
+    [
+        (429, "Retry-After: 3\r\n", "refused", True),
+        (429, "", "refused", False),
+        (503, "retry-after-ms: 20\r\n", "refused", True),
+        (500, "", "failed", False),
+        (504, "", "failed", False),
+    ],
+)
+def test_who_is_refused_is_told_apart_from_who_failed(status: int, headers: str, end: str, told: bool) -> None:
+    answer = only(run(loaded(FakeEndpoint(refusing(status, headers)), asks_at(0.0))).answers)
+    assert (answer.end, answer.retry_after) == (end, told)
+    assert answer.why == f"{status}: no room here"
+    assert not answer.good
+
+
+async def cut_off(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str, Any]) -> None:
+    writer.write(fake.SSE + fake.event({"choices": [{"delta": {"content": "x"}}]}))
+    writer.close()
+
+
+async def ends_early(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str, Any]) -> None:
+    writer.write(fake.SSE + fake.event({"choices": [{"delta": {"content": "x"}}]}) + fake.chunk(b""))
+
+
+async def fails_later(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str, Any]) -> None:
+    writer.write(fake.SSE + fake.event({"choices": [{"delta": {"content": "x"}}]}))
+    writer.write(fake.event({"error": {"message": "the deadline has passed", "code": "deadline"}}) + fake.chunk(b""))
+
+
+async def hangs(endpoint: FakeEndpoint, _: asyncio.StreamWriter, __: dict[str, Any]) -> None:
+    await endpoint.everybody.wait()
+
+
+async def babbles(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str, Any]) -> None:
+    writer.write(b"220 smtp.example ESMTP\r\n\r\n")
+
+
+async def bad_chunks(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str, Any]) -> None:
+    writer.write(fake.SSE + b"zz\r\nhello\r\n")
+
+
+@pytest.mark.parametrize(
+    ("reply", "end", "why"),
+    [
+        (cut_off, "failed", "cut off"),
+        (ends_early, "failed", "without a reason"),
+        (fails_later, "expired", "the deadline has passed"),
+        (hangs, "failed", "no whole answer within 0.2 s"),
+        (babbles, "failed", "no HTTP/1.1"),
+        (bad_chunks, "failed", "a length of 'zz'"),
+    ],
+)
+def test_whatever_goes_wrong_is_an_end_with_a_reason(reply: Reply, end: str, why: str) -> None:
+    answer = only(run(loaded(FakeEndpoint(reply), asks_at(0.0), give_up=0.2)).answers)
+    assert answer.end == end
+    assert why in answer.why
+    assert not answer.good
+
+
+def test_one_that_does_not_count_tokens_is_noted() -> None:
+    async def checked() -> str:
+        async with listening(FakeEndpoint(fake.well, counts_tokens=False)) as url:
+            caller = OpenAICaller(parse_origin(url), "small", None, 10.0)
+            note = await caller.check()
+            await caller.close()
+            return note
+
+    assert "does not count tokens" in run(checked())
+
+
+def test_figures_add_up_and_goodput_is_not_throughput() -> None:
+    asks = [*asks_at(0.0, 0.01), *asks_at(0.02, 0.03, caller=HASTY)]
+    rounds = [run(loaded(FakeEndpoint(fake.well), asks)) for _ in range(2)]
+    found = {(each.case, each.metric): each.value for each in [*class_records(rounds, [SLOW, HASTY]), *records(rounds)]}
+    assert found[ALL, "offered"] == found[ALL, "answered"] == 4
+    assert found[ALL, GOODPUT] == found["slow", GOODPUT] == 2  # of one second
+    assert found["hasty", GOODPUT] == found["hasty", "in time"] == 0
+    assert found[ALL, "within both deadlines, of the offered"] == 50
+    assert found[ALL, "throughput"] > 0
+    assert found[ALL, "goodput, tokens"] == 8
+
+
+def test_a_late_load_generator_is_warned_of_and_failures_are_told() -> None:
+    ask = asks_at(0.0)[0]
+    late = Answer(ask, "answered", (0.1,), 0.2, behind=0.4)
+    lost = Answer(ask, "failed", why="gone")
+    assert warnings([Round("x", 1.0, 1.0, (Answer(ask, "answered", (0.1,), 0.2),), 0.1)]) == []
+    told = warnings([Round("x", 1.0, 1.0, (late, lost, lost), 0.95)])
+    assert ["late itself, by 400 ms" in told[0], "95 % of a core" in told[1]] == [True, True]
+    assert told[2:] == ["x: failed 2 times: gone"]
+
+
+def test_systems_are_told_apart() -> None:
+    endpoints = [Endpoint("http", "u", model, name) for name, model in (("a", "m"), ("b", "m"), ("b", "n"), ("b", "n"))]
+    assert [each.name for each in named_apart(endpoints)] == ["a", "b m", "b n (1)", "b n (2)"]
+
+
+async def from_outside(endpoint: FakeEndpoint, *options: str) -> int:
+    """The command in a thread of its own, the endpoint here."""
+    async with listening(endpoint) as url:
+        words = ["bench", "serve", "--model", "small", *options]
+        return await asyncio.to_thread(main, [word.replace("URL", url) for word in words])
+
+
+def test_two_endpoints_are_compared_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    load = ["--rate", "30", "--seconds", "1", "--runs", "2", "--output-tokens", "3"]
+    options = ["--url", "URL", "--beside", "URL", *load, "--result", str(out)]
+    endpoint = FakeEndpoint(fake.well)
+    assert run(from_outside(endpoint, *options)) == 0
+    told = json.loads(out.read_text())
+    systems = Counter(record["system"] for record in told["records"])
+    assert len(systems) == 2
+    assert any(record["case"].startswith("all vs ") for record in told["records"])
+    assert len({(each["case"], each["system"], each["metric"]) for each in told["records"]}) == len(told["records"])
+    assert "interactive" in capsys.readouterr().out
+
+
+def told_in_a_line(capsys: pytest.CaptureFixture[str]) -> str:
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "octet bench: " in line]
+    return line
+
+
+async def no_stream(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str, Any]) -> None:
+    writer.write(fake.plain(200, {"choices": [{"message": {"content": "all at once"}}]}))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "why"),
+    [
+        (FakeEndpoint(fake.well, models=("large",)), "no model 'small', there are large"),
+        (FakeEndpoint(no_stream, spared=0), "asked for a stream of events (SSE), got application/json"),
+        (FakeEndpoint(refusing(401), spared=0), "401: no room here"),
+        (FakeEndpoint(babbles, spared=0), "an answer that is no HTTP/1.1"),
+        (FakeEndpoint(cut_off, spared=0), "cut off"),
+    ],
+    ids=["wrong model", "no stream", "no key", "no HTTP", "cut off"],
+)
+def test_an_endpoint_of_no_use_is_told_in_one_line(
+    endpoint: FakeEndpoint, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(from_outside(endpoint, "--url", "URL", "--seconds", "1")) == 2
+    assert why in told_in_a_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--url", "http://127.0.0.1:1/v1"], "http://127.0.0.1:1/v1: cannot be reached"),
+        (["--grpc", "127.0.0.1:1"], "127.0.0.1:1: unavailable"),
+        (["--url", "http://127.0.0.1:1"], "ends with /v1; did you mean http://127.0.0.1:1/v1?"),
+        (["--url", "127.0.0.1:1/v1"], "must be http://HOST:PORT/v1"),
+        (["--url", "http://127.0.0.1:1/v1", "--key", "NO_SUCH_VARIABLE"], "no such variable"),
+        (["--class", "fast"], "a class is NAME"),
+        (["--prompt-tokens", "many"], "a length is N"),
+        (["--trace", "no-such-file"], "no-such-file: "),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "serve", "--model", "small", *options]) == 2
+    assert why in told_in_a_line(capsys)
+
+
+def test_a_key_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("SOME_KEY", "secret")
+    assert main(["bench", "serve", "--url", "http://192.0.2.1/v1", "--model", "m", "--key", "SOME_KEY"]) == 2
+    assert "in the clear" in told_in_a_line(capsys)
+
+
+def test_an_origin_is_parsed() -> None:
+    assert parse_origin("https://example.org/api/v1/").name == "example.org:443"
+    with pytest.raises(ServeMistake):
+        parse_origin("http://host:port/v1")
+
+
+@pytest.mark.slow
+def test_an_ensemble_of_its_own_is_asked_through_both_doors(tmp_path: Path) -> None:
+    out, plot = tmp_path / "out.json", tmp_path / "plot.svg"
+    options = ["--doors", "http,grpc", "--rate", "3", "--result", str(out), "--plot", str(plot)]
+    assert main(["bench", "serve", "--quick", *options]) == 0
+    assert plot.read_text().startswith("<?xml")
+    found = {
+        (each["case"], each["system"], each["metric"]): each["value"] for each in json.loads(out.read_text())["records"]
+    }
+    for system in ("octet", "octet grpc"):
+        assert found["all", system, "failed"] == 0
+        assert found["all", system, "answered"] > 0

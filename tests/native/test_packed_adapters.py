@@ -1,0 +1,65 @@
+"""Adapters that take turns are packed once, as far as memory allows, and never beyond it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specialist.adapters.adapter import Adapter
+from specialist.adapters.load import read_adapter
+from specialist.engines.native.packed_adapters import PackedAdapters
+from tests.adapters.peft_files import MODEL, random_tensors, write
+
+COUNT = 16
+
+
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> list[Adapter]:
+    folder = tmp_path_factory.mktemp("adapters")
+    return [_read(folder / str(seed), seed) for seed in range(COUNT)]
+
+
+def _read(directory: Path, seed: int) -> Adapter:
+    return read_adapter(write(directory, random_tensors(seed=seed)), MODEL)
+
+
+def packed(most_bytes: int) -> PackedAdapters:
+    return PackedAdapters(MODEL.num_layers, most_bytes, max_rank=8)
+
+
+def size_of(adapter: Adapter) -> int:
+    alone = packed(1 << 30)
+    alone.address([adapter])
+    return alone.nbytes
+
+
+def test_sixteen_that_take_turns_are_packed_once_each(adapters: list[Adapter]) -> None:
+    kept = packed(sum(map(size_of, adapters)))
+    for _ in range(5):
+        for adapter in adapters:
+            kept.address([adapter])
+    assert kept.num_packs == COUNT
+
+
+@given(st.lists(st.integers(0, COUNT - 1), max_size=60), st.integers(0, COUNT))
+def test_memory_stays_in_its_bound_and_the_most_recent_stay(
+    adapters: list[Adapter], turns: list[int], room: int
+) -> None:
+    bound = room * size_of(adapters[0])
+    kept = packed(bound)
+    recent: list[int] = []
+    for turn in turns:
+        before = kept.num_packs
+        kept.address([adapters[turn]])
+        is_last = recent[-1:] == [turn]
+        assert kept.num_packs == before + (turn not in recent[-room:] if room else not is_last)
+        assert kept.nbytes <= bound
+        recent = [each for each in recent if each != turn] + [turn]
+
+
+def test_a_stack_larger_than_the_bound_is_whole_while_it_is_used(adapters: list[Adapter]) -> None:
+    kept = packed(1)
+    assert kept.address(adapters[:3]) == kept.address(adapters[:3])
+    assert kept.num_packs == 3
+    assert kept.nbytes == 0
