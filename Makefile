@@ -14,7 +14,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 FIRST ?= 1000
 LAST ?= 3000
 
-.PHONY: serve test proofs lint fuzz proto clean
+.PHONY: serve test proofs lint fuzz pages proto clean
 .DEFAULT_GOAL := test
 
 # An ensemble of your own, and options: make serve ARGS="my-ensemble.yaml --port 50200"
@@ -43,6 +43,10 @@ lint: $(READY)
 # Random histories beyond the thousand that `make test` lives through.
 fuzz: $(READY)
 	$(BIN)/python -m tests.laws $(FIRST) $(LAST)
+
+# The figures in docs/performance.md and docs/reliability.md, after new ones in bench/results.
+pages: $(READY)
+	$(BIN)/python -m bench.pages
 
 # The stubs in octet/v1, after a change to proto/.
 proto: $(READY)
