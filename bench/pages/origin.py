@@ -7,8 +7,8 @@ def origin(result: Result) -> str:
     machine = result.machine
     return (
         f"`{result.command}`, {result.date}, {result.seconds / 60:.1f} minutes, commit {machine.commit}. "
-        f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib:.0f} GiB, Linux {machine.kernel}, Python {machine.python}; load "
-        f"{machine.load} before it began."
+        f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib:.0f} GiB, "
+        f"Linux {machine.kernel}, Python {machine.python}; load {machine.load} before it began."
     )
 
 
