@@ -54,6 +54,10 @@ fuzz: $(READY)
 fuzz-parsers: $(READY)
 	$(BIN)/python -m tests.fuzz $(FIRST) $(LAST)
 
+# The figures in docs/performance.md and docs/reliability.md, after new ones in bench/results.
+pages: $(READY)
+	$(BIN)/python -m bench.pages
+
 # The stubs in octet/v1, after a change to proto/.
 proto: $(READY)
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/octet/v1/*.proto
