@@ -42,8 +42,7 @@ class Record:
         self.was_accepted = True
         self._accepted = self._clock.now()
         self.draft.accepted(replica.specialist, replica.name, attempt.breaker_state, accepted, self._accepted)
-        event: bytes = wire.InferEvent(routed=self.draft.wire()).SerializeToString()
-        return event
+        return self.draft.routed()
 
     def had_no_room(self, specialist: str) -> None:
         self.full.add(specialist)

@@ -12,7 +12,7 @@ _SECONDS = 1.0
 """The end of a connection is a matter of one turn of the event loop."""
 
 
-def _never() -> bool:
+def never() -> bool:
     return False
 
 
@@ -24,7 +24,7 @@ class Connection:
     """At once: what is buffered is dropped."""
     send: Send | None = None
     """The server's own: for the bodies of a response whose head has passed whoever stands in between."""
-    is_free: Callable[[], bool] = _never
+    is_free: Callable[[], bool] = never
     """What is sent now is taken at once, and nobody waits."""
 
 

@@ -29,7 +29,7 @@ class Fields:
         return self._values
 
     def given(self) -> list[str]:
-        return [key for key in self._values if self.has(key)]
+        return [key for key, value in self._values.items() if value is not None]
 
     def text(self, key: str) -> str | None:
         value = self._values.get(key)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from octet.v1 import inference_pb2 as wire
 from router.http.fault import wrong
@@ -47,15 +48,16 @@ def octet_options(fields: Fields, *more: str) -> OctetOptions:
     for key in ("priority", "timeout_ms", *more):
         if own.has(key):
             setattr(request, key, own.integer(key))
-    return OctetOptions(model, request, _names(model, more), own.flag("receipt"))
+    return OctetOptions(model, request, _names(bool(model.adapter), more), own.flag("receipt"))
 
 
-def _names(model: Model, more: tuple[str, ...]) -> Mapping[str, str]:
+@cache
+def _names(has_adapter: bool, more: tuple[str, ...]) -> Mapping[str, str]:
     return {
         **{key: f"octet.{key}" for key in ("intent", "priority", "timeout_ms", "session_id", "structure", *more)},
         **{f"structure.{kind}": f"octet.structure.{kind}" for kind in KINDS},
         "structure.choice.choices": "octet.structure.choice",
         "force_specialists": "model",
         "exclude_specialists": "octet.exclude",
-        "adapters": "model" if model.adapter else "octet.adapters",
+        "adapters": "model" if has_adapter else "octet.adapters",
     }

@@ -13,6 +13,15 @@ _INT64 = 2**63
 _NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "min_p", "repetition_penalty")
 SAMPLING = (*_NUMBERS, "top_k")
 """Also what OpenAI has no names for: those that vLLM gave them."""
+_GIVEN = frozenset(SAMPLING)
+_NAMES: Mapping[str, str] = {
+    **{f"sampling.{key}": key for key in SAMPLING},
+    "sampling.logit_bias": "logit_bias",
+    "sampling.logit_bias.token": "logit_bias",
+    "sampling.logit_bias.bias": "logit_bias",
+    "user_id": "user",
+}
+"""By the name on Octet's wire: those that are the same in every request."""
 _ALL = -1
 """The `top_k` of vLLM that leaves nothing out."""
 
@@ -52,14 +61,10 @@ class Options:
         """By the name on Octet's wire."""
         return {
             **self._own.names,
-            **{f"sampling.{key}": key for key in SAMPLING},
-            "sampling.logit_bias": "logit_bias",
-            "sampling.logit_bias.token": "logit_bias",
-            "sampling.logit_bias.bias": "logit_bias",
+            **_NAMES,
             "max_tokens": self._length_key,
             "metadata": self._session_key,
             "metadata.value": self._session_key,
-            "user_id": "user",
         }
 
     def _read(self, fields: Fields) -> wire.InferRequest:
@@ -108,7 +113,7 @@ def _session_key(fields: Fields) -> str:
 def _sampling(fields: Fields) -> wire.Sampling | None:
     """None where the caller leaves all of it to the kind of task."""
     biases = fields.table("logit_bias")
-    if not biases.given() and not any(fields.has(key) for key in SAMPLING):
+    if not biases.given() and _GIVEN.isdisjoint(fields.given()):
         return None
     numbers = {key: fields.number(key) for key in _NUMBERS}
     if numbers["top_p"] == 0:  # the likeliest token alone, as OpenAI has it

@@ -50,6 +50,10 @@ _MESSAGE: Mapping[str, tuple[Harmless, str]] = {
 }
 
 
+_TOOLS_MESSAGE = {key: why for key, why in _MESSAGE.items() if key != "name"}
+"""What a tool is called, its call says already."""
+
+
 def check_chat(fields: Fields) -> None:
     """Raises Fault."""
     _check(fields, _CHAT)
@@ -63,8 +67,8 @@ def check_completion(fields: Fields) -> None:
 
 
 def check_message(fields: Fields, role: str) -> None:
-    """What a tool is called, its call says already. Raises Fault."""
-    _check(fields, {key: why for key, why in _MESSAGE.items() if (role, key) != ("tool", "name")})
+    """Raises Fault."""
+    _check(fields, _TOOLS_MESSAGE if role == "tool" else _MESSAGE)
 
 
 def _check_forms(fields: Fields) -> None:
@@ -75,6 +79,8 @@ def _check_forms(fields: Fields) -> None:
 
 
 def _check(fields: Fields, known: Mapping[str, tuple[Harmless, str]]) -> None:
+    if known.keys().isdisjoint(fields.given()):
+        return
     for key, (is_harmless, why) in known.items():
         if fields.has(key) and not is_harmless(fields.raw(key)):
             raise unsupported(fields.name(key), why)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from starlette.types import Scope, Send
 
-from router.http.connection import connection_of
+from router.http.connection import connection_of, never
 
 _HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 
@@ -17,9 +17,10 @@ class Outlet:
         """A caller that takes nothing for `patience` seconds is let go."""
         self._send = self._send_body = send
         self._patience = patience
-        self._connection = connection_of(scope)
-        if self._connection is not None and self._connection.send is not None:
-            self._send_body = self._connection.send
+        connection = connection_of(scope)
+        if connection is not None and connection.send is not None:
+            self._send_body = connection.send
+        self._is_free = never if connection is None else connection.is_free
         self.is_open = False
 
     async def say(self, body: bytes, headers: Mapping[str, str] | None = None) -> None:
@@ -28,7 +29,10 @@ class Outlet:
             self.is_open = True
             more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
             await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *more]})
-        await self._write(body, more=True)
+        if self._is_free():
+            await self._send_body({"type": "http.response.body", "body": body, "more_body": True})
+        else:
+            await self._write(body, more=True)
 
     async def end(self, body: bytes = b"") -> None:
         """Raises TimeoutError."""
@@ -41,7 +45,7 @@ class Outlet:
 
     async def _write(self, body: bytes, *, more: bool) -> None:
         message = {"type": "http.response.body", "body": body, "more_body": more}
-        if self._connection is not None and self._connection.is_free():
+        if self._is_free():
             await self._send_body(message)
             return
         async with asyncio.timeout(self._patience):

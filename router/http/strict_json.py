@@ -10,7 +10,7 @@ MOST_DEPTH = 32
 MOST_VALUES = 20_000
 """Objects, lists, texts, numbers, true, false and null, at every level. A byte of an empty list costs fifty in
 memory."""
-_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)(\s*+:)?|[\[\]{}]|[^\s\[\]{},:"]++', re.DOTALL)
+_MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)(\s*+:)?|[\[\]{}]|[^\s\[\]{},:"]++', re.DOTALL)
 """Strings as a whole, ended or not, with the colon behind a key; brackets; everything else that is a value. Every byte
 is looked at once, but the blanks behind a string, twice."""
 

@@ -53,8 +53,11 @@ class Gate:
 
     def admit(self, access: Access | None, headers: Headers) -> Pass:
         """Raises Refusal. None is what nobody has declared."""
-        with self._counting():
+        try:
             return self._admitted(access, headers)
+        except Refusal as refusal:
+            self.refused[refusal.error.reason] += 1
+            raise
 
     @contextmanager
     def _counting(self) -> Iterator[None]:

@@ -31,12 +31,16 @@ class Observers:
 
     def __init__(self) -> None:
         self._observers: list[Observer] = []
+        self._of_gaps: list[Observer] = []
 
-    def add(self, observer: Observer) -> None:
+    def add(self, observer: Observer, *, gaps: bool = True) -> None:
+        """Without `gaps` it is not told of those: there is one for every token."""
         self._observers.append(observer)
+        if gaps:
+            self._of_gaps.append(observer)
 
     def gap(self, specialist: str, seconds: float) -> None:
-        for observer in self._observers:
+        for observer in self._of_gaps:
             try:
                 observer.gap(specialist, seconds)
             except Exception:

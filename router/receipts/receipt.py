@@ -122,12 +122,22 @@ class ReceiptDraft:
         self._receipt.error.CopyFrom(_short(error))
         self._since(now)
 
+    def _write_to(self, receipt: wire.Receipt) -> None:
+        receipt.CopyFrom(self._receipt)
+        receipt.timings.total = self._last - self._arrival
+
     def wire(self) -> wire.Receipt:
         """As far as it is known; the draft may be written on."""
         receipt = wire.Receipt()
-        receipt.CopyFrom(self._receipt)
-        receipt.timings.total = self._last - self._arrival
+        self._write_to(receipt)
         return receipt
+
+    def routed(self) -> bytes:
+        """The event that tells it to the caller, as far as it is known."""
+        event = wire.InferEvent()
+        self._write_to(event.routed)
+        raw: bytes = event.SerializeToString()
+        return raw
 
     def _since(self, now: float) -> float:
         self._last = max(self._last, now)

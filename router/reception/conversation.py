@@ -13,7 +13,7 @@ ALONE = 128
 before. Follow-ups are seldom longer; a new question that is reaches its own specialist whatever came before."""
 ENOUGH = 256
 """Characters of a short turn and earlier ones together: short turns before it say no more than it does."""
-MOST = 1 << 17
+MOST = 1 << 16
 """Characters. Of more, the beginning and the end are read: questions and last errors stand there, and a megabyte would
 hold up everybody else's tokens for as long as it takes to read."""
 

@@ -13,6 +13,7 @@ from router.background import background, for_good
 from router.replicas.address import Target, check_address, fixed, is_dns, resolve
 from router.replicas.channel import OPTIONS, Connect, connect
 from router.replicas.lane import Lane
+from router.replicas.pace import Pace, kept_pace, pace_of
 from router.replicas.replica import Replica
 from router.replicas.watch import Watcher
 
@@ -45,6 +46,7 @@ class Fleet:
         self._random = random
         self._credentials = credentials
         self.lanes = {each.name: Lane(each.name, ensemble.dispatch, clock) for each in ensemble.specialists}
+        self._pace = pace_of(sum(map(len, addresses.values())), ensemble.dispatch)
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._looking_up: asyncio.Task[None] | None = None
@@ -86,9 +88,7 @@ class Fleet:
             lane.govern(ensemble.dispatch)
             for replica in lane.replicas.values():
                 replica.breaker = self._breaker()
-                if ensemble.dispatch.heartbeat_seconds != before.heartbeat_seconds:
-                    self._tasks.pop(replica).cancel()
-                    self._watch(lane, replica)
+        self._keep_pace(pace_of(len(self.replicas), ensemble.dispatch))
 
     async def _keep_looking_up(self) -> None:
         while True:
@@ -96,10 +96,13 @@ class Fleet:
             await self._look_up_all()
 
     async def _look_up_all(self) -> None:
+        found: dict[str, list[Target]] = {}
         for specialist, given in self._addresses.items():
-            targets: list[Target] = []
+            targets = found.setdefault(specialist, [])
             for index, address in enumerate(given):
                 targets += await self._look_up(specialist, index, address)
+        self._keep_pace(kept_pace(self._pace, sum(map(len, found.values())), self.dispatch))
+        for specialist, targets in found.items():
             self._settle(self.lanes[specialist], targets)
 
     async def _look_up(self, specialist: str, index: int, address: str) -> Sequence[Target]:
@@ -128,12 +131,21 @@ class Fleet:
         lane.replicas[replica.name] = replica
         self._watch(lane, replica)
 
+    def _keep_pace(self, pace: Pace) -> None:
+        if pace == self._pace:
+            return
+        self._pace = pace
+        for lane in self.lanes.values():
+            for replica in lane.replicas.values():
+                self._tasks.pop(replica).cancel()
+                self._watch(lane, replica)
+
     def _watch(self, lane: Lane, replica: Replica) -> None:
         def told() -> None:
             lane.told()
             self.changed.set()
 
-        watcher = Watcher(replica, self.dispatch.heartbeat_seconds, self._random, told)
+        watcher = Watcher(replica, self._pace, self._random, told)
         self._tasks[replica] = for_good(watcher.run, f"watching {replica.name}")
 
     def _retire(self, replica: Replica) -> None:

@@ -11,22 +11,22 @@ from grpc_health.v1 import health_pb2
 
 from octet.rpc.finite import is_finite
 from octet.v1 import specialist_pb2 as wire
+from router.replicas.pace import Pace
 from router.replicas.replica import Replica
 
 _log = logging.getLogger(__name__)
-_MIN_INTERVAL_MS = 50
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 1.0
 
 
 class Watcher:
-    def __init__(self, replica: Replica, heartbeat_seconds: float, random: Random, told: Callable[[], None]) -> None:
+    def __init__(self, replica: Replica, pace: Pace, random: Random, told: Callable[[], None]) -> None:
         """`told` is called after every piece of news."""
         self._replica = replica
         self._random = random
         self._told = told
-        heartbeat_ms = max(1, round(heartbeat_seconds * 1000))
-        self._ask_load = wire.WatchLoadRequest(min_interval_ms=_MIN_INTERVAL_MS, heartbeat_ms=heartbeat_ms)
+        interval_ms, heartbeat_ms = (max(1, round(seconds * 1000)) for seconds in (pace.interval, pace.heartbeat))
+        self._ask_load = wire.WatchLoadRequest(min_interval_ms=interval_ms, heartbeat_ms=heartbeat_ms)
         self._load = replica.channel.unary_stream(
             "/octet.v1.Specialist/WatchLoad", wire.WatchLoadRequest.SerializeToString
         )

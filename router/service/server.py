@@ -116,7 +116,7 @@ class Server:
             MemoryGuard(memory_reader(), self._clock),
         )
         self.view = open_view(ensemble, self.backstage, self.fleet, self._clock, wall_ms, slos=self.slos)
-        self.observers.add(self.view.parts.traffic)
+        self.observers.add(self.view.parts.traffic, gaps=False)
         self.jobs = self._jobs(ensemble.router.jobs, random)
         self._responses: Counter[tuple[str, int]] = Counter()
         self.metrics = self._metrics()

@@ -40,7 +40,7 @@ from specialist.service.warm import warm_up
 _MOST_RECEIVED = 11 << 20
 """Larger than any request that is served, so that most of what is too large gets our answer and gets it at once. Calls
 that are being received hold at most this much each, and there are never more of them than calls at all: (max_running +
-max_waiting + max_watchers + spare) times this, 4.5 GiB where nobody changes the defaults. What comes on top of that is
+max_waiting + max_watchers + spare) times this, 5.2 GiB where nobody changes the defaults. What comes on top of that is
 refused before its body is read, and costs a flow-control window."""
 _LAST_WORDS_SECONDS = 0.2
 """For the statuses of calls that have ended."""

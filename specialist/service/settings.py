@@ -76,7 +76,7 @@ class ServiceSettings:
     adapter_root: Path | None = None
     """Adapters named by callers lie below it; None to load none while serving."""
     max_waiting: int = 256
-    max_watchers: int = 64
+    max_watchers: int = 128
     stream_bytes: int = 1 << 20
     """What may wait for one caller that reads too slowly."""
     stall_seconds: float = 30.0

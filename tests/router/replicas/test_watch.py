@@ -17,6 +17,7 @@ from router import background
 from router.background import for_good
 from router.replicas.address import fixed
 from router.replicas.channel import connect
+from router.replicas.pace import Pace
 from router.replicas.replica import Replica
 from router.replicas.watch import Watcher
 from tests.service.harness import run
@@ -56,7 +57,7 @@ async def watched(health: Speaker, load: Speaker) -> AsyncIterator[Replica]:
     breaker = Breaker(clock, failures=3, cool_down=1.0, max_cool_down=1.0)
     channel = connect(target, None)
     replica = Replica("stl", target, channel, breaker, clock, max_running=8)
-    watching = for_good(Watcher(replica, 0.1, Random(0), lambda: None).run, "watching")
+    watching = for_good(Watcher(replica, Pace(0.05, 0.1), Random(0), lambda: None).run, "watching")
     try:
         yield replica
     finally:
