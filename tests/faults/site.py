@@ -28,6 +28,8 @@ class Host:
     seen_as: str = ""
     """Where the router finds it, if something stands between."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    log: Path | None = None
+    """Where its output goes, if not to the others'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,6 @@ def _router(plan: Plan, folder: Path, stack: ExitStack, replicas: Sequence[Repli
 def _started(
     stack: ExitStack, words: Sequence[str], log: Path, host: Host, more: Mapping[str, str] | None = None
 ) -> Process:
-    process = Process(words, log, cgroups=host.cgroups, environment={**(more or {}), **host.environment})
+    process = Process(words, host.log or log, cgroups=host.cgroups, environment={**(more or {}), **host.environment})
     stack.callback(process.end)
     return process

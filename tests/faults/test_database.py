@@ -1,8 +1,6 @@
 """The database of the store goes away and comes back, restarted and killed: the router keeps serving."""
 
 import asyncio
-import re
-import urllib.request
 from collections.abc import Iterator
 from random import Random
 
@@ -11,6 +9,7 @@ import pytest
 from tests.faults.callers import Callers, golden_run, line, until
 from tests.faults.figures import Figure
 from tests.faults.history import History
+from tests.faults.page import is_up
 from tests.faults.site import Plan, Site, site
 from tests.faults.verdict import put_verdict
 from tests.octet.store.conftest import programs_or_skip
@@ -43,14 +42,3 @@ def test_15_a_database_that_restarts_fails_no_request(long: bool, database: Post
 
     with site(Plan({"writer": 2}, f"store: {{url: '{database.new_database()}'}}\n")) as made:
         asyncio.run(scenario(made))
-
-
-def is_up(site: Site) -> bool:
-    return gauge(site, "octet_store_up") == 1
-
-
-def gauge(site: Site, name: str) -> float:
-    """The sum of its samples, on the page that Prometheus reads."""
-    with urllib.request.urlopen(f"{site.http}/metrics", timeout=30) as page:  # noqa: S310
-        text = page.read().decode()
-    return sum(float(value) for value in re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE))
