@@ -1,4 +1,4 @@
-"""Somebody else's machine, which misuses HTTP/2: `python -m tests.faults.flood ADDRESS KIND NUMBER`. Says what it saw."""
+"""Somebody who misuses HTTP/2, as `python -m tests.faults.flood ADDRESS KIND NUMBER`. Says what it saw."""
 
 import asyncio
 import json

@@ -1,0 +1,101 @@
+"""Somebody who means no harm, beside those who do: how long an answer takes, and what it costs."""
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.faults.callers import Line, line
+from tests.faults.history import Question
+from tests.faults.hostile import scraped
+from tests.faults.site import Site
+
+ASKED = Question("writer", "somebody who means no harm", 8)
+_TICKS = 100
+"""Of a processor's second, as the kernel counts."""
+
+
+async def p99(router: Line, number: int) -> float:
+    """Seconds until the whole answer, one after the other."""
+    seconds = []
+    for _ in range(number):
+        account = await router.ask(ASKED)
+        assert account.is_answered, account
+        seconds.append((account.ended or 0.0) - account.began)
+    return sorted(seconds)[int(len(seconds) * 0.99) - 1]
+
+
+async def held_open(port: int, sent: bytes, opened: Callable[[], None]) -> float:
+    """How long the other side stands it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    began = time.monotonic()
+    opened()
+    try:
+        while await reader.read(1 << 16):
+            pass
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+    return time.monotonic() - began
+
+
+async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
+    """From a process of its own; who is let go has enough."""
+    words = (sys.executable, "-m", "tests.faults.flood", address, kind, str(number))
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    told: dict[str, Any] = json.loads((await process.communicate())[0])
+    assert process.returncode == 0
+    return told
+
+
+@asynccontextmanager
+async def asking_all_the_time(site: Site) -> AsyncIterator[list[float]]:
+    """Seconds that each of somebody's requests took; all of them are answered."""
+    seconds: list[float] = []
+    over = asyncio.Event()
+
+    async def ask() -> None:
+        async with line(site.address) as router:
+            while not over.is_set():
+                account = await router.ask(ASKED)
+                assert account.is_answered, account
+                seconds.append((account.ended or 0.0) - account.began)
+
+    asking = asyncio.create_task(ask())
+    try:
+        yield seconds
+    finally:
+        over.set()
+        await asking
+
+
+async def most_at_once(site: Site, over: asyncio.Event) -> float:
+    """Requests being answered, of those that may be."""
+    most = 0.0
+    while not over.is_set():
+        page = await scraped(site)
+        most = max(most, page["octet_inflight_requests"] / page["octet_inflight_requests_limit"])
+        await asyncio.sleep(0.05)
+    return most
+
+
+async def cost(site: Site, seconds: float) -> tuple[int, float]:
+    """Requests answered in so long, and what the replica spent on each."""
+    pid = site.replicas[0].process.pid
+    before = _cpu_seconds(pid)
+    async with asking_all_the_time(site) as answered:
+        await asyncio.sleep(seconds)
+    assert answered
+    return len(answered), (_cpu_seconds(pid) - before) / len(answered)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = re.sub(r"^.*\) ", "", Path(f"/proc/{pid}/stat").read_text()).split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS

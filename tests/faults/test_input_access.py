@@ -1,0 +1,149 @@
+"""Rows 22 and 24: what another tenant has asked cannot be told by time; without the right certificate nobody is served."""
+
+import asyncio
+import ssl
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+
+from octet.client import SpecialistClient
+from octet.rpc.bind import Tls
+from octet.v1 import specialist_pb2 as wire
+from router.keys.source import GivenKeys
+from router.replicas.channel import ReplicaTls
+from tests.faults.figures import Figure
+from tests.router.keys.keyed import book_of, made
+from tests.router.keys.test_isolation import COST, LANES, Probes, probe
+from tests.router.service.harness import asking, routing
+from tests.service.harness import Served, run, serving, sim
+from tests.service.harness import ask as ask_replica
+from tests.service.harness import asking as asking_replica
+from tests.service.test_tls import openssl, pki
+
+__all__ = ["pki"]
+NUM_PROBES = 2_000
+_NEW = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+_AUTHORITY = """
+[ca]
+default_ca = own
+[own]
+database = index.txt
+new_certs_dir = .
+serial = serial
+policy = named
+default_md = sha256
+x509_extensions = leaf
+[named]
+commonName = supplied
+[leaf]
+subjectAltName = IP:127.0.0.1
+basicConstraints = critical, CA:FALSE
+"""
+
+
+@pytest.fixture(scope="module")
+def chains(pki: Path) -> Path:
+    """Beside the good ones: expired, signed by somebody else, by nobody but itself, and for another address."""
+    (pki / "authority.cnf").write_text(_AUTHORITY)
+    (pki / "index.txt").touch()
+    (pki / "serial").write_text("01\n")
+    openssl(pki, "req", "-new", *_NEW, "-subj", "/CN=expired", "-keyout", "expired.key", "-out", "expired.csr")
+    dates = ("-startdate", "20200101000000Z", "-enddate", "20200102000000Z")
+    by = ("-config", "authority.cnf", "-cert", "ca.pem", "-keyfile", "ca.key")
+    openssl(pki, "ca", "-batch", "-notext", *by, *dates, "-in", "expired.csr", "-out", "expired.pem")
+    own = ("req", "-x509", "-days", "2", *_NEW, "-addext", "basicConstraints=critical,CA:FALSE")
+    here = ("-addext", "subjectAltName=IP:127.0.0.1")
+    openssl(pki, "req", "-x509", "-days", "2", *_NEW, "-subj", "/CN=other", "-keyout", "other.key", "-out", "other.pem")
+    by_other, by_ours = ("-CA", "other.pem", "-CAkey", "other.key"), ("-CA", "ca.pem", "-CAkey", "ca.key")
+    openssl(pki, *own, *by_other, *here, "-subj", "/CN=stranger", "-keyout", "stranger.key", "-out", "stranger.pem")
+    openssl(pki, *own, *here, "-subj", "/CN=alone", "-keyout", "alone.key", "-out", "alone.pem")
+    elsewhere = ("-addext", "subjectAltName=DNS:elsewhere.invalid", "-subj", "/CN=elsewhere")
+    openssl(pki, *own, *by_ours, *elsewhere, "-keyout", "elsewhere.key", "-out", "elsewhere.pem")
+    return pki
+
+
+async def _is_served(served: Served, ca: Path, name: str) -> bool:
+    certificate, key = (ca.parent / f"{name}.pem", ca.parent / f"{name}.key") if name else (None, None)
+    async with SpecialistClient(served.address, ca=ca, certificate=certificate, key=key) as client:
+        heard = await ask_replica(client, asking_replica(), timeout=5)
+        if heard.error is not None:
+            assert heard.accepted is None
+            assert heard.error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        return heard.error is None
+
+
+async def _is_used(chains: Path, shown: str) -> bool:
+    """Whether a router asks a replica that shows this certificate."""
+    tls = Tls(chains / f"{shown}.pem", chains / f"{shown}.key", client_ca=chains / "ca.pem")
+    trust = ReplicaTls(chains / "ca.pem", chains / "caller.pem", chains / "caller.key")
+    async with (
+        serving(tls=tls) as served,
+        routing({"writer": [served.address]}, replica_tls=trust, warm=False) as routed,
+    ):
+        for _ in range(20):
+            if routed.server.fleet.lanes["writer"].usable:
+                break
+            await asyncio.sleep(0.1)
+        return (await routed.ask(asking(timeout_ms=2000))).code is grpc.StatusCode.OK
+
+
+async def _speaks_plainly(served: Served) -> bool:
+    """Whether it says anything without TLS."""
+    async with grpc.aio.insecure_channel(served.address) as channel:
+        try:
+            await channel.unary_unary("/octet.v1.Specialist/Describe")(
+                wire.DescribeRequest().SerializeToString(), timeout=2
+            )
+        except grpc.aio.AioRpcError:
+            return False
+        return True
+
+
+def test_24_no_chain_but_the_right_one_gets_through(chains: Path, figure: Figure) -> None:
+    async def story() -> None:
+        tls = Tls(chains / "replica.pem", chains / "replica.key", client_ca=chains / "ca.pem")
+        async with serving(tls=tls) as served:
+            callers = ("caller", "", "stranger", "expired", "alone")
+            by_caller = {name: await _is_served(served, chains / "ca.pem", name) for name in callers}
+            assert not await _speaks_plainly(served)
+        by_replica = {name: await _is_used(chains, name) for name in ("replica", "elsewhere", "stranger", "expired")}
+        assert by_caller.pop("caller") and by_replica.pop("replica"), "the right ones do get through"
+        let_in = sum(by_caller.values()) + sum(by_replica.values())
+        figure(24, "wrong chains that were tried", len(by_caller) + len(by_replica), "chains", ">= 5 chains")
+        figure(24, "of them let in, by a replica or by a router", let_in, "chains", "== 0 chains")
+
+    run(story())
+
+
+def test_24_the_expired_one_is_only_expired(chains: Path) -> None:
+    """Else it would be refused for something else."""
+    shown = ssl.create_default_context(cafile=str(chains / "ca.pem"))
+    shown.load_cert_chain(chains / "expired.pem", chains / "expired.key")
+    expired = ssl._ssl._test_decode_cert(str(chains / "expired.pem"))  # type: ignore[attr-defined]
+    assert expired["notAfter"].endswith("2020 GMT") and expired["issuer"] == ((("commonName", "ca"),),)
+
+
+@pytest.mark.slow
+def test_22_two_thousand_probes_tell_nothing_of_another_tenant(figure: Figure) -> None:
+    """As tests/router/keys/test_isolation.py, with four times as many."""
+    victim, same, other = made("victim", tenant="a"), made("same", tenant="a"), made("other", tenant="b")
+
+    async def story() -> None:
+        async with AsyncExitStack() as house:
+            replicas = {}
+            for lane in LANES:
+                build = sim(COST, name=lane, num_blocks=1024, context=512)
+                replicas[lane] = [(await house.enter_async_context(serving(build))).address]
+            keys = GivenKeys(book_of(victim, same, other))
+            routed = await house.enter_async_context(routing(replicas, keys=keys))
+            control, apart = Probes(), Probes()
+            await probe(routed, victim, same, len(LANES) * 10, Probes(), seed=0)
+            await probe(routed, victim, same, 200, control, seed=1)
+            await probe(routed, victim, other, NUM_PROBES, apart, seed=22)
+            figure(22, "AUC within a tenant: the probe has power", control.told, "", ">= 0.9")
+            figure(22, "AUC across tenants, from 0.5", abs(apart.told - 0.5), "", "<= 0.05")
+            figure(22, "tokens found across tenants", apart.most_found, "tokens", "== 0 tokens")
+
+    run(story(), 600)

@@ -1,0 +1,160 @@
+"""Row 11: every number that is none, at every numeric field, through both doors of the router, beside somebody who is
+answered as if nothing was."""
+
+import asyncio
+import json
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import grpc
+
+from octet.v1 import inference_pb2 as wire
+from router.http.own_body import NAMES
+from router.reception.limits import Limits
+from tests.faults.figures import Figure
+from tests.router.http.harness import Fronted, fronting
+from tests.router.service.harness import Heard, asking
+from tests.service.harness import QUICK, run, serving, sim
+
+RANGES = Limits().ranges()
+FLOATS = (math.nan, math.inf, -math.inf, -0.0, 1e308, -1e308, 5e-324, -1.0, 1e19)
+INTEGERS = (-(2**63), 2**63 - 1, -(2**31), 2**31 - 1, 2**32, -1, 0)
+LITERALS = (
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "1e999",
+    "-1e999",
+    "-0.0",
+    "1e308",
+    "-1",
+    "9" * 30,
+    "-" + "9" * 30,
+    '"1"',
+    "[1]",
+)
+OF_THE_MODEL = ("sampling.top_k", "sampling.logit_bias.token", "context_size")
+"""A replica knows a smaller range than the router does."""
+NEIGHBOUR = asking("the neighbour", max_tokens=400, ignore_eos=True, sampling=wire.Sampling(temperature=0.0))
+
+
+def _numeric(kind: Any) -> set[str]:
+    """Of a message of the wire; whatever is new there is found by itself."""
+    numbers = {"int32", "int64", "uint32", "uint64", "float", "double"}
+    types = {number: name.removeprefix("TYPE_").lower() for name, number in _types(kind)}
+    return {each.name for each in kind.DESCRIPTOR.fields if types[each.type] in numbers}
+
+
+def _types(kind: Any) -> Iterator[tuple[str, int]]:
+    field = kind.DESCRIPTOR.fields[0]
+    return ((name, getattr(field, name)) for name in dir(field) if name.startswith("TYPE_"))
+
+
+def _requests() -> Iterator[tuple[str, Any, wire.InferRequest]]:
+    for field in RANGES:
+        owner, _, name = field.rpartition(".")
+        for value in (*FLOATS, *INTEGERS):
+            request = asking(max_tokens=4)
+            place = {"": request, "sampling": request.sampling, "sampling.logit_bias": wire.LogitBias()}[owner]
+            try:
+                setattr(place, name, value)
+            except (TypeError, ValueError):  # the wire cannot carry it
+                continue
+            if owner == "sampling.logit_bias":
+                request.sampling.logit_bias.append(place)
+            yield field, getattr(place, name), request
+
+
+def _is_right(field: str, value: Any, heard: Heard) -> bool:
+    """Served where it is in range; where it is not, the caller is told the field."""
+    if value in RANGES[field] and heard.code is grpc.StatusCode.OK:
+        return True
+    told, is_refused = heard.error, heard.code is grpc.StatusCode.INVALID_ARGUMENT
+    is_replicas = told is not None and value in RANGES[field] and field in OF_THE_MODEL
+    return is_refused and told is not None and told.field == field and (value not in RANGES[field] or is_replicas)
+
+
+async def _over_grpc(fronted: Fronted) -> tuple[int, list[str]]:
+    cases = list(_requests())
+    heard = [await fronted.routed.ask(request) for _, _, request in cases]
+    wrong = [
+        f"{field} = {value}: {each.code} {each.error}"
+        for (field, value, _), each in zip(cases, heard, strict=True)
+        if not _is_right(field, value, each)
+    ]
+    return len(cases), wrong
+
+
+def _bodies() -> Iterator[tuple[str, str, str, bytes]]:
+    """Path, field, literal and body."""
+    own = [NAMES.get(field, field) for field in RANGES if not field.startswith("sampling.logit_bias")]
+    for name, literal in product(own, LITERALS):
+        body = json.dumps({"prompt": "hello", "force_specialists": ["writer"], "max_tokens": 4} | {name: 7777})
+        yield "/v1/infer", name, literal, body.replace("7777", literal).encode()
+    talk: dict[str, Any] = {"model": "octet/writer", "messages": [{"role": "user", "content": "hello"}]}
+    vendors = (
+        "temperature",
+        "top_p",
+        "presence_penalty",
+        "frequency_penalty",
+        "seed",
+        "max_tokens",
+        "n",
+        "top_k",
+        "min_p",
+    )
+    for path, name, literal in product(("/v1/chat/completions", "/v1/messages"), vendors, LITERALS):
+        if path == "/v1/messages" and name not in ("temperature", "top_p", "top_k", "max_tokens"):
+            continue
+        body = json.dumps({**talk, "max_tokens": 4, name: 7777})
+        yield path, name, literal, body.replace("7777", literal).encode()
+
+
+async def _over_http(fronted: Fronted) -> tuple[int, list[str]]:
+    """Nothing but 200 and 400 comes back, and what JSON does not have is never a number."""
+    num_sent, wrong = 0, []
+    for path, name, literal, body in _bodies():
+        heard = await fronted.post(body, path)
+        num_sent += 1
+        allowed = {400} if literal in ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", '"1"', "[1]") else {200, 400}
+        names_it = (
+            heard.status != 400 or name.encode() in heard.body or b"JSON" in heard.body or b"number" in heard.body
+        )
+        if heard.status not in allowed or not names_it:
+            wrong.append(f"{path} {name} = {literal}: {heard.status} {heard.body[:200]!r}")
+    return num_sent, wrong
+
+
+def test_11_numbers_that_are_none_harm_nobody_in_the_same_batch(figure: Figure) -> None:
+    async def story() -> None:
+        async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+            alone = await fronted.routed.ask(NEIGHBOUR)
+            same, over = [], asyncio.Event()
+
+            async def neighbour() -> None:
+                while not over.is_set():
+                    same.append((await fronted.routed.ask(NEIGHBOUR)).tokens == alone.tokens)
+
+            beside = asyncio.create_task(neighbour())
+            by_grpc, wrong = await _over_grpc(fronted)
+            by_http, wrong_too = await _over_http(fronted)
+            over.set()
+            await beside
+            assert len(alone.tokens) == 400 and same
+            assert not wrong + wrong_too, "\n".join([*wrong, *wrong_too][:20])
+            figure(11, "wrong numbers sent", by_grpc + by_http, "requests", ">= 300 requests")
+            figure(
+                11, "of them not refused by the name of the field", len(wrong + wrong_too), "requests", "== 0 requests"
+            )
+            figure(11, "answers beside them that were not the same", same.count(False), "answers", "== 0 answers")
+            await served.idle()
+            served.check_whole()
+
+    run(story())
+
+
+def test_11_every_numeric_field_of_the_wire_has_a_range() -> None:
+    fields = _numeric(wire.InferRequest) | {f"sampling.{name}" for name in _numeric(wire.Sampling)}
+    assert fields | {f"sampling.logit_bias.{name}" for name in _numeric(wire.LogitBias)} == set(RANGES)
