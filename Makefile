@@ -14,7 +14,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 FIRST ?= 1000
 LAST ?= 3000
 
-.PHONY: serve test proofs lint fuzz fuzz-parsers proto clean
+.PHONY: serve test proofs optimised lint fuzz fuzz-parsers proto clean
 .DEFAULT_GOAL := test
 
 # An ensemble of your own, and options: make serve ARGS="my-ensemble.yaml --port 50200"
@@ -33,6 +33,11 @@ test: lint $(MODULES)
 # Everything: the long proofs too, and of every property hundreds of examples that nobody has seen before. Half an hour.
 proofs: lint $(MODULES)
 	OCTET_PROFILE=proofs $(PYTEST)
+
+# The whole of `make test` once more under `python -O`, which leaves out asserts: nothing that is served may hang on one.
+# Those of the tests stay (tests/optimised.py).
+optimised: $(READY) $(MODULES)
+	PYTHONOPTIMIZE=1 $(PYTEST) -m "not slow" -p tests.optimised -W ignore::pytest.PytestConfigWarning
 
 lint: $(READY)
 	$(BIN)/ruff check .
