@@ -14,7 +14,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 FIRST ?= 1000
 LAST ?= 3000
 
-.PHONY: serve test proofs optimised lint fuzz fuzz-parsers proto clean
+.PHONY: serve test proofs optimised lint fuzz fuzz-parsers audit proto clean
 .DEFAULT_GOAL := test
 
 # An ensemble of your own, and options: make serve ARGS="my-ensemble.yaml --port 50200"
@@ -52,6 +52,10 @@ fuzz: $(READY)
 # More mutations than `make test` tries of what every parser reads: requests, configuration, models, adapters, schemas, traces.
 fuzz-parsers: $(READY)
 	$(BIN)/python -m tests.fuzz $(FIRST) $(LAST)
+
+# What is installed against pyproject.toml, constraints.txt, licences and known holes. With ARGS=--online PyPI is asked, too.
+audit: $(READY)
+	$(BIN)/python -m tests.security $(ARGS)
 
 # The stubs in octet/v1, after a change to proto/.
 proto: $(READY)

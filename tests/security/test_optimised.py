@@ -1,4 +1,4 @@
-"""Under `python -O` the tests still test, and the product is without its asserts: whatever held by one does not hold."""
+"""Under `python -O` tests still test, and the product is without its asserts: what held by one does not hold."""
 
 import os
 import subprocess
