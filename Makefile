@@ -14,7 +14,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 FIRST ?= 1000
 LAST ?= 3000
 
-.PHONY: serve test proofs faults lint fuzz fuzz-parsers pages proto clean
+.PHONY: serve test proofs optimised faults lint fuzz fuzz-parsers audit pages proto clean
 .DEFAULT_GOAL := test
 
 # An ensemble of your own, and options: make serve ARGS="my-ensemble.yaml --port 50200"
@@ -40,6 +40,11 @@ SECONDS ?= 600
 faults: $(READY)
 	OCTET_FAULTS_FORM=long OCTET_FAULTS_SECONDS=$(SECONDS) OMP_NUM_THREADS=1 $(BIN)/pytest -m faults tests/faults
 
+# The whole of `make test` once more under `python -O`, which leaves out asserts: nothing that is served may hang on one.
+# Those of the tests stay (tests/optimised.py).
+optimised: $(READY) $(MODULES)
+	PYTHONOPTIMIZE=1 $(PYTEST) -m "not slow" -p tests.optimised -W ignore::pytest.PytestConfigWarning
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -57,6 +62,10 @@ fuzz-parsers: $(READY)
 # The figures in docs/performance.md and docs/reliability.md, after new ones in bench/results.
 pages: $(READY)
 	$(BIN)/python -m bench.pages
+
+# What is installed against pyproject.toml, constraints.txt, licences and known holes. With ARGS=--online PyPI is asked, too.
+audit: $(READY)
+	$(BIN)/python -m tests.security $(ARGS)
 
 # The stubs in octet/v1, after a change to proto/.
 proto: $(READY)

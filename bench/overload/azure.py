@@ -1,7 +1,7 @@
 """Recorded traffic in the format of the Azure LLM inference traces: arrival, prompt tokens, answer tokens."""
 
 import csv
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -42,7 +42,13 @@ def _fit(shape: Shape, shrink: float, context: int) -> Shape:
 def _row(row: list[str]) -> tuple[datetime, int, int]:
     if len(row) != len(_HEADER):
         raise ValueError(f"expected {len(_HEADER)} columns, got {len(row)}")
-    return datetime.fromisoformat(row[0]), _tokens(row[1], 1), _tokens(row[2], 0)
+    return _time(row[0]), _tokens(row[1], 1), _tokens(row[2], 0)
+
+
+def _time(text: str) -> datetime:
+    """UTC's where it names no zone: what names one and what does not are not told apart otherwise."""
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _tokens(text: str, least: int) -> int:

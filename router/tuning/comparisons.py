@@ -39,5 +39,5 @@ def _comparison(line: str, place: str) -> Comparison:
         raise ValueError(f"{place}: a line must be an octet.v1.Comparison, as --export writes it")
     try:
         return Comparison.from_wire(ParseDict(found, wire.Comparison()))
-    except (ParseError, ValueError) as error:
+    except (ParseError, ValueError, OverflowError) as error:
         raise ValueError(f"{place}: a line must be an octet.v1.Comparison, as --export writes it: {error}") from None

