@@ -1,13 +1,13 @@
 """Replicas that cost as little as the HTTP backends and keep to the same orders: what is measured is the router.
 
 `python -m bench.router_peers.grpc_backend NUMBER` listens on so many ports of this machine, says which in a line, and
-serves until it is terminated.
+serves until it is terminated. As with any replica of Octet's, tokens that wait to be sent become one message.
 """
 
 import asyncio
 import signal
 import sys
-from time import monotonic
+from functools import lru_cache
 from typing import Any
 
 import grpc
@@ -22,17 +22,52 @@ from octet.v1 import specialist_pb2 as wire
 _MOST_BYTES = 4 << 20
 _MANY = 1024
 _ACCEPTED = wire.GenerateEvent(accepted=wire.Accepted(lane=wire.Lane(specialist="word"))).SerializeToString()
-_CHUNK = wire.GenerateEvent(chunk=wire.Chunk(text=WORD, token_ids=[1234])).SerializeToString()
+
+
+@lru_cache(maxsize=4096)
+def _chunk(tokens: int) -> bytes:
+    chunk = wire.Chunk(text=WORD * tokens, token_ids=[1234] * tokens)
+    return bytes(wire.GenerateEvent(chunk=chunk).SerializeToString())
+
+
+class Speech:
+    """Goes on at its pace, or a token a turn of the loop where it has none, whether or not anybody listens."""
+
+    def __init__(self, order: Order) -> None:
+        self._order, self._loop = order, asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._said = 1
+        self._more = asyncio.Event()
+        if not order.pace_us:
+            self._loop.call_soon(self._say)
+
+    async def beyond(self, heard: int) -> int:
+        """How many tokens have been said, once that is more than these."""
+        if self._order.pace_us:
+            pace = self._order.pace_us / 1e6
+            await asyncio.sleep(max(0.0, self._began + heard * pace - self._loop.time()))
+            on_time = int((self._loop.time() - self._began) / pace) + 1
+            return min(self._order.tokens, max(heard + 1, on_time))
+        while self._said <= heard:
+            self._more.clear()
+            await self._more.wait()
+        return self._said
+
+    def _say(self) -> None:
+        if self._said < self._order.tokens:
+            self._said += 1
+            self._more.set()
+            self._loop.call_soon(self._say)
 
 
 async def _generate(ask: wire.GenerateRequest, context: Context) -> None:
     order = Order.read(ask.chat.messages[-1].content.encode())
-    pace, began = order.pace_us / 1e6, monotonic()
+    speech, sent = Speech(order), 0
     await context.write(_ACCEPTED)
-    for number in range(order.tokens):
-        if pace and number:
-            await asyncio.sleep(max(0.0, began + number * pace - monotonic()))
-        await context.write(_CHUNK)
+    while sent < order.tokens:
+        said = await speech.beyond(sent)
+        await context.write(_chunk(said - sent))
+        sent = said
     usage = wire.Usage(finish_reason=wire.FINISH_REASON_LENGTH, completion_tokens=order.tokens)
     await context.write(wire.GenerateEvent(usage=usage).SerializeToString())
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.router_peers.grpc_backend import Speech
 from bench.router_peers.http_backend import HOST, MODEL, Backend
 from bench.router_peers.http_caller import CallFailed, HttpCaller, _Connection
 from bench.router_peers.order import WORD, Order, OrderMissing
@@ -88,6 +89,22 @@ def test_a_backend_streams_what_was_ordered() -> None:
         assert sum(heard) == 80
 
     _with_backend(use)
+
+
+@pytest.mark.parametrize(("order", "least_seconds"), [(Order(300), 0.0), (Order(30, 2_000), 29 * 0.002 - 0.005)])
+def test_a_speech_goes_on_while_nobody_listens_and_nothing_is_said_twice(order: Order, least_seconds: float) -> None:
+    async def listen() -> list[int]:
+        speech, heard = Speech(order), [0]
+        while heard[-1] < order.tokens:
+            heard.append(await speech.beyond(heard[-1]))
+            await asyncio.sleep(0.005)  # busy otherwise
+        return heard
+
+    begun = perf_counter()
+    heard = asyncio.run(listen())
+    assert perf_counter() - begun >= least_seconds
+    assert heard[-1] == order.tokens and all(before < after for before, after in pairwise(heard))
+    assert len(heard) < order.tokens
 
 
 def test_a_backend_answers_as_a_whole() -> None:
