@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from bench.atomic_file import write_atomically
+from bench.engine_adapters import FULL_MIX, QUICK_MIX, measure_mixes
 from bench.engine_board import Board, Key
 from bench.engine_calibration import calibrate
 from bench.engine_jobs import (
@@ -29,7 +30,8 @@ from bench.engine_jobs import (
 )
 from bench.engine_limits import AT_BANDWIDTH, BARE_LINEAR
 from bench.engine_model import BenchModel
-from bench.engine_rounds import LIMIT, OCTET, SERVED, Rounds, Say
+from bench.engine_open_loop import FULL_LOOP, QUICK_LOOP, measure_open_loop
+from bench.engine_rounds import LIMIT, OCTET, SERVED, Failures, Rounds, Say
 from bench.peers.environment import PeerUnavailable
 from bench.peers.process import Peer, PeerFailed
 from bench.peers.spec import PEERS
@@ -38,6 +40,7 @@ from bench.record import Record
 from bench.table import Targets
 
 SHARES = "shares"
+DECODING, OPEN_LOOP, ADAPTERS = PARTS = ("decode", "open-loop", "adapters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class Options:
     """Octet is measured over gRPC as well."""
     octet: tuple[str, ...] = ()
     """More arguments for Octet's own runners."""
+    parts: tuple[str, ...] = (DECODING,)
 
     @property
     def workload(self) -> Workload:
@@ -74,14 +78,10 @@ def measure_engine(model: BenchModel, options: Options, say: Say) -> Outcome:
         systems = _Systems(model, options, say, link_bench(scratch))
         stack.callback(systems.close)
         systems.start()
-        jobs = [*decode_jobs(options.workload), prefill_job(options.workload)]
-        rounds = Rounds(systems.live, jobs, options.workload, model.vocab_size, say, failures=systems.failures)
-        rounds.run(options.runs)
-        systems.tell_shares(decode_jobs(options.workload))
+        records = [record for part in options.parts for record in systems.measure(part)]
         if options.calibrate is not None:
             systems.calibrate(options.calibrate)
-        records = [*rounds.board.records(), *ratios(rounds.board, options)]
-        return Outcome(records, systems.notes, rounds.failures)
+        return Outcome(records, systems.notes, systems.failures.told)
 
 
 class _Systems:
@@ -94,10 +94,27 @@ class _Systems:
         self._place = Place(peers, path, model.path, model.hf_directory, options.timeout)
         self.live: dict[str, Peer] = {}
         self.notes: list[str] = []
-        self.failures: list[str] = []
+        self.failures = Failures(say)
+
+    def measure(self, part: str) -> list[Record]:
+        options, vocab_size = self._options, self._model.vocab_size
+        if part == ADAPTERS:
+            sizes = QUICK_MIX if options.quick else FULL_MIX
+            return list(measure_mixes(self.live, sizes, options.runs, vocab_size, self.failures))
+        if part == OPEN_LOOP:
+            loop = QUICK_LOOP if options.quick else FULL_LOOP
+            records, notes = measure_open_loop(self.live, loop, options.runs, vocab_size, self.failures)
+            self.notes += notes
+            return records
+        jobs = [*decode_jobs(options.workload), prefill_job(options.workload)]
+        rounds = Rounds(self.live, jobs, options.workload, vocab_size, self.failures)
+        rounds.run(options.runs)
+        self.tell_shares(decode_jobs(options.workload))
+        return [*rounds.board.records(), *ratios(rounds.board, options)]
 
     def start(self) -> None:
-        ours = (OCTET, SERVED) if self._options.served else (OCTET,)
+        served = self._options.served or OPEN_LOOP in self._options.parts
+        ours = (OCTET, SERVED) if served else (OCTET,)
         for name in (*ours, *self._options.peers):
             try:
                 peer, settings = self._start_octet(name) if name in ours else self._start_peer(name)
@@ -152,8 +169,7 @@ class _Systems:
         return start_peer(PEERS[name], self._place, self._say, try_all=not self._options.quick)
 
     def _fail(self, why: str) -> None:
-        self.failures.append(why)
-        self._say(why)
+        self.failures.add(why)
 
 
 def shares(spent: Mapping[str, float]) -> str:

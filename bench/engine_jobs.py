@@ -52,10 +52,7 @@ class Job:
 
     def prompts(self, seed: str, vocab_size: int) -> list[list[int]]:
         random = Random(f"{seed}, {self.case}")
-        return [
-            [random.randrange(_SPECIAL_TOKENS, vocab_size) for _ in range(self.prompt_tokens)]
-            for _ in range(self.concurrency)
-        ]
+        return [prompt_tokens(random, self.prompt_tokens, vocab_size) for _ in range(self.concurrency)]
 
     def figures(self, times: Sequence[Sequence[float]]) -> Iterator[Figure]:
         firsts = [mine[0] for mine in times]
@@ -66,6 +63,10 @@ class Job:
         yield Figure(DECODE, "tok/s", decode_rate(times))
         yield from _percentiles(TTFT, firsts)
         yield from _percentiles("ITL", [b - a for mine in times for a, b in pairwise(mine)])
+
+
+def prompt_tokens(random: Random, length: int, vocab_size: int) -> list[int]:
+    return [random.randrange(_SPECIAL_TOKENS, vocab_size) for _ in range(length)]
 
 
 def decode_jobs(workload: Workload) -> list[Job]:
@@ -114,6 +115,12 @@ def checked_times(job: Job, generated: Mapping[str, Any]) -> list[list[float]]:
     if len(generated["times"]) != job.concurrency or lengths != {job.new_tokens}:
         raise ValueError(f"asked for {job.concurrency} x {job.new_tokens} tokens, got lengths {sorted(lengths)}")
     return [list(map(float, mine)) for mine in generated["times"]]
+
+
+def spread(metric: str, seconds: Sequence[float]) -> Iterator[Figure]:
+    """Of many: the median and the worst of a hundred."""
+    yield Figure(f"{metric} p50", "ms", 1e3 * median(seconds))
+    yield Figure(f"{metric} p99", "ms", 1e3 * percentile(seconds, 99))
 
 
 def _percentiles(metric: str, seconds: Sequence[float]) -> Iterator[Figure]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.engine_board import Board
 from bench.engine_jobs import COLD, WARM, Figure, Job, Workload, checked_times, prefix_case, prefix_prompts
@@ -13,6 +13,30 @@ from bench.peers.process import Peer, PeerFailed
 OCTET, SERVED, LIMIT = "octet", "octet served", "limit"
 AGREEMENT_CASE, AGREEMENT = "all prompts", "first token as octet's"
 Say = Callable[[str], None]
+_Result = TypeVar("_Result")
+
+
+@dataclass(slots=True)
+class Failures:
+    """What went wrong, told once each."""
+
+    say: Say
+    told: list[str] = field(default_factory=list)
+
+    def add(self, why: str) -> None:
+        self.told.append(why)
+        self.say(why)
+
+    def attempt(self, peers: dict[str, Peer], name: str, work: Callable[[Peer], _Result]) -> _Result | None:
+        """One that fails is out; what it did in earlier rounds counts."""
+        if name not in peers:
+            return None
+        try:
+            return work(peers[name])
+        except (PeerFailed, ValueError) as error:
+            self.add(str(error) if isinstance(error, PeerFailed) else f"{name}: {error}")
+            peers.pop(name).close()
+            return None
 
 
 @dataclass(slots=True)
@@ -22,9 +46,8 @@ class Rounds:
     jobs: Sequence[Job]
     workload: Workload
     vocab_size: int
-    say: Say
+    failures: Failures
     board: Board = field(init=False)
-    failures: list[str] = field(default_factory=list)
     _firsts: dict[str, list[int]] = field(default_factory=dict)
     """By system, the first token of every answer of this round."""
 
@@ -34,13 +57,13 @@ class Rounds:
     def run(self, runs: int) -> None:
         """`runs` rounds, after one that does not count."""
         for number in range(runs + 1):
-            self.say(f"round {number} of {runs}" if number else "a round that does not count")
+            self.failures.say(f"round {number} of {runs}" if number else "a round that does not count")
             self._round(number)
 
     def _round(self, number: int) -> None:
         self._firsts = {name: [] for name in self.peers}
         for i, job in enumerate(self.jobs):
-            for name in _rotated(list(self.peers), number + i):
+            for name in rotated(list(self.peers), number + i):
                 self._attempt(name, partial(self._do, job=job, number=number))
         if OCTET in self.peers:
             self._attempt(OCTET, partial(self._prefix, number=number))
@@ -49,16 +72,7 @@ class Rounds:
         self._agreement(number)
 
     def _attempt(self, name: str, work: Callable[[Peer], None]) -> None:
-        """One that fails is out; what it did in earlier rounds counts."""
-        if name not in self.peers:
-            return
-        try:
-            work(self.peers[name])
-        except (PeerFailed, ValueError) as error:
-            why = str(error) if isinstance(error, PeerFailed) else f"{name}: {error}"
-            self.failures.append(why)
-            self.say(why)
-            self.peers.pop(name).close()
+        self.failures.attempt(self.peers, name, work)
 
     def _do(self, peer: Peer, job: Job, number: int) -> None:
         prompts = job.prompts(str(number), self.vocab_size)
@@ -95,6 +109,6 @@ def _ttft(peer: Peer, prompt: list[int]) -> float:
     return float(generated["times"][0][0])
 
 
-def _rotated(names: list[str], by: int) -> list[str]:
+def rotated(names: list[str], by: int) -> list[str]:
     start = by % len(names) if names else 0
     return names[start:] + names[:start]

@@ -23,7 +23,13 @@ ABOUT = f"""\
 Time the engine on a real model: decoding 1, 4, 16 and 32 sequences at once,
 prefill, time to the first token (TTFT) and between tokens (ITL), and a warm
 prefix against a cold one; beside it the bare linear layers and the weights'
-bytes over the read bandwidth ("limit").
+bytes over the read bandwidth ("limit"). That is the part "decode" (--parts).
+
+The part "open-loop" has requests come when they come, at 30, 60 and 90 % of
+the capacity that is measured first, also over gRPC: TTFT, ITL, and how many
+have their first token within a second and the others at 100 ms on average
+(goodput). The part "adapters" has 16 sequences share 1, 4 and 16 adapters, with
+turns that last ("octet") and with a turn after every step ("octet interleaved").
 
 With --peers, other engines do the same in the same rounds: hf (transformers),
 llamacpp (llama-cpp-python), vllm (vLLM's CPU build). Each is installed into an
@@ -40,19 +46,28 @@ def add(benches: Benches) -> None:
     add_common(parser, "small prompts and answers", RUNS)
     add_model(parser)
     parser.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="hf, llamacpp, vllm")
+    parser.add_argument(
+        "--parts",
+        type=names,
+        default=("decode",),
+        metavar="PART,...",
+        help="decode, open-loop, adapters (default: decode)",
+    )
     parser.add_argument("--served", action="store_true", help="measure Octet over gRPC as well")
     parser.add_argument("--runs", type=count, metavar="N", help=f"rounds that count (default: {RUNS})")
     parser.add_argument("--timeout", type=count, default=600, metavar="S", help="seconds an engine may take to answer")
     parser.add_argument("--calibrate", type=Path, metavar="FILE", help="write what steps cost, for the simulation")
-    parser.set_defaults(run=reporting(_run_engine))
+    parser.set_defaults(run=reporting(lambda arguments: _run_engine(parser, arguments)))
 
 
-def _run_engine(arguments: argparse.Namespace) -> int:
-    from bench.engine import Options, engine_targets, measure_engine  # loads torch: other benches do without
+def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    from bench.engine import PARTS, Options, engine_targets, measure_engine  # loads torch: other benches do without
     from bench.engine_model import open_model
     from specialist.models.demo import cache_directory, demo_model
     from specialist.models.progress import bar
 
+    if not arguments.parts or not set(arguments.parts) <= set(PARTS):
+        parser.error(f"parts are {', '.join(PARTS)}, got {','.join(arguments.parts)!r}")
     cache = cache_directory()
     model = arguments.model or demo_model(cache, bar())
     runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
@@ -64,6 +79,7 @@ def _run_engine(arguments: argparse.Namespace) -> int:
         quick=arguments.quick,
         calibrate=arguments.calibrate,
         served=arguments.served,
+        parts=arguments.parts,
     )
     outcome = measure_engine(open_model(model, cache), options, say)
     publish(arguments, outcome.records, table_of_spreads(outcome.records, engine_targets()), outcome.notes)

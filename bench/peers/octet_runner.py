@@ -3,13 +3,14 @@
 import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bench.peers.octet_adapters import AdapterMix
 from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
 from octet import __version__
 from octet.clock import SystemClock
@@ -19,6 +20,7 @@ from specialist.events import Emitted, Finished
 from specialist.loop import StepLoop
 from specialist.request import Request
 from specialist.scheduler import Scheduler
+from specialist.service.adapters import Adapters
 from specialist.step import Step
 
 if TYPE_CHECKING:
@@ -38,6 +40,10 @@ class Opened:
     """What a decode step has to read at least."""
     linear_only: Callable[[int, int], object] | None = None
     """Runs every matrix of the model once for so many tokens and outputs; None where there is none to run."""
+
+    adapters: Adapters | None = None
+    matrices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """[out, in] of what an adapter may change, by name."""
 
     work: Callable[[], Mapping[str, float]] | None = None
     """Seconds the decoder has spent, by kind of work; None where it does not tell."""
@@ -62,6 +68,10 @@ class Octet:
     @property
     def calls(self) -> Mapping[str, Callable[..., Any]]:
         calls: dict[str, Callable[..., Any]] = {"generate": self.generate, "steps": self.steps, "read": self.read}
+        calls["arrive"] = self.arrive
+        opened = self._opened
+        if opened.adapters is not None:
+            calls["mix"] = AdapterMix(opened.scheduler, opened.engine, opened.adapters, opened.matrices).mix
         if self._opened.linear_only is not None:
             calls["linear"] = self.linear
         if self._opened.work is not None:
@@ -74,6 +84,21 @@ class Octet:
         while self._loop.run_once() is not None:
             self._note(prompt_of, stopwatch)
         return stopwatch.result()
+
+    def arrive(self, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
+        """Each prompt comes at its time, whoever is at work; at the end of a step where one is under way."""
+        stopwatch, prompt_of, num_here = Stopwatch(len(prompts)), dict[str, int](), 0
+        while True:
+            while num_here < len(at) and at[num_here] <= stopwatch.seconds:
+                (name,) = self._submit(prompts[num_here : num_here + 1], new_tokens[num_here])
+                prompt_of[name] = num_here
+                num_here += 1
+            if self._loop.run_once() is not None:
+                self._note(prompt_of, stopwatch)
+            elif num_here == len(at):
+                return stopwatch.result()
+            else:
+                sleep(max(0.0, at[num_here] - stopwatch.seconds))
 
     def steps(self, prompts: Prompts, new_tokens: int) -> list[tuple[str, int, int, float]]:
         """Generates, and tells of each step its mode, tokens, pairs, and how long it took, scheduling included."""
@@ -162,11 +187,13 @@ def open_sim() -> Opened:
 
     cost = CostModel(1e-4, 1e-5, 1e-9, 2e-4, 2e-5, 1e-9, 0.0, 0.0)
     replica = sim_replica(ReplicaSettings(engine="sim"), SystemClock(), cost)
-    return Opened(replica.scheduler, replica.engine, "simulated, no model", weight_bytes=2**20, linear_only=None)
+    tiny = {"layers.0.q": (4, 4)}
+    return Opened(replica.scheduler, replica.engine, "simulated, no model", 2**20, None, replica.adapters, tiny)
 
 
 def open_native(model: Path) -> Opened:
     """A replica as it would serve the model, without the service around it."""
+    from specialist.adapters.load import matrix_shapes
     from specialist.engines.native.engine import NativeEngine
     from specialist.engines.native.fused_decoder import FusedDecoder
     from specialist.models.open import open_checkpoint
@@ -180,9 +207,17 @@ def open_native(model: Path) -> Opened:
     linear_only = decoder.linear_only if isinstance(decoder, FusedDecoder) else None
     kernels = ", ".join(f"{kernel.op}: {kernel.choice}" for kernel in replica.kernels)
     settings = f"octet {__version__}, {kernels}, KV in {replica.scheduler.config.kv_dtype}"
-    weight_bytes = least_bytes(open_checkpoint(model))
-    work = decoder.seconds if isinstance(decoder, FusedDecoder) else None
-    return Opened(replica.scheduler, replica.engine, settings, weight_bytes, linear_only, work)
+    checkpoint = open_checkpoint(model)
+    return Opened(
+        replica.scheduler,
+        replica.engine,
+        settings,
+        least_bytes(checkpoint),
+        linear_only,
+        replica.adapters,
+        matrix_shapes(checkpoint.config),
+        decoder.seconds if isinstance(decoder, FusedDecoder) else None,
+    )
 
 
 def least_bytes(checkpoint: "Checkpoint") -> int:

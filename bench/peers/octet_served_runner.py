@@ -4,20 +4,50 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
+import grpc
+
 from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
 from octet import __version__
-from octet.client import SpecialistClient
+from octet.client import SpecialistClient, SpecialistError
 from octet.v1 import specialist_pb2 as wire
 
+_REFUSALS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 _READY = re.compile(r"ready on (\S+) \((.*)\)")
 
 
 def generate(address: str, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
     return asyncio.run(_generate(address, prompts, new_tokens))
+
+
+def arrive(address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
+    return asyncio.run(_arrive(address, prompts, new_tokens, at))
+
+
+async def _arrive(address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
+    """Each prompt comes at its time, whether or not others have been answered."""
+    async with SpecialistClient(address) as client:
+        await client.describe()
+        stopwatch = Stopwatch(len(prompts))
+        streams = []
+        for i, (prompt, length, due) in enumerate(zip(prompts, new_tokens, at, strict=True)):
+            while (wait := due - stopwatch.seconds) > 0:
+                await asyncio.sleep(wait)
+            streams.append(asyncio.ensure_future(_unless_refused(_stream(client, i, prompt, length, stopwatch))))
+        await asyncio.gather(*streams)
+    return stopwatch.result()
+
+
+async def _unless_refused(stream: Awaitable[None]) -> None:
+    """There is no room for everybody at every rate: who is refused has no tokens."""
+    try:
+        await stream
+    except SpecialistError as error:
+        if error.code not in _REFUSALS:
+            raise
 
 
 async def _generate(address: str, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
@@ -51,7 +81,8 @@ def load(arguments: Sequence[str]) -> Loaded:
     if ready is None:
         raise RuntimeError(f"the specialist did not say that it is ready but {line!r}")
     address, details = ready.groups()
-    return Loaded(f"octet {__version__} over gRPC, {details}", {"generate": partial(generate, address)})
+    calls = {"generate": partial(generate, address), "arrive": partial(arrive, address)}
+    return Loaded(f"octet {__version__} over gRPC, {details}", calls)
 
 
 if __name__ == "__main__":

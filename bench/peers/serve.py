@@ -39,8 +39,13 @@ class Stopwatch:
         self._generated = Generated([[] for _ in range(num_prompts)], [[] for _ in range(num_prompts)])
         self._start = perf_counter()
 
+    @property
+    def seconds(self) -> float:
+        """Since it was started."""
+        return perf_counter() - self._start
+
     def arrived(self, prompt: int, tokens: Sequence[int]) -> None:
-        seconds = perf_counter() - self._start
+        seconds = self.seconds
         self._generated.tokens[prompt].extend(tokens)
         self._generated.times[prompt].extend([seconds] * len(tokens))
 

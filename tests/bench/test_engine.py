@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from bench import engine
 from bench.engine import Options, Outcome, engine_targets, measure_engine, shares
 from bench.engine_model import BenchModel
+from bench.engine_open_loop import capacity, figures
 from bench.peers.environment import PeerUnavailable
 from bench.peers.process import Peer
 from bench.peers.start import Place
@@ -147,3 +149,57 @@ def test_counts_are_at_least_one(option: str, capsys: pytest.CaptureFixture[str]
 
 def test_shares_are_of_the_whole() -> None:
     assert shares({"linear": 3.0, "attention": 0.5, "around it": 0.5}) == "linear 75 %, attention 12 %, around it 12 %"
+
+
+@pytest.mark.usefixtures("fake_peers")
+def test_arrivals_at_fixed_rates_and_adapters_that_take_turns_are_measured(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "well", said=[], parts=("open-loop", "adapters"))
+    assert outcome.failures == []
+    assert systems(outcome) == {"octet", "octet served", "octet interleaved"}
+    found = {(record.case, record.system, record.metric): record.value for record in outcome.records}
+    check_open_loop(found)
+    check_adapters(found)
+    assert any("well takes nobody in while it computes: left out" in note for note in outcome.notes)
+    assert any("of a capacity of" in note for note in outcome.notes)
+
+
+Found = Mapping[tuple[str, str, str], float]
+
+
+def check_open_loop(found: Found) -> None:
+    for share in (30, 60, 90):
+        for system in ("octet", "octet served"):
+            case = f"open loop at {share} % of capacity"
+            assert found[case, system, "goodput"] <= found[case, system, "offered"]
+            assert found[case, system, "TTFT p50"] <= found[case, system, "TTFT p99"]
+        assert found[case, "octet", "offered"] == found[case, "octet served", "offered"]
+
+
+def check_adapters(found: Found) -> None:
+    alone = "16 sequences, 1 adapter"
+    assert found[alone, "octet", "longest wait of an adapter"] == 0
+    for number in (4, 16):
+        case = f"16 sequences, {number} adapters"
+        assert found[case, "octet", "steps a turn"] >= found[case, "octet interleaved", "steps a turn"] >= 1
+        assert found[case, "octet interleaved", "longest wait of an adapter"] > 0
+        assert (f"{case} vs interleaved", "octet", "throughput") in found
+
+
+def test_a_part_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "engine", "--parts", "decode,encode"])
+    assert "parts are decode, open-loop, adapters, got 'decode,encode'" in capsys.readouterr().err
+
+
+def test_capacity_is_the_rate_in_the_middle_of_a_crowd() -> None:
+    times = [[0.1, 5.0 + number / 4] for number in range(11)]
+    assert capacity(times) == pytest.approx(4.0)
+
+
+def test_a_good_answer_begins_soon_and_goes_on_at_a_pace() -> None:
+    good, late, slow = [0.9, 1.0, 1.05], [1.1, 1.2], [0.1, 0.2, 0.31]
+    found = {each.metric: each.value for each in figures([good, late, slow, good, []], seconds=2.0)}
+    assert found["goodput"] == 1.0
+    assert found["goodput, of the offered"] == 40
+    assert found["offered"] == 2.5
+    assert found["refused"] == pytest.approx(20)
