@@ -15,6 +15,8 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 _THREAD_SECONDS = 2e-4
 """The way to a thread and back."""
+_MOST_ROUNDS = 5
+_ROUND_SECONDS = 30.0
 Complaint = dict[str, Any]
 
 
@@ -66,6 +68,7 @@ class HeapLoop(asyncio.BaseEventLoop):
         self._stopping = False
         self._running = False
         self._closed = False
+        self._is_over = False
         self.complaints: list[Complaint] = []
         """What nobody else has heard of: exceptions in callbacks and in tasks that nobody awaits."""
         self.num_events = 0
@@ -151,7 +154,7 @@ class HeapLoop(asyncio.BaseEventLoop):
         if due.cancelled():
             return True
         process = due.process
-        if process is None or process.takes(due):
+        if process is None or self._is_over or process.takes(due):
             self.num_events += 1
             self._run(due)
             if self.after_event is not None:
@@ -188,6 +191,19 @@ class HeapLoop(asyncio.BaseEventLoop):
 
     def is_closed(self) -> bool:
         return self._closed
+
+    def wind_up(self) -> None:
+        """Everything that is still under way is ended, that of the dead too, so that nothing of it runs when it is
+        collected. This is no part of the history."""
+        self._is_over, self.after_event = True, None
+        for _ in range(_MOST_ROUNDS):
+            tasks = [task for task in asyncio.all_tasks(self) if not task.done()]
+            if not tasks:
+                return
+            for task in tasks:
+                task.cancel()
+            self.call_later(_ROUND_SECONDS, self.stop)
+            self.run_forever()
 
     def close(self) -> None:
         """What has not happened yet never will."""

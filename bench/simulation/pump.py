@@ -29,6 +29,7 @@ class EnginePump(EngineThread):
         """Of steps that have ended."""
         self.on_turn: Callable[[], None] | None = None
         """Called whenever scheduler and pool may have changed."""
+        self.on_death: Callable[[Exception], None] | None = None
 
     def start(self) -> None:
         self._look()
@@ -81,7 +82,9 @@ class EnginePump(EngineThread):
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception:
+        except Exception as error:
+            if self.on_death is not None:
+                self.on_death(error)
             _log.critical("the step loop died", exc_info=True)
             self._die()
         if self.on_turn is not None:

@@ -1,7 +1,9 @@
 """The router's process: everything that answers `octet.v1.Inference` but the sockets."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from random import Random
+from typing import TypeAlias
 
 from bench.simulation.clock import LoopClock, Wall
 from bench.simulation.heap_loop import HeapLoop
@@ -27,8 +29,11 @@ from router.service.backstage import Backstage
 from router.service.receipts import Receipts
 from router.service.service import InferenceService
 from router.service.validation import Validations
+from router.verify.verdict import Verifier
 
 _ID_BITS = 128
+Judges: TypeAlias = Callable[[Ensemble], Mapping[str, Verifier]]
+"""Who judges the answers of each specialist."""
 
 
 class RouterHouse:
@@ -43,6 +48,7 @@ class RouterHouse:
         wall: Wall,
         random: Random,
         dial: Connect,
+        verdicts: Judges,
     ) -> None:
         self.ensemble = ensemble
         self._random = random
@@ -50,7 +56,15 @@ class RouterHouse:
         self.observers = Observers()
         self.fleet = Fleet(ensemble, addresses, clock, random, None, dial)
         self.backstage = Backstage(
-            ensemble, self.fleet, clock, random, None, store=new_store(ensemble, loop, wall), wall=wall.now, dial=dial
+            ensemble,
+            self.fleet,
+            clock,
+            random,
+            None,
+            store=new_store(ensemble, loop, wall),
+            wall=wall.now,
+            dial=dial,
+            opened=verdicts,
         )
         self.observers.add(self.backstage.slos)
         config = ensemble.router

@@ -59,9 +59,10 @@ class Backstage:
         store: Store | None = None,
         wall: Callable[[], float] = time.time,
         dial: Connect = connect,
+        opened: Callable[[Ensemble], Mapping[str, Verifier]] = open_verifiers,
     ) -> None:
-        """`wall` tells Unix seconds. The store is the ensemble's, unless one is given. Raises ValueError for what must
-        be put right first."""
+        """`wall` tells Unix seconds; `opened`, who judges the answers of each specialist. The store is the ensemble's,
+        unless one is given. Raises ValueError for what must be put right first."""
 
         def wall_ms() -> int:
             return int(wall() * 1000)
@@ -74,7 +75,8 @@ class Backstage:
         self._sharing = Sharing(self.slos, self.store.slices, secrets.token_hex(_WRITER_BYTES), wall)
         self._share: asyncio.Task[None] | None = None
         self._ensemble = ensemble
-        self._verifiers = open_verifiers(ensemble)
+        self._opened = opened
+        self._verifiers = opened(ensemble)
         rules = rules_of(ensemble, self._verifiers)
         judged, landed = (None, None) if tracing is None else (tracing.judged, tracing.landed)
         self.agreement = Agreement(wall_ms)
@@ -123,7 +125,7 @@ class Backstage:
         """Raises ValueError for a verifier that cannot be had; then nothing has changed."""
         replaced: Iterable[Verifier] = ()
         if _judging(ensemble) != _judging(self._ensemble):  # a compiler is tried when it is opened, which takes a while
-            verifiers = await asyncio.to_thread(open_verifiers, ensemble)
+            verifiers = await asyncio.to_thread(self._opened, ensemble)
             replaced, self._verifiers = {*self._verifiers.values()}, verifiers
         self._ensemble = ensemble
         self.aftermath.apply(rules_of(ensemble, self._verifiers))

@@ -18,7 +18,7 @@ from specialist.request import FinishReason
 from specialist.scheduler import Scheduler
 from specialist.states import Hybrid, PureAttention
 from specialist.step import Step
-from tests.laws.laws import LawBroken, Laws, require
+from bench.simulation.scheduler_laws import LawBroken, Laws, require
 from tests.laws.oracle import OracleProposer
 from tests.laws.scenario import BARE, Callers, Setup
 
