@@ -24,6 +24,7 @@ class Told:
     ask: Asked
     began: float
     routed: list[wire.Receipt] = field(default_factory=list)
+    """By every replica that accepted it: more than one where the first was lost before it said anything."""
     tokens: list[int] = field(default_factory=list)
     first_at: float | None = None
     """When the first token came."""
@@ -33,12 +34,15 @@ class Told:
     error: error_pb2.Error | None = None
     ended: float | None = None
     num_ends: int = 0
+    is_out_of_order: bool = False
+    """Somebody accepted it though a token had come before."""
     cancelled: bool = False
     """The caller did not want it any more."""
 
     def hear(self, event: wire.InferEvent, now: float) -> None:
         kind = event.WhichOneof("event")
         if kind == "routed":
+            self.is_out_of_order = self.is_out_of_order or bool(self.tokens)
             self.routed.append(event.routed)
         elif kind == "chunk":
             self.first_at = self.first_at or now

@@ -1,7 +1,6 @@
 """The engine's thread without a thread: a step begins, time passes while others go on, and it ends."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from bench.simulation.clock import EngineClock
@@ -11,7 +10,6 @@ from specialist.loop import StepLoop
 from specialist.service.engine_thread import Command, EngineThread, Handover
 from specialist.step import Step
 
-_log = logging.getLogger(__name__)
 
 
 class EnginePump(EngineThread):
@@ -85,7 +83,6 @@ class EnginePump(EngineThread):
         except Exception as error:
             if self.on_death is not None:
                 self.on_death(error)
-            _log.critical("the step loop died", exc_info=True)
             self._die()
         if self.on_turn is not None:
             self.on_turn()

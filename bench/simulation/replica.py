@@ -39,7 +39,7 @@ from specialist.service.service import NAME, SpecialistService
 from specialist.service.settings import ReplicaSettings, ServiceSettings
 from specialist.service.sim_vocabulary import sim_vocabulary
 from specialist.service.validate import Validator
-from specialist.service.warm import warm_up
+from specialist.service.warm import NotWarm, warm_up
 
 REVISION = digest_of([b"simulation", str(NUM_SAMPLED).encode()]).hex()
 MODEL = SimModel(NUM_SAMPLED)
@@ -116,7 +116,7 @@ class ReplicaHouse:
         self.port.add_generic_rpc_handlers((self.service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.port)
         self.on_failure: Callable[[], None] | None = None
-        """Called when the engine has died: a process would end."""
+        """Called when the engine has died or will not run: a process would end."""
 
     def _reception(self, validator: Validator, seats: Seats, random: Random) -> Reception:
         replica = self.replica
@@ -133,8 +133,14 @@ class ReplicaHouse:
         )
 
     async def start(self) -> None:
+        """A process that is not warm ends."""
         await self._tell_health()
-        for account in warm_up(self.replica, self.step_loop):
+        try:
+            accounts = warm_up(self.replica, self.step_loop)
+        except NotWarm:
+            self._fail()
+            return
+        for account in accounts:
             account.book(self.desk)
         await asyncio.sleep(self.spec.warm_seconds + self._clock.take())
         self.engine.start()
@@ -148,7 +154,11 @@ class ReplicaHouse:
         self.generator.deliver(handover)
         if handover.load is not None:
             self.board.post(handover.load)
-        if handover.died and self.on_failure is not None:
+        if handover.died:
+            self._fail()
+
+    def _fail(self) -> None:
+        if self.on_failure is not None:
             self.on_failure()
 
     async def _tell_health(self) -> None:

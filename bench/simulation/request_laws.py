@@ -37,6 +37,7 @@ class RequestLaws:
             return
         require(told.num_ends == 1, "exactly one terminal state a request", name, told.num_ends)
         require(told.ended - told.began <= ask.timeout + _SLACK, "nobody waits beyond the deadline", name)
+        require(not told.is_out_of_order, "once a token has come nobody else is asked", name)
         self._said(told)
         if code is grpc.StatusCode.OK:
             self._answered(told)
@@ -51,17 +52,16 @@ class RequestLaws:
     def _said(self, told: Told) -> None:
         """No token is lost, repeated, or from another lane."""
         require = self._court.require
-        require(len(told.routed) <= 1, "a request is accepted once", told.ask.request_id)
         if not told.routed:
             require(not told.tokens, "no token before somebody has accepted", told.ask.request_id)
             return
-        specialist = told.routed[0].specialist
+        specialist = told.routed[-1].specialist
         right = golden(told.ask, specialist, self._context)[: len(told.tokens)]
         require(tuple(told.tokens) == right, "the right answer", told.ask.request_id, specialist, told.tokens, right)
         require(specialist in self._may_answer(told), "only who was chosen answers", told.ask.request_id, specialist)
 
     def _may_answer(self, told: Told) -> set[str]:
-        decision, names = told.routed[0].decision, told.ask.force
+        decision, names = told.routed[-1].decision, told.ask.force
         found = {decision.primary, decision.second_choice} if not names else set(names[:2])
         if not names:
             found |= {self._ensemble.specialist(name).fallback or "" for name in (decision.primary,) if name}
@@ -73,9 +73,9 @@ class RequestLaws:
         if receipt is None or not told.routed:
             require(False, "a whole answer has a receipt", name)
             return
-        right = golden(told.ask, told.routed[0].specialist, self._context)
+        right = golden(told.ask, told.routed[-1].specialist, self._context)
         require(tuple(told.tokens) == right, "the whole answer", name, told.tokens, right)
-        require(receipt.specialist == told.routed[0].specialist, "who accepted has answered", name)
+        require(receipt.specialist == told.routed[-1].specialist, "who accepted has answered", name)
         require(not receipt.HasField("error"), "a whole answer has no error", name, receipt.error)
 
     def _refused(self, told: Told) -> None:
