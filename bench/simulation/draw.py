@@ -34,6 +34,7 @@ def draw(seed: int) -> Script:
 def _setup(random: Random, *, calm: bool) -> Setup:
     return Setup(
         replicas={FIRST: random.randint(1, 3), SECOND: random.randint(1, 2)},
+        calm=calm,
         num_blocks=random.choice((10, 12, 16, 24, 40)),
         block_size=random.choice((4, 8, 8, 16)),
         max_running=random.randint(2, 5),

@@ -29,6 +29,11 @@ class EnginePump(EngineThread):
         """Called whenever scheduler and pool may have changed."""
         self.on_death: Callable[[Exception], None] | None = None
 
+    @property
+    def num_unread(self) -> int:
+        """Commands that have not been looked at."""
+        return len(self._inbox)
+
     def start(self) -> None:
         self._look()
 

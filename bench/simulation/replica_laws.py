@@ -28,8 +28,11 @@ class ReplicaLaws:
             raise TypeError("only a simulated engine can be watched")
         self._laws = Laws(house.replica.scheduler, engine, engine.model)
         self._events: list[Event] = []
+        self._ended: set[str] = set()
+        """Whoever was to end, until the engine has looked."""
         self._watch_scheduler()
         self._watch_desk()
+        self._watch_ends()
         house.engine.on_turn = self._turned
         house.engine.on_death = self._died
 
@@ -48,8 +51,32 @@ class ReplicaLaws:
         return not (self._house.generator.num_open or self._scheduler.ledger.live)
 
     def _turned(self) -> None:
+        self._check_ends()
+        self._check_seats()
         events, self._events = self._events, []
         self._court.try_all(lambda: self._laws.after_event(events))
+
+    def _watch_ends(self) -> None:
+        engine: Any = self._house.engine
+        end = engine.end
+
+        def watched(request_id: str, reason: str) -> None:
+            self._ended.add(request_id)
+            end(request_id, reason)
+
+        engine.end = watched
+
+    def _check_ends(self) -> None:
+        """Whoever is to end is gone as soon as the engine has looked into its inbox."""
+        if self._ended and not self._house.engine.num_unread:
+            left = self._ended & self._scheduler.ledger.live.keys()
+            self._court.require(not left, "nobody is computed who was to end", self._name, left)
+            self._ended.clear()
+
+    def _check_seats(self) -> None:
+        spec, ledger = self._house.spec, self._scheduler.ledger
+        most = spec.max_running + spec.max_waiting
+        self._court.require(len(ledger.live) <= most, "no more wait than may", self._name, len(ledger.live), most)
 
     def _died(self, error: Exception) -> None:
         self._court.see("replica died")

@@ -1,5 +1,7 @@
 """What every caller may rely on, whatever happens behind the router."""
 
+from collections.abc import Sequence
+
 import grpc
 
 from bench.simulation.caller import Told
@@ -36,7 +38,8 @@ class RequestLaws:
             require(False, "every request ends", name)
             return
         require(told.num_ends == 1, "exactly one terminal state a request", name, told.num_ends)
-        require(told.ended - told.began <= ask.timeout + _SLACK, "nobody waits beyond the deadline", name)
+        own = ask.pause * (len(told.tokens) + len(told.routed) + 1)
+        require(told.ended - told.began <= ask.timeout + _SLACK + own, "nobody waits beyond the deadline", name)
         require(not told.is_out_of_order, "once a token has come nobody else is asked", name)
         self._said(told)
         if code is grpc.StatusCode.OK:
@@ -48,6 +51,19 @@ class RequestLaws:
         reason = "" if told.error is None else reason_name(told.error.reason)
         self._court.note(f"{name} {code.name} {reason} {len(told.tokens)}")
         self._court.see(f"ended: {reason or code.name.lower()}")
+
+    def kept_promises(self, all_told: Sequence[Told]) -> None:
+        """Where nothing goes wrong, whoever was let in is answered in time; or gives way, to somebody higher."""
+        for told in all_told:
+            name, error = told.ask.request_id, told.error
+            reason = error_pb2.ERROR_REASON_UNSPECIFIED if error is None else error.reason
+            late = told.code is grpc.StatusCode.DEADLINE_EXCEEDED or reason == error_pb2.ERROR_REASON_DEADLINE
+            if not told.routed or told.cancelled:
+                continue
+            shed = reason == error_pb2.ERROR_REASON_SHED
+            if late or shed:
+                what = "whoever is let in is in time, or gives way to somebody higher"
+                self._court.require(_above(told, all_told), what, name, error)
 
     def _said(self, told: Told) -> None:
         """No token is lost, repeated, or from another lane."""
@@ -105,3 +121,11 @@ class RequestLaws:
             self._court.see("stood in")
         num_unsafe = sum(attempt.reason in _UNSAFE for attempt in attempts)
         require(num_unsafe <= _MOST_UNSAFE, "what may be poison is tried twice at most", name, num_unsafe)
+
+
+def _above(told: Told, all_told: Sequence[Told]) -> bool:
+    """Somebody of higher priority came while it was here."""
+    return any(
+        other.ask.priority > told.ask.priority and told.began <= other.began <= (told.ended or 0.0)
+        for other in all_told
+    )

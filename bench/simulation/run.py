@@ -134,6 +134,8 @@ class _Life:
         await asyncio.gather(*tasks)
         for caller in self._callers:
             self._requests.ended(caller.told)
+        if self._script.setup.calm:
+            self._requests.kept_promises([caller.told for caller in self._callers])
         await self._rest()
         await self._sim.stop()
         self._at_the_end()

@@ -59,6 +59,8 @@ class Setup:
     """An ensemble small enough that everything runs out."""
 
     replicas: dict[str, int]
+    calm: bool = False
+    """Nothing goes wrong but that there is too much to do, and callers say truly what they want."""
     num_blocks: int = 16
     block_size: int = 8
     max_running: int = 4
@@ -79,11 +81,6 @@ class Script:
     setup: Setup
     asks: tuple[Asked, ...]
     deeds: tuple[Deed, ...]
-
-    @property
-    def is_calm(self) -> bool:
-        """Nothing goes wrong but that there is too much to do."""
-        return not (self.deeds or self.setup.mishaps or self.setup.fault_rate)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
