@@ -33,6 +33,7 @@ class BreakerLaws:
         self._opened: float | None = None
         self._probed: float | None = None
         self._last = "closed"
+        self._is_inside = False
         watched: Any = breaker
         for told in ("succeeded", "failed", "trip", "gave_up"):
             setattr(watched, told, self._watched(told, getattr(breaker, told)))
@@ -52,10 +53,17 @@ class BreakerLaws:
 
     def _watched(self, told: str, tell: Any) -> Any:
         def watched() -> None:
-            self._look(told)
-            getattr(self, f"_{told}")()
-            tell()
-            self._compare(told)
+            if self._is_inside:  # what it tells itself is its own affair
+                tell()
+                return
+            self._is_inside = True
+            try:
+                self._look(told)
+                getattr(self, f"_{told}")()
+                tell()
+                self._compare(told)
+            finally:
+                self._is_inside = False
 
         return watched
 

@@ -15,6 +15,8 @@ from octet.v1 import inference_pb2 as wire
 GENERATE = "/octet.v1.Inference/Generate"
 CANCEL = "/octet.v1.Inference/Cancel"
 _CANCEL_SECONDS = 5.0
+_CALL_SECONDS = 5.0
+"""That a call lasts longer than what the request says."""
 
 
 @dataclass(slots=True)
@@ -36,8 +38,12 @@ class Told:
     num_ends: int = 0
     is_out_of_order: bool = False
     """Somebody accepted it though a token had come before."""
-    cancelled: bool = False
-    """The caller did not want it any more."""
+    cancelled_at: float | None = None
+    """When the caller did not want it any more."""
+
+    @property
+    def cancelled(self) -> bool:
+        return self.cancelled_at is not None
 
     def hear(self, event: wire.InferEvent, now: float) -> None:
         kind = event.WhichOneof("event")
@@ -72,6 +78,7 @@ def request_of(ask: Asked) -> wire.InferRequest:
         ignore_eos=ask.exact,
         session_id=ask.session,
         tenant_salt=ask.salt.encode(),
+        timeout_ms=round(ask.timeout * 1000) if ask.in_request else None,
     )
 
 
@@ -92,10 +99,8 @@ class Caller:
     async def _ask(self) -> None:
         told, loop, ask = self.told, self._sim.loop, self.told.ask
         told.began = loop.time()
-        generate = self._channel.unary_stream(
-            GENERATE, wire.InferRequest.SerializeToString, wire.InferEvent.FromString
-        )
-        self._call = generate(request_of(ask), timeout=ask.timeout)
+        generate = self._channel.unary_stream(GENERATE, wire.InferRequest.SerializeToString, wire.InferEvent.FromString)
+        self._call = generate(request_of(ask), timeout=ask.timeout + _CALL_SECONDS if ask.in_request else ask.timeout)
         if ask.cancel_after is not None:
             loop.call_later(ask.cancel_after, self._cancel)
         try:
@@ -114,7 +119,7 @@ class Caller:
         told = self.told
         if told.ended is not None:
             return
-        told.cancelled = True
+        told.cancelled_at = self._sim.loop.time()
         if told.ask.cancel_how == "call":
             self._call.cancel()
         elif told.ask.cancel_how == "leave":
@@ -123,9 +128,7 @@ class Caller:
             self._sim.loop.create_task(self._cancel_by_call())
 
     async def _cancel_by_call(self) -> None:
-        cancel = self._channel.unary_unary(
-            CANCEL, wire.CancelRequest.SerializeToString, wire.CancelResponse.FromString
-        )
+        cancel = self._channel.unary_unary(CANCEL, wire.CancelRequest.SerializeToString, wire.CancelResponse.FromString)
         try:
             await cancel(wire.CancelRequest(request_id=self.told.ask.request_id), timeout=_CANCEL_SECONDS)
         except grpc.aio.AioRpcError as error:

@@ -1,5 +1,6 @@
 """A script from a seed."""
 
+from dataclasses import replace
 from random import Random
 
 from bench.simulation.script import REPLICA_DEEDS, Asked, CancelHow, Deed, Script, Setup
@@ -8,12 +9,13 @@ from octet.mishap import POINTS
 FIRST, SECOND = "algo", "stl"
 NAMES = (FIRST, SECOND)
 ADAPTERS = ("left", "right")
-SECONDS = 5.0
+SECONDS = 3.0
 """In which requests come and deeds are done."""
 _ACTIVE = 0.25
 """Of the points are armed in a run."""
 _CALM = 0.3
-"""Of the runs have nothing but load."""
+"""Of the runs have nothing but load: a rush of requests that know how long they are and want to be in time."""
+_RUSH_SECONDS = 1.2
 _CANCELS: tuple[CancelHow, ...] = ("call", "rpc", "leave")
 _WORDS = ("sort the list", "reverse a string", "parse json", "find a cycle", "count words")
 
@@ -22,9 +24,8 @@ def draw(seed: int) -> Script:
     random = Random(seed)
     calm = random.random() < _CALM
     setup = _setup(random, calm=calm)
-    count = random.randint(10, 30)
-    rate = random.choice((1.0, 1.0, 0.3))
-    asks = [_ask(number, random, setup, SECONDS * rate, calm=calm) for number in range(count)]
+    ask = _rushing if calm else _ask
+    asks = [ask(number, random, setup) for number in range(random.randint(8, 20))]
     deeds = [] if calm else [_deed(random, setup) for _ in range(random.choice((0, 1, 1, 2, 3, 5)))]
     return Script(
         seed, setup, tuple(sorted(asks, key=lambda ask: ask.at)), tuple(sorted(deeds, key=lambda deed: deed.at))
@@ -33,16 +34,16 @@ def draw(seed: int) -> Script:
 
 def _setup(random: Random, *, calm: bool) -> Setup:
     return Setup(
-        replicas={FIRST: random.randint(1, 3), SECOND: random.randint(1, 2)},
+        replicas={FIRST: 1 if calm else random.randint(1, 3), SECOND: 1 if calm else random.randint(1, 2)},
         calm=calm,
         num_blocks=random.choice((10, 12, 16, 24, 40)),
         block_size=random.choice((4, 8, 8, 16)),
         max_running=random.randint(2, 5),
-        max_waiting=random.choice((1, 2, 4, 12)),
+        max_waiting=random.choice((1, 2, 3, 8)),
         failures=random.randint(1, 3),
         max_attempts=random.choice((2, 3, 4)),
         cool_down=random.choice((0.3, 0.5, 1.0)),
-        fault_rate=0.0 if calm else random.choice((0.0, 0.0, 0.02, 0.1)),
+        fault_rate=0.0 if calm else random.choice((0.0, 0.02, 0.15)),
         mishaps={} if calm else _mishaps(random),
     )
 
@@ -53,16 +54,29 @@ def _mishaps(random: Random) -> dict[str, float]:
     return {point: 0.002 if point == "step.dies" else random.choice((0.02, 0.1, 0.25)) for point in armed}
 
 
-def _ask(number: int, random: Random, setup: Setup, seconds: float, *, calm: bool) -> Asked:
+def _rushing(number: int, random: Random, setup: Setup) -> Asked:
+    ask = _ask(number, random, setup)
+    return replace(
+        ask,
+        at=round(random.uniform(0, _RUSH_SECONDS), 4),
+        priority=random.choice((5, 5, 5, 5, 1, 9)),
+        timeout=round(random.uniform(0.2, 1.6), 3),
+        exact=True,
+        cancel_after=None,
+        pause=0.0,
+    )
+
+
+def _ask(number: int, random: Random, setup: Setup) -> Asked:
     force: tuple[str, ...] = random.choice(((), (FIRST,), (FIRST,), (SECOND,), (FIRST, SECOND)))
     words = random.choice(_WORDS) + " " + "x" * random.choice((0, 0, 3, 10, 30))
     routed = f"{random.choice(NAMES)} {random.choice((30, 60, 95))} {words}"
     slots = setup.num_blocks * setup.block_size
     most = max(1, min(14, slots - len(routed) - 8))
-    cancels = not calm and random.random() < 0.15
+    cancels = random.random() < 0.25
     return Asked(
         number=number,
-        at=round(random.uniform(0, seconds), 4),
+        at=round(_moment(random), 4),
         text=words if force else routed,
         force=force,
         adapters=random.choice(((), (), (), *((each,) for each in ADAPTERS), ADAPTERS)),
@@ -70,13 +84,21 @@ def _ask(number: int, random: Random, setup: Setup, seconds: float, *, calm: boo
         seed=random.randrange(3),
         priority=random.choice((5, 5, 5, 1, 8, 9)),
         timeout=round(random.choice((random.uniform(0.2, 1.5), random.uniform(1.0, 4.0), 12.0)), 3),
-        exact=calm or random.random() < 0.5,
+        in_request=random.random() < 0.5,
+        exact=random.random() < 0.5,
         session=random.choice(("", "", "one", "two")),
         salt=random.choice(("", "", "tenant")),
-        cancel_after=round(random.expovariate(2.0), 4) if cancels else None,
+        cancel_after=round(random.expovariate(6.0), 4) if cancels else None,
         cancel_how=random.choice(_CANCELS),
-        pause=0.0 if calm else random.choice((0.0, 0.0, 0.0, 0.0, 0.05)),
+        pause=random.choice((0.0, 0.0, 0.0, 0.0, 0.05)),
     )
+
+
+def _moment(random: Random) -> float:
+    """Some come together: a third of them at one of two times."""
+    if random.random() < 0.35:
+        return random.choice((0.4, 0.8)) * SECONDS + random.uniform(0, 0.03)
+    return random.uniform(0, SECONDS)
 
 
 def _deed(random: Random, setup: Setup) -> Deed:

@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import time
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -74,6 +75,8 @@ class HeapLoop(asyncio.BaseEventLoop):
         self.num_events = 0
         self.after_event: Callable[[], None] | None = None
         """Called after every callback."""
+        self.cpu_seconds: dict[str, float] | None = None
+        """Real ones, by the name of the process whose work it was; None: nobody measures."""
 
     def time(self) -> float:
         return self._now
@@ -156,7 +159,10 @@ class HeapLoop(asyncio.BaseEventLoop):
         process = due.process
         if process is None or self._is_over or process.takes(due):
             self.num_events += 1
-            self._run(due)
+            if self.cpu_seconds is None:
+                self._run(due)
+            else:
+                self._measure(due, self.cpu_seconds)
             if self.after_event is not None:
                 self.after_event()
         return True
@@ -166,6 +172,12 @@ class HeapLoop(asyncio.BaseEventLoop):
             due.run()
         except Exception as error:
             self.call_exception_handler({"message": f"a callback failed: {due!r}", "exception": error})
+
+    def _measure(self, due: _Due, spent: dict[str, float]) -> None:
+        name = "" if due.process is None else due.process.name
+        before = time.process_time()
+        self._run(due)
+        spent[name] = spent.get(name, 0.0) + time.process_time() - before
 
     def _next_moment(self) -> bool:
         """False when there is none."""

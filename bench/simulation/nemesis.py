@@ -58,6 +58,9 @@ class Nemesis:
             case "slow":
                 machine.link.factor = deed.factor
                 return lambda: setattr(machine.link, "factor", 1.0)
+            case "crawl":
+                machine.slowness = deed.factor / 5
+                return lambda: setattr(machine, "slowness", 1.0)
             case _:
                 machine.link.lose()
                 return _nothing

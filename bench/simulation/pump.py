@@ -11,7 +11,6 @@ from specialist.service.engine_thread import Command, EngineThread, Handover
 from specialist.step import Step
 
 
-
 class EnginePump(EngineThread):
     """Does what the thread does, in the same order. Begins and ends of steps are events of the loop."""
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,12 +17,14 @@ from bench.simulation.port import Port
 from bench.simulation.pump import EnginePump
 from bench.simulation.words import NUM_SAMPLED, SimWords
 from kvpool import BlockPool
+from octet.config.ensemble import SpecialistConfig
 from octet.identity import Lane, digest_of
 from octet.telemetry.page import Page
 from octet.v1 import specialist_pb2 as wire
 from specialist.calibrated import prices_of
 from specialist.engines.base import Engine
 from specialist.engines.sim import CostModel, FaultSource, SimEngine, SimModel
+from specialist.engines.sim.calibration import cost_model_from_json
 from specialist.front import new_desk
 from specialist.guide.grammars import Grammars
 from specialist.loop import StepLoop
@@ -37,6 +40,7 @@ from specialist.service.replica import Replica
 from specialist.service.scheduling import new_scheduler
 from specialist.service.service import NAME, SpecialistService
 from specialist.service.settings import ReplicaSettings, ServiceSettings
+from specialist.service.sim_replica import CONTEXT, TOKEN_BYTES
 from specialist.service.sim_vocabulary import sim_vocabulary
 from specialist.service.validate import Validator
 from specialist.service.warm import NotWarm, warm_up
@@ -70,6 +74,23 @@ class ReplicaSpec:
     warm_seconds: float = 0.3
     """From its start until it serves, beside the steps it takes for that."""
     model: SimModel = MODEL
+
+    @classmethod
+    def of(cls, config: SpecialistConfig, cost: CostModel | None = None) -> "ReplicaSpec":
+        """As `octet serve` would start it with the sim engine. Without a cost model the configuration's counts. Raises
+        OSError, CalibrationInvalid."""
+        if cost is None:
+            cost = CostModel() if config.cost_model is None else cost_model_from_json(_read(config.cost_model))
+        return cls(
+            config.name,
+            num_blocks=max(1, config.kv_memory // (TOKEN_BYTES * config.block_size)),
+            block_size=config.block_size,
+            max_running=config.max_running,
+            max_waiting=config.max_waiting,
+            context=config.context or CONTEXT,
+            adapters=tuple(config.adapters),
+            cost=cost,
+        )
 
 
 class ReplicaHouse:
@@ -189,6 +210,10 @@ def _replica(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> Repl
         prices=prices_of(spec.cost),
         context=min(spec.context, pool.num_slots),
     )
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text()
 
 
 @lru_cache(maxsize=1)

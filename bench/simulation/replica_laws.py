@@ -9,6 +9,7 @@ from bench.simulation.scheduler_laws import Laws
 from specialist.engines.sim import SimEngine
 from specialist.events import Admitted, Event, Finished, Preempted
 from specialist.request import Request
+from specialist.service.job import Job
 from specialist.step import Step
 
 _MOST_RETRY_AFTER = 30.0 * 1.5
@@ -30,6 +31,8 @@ class ReplicaLaws:
         self._events: list[Event] = []
         self._ended: set[str] = set()
         """Whoever was to end, until the engine has looked."""
+        self._whose: dict[str, str] = {}
+        """The caller's name of a request, by the replica's own; shadows have no caller."""
         self._watch_scheduler()
         self._watch_desk()
         self._watch_ends()
@@ -46,6 +49,14 @@ class ReplicaLaws:
         require(not house.reception.num_receiving, "nobody is left in a reception", self._name)
         require(not getattr(house.adapters, "num_in_use", 0), "no adapter is held", self._name)
 
+    def forgotten(self, public_id: str) -> None:
+        """Its caller has gone a while ago."""
+        if self._house.engine.num_unread:
+            return  # the step under way takes long: it will be seen at its end
+        live = self._scheduler.ledger.live
+        left = [key for key, whose in self._whose.items() if whose == public_id and key in live]
+        self._court.require(not left, "nobody is computed for whom nobody waits", self._name, public_id)
+
     @property
     def is_idle(self) -> bool:
         return not (self._house.generator.num_open or self._scheduler.ledger.live)
@@ -58,13 +69,18 @@ class ReplicaLaws:
 
     def _watch_ends(self) -> None:
         engine: Any = self._house.engine
-        end = engine.end
+        end, submit = engine.end, engine.submit
+
+        def watched_submit(job: Job) -> None:
+            if not job.booking.shadow:
+                self._whose[job.request.request_id] = job.public_id
+            submit(job)
 
         def watched(request_id: str, reason: str) -> None:
             self._ended.add(request_id)
             end(request_id, reason)
 
-        engine.end = watched
+        engine.end, engine.submit = watched, watched_submit
 
     def _check_ends(self) -> None:
         """Whoever is to end is gone as soon as the engine has looked into its inbox."""

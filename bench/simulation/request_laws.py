@@ -13,6 +13,7 @@ from octet.v1 import error_pb2
 from router.dispatch.sweep import DEADLINE_SLACK, INTERVAL
 
 _SLACK = DEADLINE_SLACK + 2 * INTERVAL
+_CANCEL_SECONDS = 0.5
 _UNSAFE = {
     error_pb2.ERROR_REASON_REPLICA_LOST,
     error_pb2.ERROR_REASON_ENGINE_FAILED,
@@ -40,6 +41,8 @@ class RequestLaws:
         require(told.num_ends == 1, "exactly one terminal state a request", name, told.num_ends)
         own = ask.pause * (len(told.tokens) + len(told.routed) + 1)
         require(told.ended - told.began <= ask.timeout + _SLACK + own, "nobody waits beyond the deadline", name)
+        if told.cancelled_at is not None and ask.cancel_how != "leave":
+            require(told.ended - told.cancelled_at <= _CANCEL_SECONDS + own, "a cancel ends a request", name)
         require(not told.is_out_of_order, "once a token has come nobody else is asked", name)
         self._said(told)
         if code is grpc.StatusCode.OK:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import get_args
 
 from bench.simulation.breaker_laws import BreakerLaws
 from bench.simulation.caller import Caller
 from bench.simulation.court import Broken, Court
-from bench.simulation.draw import ADAPTERS, NAMES, SECONDS
+from bench.simulation.draw import ADAPTERS, NAMES
 from bench.simulation.ensemble import SimEnsemble
 from bench.simulation.heap_loop import NothingLeft
 from bench.simulation.machine import Machine
@@ -38,7 +39,10 @@ _CONTEXT = 96
 _PATIENCE = 40.0
 """Seconds in which everything comes to rest once nothing is done to it any more."""
 _MOST_COOL_DOWN = 4.0
-_FAULTS: tuple[FaultKind, ...] = ("fail_before", "fail_after", "fail_row", "slow", "late", "duplicate")
+_MOMENT = 1e-3
+_LEFT_SECONDS = 1.0
+"""The longest step, and some way."""
+_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +100,7 @@ def live(script: Script, *, keep: bool = False) -> Lived:
 
 
 class _Life:
-    def __init__(
-        self, script: Script, sim: SimEnsemble, court: Court, chances: "_Chances", verdicts: Verdicts
-    ) -> None:
+    def __init__(self, script: Script, sim: SimEnsemble, court: Court, chances: "_Chances", verdicts: Verdicts) -> None:
         self._script = script
         self._sim = sim
         self._court = court
@@ -126,11 +128,9 @@ class _Life:
         self._chances.arm()
         tasks: list[asyncio.Task[None]] = []
         for caller in self._callers:
-            self._sim.loop.call_later(caller.told.ask.at, lambda each=caller: tasks.append(each.begin()))
+            self._sim.loop.call_later(caller.told.ask.at, self._begin, caller, tasks)
         self._nemesis.plan(self._script.deeds)
-        await asyncio.sleep(SECONDS)
-        while len(tasks) < len(self._callers):
-            await asyncio.sleep(0.1)
+        await asyncio.sleep(max((ask.at for ask in self._script.asks), default=0.0) + _MOMENT)
         await asyncio.gather(*tasks)
         for caller in self._callers:
             self._requests.ended(caller.told)
@@ -139,6 +139,18 @@ class _Life:
         await self._rest()
         await self._sim.stop()
         self._at_the_end()
+
+    def _begin(self, caller: Caller, tasks: "list[asyncio.Task[None]]") -> None:
+        task = caller.begin()
+        tasks.append(task)
+        task.add_done_callback(lambda _: self._sim.loop.call_later(_LEFT_SECONDS, self._check_left, caller))
+
+    def _check_left(self, caller: Caller) -> None:
+        """Soon after a caller has gone, nobody computes for it where nothing is in the way of the news."""
+        disturbed = {deed.target for deed in self._script.deeds}
+        for machine, laws in self._laws.items():
+            if machine.name not in disturbed:
+                laws.forgotten(caller.told.ask.request_id)
 
     async def _rest(self) -> None:
         """Nothing is done any more, everything heals, and nothing is left of anybody."""
@@ -259,6 +271,7 @@ def ensemble_of(setup: Setup) -> Ensemble:
             cool_down=setup.cool_down,
             max_cool_down=_MOST_COOL_DOWN,
             stall_seconds=8.0,
+            heartbeat_seconds=0.4,
         ),
         correctness=CorrectnessConfig(window=3.0, breach=0.5, min_samples=3, sample_rate=0.5),
         shadow=ShadowConfig(budget=0.3, timeout=5.0),

@@ -4,12 +4,13 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-DeedKind = Literal["kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset", "wall", "drift"]
+DeedKind = Literal["kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset", "crawl", "wall", "drift"]
 """Of a machine: killed and started again; stopped and let go on; its way cut in both directions or in one; its way made
-slow; its connections reset. Of the router's wall clock: set. Of a specialist: its answers are judged wrong."""
+slow; its connections reset; its engine made slow. Of the router's wall clock: set. Of a specialist: its answers are
+judged wrong."""
 CancelHow = Literal["call", "rpc", "leave"]
 """The caller cancels its call; asks for it by another call; its connection is lost."""
-REPLICA_DEEDS: tuple[DeedKind, ...] = ("kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset")
+REPLICA_DEEDS: tuple[DeedKind, ...] = ("kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset", "crawl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Asked:
     seed: int = 0
     priority: int = 5
     timeout: float = 10.0
+    in_request: bool = False
+    """The request says how long; else its call does."""
     exact: bool = False
     """The answer is as long as it may be."""
     session: str = ""

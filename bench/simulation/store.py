@@ -7,8 +7,8 @@ from bench.simulation.clock import LoopClock, Wall
 from bench.simulation.heap_loop import HeapLoop
 from octet.config.ensemble import Ensemble
 from octet.store import Store
-from octet.store.job import Job
 from octet.store.connection import Connection
+from octet.store.job import Job
 from octet.store.sqlite import SqliteMemory
 from octet.store.worker import Worker
 

@@ -9,7 +9,6 @@ import router.dispatch.course
 import router.dispatch.dispatcher
 import router.dispatch.live
 import router.dispatch.relay
-import router.replicas.attempt
 import router.replicas.replica
 import specialist.loop
 import specialist.service.engine_thread
@@ -59,7 +58,7 @@ IN_THE_BREAKER = (
         "opens on too few", BREAKER, "failed", "self._num_failures >= self._most_failures", "self._num_failures >= 1"
     ),
     Mutant("never opens", BREAKER, "failed", "            self.trip()\n", "            pass\n"),
-    Mutant("many probes at once", BREAKER, "would_allow", " and not self._is_probing", ""),
+    Mutant("many probes at once", BREAKER, "allow", "if not self.would_allow:", 'if self.state == "open":'),
     Mutant("forgets no failure", BREAKER, "succeeded", "self._num_failures = 0", "pass"),
 )
 
@@ -71,11 +70,13 @@ IN_ADMISSION = (
         "if check.own_late > 0 or check.hurt:",
         "if check.own_late > 0:",
     ),
-    Mutant("one's own deadline does not count", DESK, "_judge", "if check.own_late > 0 or check.hurt:", "if check.hurt:"),
+    Mutant(
+        "one's own deadline does not count", DESK, "_judge", "if check.own_late > 0 or check.hurt:", "if check.hurt:"
+    ),
     Mutant("everybody is let in", DESK, "_judge", "if check.own_late > 0 or check.hurt:", "if False:"),
     Mutant("a line without an end", DESK, "_verdict", "self.books.num_live >= self.room.total", "False"),
     Mutant("come back at once", DESK, "_spread", "return jittered(seconds, self._jitter())", "return 0.0"),
-    Mutant("the ended stay in the books", DESK, "ended", "self.books.remove(key)", "self.books.get(key)"),
+    Mutant("written into no book", DESK, "enter", "    self.books.add(entry)\n", "    pass\n"),
 )
 
 IN_THE_ROUTER = (
@@ -102,12 +103,12 @@ IN_THE_ROUTER = (
         "pass",
     ),
     Mutant("a place is not given back", router.replicas.replica.Replica, "leave", "self.inflight -= 1", "pass"),
-    Mutant("a chunk is written twice", router.dispatch.relay, "relay", "await write(raw)", "await write(raw); await write(raw)"),
     Mutant(
-        "who leaves is computed on",
-        router.replicas.attempt.Attempt,
-        "__exit__",
-        "self.call.cancel()",
-        "pass",
+        "a chunk is written twice",
+        router.dispatch.relay,
+        "relay",
+        "await write(raw)",
+        "await write(raw); await write(raw)",
     ),
+    Mutant("a cancel goes nowhere", router.dispatch.live.Live, "end", "self._task.cancel()", "pass"),
 )
