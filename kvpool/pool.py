@@ -11,6 +11,7 @@ from kvpool.errors import InvariantViolation, PoolExhausted, StalePlan
 from kvpool.evicted import RecentlyEvicted
 from kvpool.plan import AdmissionPlan
 from kvpool.table import BlockTable
+from octet.mishap import mishap
 
 
 class BlockPool:
@@ -88,7 +89,7 @@ class BlockPool:
             num_uncached=self._cacheable(chain) - len(cached),
             uncached_reason=uncached_reason,
             num_fresh=num_fresh,
-            shortage=max(0, num_fresh + num_revived + headroom - len(self.free)),
+            shortage=max(0, num_fresh + num_revived + headroom - len(self.free)) + mishap("pool.shortage"),
             pool=self,
             version=self._version,
         )
@@ -101,6 +102,8 @@ class BlockPool:
             raise StalePlan(f"planned at version {plan.version}, the pool is at {self._version}")
         if plan.shortage:
             raise PoolExhausted(f"{plan.shortage} blocks short")
+        if mishap("pool.apply"):
+            raise PoolExhausted("a mishap")
         table = BlockTable(self.block_size)
         for block in plan.hit:
             if block.ref_count == 0:

@@ -1,5 +1,6 @@
 """The replica's heartbeat: assemble, run, commit. No request can stop it."""
 
+from octet.mishap import SLOW_SECONDS, mishap
 from specialist.engines.base import Completion, Engine, EngineFault
 from specialist.scheduler import Scheduler
 from specialist.step import Step, StepFailure
@@ -25,6 +26,8 @@ class StepLoop:
         """What the engine has made of the step becomes true."""
         for completion in completions:
             self._commit(completion)
+            if mishap("commit.twice"):
+                self._commit(completion)
         if self.scheduler.in_flight is step:
             self._commit(Completion(step, StepFailure("the engine did not complete the step")))
 
@@ -39,6 +42,8 @@ class StepLoop:
         """The engine runs it; nothing is true of it yet."""
         try:
             completions = list(self.engine.run(step))
+            if mishap("commit.slow"):
+                self.scheduler.clock.sleep(SLOW_SECONDS)
             if all(isinstance(completion, Completion) for completion in completions):
                 return completions
             return [Completion(step, StepFailure("the engine returned something that is no completion"))]

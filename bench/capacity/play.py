@@ -3,9 +3,8 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from time import process_time
 from typing import NamedTuple, Self
 
@@ -16,14 +15,9 @@ from bench.capacity.promise import Answer, Figures, judged
 from bench.capacity.site import Site, Spent
 from bench.capacity.timed_engine import timed_engine
 from bench.simulation.replica import ReplicaSpec
-from octet.config.ensemble import Ensemble, SpecialistConfig
+from octet.config.ensemble import Ensemble
 from octet.v1.inference_pb2 import InferEvent, InferRequest
-from specialist.engines.sim import CostModel
-from specialist.engines.sim.calibration import cost_model_from_json
 
-_TOKEN_BYTES = 16 << 10
-"""Of the KV pool, as the sim engine has it."""
-_CONTEXT = 8192
 _MOMENT = 1e-3
 """After the last request: also where there is only one, some time has passed."""
 _GENERATE = "/octet.v1.Inference/Generate"
@@ -43,7 +37,12 @@ class Stage:
     @classmethod
     def of(cls, ensemble: Ensemble, routers: int, seed: int, most_refused: float) -> Self:
         """Raises OSError and CalibrationInvalid."""
-        specs = {specialist.name: _spec(specialist) for specialist in ensemble.specialists}
+        judged_by_nobody = tuple(replace(specialist, verify="none") for specialist in ensemble.specialists)
+        ensemble = replace(ensemble, specialists=judged_by_nobody)
+        specs = {
+            specialist.name: replace(ReplicaSpec.of(specialist), engine=timed_engine)
+            for specialist in ensemble.specialists
+        }
         return cls(ensemble, specs, routers, seed, most_refused)
 
     @property
@@ -142,21 +141,3 @@ async def _caller(site: Site, number: int, ask: Ask) -> Answer:
 
 def _first(times: Sequence[float], asked: float) -> float | None:
     return times[0] - asked if times else None
-
-
-def _spec(specialist: SpecialistConfig) -> ReplicaSpec:
-    cost = CostModel() if specialist.cost_model is None else cost_model_from_json(_read(specialist.cost_model))
-    return ReplicaSpec(
-        specialist.name,
-        num_blocks=max(1, specialist.kv_memory // (_TOKEN_BYTES * specialist.block_size)),
-        block_size=specialist.block_size,
-        max_running=specialist.max_running,
-        max_waiting=specialist.max_waiting,
-        context=specialist.context or _CONTEXT,
-        cost=cost,
-        engine=timed_engine,
-    )
-
-
-def _read(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8")

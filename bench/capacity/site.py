@@ -5,9 +5,9 @@ from collections.abc import Coroutine, Mapping
 from random import Random
 from typing import Any, NamedTuple, Self, TypeVar
 
-from bench.capacity.metered_loop import MeteredLoop
 from bench.simulation.channel import Channel, Place
 from bench.simulation.clock import Wall
+from bench.simulation.heap_loop import HeapLoop
 from bench.simulation.link import Link
 from bench.simulation.machine import Machine
 from bench.simulation.opinions import NoOpinions
@@ -46,7 +46,8 @@ class Site:
         seed: int,
     ) -> None:
         self.config = ensemble
-        self.loop = MeteredLoop()
+        self.loop = HeapLoop()
+        self.loop.cpu_seconds = self._cpu = {}
         self._wall = Wall(self.loop)
         self._random = Random(seed)
         self.machines: dict[str, tuple[Machine, ...]] = {}
@@ -98,7 +99,7 @@ class Site:
     def spent(self) -> "Spent":
         """Since the beginning."""
         busy = {name: sum(_busy(machine) for machine in machines) for name, machines in self.machines.items()}
-        return Spent(self.loop.time(), busy, tuple(self.loop.spent[process] for process in self._routers))
+        return Spent(self.loop.time(), busy, tuple(self._cpu.get(process.name, 0.0) for process in self._routers))
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         result: _T = self.loop.run_until_complete(work)
@@ -108,6 +109,7 @@ class Site:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.loop.wind_up()
         self.loop.close()
 
 

@@ -12,8 +12,9 @@ from bench.simulation.machine import Machine
 from bench.simulation.opinions import NoOpinions
 from bench.simulation.process import Process
 from bench.simulation.replica import ReplicaSpec, no_fault
-from bench.simulation.router import RouterHouse
+from bench.simulation.router import Judges, RouterHouse
 from octet.config.ensemble import Ensemble
+from router.after.verifiers import open_verifiers
 from router.decide.decider import Opinions
 from router.replicas.address import Target
 from router.replicas.channel import Options
@@ -37,6 +38,7 @@ class SimEnsemble:
         opinions: Opinions | None = None,
         delays: Delays | None = None,
         faults: FaultSource = no_fault,
+        verdicts: Judges = open_verifiers,
     ) -> None:
         """`specs` and `replicas` by specialist. Without opinions requests say whom they want."""
         self.config = ensemble
@@ -45,6 +47,7 @@ class SimEnsemble:
         self.random = Random(seed)
         self._opinions = opinions or NoOpinions()
         self._delays = delays
+        self._verdicts = verdicts
         self.machines: dict[str, Machine] = {}
         """By the name that the router gives the replica."""
         self._by_address: dict[str, Machine] = {}
@@ -85,7 +88,7 @@ class SimEnsemble:
 
     def _build_router(self) -> RouterHouse:
         self._router = house = RouterHouse(
-            self.config, self._addresses, self._opinions, self.loop, self.wall, self._fork(), self._dial
+            self.config, self._addresses, self._opinions, self.loop, self.wall, self._fork(), self._dial, self._verdicts
         )
         self._router_place.listen(self.router_process, house.port)
         return house
@@ -109,4 +112,5 @@ class SimEnsemble:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.loop.wind_up()
         self.loop.close()

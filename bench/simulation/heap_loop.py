@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import time
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -15,6 +16,8 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 _THREAD_SECONDS = 2e-4
 """The way to a thread and back."""
+_MOST_ROUNDS = 5
+_ROUND_SECONDS = 30.0
 Complaint = dict[str, Any]
 
 
@@ -66,11 +69,14 @@ class HeapLoop(asyncio.BaseEventLoop):
         self._stopping = False
         self._running = False
         self._closed = False
+        self._is_over = False
         self.complaints: list[Complaint] = []
         """What nobody else has heard of: exceptions in callbacks and in tasks that nobody awaits."""
         self.num_events = 0
         self.after_event: Callable[[], None] | None = None
         """Called after every callback."""
+        self.cpu_seconds: dict[str, float] | None = None
+        """Real ones, by the name of the process whose work it was; None: nobody measures."""
 
     def time(self) -> float:
         return self._now
@@ -151,9 +157,12 @@ class HeapLoop(asyncio.BaseEventLoop):
         if due.cancelled():
             return True
         process = due.process
-        if process is None or process.takes(due):
+        if process is None or self._is_over or process.takes(due):
             self.num_events += 1
-            self._run(due)
+            if self.cpu_seconds is None:
+                self._run(due)
+            else:
+                self._measure(due, self.cpu_seconds)
             if self.after_event is not None:
                 self.after_event()
         return True
@@ -163,6 +172,12 @@ class HeapLoop(asyncio.BaseEventLoop):
             due.run()
         except Exception as error:
             self.call_exception_handler({"message": f"a callback failed: {due!r}", "exception": error})
+
+    def _measure(self, due: _Due, spent: dict[str, float]) -> None:
+        name = "" if due.process is None else due.process.name
+        before = time.process_time()
+        self._run(due)
+        spent[name] = spent.get(name, 0.0) + time.process_time() - before
 
     def _next_moment(self) -> bool:
         """False when there is none."""
@@ -188,6 +203,19 @@ class HeapLoop(asyncio.BaseEventLoop):
 
     def is_closed(self) -> bool:
         return self._closed
+
+    def wind_up(self) -> None:
+        """Everything that is still under way is ended, that of the dead too, so that nothing of it runs when it is
+        collected. This is no part of the history."""
+        self._is_over, self.after_event = True, None
+        for _ in range(_MOST_ROUNDS):
+            tasks = [task for task in asyncio.all_tasks(self) if not task.done()]
+            if not tasks:
+                return
+            for task in tasks:
+                task.cancel()
+            self.call_later(_ROUND_SECONDS, self.stop)
+            self.run_forever()
 
     def close(self) -> None:
         """What has not happened yet never will."""

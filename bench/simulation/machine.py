@@ -8,7 +8,8 @@ from bench.simulation.heap_loop import HeapLoop
 from bench.simulation.link import Delays, Link
 from bench.simulation.process import Process
 from bench.simulation.replica import ReplicaHouse, ReplicaSpec, no_fault
-from specialist.engines.sim import FaultSource
+from specialist.engines.sim import Fault, FaultSource
+from specialist.step import Step
 
 _RESTART_SECONDS = 0.5
 """Until whoever supervises a process that ended has started another."""
@@ -29,6 +30,8 @@ class Machine:
         self._loop = loop
         self._random = random
         self._faults = faults
+        self.slowness = 1.0
+        """Its engine takes so many times as long."""
         self.link = Link(loop, random, delays)
         self.place = Place()
         self.process = Process(name)
@@ -51,12 +54,18 @@ class Machine:
         self.process.context.copy().run(self._build)
 
     def _build(self) -> None:
-        self.house = house = ReplicaHouse(self.spec, self._loop, self._random, self._faults)
+        self.house = house = ReplicaHouse(self.spec, self._loop, self._random, self._fault)
         house.on_failure = self._failed
         self.place.listen(self.process, house.port)
         for started in self.on_start:
             started(self)
         self._loop.create_task(house.start(), name=f"starting {self.name}")
+
+    def _fault(self, step: Step) -> Fault | None:
+        fault = self._faults(step)
+        if fault is None and self.slowness != 1.0:
+            return Fault("slow", factor=self.slowness)
+        return fault
 
     def kill(self) -> None:
         """At once, as with kill -9: its connections are reset."""

@@ -1,7 +1,6 @@
 """The engine's thread without a thread: a step begins, time passes while others go on, and it ends."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from bench.simulation.clock import EngineClock
@@ -10,8 +9,6 @@ from specialist.engines.base import Completion
 from specialist.loop import StepLoop
 from specialist.service.engine_thread import Command, EngineThread, Handover
 from specialist.step import Step
-
-_log = logging.getLogger(__name__)
 
 
 class EnginePump(EngineThread):
@@ -29,6 +26,12 @@ class EnginePump(EngineThread):
         """Of steps that have ended."""
         self.on_turn: Callable[[], None] | None = None
         """Called whenever scheduler and pool may have changed."""
+        self.on_death: Callable[[Exception], None] | None = None
+
+    @property
+    def num_unread(self) -> int:
+        """Commands that have not been looked at."""
+        return len(self._inbox)
 
     def start(self) -> None:
         self._look()
@@ -81,8 +84,9 @@ class EnginePump(EngineThread):
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception:
-            _log.critical("the step loop died", exc_info=True)
+        except Exception as error:
+            if self.on_death is not None:
+                self.on_death(error)
             self._die()
         if self.on_turn is not None:
             self.on_turn()

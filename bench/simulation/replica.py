@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,12 +17,15 @@ from bench.simulation.port import Port
 from bench.simulation.pump import EnginePump
 from bench.simulation.words import NUM_SAMPLED, SimWords
 from kvpool import BlockPool
+from octet.config.ensemble import SpecialistConfig
 from octet.identity import Lane, digest_of
+from octet.rpc.memory_guard import MemoryGuard
 from octet.telemetry.page import Page
 from octet.v1 import specialist_pb2 as wire
 from specialist.calibrated import prices_of
 from specialist.engines.base import Engine
 from specialist.engines.sim import CostModel, FaultSource, SimEngine, SimModel
+from specialist.engines.sim.calibration import cost_model_from_json
 from specialist.front import new_desk
 from specialist.guide.grammars import Grammars
 from specialist.loop import StepLoop
@@ -37,9 +41,10 @@ from specialist.service.replica import Replica
 from specialist.service.scheduling import new_scheduler
 from specialist.service.service import NAME, SpecialistService
 from specialist.service.settings import ReplicaSettings, ServiceSettings
+from specialist.service.sim_replica import CONTEXT, TOKEN_BYTES
 from specialist.service.sim_vocabulary import sim_vocabulary
 from specialist.service.validate import Validator
-from specialist.service.warm import warm_up
+from specialist.service.warm import NotWarm, warm_up
 
 REVISION = digest_of([b"simulation", str(NUM_SAMPLED).encode()]).hex()
 MODEL = SimModel(NUM_SAMPLED)
@@ -72,6 +77,23 @@ class ReplicaSpec:
     model: SimModel = MODEL
     engine: Callable[["ReplicaSpec", EngineClock, FaultSource], Engine] | None = None
     """Another than the one that computes by arithmetic."""
+
+    @classmethod
+    def of(cls, config: SpecialistConfig, cost: CostModel | None = None) -> "ReplicaSpec":
+        """As `octet serve` would start it with the sim engine. Without a cost model the configuration's counts. Raises
+        OSError, CalibrationInvalid."""
+        if cost is None:
+            cost = CostModel() if config.cost_model is None else cost_model_from_json(_read(config.cost_model))
+        return cls(
+            config.name,
+            num_blocks=max(1, config.kv_memory // (TOKEN_BYTES * config.block_size)),
+            block_size=config.block_size,
+            max_running=config.max_running,
+            max_waiting=config.max_waiting,
+            context=config.context or CONTEXT,
+            adapters=tuple(config.adapters),
+            cost=cost,
+        )
 
 
 class ReplicaHouse:
@@ -109,6 +131,7 @@ class ReplicaHouse:
             self._clock,
             stream_bytes=settings.stream_bytes,
             stall_seconds=settings.stall_seconds,
+            memory=MemoryGuard(lambda: None, self._clock),
         )
         self.service = SpecialistService(
             replica, settings, validator, self.generator, self.board, self._tell_health, Page()
@@ -118,7 +141,7 @@ class ReplicaHouse:
         self.port.add_generic_rpc_handlers((self.service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.port)
         self.on_failure: Callable[[], None] | None = None
-        """Called when the engine has died: a process would end."""
+        """Called when the engine has died or will not run: a process would end."""
 
     def _reception(self, validator: Validator, seats: Seats, random: Random) -> Reception:
         replica = self.replica
@@ -135,8 +158,14 @@ class ReplicaHouse:
         )
 
     async def start(self) -> None:
+        """A process that is not warm ends."""
         await self._tell_health()
-        for account in warm_up(self.replica, self.step_loop):
+        try:
+            accounts = warm_up(self.replica, self.step_loop)
+        except NotWarm:
+            self._fail()
+            return
+        for account in accounts:
             account.book(self.desk)
         await asyncio.sleep(self.spec.warm_seconds + self._clock.take())
         self.engine.start()
@@ -150,7 +179,11 @@ class ReplicaHouse:
         self.generator.deliver(handover)
         if handover.load is not None:
             self.board.post(handover.load)
-        if handover.died and self.on_failure is not None:
+        if handover.died:
+            self._fail()
+
+    def _fail(self) -> None:
+        if self.on_failure is not None:
             self.on_failure()
 
     async def _tell_health(self) -> None:
@@ -184,6 +217,10 @@ def _replica(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> Repl
 def _arithmetic(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> Engine:
     blocks = spec.num_blocks + 1
     return SimEngine(spec.model, spec.cost, clock, num_blocks=blocks, block_size=spec.block_size, faults=faults)
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text()
 
 
 @lru_cache(maxsize=1)

@@ -1,18 +1,22 @@
 """The router's process: everything that answers `octet.v1.Inference` but the sockets."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from random import Random
+from typing import TypeAlias
 
 from bench.simulation.clock import LoopClock, Wall
 from bench.simulation.heap_loop import HeapLoop
 from bench.simulation.port import Port
 from bench.simulation.store import new_store
 from octet.config.ensemble import Ensemble
+from octet.rpc.memory_guard import MemoryGuard
 from router.background import for_good
 from router.decide.decider import Decider, Opinions
 from router.decide.policy import Policy
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.live import LiveRequests
+from router.dispatch.quarantine import Quarantine
 from router.dispatch.sweep import Sweep
 from router.dispatch.token_counter import TokenCounter
 from router.keys.gate import Gate
@@ -27,8 +31,11 @@ from router.service.backstage import Backstage
 from router.service.receipts import Receipts
 from router.service.service import InferenceService
 from router.service.validation import Validations
+from router.verify.verdict import Verifier
 
 _ID_BITS = 128
+Judges: TypeAlias = Callable[[Ensemble], Mapping[str, Verifier]]
+"""Who judges the answers of each specialist."""
 
 
 class RouterHouse:
@@ -43,14 +50,25 @@ class RouterHouse:
         wall: Wall,
         random: Random,
         dial: Connect,
+        verdicts: Judges,
     ) -> None:
         self.ensemble = ensemble
         self._random = random
         self.clock = clock = LoopClock(loop)
         self.observers = Observers()
         self.fleet = Fleet(ensemble, addresses, clock, random, None, dial)
+        self.quarantine = Quarantine(clock, lambda: self.fleet.dispatch.quarantine_seconds)
         self.backstage = Backstage(
-            ensemble, self.fleet, clock, random, None, store=new_store(ensemble, loop, wall), wall=wall.now, dial=dial
+            ensemble,
+            self.fleet,
+            clock,
+            random,
+            None,
+            store=new_store(ensemble, loop, wall),
+            wall=wall.now,
+            dial=dial,
+            blame=self.quarantine.died_with,
+            opened=verdicts,
         )
         self.observers.add(self.backstage.slos)
         config = ensemble.router
@@ -73,6 +91,7 @@ class RouterHouse:
             self.gate,
             self.observers,
             self.backstage.slos.header,
+            MemoryGuard(lambda: None, clock),
         )
         self.port = Port()
         self.port.add_generic_rpc_handlers((self.service.handler(),))
@@ -87,7 +106,7 @@ class RouterHouse:
             Decider(opinions),
             backstage.control,
             self.fleet,
-            Dispatcher(clock, random),
+            Dispatcher(clock, random, self.quarantine),
             TokenCounter(clock, random),
             backstage.aftermath,
             backstage.shadows,

@@ -7,6 +7,7 @@ from bench.simulation.clock import LoopClock, Wall
 from bench.simulation.heap_loop import HeapLoop
 from octet.config.ensemble import Ensemble
 from octet.store import Store
+from octet.store.connection import Connection
 from octet.store.job import Job
 from octet.store.sqlite import SqliteMemory
 from octet.store.worker import Worker
@@ -19,7 +20,7 @@ _SECONDS = 1e-3
 def new_store(ensemble: Ensemble, loop: HeapLoop, wall: Wall) -> Store:
     longest = max(ensemble.correctness.window, ensemble.escalation.sustain)
     return Store(
-        SqliteMemory(),
+        _Kept(),
         ensemble.store,
         ensemble.name,
         longest,
@@ -27,6 +28,23 @@ def new_store(ensemble: Ensemble, loop: HeapLoop, wall: Wall) -> Store:
         wall=wall.now,
         worker=partial(_LoopWorker, loop),
     )
+
+
+class _Kept(SqliteMemory):
+    """Connections come and go, and what was written stays."""
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+
+    def open(self) -> Connection:
+        if self._connection is None:
+            self._connection = super().open()
+            self._close, self._connection.close = self._connection.close, _stay  # type: ignore[method-assign]
+        return self._connection
+
+
+def _stay() -> None:
+    """The database ends with the simulation."""
 
 
 class _LoopWorker(Worker):

@@ -7,6 +7,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from octet.clock import Clock
+from octet.mishap import mishap
 from octet.store.connection import Connection, Opener
 from octet.store.database import Database
 from octet.store.errors import Refused, Stale, Unavailable, Unknown
@@ -95,6 +96,8 @@ class Worker:
                 self._clock.sleep(_PAUSE)
 
     def _database(self) -> Database:
+        if mishap("store.away"):
+            raise Unavailable("a mishap")
         if self._connection is None:
             with self._pulse.waiting():
                 connection = self._opener.open()

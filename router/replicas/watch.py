@@ -9,6 +9,7 @@ from random import Random
 import grpc
 from grpc_health.v1 import health_pb2
 
+from octet.mishap import mishap
 from octet.rpc.finite import is_finite
 from octet.v1 import specialist_pb2 as wire
 from router.replicas.pace import Pace
@@ -76,6 +77,8 @@ class Watcher:
         self._replica.num_watches += 1
         try:
             async for raw in self._load(self._ask_load, wait_for_ready=True):
+                if mishap("report.lost"):
+                    continue
                 self._replica.heard(_report(raw))
                 yield
         finally:

@@ -62,9 +62,11 @@ class Backstage:
         wall: Callable[[], float] = time.time,
         dial: Connect = connect,
         blame: Callable[[Content, Link], None] | None = None,
+        opened: Callable[[Ensemble], Mapping[str, Verifier]] = open_verifiers,
     ) -> None:
-        """`wall` tells Unix seconds. The store is the ensemble's, unless one is given. `blame` hears of contents
-        that were in flight when a connection broke. Raises ValueError for what must be put right first."""
+        """`wall` tells Unix seconds; `opened`, who judges the answers of each specialist. The store is the ensemble's,
+        unless one is given. `blame` hears of contents that were in flight when a connection broke. Raises ValueError
+        for what must be put right first."""
 
         def wall_ms() -> int:
             return int(wall() * 1000)
@@ -77,7 +79,8 @@ class Backstage:
         self._sharing = Sharing(self.slos, self.store.slices, secrets.token_hex(_WRITER_BYTES), wall)
         self._share: asyncio.Task[None] | None = None
         self._ensemble = ensemble
-        self._verifiers = open_verifiers(ensemble)
+        self._opened = opened
+        self._verifiers = opened(ensemble)
         rules = rules_of(ensemble, self._verifiers)
         judged, landed = (None, None) if tracing is None else (tracing.judged, tracing.landed)
         self.agreement = Agreement(wall_ms)
@@ -127,7 +130,7 @@ class Backstage:
         """Raises ValueError for a verifier that cannot be had; then nothing has changed."""
         replaced: Iterable[Verifier] = ()
         if _judging(ensemble) != _judging(self._ensemble):  # a compiler is tried when it is opened, which takes a while
-            verifiers = await asyncio.to_thread(open_verifiers, ensemble)
+            verifiers = await asyncio.to_thread(self._opened, ensemble)
             replaced, self._verifiers = {*self._verifiers.values()}, verifiers
         self._ensemble = ensemble
         self.aftermath.apply(rules_of(ensemble, self._verifiers))

@@ -5,6 +5,7 @@ from math import inf
 
 from admission.forecast import Desk
 from octet.clock import Clock
+from octet.mishap import mishap
 from octet.rpc.refusal import queue_full
 from octet.v1 import specialist_pb2 as wire
 from specialist.service.adapters import Adapters
@@ -119,6 +120,8 @@ class Watch:
             # Preempting and refusing end by themselves: nothing happens that would wake anybody.
             passing = report.preempting or report.refusing
             await self._wait(min(due - now(), PREEMPTING_SECONDS if passing else inf))
+        if self._last is not None and mishap("report.stale"):
+            report = self._last
         self._last, self._told_at = report, now()
         return report
 

@@ -14,8 +14,8 @@ from specialist.service.sim_adapters import SimAdapters
 from specialist.service.sim_vocabulary import NUM_SAMPLED, sim_vocabulary
 from specialist.service.vocabulary_words import VocabularyWords
 
-_CONTEXT = 8192
-_TOKEN_BYTES = 16 << 10
+CONTEXT = 8192
+TOKEN_BYTES = 16 << 10
 """As if it kept what a small real model keeps."""
 _MAX_ADAPTERS = 32
 
@@ -27,9 +27,9 @@ def sim_replica(
     vocabulary = sim_vocabulary()
     words = VocabularyWords(vocabulary, vocabulary.tokenizer.get_vocab_size())
     lane = Lane(settings.name, digest_of([b"sim", str(NUM_SAMPLED).encode()]).hex())
-    context = settings.context or _CONTEXT
+    context = settings.context or CONTEXT
     size = settings.block_size
-    num_blocks = settings.num_blocks or max(1, settings.kv_bytes // (_TOKEN_BYTES * size))
+    num_blocks = settings.num_blocks or max(1, settings.kv_bytes // (TOKEN_BYTES * size))
     pool = BlockPool(num_blocks + 1, size, prefix_cache=settings.prefix_cache)
     return Replica(
         lane=lane,

@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.laws.laws import LawBroken
+from bench.simulation.scheduler_laws import LawBroken
 from tests.laws.world import World
 
 NUM_EVENTS = 500

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.simulation.scheduler_laws import LawBroken
 from kvpool import InvariantViolation
-from tests.laws.laws import LawBroken
 from tests.laws.mutants import MORE, THE_SIX, Mutant
 from tests.laws.world import World
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 from typing import get_args
 
+from bench.simulation.scheduler_laws import LawBroken, Laws, require
 from kvpool import BlockPool
 from octet.clock import ManualClock
 from specialist.budget import FixedBudget, TimedBudget
@@ -18,7 +19,6 @@ from specialist.request import FinishReason
 from specialist.scheduler import Scheduler
 from specialist.states import Hybrid, PureAttention
 from specialist.step import Step
-from tests.laws.laws import LawBroken, Laws, require
 from tests.laws.oracle import OracleProposer
 from tests.laws.scenario import BARE, Callers, Setup
 

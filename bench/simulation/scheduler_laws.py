@@ -1,4 +1,4 @@
-"""What must hold after every event, whatever happens."""
+"""What must hold of a scheduler and its pool after every event, whatever happens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specialist.sequence import Sequence
 from specialist.states import Hybrid
 from specialist.step import Step
 
-ERRORS_ON_PURPOSE = ("injected", "asked for", "the engine did not complete the step")
+ERRORS_ON_PURPOSE = ("injected", "asked for", "the engine did not complete the step", "PoolExhausted: a mishap")
 
 
 class LawBroken(AssertionError):
