@@ -85,7 +85,8 @@ class Site:
         await asyncio.gather(*(house.warm(_WARM_SECONDS) for house in self._houses))
 
     def _build(self, process: Process) -> RouterHouse:
-        house = RouterHouse(self.config, self._addresses, NoOpinions(), self.loop, self._wall, self._fork(), self._dial)
+        clocks = self.loop, self._wall, self._fork()
+        house = RouterHouse(self.config, self._addresses, NoOpinions(), *clocks, self._dial, open_verifiers)
         place = Place()
         place.listen(process, house.port)
         self._houses.append(house)

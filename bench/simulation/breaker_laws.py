@@ -17,8 +17,8 @@ _EDGES = {
 
 
 class BreakerLaws:
-    """Closed until so many failures in a row or a loss beyond doubt; open for a cool-down or until a sign of life, then half-open; closed by
-    any success; open again, and for longer, by a probe that fails."""
+    """Closed until so many failures in a row or a loss beyond doubt; open for a cool-down or until a sign of life, then
+    half-open; closed by any success; open again, and for longer, by a probe that fails."""
 
     def __init__(
         self, name: str, breaker: Breaker, clock: Clock, court: Court, *, failures: int, first: float, most: float
