@@ -15,6 +15,7 @@ from bench.simulation.process import Process
 from bench.simulation.replica import ReplicaSpec
 from bench.simulation.router import RouterHouse
 from octet.config.ensemble import Ensemble
+from router.after.verifiers import open_verifiers
 from router.replicas.address import Target
 from router.replicas.channel import Options
 
