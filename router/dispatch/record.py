@@ -6,13 +6,18 @@ from router.observe.observers import Observers
 from router.receipts.receipt import ReceiptDraft
 from router.replicas.attempt import Attempt
 
+TELL_SECONDS = 0.25
+"""Observers hear of the gaps between tokens together, so often and at the end."""
+
 
 class Record:
     def __init__(self, draft: ReceiptDraft, clock: Clock, observers: Observers) -> None:
         self.draft = draft
         self._clock = clock
         self._observers = observers
-        self._accepted = self._last_chunk = 0.0
+        self._accepted = self._last_chunk = self._told_at = 0.0
+        self._gaps: list[float] = []
+        """Since the observers were last told."""
         self._attempt: Attempt | None = None
         self._asked = 0.0
         self._span_id = ""
@@ -49,19 +54,24 @@ class Record:
 
     def first_chunk(self) -> None:
         self._last_chunk = self._clock.now()
+        self._told_at = self._last_chunk
         ttft = self.draft.first_chunk(self._last_chunk)
         self._observers.began(self._under_way.replica.specialist, ttft, self._last_chunk - self._accepted)
 
     def next_chunk(self) -> None:
         now = self._clock.now()
-        self._observers.gap(self._under_way.replica.specialist, now - self._last_chunk)
+        self._gaps.append(now - self._last_chunk)
         self._last_chunk = now
+        if now - self._told_at >= TELL_SECONDS:
+            self._told_at = now
+            self._tell_gaps()
 
     def used(self, usage: wire.Usage) -> None:
         self.draft.finished(usage, self._clock.now())
 
     def ended(self, error: wire.Error | None) -> None:
         """The attempt is over; without an error it answered."""
+        self._tell_gaps()
         replica, began = self._under_way.replica, self._asked
         self.draft.attempt(
             replica.specialist,
@@ -72,6 +82,11 @@ class Record:
             span_id=self._span_id,
         )
         self._attempt = None
+
+    def _tell_gaps(self) -> None:
+        if self._gaps:
+            gaps, self._gaps = self._gaps, []
+            self._observers.gaps(self._under_way.replica.specialist, gaps)
 
     @property
     def _under_way(self) -> Attempt:

@@ -63,6 +63,10 @@ class Blocks:
         """There is one that can be made."""
         return any(call.input is not None for call in self._calls.values())
 
+    @property
+    def ends_in_text(self) -> bool:
+        return bool(self._begun) and isinstance(self._begun[-1], TextBlock)
+
     def hear(self, chunk: wire.Chunk) -> list[tuple[Block, str]]:
         """What is new, and of which block: the rest of calls, then text, then calls that begin. What was said behind a
         call comes with its rest where a slow reader makes one chunk of several; no block is gone back to. A block is

@@ -29,7 +29,8 @@ class Choice:
         if self.keeps:
             self.text.append(chunk.text)
             self.logprobs += chunk.logprobs
-        self.blocks.hear(chunk)
+        if self.keeps or chunk.tool_calls or not self.blocks.ends_in_text:
+            self.blocks.hear(chunk)
 
     @property
     def specialist(self) -> str:

@@ -1,7 +1,7 @@
 """Hears how requests fare, and counts. Labels are what is configured, never what a caller says."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from admission.knobs import UNSPECIFIED
 from octet.config.ensemble import Ensemble
@@ -23,8 +23,10 @@ class RequestTally:
         self._read: Ensemble | None = None
         self._intents: frozenset[str] = frozenset()
 
-    def gap(self, specialist: str, seconds: float) -> None:
-        self.fares[specialist].gap.add(seconds)
+    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
+        add = self.fares[specialist].gap.add
+        for each in seconds:
+            add(each)
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:
         """Counted with the rest, when it has ended."""

@@ -1,6 +1,7 @@
 """Whoever wants to know how requests fare: windows, metrics, traces. One place where they are told."""
 
 import logging
+from collections.abc import Sequence
 from typing import Protocol
 
 from octet.v1 import inference_pb2 as wire
@@ -12,8 +13,8 @@ _log = logging.getLogger(__name__)
 class Observer(Protocol):
     """Told on the event loop while callers wait: whatever takes longer than some microseconds is left for later."""
 
-    def gap(self, specialist: str, seconds: float) -> None:
-        """Between two pieces of an answer, as they leave the router."""
+    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
+        """Between any two pieces of an answer, as they left the router: some at once, soon behind the last of them."""
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:
         """Once for every request that is answered at all, when the first piece leaves the router: so many seconds after
@@ -34,17 +35,17 @@ class Observers:
         self._of_gaps: list[Observer] = []
 
     def add(self, observer: Observer, *, gaps: bool = True) -> None:
-        """Without `gaps` it is not told of those: there is one for every token."""
+        """Without `gaps` it is not told of those: there is nearly one for every token."""
         self._observers.append(observer)
         if gaps:
             self._of_gaps.append(observer)
 
-    def gap(self, specialist: str, seconds: float) -> None:
+    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
         for observer in self._of_gaps:
             try:
-                observer.gap(specialist, seconds)
+                observer.gaps(specialist, seconds)
             except Exception:
-                _log.error("%s failed at a gap", type(observer).__name__, exc_info=True)
+                _log.error("%s failed at gaps", type(observer).__name__, exc_info=True)
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:
         for observer in self._observers:

@@ -28,7 +28,7 @@ class Traces:
             resource = {"service.name": SERVICE, "service.instance.id": str(uuid4())}
             self.outbox = outbox_to(endpoint, resource)
             self.tracing = Tracing(self.outbox, clock, time.time_ns, secrets.token_bytes)
-            observers.add(self.tracing)
+            observers.add(self.tracing, gaps=False)
         self.tracer = Tracer(secrets.token_bytes, config.sample if endpoint else None)
 
     def reload(self, config: TelemetryConfig) -> None:

@@ -1,5 +1,6 @@
 """One specialist at this router: what it measures, in the slices that the others may read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octet.config.ensemble import SloConfig, SloTargets
@@ -64,13 +65,13 @@ class Measured:
         self.long.resize(slo.long_window)
         self._begins = self._ends = 0.0
 
-    def gap(self, now: float, seconds: float) -> None:
-        if not self._begins <= now < self._ends:
-            self._turn(now)
-        self._is_touched = True
-        self._slice.itl.add(seconds)
-        for meter in self._gaps:
-            meter.hold(seconds)
+    def gaps(self, now: float, seconds: Sequence[float]) -> None:
+        self._touch(now)
+        add = self._slice.itl.add
+        for each in seconds:
+            add(each)
+            for meter in self._gaps:
+                meter.hold(each)
 
     def began(self, now: float, ttft: float, admission: float) -> None:
         """A request had its first token after so long, and so long after it was admitted."""

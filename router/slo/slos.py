@@ -51,10 +51,10 @@ class Slos:
         self._told: dict[str, _Told] = {}
         self._known_breakers: tuple[float, Mapping[str, control_pb2.BreakerInfo]] = (0.0, {})
 
-    def gap(self, specialist: str, seconds: float) -> None:
+    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
         measured = self.measured.get(specialist)
         if measured is not None:
-            measured.gap(self._wall(), seconds)
+            measured.gaps(self._wall(), seconds)
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:
         measured = self.measured.get(specialist)

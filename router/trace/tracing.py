@@ -1,6 +1,6 @@
 """Where requests that are traced are told of: each in one piece, when it has ended; what comes of it later, later."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from octet.clock import Clock
 from octet.telemetry.outbox import Outbox
@@ -23,8 +23,8 @@ class Tracing:
         self._wall_ns = wall_ns
         self._ids = SpanIds(draw)
 
-    def gap(self, specialist: str, seconds: float) -> None:
-        """Not a stage of its own."""
+    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
+        """None is a stage of its own."""
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:
         """Told with the rest, when it has ended."""

@@ -1,7 +1,7 @@
 """How many requests came of late, and what became of them, by specialist."""
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from octet.clock import Clock
@@ -68,7 +68,7 @@ class Traffic:
         """Since the last look."""
         self._lines: deque[overview.ReceiptLine] = deque(maxlen=MOST_LINES)
 
-    def gap(self, specialist: str, seconds: float) -> None:
+    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
         """Whoever publishes latencies minds it."""
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:

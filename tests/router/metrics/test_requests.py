@@ -110,7 +110,7 @@ def test_one_answer_is_told_whole() -> None:
     receipt.usage.prompt_tokens, receipt.usage.completion_tokens, receipt.usage.cache_hit_tokens = 100, 5, 64
     receipt.usage.timings.queued, receipt.usage.timings.prefill, receipt.usage.timings.decode = 0.1, 0.2, 2.0
     tally.ended(asked("build-fix"), receipt)
-    tally.gap("writer", 0.75)
+    tally.gaps("writer", [0.75])
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
     for sample in (sample for family in request_source(tally)() for sample in family.samples):
         if "specialist" in sample.labels and "le" not in sample.labels and not sample.labels.get("error_type"):

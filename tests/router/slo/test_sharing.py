@@ -61,7 +61,7 @@ def test_all_publish_the_same_of_all(shared_url: str) -> None:
             for index, router in enumerate(routers):
                 for number in range(20):
                     router.answers(0.1 * (index + 1) + 0.01 * number, preempted=number % 2)
-                    router.slos.gap("writer", 0.02 * (index + 1))
+                    router.slos.gaps("writer", [0.02 * (index + 1)])
                 router.fails(errors.ERROR_REASON_QUEUE_FULL)
             await round_about(*routers)
             told = [router.told() for router in routers]

@@ -30,7 +30,7 @@ def test_quantiles_and_burn_rates_are_those_of_the_samples(samples: list[float])
     router = Router()
     for each in samples:
         router.answers(each)
-        router.slos.gap("writer", each)
+        router.slos.gaps("writer", [each])
     told = router.told()
     assert told.ttft.samples == told.itl.samples == told.answered == len(samples)
     for share, ttft, itl in (
@@ -54,7 +54,7 @@ def test_every_specialist_has_its_own_and_there_is_no_other() -> None:
     router.answers(0.2)
     router.answers(3.0, specialist="critic")
     router.answers(9.0, specialist="nobody")
-    router.slos.gap("nobody", 1.0)
+    router.slos.gaps("nobody", [1.0])
     writer, critic = router.slos.all()
     assert (writer.specialist, critic.specialist) == ("writer", "critic")
     assert (writer.ttft.samples, critic.ttft.samples) == (1, 1)
