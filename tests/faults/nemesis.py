@@ -1,14 +1,17 @@
 """Random trouble, from one seed: what is done to whom, when, and for how long."""
 
 import asyncio
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 from tests.faults.cgroups import Cgroup
 from tests.faults.network import Cable
+from tests.faults.process import Process
 from tests.faults.proxy import Proxy
 from tests.faults.site import Replica
 
@@ -114,6 +117,20 @@ def of_cpu(replica: Replica, cgroup: Cgroup) -> list[Trouble]:
     return [
         Trouble("has a tenth of a core", replica.name, lambda: cgroup.allow_cpu(0.1), lambda: cgroup.allow_cpu(None))
     ]
+
+
+def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Trouble]:
+    """A neighbour takes what is left of it."""
+    hogs: list[Process] = []
+
+    def take() -> None:
+        words = [sys.executable, "-m", "tests.faults.hog", "0.96"]
+        hogs.append(Process(words, folder / f"hog-{replica.name}.log", cgroups=[cgroup.folder]))
+
+    def give_back() -> None:
+        hogs.pop().kill()
+
+    return [Trouble("is short of memory", replica.name, take, give_back)]
 
 
 def one_is_spared(groups: Mapping[str, Sequence[str]]) -> Callable[[set[str]], bool]:
