@@ -16,8 +16,6 @@ from tests.faults.proxy import Proxy
 from tests.faults.site import Replica
 
 Act = Callable[[], None]
-LONGEST = 3.0
-"""Seconds that anything lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,8 @@ class Nemesis:
     random: Random
     spared: Callable[[set[str]], bool]
     """Whether these may all be in trouble together."""
+    longest: float = 3.0
+    """Seconds that anything lasts; a third of it passes, at most, before the next."""
     most: int = 2
     log: list[str] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
@@ -48,11 +48,11 @@ class Nemesis:
         began = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             while time.monotonic() - began < seconds:
-                await asyncio.sleep(self.random.uniform(0.05, 1.0))
+                await asyncio.sleep(self.random.uniform(0.05, self.longest / 3))
                 trouble = self.random.choice(self.troubles)
                 together = self._busy | {trouble.victim}
                 if trouble.victim not in self._busy and len(together) <= self.most and self.spared(together):
-                    tasks.create_task(self._inflict(trouble, self.random.uniform(0.0, LONGEST), began))
+                    tasks.create_task(self._inflict(trouble, self.random.uniform(0.0, self.longest), began))
 
     async def _inflict(self, trouble: Trouble, seconds: float, began: float) -> None:
         self._busy.add(trouble.victim)
