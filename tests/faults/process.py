@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds for whatever comes sooner or later, on a machine that has much else to do."""
 OCTET = (sys.executable, "-m", "octet.cli")
 

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from specialist.engines.sim import CostModel
 from specialist.engines.sim.calibration import cost_model_to_json
+from tests.faults.commands import need
 from tests.faults.process import OCTET, Process
 
 PACE = CostModel(0.001, 0.00001, 0.0, 0.004, 0.0002, 0.0, 0.0, 0.0)
@@ -105,6 +106,7 @@ class Plan:
 @contextmanager
 def site(plan: Plan, *, wait: bool = True) -> Iterator[Site]:
     """Ready, unless it is not to be waited for; afterwards nobody is left."""
+    need("setpriv")
     with TemporaryDirectory(prefix="octet-faults-") as name, ExitStack() as stack:
         folder = Path(name)
         (folder / "cost.json").write_text(cost_model_to_json(plan.cost, {}))

@@ -63,6 +63,10 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
             before = await spell(router, golden, seconds, 20.0, seed=4)
             for replica in site.of(away):
                 replica.process.kill()
+            first = await router.ask(Question(away, PROMPTS[0], 8))
+            assert first.reason and first.ended
+            seconds_first = first.ended - first.began
+            figure(4, "the first refusal, which waits for a restart", seconds_first, "s", "< 1.5 s", short="< 10 s")
             await asyncio.sleep(6.0)
             asking = asyncio.create_task(spell(router, golden, seconds, 20.0, seed=5))
             refused = []

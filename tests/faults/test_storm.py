@@ -15,6 +15,7 @@ CALLERS = 16
 
 def test_6_a_retry_storm_reaches_replicas_as_little_more_than_what_was_asked(long: bool, figure: Figure) -> None:
     async def fail(_: specialist_pb2.GenerateRequest, context: Context) -> None:
+        await asyncio.sleep(0.02)  # as many are under way as there are callers
         raise engine_failed("x")
 
     async def story() -> None:
