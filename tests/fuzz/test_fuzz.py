@@ -15,7 +15,7 @@ NUM_INPUTS = 200
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
 def test_what_is_no_input_is_refused_by_name(parser: Parser) -> None:
-    check(parser, range(max(10, round(NUM_INPUTS * parser.share))))
+    check(parser, range(max(4, round(NUM_INPUTS * parser.share))))
 
 
 def test_every_parser_has_a_name_of_its_own() -> None:

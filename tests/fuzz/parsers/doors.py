@@ -1,0 +1,84 @@
+"""What is spoken at the metrics door, and chat templates: parsed here, rendered in a process of their own."""
+
+import asyncio
+from dataclasses import replace
+
+from jinja2 import TemplateError, meta
+
+from octet.telemetry.door import MetricsDoor
+from octet.telemetry.page import Page
+from specialist.service.sim_vocabulary import sim_vocabulary
+from specialist.text.errors import TemplateRefused
+from specialist.text.message import Message
+from specialist.text.render_worker import environment
+from specialist.text.renderer import TemplateLimits
+from specialist.text.template import ChatTemplate
+from tests.fuzz.parser import Parser
+
+_SCRAPES = (
+    b"GET /metrics HTTP/1.1\r\nhost: a\r\naccept: application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n\r\n",
+    b"GET /metrics?a=b HTTP/1.0\r\n\r\n",
+    b"POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc",
+)
+_VOCABULARY = sim_vocabulary()
+_TEMPLATE = (_VOCABULARY.chat_template or "").encode()
+_LIMITS = TemplateLimits(max_memory=256 << 20)
+_TAGS = (
+    *(b"{{", b"}}", b"{%", b"%}", b"{#", b"#}", b"{% for a in b %}", b"{% endfor %}", b"{% if a %}", b"{% else %}"),
+    *(b"{% macro f() %}", b"{% include 'a' %}", b"|tojson", b".__class__", b"messages", b"{% generation %}", b"-%}"),
+)
+_HARM = (
+    b"{{ 9 ** 9 ** 9 }}",
+    b"{% for a in range(10 ** 9) %}{% endfor %}",
+    b"{{ 'a' * 10 ** 9 }}",
+    b"{{ messages.pop() }}",
+)
+
+
+class _Door(MetricsDoor):
+    """Without a socket: what comes is handed in."""
+
+    def __init__(self) -> None:
+        self._page = Page()
+
+    async def answered(self, raw: bytes) -> bytes:
+        reader = asyncio.StreamReader(limit=8192)
+        reader.feed_data(raw)
+        reader.feed_eof()
+        return await self._answer(reader)
+
+
+def _scraped(raw: bytes) -> bytes:
+    answer = asyncio.run(_Door().answered(raw))
+    if not answer.startswith(b"HTTP/1.1 ") or b"\r\n\r\n" not in answer:
+        raise RuntimeError(f"no answer of HTTP: {answer[:60]!r}")
+    return answer
+
+
+def _parsed(raw: bytes) -> object:
+    return meta.find_undeclared_variables(environment().parse(raw.decode("utf-8", "replace")))
+
+
+def _rendered(raw: bytes) -> object:
+    vocabulary = replace(_VOCABULARY, chat_template=raw.decode("utf-8", "replace"))
+    template = ChatTemplate(vocabulary, limits=_LIMITS)
+    try:
+        return template.render([Message("user", "hello")])
+    finally:
+        template.close()
+
+
+PARSERS = [
+    Parser(
+        "door.metrics",
+        _scraped,
+        (),
+        _SCRAPES,
+        "text",
+        words=(b"\r\n", b"accept: ", b";q=", b"escaping=", b" /metrics "),
+    ),
+    Parser("template.parsed", _parsed, (TemplateError, RecursionError), (_TEMPLATE,), "text", words=_TAGS),
+    Parser(
+        "template.rendered", _rendered, (TemplateRefused,), (_TEMPLATE,), "text", words=(*_TAGS, *_HARM), share=0.02
+    ),
+]
