@@ -101,6 +101,6 @@ def _floods(seconds: float) -> tuple[Flood, ...]:
     return (
         Flood(SHORT_STREAMS, (LIMIT, OCTET, CLASSIFIED, GRPC), SHORT, 32, seconds, "streams"),
         Flood(LONG_STREAMS, (LIMIT, OCTET, GRPC), Order(500), 16, seconds, "tokens"),
-        Flood(PACED, (LIMIT, OCTET, GRPC), Order(400, PACE_US), 32, seconds, "tokens"),
+        Flood(PACED, (LIMIT, OCTET, GRPC), Order(1_000, PACE_US), 32, seconds, "tokens"),
         Flood(UNARY, (LIMIT, OCTET), SHORT, 32, seconds, "requests", stream=False),
     )
