@@ -2,7 +2,19 @@
 
 import argparse
 
-from bench.commands import doors, engine, kv, overload, overview, router, scheduler, serve, sessions
+from bench.commands import (
+    doors,
+    engine,
+    kv,
+    overload,
+    overview,
+    receipts,
+    router,
+    scheduler,
+    serve,
+    sessions,
+    tracing,
+)
 from bench.commands.common import FIGURES, Benches, BenchParser
 
 _BENCH = f"""\
@@ -20,5 +32,5 @@ def add_bench_command(commands: Benches) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True, parser_class=BenchParser)
-    for each in (kv, scheduler, router, doors, overview, overload, sessions, serve, engine):
+    for each in (kv, scheduler, router, doors, overview, overload, sessions, serve, receipts, tracing, engine):
         each.add(benches)

@@ -1,16 +1,15 @@
-"""What it takes to list receipts among very many: the newest, those of a rare specialist, none at all.
+"""What it takes to list receipts among very many: the newest, those of a rare specialist, none at all."""
 
-python -m bench.receipts [STORE_URL] [--receipts N] [--rounds N]
-"""
-
-import argparse
 import asyncio
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
+from random import Random
 from typing import NamedTuple
 
+from bench.measure import summary
+from bench.record import Record
 from octet.config.ensemble import StoreConfig
 from octet.store import Labels, ReceiptQuery, ReceiptRow, Store, open_store
 from octet.store.database import Database
@@ -18,6 +17,7 @@ from octet.store.held import Batch
 from octet.store.history import History
 from octet.store.url import opener_of
 
+BENCH = "receipts"
 _ENSEMBLE = "bench"
 _SPECIALISTS = 8
 _TENANTS = 50
@@ -41,31 +41,33 @@ class Took(NamedTuple):
     lag: float
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.receipts", description=__doc__)
-    parser.add_argument("url", nargs="?", default="", help="of an empty database; default: a new SQLite file")
-    parser.add_argument("--receipts", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=15)
-    options = parser.parse_args()
+def measure_receipts(url: str, num_receipts: int, runs: int) -> list[Record]:
+    """In the database of that URL, which must be empty; without one, in a new SQLite file."""
     with tempfile.TemporaryDirectory() as folder:
-        url = options.url or f"sqlite:{Path(folder) / 'bench.db'}"
-        asyncio.run(_measure(url, options.receipts, options.rounds))
+        return asyncio.run(_measure(url or f"sqlite:{Path(folder) / 'bench.db'}", num_receipts, runs))
 
 
-async def _measure(url: str, num_receipts: int, num_rounds: int) -> None:
+async def _measure(url: str, num_receipts: int, runs: int) -> list[Record]:
+    """In turns, in an order that changes from round to round."""
     store = open_store(StoreConfig(url=url), _ENSEMBLE)
     await store.start()
     try:
         _fill(url, num_receipts)
-        for name, query in QUERIES.items():
-            took = [await _time(store, query) for _ in range(num_rounds)]
-            answer, slowest = median(one.answer for one in took), max(one.answer for one in took)
-            lag = max(one.lag for one in took)
-            print(
-                f"{name}: {1000 * answer:.1f} ms (slowest {1000 * slowest:.1f}); event loop late by {1000 * lag:.1f} ms"
-            )
+        rounds = [await _round(store, number) for number in range(runs)]
     finally:
         await store.close()
+    return [record for name in QUERIES for record in _records(name, [each[name] for each in rounds], num_receipts)]
+
+
+def _records(name: str, took: Sequence[Took], num_receipts: int) -> Iterator[Record]:
+    case = f"{num_receipts:,} receipts"
+    yield summary([each.answer * 1e3 for each in took], BENCH, case, name, "ms", "octet")
+    yield summary([each.lag * 1e3 for each in took], BENCH, case, f"{name}, event loop late by", "ms", "octet")
+
+
+async def _round(store: Store, number: int) -> dict[str, Took]:
+    order = Random(number).sample(list(QUERIES), len(QUERIES))
+    return {name: await _time(store, QUERIES[name]) for name in order}
 
 
 async def _time(store: Store, query: ReceiptQuery) -> Took:
@@ -94,7 +96,3 @@ def _row(number: int) -> ReceiptRow:
     specialist = "rare" if number % _RARE == 1 else f"specialist-{number % _SPECIALISTS}"
     outcome = "failed" if number % (_RARE // 20) == 1 else "answered"
     return ReceiptRow(f"{tenant}:{number:032x}", 1_700_000_000_000 + number, _RAW, Labels(tenant, specialist, outcome))
-
-
-if __name__ == "__main__":
-    main()

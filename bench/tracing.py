@@ -1,8 +1,6 @@
-"""What traces cost: `python -m bench.tracing`. The same requests through a router to a replica, without traces, with
-all of them, and on request through another state of this project, in turns."""
+"""What traces cost. The same requests through a router to a replica, without traces, with all of them, and on request
+through another state of this project, in turns."""
 
-import argparse
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,10 +13,10 @@ import uvloop
 from grpc import aio
 
 from bench.measure import summary
-from bench.record import Record, write_records
+from bench.record import Record
 from bench.router_load import at_once
 from bench.router_site import SiteFailed
-from bench.table import Targets, table_of_spreads
+from bench.table import Targets
 from bench.tracing_drawing import drawing_records
 from bench.tracing_site import NAME, TracedSite, collecting, traced_site
 from octet.v1 import inference_pb2 as wire
@@ -26,7 +24,6 @@ from specialist.engines.sim import CostModel
 from specialist.engines.sim.calibration import cost_model_to_json
 
 OFF, ON, BESIDE = "off", "on", "beside"
-RUNS, QUICK_RUNS = 31, 2
 _BENCH = "tracing"
 _THROUGHPUT, _CPU = "throughput", "CPU a thousand tokens"
 
@@ -112,32 +109,14 @@ def _records(case: str, rounds: Sequence[Mapping[str, Round]]) -> Iterator[Recor
             yield summary(costs, _BENCH, case, f"{way} over {base}, {_CPU}", "x", "octet")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.tracing", description=__doc__)
-    parser.add_argument("--model", type=Path, metavar="PATH", help="default: the demo model")
-    parser.add_argument("--beside", type=Path, metavar="DIR", help="another checkout of this project")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_RUNS} runs instead of {RUNS}")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures, one JSON record a line")
-    given = parser.parse_args()
-    runs = QUICK_RUNS if given.quick else RUNS
-    model = [] if given.model is None else ["--model", str(given.model)]
-    try:
-        with NamedTemporaryFile("w", suffix=".json") as free:
-            free.write(cost_model_to_json(CostModel(*(0.0,) * 8), {"from": "bench.tracing"}))
-            free.flush()
-            records = [
-                *drawing_records(runs),
-                *measure(MODEL, [*model, "--threads", "1"], runs, given.beside),
-                *measure(SIM, ["--engine", "sim", "--cost-model", free.name], runs, given.beside),
-            ]
-    except SiteFailed as error:
-        print(f"bench.tracing: {error}", file=sys.stderr)
-        return 2
-    print(table_of_spreads(records, TARGETS))
-    if given.json is not None:
-        write_records(given.json, records)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def measure_tracing(runs: int, model: Path | None, beside: Path | None) -> list[Record]:
+    """Raises SiteFailed."""
+    chosen = [] if model is None else ["--model", str(model)]
+    with NamedTemporaryFile("w", suffix=".json") as free:
+        free.write(cost_model_to_json(CostModel(*(0.0,) * 8), {"from": "bench.tracing"}))
+        free.flush()
+        return [
+            *drawing_records(runs),
+            *measure(MODEL, [*chosen, "--threads", "1"], runs, beside),
+            *measure(SIM, ["--engine", "sim", "--cost-model", free.name], runs, beside),
+        ]

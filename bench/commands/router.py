@@ -30,7 +30,7 @@ spread is by drawing again from all of them.
 
 
 def add(benches: Benches) -> None:
-    parser = command(benches, "router", ABOUT, "the router in front of simulated replicas")
+    parser = command(benches, "router", ABOUT, "the router in front of simulated replicas, beside its peers on request")
     add_common(parser, "shorter ones", RUNS)
     parser.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="litellm, sglang")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the added time by rate: .svg or .png")

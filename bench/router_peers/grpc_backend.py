@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from bench.router_peers.http_backend import HOST
 from bench.router_peers.order import WORD, Order
-from octet.rpc.calls import Context, relaying, streaming
+from octet.rpc.calls import CallerGone, Context, relaying, streaming
 from octet.v1 import specialist_pb2 as wire
 
 _MOST_BYTES = 4 << 20
@@ -63,18 +63,25 @@ class Speech:
 async def _generate(ask: wire.GenerateRequest, context: Context) -> None:
     order = Order.read(ask.chat.messages[-1].content.encode())
     speech, sent = Speech(order), 0
-    await context.write(_ACCEPTED)
+    await _send(context, _ACCEPTED)
     while sent < order.tokens:
         said = await speech.beyond(sent)
-        await context.write(_chunk(said - sent))
+        await _send(context, _chunk(said - sent))
         sent = said
     usage = wire.Usage(finish_reason=wire.FINISH_REASON_LENGTH, completion_tokens=order.tokens)
-    await context.write(wire.GenerateEvent(usage=usage).SerializeToString())
+    await _send(context, wire.GenerateEvent(usage=usage).SerializeToString())
+
+
+async def _send(context: Context, event: object) -> None:
+    try:
+        await context.write(event)
+    except Exception as error:  # nothing can be written to a call that is over
+        raise CallerGone from error
 
 
 async def _watch(ask: wire.WatchLoadRequest, context: Context) -> None:
     while True:
-        await context.write(wire.LoadReport(max_running=_MANY, max_waiting=_MANY))
+        await _send(context, wire.LoadReport(max_running=_MANY, max_waiting=_MANY))
         await asyncio.sleep(ask.heartbeat_ms / 1000)
 
 

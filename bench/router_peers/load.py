@@ -7,7 +7,7 @@ from time import perf_counter
 
 from bench.router_load import steady
 from bench.router_peers.case import SHORT, FirstTokens, Flood
-from bench.router_peers.http_caller import CallFailed
+from bench.router_peers.http_caller import CallFailed, Heard
 from bench.router_peers.process import RouterProcess
 from bench.router_peers.prompt import prompts
 from bench.router_peers.way import Caller, Way
@@ -15,7 +15,7 @@ from bench.router_peers.way import Caller, Way
 _WARM_CALLS, _WARM_AT_ONCE = 2, 4
 _CALM_SECONDS, _CALM_SHARE, _MOST_WAITS = 0.05, 0.3, 100
 _RAMP = 0.25
-"""How long a flood lasts before it is counted, in parts of the time that it is."""
+"""How long a flood lasts at least before it is counted, in parts of the time that it is."""
 _ENOUGH, _LONGER, _MOST_SECONDS = 8, 0.5, 10.0
 """Tokens of each caller on average; a flood that has brought fewer goes on, for so many seconds at most."""
 
@@ -45,9 +45,11 @@ async def flood(way: Way, case: Flood) -> Took:
     """Raises CallFailed."""
     tally = _Tally()
     async with way.caller(True) as caller:
-        callers = [asyncio.ensure_future(_again_and_again(caller, case, tally)) for _ in range(case.at_once)]
+        callers = [
+            asyncio.ensure_future(_again_and_again(caller, case, tally.of(each))) for each in range(case.at_once)
+        ]
         try:
-            await _unless_failed(callers, _RAMP * case.seconds)
+            await _all_begun(callers, case, tally)
             before, began, cpu = tally.tokens, perf_counter(), _cpu(way.router)
             await _unless_failed(callers, case.seconds)
             while tally.tokens - before < _ENOUGH * case.at_once and perf_counter() - began < _MOST_SECONDS:
@@ -73,14 +75,28 @@ async def calm(router: RouterProcess) -> None:
 class _Tally:
     def __init__(self) -> None:
         self.tokens = 0
+        self.begun: set[int] = set()
+        """Callers who have heard something."""
 
-    def heard(self, tokens: int) -> None:
-        self.tokens += tokens
+    def of(self, caller: int) -> Heard:
+        def heard(tokens: int) -> None:
+            self.tokens += tokens
+            self.begun.add(caller)
+
+        return heard
 
 
-async def _again_and_again(caller: Caller, case: Flood, tally: _Tally) -> None:
+async def _again_and_again(caller: Caller, case: Flood, heard: Heard) -> None:
     for prompt in prompts(0):
-        await caller.call(prompt, case.order, tally.heard, stream=case.stream)
+        await caller.call(prompt, case.order, heard, stream=case.stream)
+
+
+async def _all_begun(callers: Sequence["asyncio.Task[None]"], case: Flood, tally: _Tally) -> None:
+    """All of them have heard something, or it takes too long."""
+    began = perf_counter()
+    await _unless_failed(callers, _RAMP * case.seconds)
+    while len(tally.begun) < len(callers) and perf_counter() - began < _MOST_SECONDS:
+        await _unless_failed(callers, _CALM_SECONDS)
 
 
 async def _unless_failed(callers: Sequence["asyncio.Task[None]"], seconds: float) -> None:

@@ -15,8 +15,8 @@ from bench.router_peers.site import Site
 from bench.router_peers.way import OCTET, Way, until_it_answers
 from bench.router_site import SiteFailed
 
-_WAKE_SECONDS = 30.0
-_CASE_SECONDS = 60.0
+_WAKE_SECONDS = 60.0
+_CASE_SECONDS = 120.0
 _ATTEMPTS = 3
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import bench
 from bench.peers.environment import PeerUnavailable, Say, prepare
 from bench.peers.process import PeerFailed
-from bench.router_peers.backends import backends, free_ports
+from bench.router_peers.backends import ROOT, backends, free_ports
 from bench.router_peers.grpc_caller import REPLICA, ROUTER, GrpcCaller, replica_request, router_request
 from bench.router_peers.http_backend import HOST, MODEL
 from bench.router_peers.http_caller import HttpCaller
@@ -80,10 +79,8 @@ def _straight(http_port: int, grpc_port: int) -> dict[str, Way]:
 
 
 async def _octet(folder: Path, ports: Sequence[int], core: int, routers: ExitStack) -> dict[str, Way]:
-    root = str(Path(bench.__path__[0]).resolve().parent)
-    router = RouterProcess(
-        OCTET, octet_command(folder, ports), {**os.environ, "PYTHONPATH": root}, folder / "octet.log", {core}
-    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    router = RouterProcess(OCTET, octet_command(folder, ports), env, folder / "octet.log", {core})
     routers.callback(router.close)
     try:
         async with asyncio.timeout(_OCTET_SECONDS):

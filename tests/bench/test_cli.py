@@ -39,6 +39,7 @@ def check_records(path: Path, bench: str) -> set[str]:
     [
         ("kv", {"octet", "limit"}),
         ("scheduler", {"octet"}),
+        ("receipts", {"octet"}),
         pytest.param("router", {"octet", "limit"}, marks=pytest.mark.slow),
         pytest.param("doors", {"octet"}, marks=pytest.mark.slow),
         pytest.param("overview", {"octet"}, marks=pytest.mark.slow),
