@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.result import read_result
 from octet.cli import main
 
 SCHEMA = {"bench", "case", "system", "metric", "unit", "value", "low", "high", "runs"}
@@ -43,13 +44,18 @@ def check_records(path: Path, bench: str) -> set[str]:
         pytest.param("router", {"octet", "limit"}, marks=pytest.mark.slow),
         pytest.param("doors", {"octet"}, marks=pytest.mark.slow),
         pytest.param("overview", {"octet"}, marks=pytest.mark.slow),
+        pytest.param("sessions", {"octet"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_quick_bench_prints_a_table_and_writes_records(
     bench: str, systems: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bench", bench, "--quick", "--json", str(tmp_path / "out.jsonl")]) == 0
-    assert check_records(tmp_path / "out.jsonl", bench) == systems
+    records, result = tmp_path / "out.jsonl", tmp_path / "out.json"
+    assert main(["bench", bench, "--quick", "--json", str(records), "--result", str(result)]) == 0
+    assert check_records(records, bench) == systems
+    kept = read_result(result)
+    assert (kept.bench, kept.command) == (bench, f"octet bench {bench} --quick")
+    assert len(kept.records) == len(records.read_text().splitlines())
     header, rule, *rows = capsys.readouterr().out.splitlines()
     assert header.startswith("case ")
     assert set(rule) == {"-", " "}
