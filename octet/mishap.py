@@ -1,7 +1,7 @@
 """Points at which something may go wrong on purpose. Outside of a simulation nothing ever does.
 
 Production code asks `mishap("pool.shortage")` where the world could fail it: mistakes hide in code that is seldom
-reached. A simulator that has installed itself answers by its seed; without one the answer is no, for the price of a call.
+reached. A simulator that has installed itself answers by its seed; without one the answer is no, and costs a call.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -8,7 +8,7 @@
         sim.run(work())
 
 `ensemble` is what `octet.config` reads. `specs` say what a replica of each specialist is made of (blocks, seats, what
-steps cost), the numbers how many there are of it. Inside of `work`, a coroutine: `await sim.start()`; `sim.channel()` is
+steps cost), the numbers how many there are of it. In `work`, a coroutine: `await sim.start()`; `sim.channel()` is
 the callers' way to the router, used as a grpc.aio.Channel (`caller.Caller` is one who asks, `caller.Told` what it was
 told and when); `asyncio.sleep` and `sim.loop.time()` are simulated time; `await sim.stop()` ends it.
 `sim.machines["algo-0"]` is the replica's machine: `kill`, `start`, `stop`, `go_on`, its `link` (`cut`, `mend`, `lose`,

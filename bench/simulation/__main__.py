@@ -38,9 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("first", type=int, nargs="?", default=0, metavar="FIRST", help="the first seed")
     parser.add_argument("last", type=int, nargs="?", metavar="LAST", help="the seed behind the last one")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes")
-    parser.add_argument(
-        "--replay", type=Path, metavar="SCRIPT", help="a file with a script, as a failing seed prints it"
-    )
+    parser.add_argument("--replay", type=Path, metavar="SCRIPT", help="a file with what a failing seed printed")
     return parser
 
 

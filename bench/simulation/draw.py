@@ -15,7 +15,7 @@ _ACTIVE = 0.25
 """Of the points are armed in a run."""
 _CALM = 0.3
 """Of the runs have nothing but load: a rush of requests that know how long they are and want to be in time."""
-_RUSH_SECONDS = 1.2
+_RUSH_SECONDS = 1.0
 _CANCELS: tuple[CancelHow, ...] = ("call", "rpc", "leave")
 _WORDS = ("sort the list", "reverse a string", "parse json", "find a cycle", "count words")
 
@@ -25,7 +25,8 @@ def draw(seed: int) -> Script:
     calm = random.random() < _CALM
     setup = _setup(random, calm=calm)
     ask = _rushing if calm else _ask
-    asks = [ask(number, random, setup) for number in range(random.randint(8, 20))]
+    count = random.randint(14, 22) if calm else random.randint(6, 16)
+    asks = [ask(number, random, setup) for number in range(count)]
     deeds = [] if calm else [_deed(random, setup) for _ in range(random.choice((0, 1, 1, 2, 3, 5)))]
     return Script(
         seed, setup, tuple(sorted(asks, key=lambda ask: ask.at)), tuple(sorted(deeds, key=lambda deed: deed.at))
@@ -43,7 +44,7 @@ def _setup(random: Random, *, calm: bool) -> Setup:
         failures=random.randint(1, 3),
         max_attempts=random.choice((2, 3, 4)),
         cool_down=random.choice((0.3, 0.5, 1.0)),
-        fault_rate=0.0 if calm else random.choice((0.0, 0.02, 0.15)),
+        fault_rate=0.0 if calm else random.choice((0.0, 0.03, 0.25)),
         mishaps={} if calm else _mishaps(random),
     )
 

@@ -171,7 +171,7 @@ class HeapLoop(asyncio.BaseEventLoop):
         try:
             due.run()
         except Exception as error:
-            self.call_exception_handler({"message": f"a callback failed: {due!r}", "exception": error})
+            self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     def _measure(self, due: _Due, spent: dict[str, float]) -> None:
         name = "" if due.process is None else due.process.name

@@ -127,8 +127,10 @@ class RequestLaws:
 
 
 def _above(told: Told, all_told: Sequence[Told]) -> bool:
-    """Somebody of higher priority came while it was here."""
+    """Somebody of higher priority was here with it."""
     return any(
-        other.ask.priority > told.ask.priority and told.began <= other.began <= (told.ended or 0.0)
+        other.ask.priority > told.ask.priority
+        and other.began <= (told.ended or 0.0)
+        and told.began <= (other.ended or 0.0)
         for other in all_told
     )

@@ -136,7 +136,9 @@ class _Life:
             self._requests.ended(caller.told)
         if self._script.setup.calm:
             self._requests.kept_promises([caller.told for caller in self._callers])
+        self._look_back()
         await self._rest()
+        self._look_back()
         await self._sim.stop()
         self._at_the_end()
 
@@ -185,8 +187,18 @@ class _Life:
     def _is_whole(self) -> bool:
         return all(replica.usable for replica in self._sim.router.fleet.replicas)
 
+    def _look_back(self) -> None:
+        backstage = self._sim.router.backstage
+        for name, level in backstage.control.escalation().items():
+            self._court.seen["escalated"] += level > 0
+            self._court.note(f"{name} at level {level}")
+        for info in backstage.control.breakers():
+            self._court.seen["demoted"] += info.state != "closed"
+            self._court.note(f"{info.specialist} {info.state}")
+
     def _at_the_end(self) -> None:
         require, router = self._court.require, self._sim.router
+        self._court.seen["shadow answered"] += router.backstage.shadows.tally.answered
         require(router.live.num_bytes == 0, "no byte of a request is left at the router")
         require(router.backstage.shadows.room.taken == 0, "no byte of a shadow is left")
 

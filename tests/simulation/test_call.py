@@ -1,0 +1,198 @@
+"""Calls between processes that share a heap: as gRPC would have them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import grpc
+import pytest
+
+from bench.simulation.call import WINDOW_BYTES
+from bench.simulation.channel import Channel, Place
+from bench.simulation.heap_loop import HeapLoop
+from bench.simulation.link import KEEPALIVE_SECONDS, Link
+from bench.simulation.port import Port
+from bench.simulation.process import Process
+
+Handler = Callable[[bytes, Any], Awaitable[None]]
+METHOD = "/test.Service/Method"
+
+
+class Scene:
+    def __init__(self, handler: Handler) -> None:
+        self.loop = HeapLoop()
+        self.link = Link(self.loop, Random(1))
+        self.process = Process("server")
+        self.place, port = Place(), Port()
+        handlers = {"Method": grpc.unary_stream_rpc_method_handler(handler)}
+        port.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Service", handlers),))
+        self.place.listen(self.process, port)
+        self.channel = Channel(self.loop, self.link, self.place, Random(2))
+        self.call = self.channel.unary_stream(METHOD)
+
+    def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        self.loop.run_until_complete(work())
+        self.loop.wind_up()
+        assert not self.loop.complaints
+        self.loop.close()
+
+
+async def echo(raw: bytes, context: Any) -> None:
+    for number in range(3):
+        await context.write(raw + str(number).encode())
+
+
+async def forever(_: bytes, context: Any) -> None:
+    await context.write(b"begun")
+    await asyncio.Event().wait()
+
+
+async def code_of(call: Any) -> grpc.StatusCode:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    code: grpc.StatusCode = raised.value.code()
+    return code
+
+
+def test_messages_come_in_their_order_and_end() -> None:
+    scene = Scene(echo)
+
+    async def work() -> None:
+        assert [raw async for raw in scene.call(b"a")] == [b"a0", b"a1", b"a2"]
+        assert scene.loop.time() > 1000.0
+
+    scene.run(work)
+
+
+def test_a_refusal_comes_with_what_is_beside_it() -> None:
+    async def refuse(_: bytes, context: Any) -> None:
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", (("octet-error-bin", b"why"),))
+
+    scene = Scene(refuse)
+
+    async def work() -> None:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await scene.call(b"a").read()
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert dict(raised.value.trailing_metadata()) == {"octet-error-bin": b"why"}
+
+    scene.run(work)
+
+
+def test_both_ends_keep_the_deadline() -> None:
+    ended: list[float] = []
+
+    async def handle(raw: bytes, context: Any) -> None:
+        assert 1.9 < context.time_remaining() <= 2.0
+        try:
+            await forever(raw, context)
+        finally:
+            ended.append(scene.loop.time())
+
+    scene = Scene(handle)
+
+    async def work() -> None:
+        began = scene.loop.time()
+        assert await code_of(scene.call(b"a", timeout=2.0)) is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert scene.loop.time() - began == 2.0
+        await asyncio.sleep(0.1)
+        assert ended == [began + 2.0]
+
+    scene.run(work)
+
+
+def test_a_cancel_reaches_the_handler() -> None:
+    ended: list[bool] = []
+
+    async def handle(raw: bytes, context: Any) -> None:
+        try:
+            await forever(raw, context)
+        except asyncio.CancelledError:
+            ended.append(True)
+            raise
+
+    scene = Scene(handle)
+
+    async def work() -> None:
+        call = scene.call(b"a")
+        assert await call.read() == b"begun"
+        assert call.cancel() and not call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call.read()
+        await asyncio.sleep(0.1)
+        assert ended == [True]
+
+    scene.run(work)
+
+
+def test_whoever_does_not_read_holds_up_the_writer() -> None:
+    written = [0]
+
+    async def handle(_: bytes, context: Any) -> None:
+        while written[0] < 8:
+            await context.write(bytes(WINDOW_BYTES // 4))
+            written[0] += 1
+
+    scene = Scene(handle)
+
+    async def work() -> None:
+        call = scene.call(b"a")
+        await asyncio.sleep(10.0)
+        assert written[0] == 4
+        assert len([raw async for raw in call]) == 8
+
+    scene.run(work)
+
+
+def test_a_killed_process_is_noticed_at_once_and_a_stopped_one_is_not() -> None:
+    scene = Scene(forever)
+
+    async def work() -> None:
+        call = scene.call(b"a")
+        assert await call.read() == b"begun"
+        scene.process.stop()
+        late = scene.call(b"b", timeout=3.0)
+        assert await code_of(late) is grpc.StatusCode.DEADLINE_EXCEEDED
+        scene.process.kill()
+        scene.link.lose()
+        assert await code_of(call) is grpc.StatusCode.UNAVAILABLE
+        assert await code_of(scene.call(b"c")) is grpc.StatusCode.UNAVAILABLE
+
+    scene.run(work)
+
+
+def test_a_cut_way_holds_back_what_is_sent_and_is_given_up_in_the_end() -> None:
+    scene = Scene(echo)
+
+    async def work() -> None:
+        began = scene.loop.time()
+        scene.link.cut(there=False)
+        held = scene.channel.unary_stream(METHOD)(b"a", wait_for_ready=True)
+        await asyncio.sleep(1.0)
+        scene.link.mend()
+        assert len([raw async for raw in held]) == 3
+        assert scene.loop.time() - began < 2.0
+        call = scene.call(b"b")
+        scene.link.cut()
+        assert await code_of(call) is grpc.StatusCode.UNAVAILABLE
+        assert scene.loop.time() - began >= KEEPALIVE_SECONDS
+
+    scene.run(work)
+
+
+def test_who_waits_for_a_connection_gets_one() -> None:
+    scene = Scene(echo)
+
+    async def work() -> None:
+        process, port = scene.place.process, scene.place.port
+        assert process is not None and port is not None
+        scene.place.process = None
+        call = scene.call(b"a", wait_for_ready=True)
+        assert await code_of(scene.call(b"b")) is grpc.StatusCode.UNAVAILABLE
+        await asyncio.sleep(3.0)
+        scene.place.listen(process, port)
+        assert len([raw async for raw in call]) == 3
+
+    scene.run(work)

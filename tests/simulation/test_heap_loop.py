@@ -1,0 +1,101 @@
+"""Time that is made up, and processes that share it."""
+
+import asyncio
+
+import pytest
+
+from bench.simulation.heap_loop import HeapLoop, NothingLeft
+from bench.simulation.process import Process
+
+
+def test_time_goes_from_one_event_to_the_next() -> None:
+    loop = HeapLoop()
+    began = loop.time()
+
+    async def work() -> list[float]:
+        slept = asyncio.gather(*(asyncio.sleep(seconds, seconds) for seconds in (3600.0, 0.5, 86_400.0)))
+        await asyncio.sleep(1.0)
+        assert loop.time() - began == 1.0
+        return await slept
+
+    assert loop.run_until_complete(work()) == [3600.0, 0.5, 86_400.0]
+    assert loop.time() - began == 86_400.0
+    loop.close()
+
+
+def test_equals_keep_their_order() -> None:
+    loop, said = HeapLoop(), list[int]()
+
+    async def work() -> None:
+        for number in range(20):
+            loop.call_later(1.0, said.append, number)
+        await asyncio.sleep(1.0)
+
+    loop.run_until_complete(work())
+    assert said == list(range(20))
+    loop.close()
+
+
+def test_whoever_waits_for_nothing_is_told() -> None:
+    loop = HeapLoop()
+    waiting = loop.create_future()
+    with pytest.raises(NothingLeft):
+        loop.run_until_complete(waiting)
+    loop.close()
+
+
+def test_a_timeout_and_a_thread() -> None:
+    loop = HeapLoop()
+
+    async def work() -> int:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2.0):
+                await asyncio.Event().wait()
+        return await asyncio.to_thread(lambda: 7)
+
+    assert loop.run_until_complete(work()) == 7
+    loop.close()
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_process_does_nothing_while_it_is_stopped_and_nothing_more_once_it_is_dead(end: str) -> None:
+    loop, process = HeapLoop(), Process("victim")
+    said: list[float] = []
+    began = loop.time()
+
+    async def beat() -> None:
+        try:
+            while True:
+                await asyncio.sleep(1.0)
+                said.append(loop.time() - began)
+        finally:
+            said.append(-1.0)
+
+    async def work() -> None:
+        task = loop.create_task(beat(), context=process.context.copy())
+        await asyncio.sleep(2.5)
+        getattr(process, end)()
+        await asyncio.sleep(5.0)
+        assert said == [1.0, 2.0]
+        loop.go_on(process)
+        await asyncio.sleep(1.2)
+        assert said == ([1.0, 2.0, 7.5, 8.5] if end == "stop" else [1.0, 2.0])
+        task.cancel()
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(work())
+    assert (-1.0 in said) == (end == "stop")
+    loop.wind_up()
+    loop.close()
+
+
+def test_what_fails_unheard_is_kept() -> None:
+    loop = HeapLoop()
+
+    async def work() -> None:
+        loop.call_soon(lambda: 1 / 0)
+        await asyncio.sleep(1.0)
+
+    loop.run_until_complete(work())
+    assert [type(complaint["exception"]) for complaint in loop.complaints] == [ZeroDivisionError]
+    loop.close()

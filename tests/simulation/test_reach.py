@@ -1,0 +1,71 @@
+"""What the seeds come by: a point that never fires and a deed without consequences prove nothing."""
+
+from collections import Counter
+from typing import get_args
+
+import pytest
+
+from bench.simulation.draw import draw
+from bench.simulation.run import live
+from bench.simulation.script import DeedKind
+from octet.mishap import POINTS, installed, mishap
+from specialist.engines.sim import FaultKind
+
+FIRST, NUM_SEEDS = 1000, 100
+CONSEQUENCES = (
+    "retried",
+    "spilled",
+    "stood in",
+    "probe",
+    "breaker open",
+    "breaker half_open",
+    "breaker closed",
+    "preempted for admission",
+    "preempted for growth",
+    "preempted for deadline",
+    "set aside",
+    "displaced",
+    "prefix hit",
+    "replica died",
+    "desk: deadline_unreachable",
+    "desk: would_delay_others",
+    "finished by length",
+    "finished by stop",
+    "finished by cancelled",
+    "finished by deadline",
+    "finished by error",
+    "finished by shed",
+    "ended: ok",
+    "ended: cancelled",
+    "ended: queue_full",
+    "ended: no_replica",
+    "ended: replica_lost",
+    "ended: engine_failed",
+    "ended: shed",
+    "shadow answered",
+    "demoted",
+)
+
+
+def test_everything_is_come_by() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(FIRST, FIRST + NUM_SEEDS):
+        seen.update(live(draw(seed)).seen)
+    sights = (
+        *(f"deed: {kind}" for kind in get_args(DeedKind)),
+        *(f"mishap: {point}" for point in (*POINTS, *get_args(FaultKind))),
+        *CONSEQUENCES,
+    )
+    assert [sight for sight in sights if not seen[sight]] == []
+
+
+def test_nothing_goes_wrong_where_nobody_is_installed() -> None:
+    assert not any(mishap(point) for point in POINTS)
+
+
+def test_one_simulation_at_a_time() -> None:
+    with installed(lambda point: point == "pool.apply"):
+        assert mishap("pool.apply") and not mishap("pool.shortage")
+        with pytest.raises(RuntimeError), installed(lambda _: True):
+            pass
+    assert not mishap("pool.apply")
