@@ -48,7 +48,8 @@ class Site:
     ) -> None:
         self.config = ensemble
         self.loop = HeapLoop()
-        self.loop.cpu_seconds = self._cpu = {}
+        self._cpu: dict[str, float] = {}
+        self.loop.cpu_seconds = self._cpu
         self._wall = Wall(self.loop)
         self._random = Random(seed)
         self.machines: dict[str, tuple[Machine, ...]] = {}
