@@ -21,7 +21,7 @@ def test_who_may_install_nothing_is_told_what_to_install(tmp_path: Path) -> None
         text=True,
     )
     assert done.returncode == 1
-    assert "packages chromium and prometheus, or run this as root" in done.stderr
+    assert "packages chromium prometheus clang fish zsh iproute2, or run this as root" in done.stderr
 
 
 def test_the_exporter_is_bound() -> None:

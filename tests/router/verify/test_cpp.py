@@ -147,7 +147,7 @@ def test_a_later_standard_is_tried() -> None:
 @pytest.mark.slow
 def test_headers_are_compiled_once_and_kept(tmp_path: Path) -> None:
     async def prepared() -> tuple[bool, float]:
-        preamble = Preamble(ask_compiler(find_compiler("clang++")), tmp_path)
+        preamble = Preamble(ask_compiler(find_compiler(found("clang++"))), tmp_path)
         await preamble.prepare(Sandbox("namespaces", Workshop()))
         (built,) = tmp_path.glob("preamble-*/*.pch")
         return preamble.is_precompiled, built.stat().st_mtime
@@ -159,7 +159,7 @@ def test_headers_are_compiled_once_and_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_spoilt_cache_is_noticed(tmp_path: Path) -> None:
     async def first_and_second() -> list[str]:
-        compiler = ask_compiler(find_compiler("clang++"))
+        compiler = ask_compiler(find_compiler(found("clang++")))
         outcomes: list[str] = []
         for _ in range(2):
             verifier = CppVerifier(
@@ -177,7 +177,7 @@ def test_a_spoilt_cache_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_headers_that_go_bad_are_compiled_anew(tmp_path: Path) -> None:
     async def outcomes() -> list[tuple[str, bool]]:
-        compiler = ask_compiler(find_compiler("clang++"))
+        compiler = ask_compiler(find_compiler(found("clang++")))
         verifier = CppVerifier(
             "cpp", compiler, Sandbox("namespaces", Workshop()), tmp_path,
             cpu_seconds=20, clock_seconds=300, answer_bytes=1 << 20,
