@@ -41,10 +41,10 @@ def plot_hit_rate(path: Path, infinite: InfiniteCache, replays: Sequence[PoolRep
     with rc_context(STYLE):
         figure = Figure(figsize=(7, 4), layout="constrained")
         _draw(figure.add_subplot(), infinite, sorted(replays, key=lambda replay: replay.pool_size))
-        write_atomically(path, _rendered(figure, path.suffix))
+        write_atomically(path, rendered(figure, path.suffix))
 
 
-def _rendered(figure: Any, suffix: str) -> bytes:
+def rendered(figure: Any, suffix: str) -> bytes:
     buffer = BytesIO()
     if suffix == ".png":
         figure.savefig(buffer, format="png", dpi=100)

@@ -130,6 +130,12 @@ def _bench(commands: Any) -> None:
     add_bench_command(commands)
 
 
+def _simulate(commands: Any) -> None:
+    from bench.simulate import add_simulate_command
+
+    add_simulate_command(commands)
+
+
 def _chat(commands: Any) -> None:
     from octet.chat.command import add_chat_command
 
@@ -176,15 +182,23 @@ _COMMANDS: Mapping[str, Callable[[Any], None]] = {
     "router": _router,
     "specialist": _specialist,
     "bench": _bench,
+    "simulate": _simulate,
     "completion": _completion,
 }
-_EXTRAS = {"serve": "serve", "router": "router", "keys": "router", "specialist": "serve", "bench": "serve"}
+_EXTRAS = {
+    "serve": "serve",
+    "router": "router",
+    "keys": "router",
+    "specialist": "serve",
+    "bench": "serve",
+    "simulate": "serve",
+}
 """What a command needs beyond the base package: the extra that brings it."""
 _SERVES = frozenset(_EXTRAS)
 _ROOMS = frozenset({"octet", "router", "specialist", "admission", "kvpool", "bench"})
 _EXIT_STATUS = """\
 Exit status: 0 when all went well; 1 when something that serves, or is measured,
-broke down; 2 when something must be put right first: an option, a file, a name,
+broke down, or a simulated promise is not kept; 2 when something must be put right first: an option, a file, a name,
 a field; 3 when nothing could be reached or takes anything now (worth trying
 again); 4 when it failed half-way or the time given has passed; 5 when no
 specialist should answer; 130 after Ctrl-C; 141 when whoever read the output has

@@ -19,7 +19,11 @@ class StepLoop:
         return step
 
     def run(self, step: Step) -> None:
-        for completion in self._complete(step):
+        self.settle(step, self.complete(step))
+
+    def settle(self, step: Step, completions: list[Completion]) -> None:
+        """What the engine has made of the step becomes true."""
+        for completion in completions:
             self._commit(completion)
         if self.scheduler.in_flight is step:
             self._commit(Completion(step, StepFailure("the engine did not complete the step")))
@@ -31,7 +35,8 @@ class StepLoop:
         except Exception:  # what was not zeroed is written over before it is read
             self.num_failed_discards += 1
 
-    def _complete(self, step: Step) -> list[Completion]:
+    def complete(self, step: Step) -> list[Completion]:
+        """The engine runs it; nothing is true of it yet."""
         try:
             completions = list(self.engine.run(step))
             if all(isinstance(completion, Completion) for completion in completions):

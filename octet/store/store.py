@@ -74,8 +74,9 @@ class Store:
         clock: Clock | None = None,
         wall: Callable[[], float] = time.time,
         migrations: Sequence[Migration] = MIGRATIONS,
+        worker: Callable[..., Worker] = Worker,
     ) -> None:
-        """`wall` tells Unix seconds."""
+        """`wall` tells Unix seconds. `worker` is whoever does what may block."""
         self._clock = clock or SystemClock()
         self._wall = wall
         self._window = window
@@ -83,7 +84,7 @@ class Store:
         self._held = Held(config.queue)
         self._trouble = Trouble(opener.name, self._clock)
         history = History(opener.name, wall)
-        self._worker = Worker(opener, partial(_migrated, ensemble_name, migrations), self._clock, history)
+        self._worker = worker(opener, partial(_migrated, ensemble_name, migrations), self._clock, history)
         self._config = config
         self._calls: Calls | None = None
         """While it is open."""

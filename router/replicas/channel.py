@@ -1,8 +1,9 @@
 """The connection to one replica."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -24,7 +25,7 @@ ALIKE: Options = (
     ("grpc.enable_http_proxy", 0),
 )
 """Of every connection to a replica."""
-_OPTIONS: Options = (
+OPTIONS: Options = (
     *ALIKE,
     ("grpc.max_receive_message_length", 32 << 20),
     # A replica that is back is noticed before those who wait for it give up; dialling one that does not answer ends
@@ -61,7 +62,11 @@ class ReplicaTls:
         return grpc.ssl_channel_credentials(self.ca.read_bytes(), *own)
 
 
-def connect(target: Target, credentials: Any, options: Options = _OPTIONS) -> Any:
+Connect: TypeAlias = Callable[[Target, Any, Options], Any]
+"""To a place, with credentials and options: a grpc.aio.Channel, or what a simulation puts in its place."""
+
+
+def connect(target: Target, credentials: Any, options: Options = OPTIONS) -> Any:
     """A grpc.aio.Channel, which dials when it is first used. `credentials` is None for none."""
     if credentials is None or target.address.startswith("unix:"):
         return grpc.aio.insecure_channel(target.address, options=options)

@@ -3,12 +3,12 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from random import Random
 from typing import Any
 
-from octet.clock import Clock, wall_ms
+from octet.clock import Clock
 from octet.config.ensemble import Ensemble
 from octet.identity import digest_of
 from octet.store import ComparisonRow, Store, Verdict, open_store
@@ -26,6 +26,7 @@ from router.operator.desk import Desk
 from router.operator.library import FindReceipt, StoreLibrary
 from router.operator.service import OperatorService
 from router.receipts.kept_as import kept_as
+from router.replicas.channel import Connect, connect
 from router.replicas.fleet import Fleet
 from router.service.labels import labels_in
 from router.shadow.counts import shadow_counts
@@ -54,15 +55,23 @@ class Backstage:
         random: Random,
         credentials: Any,
         tracing: Tracing | None = None,
+        *,
+        store: Store | None = None,
+        wall: Callable[[], float] = time.time,
+        dial: Connect = connect,
     ) -> None:
-        """Raises ValueError for what must be put right first."""
-        base = None if ensemble.source is None else ensemble.source.parent
-        longest = max(ensemble.correctness.window, ensemble.escalation.sustain)
-        self.store = open_store(ensemble.store, _memory_of(ensemble), base, window=longest)
+        """`wall` tells Unix seconds. The store is the ensemble's, unless one is given. Raises ValueError for what must
+        be put right first."""
+
+        def wall_ms() -> int:
+            return int(wall() * 1000)
+
+        self._wall_ms = wall_ms
+        self.store = _store_of(ensemble) if store is None else store
         self.store.label_of = labels_in
-        self.control = Control(ensemble, self.store, FleetReplicas(fleet), clock=clock)
-        self.slos = Slos(ensemble, self.control.breakers, clock, time.time)
-        self._sharing = Sharing(self.slos, self.store.slices, secrets.token_hex(_WRITER_BYTES), time.time)
+        self.control = Control(ensemble, self.store, FleetReplicas(fleet), wall=wall, clock=clock)
+        self.slos = Slos(ensemble, self.control.breakers, clock, wall)
+        self._sharing = Sharing(self.slos, self.store.slices, secrets.token_hex(_WRITER_BYTES), wall)
         self._share: asyncio.Task[None] | None = None
         self._ensemble = ensemble
         self._verifiers = open_verifiers(ensemble)
@@ -71,8 +80,17 @@ class Backstage:
         self.agreement = Agreement(wall_ms)
         self.judging = JudgingTally()
         outcomes = _Outcomes(self.control, self.store, self.slos, self.agreement, self.judging)
-        self.aftermath = Aftermath(outcomes, wall_ms, rules, told=judged)
-        self.shadows = Shadows(fleet.lanes, random, credentials, ensemble.shadow, ensemble.correctness, told=landed)
+        self.aftermath = Aftermath(outcomes, wall_ms, rules, clock=clock.now, told=judged)
+        self.shadows = Shadows(
+            fleet.lanes,
+            random,
+            credentials,
+            ensemble.shadow,
+            ensemble.correctness,
+            told=landed,
+            clock=clock.now,
+            dial=dial,
+        )
 
     @property
     def verifiers(self) -> Mapping[str, Verifier]:
@@ -94,7 +112,7 @@ class Backstage:
         return next((each.fallback or "" for each in self._ensemble.specialists if each.name == specialist), "")
 
     def operator(self, desk: Desk, view: View) -> OperatorService:
-        return OperatorService(desk, self.archive, self.shadow_counts, wall_ms, view=view)
+        return OperatorService(desk, self.archive, self.shadow_counts, self._wall_ms, view=view)
 
     async def start(self) -> None:
         await self.control.start()
@@ -165,6 +183,12 @@ class _Outcomes:
 def _judging(ensemble: Ensemble) -> object:
     """What verifiers are opened by."""
     return ensemble.correctness, [(each.name, each.verify) for each in ensemble.specialists]
+
+
+def _store_of(ensemble: Ensemble) -> Store:
+    base = None if ensemble.source is None else ensemble.source.parent
+    longest = max(ensemble.correctness.window, ensemble.escalation.sustain)
+    return open_store(ensemble.store, _memory_of(ensemble), base, window=longest)
 
 
 def _memory_of(ensemble: Ensemble) -> str:

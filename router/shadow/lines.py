@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from router.replicas.channel import ALIKE, connect
+from router.replicas.channel import ALIKE, Connect, connect
 from router.replicas.replica import Replica
 
 MOST_MESSAGE = 1 << 20
@@ -16,9 +16,10 @@ _OPTIONS = (*ALIKE, ("grpc.max_receive_message_length", MOST_MESSAGE))
 class Lines:
     """One for every replica that ever got a shadow, as long as it is there."""
 
-    def __init__(self, credentials: Any) -> None:
+    def __init__(self, credentials: Any, dial: Connect = connect) -> None:
         """None for none."""
         self._credentials = credentials
+        self._dial = dial
         self._channels: dict[Replica, Any] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -29,7 +30,7 @@ class Lines:
         """Bytes to bytes. Lines to replicas that are not `there` any more are closed."""
         if replica not in self._channels:
             self._leave_all_but({replica, *there})
-            self._channels[replica] = connect(replica.target, self._credentials, _OPTIONS)
+            self._channels[replica] = self._dial(replica.target, self._credentials, _OPTIONS)
         return self._channels[replica].unary_stream("/octet.v1.Specialist/Generate")
 
     async def close(self) -> None:

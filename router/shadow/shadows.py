@@ -14,6 +14,7 @@ from octet.config.ensemble import CorrectnessConfig, ShadowConfig
 from octet.v1 import inference_pb2 as wire
 from router.after.kept import Kept
 from router.after.room import Room
+from router.replicas.channel import Connect, connect
 from router.replicas.lane import Lane
 from router.replicas.replica import Replica
 from router.shadow.errand import ShadowErrand
@@ -43,6 +44,7 @@ class Shadows:
         most_bytes: int = MOST_BYTES,
         told: Callable[[Landed], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        dial: Connect = connect,
     ) -> None:
         """`lanes` by specialist; `credentials` for their replicas, None for none. `told` hears of copies that are
         traced, with times in seconds by `clock`."""
@@ -50,7 +52,7 @@ class Shadows:
         self._clock = clock
         self._lanes = lanes
         self._random = random
-        self._lines = Lines(credentials)
+        self._lines = Lines(credentials, dial)
         self._budget = ShadowBudget(rules_of(shadow))
         self._timeout = shadow.timeout
         self._answer_bytes = correctness.answer_bytes

@@ -19,6 +19,7 @@ from specialist.service.live import Live
 from specialist.service.load import Load, load_of
 from specialist.service.meter import Meter
 from specialist.service.tally import EngineTally
+from specialist.step import Step
 
 _log = logging.getLogger(__name__)
 
@@ -153,6 +154,11 @@ class EngineThread:
             step = self._loop.run_once()
         finally:
             self.stepping_since = None
+        self._tell_of(step)
+        return step is not None
+
+    def _tell_of(self, step: Step | None) -> None:
+        """Everything that has happened up to the end of the step."""
         events = self._scheduler.take_events()
         if step is None:
             self._meter.idle()
@@ -170,7 +176,6 @@ class EngineThread:
             told += events
             events = self._scheduler.take_events()  # a stop string ends its request
         self._deliver(self._accounts.of(step, told, ended_at), idle=step is None)
-        return step is not None
 
     def _submit(self, job: Job) -> None:
         refusal = self._refusal(job)

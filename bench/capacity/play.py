@@ -1,0 +1,162 @@
+"""A trace played through a simulated ensemble."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from time import process_time
+from typing import NamedTuple, Self
+
+import grpc
+
+from bench.capacity.demand import Ask
+from bench.capacity.promise import Answer, Figures, judged
+from bench.capacity.site import Site, Spent
+from bench.capacity.timed_engine import timed_engine
+from bench.simulation.replica import ReplicaSpec
+from octet.config.ensemble import Ensemble, SpecialistConfig
+from octet.v1.inference_pb2 import InferEvent, InferRequest
+from specialist.engines.sim import CostModel
+from specialist.engines.sim.calibration import cost_model_from_json
+
+_TOKEN_BYTES = 16 << 10
+"""Of the KV pool, as the sim engine has it."""
+_CONTEXT = 8192
+_MOMENT = 1e-3
+"""After the last request: also where there is only one, some time has passed."""
+_GENERATE = "/octet.v1.Inference/Generate"
+_REFUSED = frozenset((grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What stays the same however many replicas there are."""
+
+    ensemble: Ensemble
+    specs: Mapping[str, ReplicaSpec]
+    routers: int
+    seed: int
+    most_refused: float
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, routers: int, seed: int, most_refused: float) -> Self:
+        """Raises OSError and CalibrationInvalid."""
+        specs = {specialist.name: _spec(specialist) for specialist in ensemble.specialists}
+        return cls(ensemble, specs, routers, seed, most_refused)
+
+    @property
+    def contexts(self) -> dict[str, int]:
+        return {name: min(spec.context, spec.num_blocks * spec.block_size) for name, spec in self.specs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    figures: Mapping[str, Figures]
+    seconds: float
+    """Simulated: from the first request to the last."""
+    cpu_seconds: float
+    """Of this computer."""
+    num_events: int
+    router_shares: tuple[float, ...]
+    """Of a core like this computer's, for each router: what its callbacks took, over the simulated time."""
+
+    @property
+    def words(self) -> str:
+        busiest = f"busiest router {100 * max(self.router_shares):.0f} % of a core"
+        return f"{self.seconds:,.1f} s simulated in {self.cpu_seconds:,.1f} s, {self.num_events:,} events, {busiest}"
+
+
+class _Course(NamedTuple):
+    answers: list[Answer]
+    first: Spent
+    last: Spent
+    """When the last request came."""
+
+
+def play(stage: Stage, asks: Sequence[Ask], replicas: Mapping[str, int]) -> Played:
+    before = process_time()
+    with Site(stage.ensemble, stage.specs, replicas, routers=stage.routers, seed=stage.seed) as site:
+        course = site.run(_play(site, asks))
+        seconds = course.last.time - course.first.time
+        spent = zip(course.first.routers, course.last.routers, strict=True)
+        shares = tuple((last - first) / seconds for first, last in spent)
+        return Played(
+            _figures(stage, course, replicas, seconds), seconds, process_time() - before, site.loop.num_events, shares
+        )
+
+
+def _figures(stage: Stage, course: _Course, replicas: Mapping[str, int], seconds: float) -> dict[str, Figures]:
+    by_name: dict[str, list[Answer]] = defaultdict(list)
+    for answer in course.answers:
+        by_name[answer.specialist].append(answer)
+    figures = {}
+    for specialist in stage.ensemble.specialists:
+        name = specialist.name
+        busy = (course.last.engines[name] - course.first.engines[name]) / replicas[name] / seconds
+        figures[name] = judged(name, replicas[name], by_name[name], specialist.slo, busy, stage.most_refused)
+    return figures
+
+
+async def _play(site: Site, asks: Sequence[Ask]) -> _Course:
+    """Callers do not wait for each other."""
+    await site.start()
+    loop = asyncio.get_running_loop()
+    first, tasks = site.spent(), []
+    for number, ask in enumerate(asks):
+        await asyncio.sleep(first.time + ask.at - loop.time())
+        tasks.append(loop.create_task(_caller(site, number, ask)))
+    await asyncio.sleep(_MOMENT)
+    last = site.spent()
+    answers = [await task for task in tasks]
+    await site.stop()
+    return _Course(answers, first, last)
+
+
+async def _caller(site: Site, number: int, ask: Ask) -> Answer:
+    loop = asyncio.get_running_loop()
+    asked, taken, times = loop.time(), 0.0, list[float]()
+    generate = site.callers[number % len(site.callers)].unary_stream(
+        _GENERATE, InferRequest.SerializeToString, InferEvent.FromString
+    )
+    request = InferRequest(
+        request_id=f"r{number}",
+        prompt=ask.text(),
+        force_specialists=[ask.specialist],
+        max_tokens=ask.answer_tokens,
+        ignore_eos=True,
+    )
+    try:
+        async for event in generate(request):
+            if event.HasField("routed"):
+                taken = loop.time()
+            elif event.HasField("chunk") and event.chunk.text:
+                times += [loop.time()] * len(event.chunk.text)
+    except grpc.aio.AioRpcError as error:
+        refused = error.code() in _REFUSED and not times
+        return Answer(ask.specialist, _first(times, asked), (), refused, not refused, None)
+    gaps = tuple(after - before for before, after in pairwise(times))
+    return Answer(ask.specialist, _first(times, asked), gaps, False, not times, _first(times, taken))
+
+
+def _first(times: Sequence[float], asked: float) -> float | None:
+    return times[0] - asked if times else None
+
+
+def _spec(specialist: SpecialistConfig) -> ReplicaSpec:
+    cost = CostModel() if specialist.cost_model is None else cost_model_from_json(_read(specialist.cost_model))
+    return ReplicaSpec(
+        specialist.name,
+        num_blocks=max(1, specialist.kv_memory // (_TOKEN_BYTES * specialist.block_size)),
+        block_size=specialist.block_size,
+        max_running=specialist.max_running,
+        max_waiting=specialist.max_waiting,
+        context=specialist.context or _CONTEXT,
+        cost=cost,
+        engine=timed_engine,
+    )
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")

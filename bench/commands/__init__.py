@@ -1,0 +1,1 @@
+"""What can be measured: a file a command, each with `add`."""

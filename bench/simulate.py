@@ -1,0 +1,212 @@
+"""`octet simulate`: how many replicas a trace needs."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+
+from bench.atomic_file import write_atomically
+from bench.capacity.demand import Ask, DemandRefused, fitted, hurried, rate_of, read_shapes, shared_out
+from bench.capacity.plot import plot_capacity
+from bench.capacity.promise import Figures
+from bench.capacity.search import Found, NotEnough, fewest
+from bench.plot import PlotUnavailable
+from bench.table import aligned, figure
+from bench.trace import TraceError
+from octet.config.ensemble import Ensemble
+from octet.config.read import ConfigInvalid, read_ensemble
+from octet.text_io import file_words
+from specialist.engines.sim.calibration import CalibrationInvalid
+
+_ABOUT = """\
+Play a trace through an ensemble on simulated time, and look whether its
+specialists keep what its configuration promises (slo). Without --replicas: find
+the fewest replicas with which they do. Router, admission, scheduler and block
+pool are the real ones; engines take the time that the cost model of each
+specialist says (cost_model, from `octet bench engine --calibrate`; without one,
+that of a 135M model on two CPU cores).
+
+Exit status: 0 when every promise is kept, 1 when one is not, 2 when something
+must be put right first.
+"""
+_MOST_REPLICAS = 128
+
+
+def add_simulate_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "simulate",
+        description=_ABOUT,
+        help="how many replicas a trace needs",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="as for `octet serve`")
+    parser.add_argument(
+        "--trace", type=Path, required=True, metavar="FILE", help="an Azure LLM trace (.csv) or a Mooncake trace (JSON)"
+    )
+    parser.add_argument("--replicas", type=_replicas, metavar="N|NAME=N,...", help="play only this many")
+    parser.add_argument(
+        "--most", type=_count, default=_MOST_REPLICAS, metavar="N", help="of a specialist, to search up to"
+    )
+    parser.add_argument("--rate", type=_positive, metavar="R", help="requests a second (default: the trace's own)")
+    parser.add_argument("--seconds", type=_positive, metavar="S", help="of the trace, simulated (default: all of it)")
+    parser.add_argument("--mix", type=_mix, metavar="NAME=SHARE,...", help="who is asked (default: all alike)")
+    parser.add_argument(
+        "--refused", type=_share, default=0.01, metavar="SHARE", help="not answered, at most (default: 0.01)"
+    )
+    parser.add_argument("--routers", type=_count, default=1, metavar="N", help="that share the load (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw TTFT by replicas, as .svg or .png")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was tried")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        return _simulate(arguments)
+    except (ConfigInvalid, TraceError, DemandRefused, CalibrationInvalid, PlotUnavailable) as error:
+        _say(str(error))
+    except NotEnough as error:
+        _say(str(error))
+        print(_table(error.figures.values()))
+        return 1
+    except OSError as error:
+        _say(file_words(error))
+    return 2
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    from bench.capacity.play import Stage, play  # loads the router and the replicas
+
+    ensemble = read_ensemble(arguments.config)
+    stage = Stage.of(ensemble, arguments.routers, arguments.seed, arguments.refused)
+    asks = _asks(arguments, ensemble, stage.contexts)
+
+    def trial(replicas: Mapping[str, int]) -> Mapping[str, Figures]:
+        played = play(stage, asks, replicas)
+        _say(f"{sum(replicas.values())} replicas: {played.words}")
+        return played.figures
+
+    if arguments.replicas is None:
+        found = fewest(ensemble.names, trial, arguments.most)
+    else:
+        counts = {name: _count_of(arguments.replicas, name) for name in ensemble.names}
+        figures = trial(counts)
+        found = Found(counts, figures, (figures,))
+    _tell(arguments, ensemble, found)
+    return 0 if all(figures.is_kept for figures in found.figures.values()) else 1
+
+
+def _asks(arguments: argparse.Namespace, ensemble: Ensemble, contexts: Mapping[str, int]) -> list[Ask]:
+    mix = arguments.mix or dict.fromkeys(ensemble.names, 1.0)
+    for name in {**mix, **(arguments.replicas or {})}:
+        if name and name not in ensemble.names:
+            raise DemandRefused(f"{name!r} is no specialist of {ensemble.name}: {', '.join(ensemble.names)}")
+    shapes = read_shapes(arguments.trace)
+    played = hurried(shapes, arguments.rate, arguments.seconds)
+    asks = shared_out(played, mix, Random(arguments.seed))
+    fit = [fitted(ask, contexts[ask.specialist]) for ask in asks]
+    num_cut = sum(ask != whole for ask, whole in zip(fit, asks, strict=True))
+    of_own = f"the trace has {rate_of(shapes):.3g}/s of its own"
+    cut = f", {num_cut:,} of them cut to what a specialist can take" if num_cut else ""
+    _say(f"{len(fit):,} requests in {fit[-1].at if fit else 0:,.1f} s{cut}; {of_own}")
+    if not fit:
+        raise DemandRefused("no request of the trace comes within so short a time")
+    return fit
+
+
+def _tell(arguments: argparse.Namespace, ensemble: Ensemble, found: Found) -> None:
+    print(_table(found.figures.values()))
+    print(f"\n{_answer(found, searched=arguments.replicas is None)}")
+    tried = [figures for trial in found.trials for figures in trial.values()]
+    if arguments.json is not None:
+        document = {"replicas": dict(found.replicas), "tried": [asdict(figures) for figures in tried]}
+        write_atomically(arguments.json, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    if arguments.plot is not None:
+        promised = {specialist.name: specialist.slo.ttft_p95 for specialist in ensemble.specialists}
+        plot_capacity(arguments.plot, tried, promised, _answer(found, searched=arguments.replicas is None))
+
+
+def _answer(found: Found, *, searched: bool) -> str:
+    total = sum(found.replicas.values())
+    missed = [name for name, figures in found.figures.items() if not figures.is_kept]
+    if missed:
+        return f"{total} replicas are not enough: {', '.join(missed)} would not keep what they promise"
+    parts = ", ".join(f"{name} {count}" for name, count in found.replicas.items())
+    return f"{total} replicas {'are needed' if searched else 'are enough'}: {parts}"
+
+
+def _table(all_figures: Iterable[Figures]) -> str:
+    header = (
+        "specialist",
+        "replicas",
+        "requests",
+        "refused",
+        "failed",
+        "TTFT p50",
+        "p95",
+        "p99",
+        "ITL p95",
+        "busy",
+        "",
+    )
+    units = ("", "", "", "", "", "ms", "ms", "ms", "ms", "%", "")
+    rows = [
+        (
+            each.specialist,
+            *map(figure, (each.replicas, each.requests, each.refused, each.failed)),
+            *(figure(1000 * seconds) for seconds in (*each.ttft, each.itl[1])),
+            figure(100 * each.busy),
+            "; ".join(each.misses) or "kept",
+        )
+        for each in all_figures
+    ]
+    return aligned([header, units], rows, "<" + ">" * 9 + "<")
+
+
+def _count_of(replicas: Mapping[str, int], name: str) -> int:
+    """The empty name is for all that are not named."""
+    return replicas.get(name, replicas.get("", 1))
+
+
+def _replicas(text: str) -> dict[str, int]:
+    """ "4", or "stl=2,algo=3"."""
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    return {name: _count(count) for name, _, count in pairs}
+
+
+def _mix(text: str) -> dict[str, float]:
+    pairs = [part.partition("=") for part in text.split(",")]
+    return {name: _positive(share) for name, _, share in pairs}
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, got {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return number
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"a share is a number from 0 to 1, got {text!r}")
+    return share
+
+
+def _say(line: str) -> None:
+    print(f"octet simulate: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,167 @@
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.capacity.demand import Ask, DemandRefused, Shape, fitted, hurried, rate_of, read_shapes, shared_out
+from bench.capacity.promise import Answer, Figures, judged
+from bench.capacity.search import NotEnough, fewest
+from octet.cli import main
+from octet.config.ensemble import SloTargets
+
+SHAPES = [Shape(0.0, (10,), (0,), 3), Shape(1.0, (4,), (1,), 1), Shape(4.0, (7,), (2,), 2)]
+MIX = {"algo": 3.0, "stl": 1.0}
+
+
+@given(rate=st.floats(0.01, 100), seconds=st.floats(0.1, 200))
+def test_a_hurried_trace_keeps_its_order_and_its_rate(rate: float, seconds: float) -> None:
+    played = hurried(SHAPES, rate, seconds)
+    times = [shape.at for shape in played]
+    assert times == sorted(times)
+    assert all(0 <= at < seconds for at in times)
+    assert abs(len(played) - rate * seconds) <= 2 * len(SHAPES)
+
+
+def test_a_trace_without_wishes_is_played_as_it_is() -> None:
+    assert hurried(SHAPES, None, None) == SHAPES
+    assert rate_of(SHAPES) == 0.5
+
+
+def test_too_much_of_a_hurry_is_refused() -> None:
+    with pytest.raises(DemandRefused):
+        hurried(SHAPES, 1e9, 1.0)
+
+
+def test_requests_that_share_a_prefix_go_to_the_same_specialist() -> None:
+    shapes = [Shape(float(at), (512, 3), (at % 7, at), 1) for at in range(700)]
+    asks = shared_out(shapes, MIX, Random(1))
+    by_prefix: dict[int, set[str]] = {}
+    for ask in asks:
+        by_prefix.setdefault(ask.names[0], set()).add(ask.specialist)
+    assert all(len(names) == 1 for names in by_prefix.values())
+
+
+def test_specialists_are_asked_by_their_shares() -> None:
+    asks = shared_out([Shape(float(i), (1,), (i,), 1) for i in range(4000)], MIX, Random(1))
+    assert 0.70 < sum(ask.specialist == "algo" for ask in asks) / len(asks) < 0.80
+
+
+@given(
+    lengths=st.lists(st.integers(1, 600), min_size=1, max_size=6),
+    answer=st.integers(1, 2000),
+    context=st.integers(8, 2000),
+)
+def test_what_is_too_long_is_cut_and_nothing_else(lengths: list[int], answer: int, context: int) -> None:
+    ask = Ask(0.0, "algo", tuple(lengths), tuple(range(len(lengths))), answer)
+    fit = fitted(ask, context)
+    assert fit.prompt_tokens + fit.answer_tokens <= context
+    assert fit.prompt_tokens >= 1 and fit.answer_tokens >= 1
+    assert len(fit.text()) == fit.prompt_tokens
+    assert ask.text().startswith(fit.text()[: sum(fit.prompt[:-1])])
+    if sum(lengths) + answer <= context and answer <= context // 2:
+        assert fit == ask
+
+
+def answers(ttft: float, refused: int = 0) -> list[Answer]:
+    given = [Answer("algo", ttft, (0.01,), refused=False, failed=False, from_admission=ttft / 2)] * 99
+    return given + [Answer("algo", None, (), refused=True, failed=False, from_admission=None)] * refused
+
+
+def test_a_promise_is_kept_up_to_its_last_moment() -> None:
+    targets = SloTargets(ttft_p95=1.0, admission_to_first_token_p95=0.5, itl_p99=0.01)
+    assert judged("algo", 1, answers(1.0), targets, 0.5, 0.01).misses == ()
+    late = judged("algo", 1, answers(1.1), targets, 0.5, 0.01)
+    assert [miss.split()[0] for miss in late.misses] == ["ttft_p95", "admission_to_first_token_p95"]
+
+
+def test_turning_people_away_keeps_no_promise() -> None:
+    assert judged("algo", 1, answers(0.1, refused=1), SloTargets(), 0.5, 0.01).is_kept
+    (miss,) = judged("algo", 1, answers(0.1, refused=2), SloTargets(), 0.5, 0.01).misses
+    assert miss == "2.0 % not answered, allowed 1.0 %"
+
+
+NEEDS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 40), min_size=1)
+
+
+@given(needs=NEEDS, most=st.integers(1, 40))
+def test_the_fewest_are_found_where_more_is_never_worse(needs: dict[str, int], most: int) -> None:
+    tried: list[Mapping[str, int]] = []
+
+    def trial(counts: Mapping[str, int]) -> dict[str, Figures]:
+        tried.append(dict(counts))
+        return {
+            name: judged(name, count, answers(needs[name] / count), SloTargets(ttft_p95=1.0), 0.5, 0.01)
+            for name, count in counts.items()
+        }
+
+    if max(needs.values()) > most:
+        with pytest.raises(NotEnough):
+            fewest(tuple(needs), trial, most)
+        return
+    assert fewest(tuple(needs), trial, most).replicas == needs
+    assert len(tried) <= 2 * most.bit_length() + 2
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> tuple[Path, Path]:
+    config, trace = tmp_path / "ensemble.yaml", tmp_path / "trace.csv"
+    cost = dict.fromkeys(("prefill_pair", "decode_pair", "adapter_switch", "preemption"), 0.0)
+    cost |= {"prefill_step": 0.05, "prefill_token": 0.001, "decode_step": 0.01, "decode_token": 0.001}
+    (tmp_path / "cost.json").write_text(json.dumps({"cost": cost, "about": {}}))
+    config.write_text(
+        "engine: sim\ncost_model: cost.json\nspecialists:\n"
+        "  algo: {describe: one, slo: {ttft_p95: 1s}}\n  stl: {describe: two, slo: {ttft_p95: 1s}}\n"
+    )
+    lines = [f"2023-11-16 18:17:{second // 4:02}.{second % 4 * 25:02},200,10\n" for second in range(120)]
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
+    return config, trace
+
+
+def test_a_trace_of_either_kind_is_read(site: tuple[Path, Path], tmp_path: Path) -> None:
+    assert rate_of(read_shapes(site[1])) == pytest.approx(4.0)
+    mooncake = tmp_path / "trace.jsonl"
+    lines = [{"timestamp": 500 * i, "input_length": 600, "output_length": 5, "hash_ids": [1, 2 + i]} for i in range(3)]
+    mooncake.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shapes = read_shapes(mooncake)
+    assert [shape.at for shape in shapes] == [0.0, 0.5, 1.0]
+    first, second, _ = shared_out(shapes, {"algo": 1.0}, Random(0))
+    assert first.text()[:512] == second.text()[:512] and first.text() != second.text()
+
+
+def test_the_question_is_answered_and_the_answer_holds(
+    site: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, trace = map(str, site)
+    out, plot = tmp_path / "out.json", tmp_path / "plot.svg"
+    words = ["simulate", config, "--trace", trace, "--rate", "12"]
+    assert main([*words, "--json", str(out), "--plot", str(plot)]) == 0
+    needed: dict[str, int] = json.loads(out.read_text())["replicas"]
+    assert "replicas are needed" in capsys.readouterr().out
+    assert plot.stat().st_size > 0
+    assert min(needed.values()) > 1, "one would do: the load is too small to show anything"
+    fewer = ",".join(f"{name}={count - 1}" for name, count in needed.items())
+    assert main([*words, "--replicas", fewer]) == 1
+    assert "not enough" in capsys.readouterr().out
+    same = ",".join(f"{name}={count}" for name, count in needed.items())
+    assert main([*words, "--replicas", same]) == 0
+    ample = str(2 * max(needed.values()))
+    assert main([*words, "--replicas", ample, "--routers", "2"]) == 0, "two routers pick a little worse than one"
+
+
+def test_more_than_allowed_is_told(site: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    config, trace = map(str, site)
+    assert main(["simulate", config, "--trace", trace, "--rate", "40", "--seconds", "5", "--most", "1"]) == 1
+    assert "not even 1 replicas" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--mix", "nobody=1"], ["--replicas", "nobody=2"], ["--rate", "1e8"]])
+def test_what_cannot_be_is_told_in_one_line(
+    options: list[str], site: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, trace = map(str, site)
+    assert main(["simulate", config, "--trace", trace, *options]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

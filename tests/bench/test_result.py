@@ -1,0 +1,33 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from bench.record import Record
+from bench.result import Meter, ResultUnreadable, read_result, write_result
+from octet.cli import main
+
+RECORD = Record("kv", "a case", "octet", "time", "ns", 2.0, 1.0, 3.0, 5)
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    result = Meter.start().result("kv", "octet bench kv", [RECORD], ["a note: größer"])
+    write_result(tmp_path / "kv.json", result)
+    assert read_result(tmp_path / "kv.json") == result
+    assert result.machine.cores == os.cpu_count()
+    assert result.machine.cpu and result.machine.memory_gib > 0
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"records": 1}', '{"records": [{}], "machine": {}, "notes": []}'])
+def test_another_file_is_refused_by_name(content: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.json").write_text(content)
+    with pytest.raises(ResultUnreadable, match=r"odd\.json"):
+        read_result(tmp_path / "odd.json")
+
+
+def test_a_result_says_how_it_came_about(tmp_path: Path) -> None:
+    path = tmp_path / "kv.json"
+    assert main(["bench", "kv", "--json", str(tmp_path / "lines"), "--quick", "--result", str(path)]) == 0
+    result = read_result(path)
+    assert result.command == "octet bench kv --quick"
+    assert {record.bench for record in result.records} == {"kv"}
