@@ -11,8 +11,8 @@ from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2 as wire
 
 TIGHT, FULL = 0.92, 0.95
-"""Of the limit. From the first on whoever can wait is turned away, from the second on everybody: by a replica shadows, by
-a router what is less urgent than usual."""
+"""Of the limit. From the first on whoever can wait is turned away, from the second on everybody: by a replica shadows,
+by a router what is less urgent than usual."""
 _SECONDS = 1.0
 """Between two looks."""
 _RETRY_AFTER = 2.0

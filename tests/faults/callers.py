@@ -20,6 +20,12 @@ PROMPTS = tuple(f"question number {number}" for number in range(6))
 LONGEST = 64
 _SERVICE = "/octet.v1.Inference/"
 _numbers = count(1)
+_OPTIONS = (
+    ("grpc.use_local_subchannel_pool", 1),
+    # Little is held here for one who does not read.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 4096),
+)
 _AnswerT = TypeVar("_AnswerT", bound=Message)
 
 
@@ -27,7 +33,7 @@ class Line:
     """To a router."""
 
     def __init__(self, address: str) -> None:
-        self._channel = grpc.aio.insecure_channel(address, options=(("grpc.use_local_subchannel_pool", 1),))
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         self._generate = self._channel.unary_stream(
             f"{_SERVICE}Generate", wire.InferRequest.SerializeToString, wire.InferEvent.FromString
         )
@@ -51,6 +57,11 @@ class Line:
             call.cancel()
         account.ended = time.monotonic()
         return account
+
+    def unread(self, question: Question) -> tuple[str, Any]:
+        """The id of a request, and a call that nobody reads."""
+        name = f"f-{next(_numbers)}"
+        return name, self._generate(_request(name, question, timeout_ms=120_000))
 
     async def receipt(self, request_id: str) -> wire.Receipt | None:
         """None for one that was not let in: nothing is kept of it."""

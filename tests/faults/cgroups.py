@@ -50,20 +50,33 @@ class Cgroup:
 @contextmanager
 def cgroup(controller: str) -> Iterator[Cgroup]:
     """With `controller`, cpu or memory. Empty by the end, and gone. Skips where none can be made."""
-    is_v2 = (_ROOT / "cgroup.controllers").exists()
-    folder = (_ROOT if is_v2 else _ROOT / controller) / f"octet-faults-{os.getpid()}-{next(_numbers)}"
     try:
-        if is_v2:
-            (_ROOT / "cgroup.subtree_control").write_text(f"+{controller}")
-        elif not folder.parent.is_dir():
-            pytest.skip(f"{folder.parent} is not mounted")
-        folder.mkdir()
+        made = _made(controller)
     except OSError as error:
         pytest.skip(f"no cgroup can be made: {error}")
     try:
-        yield Cgroup(folder, is_v2)
+        yield made
     finally:
-        _remove(folder)
+        _remove(made.folder)
+
+
+def want_of_cgroups(*controllers: str) -> str:
+    """Why none can be made here; empty if they can."""
+    try:
+        for controller in controllers:
+            _remove(_made(controller).folder)
+    except OSError as error:
+        return f"no cgroup can be made: {error}"
+    return ""
+
+
+def _made(controller: str) -> Cgroup:
+    is_v2 = (_ROOT / "cgroup.controllers").exists()
+    folder = (_ROOT if is_v2 else _ROOT / controller) / f"octet-faults-{os.getpid()}-{next(_numbers)}"
+    if is_v2:
+        (_ROOT / "cgroup.subtree_control").write_text(f"+{controller}")
+    folder.mkdir()
+    return Cgroup(folder, is_v2)
 
 
 def _remove(folder: Path) -> None:

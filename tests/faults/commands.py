@@ -14,8 +14,14 @@ def run(*words: str) -> None:
 
 def need(*programs: str, root: bool = False) -> None:
     """Skips the test where one of them is missing."""
+    reason = want_of(*programs, root=root)
+    if reason:
+        pytest.skip(reason)
+
+
+def want_of(*programs: str, root: bool = False) -> str:
+    """Why something cannot be done here; empty if it can."""
     missing = [each for each in programs if shutil.which(each) is None]
     if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    if root and os.geteuid() != 0:
-        pytest.skip("only root makes networks, mounts and cgroups")
+        return f"not installed: {', '.join(missing)}"
+    return "only root makes networks, mounts and cgroups" if root and os.geteuid() != 0 else ""

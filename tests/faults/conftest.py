@@ -1,8 +1,13 @@
 """What the tests of faults share."""
 
+import os
+
 import pytest
 
 from tests.faults.figures import Figure, is_long, put_figure
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+"""Whoever asks has channels open while other programs are started: nothing in them is to run between the two."""
 
 
 @pytest.fixture

@@ -1,20 +1,21 @@
 """Random trouble, from one seed: what is done to whom, when, and for how long."""
 
 import asyncio
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 from tests.faults.cgroups import Cgroup
 from tests.faults.network import Cable
+from tests.faults.process import Process
 from tests.faults.proxy import Proxy
 from tests.faults.site import Replica
 
 Act = Callable[[], None]
-LONGEST = 3.0
-"""Seconds that anything lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Nemesis:
     random: Random
     spared: Callable[[set[str]], bool]
     """Whether these may all be in trouble together."""
+    longest: float = 3.0
+    """Seconds that anything lasts; a third of it passes, at most, before the next."""
     most: int = 2
     log: list[str] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
@@ -45,11 +48,11 @@ class Nemesis:
         began = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             while time.monotonic() - began < seconds:
-                await asyncio.sleep(self.random.uniform(0.05, 1.0))
+                await asyncio.sleep(self.random.uniform(0.05, self.longest / 3))
                 trouble = self.random.choice(self.troubles)
                 together = self._busy | {trouble.victim}
                 if trouble.victim not in self._busy and len(together) <= self.most and self.spared(together):
-                    tasks.create_task(self._inflict(trouble, self.random.uniform(0.0, LONGEST), began))
+                    tasks.create_task(self._inflict(trouble, self.random.uniform(0.0, self.longest), began))
 
     async def _inflict(self, trouble: Trouble, seconds: float, began: float) -> None:
         self._busy.add(trouble.victim)
@@ -114,6 +117,20 @@ def of_cpu(replica: Replica, cgroup: Cgroup) -> list[Trouble]:
     return [
         Trouble("has a tenth of a core", replica.name, lambda: cgroup.allow_cpu(0.1), lambda: cgroup.allow_cpu(None))
     ]
+
+
+def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Trouble]:
+    """A neighbour takes what is left of it."""
+    hogs: list[Process] = []
+
+    def take() -> None:
+        words = [sys.executable, "-m", "tests.faults.hog", "0.96"]
+        hogs.append(Process(words, folder / f"hog-{replica.name}.log", cgroups=[cgroup.folder]))
+
+    def give_back() -> None:
+        hogs.pop().kill()
+
+    return [Trouble("is short of memory", replica.name, take, give_back)]
 
 
 def one_is_spared(groups: Mapping[str, Sequence[str]]) -> Callable[[set[str]], bool]:

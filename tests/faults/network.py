@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 
-from tests.faults.commands import need, run
+from tests.faults.commands import need, run, want_of
 
 _numbers = count()
 SLOW = ("tbf", "rate", "64kbit", "burst", "1600", "limit", "8000")
@@ -56,6 +56,11 @@ class Cable:
     def quicken(self) -> None:
         run("tc", "qdisc", "del", "dev", self.name, "root")
         run(*self.before, "tc", "qdisc", "del", "dev", "cable", "root")
+
+
+def want_of_cables() -> str:
+    """Why none can be laid here; empty if they can."""
+    return want_of("ip", "tc", root=True)
 
 
 @contextmanager

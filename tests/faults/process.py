@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds for whatever comes sooner or later, on a machine that has much else to do."""
 OCTET = (sys.executable, "-m", "octet.cli")
 
@@ -31,7 +31,8 @@ class Process:
         enter = "".join(f"echo 0 > {shlex.quote(str(folder / 'cgroup.procs'))} && " for folder in cgroups)
         self._words = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", f'{enter}exec "$@"', "sh", *words]
         self._log = log
-        self._environment = {**os.environ, **(environment or {})}
+        inherited = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+        self._environment = {**inherited, **(environment or {})}
         self.popen = self._begin()
 
     @property
@@ -82,8 +83,10 @@ class Process:
                 self.kill()
         self.popen.wait()
 
-    def begin_again(self) -> None:
+    def begin_again(self, log: Path | None = None) -> None:
+        """Once it has ended. From now on it writes to `log`, if one is given."""
         self.popen.wait()
+        self._log = log or self._log
         self.popen = self._begin()
 
     def _begin(self) -> "subprocess.Popen[bytes]":

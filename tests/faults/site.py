@@ -1,6 +1,5 @@
 """A router and its replicas, every one a process of its own that things may be done to."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from specialist.engines.sim import CostModel
 from specialist.engines.sim.calibration import cost_model_to_json
+from tests.faults.commands import need
 from tests.faults.process import OCTET, Process
 
 PACE = CostModel(0.001, 0.00001, 0.0, 0.004, 0.0002, 0.0, 0.0, 0.0)
@@ -29,6 +29,8 @@ class Host:
     seen_as: str = ""
     """Where the router finds it, if something stands between."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    log: Path | None = None
+    """Where its output goes, if not to the others'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,8 @@ class Plan:
     """How many replicas each has."""
     settings: str = ""
     """More of the ensemble's configuration, as YAML."""
-    each: str = "{}"
-    """Of every specialist."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What the configuration says of a specialist, as YAML."""
     cost: CostModel = PACE
     hosts: Mapping[str, Host] = field(default_factory=dict)
     """By replica; `router` is the router's. Who is not named runs here, behind a Unix socket."""
@@ -104,6 +106,7 @@ class Plan:
 @contextmanager
 def site(plan: Plan, *, wait: bool = True) -> Iterator[Site]:
     """Ready, unless it is not to be waited for; afterwards nobody is left."""
+    need("setpriv")
     with TemporaryDirectory(prefix="octet-faults-") as name, ExitStack() as stack:
         folder = Path(name)
         (folder / "cost.json").write_text(cost_model_to_json(plan.cost, {}))
@@ -133,7 +136,7 @@ def _door(host: Host, socket: Path) -> tuple[str, list[str]]:
 def _router(plan: Plan, folder: Path, stack: ExitStack, replicas: Sequence[Replica]) -> Process:
     host = plan.host("router")
     config = folder / "ensemble.yaml"
-    specialists = "".join(f"  {name}: {plan.each}\n" for name in plan.specialists)
+    specialists = "".join(f"  {name}: {plan.about.get(name, '{}')}\n" for name in plan.specialists)
     config.write_text(f"name: faults\nengine: sim\nspecialists:\n{specialists}{plan.settings}")
     words = [*host.before, *OCTET, "router", "--config", str(config)]
     words += ["--port", "0", "--http-port", "0", *plan.router_options]
@@ -145,11 +148,6 @@ def _router(plan: Plan, folder: Path, stack: ExitStack, replicas: Sequence[Repli
 def _started(
     stack: ExitStack, words: Sequence[str], log: Path, host: Host, more: Mapping[str, str] | None = None
 ) -> Process:
-    process = Process(words, log, cgroups=host.cgroups, environment={**(more or {}), **host.environment})
+    process = Process(words, host.log or log, cgroups=host.cgroups, environment={**(more or {}), **host.environment})
     stack.callback(process.end)
     return process
-
-
-def quoted(text: str) -> str:
-    """As YAML takes it."""
-    return json.dumps(text)

@@ -12,11 +12,11 @@ from random import Random
 import pytest
 
 from tests.faults.callers import Callers, golden_run, line
-from tests.faults.cgroups import Cgroup, cgroup
+from tests.faults.cgroups import Cgroup, cgroup, want_of_cgroups
 from tests.faults.figures import Figure, is_long
 from tests.faults.history import History
-from tests.faults.nemesis import Nemesis, of_cable, of_cpu, of_process, of_proxy, one_is_spared
-from tests.faults.network import Cable, cables
+from tests.faults.nemesis import Nemesis, of_cable, of_cpu, of_memory, of_process, of_proxy, one_is_spared
+from tests.faults.network import Cable, cables, want_of_cables
 from tests.faults.ports import free_port
 from tests.faults.proxy import proxying
 from tests.faults.site import Host, Plan, Site, site
@@ -24,31 +24,44 @@ from tests.faults.verdict import put_verdict, until_serving
 
 SEED, SECONDS = "OCTET_FAULTS_SEED", "OCTET_FAULTS_SECONDS"
 """Of the environment: to have the same trouble again, and for how long."""
+ROOM = 96 << 20
+"""Bytes of memory that the second poet may have beyond what it begins with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
     site: Site
-    cable: Cable
+    cable: Cable | None
+    """To the first writer."""
     port: int
     """The last writer is reached by it, through a proxy."""
     cgroups: dict[str, Cgroup]
+    memory: Cgroup | None
+    """Of the second poet."""
 
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    """A writer behind a cable, one beside it, one behind a proxy, and two poets."""
+    """A writer behind a cable, one beside it, one behind a proxy, and two poets. What cannot be had here is left out,
+    and said."""
     with ExitStack() as stack:
-        (cable,) = stack.enter_context(cables(1))
-        names = ("writer-0", "writer-1", "poet-0")
-        cgroups = {name: stack.enter_context(cgroup("cpu")) for name in names}
-        hosts = {name: Host(cgroups=(each.folder,)) for name, each in cgroups.items()}
-        hosts["writer-0"] = Host(cable.before, f"{cable.there}:50151", (cgroups["writer-0"].folder,))
         port = free_port()
-        hosts["writer-2"] = Host(seen_as=f"127.0.0.1:{port}")
+        hosts = {"writer-2": Host(seen_as=f"127.0.0.1:{port}")}
+        cable, memory, cgroups = None, None, {}
+        if reason := want_of_cables():
+            print(f"without trouble on a cable: {reason}")
+        else:
+            (cable,) = stack.enter_context(cables(1))
+            hosts["writer-0"] = Host(cable.before, f"{cable.there}:50151")
+        if reason := want_of_cgroups("cpu", "memory"):
+            print(f"without want of CPU and memory: {reason}")
+        else:
+            cgroups = {name: stack.enter_context(cgroup("cpu")) for name in ("writer-1", "poet-0")}
+            memory = stack.enter_context(cgroup("memory"))
+            hosts |= {name: Host(cgroups=(each.folder,)) for name, each in (*cgroups.items(), ("poet-1", memory))}
         settings = "dispatch: {max_cool_down: 2s}\n"
         made = stack.enter_context(site(Plan({"writer": 3, "poet": 2}, settings, hosts=hosts), wait=False))
-        yield Scene(made, cable, port, cgroups)
+        yield Scene(made, cable, port, cgroups, memory)
 
 
 def test_17_nobody_is_told_anything_untrue_whatever_happens(scene: Scene, figure: Figure) -> None:
@@ -67,10 +80,15 @@ async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> Non
         router = await stack.enter_async_context(line(site.address))
         history = History(await golden_run(router, site.specialists))
         troubles = [trouble for each in site.replicas for trouble in of_process(each)]
-        troubles += of_cable(replicas["writer-0"], scene.cable) + of_proxy(behind, proxy)
+        troubles += of_proxy(behind, proxy)
         troubles += [trouble for name, each in scene.cgroups.items() for trouble in of_cpu(replicas[name], each)]
+        if scene.cable is not None:
+            troubles += of_cable(replicas["writer-0"], scene.cable)
+        if scene.memory is not None:
+            scene.memory.allow_memory(scene.memory.memory + ROOM)
+            troubles += of_memory(replicas["poet-1"], scene.memory, site.folder)
         groups = {name: [each.name for each in site.of(name)] for name in site.specialists}
-        nemesis = Nemesis(troubles, Random(seed), one_is_spared(groups))
+        nemesis = Nemesis(troubles, Random(seed), one_is_spared(groups), longest=3.0 if is_long() else 1.0)
         callers = Callers(router, history, Random(seed + 1), pause=0.05)
         async with callers.calling(12 if is_long() else 5, leave_share=0.1):
             began = time.monotonic()
@@ -84,4 +102,6 @@ async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> Non
         figure(17, "random trouble: requests", len(history.accounts), "requests", "> 0")
         answered = len(history.answered) / len([each for each in history.accounts if not each.left])
         figure(17, "random trouble: answered, of those that were waited for", answered, "", "> 0.5", short="> 0.1")
+        if scene.memory is not None:
+            figure(26, "random trouble: killed for want of memory", scene.memory.num_killed, "processes", "== 0")
         await put_verdict(17, router, history, figure)

@@ -48,7 +48,7 @@ def test_the_refusal_names_the_limit_and_when_to_come_back() -> None:
 
 def test_it_looks_once_a_second_and_sees_that_it_is_over() -> None:
     clock, readings = ManualClock(), [Memory(0, LIMIT), Memory(LIMIT, LIMIT), Memory(0, LIMIT)]
-    guard = MemoryGuard(lambda: readings.pop(), clock)
+    guard = MemoryGuard(readings.pop, clock)
     for refused, left in ((False, 2), (True, 1), (False, 0)):
         for _ in range(3):
             clock.sleep(0.3)

@@ -1,0 +1,43 @@
+"""A small disk that can be full, and read-only."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.commands import need, run
+
+_STEP = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    folder: Path
+
+    def fill(self) -> None:
+        """To the last byte."""
+        with (self.folder / "ballast").open("wb", buffering=0) as file:
+            try:
+                while file.write(bytes(_STEP)):
+                    continue
+            except OSError:
+                return
+
+    def relieve(self) -> None:
+        (self.folder / "ballast").unlink()
+
+    def forbid(self) -> None:
+        """Nobody has a file open for writing."""
+        run("mount", "-o", "remount,ro", str(self.folder))
+
+
+@contextmanager
+def disk(folder: Path, size: str = "1M") -> Iterator[Disk]:
+    """Mounted there. Skips where none can be."""
+    need("mount", "umount", root=True)
+    folder.mkdir()
+    run("mount", "-t", "tmpfs", "-o", f"size={size}", "octet-faults", str(folder))
+    try:
+        yield Disk(folder)
+    finally:
+        run("umount", "--lazy", str(folder))

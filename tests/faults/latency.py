@@ -1,0 +1,35 @@
+"""How long callers waited."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from math import ceil
+from random import Random
+
+from tests.faults.callers import Callers, Line
+from tests.faults.history import Account, Golden, History
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that so many do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, ceil(share * len(ordered)) - 1)]
+
+
+def waited(accounts: Sequence[Account]) -> list[float]:
+    """Seconds to the first token, of those that got one."""
+    return [each.first - each.began for each in accounts if each.first is not None]
+
+
+async def spell(router: Line, golden: Golden, seconds: float, rate: float, seed: int) -> History:
+    """What is heard when so many come in a second, for so long, whether those before are answered or not."""
+    history = History(golden)
+    async with Callers(router, history, Random(seed)).coming(repeat(1 / rate)):
+        await asyncio.sleep(seconds)
+    assert history.accounts
+    return history
+
+
+def by(accounts: Sequence[Account], answers: Callable[[str], bool]) -> list[Account]:
+    """Those that such a replica answered."""
+    return [each for each in accounts if each.receipt is not None and answers(each.receipt.replica)]

@@ -1,0 +1,59 @@
+"""Row 15: the disk that the store and the logs are on is full, and later cannot be written to at all."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.faults.callers import Callers, golden_run, line, until
+from tests.faults.disk import Disk, disk
+from tests.faults.figures import Figure
+from tests.faults.history import History
+from tests.faults.page import gauge, get, is_up
+from tests.faults.site import Host, Plan, Site, site
+from tests.faults.verdict import put_verdict
+
+
+@pytest.mark.slow
+def test_15_a_full_disk_and_one_that_is_read_only_fail_no_request(long: bool, tmp_path: Path, figure: Figure) -> None:
+    async def scenario(site: Site, disk: Disk) -> None:
+        async with line(site.address) as router:
+            history = History(await golden_run(router, site.specialists))
+            async with Callers(router, history, Random(15), pause=0.02).calling(8 if long else 4) as callers:
+                await callers.answered(20)
+                await until(lambda: is_up(site))
+                disk.fill()
+                await until(lambda: not is_up(site))
+                await asyncio.sleep(20.0 if long else 1.0)
+                await callers.answered(20)
+                assert get(site, "/healthz") and get(site, "/readyz")
+                held = gauge(site, "octet_store_held_rows")
+                disk.relieve()
+                await until(lambda: is_up(site))
+                await until(lambda: gauge(site, "octet_store_held_rows") < held)
+            figure(15, "rows that wait for room on a full disk", held, "rows", "> 0")
+            figure(15, "requests that a full disk failed", len(history.failed), "requests", "== 0")
+            await put_verdict(15, router, history, figure)
+        await _read_only(site, disk, figure)
+
+    with disk(tmp_path / "disk") as small:
+        host = Host(log=small.folder / "router.log")
+        settings = f"store: {{url: 'sqlite:{small.folder / 'state.db'}'}}\n"
+        with site(Plan({"writer": 2}, settings, hosts={"router": host})) as made:
+            asyncio.run(scenario(made, small))
+
+
+async def _read_only(site: Site, disk: Disk, figure: Figure) -> None:
+    """A router that begins where nothing can be written says so, and serves."""
+    site.router.end()
+    disk.forbid()
+    site.router.begin_again(site.folder / "router-again.log")
+    await asyncio.to_thread(site.ready)
+    async with line(site.address) as router:
+        history = History(await golden_run(router, site.specialists))
+        async with Callers(router, history, Random(16), pause=0.02).calling(4) as callers:
+            await until(lambda: not is_up(site))
+            await callers.answered(50)
+        figure(15, "requests that a read-only disk failed", len(history.failed), "requests", "== 0")
+        await put_verdict(15, router, history, figure)

@@ -1,0 +1,79 @@
+"""Row 30: the specialist that gets copies hangs, and dies. Whoever asked the first one does not notice."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from octet.v1 import operator_pb2 as wire
+from tests.faults.callers import LONGEST, Line, golden_run, line
+from tests.faults.figures import Figure
+from tests.faults.history import Golden, History, Question
+from tests.faults.latency import percentile, waited
+from tests.faults.site import Plan, Site, site
+from tests.faults.verdict import put_verdict, until_serving
+
+SETTINGS = """
+intents: {tell: {shadow_threshold: 1.0}}
+shadow: {budget: 1, max_inflight: 64, timeout: 5s}
+"""
+ABOUT = {
+    "left": '{describe: Numbers., examples: ["question number seven", "question number eight"], fallback: right}',
+    "right": '{describe: Recipes., examples: ["bake a cake", "cook a soup"]}',
+}
+"""So that every question is the left one's, almost certainly, and the right one gets a copy."""
+
+
+@pytest.mark.slow
+def test_30_a_shadow_that_hangs_or_dies_is_nobodys_business(long: bool, figure: Figure) -> None:
+    async def scenario(site: Site) -> None:
+        (shadow,) = site.of("right")
+        seconds = 15.0 if long else 2.0
+        async with line(site.address) as router:
+            golden = await golden_run(router, site.specialists)
+            await _told(router, golden, 2.0, seed=0)
+            before = await _told(router, golden, seconds, seed=1)
+            sent = await _num_sent(router)
+            assert sent > 0, "there are copies"
+            shadow.process.stop()
+            try:
+                hung = await _told(router, golden, seconds, seed=2)
+            finally:
+                shadow.process.go_on()
+            await until_serving(router, *site.replicas)
+            shadow.process.kill()
+            dead = await _told(router, golden, seconds, seed=3)
+            shadow.process.begin_again()
+            await until_serving(router, *site.replicas)
+            accounts = before.accounts + hung.accounts + dead.accounts
+            await put_verdict(30, router, History(golden, accounts), figure)
+            failed = len(hung.failed) + len(dead.failed)
+            figure(30, "requests that a shadow failed", failed, "requests", "== 0")
+            usual = percentile(waited(before.answered), 0.99)
+            for what, told in (("hangs", hung), ("is dead", dead)):
+                share = percentile(waited(told.answered), 0.99) / usual
+                figure(30, f"p99 TTFT while the shadow {what}, against before", share, "", "<= 1.2", short="<= 50")
+
+    with site(Plan({"left": 1, "right": 1}, SETTINGS, about=ABOUT)) as made:
+        asyncio.run(scenario(made))
+
+
+async def _told(router: Line, golden: Golden, seconds: float, seed: int) -> History:
+    """Of twenty requests a second that name nobody."""
+    history, random = History(golden), Random(seed)
+    prompts = [prompt for name, prompt in golden if name == "left"]
+
+    async def ask(prompt: str, length: int) -> None:
+        asked = Question("left", prompt, length)
+        history.accounts.append(await router.ask(asked, force_specialists=[], intent="tell"))
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(round(20 * seconds)):
+            tasks.create_task(ask(random.choice(prompts), random.randint(1, LONGEST)))
+            await asyncio.sleep(0.05)
+    return history
+
+
+async def _num_sent(router: Line) -> int:
+    report = await router.operate("ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)
+    return int(report.counts.sent)

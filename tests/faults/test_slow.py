@@ -1,0 +1,129 @@
+"""Rows 3 and 4: one replica gets a tenth of a core; all replicas of one specialist are away."""
+
+import asyncio
+import json
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from octet.v1 import error_pb2
+from tests.faults.callers import PROMPTS, Line, golden_run, line, until
+from tests.faults.cgroups import Cgroup, cgroup
+from tests.faults.figures import Figure
+from tests.faults.history import History, Question
+from tests.faults.latency import by, percentile, spell, waited
+from tests.faults.site import Host, Plan, Site, site
+from tests.faults.verdict import put_verdict, states, until_serving
+
+EIGHT = ("template", "stl", "algo", "memory", "concurrency", "systems", "build", "debug")
+RATE = 40.0
+"""Requests a second: a tenth of a core does not suffice for its share of them."""
+
+
+@pytest.mark.slow
+def test_3_a_slow_replica_gets_less_and_nobody_elses_callers_wait(long: bool, figure: Figure) -> None:
+    async def scenario(site: Site, group: Cgroup) -> None:
+        async with line(site.address) as router:
+            golden = await golden_run(router, site.specialists)
+            seconds = 20.0 if long else 3.0
+            await spell(router, golden, 2.0, 20.0, seed=0)
+            before = await spell(router, golden, seconds, RATE, seed=3)
+            group.allow_cpu(0.1)
+            await asyncio.sleep(1.0)
+            slow = await spell(router, golden, seconds, RATE, seed=4)
+            group.allow_cpu(None)
+            await put_verdict(3, router, History(golden, before.accounts + slow.accounts), figure)
+            shares = [len(by(each.answered, _is_slow)) / len(each.answered) for each in (before, slow)]
+            figure(3, "share of the slow one, against before", shares[1] / shares[0], "", "< 1", short="< 1.5")
+            p99s = [percentile(waited(by(each.answered, _is_another)), 0.99) for each in (before, slow)]
+            figure(3, "p99 TTFT at the others, against before", p99s[1] / p99s[0], "", "<= 1.2", short="<= 50")
+
+    with cgroup("cpu") as group, site(Plan({"writer": 3}, hosts={"writer-0": Host(cgroups=(group.folder,))})) as made:
+        asyncio.run(scenario(made, group))
+
+
+def _is_slow(replica: str) -> bool:
+    return replica == "writer-0"
+
+
+def _is_another(replica: str) -> bool:
+    return not _is_slow(replica)
+
+
+@pytest.mark.slow
+def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notice(long: bool, figure: Figure) -> None:
+    async def scenario(site: Site) -> None:
+        away, *others = site.specialists
+        async with line(site.address) as router:
+            golden = await golden_run(router, others)
+            seconds = 20.0 if long else 2.0
+            await spell(router, golden, 2.0, 20.0, seed=0)
+            before = await spell(router, golden, seconds, 20.0, seed=4)
+            for replica in site.of(away):
+                replica.process.kill()
+            first = await router.ask(Question(away, PROMPTS[0], 8))
+            assert first.reason and first.ended
+            seconds_first = first.ended - first.began
+            figure(4, "the first refusal, which waits for a restart", seconds_first, "s", "< 1.5 s", short="< 10 s")
+            await asyncio.sleep(6.0)
+            asking = asyncio.create_task(spell(router, golden, seconds, 20.0, seed=5))
+            refused = []
+            while not asking.done():
+                account = await router.ask(Question(away, PROMPTS[0], 8))
+                assert (account.reason, account.tokens) == (error_pb2.ERROR_REASON_NO_REPLICA, [])
+                refused.append((account.ended or 0.0) - account.began)
+                await asyncio.sleep(0.05)
+            after = await asking
+            status, seconds_http = await asyncio.to_thread(_status, site.http, away)
+            figure(4, "status over HTTP", status, "", "== 503")
+            figure(4, "the slowest refusal", max(refused) * 1000, "ms", "< 50 ms", short="< 5000 ms")
+            figure(4, "the refusal over HTTP", seconds_http * 1000, "ms", "< 50 ms", short="< 5000 ms")
+            p95s = [percentile(waited(each.answered), 0.95) for each in (before, after)]
+            figure(4, "p95 TTFT of the others, against before", p95s[1] / p95s[0], "", "<= 1.1", short="<= 50")
+            assert before.failed == after.failed == []
+            for replica in site.of(away):
+                replica.process.begin_again()
+            await until_serving(router, *site.replicas)
+            await put_verdict(4, router, History(golden, before.accounts + after.accounts), figure)
+
+    with site(Plan(dict.fromkeys(EIGHT if long else EIGHT[:3], 1))) as made:
+        asyncio.run(scenario(made))
+
+
+def _status(http: str, specialist: str) -> tuple[int, float]:
+    body = {"model": f"octet/{specialist}", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+    ask = urllib.request.Request(  # noqa: S310
+        f"{http}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    began = time.monotonic()
+    try:
+        with urllib.request.urlopen(ask, timeout=30) as answer:  # noqa: S310
+            return answer.status, time.monotonic() - began
+    except urllib.error.HTTPError as error:
+        return error.code, time.monotonic() - began
+
+
+@pytest.mark.slow
+def test_4_where_somebody_stands_in_the_receipt_says_so(figure: Figure) -> None:
+    async def scenario(site: Site) -> None:
+        async with line(site.address) as router:
+            golden = await golden_run(router, ["stl"])
+            site.of("template")[0].process.kill()
+            await until(lambda: _is_away(router))
+            asked = Question("stl", PROMPTS[0], 16)
+            account = await router.ask(asked, force_specialists=[], intent="types")
+            assert History(golden, [account]).violations() == [] and account.is_answered
+            receipt = account.receipt
+            assert receipt is not None and receipt.decision.primary == "template"
+            stamped = receipt.between.instead_of == "template" or receipt.attempts[0].specialist == "template"
+            figure(4, "answers of a stand-in that say so", float(stamped), "", "== 1")
+
+    settings = "intents: {types: {specialist: template}}\n"
+    with site(Plan({"template": 1, "stl": 1}, settings, about={"template": "{fallback: stl}"})) as made:
+        asyncio.run(scenario(made))
+
+
+async def _is_away(router: Line) -> bool:
+    return (await states(router))["template-0"][1] == "open"

@@ -1,0 +1,94 @@
+"""Row 20: an adapter gets new weights under its name every two seconds, while everybody asks for it."""
+
+import asyncio
+import time
+from itertools import cycle
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from octet.client import SpecialistClient
+from tests.faults.callers import LONGEST, PROMPTS, Line, line
+from tests.faults.figures import Figure
+from tests.faults.history import Account, History, Question
+from tests.faults.site import Plan, Replica, Site, site
+from tests.faults.verdict import put_verdict
+from tests.service.harness import adapter_directory
+
+NUM_CONTENTS = 3
+
+
+@pytest.mark.slow
+def test_20_every_answer_is_that_of_the_digest_on_its_receipt(long: bool, tmp_path: Path, figure: Figure) -> None:
+    for number in range(NUM_CONTENTS):
+        adapter_directory(tmp_path, f"content-{number}", f"weights {number}".encode())
+
+    async def scenario(site: Site) -> None:
+        async with line(site.address) as router:
+            golden = await _golden(site, router)
+            accounts: list[Account] = []
+            ended = asyncio.Event()
+            asking = [asyncio.create_task(_ask(router, accounts, ended, number)) for number in range(8)]
+            swaps = await _swap(site, 300.0 if long else 5.0)
+            ended.set()
+            await asyncio.gather(*asking)
+            wrong = [name for each in accounts for name in _wrong(each, golden)]
+            figure(20, "swaps", swaps, "swaps", "> 0")
+            figure(20, "digests that answered", len({_digest(each) for each in accounts}), "digests", ">= 2")
+            figure(20, "answers that are not those of the digest on their receipts", len(wrong), "answers", "== 0")
+            failed = [each for each in accounts if not each.is_answered]
+            figure(20, "failed requests", len(failed), "requests", "== 0")
+            await put_verdict(20, router, History({}), figure)
+
+    with site(Plan({"writer": 2}, options=("--adapter-root", str(tmp_path)))) as made:
+        asyncio.run(scenario(made))
+
+
+async def _golden(site: Site, router: Line) -> dict[tuple[str, str], tuple[int, ...]]:
+    """By digest and prompt: every content alone, before anything is swapped."""
+    found = {}
+    for number in range(NUM_CONTENTS):
+        await _load(site.replicas, number)
+        for prompt in PROMPTS:
+            account = await router.ask(Question("writer", prompt, LONGEST), adapters=["style"])
+            assert account.is_answered
+            found[_digest(account), prompt] = tuple(account.tokens)
+    assert len(set(found.values())) == NUM_CONTENTS * len(PROMPTS), "answers that are alike would hide whose they are"
+    return found
+
+
+async def _load(replicas: tuple[Replica, ...], number: int) -> None:
+    for replica in replicas:
+        async with SpecialistClient(replica.address) as client:
+            await client.load_adapter("style", f"content-{number}")
+
+
+async def _swap(site: Site, seconds: float) -> int:
+    end, swaps = time.monotonic() + seconds, 0
+    for number in cycle(range(NUM_CONTENTS)):
+        await _load(site.replicas, number)
+        swaps += 1
+        await asyncio.sleep(2.0 if seconds > 60 else 0.5)
+        if time.monotonic() > end:
+            break
+    return swaps
+
+
+async def _ask(router: Line, accounts: list[Account], ended: asyncio.Event, seed: int) -> None:
+    random = Random(seed)
+    while not ended.is_set():
+        question = Question("writer", random.choice(PROMPTS), random.randint(1, LONGEST))
+        accounts.append(await router.ask(question, adapters=["style"]))
+        await asyncio.sleep(0.02)
+
+
+def _digest(account: Account) -> str:
+    assert account.receipt is not None
+    (digest,) = account.receipt.lane.adapter_digests
+    return str(digest)
+
+
+def _wrong(account: Account, golden: dict[tuple[str, str], tuple[int, ...]]) -> list[str]:
+    whole = golden[_digest(account), account.question.prompt]
+    return [] if tuple(account.tokens) == whole[: account.question.max_tokens] else [account.request_id]
