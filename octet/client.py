@@ -60,8 +60,9 @@ class SpecialistClient:
         ask = wire.WatchLoadRequest(min_interval_ms=min_interval_ms, heartbeat_ms=heartbeat_ms)
         return self._stream("WatchLoad", ask, wire.LoadReport, None)
 
-    async def load_adapter(self, name: str, path: str) -> wire.ResidentAdapter:
-        ask = wire.LoadAdapterRequest(name=name, path=path)
+    async def load_adapter(self, name: str, path: str, digest: str = "") -> wire.ResidentAdapter:
+        """With a digest, no other content is taken."""
+        ask = wire.LoadAdapterRequest(name=name, path=path, digest=digest)
         return (await self._call("LoadAdapter", ask, wire.LoadAdapterResponse)).adapter
 
     async def unload_adapter(self, name: str) -> None:

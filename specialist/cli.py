@@ -53,6 +53,14 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--adapter", type=_adapter, action="append", default=[], metavar="NAME=DIR", help="a LoRA adapter; repeatable"
     )
+    group.add_argument(
+        "--adapter-digest",
+        type=_pinned,
+        action="append",
+        default=[],
+        metavar="NAME=SHA256",
+        help="an adapter of this name must have this content, or is refused; repeatable",
+    )
     group.add_argument("--engine", choices=["native", "sim"], default=usual.engine, help="default: %(default)s")
     group.add_argument(
         "--cost-model",
@@ -154,6 +162,7 @@ def _replica_settings(arguments: argparse.Namespace) -> ReplicaSettings:
         engine=arguments.engine,
         model=arguments.model,
         adapters=_adapters(arguments.adapter),
+        adapter_digests=dict(arguments.adapter_digest),
         num_blocks=arguments.kv_blocks,
         kv_bytes=arguments.kv_memory,
         block_size=arguments.block_size,
@@ -191,6 +200,7 @@ def _service_settings(arguments: argparse.Namespace) -> ServiceSettings:
         tls=_tls(arguments),
         insecure=arguments.insecure,
         adapter_root=arguments.adapter_root,
+        adapter_digests=dict(arguments.adapter_digest),
         max_waiting=arguments.max_waiting,
         otlp=endpoint_of(arguments.otlp, "", os.environ),
         metrics=_metrics_settings(arguments),
@@ -224,6 +234,13 @@ def _adapter(text: str) -> tuple[str, Path]:
     if not name or not equals or not directory:
         raise argparse.ArgumentTypeError(f"an adapter is given as NAME=DIR, got {text!r}")
     return name, Path(directory)
+
+
+def _pinned(text: str) -> tuple[str, str]:
+    name, _, digest = text.partition("=")
+    if not name or re.fullmatch("[0-9a-f]{64}", digest) is None:
+        raise argparse.ArgumentTypeError(f"a digest is given as NAME=SHA256, 64 hex digits, got {text!r}")
+    return name, digest
 
 
 def _positive(text: str) -> int:

@@ -64,6 +64,7 @@ def _serve(place: Place, shared: "SharedModel | None", status: Status) -> int:
         socket=place.socket,
         max_waiting=place.specialist.max_waiting,
         adapter_root=place.adapter_root,
+        adapter_digests=place.specialist.adapter_digests,
         otlp=place.otlp,
     )
     try:
@@ -81,6 +82,7 @@ def _replica_settings(specialist: SpecialistConfig) -> ReplicaSettings:
         engine=specialist.engine,
         model=_model(specialist),
         adapters={name: Path(directory) for name, directory in specialist.adapters.items()},
+        adapter_digests=specialist.adapter_digests,
         kv_bytes=specialist.kv_memory,
         block_size=specialist.block_size,
         max_running=specialist.max_running,

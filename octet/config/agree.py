@@ -101,12 +101,11 @@ def _check_max_tokens(specialist: SpecialistConfig, place: Place, sheet: Sheet) 
 def _check_adapters(specialist: SpecialistConfig, place: Place, sheet: Sheet) -> None:
     if specialist.addresses or not sheet.sound(*place, "adapters"):
         return
-    for name in specialist.use_adapters:
-        if name not in specialist.adapters:
-            known = list(specialist.adapters) or ["none"]
-            sheet.unknown(
-                (*place, "use_adapters"), f"names {quoted(name)}, which is no adapter of its own", name, known
-            )
+    known = list(specialist.adapters) or ["none"]
+    for key, names in (("use_adapters", specialist.use_adapters), ("adapter_digests", specialist.adapter_digests)):
+        for name in names:
+            if name not in specialist.adapters:
+                sheet.unknown((*place, key), f"names {quoted(name)}, which is no adapter of its own", name, known)
 
 
 def _check_rule(rule: RuleConfig, place: Place, sheet: Sheet) -> None:

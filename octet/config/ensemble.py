@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from octet.config.detectors import DETECTORS
 from octet.config.kinds import (
     ADDRESS,
+    DIGEST,
     HOST,
     NAME,
     ORIGIN,
@@ -83,6 +84,10 @@ class SpecialistConfig:
         default_factory=lambda: MappingProxyType({})
     )
     """Name to directory: loaded at start."""
+    adapter_digests: Annotated[Mapping[str, str], Count(64), DIGEST, Mark.RUNS] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Name to sha256 of the content, as `octet lanes` shows it: an adapter of that name is this one, or is refused."""
     use_adapters: Annotated[tuple[str, ...], Count(4), Text(least=1, most=64), Mark.LIVE] = ()
     """Applied where the caller names none, in this order."""
     replicas: Annotated[int, Range(1, 64), Mark.RUNS, Mark.SHARED] = 1

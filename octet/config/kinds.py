@@ -8,6 +8,7 @@ from octet.rpc.range import Range
 
 __all__ = [
     "ADDRESS",
+    "DIGEST",
     "HOST",
     "NAME",
     "ORIGIN",
@@ -104,4 +105,5 @@ ORIGIN = Text(
     pattern=re.compile(rf"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:{_PORT})?"),
     what="an origin as browsers write it: https:// or http://, a host in lower case, a port unless it is the usual one",
 )
+DIGEST = Text(most=64, least=64, pattern=re.compile("[0-9a-f]{64}"), what="a sha256 of 64 hex digits")
 HOST = Text(most=253, least=1, pattern=re.compile(r"[^\s/]+"), what="a host's name or address")

@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 from specialist.adapters.adapter import Adapter
+from specialist.adapters.digest import check_digest
 from specialist.adapters.errors import AdapterRefused, UnknownAdapter
 from specialist.adapters.load import read_adapter
 from specialist.models.config import ModelConfig
@@ -28,14 +29,16 @@ class AdapterStore:
         """By digest, least recently used first."""
         self._pins: dict[str, int] = {}
 
-    def load(self, name: str, directory: Path) -> str:
-        """Read and check an adapter, then give it the name, in one move. Returns its digest.
+    def load(self, name: str, directory: Path, pinned: str = "") -> str:
+        """Read and check an adapter, then give it the name, in one move. Returns its digest, which must be `pinned`
+        where that is given.
 
         Who resolved the name before keeps what it resolved to. Raises AdapterRefused, having changed nothing.
         """
         if not NAME.fullmatch(name):
             raise AdapterRefused("name", f"must match {NAME.pattern}, got {name!r:.80}")
         adapter = read_adapter(directory, self.model)
+        check_digest(name, adapter.digest, pinned)
         with self._lock:
             self._make_room(adapter.digest, name)
             self._held.setdefault(adapter.digest, adapter)

@@ -11,8 +11,9 @@ from specialist.adapters.errors import UnknownAdapter
 class Adapters(Protocol):
     """Safe to use from several threads at once."""
 
-    def load(self, name: str, directory: Path) -> str:
-        """The digest. Raises AdapterRefused; the name then stands for what it stood for before."""
+    def load(self, name: str, directory: Path, pinned: str = "") -> str:
+        """The digest, which must be `pinned` where that is given. Raises AdapterRefused; the name then stands for what
+        it stood for before."""
 
     def unload(self, name: str) -> None:
         """Raises UnknownAdapter."""

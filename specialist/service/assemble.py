@@ -20,7 +20,7 @@ def assemble(
     """Raises ModelRefused, AdapterRefused, CalibrationInvalid, OSError or MemoryError, each saying what to do."""
     replica = _without_adapters(settings, clock, progress, shared)
     for name, directory in settings.adapters.items():
-        replica.adapters.load(name, directory)
+        replica.adapters.load(name, directory, settings.adapter_digests.get(name, ""))
     return replica
 
 

@@ -12,6 +12,7 @@ from octet.rpc.calls import Context, streaming, unary, write
 from octet.rpc.refusal import adapter_refused, caller_stalled, unknown_adapter
 from octet.telemetry.page import Page
 from octet.v1 import specialist_pb2 as wire
+from specialist.adapters.digest import check_digest
 from specialist.adapters.errors import AdapterRefused, UnknownAdapter
 from specialist.service.adapters import below
 from specialist.service.board import LoadBoard, Watch
@@ -76,17 +77,25 @@ class SpecialistService:
     async def _load_adapter(self, ask: wire.LoadAdapterRequest) -> wire.LoadAdapterResponse:
         name = self._validator.adapter_name(ask.name)
         path = self._validator.adapter_path(ask.path)
+        pinned = self._validator.adapter_digest(ask.digest)
         try:
             async with self._loading:  # one at a time: a load is as large as the caller made it
-                digest = await asyncio.to_thread(self._load_from, name, path)
+                digest = await asyncio.to_thread(self._load_from, name, path, self._pinned(name, pinned))
         except AdapterRefused as refused:
             raise adapter_refused(refused.field, refused.why) from None
         self._board.changed()
         return wire.LoadAdapterResponse(adapter=wire.ResidentAdapter(name=name, digest=digest))
 
-    def _load_from(self, name: str, path: str) -> str:
+    def _pinned(self, name: str, asked: str) -> str:
+        """Which adapter it must be, by whoever said so; empty: any. Raises AdapterRefused where they differ."""
+        configured = self._settings.adapter_digests.get(name, "")
+        if configured and asked:
+            check_digest(name, asked, configured)
+        return configured or asked
+
+    def _load_from(self, name: str, path: str, pinned: str) -> str:
         """On a thread of its own: disks are slow."""
-        return self._replica.adapters.load(name, below(self._settings.adapter_root, path))
+        return self._replica.adapters.load(name, below(self._settings.adapter_root, path), pinned)
 
     async def _unload_adapter(self, ask: wire.UnloadAdapterRequest) -> wire.UnloadAdapterResponse:
         name = self._validator.adapter_name(ask.name)

@@ -23,6 +23,8 @@ class ReplicaSettings:
     model: Path | None = None
     """A Hugging Face directory or a GGUF file; None for the demo model."""
     adapters: Mapping[str, Path] = field(default_factory=dict)
+    adapter_digests: Mapping[str, str] = field(default_factory=dict)
+    """By name: what an adapter of that name must be, whenever one is loaded."""
     num_blocks: int | None = None
     """Blocks of the KV pool; None to derive it from `kv_bytes`."""
     kv_bytes: int = 1 << 30
@@ -75,6 +77,8 @@ class ServiceSettings:
     """Serve beyond this machine without TLS: only where something else guards the way."""
     adapter_root: Path | None = None
     """Adapters named by callers lie below it; None to load none while serving."""
+    adapter_digests: Mapping[str, str] = field(default_factory=dict)
+    """As the replica's own."""
     max_waiting: int = 256
     max_watchers: int = 128
     stream_bytes: int = 1 << 20

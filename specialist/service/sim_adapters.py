@@ -5,6 +5,7 @@ from pathlib import Path
 from threading import Lock
 
 from octet.identity import digest_of
+from specialist.adapters.digest import check_digest
 from specialist.adapters.errors import AdapterRefused, UnknownAdapter
 
 _FILES = ("adapter_config.json", "adapter_model.safetensors")
@@ -17,8 +18,9 @@ class SimAdapters:
         self._names: dict[str, str] = {}
         self._pins: dict[str, int] = {}
 
-    def load(self, name: str, directory: Path) -> str:
+    def load(self, name: str, directory: Path, pinned: str = "") -> str:
         digest = digest_of(_read(directory / file) for file in _FILES).hex()
+        check_digest(name, digest, pinned)
         with self._lock:
             if name not in self._names and len(self._names) >= self._max_adapters:
                 raise AdapterRefused("max_adapters", f"{self._max_adapters} are loaded already: unload one first")

@@ -1,5 +1,6 @@
 """The one place where values from outside are checked. Whatever leaves it is in range."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from math import inf
@@ -22,6 +23,8 @@ _MODES: dict[int, Mode] = {
     wire.ToolChoice.NONE: "none",
     wire.ToolChoice.REQUIRED: "required",
 }
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Validator(Checks):
@@ -81,6 +84,11 @@ class Validator(Checks):
         if not path or "\0" in path:
             raise invalid("path", "a directory below the adapter root", shorten(path))
         return path
+
+    def adapter_digest(self, digest: str) -> str:
+        if digest and _DIGEST.fullmatch(digest) is None:
+            raise invalid("digest", "a sha256 of 64 hex digits, or empty", shorten(digest))
+        return digest
 
     def watch_interval(self, message: wire.WatchLoadRequest, default: float) -> float:
         """Seconds."""

@@ -1,4 +1,4 @@
-"""Rows 22 and 24: what another tenant has asked cannot be told by time; without the right certificate nobody is served."""
+"""Rows 22 and 24: what another tenant has asked cannot be told by time; only the right certificate is served."""
 
 import asyncio
 import ssl

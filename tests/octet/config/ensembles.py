@@ -30,7 +30,7 @@ from octet.config.ensemble import (
     TelemetryConfig,
 )
 from octet.config.fields import Field, fields_of
-from octet.config.kinds import ADDRESS, HOST, NAME, ORIGIN, FilePath, Mark, Range, Refers, Text
+from octet.config.kinds import ADDRESS, DIGEST, HOST, NAME, ORIGIN, FilePath, Mark, Range, Refers, Text
 from octet.config.tasks import TASKS, with_usual_tasks
 
 _ConfigT = TypeVar("_ConfigT")
@@ -39,6 +39,7 @@ SOURCE = FOLDER / "ensemble.yaml"
 
 names = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,8}", fullmatch=True).filter(lambda name: name != REJECT)
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
+digests = st.sampled_from(["0" * 64, "0123456789abcdef" * 4])
 paths = st.sampled_from(["/models/a", "/models/b.gguf", "/näme/with space"])
 hosts = st.sampled_from(["127.0.0.1", "::1", "gpu-7.example"])
 addresses = st.sampled_from(["a:1", "10.0.0.7:50151", "[::1]:9", "dns:///lane.local:50151", "unix:/run/octet/a.sock"])
@@ -62,7 +63,8 @@ def _one(field: Field) -> st.SearchStrategy[Any]:
     if get_origin(field.kind) is tuple:
         return st.lists(_texts(field), max_size=3, unique=True).map(tuple)
     if get_origin(field.kind) is Mapping:
-        return st.dictionaries(names, paths, max_size=2).map(MappingProxyType)
+        told = digests if field.note(Text) is DIGEST else paths
+        return st.dictionaries(names, told, max_size=2).map(MappingProxyType)
     return st.sampled_from(get_args(field.kind))
 
 
@@ -123,6 +125,7 @@ def specialists(draw: st.DrawFn, name: str, all_names: list[str]) -> SpecialistC
     return replace(
         drawn,
         max_tokens=min(drawn.max_tokens, most),
+        adapter_digests=MappingProxyType(dict.fromkeys(known[: len(drawn.adapter_digests)], "0" * 64)),
         use_adapters=drawn.use_adapters if drawn.addresses else known[: len(drawn.use_adapters)],
         replicas=0 if drawn.addresses else drawn.replicas,
         cost_model=drawn.cost_model if drawn.engine == "sim" else None,

@@ -36,8 +36,8 @@ DECIDES_NOTHING = {
     "name", "dispatch", "correctness", "shadow", "lanes", "escalation", "store", "router", "router.jobs",
     "classifier.path", "classifier.timeout", "classifier.cache",
     *(f"specialists.{key}" for key in (
-        "engine", "model", "adapters", "replicas", "addresses", "block_size", "kv_memory", "context", "max_running",
-        "max_waiting", "threads", "cost_model", "verify", "floor",
+        "engine", "model", "adapters", "adapter_digests", "replicas", "addresses", "block_size", "kv_memory", "context",
+        "max_running", "max_waiting", "threads", "cost_model", "verify", "floor",
     )),
 }  # fmt: skip
 LIVE = {

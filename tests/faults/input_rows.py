@@ -1,0 +1,95 @@
+"""Which tests show what the rows about hostile input and access demand."""
+
+from types import MappingProxyType
+
+_FAULTS = "tests/faults/"
+_DOORS = f"{_FAULTS}test_input_doors.py::"
+_HOSTILE = "tests/service/test_hostile.py::"
+_KEYS = "tests/router/keys/"
+_DENY = f"{_KEYS}test_default_deny.py::"
+
+NODES: MappingProxyType[int, tuple[str, ...]] = MappingProxyType(
+    {
+        9: (
+            f"{_DOORS}test_9_half_open_connections_are_closed_and_slow_nobody",
+            "tests/router/http/test_hostile.py::test_a_head_that_never_ends_is_not_waited_for",
+            "tests/router/http/test_hostile.py::test_a_body_that_never_ends_is_not_waited_for",
+            "tests/octet/rpc/test_unread.py::test_places_that_calls_without_a_request_take_come_back",
+            f"{_KEYS}test_half_open.py::test_calls_that_no_limit_counts_are_bounded",
+        ),
+        10: (
+            f"{_FAULTS}test_input_mutations.py::test_10_a_hundred_thousand_spoiled_requests_harm_nobody",
+            "tests/octet/rpc/test_unread.py::test_what_is_no_message_is_the_callers_mistake",
+            f"{_HOSTILE}test_malformed_bytes_are_the_callers_mistake",
+            f"{_HOSTILE}test_whatever_the_bytes_only_documented_statuses_come_back",
+            "tests/octet/rpc/test_announce.py::test_whoever_is_ended_at_once_is_told_why",
+        ),
+        11: (
+            f"{_FAULTS}test_input_numbers.py::test_11_numbers_that_are_none_harm_nobody_in_the_same_batch",
+            f"{_FAULTS}test_input_numbers.py::test_11_every_numeric_field_of_the_wire_has_a_range",
+            f"{_HOSTILE}test_every_wrong_value_is_refused_by_name_and_the_neighbour_notices_nothing",
+            "tests/router/decisions/test_reception.py::test_an_ask_in_range_or_a_refusal_that_names_its_field",
+        ),
+        12: (
+            f"{_DOORS}test_12_prompts_without_end_are_refused_at_once",
+            f"{_HOSTILE}test_oversize_is_answered_at_once",
+            f"{_HOSTILE}test_text_that_is_not_utf8_is_found",
+            "tests/router/http/test_hostile.py::test_what_would_be_too_large_is_told_so_before_it_has_come",
+            "tests/text/test_encoder.py::test_no_text_becomes_a_control_token_and_all_of_it_comes_back",
+            "tests/text/test_template.py::test_no_message_becomes_a_control_token",
+        ),
+        13: (
+            f"{_FAULTS}test_input_limits.py::test_13_a_prompt_larger_than_the_pool_is_refused_and_does_not_wait",
+            "tests/specialist/test_request.py::test_a_prompt_that_leaves_no_room_for_an_answer_is_refused",
+            "tests/specialist/test_request.py::test_a_draft_window_that_never_fits_is_given_up",
+            "tests/laws/test_laws.py::test_a_thousand_histories_keep_every_law",
+        ),
+        14: (
+            f"{_FAULTS}test_input_limits.py::test_14_a_megabyte_of_nested_templates_is_read_in_no_time",
+            "tests/router/decisions/test_rules_time.py::test_a_megabyte_of_the_worst_is_read_in_no_time",
+        ),
+        18: (
+            f"{_FAULTS}test_input_adapters.py::test_18_damaged_adapters_are_refused_and_the_old_one_serves",
+            "tests/adapters/test_load.py::test_a_truncated_file_is_refused",
+            "tests/adapters/test_load.py::test_a_flipped_bit_is_refused_or_makes_another_adapter",
+            "tests/adapters/test_store.py::test_a_refused_adapter_changes_nothing",
+        ),
+        19: (
+            f"{_FAULTS}test_input_adapters.py::test_19_hostile_adapters_get_nowhere",
+            f"{_FAULTS}test_input_adapters.py::test_19_a_pinned_name_takes_no_other_content_at_the_start_or_later",
+            "tests/adapters/test_load.py::test_a_pickle_is_never_opened",
+            "tests/story/test_refresh.py",
+        ),
+        21: (
+            "tests/laws/test_laws.py::test_a_thousand_histories_keep_every_law",
+            "tests/laws/test_same_answer.py::test_same_answer_whatever_the_replica_looks_like",
+            "tests/laws/test_same_answer.py::test_a_preempted_hybrid_goes_on_where_it_stopped",
+            "tests/native/test_torch_decoder.py::test_an_answer_is_the_same_in_any_company",
+        ),
+        22: (
+            f"{_FAULTS}test_input_access.py::test_22_two_thousand_probes_tell_nothing_of_another_tenant",
+            f"{_KEYS}test_isolation.py::test_another_tenants_prompt_cannot_be_told_by_the_time_it_takes",
+            f"{_KEYS}test_tenants.py::test_no_prefix_and_no_conversation_is_found_across_tenants",
+        ),
+        23: (
+            f"{_DENY}test_every_call_that_is_served_asks_for_what_it_declares",
+            f"{_DENY}test_every_route_of_the_table_asks_for_what_it_declares",
+            f"{_DENY}test_nothing_but_one_known_key_gets_anybody_in",
+            f"{_KEYS}test_tenants.py::test_what_is_being_answered_is_its_tenants_alone",
+            f"{_KEYS}test_standing.py::test_watching_ends_when_the_key_expires",
+            "tests/serve/test_keys.py::test_keys_and_tls_from_the_configuration",
+        ),
+        24: (
+            f"{_FAULTS}test_input_access.py::test_24_no_chain_but_the_right_one_gets_through",
+            "tests/service/test_tls.py::test_only_a_caller_with_a_certificate_is_served",
+            f"{_KEYS}test_certificates.py::test_whom_the_client_ca_has_signed_for_changes_too",
+        ),
+        25: (f"{_DOORS}test_25_streams_taken_back_and_streams_without_end_keep_nobody_out",),
+        28: (
+            f"{_FAULTS}test_poison.py::test_28_the_same_request_kills_two_replicas_and_no_third",
+            f"{_FAULTS}test_poison.py::test_28_over_http_it_is_a_422_that_nobody_is_to_repeat",
+            "tests/router/replicas/test_quarantine.py",
+        ),
+    }
+)
+"""By the row's number in the table of faults."""

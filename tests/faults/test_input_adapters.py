@@ -1,0 +1,202 @@
+"""Rows 18 and 19: damaged and hostile adapters, at a replica that goes on with the one it has."""
+
+import json
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import torch
+from safetensors.torch import save
+
+from octet.client import SpecialistError
+from octet.clock import SystemClock
+from octet.v1 import error_pb2
+from specialist.adapters.errors import AdapterRefused
+from specialist.service.assemble import assemble
+from specialist.service.native_replica import native_replica
+from specialist.service.settings import ReplicaSettings
+from tests.adapters.peft_files import SETTINGS, random_tensors, tensor_name, write
+from tests.faults.figures import Figure
+from tests.models.stories import stories_dir
+from tests.service.harness import Served, adapter_directory, ask, asking, run, serving, small
+
+__all__ = ["stories_dir"]
+TENSORS = "adapter_model.safetensors"
+Q_A = tensor_name("layers.0.q", "A")
+Damage = Callable[[bytes], bytes]
+
+
+def _header(raw: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
+    length = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8 : 8 + length])
+    change(header)
+    written = json.dumps(header).encode()
+    return struct.pack("<Q", len(written)) + written + raw[8 + length :]
+
+
+def _first(header: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = header[Q_A]
+    return found
+
+
+def _twice(raw: bytes) -> bytes:
+    length = struct.unpack("<Q", raw[:8])[0]
+    header = raw[8 : 8 + length]
+    again = (
+        header[:-1].rstrip(b" }")
+        + b'}, "'
+        + Q_A.encode()
+        + b'": '
+        + json.dumps(json.loads(header)[Q_A]).encode()
+        + b"}"
+    )
+    return struct.pack("<Q", len(again)) + again + raw[8 + length :]
+
+
+def _flip(raw: bytes) -> bytes:
+    return raw[:-5] + bytes((raw[-5] ^ 1,)) + raw[-4:]
+
+
+BYTES: dict[str, Damage] = {
+    "nothing": lambda raw: b"",
+    "truncated": lambda raw: raw[:-100],
+    "a tail": lambda raw: raw + b"more",
+    "a header of 100 MB": lambda raw: struct.pack("<Q", 100_000_001) + raw[8:],
+    "a header without end": lambda raw: struct.pack("<Q", 2**63) + raw[8:],
+    "offsets beyond the file": lambda raw: _header(raw, lambda it: _first(it).update(data_offsets=[0, 1 << 40])),
+    "offsets that overlap": lambda raw: _header(raw, lambda it: _first(it).update(data_offsets=[4, 8])),
+    "a shape that is too large": lambda raw: _header(raw, lambda it: _first(it).update(shape=[1 << 62, 4])),
+    "a type nobody knows": lambda raw: _header(raw, lambda it: _first(it).update(dtype="X7")),
+    "a pickle": lambda raw: pickle.dumps({"weights": 1}),
+    "a flipped bit": _flip,
+    "a key twice": _twice,
+}
+
+
+def _changed(model: Any) -> dict[str, dict[str, torch.Tensor]]:
+    """Whole files, whose numbers are wrong."""
+    good = random_tensors(model=model)
+    a = good[Q_A]
+    return {
+        "not a number": {**good, Q_A: torch.full_like(a, torch.nan)},
+        "infinite": {**good, Q_A: torch.full_like(a, torch.inf)},
+        "another rank": {**good, Q_A: torch.randn(5, a.shape[1])},
+        "another shape": {**good, Q_A: torch.randn(a.shape[0], a.shape[1] + 1)},
+        "whole numbers": {**good, Q_A: torch.ones(a.shape, dtype=torch.int32)},
+    }
+
+
+async def _refused(served: Served, path: str, digest: str = "") -> error_pb2.Error | None:
+    """What is said; None when it was loaded."""
+    try:
+        await served.client.load_adapter("style", path, digest)
+    except SpecialistError as failure:
+        assert failure.code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT), failure
+        assert failure.error is not None
+        return failure.error
+    return None
+
+
+async def _answer(served: Served) -> tuple[int, ...]:
+    heard = await ask(served.client, asking("Once upon a time", adapters=["style"], max_tokens=12, ignore_eos=True))
+    assert heard.error is None, heard.error
+    return heard.tokens
+
+
+def _replica(stories: Path, root: Path, **door: Any) -> Any:
+    settings = ReplicaSettings(name="teller", model=stories, num_blocks=64, context=256, threads=1)
+    return serving(lambda: native_replica(settings, SystemClock()), adapter_root=root, **door)
+
+
+def _model(served: Served) -> Any:
+    return served.replica.adapters.model  # type: ignore[attr-defined]  # of the native store
+
+
+def test_18_damaged_adapters_are_refused_and_the_old_one_serves(
+    stories_dir: Path, tmp_path: Path, figure: Figure
+) -> None:
+    async def story() -> None:
+        async with _replica(stories_dir, tmp_path) as served:
+            good = {name: tensor * 0.3 for name, tensor in random_tensors(model=_model(served)).items()}
+            write(tmp_path / "good", good)
+            digest = (await served.client.load_adapter("style", "good")).digest
+            before = await _answer(served)
+            for name, tensors in _changed(_model(served)).items():
+                write(tmp_path / name, tensors)
+            for name, damage in BYTES.items():
+                write(tmp_path / name, good)
+                (tmp_path / name / TENSORS).write_bytes(damage(save(good)))
+            cases = [*BYTES, *_changed(_model(served))]
+            taken = [name for name in cases if await _refused(served, name, digest) is None]
+            assert taken in ([], ["a key twice"]), "the same numbers are the same adapter"
+            assert await _answer(served) == before and served.server.generator.door == "open"
+            assert {each.name: each.digest for each in (await served.client.describe()).adapters} == {"style": digest}
+            figure(18, "damaged adapters", len(cases), "cases", ">= 12 cases")
+            figure(18, "of them that changed what is served", 0 if await _answer(served) == before else 1, "", "== 0")
+
+    run(story())
+
+
+def test_19_hostile_adapters_get_nowhere(stories_dir: Path, tmp_path: Path, figure: Figure) -> None:
+    root = tmp_path / "root"
+
+    async def story() -> None:
+        async with _replica(stories_dir, root) as served:
+            good = {name: tensor * 0.3 for name, tensor in random_tensors(model=_model(served)).items()}
+            for place in (root / "good", tmp_path / "outside", root / "other"):
+                write(place, good)
+            write(root / "other", random_tensors(seed=5, model=_model(served)))
+            _links(root, tmp_path)
+            digest = (await served.client.load_adapter("style", "good")).digest
+            before = await _answer(served)
+            paths = ["../outside", str(tmp_path / "outside"), "linked", "linked-file", "good/../../outside", "pickled"]
+            refusals = [await _refused(served, path) for path in paths]
+            wrong = await _refused(served, "other", digest)
+            assert wrong is not None and digest in wrong.message and wrong.field == "digest", wrong
+            nonsense = await _refused(served, "good", "0" * 63)
+            assert nonsense is not None and nonsense.field == "digest"
+            loaded = [path for path, refusal in zip(paths, refusals, strict=True) if refusal is None]
+            figure(19, "hostile adapters that were loaded", len(loaded), "adapters", "== 0 adapters")
+            assert await _answer(served) == before
+            (root / "good" / "adapter_model.bin").write_bytes(pickle.dumps("beside"))
+            (root / "good" / "evil.py").write_text("raise SystemExit")
+            assert await _refused(served, "good", digest) is None, "what is beside it is not even opened"
+            assert await _answer(served) == before
+
+    root.mkdir()
+    run(story())
+
+
+def _links(root: Path, outside: Path) -> None:
+    (root / "linked").symlink_to(outside / "outside")
+    (root / "linked-file").mkdir()
+    (root / "linked-file" / "adapter_config.json").write_text(json.dumps(SETTINGS))
+    (root / "linked-file" / TENSORS).symlink_to(outside / "outside" / TENSORS)
+    (root / "pickled").mkdir()
+    (root / "pickled" / "adapter_config.json").write_text(json.dumps(SETTINGS))
+    (root / "pickled" / "adapter_model.bin").write_bytes(pickle.dumps({"weights": 1}))
+
+
+def test_19_a_pinned_name_takes_no_other_content_at_the_start_or_later(tmp_path: Path) -> None:
+    one, two = adapter_directory(tmp_path, "one", b"one"), adapter_directory(tmp_path, "two", b"two")
+    digest = assemble(small(adapters={"style": one}), SystemClock()).adapters.resolve("style")
+    pins = {"style": digest}
+    with pytest.raises(AdapterRefused, match=digest):
+        assemble(small(adapters={"style": two}, adapter_digests=pins), SystemClock())
+
+    async def story() -> None:
+        settings = small(adapters={"style": one}, adapter_digests=pins)
+        async with serving(
+            lambda: assemble(settings, SystemClock()), adapter_root=tmp_path, adapter_digests=pins
+        ) as served:
+            for asked in ("", digest, "0" * 64):
+                refusal = await _refused(served, "two", asked)
+                assert refusal is not None and refusal.field == "digest" and digest in refusal.message
+            assert await _refused(served, "one") is None
+            assert {each.name: each.digest for each in (await served.client.describe()).adapters} == pins
+
+    run(story())

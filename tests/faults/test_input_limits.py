@@ -1,0 +1,47 @@
+"""Rows 13 and 14: what can never fit is refused at once, and text that is meant to be slow to read is not."""
+
+import time
+
+import pytest
+
+from octet.v1 import specialist_pb2 as wire
+from router.rules.page import Page
+from router.rules.rule import DETECTORS
+from tests.faults.figures import Figure
+from tests.router.decisions.test_rules_time import MEGABYTE
+from tests.service.harness import QUICK, ask, asking, run, serving, sim
+
+NESTED = ("template<", "template<typename T, template<", "std::enable_if<std::is_same<", "({[<", "required from here\n")
+
+
+def test_13_a_prompt_larger_than_the_pool_is_refused_and_does_not_wait(figure: Figure) -> None:
+    """Four blocks of 16: a prompt and one step of its answer never fit, however long anybody waits."""
+
+    async def story() -> None:
+        async with serving(sim(QUICK, num_blocks=4, context=512)) as served:
+            seconds = []
+            for length in (64, 100, 400):
+                began = time.perf_counter()
+                heard = await ask(served.client, asking("x" * length))
+                seconds.append(time.perf_counter() - began)
+                assert heard.accepted is None and heard.error is not None and heard.error.error is not None
+                assert heard.error.error.reason == wire.ERROR_REASON_PROMPT_TOO_LONG, heard.error
+                assert str(length) in str(heard.error) and "63" in str(heard.error)
+            fits = await ask(served.client, asking("x" * 62, max_tokens=1, ignore_eos=True))
+            assert fits.error is None and len(fits.tokens) == 1, "one that just fits is served"
+            figure(13, "until it was refused", max(seconds), "s", "< 0.05 s", short="< 10 s")
+
+    run(story())
+
+
+@pytest.mark.parametrize("piece", NESTED)
+def test_14_a_megabyte_of_nested_templates_is_read_in_no_time(piece: str, figure: Figure) -> None:
+    text = (piece * (MEGABYTE // len(piece) + 1))[:MEGABYTE]
+    seconds = []
+    for _ in range(3):
+        began = time.process_time()
+        page = Page(text)
+        for detect in DETECTORS.values():
+            detect(page)
+        seconds.append(time.process_time() - began)
+    figure(14, f"CPU of the rules for a megabyte of {piece!r}", min(seconds), "s", "< 0.02 s", short="< 0.2 s")
