@@ -10,13 +10,18 @@ from bench.router_site import SPECIALISTS
 
 NAMED = SPECIALISTS[-1]
 """Whom callers ask for by name."""
+_HANG_SECONDS = 15
+"""Instead of 1.5: replicas share a core with all callers, and are not to be given up where that core has much to do."""
 _READY = re.compile(r"ready on (\S+) .*http://127\.0\.0\.1:(\d+)")
 
 
 def octet_command(folder: Path, ports: Sequence[int]) -> Sequence[str]:
     """As many replicas for each specialist, in turn."""
     config = folder / "ensemble.yaml"
-    config.write_text(f"classifier: {{path: default}}\nengine: sim\nspecialists: {{{', '.join(SPECIALISTS)}}}\n")
+    config.write_text(
+        f"classifier: {{path: default}}\nengine: sim\nspecialists: {{{', '.join(SPECIALISTS)}}}\n"
+        f"dispatch: {{hang_seconds: {_HANG_SECONDS}}}\n"
+    )
     command = [sys.executable, "-m", "octet.cli", "router", "--config", str(config), "--port", "0", "--http-port", "0"]
     for number, port in enumerate(ports):
         command += ["--replica", f"{SPECIALISTS[number % len(SPECIALISTS)]}={HOST}:{port}"]

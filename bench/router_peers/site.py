@@ -17,7 +17,7 @@ from bench.router_peers.http_caller import HttpCaller
 from bench.router_peers.octet_router import NAMED, octet_command, octet_doors
 from bench.router_peers.process import RouterProcess, pinned
 from bench.router_peers.spec import Place, RouterPeer
-from bench.router_peers.way import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, Way, until_it_answers
+from bench.router_peers.way import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, Way, until_it_answers, warm_up
 from bench.router_site import SPECIALISTS, SiteFailed
 
 BACKENDS = 2
@@ -90,6 +90,7 @@ async def _octet(folder: Path, ports: Sequence[int], core: int, routers: ExitSta
         ways = _octet_ways(router, *doors)
         for way in ways.values():
             await until_it_answers(way, _OCTET_SECONDS)
+            await warm_up(way)
     except (TimeoutError, PeerFailed) as error:
         raise SiteFailed(f"the router did not start: {error or router.said()[-500:]}") from error
     router.pause()
@@ -119,6 +120,7 @@ async def _peer(
     way = Way(peer.name, router, lambda acks: HttpCaller(HOST, port, MODEL, acks_at_once=acks))
     try:
         await until_it_answers(way, _PEER_SECONDS)
+        await warm_up(way)
     except BaseException:
         router.close()
         raise

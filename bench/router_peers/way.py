@@ -15,7 +15,7 @@ from bench.router_peers.prompt import prompts
 OCTET, CLASSIFIED, GRPC = "octet", "octet, classified", "octet, gRPC"
 LIMIT, GRPC_LIMIT = "limit", "limit, gRPC"
 _POLL = 0.25
-_FIRST = Order(1)
+_FIRST, _WARM, _WARM_CALLS = Order(1), Order(8), 40
 
 
 class Caller(Protocol):
@@ -49,3 +49,13 @@ async def until_it_answers(way: Way, seconds: float) -> None:
             if monotonic() > end:
                 raise PeerFailed(way.system, f"no answer within {seconds:g} s: {str(error)[:300]}") from error
         await asyncio.sleep(_POLL)
+
+
+async def warm_up(way: Way) -> None:
+    """What a router does only once is done before anything counts. Raises PeerFailed."""
+    try:
+        async with way.caller(True) as caller:
+            for _ in range(_WARM_CALLS):
+                await caller.call(next(prompts(0)), _WARM)
+    except CallFailed as error:
+        raise PeerFailed(way.system, f"failed while it warmed up: {error}") from error
