@@ -27,7 +27,8 @@ class Scheduler:
     In line: by priority, then arrival. A preempted request keeps its place.
     Enters: the first in line, when its whole prompt, one step and its draft window fit, with a watermark to spare
     once something runs. If not, runners of strictly lower priority make way; if that is not enough, all wait.
-    Runs: after a chunk of prompt, one decode step for every adapter stack; then the next chunk, best rank first.
+    Runs: after a chunk of prompt, one decode step for every adapter stack; then the next chunk, best rank first. What
+    a chunk leaves of its budget, since a step computes with one stack, goes to prompts of other stacks before that.
     Without prompts the current stack goes on. Nobody is passed over more than `age_bound` times.
     Set aside: out of its seat and of the line, its place kept, until it is called back; who, the caller says.
     Gives way: the lowest priority; among equals pure attention before hybrid, then the newest, then the cheapest to
@@ -59,6 +60,10 @@ class Scheduler:
         self.num_unusable_snapshots = 0
         self.num_steps = 0
         self._num_preempted = 0
+        self._num_chunked = 0
+        """Prompt tokens since everybody who decodes was last owed a step."""
+        self._computed = (0, 0.0)
+        """Of these, the tokens that were computed, and the seconds that took."""
 
     def assemble_step(self) -> Step | None:
         """Decide who runs next. The step is in flight until its commit; None when there is nothing to run."""
@@ -90,6 +95,7 @@ class Scheduler:
     def _next_rows(self) -> list[Row]:
         """After a chunk of prompt, everyone who decodes first; then a suspect, alone; then the next chunk."""
         running = self.running
+        self._end_chunk()
         if running.to_decode.owed:
             return self._decode_rows(running.to_decode.pick())
         if running.suspects:
@@ -101,7 +107,8 @@ class Scheduler:
 
     def _prefill_rows(self, seqs: list[Sequence]) -> list[Row]:
         """Prompts of one adapter stack share a chunk that costs those who decode no more than the budget."""
-        budget = self.budget.tokens() if len(self.running.to_decode) else self.config.max_step_tokens
+        decoding = len(self.running.to_decode) > 0
+        budget = self.budget.tokens() - self._num_chunked if decoding else self.config.max_step_tokens
         rows: list[Row] = []
         for seq in seqs:
             if budget == 0:
@@ -109,6 +116,15 @@ class Scheduler:
             rows.append(self.rows.row(seq, self.states.clip(seq, min(seq.remaining, budget))))
             budget -= len(rows[-1].tokens)
         return rows
+
+    def _end_chunk(self) -> None:
+        """Everybody who decodes is owed a step, unless other prompts can use what is left of the budget."""
+        waiting = len(self.running.to_prefill) and not self.running.suspects
+        if self._num_chunked and not (waiting and self._num_chunked < self.budget.tokens()):
+            self.running.to_decode.owe_all()
+            if self._computed[0]:
+                self.budget.observe(*self._computed)
+            self._num_chunked, self._computed = 0, (0, 0.0)
 
     def _decode_rows(self, seqs: list[Sequence]) -> list[Row]:
         """Everyone of one adapter stack takes a step. When the pool is dry drafts go, then the worst runner."""
@@ -176,10 +192,12 @@ class Scheduler:
         self.in_flight = None
         was_chunk = step.rows[0].sequence.prefilling
         if was_chunk and isinstance(outcome, StepOutcome):
-            self.budget.observe(step.num_tokens, self.clock.now() - step.started_at)
+            num_tokens, seconds = self._computed
+            self._computed = (num_tokens + step.num_tokens, seconds + self.clock.now() - step.started_at)
         rollbacks = self.ledger.settle(step, outcome)
         if was_chunk:
-            self.running.to_decode.owe_all()
+            self._num_chunked += step.num_tokens
+            self._end_chunk()
         return rollbacks
 
     def submit(self, request: Request) -> None:

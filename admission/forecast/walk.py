@@ -260,7 +260,9 @@ class Walk:
         prompts = self._prompts
         count = 1.0
         if len(prompts) > 1 and self._ticks < _EXACT_CHUNKS:
-            self._take_chunk(most, self._turns())
+            taken = self._take_chunk(most, self._turns())
+            while prompts and taken < self._pace.chunk:  # what is left of the budget, for prompts of other stacks
+                taken += self._take_chunk(self._pace.chunk - taken, self._turns())
         else:
             first, other = self._shares()
             ends = prompts[0][1].left / (first * most)
@@ -313,10 +315,12 @@ class Walk:
             return [nearest, *(item for item in order if item is not nearest)]
         return order
 
-    def _take_chunk(self, budget: float, order: list[tuple[Rank, Entry]]) -> None:
+    def _take_chunk(self, budget: float, order: list[tuple[Rank, Entry]]) -> float:
+        """How many tokens that was."""
         step, token, pair = self._prices.prefill
         self._now += step
         self._ticks += 1
+        most = budget
         ended = []
         for item in order:
             entry = item[1]
@@ -333,6 +337,7 @@ class Walk:
             self._prompts.remove(item)
         for _, entry in ended:
             self._speak(entry)
+        return most - budget
 
     def _speak(self, entry: Entry) -> None:
         """Its prompt is computed: the first token is there, and it decodes from now on."""

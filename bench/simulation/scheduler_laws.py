@@ -49,6 +49,8 @@ class Laws:
         self._owed: set[Sequence] = set()
         self._could_decode: set[Sequence] = set()
         self._chunk_taken = False
+        self._num_chunked = 0
+        """Prompt tokens while somebody who can decode waits for a step."""
         self._to_leave: set[Sequence] = set()
         """Set aside since the last step was assembled."""
         self._watch_moves()
@@ -157,7 +159,7 @@ class Laws:
     def _check_turns(self, step: Step) -> None:
         served = {row.sequence for row in step.rows}
         chunk = any(row.sequence.num_tokens - row.start > 1 for row in step.rows)
-        self._check_owed(chunk, served)
+        self._check_owed(chunk, served, step.num_tokens)
         if any(seq.suspect for seq in served):
             require(len(served) == 1, "a suspect runs alone")
             return
@@ -165,13 +167,15 @@ class Laws:
             require(step.num_tokens <= self.scheduler.budget.tokens(), "a chunk stays in its budget")
         self._check_starvation(chunk, served)
 
-    def _check_owed(self, chunk: bool, served: set[Sequence]) -> None:
-        """Between two chunks of prompt, whoever can decode after the first has a step."""
+    def _check_owed(self, chunk: bool, served: set[Sequence], num_tokens: int) -> None:
+        """Whoever can decode after a chunk of prompt waits for no more than a budget of them, that chunk included."""
         owed = self._could_decode if self._chunk_taken else self._owed
         self._owed = {seq for seq in owed if seq in self.scheduler.running and not (seq.suspect or seq.prefilling)}
         self._owed -= served
         if chunk:
-            require(not self._owed, "decode is not starved by prefill", self._owed)
+            self._num_chunked = num_tokens + (self._num_chunked if self._owed else 0)
+            enough = self._num_chunked <= self.scheduler.budget.tokens()
+            require(enough or not self._owed, "decode is not starved by prefill", self._owed)
         self._chunk_taken = chunk
 
     def _note_who_could_decode(self) -> None:

@@ -110,6 +110,8 @@ MORE = (
         "highest priority gives way", specialist.victims, "victim_order", "(request.priority,", "(-request.priority,"
     ),
     Mutant("prefill starves decode", SCHEDULER, "_next_rows", "if running.to_decode.owed:", "if False:"),
+    Mutant("a budget for every stack", SCHEDULER, "_prefill_rows", "tokens() - self._num_chunked", "tokens()"),
+    Mutant("stacks share without end", SCHEDULER, "_end_chunk", "self._num_chunked < self.budget.tokens()", "True"),
     Mutant("expired work runs", SCHEDULER, "assemble_step", "self.expire()", "pass"),
     Mutant("hit without a snapshot", HYBRID, "plan", "resumable=self.snapshots.__contains__", "resumable=None"),
     Mutant("state keeps rejected drafts", SimState, "trim", "self._staged[ahead]", "self._staged[-1]"),

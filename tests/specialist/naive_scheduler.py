@@ -33,6 +33,7 @@ class NaiveScheduler:
         self.turns = NaiveTurns(config.age_bound)
         self.tables: dict[NaiveSequence, BlockTable] = {}
         self.in_flight: list[tuple[NaiveSequence, int]] = []
+        self.num_chunked = 0
         self.events: list[Event] = []
 
     @property
@@ -74,17 +75,19 @@ class NaiveScheduler:
     def commit(self, outcome: Outcome) -> None:
         shares, self.in_flight = self.in_flight, []
         was_chunk = bool(shares) and shares[0][0].remaining > 1
+        num_tokens = sum(n for _, n in shares)
         culprit = outcome.culprit if isinstance(outcome, StepFailure) else None
         guilty = [seq for seq, _ in shares if seq.name == culprit or len(shares) == 1]
-        for i, (seq, num_tokens) in enumerate(shares):
+        for i, (seq, num_mine) in enumerate(shares):
             if seq not in self.live:
-                self._bury(seq, num_tokens, outcome if isinstance(outcome, StepFailure) else outcome.sampled[i])
+                self._bury(seq, num_mine, outcome if isinstance(outcome, StepFailure) else outcome.sampled[i])
             elif isinstance(outcome, StepFailure):
                 self._blame(seq, guilty)
             else:
-                self._advance(seq, num_tokens, outcome.sampled[i])
+                self._advance(seq, num_mine, outcome.sampled[i])
         if was_chunk:
-            self.turns.owe()
+            self.num_chunked += num_tokens
+            self._end_chunk()
 
     def _admit(self, head: NaiveSequence) -> bool:
         leaving = self._who_makes_way(head)
@@ -126,15 +129,24 @@ class NaiveScheduler:
 
     def _shares(self) -> list[tuple[NaiveSequence, int]]:
         """Who computes how many tokens next."""
+        self._end_chunk()
         seqs = self.turns.pick()
         return self._prefill(seqs) if seqs[0].remaining > 1 else self._decode(seqs)
 
     def _prefill(self, seqs: list[NaiveSequence]) -> list[tuple[NaiveSequence, int]]:
-        budget = self.budget if self.turns.last_decode else self.config.max_step_tokens
+        budget = self.budget - self.num_chunked if self.turns.last_decode else self.config.max_step_tokens
         before = [sum(other.remaining for other in seqs[:i]) for i in range(len(seqs))]
         return [
             (seq, min(budget - used, seq.remaining)) for seq, used in zip(seqs, before, strict=True) if used < budget
         ]
+
+    def _end_chunk(self) -> None:
+        """Prompts of several stacks share a budget, one after the other, before everybody who decodes has a step."""
+        prompts = [seq for seq in self.running if seq.remaining > 1 and not seq.suspect]
+        goes_on = prompts and all(not seq.suspect for seq in self.running) and self.num_chunked < self.budget
+        if self.num_chunked and not goes_on:
+            self.num_chunked = 0
+            self.turns.owe()
 
     def _decode(self, seqs: list[NaiveSequence]) -> list[tuple[NaiveSequence, int]]:
         while growing := [seq for seq in seqs if self._growth(seq)]:
