@@ -34,11 +34,12 @@ def draw(seed: int) -> Script:
 
 
 def _setup(random: Random, *, calm: bool) -> Setup:
+    size = random.choice((4, 4, 8))
     return Setup(
         replicas={FIRST: 1 if calm else random.randint(1, 3), SECOND: 1 if calm else random.randint(1, 2)},
         calm=calm,
-        num_blocks=random.choice((10, 12, 16, 24, 40)),
-        block_size=random.choice((4, 8, 8, 16)),
+        num_blocks=random.choice((72, 96, 128, 256)) // size,
+        block_size=size,
         max_running=random.randint(2, 5),
         max_waiting=random.choice((1, 2, 3, 8)),
         failures=random.randint(1, 3),
