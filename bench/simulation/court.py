@@ -15,15 +15,13 @@ class Broken(AssertionError):
 class Court:
     """The history of a run, by its hash, what was seen in it, and the first law that was broken in it."""
 
-    def __init__(self, loop: HeapLoop) -> None:
+    def __init__(self, loop: HeapLoop, *, keep: bool = False) -> None:
         self._loop = loop
         self._hash = sha256()
-        self.lines: list[str] | None = None
+        self.lines: list[str] | None = [] if keep else None
         """The history itself, where somebody wants to read it."""
         self.seen: Counter[str] = Counter()
         self.broken: Broken | None = None
-        self._checks: list[Callable[[], None]] = []
-        """Due after the event under way."""
 
     def note(self, line: str) -> None:
         """Something that happened."""

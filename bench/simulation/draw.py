@@ -16,6 +16,8 @@ _ACTIVE = 0.25
 _CALM = 0.3
 """Of the runs have nothing but load: a rush of requests that know how long they are and want to be in time."""
 _RUSH_SECONDS = 1.0
+_AGAIN = 0.3
+"""Of the requests ask what another asks."""
 _CANCELS: tuple[CancelHow, ...] = ("call", "rpc", "leave")
 _WORDS = ("sort the list", "reverse a string", "parse json", "find a cycle", "count words")
 
@@ -27,6 +29,7 @@ def draw(seed: int) -> Script:
     ask = _rushing if calm else _ask
     count = random.randint(14, 22) if calm else random.randint(6, 16)
     asks = [ask(number, random, setup) for number in range(count)]
+    asks = [_again(ask, random.choice(asks)) if random.random() < _AGAIN else ask for ask in asks]
     deeds = [] if calm else [_deed(random, setup) for _ in range(random.choice((0, 1, 1, 2, 3, 5)))]
     return Script(
         seed, setup, tuple(sorted(asks, key=lambda ask: ask.at)), tuple(sorted(deeds, key=lambda deed: deed.at))
@@ -34,11 +37,12 @@ def draw(seed: int) -> Script:
 
 
 def _setup(random: Random, *, calm: bool) -> Setup:
+    size = random.choice((4, 4, 8))
     return Setup(
         replicas={FIRST: 1 if calm else random.randint(1, 3), SECOND: 1 if calm else random.randint(1, 2)},
         calm=calm,
-        num_blocks=random.choice((10, 12, 16, 24, 40)),
-        block_size=random.choice((4, 8, 8, 16)),
+        num_blocks=random.choice((72, 96, 128, 256)) // size,
+        block_size=size,
         max_running=random.randint(2, 5),
         max_waiting=random.choice((1, 2, 3, 8)),
         failures=random.randint(1, 3),
@@ -93,6 +97,11 @@ def _ask(number: int, random: Random, setup: Setup) -> Asked:
         cancel_how=random.choice(_CANCELS),
         pause=random.choice((0.0, 0.0, 0.0, 0.0, 0.05)),
     )
+
+
+def _again(ask: Asked, other: Asked) -> Asked:
+    """The same question as another's."""
+    return replace(ask, text=other.text, force=other.force, adapters=other.adapters, salt=other.salt)
 
 
 def _moment(random: Random) -> float:

@@ -48,7 +48,3 @@ class Process:
         self.state = "dead"
         self._buried += [*self._held, *self.tasks]
         self._held = []
-
-    def bury(self) -> list[object]:
-        """For whoever keeps the dead."""
-        return self._buried

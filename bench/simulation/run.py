@@ -4,45 +4,32 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import get_args
 
 from bench.simulation.breaker_laws import BreakerLaws
 from bench.simulation.caller import Caller
+from bench.simulation.chances import Chances
 from bench.simulation.court import Broken, Court
-from bench.simulation.draw import ADAPTERS, NAMES
+from bench.simulation.draw import NAMES
 from bench.simulation.ensemble import SimEnsemble
 from bench.simulation.heap_loop import NothingLeft
 from bench.simulation.machine import Machine
 from bench.simulation.nemesis import Nemesis
 from bench.simulation.opinions import ReadOpinions
-from bench.simulation.replica import ReplicaSpec
 from bench.simulation.replica_laws import ReplicaLaws
 from bench.simulation.request_laws import RequestLaws
-from bench.simulation.script import Script, Setup
+from bench.simulation.script import Script
+from bench.simulation.stage import context_of, ensemble_of, spec_of
 from bench.simulation.unheard import Unheard
 from bench.simulation.verdicts import Verdicts
-from octet.config.ensemble import (
-    CorrectnessConfig,
-    DispatchConfig,
-    Ensemble,
-    EscalationConfig,
-    ShadowConfig,
-    SpecialistConfig,
-    StoreConfig,
-    TaskConfig,
-)
 from octet.mishap import installed
-from specialist.engines.sim import Fault, FaultKind
-from specialist.step import Step
 
-_CONTEXT = 96
 _PATIENCE = 40.0
 """Seconds in which everything comes to rest once nothing is done to it any more."""
-_MOST_COOL_DOWN = 4.0
+_CHANCES = 0x5EED
+"""What goes wrong by itself is drawn apart from delays and choices."""
 _MOMENT = 1e-3
 _LEFT_SECONDS = 1.0
 """The longest step, and some way."""
-_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,44 +50,45 @@ class Lived:
 
 def live(script: Script, *, keep: bool = False) -> Lived:
     """`keep` the history itself."""
-    setup = script.setup
-    chances = _Chances(Random(script.seed ^ 0x5EED), setup)
-    specs = {name: _spec(name, setup) for name in NAMES}
-    opinions, verdicts = ReadOpinions(NAMES), Verdicts()
-    with (
-        SimEnsemble(
-            ensemble_of(setup),
-            specs,
-            setup.replicas,
-            seed=script.seed,
-            opinions=opinions,
-            faults=chances.fault,
-            verdicts=verdicts.of,
-        ) as sim,
-    ):
-        court = Court(sim.loop)
-        court.lines = [] if keep else None
+    chances, verdicts = Chances(Random(script.seed ^ _CHANCES), script.setup), Verdicts()
+    with _staged(script, chances, verdicts) as sim:
+        court = Court(sim.loop, keep=keep)
         life = _Life(script, sim, court, chances, verdicts)
         with installed(chances.decide), Unheard(court):
             life.run()
-        chances.tell(court)
-        digest = court.digest()
-        num_events, seconds = sim.loop.num_events, sim.loop.time()
-        with Unheard(Court(sim.loop)):
+            chances.tell(court)
+            lived = _told(script, sim, court)
             sim.loop.wind_up()
-        return Lived(
-            script,
-            digest,
-            "" if court.broken is None else str(court.broken),
-            dict(court.seen),
-            num_events,
-            seconds,
-            tuple(court.lines or ()),
-        )
+        return lived
+
+
+def _staged(script: Script, chances: Chances, verdicts: Verdicts) -> SimEnsemble:
+    setup = script.setup
+    return SimEnsemble(
+        ensemble_of(setup),
+        {name: spec_of(name, setup) for name in NAMES},
+        setup.replicas,
+        seed=script.seed,
+        opinions=ReadOpinions(NAMES),
+        faults=chances.fault,
+        verdicts=verdicts.of,
+    )
+
+
+def _told(script: Script, sim: SimEnsemble, court: Court) -> Lived:
+    return Lived(
+        script,
+        court.digest(),
+        "" if court.broken is None else str(court.broken),
+        dict(court.seen),
+        sim.loop.num_events,
+        sim.loop.time(),
+        tuple(court.lines or ()),
+    )
 
 
 class _Life:
-    def __init__(self, script: Script, sim: SimEnsemble, court: Court, chances: "_Chances", verdicts: Verdicts) -> None:
+    def __init__(self, script: Script, sim: SimEnsemble, court: Court, chances: Chances, verdicts: Verdicts) -> None:
         self._script = script
         self._sim = sim
         self._court = court
@@ -219,74 +207,3 @@ class _Life:
                 first=dispatch.cool_down,
                 most=dispatch.max_cool_down,
             )
-
-
-class _Chances:
-    """What goes wrong by itself, drawn from the seed; nothing before everything is up, and nothing at the end."""
-
-    def __init__(self, random: Random, setup: Setup) -> None:
-        self._random = random
-        self._setup = setup
-        self._armed = False
-        self._fired: dict[str, int] = {}
-
-    def arm(self) -> None:
-        self._armed = True
-
-    def disarm(self) -> None:
-        self._armed = False
-
-    def decide(self, point: str) -> bool:
-        rate = self._setup.mishaps.get(point)
-        if rate is None or not self._armed or self._random.random() >= rate:
-            return False
-        self._fired[point] = self._fired.get(point, 0) + 1
-        return True
-
-    def fault(self, step: Step) -> Fault | None:
-        if not self._armed or not self._setup.fault_rate or self._random.random() >= self._setup.fault_rate:
-            return None
-        kind = self._random.choice(_FAULTS)
-        self._fired[kind] = self._fired.get(kind, 0) + 1
-        return Fault(kind, self._random.randrange(len(step.rows)), self._random.random() < 0.5)
-
-    def tell(self, court: Court) -> None:
-        for point, count in self._fired.items():
-            court.seen[f"mishap: {point}"] += count
-
-
-def context_of(setup: Setup) -> int:
-    return min(_CONTEXT, setup.num_blocks * setup.block_size)
-
-
-def _spec(name: str, setup: Setup) -> ReplicaSpec:
-    return ReplicaSpec(
-        name,
-        num_blocks=setup.num_blocks,
-        block_size=setup.block_size,
-        max_running=setup.max_running,
-        max_waiting=setup.max_waiting,
-        context=_CONTEXT,
-        adapters=ADAPTERS,
-    )
-
-
-def ensemble_of(setup: Setup) -> Ensemble:
-    return Ensemble(
-        specialists=tuple(
-            SpecialistConfig(name, fallback=NAMES[1] if name == NAMES[0] else None, floor=0.5) for name in NAMES
-        ),
-        tasks=(TaskConfig("default", temperature=0.0, max_tokens=16, top_p=1.0, repetition_penalty=1.0),),
-        dispatch=DispatchConfig(
-            failures=setup.failures,
-            max_attempts=setup.max_attempts,
-            cool_down=setup.cool_down,
-            max_cool_down=_MOST_COOL_DOWN,
-            stall_seconds=8.0,
-            heartbeat_seconds=0.4,
-        ),
-        correctness=CorrectnessConfig(window=3.0, breach=0.5, min_samples=3, sample_rate=0.5),
-        shadow=ShadowConfig(budget=0.3, timeout=5.0),
-        escalation=EscalationConfig(min_requests=5, sustain=2.0, relax=4.0),
-        store=StoreConfig("memory"),
-    )

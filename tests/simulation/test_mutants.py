@@ -1,5 +1,7 @@
 """A law that nothing can break is worth nothing: every mistake planted on purpose shows within fifty seeds."""
 
+from pathlib import Path
+
 import pytest
 
 from bench.simulation.draw import draw
@@ -15,6 +17,11 @@ ALL = (
     *mutants.IN_ADMISSION,
     *mutants.IN_THE_ROUTER,
 )
+
+
+def test_the_document_counts_them_right() -> None:
+    assert len(ALL) == 32
+    assert "Thirty-two mistakes" in (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
