@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from octet.identity import digest_of
+from specialist.adapters.digest import check_digest
 from specialist.service.sim_adapters import SimAdapters
 
 _MOST = 32
@@ -14,8 +15,9 @@ class NamedAdapters(SimAdapters):
         for name in names:
             self.load(name, Path(name))
 
-    def load(self, name: str, directory: Path) -> str:
+    def load(self, name: str, directory: Path, pinned: str = "") -> str:
         digest = digest_of_adapter(directory.name)
+        check_digest(name, digest, pinned)
         with self._lock:
             self._names[name] = digest
         return digest
