@@ -95,7 +95,8 @@ def test_places_that_calls_without_a_request_take_come_back() -> None:
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    for none in ():
+    nobody: tuple[bytes, ...] = ()
+    for none in nobody:
         yield none
 
 
