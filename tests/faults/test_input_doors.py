@@ -67,8 +67,7 @@ def test_9_half_open_connections_are_closed_and_slow_nobody(doors: Site, long: b
 
 
 def _by_grpc(prompt: str) -> bytes:
-    request = wire.InferRequest(prompt=prompt, force_specialists=["writer"], max_tokens=4)
-    return bytes(request.SerializeToString())
+    return bytes(wire.InferRequest(prompt=prompt, force_specialists=["writer"], max_tokens=4).SerializeToString())
 
 
 def _by_http(content: str) -> bytes:

@@ -53,7 +53,7 @@ def test_whoever_is_ended_at_once_is_told_why() -> None:
 
         async def serve(_request: wire.GenerateRequest, context: Any) -> None:
             saying = asyncio.create_task(_say(context))
-            for _ in range(next(turns) % 8):
+            for _turn in range(next(turns) % 8):
                 await asyncio.sleep(0)
             saying.cancel()
             try:

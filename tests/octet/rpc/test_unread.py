@@ -95,9 +95,9 @@ def test_places_that_calls_without_a_request_take_come_back() -> None:
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    nothing: tuple[bytes, ...] = ()
-    for each in nothing:
-        yield each
+    nobody: tuple[bytes, ...] = ()
+    for none in nobody:
+        yield none
 
 
 def test_streams_that_may_ask_for_ever_never_take_all_places() -> None:
