@@ -90,7 +90,7 @@ def test_a_preempted_hybrid_goes_on_where_it_stopped() -> None:
     other = Request("other", BARE, (50, 51, 52), max_tokens=12, priority=1)
     replica.scheduler.submit(low)
     replica.scheduler.submit(other)
-    for _ in range(4):
+    for _ in range(3):
         replica.loop.run_once()
     computed = replica.scheduler.ledger.live["low"].num_computed
     high = Request("high", BARE, tuple(range(60, 73)), max_tokens=1, priority=2)
