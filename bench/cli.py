@@ -2,7 +2,7 @@
 
 import argparse
 
-from bench.commands import doors, engine, kv, overload, overview, router, scheduler, sessions
+from bench.commands import admission, doors, engine, kv, overview, router, scheduler, sessions
 from bench.commands.common import FIGURES, Benches, BenchParser
 
 _BENCH = f"""\
@@ -20,5 +20,5 @@ def add_bench_command(commands: Benches) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True, parser_class=BenchParser)
-    for each in (kv, scheduler, router, doors, overview, overload, sessions, engine):
+    for each in (kv, scheduler, router, doors, overview, admission, sessions, engine):
         each.add(benches)
