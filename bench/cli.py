@@ -3,10 +3,10 @@
 import argparse
 
 from bench.commands import (
+    admission,
     doors,
     engine,
     kv,
-    overload,
     overview,
     receipts,
     router,
@@ -32,5 +32,5 @@ def add_bench_command(commands: Benches) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True, parser_class=BenchParser)
-    for each in (kv, scheduler, router, doors, overview, overload, sessions, serve, receipts, tracing, engine):
+    for each in (kv, scheduler, router, doors, overview, admission, sessions, serve, receipts, tracing, engine):
         each.add(benches)

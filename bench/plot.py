@@ -1,6 +1,6 @@
-"""The hit rate by pool size as a picture."""
+"""The hit rate by pool size as a picture, and how pictures are written."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,11 @@ class PlotUnavailable(RuntimeError):
 
 def plot_hit_rate(path: Path, infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> None:
     """Write an SVG, or a PNG when the name says so. The same figures give the same bytes."""
+    write_plot(path, lambda axes: _draw(axes, infinite, sorted(replays, key=lambda replay: replay.pool_size)))
+
+
+def write_plot(path: Path, draw: Callable[[Any], None]) -> None:
+    """What `draw` does on a pair of axes, as an SVG, or as a PNG when the name says so."""
     try:
         from matplotlib import rc_context  # heavy, and not part of the base install
         from matplotlib.figure import Figure
@@ -40,7 +45,7 @@ def plot_hit_rate(path: Path, infinite: InfiniteCache, replays: Sequence[PoolRep
         raise PlotUnavailable from error
     with rc_context(STYLE):
         figure = Figure(figsize=(7, 4), layout="constrained")
-        _draw(figure.add_subplot(), infinite, sorted(replays, key=lambda replay: replay.pool_size))
+        draw(figure.add_subplot())
         write_atomically(path, rendered(figure, path.suffix))
 
 

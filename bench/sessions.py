@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
+from bench.admission.live_site import started
 from bench.measure import summary
-from bench.overload.live_site import started
 from bench.record import Record
 from bench.table import Targets
 from octet.sdk.client import Client

@@ -9,6 +9,7 @@ from specialist.budget import FixedBudget, PrefillBudget
 from specialist.config import SchedulerConfig
 from specialist.errors import InvalidRequest
 from specialist.events import Event
+from specialist.hurry import Hurry
 from specialist.intake import Intake
 from specialist.ledger import Ledger
 from specialist.request import FinishReason, Request
@@ -24,12 +25,14 @@ from specialist.victims import victim_of_growth, victims_for
 class Scheduler:
     """A deterministic state machine: `assemble_step()` decides, `commit()` makes it true, nothing else counts.
 
-    In line: by priority, then arrival. A preempted request keeps its place.
+    In line: by priority, then by hurry, then arrival. A preempted request keeps its place.
     Enters: the first in line, when its whole prompt, one step and its draft window fit, with a watermark to spare
     once something runs. If not, runners of strictly lower priority make way; if that is not enough, all wait.
     Runs: after a chunk of prompt, one decode step for every adapter stack; then the next chunk, best rank first. What
     a chunk leaves of its budget, since a step computes with one stack, goes to prompts of other stacks before that.
-    Without prompts the current stack goes on. Nobody is passed over more than `age_bound` times.
+    Rounds without chunks between them where a deadline of somebody before the prompt needs it.
+    Without prompts the current stack goes on. Nobody is passed over more than `age_bound` times, but for those with
+    a deadline, by others of their stack.
     Set aside: out of its seat and of the line, its place kept, until it is called back; who, the caller says.
     Gives way: the lowest priority; among equals pure attention before hybrid, then the newest, then the cheapest to
     restore. Never the only runner, never one whose blocks would not come free, never a higher for a lower.
@@ -44,11 +47,14 @@ class Scheduler:
         budget: PrefillBudget | None = None,
         states: PureAttention | None = None,
         proposer: Proposer | None = None,
+        hurry: Hurry | None = None,
     ) -> None:
+        """Without `hurry` no prompt waits for a round but for those that are owed."""
         self.pool = pool
         self.config = config
         self.clock = clock
         self.budget = budget or FixedBudget(256)
+        self.hurry = hurry
         self.states = states or PureAttention(pool)
         self.intake = Intake(pool, config, speculates=proposer is not None)
         self.rows = RowBuilder(pool, proposer)
@@ -102,7 +108,9 @@ class Scheduler:
             alone = [next(iter(running.suspects))]
             return self._prefill_rows(alone) if alone[0].prefilling else self._decode_rows(alone)
         if len(running.to_prefill):
-            return self._prefill_rows(running.to_prefill.pick())
+            prompts = running.to_prefill.pick()
+            if self.hurry is None or not self.hurry.holds(prompts[0], running, self.clock.now()):
+                return self._prefill_rows(prompts)
         return self._decode_rows(running.to_decode.pick())
 
     def _prefill_rows(self, seqs: list[Sequence]) -> list[Row]:
@@ -168,7 +176,7 @@ class Scheduler:
         if first.suspect:
             return  # nobody's turn: the others are owed what they were owed before
         if first.prefilling:
-            self.running.to_prefill.served(row.sequence for row in rows)
+            self.running.to_prefill.served([row.sequence for row in rows])
         else:
             self.running.to_decode.served(first.request.lane.adapters)
 
@@ -194,6 +202,8 @@ class Scheduler:
         if was_chunk and isinstance(outcome, StepOutcome):
             num_tokens, seconds = self._computed
             self._computed = (num_tokens + step.num_tokens, seconds + self.clock.now() - step.started_at)
+        elif self.hurry is not None and isinstance(outcome, StepOutcome):
+            self.hurry.observe(self.clock.now() - step.started_at)
         rollbacks = self.ledger.settle(step, outcome)
         if was_chunk:
             self._num_chunked += step.num_tokens

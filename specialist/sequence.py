@@ -3,6 +3,7 @@
 from collections.abc import Sequence as Tokens
 
 from kvpool import BlockTable, InvariantViolation, TokenChain
+from octet.due import due
 from specialist.request import FinishReason, Request
 from specialist.state import SequenceState, Snapshot
 
@@ -41,8 +42,8 @@ class Sequence:
         self.request = request
         self.chain = chain
         self.index = index
-        """Order of submission: settles what priority and arrival leave open."""
-        self.rank = (-request.priority, request.arrival, index)
+        """Order of submission: settles what priority, hurry and arrival leave open."""
+        self.rank = (-request.priority, due(request.arrival, request.deadline), request.arrival, index)
         """Smaller is served first. Never changes, so a preempted request keeps its place."""
         self.max_total_tokens = max_total_tokens
         self.draft_window = draft_window

@@ -1,14 +1,15 @@
 """Taking turns under an age bound: stay with what is cheap, but let nobody be passed over for long."""
 
-from collections.abc import Iterable
-
 from specialist.sequence import Sequence
 
 AdapterStack = tuple[str, ...]
 
 
 class PrefillTurns:
-    """Sequences whose prompt is not computed yet, best rank first; one passed over `age_bound` times goes first."""
+    """Sequences whose prompt is not computed yet, best rank first; one passed over `age_bound` times goes first.
+
+    But nobody of its own stack is overtaken who is first in rank and has a deadline: turns would make all of them late.
+    """
 
     def __init__(self, age_bound: int) -> None:
         self._age_bound = age_bound
@@ -28,14 +29,19 @@ class PrefillTurns:
         """Whose prompts to compute next, in this order: all of one adapter stack. Empty when there are none."""
         if not self._last_served:
             return []
-        order = sorted(self._last_served, key=self._urgency)
-        adapters = order[0].request.lane.adapters
-        return [seq for seq in order if seq.request.lane.adapters == adapters]
+        stack = self._stack_of(min(self._last_served, key=self._urgency))
+        return stack if _in_a_hurry(stack) else sorted(stack, key=self._urgency)
 
-    def served(self, seqs: Iterable[Sequence]) -> None:
+    def served(self, seqs: list[Sequence]) -> None:
         self._ticks += 1
-        for seq in seqs:
+        stack = self._stack_of(seqs[0])
+        for seq in stack if _in_a_hurry(stack) else seqs:
             self._last_served[seq] = self._ticks
+
+    def _stack_of(self, seq: Sequence) -> list[Sequence]:
+        """By rank."""
+        adapters = seq.request.lane.adapters
+        return sorted((each for each in self._last_served if each.request.lane.adapters == adapters), key=_rank)
 
     def _urgency(self, seq: Sequence) -> tuple[float, ...]:
         last = self._last_served[seq]
@@ -97,3 +103,12 @@ class DecodeTurns:
 
     def owe_all(self) -> None:
         self.owed = dict.fromkeys(self._groups)
+
+
+def _rank(seq: Sequence) -> tuple[float, ...]:
+    return seq.rank
+
+
+def _in_a_hurry(stack: list[Sequence]) -> bool:
+    """Whether it goes by rank alone."""
+    return bool(stack) and stack[0].request.deadline is not None

@@ -69,15 +69,6 @@ class Books:
         callers._running = {key: entry for key, entry in self._running.items() if not entry.booking.shadow}
         return callers
 
-    def with_back(self, aside: Collection[Entry]) -> "Books":
-        """As if these of those who were set aside were in line again; the same entries."""
-        books = Books()
-        books._num_entered = self._num_entered
-        books._entries = self._entries | {entry.booking.key: entry for entry in aside}
-        books._line = sorted([*self._line, *aside], key=rank_of)
-        books._running = dict(self._running)
-        return books
-
     def set_aside(self, key: str) -> None:
         """What it was told when it was let in holds no more."""
         entry = self._entries.pop(key)
@@ -105,9 +96,18 @@ class Books:
             insort(self._line, entry, key=rank_of)
 
     def pass_over(self, served: Collection[str]) -> None:
-        """A chunk of prompts was computed; those of the others were not."""
+        """A chunk of prompts was computed; those of the others were not. Where a stack goes by rank alone, because its
+        first has a deadline, nobody of it is passed over."""
+        hurried = {head.stack for head in self._heads(served) if head.booking.deadline is not None}
         for entry in self._running.values():
-            entry.passed_over = 0 if entry.booking.key in served else entry.passed_over - 1
+            is_served = entry.booking.key in served or entry.stack in hurried
+            entry.passed_over = 0 if is_served else entry.passed_over - 1
+
+    def _heads(self, served: Collection[str]) -> list[Entry]:
+        """The first in rank of each stack that was served."""
+        stacks = {entry.stack for key in served if (entry := self._running.get(key)) is not None}
+        prompts = [entry for entry in self._running.values() if entry.prompt_left or entry.booking.key in served]
+        return [min((entry for entry in prompts if entry.stack == stack), key=rank_of) for stack in stacks]
 
     def remove(self, key: str) -> Entry | None:
         entry = self._entries.pop(key, None)

@@ -17,7 +17,7 @@ from admission.forecast.prices import Prices
 from admission.forecast.promise import Bound, Promise
 from admission.forecast.retry import Return, jittered
 from admission.forecast.room import Room
-from admission.forecast.sentence import behind, own_part, unreachable, would_delay
+from admission.forecast.sentence import own_part, unreachable, would_delay
 from admission.forecast.shape import Shape
 from admission.forecast.sweep import MOST_BACK, SWEEP_SECONDS, Leaving, Sweep, look, parted
 from admission.forecast.trial import Check, Trial, bound_of
@@ -31,6 +31,8 @@ REFUSING_SECONDS = 1.0
 """A replica counts as refusing for so long after it refused somebody for want of capacity."""
 
 _MOST_KINDS = 512
+_CHANCE = 0.5
+"""Of the time that those above usually take, how much is kept for them when somebody below is let in."""
 STALE_SECONDS = 5.0
 """A measurement that is older may not be true any more."""
 
@@ -40,8 +42,7 @@ class Desk:
 
     Let in is who reaches its own deadline and makes nobody late who was let in before, but for lower priorities:
     those give way, as few as make it possible, and only where that is enough. Who has time is set aside until it is in
-    nobody's way, and where it has a deadline nobody below it is served meanwhile; who has none is shed. Owned by one
-    thread; knows no clock.
+    nobody's way, and those below it give way to it then; who has none is shed. Owned by one thread; knows no clock.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class Desk:
         self._refused_at = -inf
         self._set_aside = False
         """Since the last sweep."""
+        self._doubtful: frozenset[str] = frozenset()
+        """Who seemed to wait in vain at the last sweep."""
         self._names = Names()
         self._under_way: UnderWay | None = None
         self._measured_at: float | None = None
@@ -141,12 +144,8 @@ class Desk:
         return Trial(books, self.room, prices, self._pace, self.estimator.margin, now, self._under_way)
 
     def _judge(self, entry: Entry, trial: Trial, crowded: tuple[str, ...]) -> Verdict:
-        books, above = trial.books, self._aside_above(entry)
-        if above and not trial.late_alone(entry):
-            seconds = self._alike(entry.booking, trial.now, lambda: self._return(entry, trial).seconds(0.0))
-            sentence = behind(len(above))
-            return Refuse("would_delay_others", "those first who wait beside the line", sentence, self._spread(seconds))
-        refill = self._usual.refill(trial.now, entry.priority) if len(books) else NOBODY_ELSE
+        books = trial.books
+        refill = self._expected(entry, trial)
         check = trial.check(entry, crowded, refill)
         displaced: tuple[str, ...] | None = crowded
         if check.own_late > 0 or check.hurt:
@@ -160,11 +159,14 @@ class Desk:
         leaving = parted(tuple(key for key in displaced if key not in crowded), self.books, trial)
         return self._admission(entry, trial, Leaving(crowded + leaving.shed + beside, leaving.aside), quiet)
 
-    def _aside_above(self, entry: Entry) -> list[Entry]:
-        """Those before it who wait beside the line for their time to come: nobody overtakes them."""
-        if entry.booking.shadow:
-            return []
-        return [other for other in self.books.aside if other.booking.deadline is not None and other.rank < entry.rank]
+    def _expected(self, entry: Entry, trial: Trial) -> Refill:
+        """Who else will come. Those above whom nobody asks are to be in time, whatever comes. The others are kept out
+        for those above only as far as those come all the time: a burst may be over before their time is."""
+        if not len(trial.books):
+            return NOBODY_ELSE
+        if self._usual.is_topmost(trial.now, entry.priority):
+            return self._usual.refill(trial.now, entry.priority)
+        return Refill(higher=_CHANCE * self._usual.refill_above(trial.now, entry.priority).higher)
 
     def _is_worth_a_try(self, entry: Entry, trial: Trial) -> bool:
         """Prices change with steps only, and who is refused takes none: where nobody is there and nothing was measured
@@ -264,11 +266,10 @@ class Desk:
         return self._return(entry, trial).seconds(0.0)
 
     def _return(self, entry: Entry, trial: Trial) -> Return:
-        above = self._aside_above(entry)
-        usual = self._usual.refill_asked if above else self._usual.refill_above
-        refill = usual(trial.now, entry.priority)
-        later = self._trial(trial.now, trial.books.with_back(above)) if above else None
-        return Return(entry, later or trial, refill, tuple(above))
+        """By the time it comes back, others of its class who come now have gone."""
+        topmost = self._usual.is_topmost(trial.now, entry.priority)
+        usual = self._usual.refill_above(trial.now, entry.priority) if topmost else self._expected(entry, trial)
+        return Return(entry, trial, usual)
 
     def started(self, key: str, num_tokens: int, hit_tokens: int) -> None:
         entry = self.books.get(key)
@@ -330,7 +331,8 @@ class Desk:
         trial = self._trial(now)
         if trial is None:
             return Sweep(shed=unseated)
-        sweep = look(trial, self.books, 1 - self.estimator.margin) if trial.timed else Sweep()
+        sweep = look(trial, self.books, 1 - self.estimator.margin, self._doubtful) if trial.timed else Sweep()
+        self._doubtful = sweep.doubtful
         for key in sweep.aside:
             self.books.set_aside(key)
         if not sweep.shed and not sweep.aside and self.books.aside:
@@ -353,7 +355,7 @@ class Desk:
             verdict = None if fresh is None else self._judge(entry, fresh, ())
             if isinstance(verdict, Refuse):
                 if entry.booking.deadline is not None:
-                    return self._keep_aside(entry, trial, Sweep(shed=late, back=tuple(back)))
+                    return Sweep(shed=late, back=tuple(back))
                 patient_wait = True
                 continue
             if verdict is not None and (verdict.displaced or verdict.aside):
@@ -364,14 +366,6 @@ class Desk:
             self.books.call_back(entry.booking.key)
             back.append(entry.booking.key)
         return Sweep(shed=late, back=tuple(back))
-
-    def _keep_aside(self, entry: Entry, trial: Trial, sweep: Sweep) -> Sweep:
-        """Nobody lower is served while somebody waits beside the line who has a deadline."""
-        lower = tuple(other.booking.key for other in self.books.entries if other.shed_before(entry))
-        leaving = parted(lower, self.books, trial)
-        for key in leaving.aside:
-            self.books.set_aside(key)
-        return sweep._replace(shed=sweep.shed + leaving.shed, aside=leaving.aside, beneficiary=entry.booking.key)
 
     @property
     def is_due(self) -> bool:

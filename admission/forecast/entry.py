@@ -5,8 +5,10 @@ from math import inf
 from admission.forecast.booking import Booking
 from admission.forecast.lengths import Lengths
 from admission.forecast.promise import Promise
+from octet.due import due
 
-Rank = tuple[int, float, int]
+Rank = tuple[int, float, float, int]
+"""By priority, when it is due, arrival, and the order in the books."""
 
 
 class Entry:
@@ -42,7 +44,7 @@ class Entry:
     def __init__(self, booking: Booking, index: int) -> None:
         self.booking = booking
         self.priority = booking.priority
-        self.rank: Rank = (-booking.priority, booking.arrival, index)
+        self.rank: Rank = (-booking.priority, due(booking.arrival, booking.deadline), booking.arrival, index)
         """Smaller is served first."""
         self.stack = booking.adapters
         self.running = False
@@ -109,7 +111,7 @@ class Entry:
         """Smallest goes first: shadows, the lowest class, who can wait, those without output, the newest."""
         booking = self.booking
         timed = booking.deadline is not None
-        return (not booking.shadow, booking.priority, timed, self.generated > 0, -booking.arrival, -self.rank[2])
+        return (not booking.shadow, booking.priority, timed, self.generated > 0, -booking.arrival, -self.rank[3])
 
     def shed_before(self, other: "Entry") -> bool:
         """Whether it gives way to the other: shadows to everybody else, else only lower priorities to higher ones."""
@@ -120,3 +122,8 @@ class Entry:
 
 def rank_of(entry: Entry) -> Rank:
     return entry.rank
+
+
+def newness(entry: Entry) -> tuple[float, ...]:
+    """Greatest for who gives its seat up first: the lowest class, then the newest."""
+    return entry.rank[0], *entry.rank[2:]

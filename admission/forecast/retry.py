@@ -23,15 +23,13 @@ class Return:
     entry: Entry
     trial: Trial
     refill: Refill
-    before: tuple[Entry, ...] = ()
-    """Who has to be back in a seat first."""
 
     def seconds(self, least: float) -> float | None:
         """Until it would be let in, `least` being a first guess; None where it never would."""
         if self.trial.late_alone(self.entry):
             return None
         last = self.trial.num_walks + max(_LEAST_WALKS, _MOST_STEPS // (1 + len(self.trial.books)))
-        low, high = 0.0, min(max(least, self._seconds_behind(), _LEAST_SECONDS), MOST_SECONDS)
+        low, high = 0.0, min(max(least, _LEAST_SECONDS), MOST_SECONDS)
         while not self._is_welcome(high):
             low, high = high, min(high * 2, MOST_SECONDS)
             if low >= MOST_SECONDS or self.trial.num_walks >= last:
@@ -43,13 +41,6 @@ class Return:
             low, high = (low, middle) if self._is_welcome(middle) else (middle, high)
         return high
 
-    def _seconds_behind(self) -> float:
-        """Until those before it have their seats."""
-        if not self.before:
-            return 0.0
-        self.trial.walk(refill=self.refill)
-        return max(other.begun_at for other in self.before) / (1 - self.refill.higher)
-
     def _is_welcome(self, after: float) -> bool:
         later = Later(self.entry, after)
         trial, entry = self.trial, self.entry
@@ -57,10 +48,7 @@ class Return:
             walk = trial.walk(refill=self.refill, later=later, until=entry)
             if trial.own_late(walk, entry, after) > 0:
                 return False
-        if not trial.timed and not self.before:
-            return True
-        walk = trial.walk(later=later)
-        return all(other.begun_at <= after for other in self.before) and not trial.hurt(walk)
+        return not trial.timed or not trial.hurt(trial.walk(later=later))
 
 
 def jittered(seconds: float | None, draw: float) -> float | None:

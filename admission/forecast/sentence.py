@@ -21,12 +21,6 @@ def would_delay(num_hurt: int, late: float) -> str:
     return f"{num_hurt} requests that were let in before would miss their deadlines, the worst by {_seconds(late)}"
 
 
-def behind(num_above: int) -> str:
-    if num_above == 1:
-        return "1 request that was let in before waits for its time to come, and is served first"
-    return f"{num_above} requests that were let in before wait for their time to come, and are served first"
-
-
 def _seconds(value: float) -> str:
     if value == inf:
         return "no end of time"

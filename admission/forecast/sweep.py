@@ -24,6 +24,8 @@ class Sweep(NamedTuple):
     """For whom."""
     back: tuple[str, ...] = ()
     """To go back into the line, where they are in the books already."""
+    doubtful: frozenset[str] = frozenset()
+    """Who seems to wait in vain: one step that stalls says little about the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,13 @@ def _can_wait(entry: Entry, trial: Trial) -> bool:
     return trial.time_left(entry) > TIME_TO_WAIT * trial.seconds_alone(entry)
 
 
-def look(trial: Trial, books: Books, sure: float) -> Sweep:
-    """Whoever is more important and would be late is helped first; where nobody is, those go who wait in vain."""
+def look(trial: Trial, books: Books, sure: float, doubtful: frozenset[str]) -> Sweep:
+    """Whoever is more important and would be late is helped first; where nobody is, those go who wait in vain and were
+    doubtful before."""
     rescued = rescue(trial, books)
     if rescued is None:
-        return Sweep(shed=tuple(in_vain(trial, books, sure)))
+        vain = in_vain(trial, books, sure)
+        return Sweep(shed=tuple(key for key in vain if key in doubtful), doubtful=frozenset(vain))
     leaving = parted(rescued.keys, books, trial)
     return Sweep(leaving.shed, leaving.aside, rescued.whom)
 

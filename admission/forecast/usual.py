@@ -42,15 +42,14 @@ class Usual:
         """Who may be expected to share the time, of this priority and those above."""
         return self._refill(self.load(now, priority), 0.0 if priority is None else self._higher(now, priority))
 
+    def is_topmost(self, now: float, priority: int) -> bool:
+        """Whether nobody above asks."""
+        return not self.load(now, priority + 1)
+
     def refill_above(self, now: float, priority: int) -> Refill:
         """Only those above: for somebody who comes back when the others of its kind have gone."""
         long = self._let_in_long.from_priority(now, priority + 1)
         return self._refill(self.load(now, priority + 1), min(long, self._higher(now, priority)))
-
-    def refill_asked(self, now: float, priority: int) -> Refill:
-        """Only those above, as many as are asking: for somebody who is behind others of them already."""
-        load = self.load(now, priority + 1)
-        return self._refill(load, min(_MOST_HIGHER, load))
 
     def _higher(self, now: float, priority: int) -> float:
         """The share of the time that those above take: what was let in, as long as there is more of it."""

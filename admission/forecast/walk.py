@@ -7,7 +7,7 @@ from math import ceil, inf
 from types import MappingProxyType
 from typing import NamedTuple
 
-from admission.forecast.entry import Entry, Rank, rank_of
+from admission.forecast.entry import Entry, Rank, newness, rank_of
 from admission.forecast.prices import Prices
 from admission.forecast.room import Room
 from admission.forecast.stream import Stream
@@ -239,7 +239,7 @@ class Walk:
     def _make_way(self, head: Entry | None, *, recompute: bool) -> bool:
         """The lowest and newest goes back into the line, if it is below the head or there is no head."""
         seated = [item[2] for item in self._decoding] + [item[1] for item in self._prompts]
-        victim = max(seated, key=rank_of)
+        victim = max(seated, key=newness)
         if head is not None and victim.priority >= head.priority:
             return False
         if any(item[1] is victim for item in self._prompts):
@@ -257,63 +257,73 @@ class Walk:
     def _take_chunks(self) -> None:
         """Chunks as long as no prompt ends with them, or one that ends some; a round behind each of them."""
         most = float(self._pace.chunk if self._decoding else self._room.max_step_tokens)
-        prompts = self._prompts
         count = 1.0
-        if len(prompts) > 1 and self._ticks < _EXACT_CHUNKS:
+        if len(self._prompts) > 1 and self._ticks < _EXACT_CHUNKS and not self._is_plain():
             taken = self._take_chunk(most, self._turns())
-            while prompts and taken < self._pace.chunk:  # what is left of the budget, for prompts of other stacks
+            while self._prompts and taken < self._pace.chunk:  # what is left of the budget, for prompts of other stacks
                 taken += self._take_chunk(self._pace.chunk - taken, self._turns())
         else:
-            first, other = self._shares()
-            ends = prompts[0][1].left / (first * most)
-            if len(prompts) > 1:
-                ends = min(ends, min(item[1].left for item in prompts[1:]) / (other * most))
+            shares = self._shares()
+            ends = min(item[1].left / (share * most) for item, share in shares)
             if ends > 1:
-                count = self._take_whole_chunks(most, ends, first, other)
+                count = self._take_whole_chunks(most, ends, shares)
             else:
-                self._take_chunk(most, self._nearest_first(first, other))
+                self._take_chunk(most, self._nearest_first(shares))
         if self._decoding:
             self._now += count * self._round_seconds(1.0)
             self._advance(count)
 
+    def _is_plain(self) -> bool:
+        """Whether one prompt is computed behind the other."""
+        return self._one_stack and self._prompts[0][1].booking.deadline is not None
+
     def _turns(self) -> list[tuple[Rank, Entry]]:
-        """Prompts of one adapter stack in the order of their turns: who was passed over too often, then by rank."""
+        """Prompts of one adapter stack in the order of their turns: who was passed over too often, then by rank; by
+        rank alone where the first of them has a deadline."""
         overdue = self._ticks - self._room.age_bound
-        order = self._prompts
-        late = [item for item in order if item[1].turn <= overdue]
-        if late:
-            late.sort(key=_by_turn)
-            order = late + [item for item in order if item[1].turn > overdue]
-        stack = order[0][1].stack
-        return order if self._one_stack else [item for item in order if item[1].stack == stack]
+        late = [item for item in self._prompts if item[1].turn <= overdue]
+        first = min(late, key=_by_turn) if late else self._prompts[0]
+        order = self._stack_of(first[1].stack)
+        if late and order[0][1].booking.deadline is None:
+            late = sorted((item for item in order if item[1].turn <= overdue), key=_by_turn)
+            return late + [item for item in order if item[1].turn > overdue]
+        return order
 
-    def _shares(self) -> tuple[float, float]:
-        """Of the chunks, for the first prompt and for each other: nobody is passed over more often than the bound."""
-        count = len(self._prompts)
-        turns = max(count, self._room.age_bound + 1)
-        return 1 - (count - 1) / turns, 1 / turns
+    def _stack_of(self, stack: tuple[str, ...]) -> list[tuple[Rank, Entry]]:
+        return self._prompts if self._one_stack else [item for item in self._prompts if item[1].stack == stack]
 
-    def _take_whole_chunks(self, most: float, count: float, first: float, other: float) -> float:
+    def _shares(self) -> list[tuple[tuple[Rank, Entry], float]]:
+        """Of the chunks, for the first prompt and for each other that has turns."""
+        first, *others = self._taking_turns()
+        turns = max(1 + len(others), self._room.age_bound + 1)
+        return [(first, 1 - len(others) / turns), *((item, 1 / turns) for item in others)]
+
+    def _taking_turns(self) -> list[tuple[Rank, Entry]]:
+        """Of a stack whose first has a deadline nobody else."""
+        if self._one_stack:
+            return self._prompts[:1] if self._is_plain() else self._prompts
+        heads = {item[1].stack: item for item in reversed(self._prompts)}
+        hurried = {stack for stack, head in heads.items() if head[1].booking.deadline is not None}
+        return [item for item in self._prompts if item[1].stack not in hurried or heads[item[1].stack] is item]
+
+    def _take_whole_chunks(self, most: float, count: float, shares: list[tuple[tuple[Rank, Entry], float]]) -> float:
         count = float(ceil(count - 1))
         if self._decoding:
             count = max(1.0, min(count, ceil(self._decoding[0][0] - self._rounds)))
         step, token, pair = self._prices.prefill
         seconds = count * (step + most * token)
-        share = first
-        for _, entry in self._prompts:
+        for (_, entry), share in shares:
             taken = count * most * share
             entry.left -= taken
             seconds += pair * taken * (self._known(entry) - entry.left - taken / 2)
-            share = other
         self._now += seconds
         return count
 
-    def _nearest_first(self, first: float, other: float) -> list[tuple[Rank, Entry]]:
-        order = self._prompts
-        nearest = min(order, key=lambda item: item[1].left)
-        if nearest[1].left / other < order[0][1].left / first:
-            return [nearest, *(item for item in order if item is not nearest)]
-        return order
+    def _nearest_first(self, shares: list[tuple[tuple[Rank, Entry], float]]) -> list[tuple[Rank, Entry]]:
+        nearest = min(shares, key=lambda each: each[0][1].left / each[1])[0]
+        if nearest is self._prompts[0]:
+            return self._prompts
+        return [nearest, *(item for item in self._prompts if item is not nearest)]
 
     def _take_chunk(self, budget: float, order: list[tuple[Rank, Entry]]) -> float:
         """How many tokens that was."""
@@ -322,6 +332,8 @@ class Walk:
         self._ticks += 1
         most = budget
         ended = []
+        first = order[0][1]
+        hurried = not self._one_stack and first.booking.deadline is not None
         for item in order:
             entry = item[1]
             taken = min(entry.left, budget)
@@ -335,9 +347,16 @@ class Walk:
                 break
         for item in ended:
             self._prompts.remove(item)
+        if hurried:
+            self._note_turn(first.stack)
         for _, entry in ended:
             self._speak(entry)
         return most - budget
+
+    def _note_turn(self, stack: tuple[str, ...]) -> None:
+        for _, entry in self._prompts:
+            if entry.stack == stack:
+                entry.turn = self._ticks
 
     def _speak(self, entry: Entry) -> None:
         """Its prompt is computed: the first token is there, and it decodes from now on."""
@@ -353,7 +372,7 @@ class Walk:
             entry.end_round = self._rounds
             self._held -= entry.slots + self._per_seat
             return
-        heappush(self._decoding, (self._rounds + entry.to_go / self._pace.tokens, entry.rank[2], entry))
+        heappush(self._decoding, (self._rounds + entry.to_go / self._pace.tokens, entry.rank[3], entry))
         self._context += entry.size
         self._stacks[entry.stack] = self._stacks.get(entry.stack, 0) + 1
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from random import Random
 
-from bench.overload.azure import read_azure
+from bench.admission.azure import read_azure
 from bench.trace import TRACE_BLOCK_SIZE, TraceError, read_trace
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from bench.overload.azure import read_azure
+from bench.admission.azure import read_azure
 from bench.serving.classes import CallerClass
 from bench.serving.draws import Draw
 from bench.serving.usage import ServeMistake

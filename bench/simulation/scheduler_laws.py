@@ -15,6 +15,7 @@ from specialist.scheduler import Scheduler
 from specialist.sequence import Sequence
 from specialist.states import Hybrid
 from specialist.step import Step
+from tests.laws.place import place_of
 
 ERRORS_ON_PURPOSE = ("injected", "asked for", "the engine did not complete the step", "PoolExhausted: a mishap")
 
@@ -59,7 +60,7 @@ class Laws:
         capacity = self.pool.capacity * self.pool.block_size
         self.answers[request.request_id] = self.model.answer(request, capacity - len(request.prompt))
         self.emitted[request.request_id] = []
-        self._places[request.request_id] = (-request.priority, request.arrival, len(self._places))
+        self._places[request.request_id] = place_of(request, len(self._places))
 
     def after_event(self, events: list[Event]) -> None:
         for event in events:
@@ -116,7 +117,7 @@ class Laws:
         require(self.scheduler.waiting.peek() is self._first_in_line(), "the first in line is seen first")
 
     def _first_in_line(self) -> Sequence | None:
-        return min(self.scheduler.waiting, key=lambda seq: self._places[seq.request.request_id], default=None)
+        return min(self.scheduler.waiting, key=self._place, default=None)
 
     def _check_sequences(self) -> None:
         for request_id, seq in self.scheduler.ledger.live.items():
@@ -183,10 +184,12 @@ class Laws:
             self._could_decode = {s for s in self.scheduler.running if not s.prefilling and not s.suspect}
 
     def _check_starvation(self, chunk: bool, served: set[Sequence]) -> None:
+        """Where the first of a stack's prompts has a deadline they go by place alone, and none of them is passed."""
         config = self.scheduler.config
         bound = config.age_bound + config.max_running
+        hurried = self._hurried(served) if chunk else None
         for seq in self.scheduler.running:
-            if seq in served:
+            if seq in served or (seq.prefilling and seq.request.lane.adapters == hurried):
                 self._passed_over[seq] = 0
             elif seq.prefilling == chunk:
                 self._passed_over[seq] = self._passed_over.get(seq, 0) + 1
@@ -259,3 +262,16 @@ class Laws:
         wanted = set(beneficiary.chain.keys(beneficiary.num_tokens // self.pool.block_size))
         blocks = [self.pool.blocks[block_id] for block_id in seq.table.block_ids]
         return any(block.ref_count == 1 and block.key not in wanted for block in blocks)
+
+    def _hurried(self, served: set[Sequence]) -> tuple[str, ...] | None:
+        """The stack of this chunk, where it goes by place."""
+        stack = next(iter(served)).request.lane.adapters
+        prompts = [s for s in self.scheduler.running if s.prefilling and not s.suspect]
+        line = sorted((s for s in prompts if s.request.lane.adapters == stack), key=self._place)
+        if line[0].request.deadline is None:
+            return None
+        require(set(line[: len(served)]) == served, "whoever is in a greater hurry is not overtaken", line[0])
+        return stack
+
+    def _place(self, seq: Sequence) -> tuple[float, ...]:
+        return self._places[seq.request.request_id]

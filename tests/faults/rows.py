@@ -36,7 +36,7 @@ def names_in(file: Path) -> list[str]:
 
 _CHAOS = "tests/chaos/test_chaos.py::test_"
 _FAULTS = "tests/router/service/test_faults.py::test_"
-_OVERLOAD = "tests/bench/test_overload_laws.py::test_"
+_OVERLOAD = "tests/bench/test_admission_laws.py::test_"
 _HOSTILE = "tests/service/test_hostile.py::test_"
 _ADAPTERS = "tests/adapters/test_load.py::test_"
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from bench.overload.azure import read_azure
+from bench.admission.azure import read_azure
 from tests.faults.callers import PROMPTS, Callers, Line, golden_run, line
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question

@@ -104,7 +104,7 @@ MORE = (
         LEDGER,
         "preempt",
         "self.waiting.push(seq)",
-        "seq.rank = (9, 9e9, 0); self.waiting.push(seq)",
+        "seq.rank = (9, 9e9, 9e9, 0); self.waiting.push(seq)",
     ),
     Mutant(
         "highest priority gives way", specialist.victims, "victim_order", "(request.priority,", "(-request.priority,"

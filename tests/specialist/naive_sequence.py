@@ -5,6 +5,7 @@ from math import inf
 
 from kvpool import TokenChain
 from specialist.request import Request
+from tests.laws.place import place_of
 
 
 @dataclass(eq=False)
@@ -34,7 +35,7 @@ class NaiveSequence:
 
 
 def rank(seq: NaiveSequence) -> tuple[float, ...]:
-    return (-seq.request.priority, seq.request.arrival, seq.index)
+    return place_of(seq.request, seq.index)
 
 
 def victim_order(seq: NaiveSequence) -> tuple[float, ...]:

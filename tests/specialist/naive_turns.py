@@ -51,7 +51,8 @@ class NaiveTurns:
 
     def _count_prefill(self, served: list[NaiveSequence]) -> None:
         self.num_prefills += 1
-        for seq in served:
+        stack = self._stack(served[0])
+        for seq in stack if self._is_hurried(stack) else served:
             seq.last_prefill = self.num_prefills
 
     def _count_decode(self, stack: tuple[str, ...]) -> None:
@@ -64,7 +65,18 @@ class NaiveTurns:
         latest = self.num_prefills - self.age_bound
         overdue = sorted((s for s in prompts if s.last_prefill <= latest), key=lambda s: (s.last_prefill, rank(s)))
         order = overdue + sorted((s for s in prompts if s.last_prefill > latest), key=rank)
-        return [seq for seq in order if seq.adapters == order[0].adapters]
+        stack = self._stack(order[0])
+        return stack if self._is_hurried(stack) else [seq for seq in order if seq in stack]
+
+    def _stack(self, first: NaiveSequence) -> list[NaiveSequence]:
+        """Its prompts by rank."""
+        prompts = [seq for seq in self.running if seq.remaining > 1 and not seq.suspect]
+        return sorted((seq for seq in prompts if seq.adapters == first.adapters), key=rank)
+
+    @staticmethod
+    def _is_hurried(stack: list[NaiveSequence]) -> bool:
+        """Whether turns would make the first of them late."""
+        return stack[0].request.deadline is not None
 
     def _stack_to_decode(self, stacks: list[tuple[str, ...]]) -> tuple[str, ...] | None:
         overdue = any(self.num_decodes - self.last_decode[stack] >= self.age_bound for stack in stacks)

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from specialist.sequence import Sequence
 from specialist.waiting import WaitingQueue
+from tests.laws.place import place_of
 from tests.specialist.builders import make_sequence
 
 NUM_SEQUENCES = 12
 
-ranks = st.tuples(st.integers(0, 2), st.integers(0, 2))
+ranks = st.tuples(st.integers(0, 2), st.integers(0, 2), st.none() | st.sampled_from([1, 3, 60]))
 moves = st.tuples(st.sampled_from(["push", "push", "discard"]), st.integers(0, NUM_SEQUENCES - 1))
 
 
@@ -29,10 +30,11 @@ def heap_is_bounded(queue: WaitingQueue) -> bool:
     peeks=st.booleans(),
 )
 def test_it_is_a_sorted_set(
-    ranks: list[tuple[int, int]], moves: list[tuple[Literal["push", "discard"], int]], peeks: bool
+    ranks: list[tuple[int, int, int | None]], moves: list[tuple[Literal["push", "discard"], int]], peeks: bool
 ) -> None:
-    """Highest priority first, then earliest arrival, then first submitted, whoever left in between."""
-    seqs = [make_sequence(i, priority=priority, arrival=arrival) for i, (priority, arrival) in enumerate(ranks)]
+    """Highest priority first, then the greatest hurry, then earliest arrival, then first submitted, whoever left in
+    between."""
+    seqs = [make_sequence(i, priority=p, arrival=at, deadline=end) for i, (p, at, end) in enumerate(ranks)]
     queue, members = new_queue(), set[Sequence]()
     for move, i in moves:
         if move == "discard":
@@ -41,7 +43,7 @@ def test_it_is_a_sorted_set(
         elif seqs[i] not in members:
             queue.push(seqs[i])
             members.add(seqs[i])
-        in_order = sorted(members, key=lambda seq: (-seq.request.priority, seq.request.arrival, seq.index))
+        in_order = sorted(members, key=lambda seq: place_of(seq.request, seq.index))
         assert list(queue) == in_order
         assert len(queue) == len(members)
         assert [seq in queue for seq in seqs] == [seq in members for seq in seqs]

@@ -1,4 +1,4 @@
-"""Nobody is passed over for longer than the age bound and the line ahead of them.
+"""Nobody is passed over for longer than the age bound and the line ahead of them, but by those in a greater hurry.
 
 Say at most `peak` members take turns, and one of them was last served, or came, at turn t. It is overdue after
 turn t + age_bound. Ahead of it are then at most those not served since t either: not itself, and not whoever
@@ -22,6 +22,9 @@ age_bounds = st.integers(1, 5)
 sequences = st.lists(st.tuples(st.sampled_from(STACKS), st.integers(0, 3)), min_size=1, max_size=8).map(
     lambda fields: [make_sequence(i, lane=lane, priority=priority) for i, (lane, priority) in enumerate(fields)]
 )
+hurried_sequences = st.lists(
+    st.tuples(st.sampled_from(STACKS[:3]), st.integers(0, 1), st.integers(1, 9)), min_size=1, max_size=8
+).map(lambda fields: [make_sequence(i, lane=a, priority=b, deadline=c) for i, (a, b, c) in enumerate(fields)])
 who_comes_or_goes = st.lists(st.integers(0, 20), max_size=80)
 """Before each turn; a number with no sequence to it means nobody."""
 
@@ -66,6 +69,22 @@ def test_no_prompt_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence
             turns.served(served)
             waits.turn(present, served)
         assert len(turns) == len(present)
+        assert waits.longest <= longest_wait(age_bound, waits.peak)
+
+
+@given(age_bounds, hurried_sequences, who_comes_or_goes, st.integers(1, 3))
+def test_prompts_with_deadlines_go_by_rank_and_no_stack_of_them_waits_for_longer(
+    age_bound: int, seqs: list[Sequence], moves: list[int], most: int
+) -> None:
+    turns, waits, present = PrefillTurns(age_bound), Waits(), set[Sequence]()
+    for which in moves:
+        come_or_go(seqs, which, present, turns)
+        if served := turns.pick()[:most]:
+            [stack] = stacks_of(served)
+            line = sorted((seq for seq in present if seq.request.lane.adapters == stack), key=lambda seq: seq.rank)
+            assert served == line[:most]
+            turns.served(served)
+            waits.turn(stacks_of(present), [stack])
         assert waits.longest <= longest_wait(age_bound, waits.peak)
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.overload.azure import read_azure
+from bench.admission.azure import read_azure
 from bench.trace import TraceError, read_trace
 from octet.config.default import default_text
 from octet.config.problem import ConfigInvalid

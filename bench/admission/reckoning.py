@@ -3,10 +3,10 @@
 from random import Random
 
 from admission.forecast import Admit, Booking
-from bench.overload.door import Refused
-from bench.overload.offer import Offer
-from bench.overload.replica import Plant
-from bench.overload.run import Errors
+from bench.admission.door import Refused
+from bench.admission.offer import Offer
+from bench.admission.replica import Plant
+from bench.admission.run import Errors
 from octet.clock import Clock
 from specialist.events import Event
 from specialist.front import Front, prices_of

@@ -6,8 +6,8 @@ from itertools import accumulate
 from random import Random
 from typing import TypeVar
 
-from bench.overload.offer import Offer, lone_seconds
-from bench.overload.shapes import Shape, Source
+from bench.admission.offer import Offer, lone_seconds
+from bench.admission.shapes import Shape, Source
 from specialist.engines.sim import CostModel
 
 _Value = TypeVar("_Value", int, float)

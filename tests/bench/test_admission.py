@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.overload.capacity import capacity
-from bench.overload.comebacks import GRAIN, ratio
-from bench.overload.door import OpenDoor
-from bench.overload.mix import Mix
-from bench.overload.offer import Offer
-from bench.overload.outcome import ENDS, Outcome
-from bench.overload.play import Play
-from bench.overload.replica import Plant, step_loop
-from bench.overload.report import class_records, load_records, missed_while_lower_served, within_factor
-from bench.overload.run import Comeback, Plan, Run, System
-from bench.overload.shapes import drawn
-from bench.overload.simulate import run, simulate
-from bench.overload.tally import by_class, tally
+from bench.admission.capacity import capacity
+from bench.admission.comebacks import GRAIN, ratio
+from bench.admission.door import OpenDoor
+from bench.admission.mix import Mix
+from bench.admission.offer import Offer
+from bench.admission.outcome import ENDS, Outcome
+from bench.admission.play import Play
+from bench.admission.replica import Plant, step_loop
+from bench.admission.report import class_records, load_records, missed_while_lower_served, within_factor
+from bench.admission.run import Comeback, Plan, Run, System
+from bench.admission.shapes import drawn
+from bench.admission.simulate import SYSTEMS, run, simulate
+from bench.admission.tally import by_class, tally
 from specialist.events import Emitted, Event
 
 PLANT = Plant()
@@ -58,7 +58,7 @@ def test_too_little_work_to_fill_the_places_is_no_measure_of_capacity() -> None:
         capacity(PLANT, SOURCE, seed=7, work=0.1)
 
 
-@pytest.mark.parametrize("system", ["octet", "queue"])
+@pytest.mark.parametrize("system", ["octet", "fcfs", "priority"])
 @pytest.mark.parametrize("load", [1.0, 10.0])
 def test_every_offer_has_one_end(load: float, system: System) -> None:
     outcomes = played(load, system, seed=1).outcomes
@@ -74,7 +74,7 @@ def test_every_offer_has_one_end(load: float, system: System) -> None:
     assert sum(each.tokens for each in classes) == pytest.approx(whole.tokens)
 
 
-@pytest.mark.parametrize("system", ["octet", "queue"])
+@pytest.mark.parametrize("system", ["octet", "fcfs", "priority"])
 def test_the_same_seed_gives_the_same_table(system: System) -> None:
     def table() -> object:
         one = run(plan, asked, 5.0, system, seed=3)
@@ -167,11 +167,11 @@ def test_an_answer_ends_where_its_offer_says_whatever_its_limit(answer: int, lim
     assert said == answer
 
 
-def test_a_simulation_plays_both_systems_on_every_load_and_seed() -> None:
-    found, runs = simulate(small_plan(seconds=5.0, seeds=(1, 2)))
+def test_a_simulation_plays_all_systems_on_every_load_and_seed() -> None:
+    found, runs = simulate(replace(small_plan(seconds=5.0, seeds=(1, 2)), lengths=(4, 64)))
     assert found > 1
     assert Counter((each.load, each.system, each.seed) for each in runs) == {
-        (load, system, seed): 1 for load in (1.0, 10.0) for system in ("octet", "queue") for seed in (1, 2)
+        (load, system, seed): 1 for load in (1.0, 10.0) for system in SYSTEMS for seed in (1, 2)
     }
     for seed in (1, 2):
         histories = {
@@ -179,4 +179,4 @@ def test_a_simulation_plays_both_systems_on_every_load_and_seed() -> None:
             for each in runs
             if each.seed == seed and each.load == 10.0
         }
-        assert histories["octet"] == histories["queue"]
+        assert all(history == histories["octet"] for history in histories.values())

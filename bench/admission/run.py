@@ -5,14 +5,20 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, NamedTuple
 
-from bench.overload.mix import Mix, offers
-from bench.overload.offer import Offer
-from bench.overload.outcome import Outcome
-from bench.overload.replica import Plant
-from bench.overload.shapes import Source
+from bench.admission.mix import Mix, offers
+from bench.admission.offer import Offer
+from bench.admission.outcome import Outcome
+from bench.admission.replica import Plant
+from bench.admission.shapes import Source
 
-System = Literal["octet", "queue"]
-"""With admission, or with nothing but a bounded queue."""
+System = Literal["octet", "fcfs", "fcfs tuned", "priority"]
+"""With admission, or with nothing but a bounded queue: first come, first served, as long as a replica's line may be or
+as long as serves it best; or by priority."""
+QUEUE = 256
+"""How many may wait before a replica."""
+LENGTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, QUEUE)
+"""Among them is looked for the queue that serves first come, first served best."""
+QUICK_LENGTHS = (8, 32, QUEUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,7 @@ class Plan:
     """Whether all loads are the same requests, and a higher one has them come in less time."""
     followed: int = 40
     """About so many refusals of a run are followed to see when they would have been let in."""
+    lengths: tuple[int, ...] = LENGTHS
 
     def seconds_at(self, load: float) -> float:
         return self.seconds * max(self.loads) / load if self.compressed else self.seconds
@@ -78,3 +85,7 @@ class Run:
     comebacks: Sequence[Comeback]
     busy: float | None = None
     """Share of the time in which the replica had something to do, where that is known."""
+    most_inside: int | None = None
+    """Let in and not ended at one time, where that is known."""
+    length: int | None = None
+    """Of the queue, where it is one."""

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.overload.azure import fitted, read_azure
-from bench.overload.clock import Knocks
-from bench.overload.mix import Mix, offers
-from bench.overload.offer import Offer, lone_seconds
-from bench.overload.replica import Plant, request_of, step_loop
-from bench.overload.shapes import Shape, Source, drawn, recorded
+from bench.admission.azure import fitted, read_azure
+from bench.admission.clock import Knocks
+from bench.admission.mix import Mix, offers
+from bench.admission.offer import Offer, lone_seconds
+from bench.admission.replica import Plant, request_of, step_loop
+from bench.admission.shapes import Shape, Source, drawn, recorded
 from bench.trace import TraceError
 from specialist.engines.sim import CostModel
 

@@ -5,15 +5,17 @@ from dataclasses import replace
 from itertools import groupby
 from statistics import median
 
+from bench.admission.comebacks import HORIZON, ratio
+from bench.admission.outcome import MISSED, End, Outcome
+from bench.admission.run import Run, System
+from bench.admission.tally import Tally, tally
 from bench.measure import percentile, summary
-from bench.overload.comebacks import HORIZON, ratio
-from bench.overload.outcome import MISSED, End, Outcome
-from bench.overload.run import Run, System
-from bench.overload.tally import Tally, tally
 from bench.record import Record
 from bench.table import Targets, figure
 
-BENCH = "overload"
+BENCH = "admission"
+MUST_SHOW = (3.0, 10.0)
+"""Loads at which goodput is compared with first come, first served."""
 WITHIN = 2.0
 """A retry-after is right when it is neither so many times too long nor too short."""
 
@@ -29,6 +31,8 @@ def class_case(load: float, priority: int) -> str:
 def targets(loads: Sequence[float]) -> Targets:
     most = max(loads)
     return {
+        **{(load_case(load), "answers in time, to fcfs"): ">= 1.5 x" for load in loads if load in MUST_SHOW},
+        **{(load_case(load), "missed in the top class"): "0" for load in loads},
         **{(load_case(load), "missed beside a lower class"): "0" for load in loads},
         (load_case(most), "work in time, of the peak"): ">= 90 %",
         **{(load_case(load), "error of steps, p90"): "< 25 %" for load in loads},
@@ -52,14 +56,40 @@ def class_records(runs: Sequence[Run], priorities: Sequence[int]) -> Iterator[Re
 def load_records(runs: Sequence[Run]) -> Iterator[Record]:
     """What a load as a whole did."""
     best = {system: peaks(runs, system) for system in dict.fromkeys(run.system for run in runs)}
+    top = max((each.offer.priority for run in runs for each in run.outcomes), default=0)
     for load, system, group in _grouped(runs):
-        for metric, unit, value in _load_figures(best[system]):
+        for metric, unit, value in _load_figures(best[system], top):
             samples = [sample for run in group if (sample := value(run)) is not None]
             if samples:
                 yield summary(samples, BENCH, load_case(load), metric, unit, system)
+    yield from ratio_records(runs)
+
+
+def ratio_records(runs: Sequence[Run]) -> Iterator[Record]:
+    """Octet's goodput to that of each other system, seed by seed, where that one had any."""
+    goodputs = {(run.load, run.system, run.seed): _whole(run) for run in runs}
+    for load, system, group in _grouped(runs):
+        if system == "octet":
+            continue
+        ours = [goodputs.get((load, "octet", run.seed)) for run in group]
+        pairs = [(mine, _whole(run)) for mine, run in zip(ours, group, strict=True) if mine is not None]
+        for metric, of in _GOODPUTS:
+            samples = [of(mine) / of(theirs) for mine, theirs in pairs if of(theirs)]
+            if samples:
+                yield summary(samples, BENCH, load_case(load), f"{metric} in time, to {system}", "x", "octet")
+
+
+_GOODPUTS: tuple[tuple[str, Callable[[Tally], float]], ...] = (
+    ("answers", lambda each: each.answers),
+    ("tokens", lambda each: each.tokens),
+)
 
 
 _BROKEN: frozenset[End] = MISSED | {"shed"}
+
+
+def missed_of(outcomes: Sequence[Outcome], priority: int) -> list[Outcome]:
+    return [each for each in outcomes if each.end in MISSED and each.offer.priority == priority]
 
 
 def missed_while_lower_served(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -117,13 +147,14 @@ def _grouped(runs: Sequence[Run]) -> Iterator[tuple[float, System, list[Run]]]:
 
 _CLASS_FIGURES: tuple[tuple[str, str, Callable[[Tally], float]], ...] = (
     ("offered", "", lambda each: each.offered),
+    ("refused", "", lambda each: each.ends["refused"]),
     ("let in", "", lambda each: each.admitted),
     ("in time", "", lambda each: each.ends["in time"]),
     ("late", "", lambda each: each.ends["late"]),
     ("given up", "", lambda each: each.ends["given up"]),
     ("shed", "", lambda each: each.ends["shed"]),
     ("failed", "", lambda each: each.ends["failed"] + each.ends["cancelled"]),
-    ("refused: deadline", "", lambda each: each.refusals["deadline unreachable"]),
+    ("of the refused: deadline", "", lambda each: each.refusals["deadline unreachable"]),
     ("others", "", lambda each: each.refusals["would delay others"]),
     ("full", "", lambda each: each.refusals["queue full"]),
     ("answers/s", "in time", lambda each: each.answers),
@@ -131,15 +162,18 @@ _CLASS_FIGURES: tuple[tuple[str, str, Callable[[Tally], float]], ...] = (
 )
 
 
-def _load_figures(peak: dict[int, Tally]) -> Iterable[tuple[str, str, Callable[[Run], float | None]]]:
+def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, Callable[[Run], float | None]]]:
     return (
         ("answers in time", "1/s", lambda run: _whole(run).answers),
         ("tokens in time", "tok/s", lambda run: _whole(run).tokens),
         ("work in time", "s/s", lambda run: _whole(run).work),
         ("work in time, of the peak", "%", lambda run: 100 * _whole(run).work / peak[run.seed].work),
         ("busy", "%", lambda run: _percent(run.busy)),
+        ("places in the queue", "", lambda run: run.length),
+        ("inside at one time, most", "", lambda run: run.most_inside),
         ("let in and not answered in time", "", lambda run: sum(each.end in _BROKEN for each in run.outcomes)),
         ("missed after being let in", "", lambda run: sum(each.end in MISSED for each in run.outcomes)),
+        ("missed in the top class", "", lambda run: len(missed_of(run.outcomes, top))),
         ("missed beside a lower class", "", lambda run: len(missed_while_lower_served(run.outcomes))),
         ("refusal, p50", "ms", lambda run: _milliseconds([each.latency for each in run.outcomes], 50)),
         ("refusal, p99", "ms", lambda run: _milliseconds([each.latency for each in run.outcomes], 99)),

@@ -2,22 +2,24 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from statistics import median
 
 import pytest
 
 from admission.forecast.displace import Displacement
+from admission.forecast.entry import Entry
 from admission.forecast.trial import Trial
-from bench.overload.capacity import capacity
-from bench.overload.comebacks import ratio
-from bench.overload.mix import Mix
-from bench.overload.outcome import MISSED
-from bench.overload.replica import Plant
-from bench.overload.report import missed_while_lower_served, peaks, within_factor
-from bench.overload.run import Plan, Run
-from bench.overload.shapes import drawn
-from bench.overload.simulate import run
-from bench.overload.tally import tally
+from bench.admission.capacity import capacity
+from bench.admission.comebacks import ratio
+from bench.admission.mix import Mix
+from bench.admission.outcome import MISSED
+from bench.admission.replica import Plant
+from bench.admission.report import missed_while_lower_served, peaks, within_factor
+from bench.admission.run import Plan, Run
+from bench.admission.shapes import drawn
+from bench.admission.simulate import run, tuned
+from bench.admission.tally import tally
 from specialist.engines.sim import CostModel
 
 PLANT = Plant()
@@ -55,6 +57,33 @@ def without_condition_c(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_displacement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Displacement, "among", lambda *_: None)
+
+
+@pytest.fixture
+def half_the_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every forecast is half of what it should be."""
+    monkeypatch.setattr(Trial, "late_by", _late_by_half)
+
+
+def _late_by_half(trial: Trial, entry: Entry, finish: float) -> float:
+    deadline = entry.booking.deadline
+    return -inf if deadline is None else trial.now + finish / 2 - deadline
+
+
+def answers(one: Run) -> float:
+    return tally(one.outcomes, one.window, lambda outcome: True).answers
+
+
+@pytest.mark.parametrize("load", [3.0, 10.0])
+def test_goodput_is_one_and_a_half_times_that_of_first_come_first_served(load: float, rate: float) -> None:
+    """On every seed, and against the best length of queue as well as against the usual one."""
+    asked = {seed: PLAN.offers(load, rate, seed) for seed in SEEDS}
+    ours = {seed: run(PLAN, offers, load, "octet", seed) for seed, offers in asked.items()}
+    assert sum(missed(one, TOP) for one in ours.values()) == 0
+    for theirs in tuned(replace(PLAN, lengths=(2, 4, 8, 32)), asked, load):
+        assert answers(ours[theirs.seed]) >= 1.2 * answers(theirs)
+    for seed, offers in asked.items():
+        assert answers(ours[seed]) >= 1.5 * answers(run(PLAN, offers, load, "fcfs", seed))
 
 
 def work_in_time(one: Run) -> float:
@@ -113,6 +142,11 @@ def test_the_highest_class_fares_as_if_it_were_nearly_alone(flooded: list[Run], 
 @pytest.mark.usefixtures("without_condition_c")
 def test_without_condition_c_those_who_were_let_in_are_late(rate: float) -> None:
     assert missed(played(10.0, 2, rate), TOP) > 2
+
+
+@pytest.mark.usefixtures("half_the_price")
+def test_with_forecasts_of_half_the_time_those_who_were_let_in_are_late(rate: float) -> None:
+    assert sum(each.end in MISSED for each in played(10.0, 2, rate).outcomes) > 2
 
 
 @pytest.mark.usefixtures("without_displacement")

@@ -8,10 +8,10 @@ from heapq import heappop, heappush
 from sys import getrecursionlimit, setrecursionlimit
 from typing import Protocol
 
-from bench.overload.door import Refused
-from bench.overload.offer import Offer
-from bench.overload.play import Play
-from bench.overload.run import Comeback
+from bench.admission.door import Refused
+from bench.admission.offer import Offer
+from bench.admission.play import Play
+from bench.admission.run import Comeback
 
 HORIZON = 30.0
 """Seconds: nobody is told more, and so nobody is followed for longer."""

@@ -8,12 +8,12 @@ from time import perf_counter
 import uvloop
 from grpc import aio
 
-from bench.overload.live_calls import Stream, call, to_replica, to_router
-from bench.overload.live_site import LiveSite
-from bench.overload.mix import offers
-from bench.overload.offer import Offer
-from bench.overload.outcome import Outcome
-from bench.overload.run import Errors, Plan, Run
+from bench.admission.live_calls import Stream, call, to_replica, to_router
+from bench.admission.live_site import LiveSite
+from bench.admission.mix import offers
+from bench.admission.offer import Offer
+from bench.admission.outcome import Outcome
+from bench.admission.run import Errors, Plan, Run
 from octet.v1 import specialist_pb2 as wire
 
 _PATIENT = 600.0

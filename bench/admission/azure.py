@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from bench.overload.shapes import Shape
+from bench.admission.shapes import Shape
 from bench.trace import TraceError
 
 _HEADER = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"]

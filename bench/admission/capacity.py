@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from bench.overload.clock import Knocks
-from bench.overload.mix import Mix, offers
-from bench.overload.replica import Plant, name_of, request_of, step_loop
-from bench.overload.shapes import Source
+from bench.admission.clock import Knocks
+from bench.admission.mix import Mix, offers
+from bench.admission.replica import Plant, name_of, request_of, step_loop
+from bench.admission.shapes import Source
 from specialist.events import Finished
 
 _SETTLED = 0.2

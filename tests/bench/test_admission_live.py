@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.overload.live import play_live, rate_between
-from bench.overload.live_site import live_site
-from bench.overload.measure import Options, plan_of
-from bench.overload.offer import Offer
-from bench.overload.outcome import Outcome
+from bench.admission.live import play_live, rate_between
+from bench.admission.live_site import live_site
+from bench.admission.measure import Options, plan_of
+from bench.admission.offer import Offer
+from bench.admission.outcome import Outcome
 from octet.cli import main
 
 REASONS = {"deadline unreachable", "would delay others", "queue full", "deadline"}
@@ -44,13 +44,13 @@ def test_a_rate_is_taken_between_two_shares_of_the_answers() -> None:
 
 def test_the_command_prints_two_tables_and_writes_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.jsonl"
-    options = ["--loads", "1,5", "--seconds", "5", "--runs", "1", "--early", "0.2", "--json", str(out)]
-    assert main(["bench", "overload", *options]) == 0
+    options = ["--loads", "1,5", "--seconds", "5", "--runs", "1", "--early", "0.2", "--json", str(out), "--quick"]
+    assert main(["bench", "admission", *options]) == 0
     records = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     keys = [(record["case"], record["system"], record["metric"]) for record in records]
     assert len(set(keys)) == len(keys)
-    assert {record["bench"] for record in records} == {"overload"}
-    assert {record["system"] for record in records} == {"octet", "queue"}
+    assert {record["bench"] for record in records} == {"admission"}
+    assert {record["system"] for record in records} == {"octet", "fcfs", "fcfs tuned", "priority"}
     assert all(isfinite(record["value"]) for record in records)
     printed = capsys.readouterr().out
     assert "5 x, priority 9" in printed
@@ -80,12 +80,12 @@ def test_a_trace_is_the_same_requests_at_every_load(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_told(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["bench", "overload", *options])
+        main(["bench", "admission", *options])
     assert why in capsys.readouterr().err
 
 
 def test_a_malformed_trace_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("nonsense\n")
-    assert main(["bench", "overload", "--trace", str(trace)]) == 2
+    assert main(["bench", "admission", "--trace", str(trace)]) == 2
     assert f"octet bench: {trace}, line 1: " in capsys.readouterr().err

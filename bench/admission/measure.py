@@ -1,18 +1,18 @@
-"""`octet bench overload`: the plan from what was asked for, and the figures from the plan."""
+"""`octet bench admission`: the plan from what was asked for, and the figures from the plan."""
 
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from bench.overload.azure import fitted, read_azure
-from bench.overload.mix import Mix
-from bench.overload.replica import Plant
-from bench.overload.report import class_records, load_records
-from bench.overload.run import Plan, Run
-from bench.overload.shapes import Source, drawn, recorded
+from bench.admission.azure import fitted, read_azure
+from bench.admission.mix import Mix
+from bench.admission.replica import Plant
+from bench.admission.report import class_records, load_records
+from bench.admission.run import LENGTHS, Plan, Run
+from bench.admission.shapes import Source, drawn, recorded
 from bench.record import Record
 from specialist.engines.sim import CostModel
 
-LOADS = (0.5, 1.0, 2.0, 5.0, 10.0)
+LOADS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 _LIVE_SPEED = 4
 """How many times as fast as the simulated replica the live one is: its callers share two cores with it."""
 
@@ -24,6 +24,7 @@ class Options:
     runs: int = 3
     trace: Path | None = None
     early: float = 0.0
+    lengths: tuple[int, ...] = LENGTHS
     live: bool = False
     routed: bool = False
 
@@ -35,7 +36,7 @@ class Findings:
     loads: list[Record]
 
 
-def measure_overload(options: Options) -> Findings:
+def measure_admission(options: Options) -> Findings:
     """Raises OSError, TraceError, SiteFailed."""
     plan = plan_of(options)
     capacity, runs = _played(plan, options)
@@ -55,6 +56,7 @@ def plan_of(options: Options) -> Plan:
         options.seconds,
         seeds=range(1, options.runs + 1),
         compressed=options.trace is not None,
+        lengths=options.lengths,
     )
 
 
@@ -64,11 +66,11 @@ def _source(options: Options, context: int) -> Source:
 
 def _played(plan: Plan, options: Options) -> tuple[float, list[Run]]:
     if options.live:
-        from bench.overload.live import play_live  # loads gRPC and an event loop
-        from bench.overload.live_site import live_site
+        from bench.admission.live import play_live  # loads gRPC and an event loop
+        from bench.admission.live_site import live_site
 
         with live_site(plan.plant, routed=options.routed) as site:
             return play_live(plan, site)
-    from bench.overload.simulate import simulate
+    from bench.admission.simulate import simulate
 
     return simulate(plan)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bench.overload.outcome import ENDS, Outcome
+from bench.admission.outcome import ENDS, Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from bench.overload.offer import Offer
-from bench.overload.outcome import End, Outcome
-from bench.overload.replica import LANE, name_of
+from bench.admission.offer import Offer
+from bench.admission.outcome import End, Outcome
+from bench.admission.replica import LANE, name_of
 from octet.rpc.refusal import METADATA_KEY
 from octet.v1 import inference_pb2 as router_wire
 from octet.v1 import specialist_pb2 as wire

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from bench.overload.offer import Offer
+from bench.admission.offer import Offer
 from octet.clock import ManualClock
 
 

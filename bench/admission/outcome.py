@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from bench.overload.offer import Offer
+from bench.admission.offer import Offer
 
 End = Literal["in time", "late", "given up", "shed", "refused", "cancelled", "failed"]
 """Whoever is shed was let in and had to go when a higher priority came. Whoever is given up was ended between steps:

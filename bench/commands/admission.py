@@ -1,4 +1,4 @@
-"""`octet bench overload`."""
+"""`octet bench admission`."""
 
 import argparse
 from pathlib import Path
@@ -26,15 +26,20 @@ refused and why, and whether what was said came true: forecasts, and when to try
 again. Capacity is measured first, with the same requests. Callers do not wait
 for each other.
 
-On simulated time, with admission ("octet") beside the bounded queue alone
-("queue"), on the same loads. With --live, a replica process behind a socket in
-real time; with --router as well, through a router before it.
+On simulated time, on the same arrivals: "octet"; "fcfs", a queue of 256 that
+serves whoever came first and knows of no deadline; "fcfs tuned", the same with
+the length that answers most in time, chosen afterwards; and "priority", a queue
+of 256 by priority. Callers hang up at their deadlines. With --live, a replica
+process behind a socket in real time; with --router as well, through a router
+before it.
 
 {FIGURES}"""
 
 
 def add(benches: Benches) -> None:
-    parser = command(benches, "overload", ABOUT, "a replica that is asked for more than it can do")
+    parser = command(
+        benches, "admission", ABOUT, "a replica that is asked for more than it can do, beside first come, first served"
+    )
     add_common(parser, "shorter ones", RUNS)
     parser.add_argument("--live", action="store_true", help="a replica process in real time, not a simulation")
     parser.add_argument("--router", action="store_true", help="with --live: through a router")
@@ -42,18 +47,24 @@ def add(benches: Benches) -> None:
     parser.add_argument(
         "--loads",
         type=_loads,
-        default=(0.5, 1.0, 2.0, 5.0, 10.0),
+        default=(0.5, 1.0, 2.0, 3.0, 5.0, 10.0),
         metavar="X,...",
-        help="multiples of the capacity (default: 0.5,1,2,5,10)",
+        help="multiples of the capacity (default: 0.5,1,2,3,5,10)",
     )
-    parser.add_argument("--seconds", type=count, metavar="S", help="of each load (default: 60, with --live 20)")
+    parser.add_argument(
+        "--seconds",
+        type=count,
+        metavar="S",
+        help="of each load, with --trace of the highest (default: 60, with --live 20)",
+    )
     parser.add_argument(
         "--runs", type=count, metavar="N", help=f"of each load (default: {RUNS}, with --live {LIVE_RUNS})"
     )
     parser.add_argument(
         "--early", type=_share, default=0.0, metavar="SHARE", help="answers that end before their limit (default: 0)"
     )
-    parser.set_defaults(run=reporting(lambda arguments: _run_overload(parser, arguments)))
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw goodput by load, as .svg or .png")
+    parser.set_defaults(run=reporting(lambda arguments: _run_admission(parser, arguments)))
 
 
 def _loads(text: str) -> tuple[float, ...]:
@@ -76,26 +87,31 @@ def _share(text: str) -> float:
     return share
 
 
-def _run_overload(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from bench.overload.measure import Options, measure_overload
-    from bench.overload.report import targets
+def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    from bench.admission.measure import Options, measure_admission
+    from bench.admission.plot import plot_goodput
+    from bench.admission.report import targets
+    from bench.admission.run import LENGTHS, QUICK_LENGTHS
 
     if arguments.router and not arguments.live:
         parser.error("--router needs --live")
     usual_runs, usual_seconds = (LIVE_RUNS, 20) if arguments.live else (RUNS, 60)
     if arguments.quick:
         usual_runs, usual_seconds = QUICK_RUNS, (4 if arguments.live else 40)
-    findings = measure_overload(
+    findings = measure_admission(
         Options(
             arguments.loads,
             arguments.seconds or usual_seconds,
             arguments.runs or usual_runs,
             arguments.trace,
             arguments.early,
+            QUICK_LENGTHS if arguments.quick else LENGTHS,
             arguments.live,
             arguments.router,
         )
     )
+    if arguments.plot is not None:
+        plot_goodput(arguments.plot, findings.loads)
     add_words(arguments, f"{table_by_metric(findings.classes)}\n")
     capacity = f"capacity: {findings.capacity:.2f} s of lone work a second, with the same requests all there at once"
     table = table_of_spreads(findings.loads, targets(arguments.loads))

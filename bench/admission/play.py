@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from bench.overload.clock import Knocks
-from bench.overload.door import Door, Refused
-from bench.overload.offer import Offer
-from bench.overload.outcome import End, Outcome
-from bench.overload.replica import name_of, request_of
+from bench.admission.clock import Knocks
+from bench.admission.door import Door, Refused
+from bench.admission.offer import Offer
+from bench.admission.outcome import End, Outcome
+from bench.admission.replica import name_of, request_of
 from specialist.events import Emitted, Event, Finished
 
 OpenUp = Callable[[Knocks], Door]
@@ -23,6 +23,7 @@ class Play:
         self.outcomes: list[Outcome] = []
         self.idle = 0.0
         """Seconds without anything to do."""
+        self.most_inside = 0
         self.on_refusal: Watch = _ignore
         self.on_step: Callable[[], None] = _nothing
         self._inside: dict[str, Offer] = {}
@@ -61,6 +62,7 @@ class Play:
         refused = self.door.ask(request_of(offer))
         if refused is None:
             self._inside[name_of(offer)] = offer
+            self.most_inside = max(self.most_inside, len(self._inside))
             return
         self.outcomes.append(Outcome(offer, "refused", self.clock.now(), refused.reason, refused.retry_after))
         self.on_refusal(offer, refused)

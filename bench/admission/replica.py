@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from bench.overload.offer import Offer
+from bench.admission.offer import Offer
 from kvpool import BlockPool
 from octet.clock import Clock
 from octet.identity import Lane

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.overload.replica import LANE, Plant
+from bench.admission.replica import LANE, Plant
 from bench.router_site import SiteFailed
 from specialist.engines.sim.calibration import cost_model_to_json
 
@@ -35,7 +35,7 @@ def live_site(plant: Plant, *, routed: bool) -> Iterator[LiveSite]:
 
 def _specialist(plant: Plant, folder: Path) -> list[str]:
     cost = folder / "cost.json"
-    cost.write_text(cost_model_to_json(plant.cost, {"from": "octet bench overload"}))
+    cost.write_text(cost_model_to_json(plant.cost, {"from": "octet bench admission"}))
     return [
         *("specialist", "--engine", "sim", "--name", LANE.specialist, "--cost-model", str(cost)),
         *("--socket", str(folder / "replica.sock"), "--context", str(plant.context)),

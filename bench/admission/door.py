@@ -52,7 +52,11 @@ class OpenDoor:
     def step(self) -> bool:
         while self._inbox:
             self._loop.scheduler.submit(self._inbox.popleft())
+        self.before_step()
         return self._loop.run_once() is not None
+
+    def before_step(self) -> None:
+        """Everybody who was let in is in the scheduler."""
 
     def events(self) -> list[Event]:
         return self._loop.scheduler.take_events()

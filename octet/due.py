@@ -1,0 +1,10 @@
+"""Who is in a greater hurry: the order in which equals are served."""
+
+MOST_SECONDS = 30.0
+"""Nobody is overtaken by equals who come so much later: not who has more time, and not who has set no deadline."""
+
+
+def due(arrival: float, deadline: float | None) -> float:
+    """When it counts as due. Among those without a deadline it is the order of arrival."""
+    latest = arrival + MOST_SECONDS
+    return latest if deadline is None else min(deadline, latest)
