@@ -14,6 +14,7 @@ from bench.capacity.plot import plot_capacity
 from bench.capacity.promise import Figures
 from bench.capacity.search import Found, NotEnough, fewest
 from bench.plot import PlotUnavailable
+from bench.result import Meter, write_result
 from bench.table import aligned, figure
 from bench.trace import TraceError
 from octet.config.ensemble import Ensemble
@@ -60,6 +61,12 @@ def add_simulate_command(commands: "argparse._SubParsersAction[argparse.Argument
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw TTFT by replicas, as .svg or .png")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was tried")
+    parser.add_argument(
+        "--result",
+        type=Path,
+        metavar="FILE",
+        help="also write the answer's figures, and the machine they are of, as JSON",
+    )
     parser.set_defaults(run=_run)
 
 
@@ -78,16 +85,19 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
-    from bench.capacity.play import Stage, play  # loads the router and the replicas
+    from bench.capacity.play import Played, Stage, play  # loads the router and the replicas
 
+    meter = Meter.start()
     ensemble = read_ensemble(arguments.config)
     stage = Stage.of(ensemble, arguments.routers, arguments.seed, arguments.refused)
     asks = _asks(arguments, ensemble, stage.contexts)
 
+    runs: list[Played] = []
+
     def trial(replicas: Mapping[str, int]) -> Mapping[str, Figures]:
-        played = play(stage, asks, replicas)
-        _say(f"{sum(replicas.values())} replicas: {played.words}")
-        return played.figures
+        runs.append(play(stage, asks, replicas))
+        _say(f"{sum(replicas.values())} replicas: {runs[-1].words}")
+        return runs[-1].figures
 
     if arguments.replicas is None:
         found = fewest(ensemble.names, trial, arguments.most)
@@ -96,6 +106,8 @@ def _simulate(arguments: argparse.Namespace) -> int:
         figures = trial(counts)
         found = Found(counts, figures, (figures,))
     _tell(arguments, ensemble, found)
+    if arguments.result is not None:
+        write_result(arguments.result, meter.result("simulate", _told(arguments), runs[-1].records(), [_answer(found)]))
     return 0 if all(figures.is_kept for figures in found.figures.values()) else 1
 
 
@@ -119,23 +131,23 @@ def _asks(arguments: argparse.Namespace, ensemble: Ensemble, contexts: Mapping[s
 
 def _tell(arguments: argparse.Namespace, ensemble: Ensemble, found: Found) -> None:
     print(_table(found.figures.values()))
-    print(f"\n{_answer(found, searched=arguments.replicas is None)}")
+    print(f"\n{_answer(found)}")
     tried = [figures for trial in found.trials for figures in trial.values()]
     if arguments.json is not None:
         document = {"replicas": dict(found.replicas), "tried": [asdict(figures) for figures in tried]}
         write_atomically(arguments.json, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     if arguments.plot is not None:
         promised = {specialist.name: specialist.slo.ttft_p95 for specialist in ensemble.specialists}
-        plot_capacity(arguments.plot, tried, promised, _answer(found, searched=arguments.replicas is None))
+        plot_capacity(arguments.plot, tried, promised, _answer(found))
 
 
-def _answer(found: Found, *, searched: bool) -> str:
+def _answer(found: Found) -> str:
     total = sum(found.replicas.values())
     missed = [name for name, figures in found.figures.items() if not figures.is_kept]
     if missed:
         return f"{total} replicas are not enough: {', '.join(missed)} would not keep what they promise"
     parts = ", ".join(f"{name} {count}" for name, count in found.replicas.items())
-    return f"{total} replicas {'are needed' if searched else 'are enough'}: {parts}"
+    return f"{total} replicas {'are needed' if len(found.trials) > 1 else 'are enough'}: {parts}"
 
 
 def _table(all_figures: Iterable[Figures]) -> str:
@@ -206,6 +218,20 @@ def _share(text: str) -> float:
     if not 0 <= share <= 1:
         raise argparse.ArgumentTypeError(f"a share is a number from 0 to 1, got {text!r}")
     return share
+
+
+def _told(arguments: argparse.Namespace) -> str:
+    """What was asked, as it would be asked again: less where it went, and only the names of files."""
+    options = ("replicas", "rate", "seconds", "mix", "routers", "seed")
+    given = {name: getattr(arguments, name) for name in options if getattr(arguments, name) is not None}
+    words = [f"--{name} {_shown(value)}" for name, value in given.items()]
+    return " ".join(["octet simulate", arguments.config.name, "--trace", arguments.trace.name, *words])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={count}" if name else str(count) for name, count in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _say(line: str) -> None:

@@ -14,6 +14,8 @@ from bench.capacity.demand import Ask
 from bench.capacity.promise import Answer, Figures, judged
 from bench.capacity.site import Site, Spent
 from bench.capacity.timed_engine import timed_engine
+from bench.measure import summary
+from bench.record import Record
 from bench.simulation.replica import ReplicaSpec
 from octet.config.ensemble import Ensemble
 from octet.v1.inference_pb2 import InferEvent, InferRequest
@@ -65,6 +67,17 @@ class Played:
     def words(self) -> str:
         busiest = f"busiest router {100 * max(self.router_shares):.0f} % of a core"
         return f"{self.seconds:,.1f} s simulated in {self.cpu_seconds:,.1f} s, {self.num_events:,} events, {busiest}"
+
+    def records(self) -> list[Record]:
+        """Of one run: no spread."""
+        found = [record for figures in self.figures.values() for record in figures.records()]
+        whole = (
+            ("busiest router", "% of a core", 100 * max(self.router_shares)),
+            ("simulated", "s", self.seconds),
+            ("took", "s of CPU", self.cpu_seconds),
+            ("events", "", float(self.num_events)),
+        )
+        return [*found, *(summary([value], "simulate", "all", what, unit, "octet") for what, unit, value in whole)]
 
 
 class _Course(NamedTuple):

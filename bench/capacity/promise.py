@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from bench.measure import percentile
+from bench.measure import percentile, summary
+from bench.record import Record
 from octet.config.ensemble import SloTargets
 
 
@@ -42,6 +43,27 @@ class Figures:
     @property
     def is_kept(self) -> bool:
         return not self.misses
+
+    def records(self) -> list[Record]:
+        """Of one run: no spread."""
+        counts = (
+            ("replicas", self.replicas),
+            ("requests", self.requests),
+            ("refused", self.refused),
+            ("failed", self.failed),
+        )
+        times = (
+            ("TTFT p50", self.ttft[0]),
+            ("TTFT p95", self.ttft[1]),
+            ("TTFT p99", self.ttft[2]),
+            ("ITL p95", self.itl[1]),
+        )
+        found = [
+            *((what, "", float(count)) for what, count in counts),
+            *((what, "ms", 1000 * seconds) for what, seconds in times),
+            ("engines busy", "%", 100 * self.busy),
+        ]
+        return [summary([value], "simulate", self.specialist, what, unit, "octet") for what, unit, value in found]
 
 
 _NONE = (0.0, 0.0, 0.0)
