@@ -38,13 +38,13 @@ def _is_chosen(record: Record, options: Mapping[str, str]) -> bool:
         for name, value in wanted.items()
         if name in options
     )
-    return matches and ("system" not in options or record.system in options["system"].split(","))
+    return matches and ("system" not in options or record.system in options["system"].split("|"))
 
 
 def _order(records: Sequence[Record], named: str) -> list[str]:
     """As the marker names them, or as they came."""
     there = list(dict.fromkeys(record.system for record in records))
-    return [system for system in named.split(",") if system in there] if named else there
+    return [system for system in named.split("|") if system in there] if named else there
 
 
 def _cell(record: Record) -> str:

@@ -42,7 +42,7 @@ def test_a_marker_that_nobody_understands_is_refused(words: str) -> None:
 
 
 def test_a_line_a_case_and_a_column_a_system() -> None:
-    assert figures(RECORDS, {"metric": "added*", "system": "litellm,octet"}).splitlines() == [
+    assert figures(RECORDS, {"metric": "added*", "system": "litellm|octet"}).splitlines() == [
         "| case | figure | unit | litellm | octet |",
         "| --- | --- | --- | ---: | ---: |",
         "| serial | added p50 | ms | 22 (20 to 25) | 1 (0.90 to 1.25) |",
