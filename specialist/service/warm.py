@@ -46,4 +46,6 @@ def _run(replica: Replica, loop: StepLoop) -> list[Account]:
         for event in events:
             if isinstance(event, Finished) and event.reason not in ("stop", "length"):
                 raise NotWarm(f"the engine ended its first request with {event.reason}: {event.detail}")
+    if replica.scheduler.ledger.live:
+        raise NotWarm("the engine did not take up its first requests")
     return taken
