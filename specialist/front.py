@@ -10,6 +10,7 @@ from specialist.calibrated import prices_of
 from specialist.engines.base import Engine
 from specialist.events import Event
 from specialist.hits import peek_hits
+from specialist.hurry import LONE_CHUNKS
 from specialist.loop import StepLoop
 from specialist.request import FinishReason, Request
 from specialist.scheduler import Scheduler
@@ -115,6 +116,7 @@ def new_desk(
         block_size=pool.block_size,
         headroom=ceil(config.watermark * pool.capacity),
         max_step_tokens=config.max_step_tokens,
+        lone_chunks=None if scheduler.hurry is None else LONE_CHUNKS,
         age_bound=config.age_bound,
     )
     return Desk(room, Estimator(prices), chunk=scheduler.budget.tokens(), jitter=jitter)

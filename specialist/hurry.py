@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from specialist.sequence import Sequence
 
+LONE_CHUNKS = 2
+"""Chunks in a step while nobody decodes: whoever comes meanwhile waits for its end, and it may stall."""
 _STALL = 3.0
 """A chunk may well take so many times what it should."""
 _FRESH = 0.2

@@ -9,7 +9,7 @@ from specialist.budget import FixedBudget, PrefillBudget
 from specialist.config import SchedulerConfig
 from specialist.errors import InvalidRequest
 from specialist.events import Event
-from specialist.hurry import Hurry
+from specialist.hurry import LONE_CHUNKS, Hurry
 from specialist.intake import Intake
 from specialist.ledger import Ledger
 from specialist.request import FinishReason, Request
@@ -116,7 +116,7 @@ class Scheduler:
     def _prefill_rows(self, seqs: list[Sequence]) -> list[Row]:
         """Prompts of one adapter stack share a chunk that costs those who decode no more than the budget."""
         decoding = len(self.running.to_decode) > 0
-        budget = self.budget.tokens() - self._num_chunked if decoding else self.config.max_step_tokens
+        budget = self.budget.tokens() - self._num_chunked if decoding else self._most_alone()
         rows: list[Row] = []
         for seq in seqs:
             if budget == 0:
@@ -133,6 +133,11 @@ class Scheduler:
             if self._computed[0]:
                 self.budget.observe(*self._computed)
             self._num_chunked, self._computed = 0, (0, 0.0)
+
+    def _most_alone(self) -> int:
+        """Prompt tokens in a step while nobody decodes."""
+        most = self.config.max_step_tokens
+        return most if self.hurry is None else min(most, LONE_CHUNKS * self.budget.tokens())
 
     def _decode_rows(self, seqs: list[Sequence]) -> list[Row]:
         """Everyone of one adapter stack takes a step. When the pool is dry drafts go, then the worst runner."""

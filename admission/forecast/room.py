@@ -13,6 +13,8 @@ class Room:
     """Blocks an admission leaves free once something runs."""
     max_step_tokens: int = 512
     """Prompt tokens in a step while nobody decodes."""
+    lone_chunks: int | None = None
+    """Chunks in such a step at most; None for as many as there is room for."""
     age_bound: int = 8
     """Steps that one adapter stack goes on while another waits."""
 

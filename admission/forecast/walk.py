@@ -256,7 +256,7 @@ class Walk:
 
     def _take_chunks(self) -> None:
         """Chunks as long as no prompt ends with them, or one that ends some; a round behind each of them."""
-        most = float(self._pace.chunk if self._decoding else self._room.max_step_tokens)
+        most = float(self._pace.chunk if self._decoding else self._most_alone())
         count = 1.0
         if len(self._prompts) > 1 and self._ticks < _EXACT_CHUNKS and not self._is_plain():
             taken = self._take_chunk(most, self._turns())
@@ -272,6 +272,10 @@ class Walk:
         if self._decoding:
             self._now += count * self._round_seconds(1.0)
             self._advance(count)
+
+    def _most_alone(self) -> int:
+        most, chunks = self._room.max_step_tokens, self._room.lone_chunks
+        return most if chunks is None else min(most, chunks * self._pace.chunk)
 
     def _is_plain(self) -> bool:
         """Whether one prompt is computed behind the other."""
