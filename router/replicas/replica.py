@@ -83,6 +83,8 @@ class Replica:
         self.num_watches = 0
         """Of its load: reports are asked for, and so silence means something."""
         self.hung = False
+        self._lost_hung = False
+        """Its connection was given up while it hung."""
         self._back_since: float | None = None
         """When it was heard from again, until it has shown that it answers."""
         self.num_heard = 0
@@ -144,10 +146,14 @@ class Replica:
         if self.hung:
             _log.info("%s is heard from again", self.name)
             self.hung = False
-            self.breaker.stirs()
-            self._back_since = self._clock.now()
+            self._stirs()
         elif self._back_since is not None:
             self._is_back(self._back_since)
+
+    def _stirs(self) -> None:
+        """After it hung: the next request that is sent there is a probe."""
+        self.breaker.stirs()
+        self._back_since = self._clock.now()
 
     def _is_back(self, since: float) -> None:
         if self.breaker.state != "half_open":  # a probe has shown how it is
@@ -174,7 +180,11 @@ class Replica:
         """Its health was heard."""
         if not self.linked:
             self.linked = True
-            self.breaker.succeeded()
+            if self._lost_hung:
+                self._lost_hung = False
+                self._stirs()
+            else:
+                self.breaker.succeeded()
         if warm != self.warm:
             self.warm = warm
             level = logging.INFO if self._was_warm else logging.DEBUG  # the first time is nothing to tell
@@ -187,6 +197,7 @@ class Replica:
             _log.warning("%s at %s is lost: %s", self.name, self.target.address, why)
             self.link.lost = True
             self._last_link, self.link = self.link, Link()
+        self._lost_hung = self._lost_hung or self.hung
         self.linked = self.warm = self.hung = False
         self._back_since = None
         self.load = self.report = None

@@ -133,6 +133,7 @@ class Callers:
         self._random = random
         self._pause = pause
         self._ended = False
+        self._under_way: set[object] = set()
 
     @asynccontextmanager
     async def calling(self, number: int, *, leave_share: float = 0.0) -> AsyncIterator["Callers"]:
@@ -174,9 +175,17 @@ class Callers:
     async def _ask(self, leave_after: float | None) -> Account:
         specialist, prompt = self._random.choice(list(self.history.golden))
         question = Question(specialist, prompt, self._random.randint(1, LONGEST))
+        turn = object()
+        self._under_way.add(turn)
         account = await self.line.ask(question, leave_after=leave_after)
+        self._under_way.discard(turn)
         self.history.accounts.append(account)
         return account
+
+    async def settled(self) -> None:
+        """Until all that are under way now have ended."""
+        now = set(self._under_way)
+        await until(lambda: now.isdisjoint(self._under_way))
 
     async def answered(self, more: int) -> None:
         """Until so many more answers came."""

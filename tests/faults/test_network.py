@@ -37,7 +37,7 @@ def test_17_whatever_happens_to_a_cable_callers_are_told_the_truth(long: bool, f
                 for what, (do, undo) in CUTS.items():
                     for _ in range(3 if long else 1):
                         noticed, back = await _cut(router, victim, cable, callers, do, undo)
-                        figure(17, f"{what}: until the breaker opens", noticed, "s", "< 1.5 s", short="< 20 s")
+                        figure(17, f"{what}: until the breaker opens", noticed, "s", "< 3 s", short="< 20 s")
                         figure(17, f"{what}: until the replica serves again", back, "s", "< 20 s", short="< 60 s")
                 await _crawl(cable, callers, victim, 20.0 if long else 2.0)
                 await until_serving(router, victim)

@@ -112,6 +112,21 @@ def test_one_that_hung_is_asked_once_before_it_is_asked_as_often_as_others() -> 
     assert allows(each) and each.breaker.state == "closed"
 
 
+def test_one_that_hung_until_its_connection_was_lost_is_asked_once_as_well() -> None:
+    each = replica(ManualClock())
+    each.hangs(1.5)
+    for _ in range(2):
+        each.lost("its keepalive ran out")
+    each.connected(warm=True)
+    assert usable(each) and str(each.breaker.state) == "half_open"
+    with Attempt(each) as probe:
+        assert not allows(each)
+        probe.start()
+    each.lost("gone")
+    each.connected(warm=True)
+    assert each.breaker.state == "closed", "one that was only restarted is trusted"
+
+
 def test_one_that_hung_and_of_which_nobody_wants_anything_is_taken_at_its_word() -> None:
     clock = ManualClock()
     each = hung_and_back(clock)
