@@ -50,6 +50,7 @@ const BY_CODE: Readonly<Record<string, Kind>> = {
   no_replica: Unavailable,
   demoted: Unavailable,
   store_unavailable: Unavailable,
+  quarantined: InvalidRequest,
 };
 
 const MOST_WORDS = 200;
