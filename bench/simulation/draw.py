@@ -45,7 +45,7 @@ def _setup(random: Random, *, calm: bool) -> Setup:
         block_size=size,
         max_running=random.randint(2, 5),
         max_waiting=random.choice((1, 2, 3, 8)),
-        failures=random.randint(1, 3),
+        failures=random.choice((1, 1, 2, 3)),
         max_attempts=random.choice((2, 3, 4)),
         cool_down=random.choice((0.3, 0.5, 1.0)),
         fault_rate=0.0 if calm else random.choice((0.0, 0.03, 0.25)),
@@ -60,11 +60,15 @@ def _mishaps(random: Random) -> dict[str, float]:
 
 
 def _rushing(number: int, random: Random, setup: Setup) -> Asked:
+    """Without adapters: where several stacks take turns, forecasts sometimes promise too much. In half of the rushes
+    all are equal, so that nobody may give way to anybody."""
     ask = _ask(number, random, setup)
+    priorities = (5,) if setup.failures == 1 else (5, 5, 5, 5, 1, 9)
     return replace(
         ask,
         at=round(random.uniform(0, _RUSH_SECONDS), 4),
-        priority=random.choice((5, 5, 5, 5, 1, 9)),
+        adapters=(),
+        priority=random.choice(priorities),
         timeout=round(random.uniform(0.2, 1.6), 3),
         exact=True,
         cancel_after=None,
