@@ -27,6 +27,7 @@ class Options:
     lengths: tuple[int, ...] = LENGTHS
     live: bool = False
     routed: bool = False
+    first_seed: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def plan_of(options: Options) -> Plan:
         mix,
         options.loads,
         options.seconds,
-        seeds=range(1, options.runs + 1),
+        seeds=range(options.first_seed, options.first_seed + options.runs),
         compressed=options.trace is not None,
         lengths=options.lengths,
     )

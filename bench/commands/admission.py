@@ -61,6 +61,13 @@ def add(benches: Benches) -> None:
         "--runs", type=count, metavar="N", help=f"of each load (default: {RUNS}, with --live {LIVE_RUNS})"
     )
     parser.add_argument(
+        "--first-seed",
+        type=count,
+        default=1,
+        metavar="N",
+        help="of the runs, each of which has the next (default: 1; rules were chosen with seeds below 100)",
+    )
+    parser.add_argument(
         "--early", type=_share, default=0.0, metavar="SHARE", help="answers that end before their limit (default: 0)"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw goodput by load, as .svg or .png")
@@ -108,6 +115,7 @@ def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespac
             QUICK_LENGTHS if arguments.quick else LENGTHS,
             arguments.live,
             arguments.router,
+            arguments.first_seed,
         )
     )
     if arguments.plot is not None:
