@@ -98,7 +98,7 @@ def _ask(number: int, random: Random, setup: Setup) -> Asked:
         session=random.choice(("", "", "one", "two")),
         salt=random.choice(("", "", "tenant")),
         cancel_after=round(random.expovariate(6.0), 4) if cancels else None,
-        cancel_how=random.choice(_CANCELS),
+        cancel_how=(random.choice(_CANCELS), "rpc")[number % 2],
         pause=random.choice((0.0, 0.0, 0.0, 0.0, 0.05)),
     )
 

@@ -42,8 +42,6 @@ CONSEQUENCES = (
     "ended: replica_lost",
     "ended: engine_failed",
     "ended: shed",
-    "shadow answered",
-    "demoted",
 )
 
 
