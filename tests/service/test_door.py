@@ -118,16 +118,18 @@ def test_a_verdict_does_not_wait_for_the_step_behind_it() -> None:
 
 
 def test_watchers_are_counted_and_lock_nobody_out() -> None:
+    most = ServiceSettings().max_watchers
+
     async def scenario() -> None:
         async with (
             serving(sim(QUICK, max_running=1), max_waiting=1) as served,
             SpecialistClient(served.address) as watcher,
         ):
-            watches = [watcher.watch_load(min_interval_ms=60_000) for _ in range(64)]
+            watches = [watcher.watch_load(min_interval_ms=60_000) for _ in range(most)]
             await asyncio.gather(*(anext(watch) for watch in watches))
             error = await refused(anext(served.client.watch_load()))
             assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED and error.error is not None
-            assert (error.error.field, error.error.limit) == ("watching", "at most 64 requests")
+            assert (error.error.field, error.error.limit) == ("watching", f"at most {most} requests")
             request = asking(max_tokens=300, ignore_eos=True)
             running = [asyncio.create_task(ask(served.client, request)) for _ in range(2)]
             while served.server.generator.num_live < 2:
@@ -137,7 +139,7 @@ def test_watchers_are_counted_and_lock_nobody_out() -> None:
                 assert (await task).tokens == expected(served.replica, request)
             await watches.pop().aclose()  # type: ignore[attr-defined]
             async with asyncio.timeout(5):
-                while len(served.server.board.watchers) == 64:
+                while len(served.server.board.watchers) == most:
                     await asyncio.sleep(0.005)
             await anext(served.client.watch_load())
 
