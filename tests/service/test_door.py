@@ -118,11 +118,11 @@ def test_a_verdict_does_not_wait_for_the_step_behind_it() -> None:
 
 
 def test_watchers_are_counted_and_lock_nobody_out() -> None:
-    most = ServiceSettings().max_watchers
+    most = 64
 
     async def scenario() -> None:
         async with (
-            serving(sim(QUICK, max_running=1), max_waiting=1) as served,
+            serving(sim(QUICK, max_running=1), max_waiting=1, max_watchers=most) as served,
             SpecialistClient(served.address) as watcher,
         ):
             watches = [watcher.watch_load(min_interval_ms=60_000) for _ in range(most)]
