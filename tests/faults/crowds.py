@@ -13,6 +13,7 @@ from typing import Any
 from tests.faults.callers import Line, line
 from tests.faults.history import Question
 from tests.faults.hostile import scraped
+from tests.faults.process import PATIENCE
 from tests.faults.site import Site
 
 ASKED = Question("writer", "somebody who means no harm", 8)
@@ -50,7 +51,13 @@ async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
     """From a process of its own; who is let go has enough."""
     words = (sys.executable, "-m", "tests.faults.flood", address, kind, str(number))
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
-    told: dict[str, Any] = json.loads((await process.communicate())[0])
+    try:
+        async with asyncio.timeout(PATIENCE):
+            said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    told: dict[str, Any] = json.loads(said)
     assert process.returncode == 0
     return told
 
