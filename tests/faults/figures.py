@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from tests.forbidden import FORM
+
 VARIABLE = "OCTET_FAULTS"
 """Names a file. A line of JSON is added for every figure, and for every test that `python -m tests.faults` runs."""
-FORM = "OCTET_FAULTS_FORM"
-"""`long` in `make faults`, which has the machine for itself; otherwise short."""
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,

@@ -21,6 +21,7 @@ from tests.faults.ports import free_port
 from tests.faults.proxy import proxying
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, until_serving
+from tests.forbidden import do_without
 
 SEED, SECONDS = "OCTET_FAULTS_SEED", "OCTET_FAULTS_SECONDS"
 """Of the environment: to have the same trouble again, and for how long."""
@@ -49,12 +50,12 @@ def scene() -> Iterator[Scene]:
         hosts = {"writer-2": Host(seen_as=f"127.0.0.1:{port}")}
         cable, memory, cgroups = None, None, {}
         if reason := want_of_cables():
-            print(f"without trouble on a cable: {reason}")
+            do_without(reason)
         else:
             (cable,) = stack.enter_context(cables(1))
             hosts["writer-0"] = Host(cable.before, f"{cable.there}:50151")
         if reason := want_of_cgroups("cpu", "memory"):
-            print(f"without want of CPU and memory: {reason}")
+            do_without(reason)
         else:
             cgroups = {name: stack.enter_context(cgroup("cpu")) for name in ("writer-1", "poet-0")}
             memory = stack.enter_context(cgroup("memory"))
