@@ -25,6 +25,8 @@ from tests.forbidden import do_without
 
 SEED, SECONDS = "OCTET_FAULTS_SEED", "OCTET_FAULTS_SECONDS"
 """Of the environment: to have the same trouble again, and for how long."""
+FOR_ALL = 300.0
+"""Seconds in which every kind of trouble comes."""
 ROOM = 96 << 20
 """Bytes of memory that the second poet may have beyond what it begins with."""
 
@@ -98,9 +100,12 @@ async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> Non
             await until_serving(router, *site.replicas)
             await callers.answered(20)
         print(*nemesis.log, sep="\n")
-        figure(17, "random trouble, for so long", lasted, "s", "> 0 s")
-        figure(17, "random trouble, times", sum(nemesis.done.values()), "times", "> 0")
-        figure(17, "random trouble: requests", len(history.accounts), "requests", "> 0")
+        figure(17, "random trouble, for so long", lasted, "s", f">= {seconds:g} s")
+        figure(17, "random trouble, times", sum(nemesis.done.values()), "times", f">= {max(1, seconds // 5):.0f}")
+        missing = {trouble.what for trouble in troubles} - nemesis.done.keys()
+        if seconds >= FOR_ALL:
+            figure(17, "random trouble: kinds of it that never came", len(missing), "kinds", "== 0")
+        figure(17, "random trouble: requests", len(history.accounts), "requests", f">= {20 + seconds:.0f}")
         answered = len(history.answered) / len([each for each in history.accounts if not each.left])
         figure(17, "random trouble: answered, of those that were waited for", answered, "", "> 0.5", short="> 0.1")
         if scene.memory is not None:
