@@ -34,10 +34,10 @@ test: lint $(MODULES)
 proofs: lint $(MODULES)
 	OCTET_PROFILE=proofs $(PYTEST)
 
-# Every fault of the table as it demands it, one after the other, and whatever else a row is shown by: wants the machine for
-# itself, root for networks and cgroups, and the traces of docs/benchmarks.md; what cannot be run fails. An hour; in parts with
-# ROWS="--rows 1-5,17". The random one lasts SECONDS; figures, and which tests passed, are added to OCTET_FAULTS=FILE, a line
-# of JSON each.
+# Every fault of the table as it demands it, one after the other, and whatever else a row is shown by. Wants the machine for
+# itself, root for networks and cgroups, and the traces of docs/benchmarks.md: what cannot be run fails. More than an hour; in
+# parts with ROWS="--rows 1-5,17". The random one lasts SECONDS. Figures, and which tests passed, are added to
+# OCTET_FAULTS=FILE, a line of JSON each.
 SECONDS ?= 600
 faults: $(READY)
 	OCTET_NO_SKIP=1 OCTET_FAULTS_FORM=long OCTET_FAULTS_SECONDS=$(SECONDS) OMP_NUM_THREADS=1 \
