@@ -1,13 +1,15 @@
-"""The rows of the fault suite with the figures that it wrote."""
+"""The rows of the fault suite with the figures that it wrote, and the tests that it ran."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.pages.figures import markdown
 from bench.table import figure
+
+NOT_RUN = "**not run**"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,13 @@ class Finding:
         shown = f"{self.what}: {figure(self.figure)} {self.unit}".rstrip()
         return f"{shown} (wanted {self.bound}{'' if self.held else ', **missed**'})"
 
+    def is_better_than(self, other: "Finding") -> bool:
+        """Of two of one name and bound."""
+        if self.held != other.held:
+            return self.held
+        direction = {"<": -1, ">": 1}.get(self.bound[:1], 0)
+        return direction * self.figure > direction * other.figure
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -30,23 +39,55 @@ class Row:
     fault: str
     demand: str
     tests: Sequence[str]
+    """As pytest names them; a file stands for all that is in it."""
 
 
-def read_findings(path: Path) -> list[Finding]:
-    """In the order they were written; of figures that were measured twice, the later ones."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    found = {(line["row"], line["what"]): Finding(**line) for line in lines}
-    return list(found.values())
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Of one file, or of several runs that were written to the same."""
+
+    figures: dict[tuple[int, str], Finding] = field(default_factory=dict)
+    """By row and name, in the order they were first written; of figures that were measured twice, the worse."""
+    passed: dict[str, bool] = field(default_factory=dict)
+    """By test. One that has failed once did not pass."""
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        if "test" in line:
+            self.passed[line["test"]] = line["passed"] and self.passed.get(line["test"], True)
+            return
+        found = Finding(**line)
+        before = self.figures.get((found.row, found.what))
+        if before is None or not found.is_better_than(before):
+            self.figures[found.row, found.what] = found
+
+    def words(self, row: Row) -> str:
+        said = [found.words() for found in self.figures.values() if found.row == row.number]
+        ran = {test: found for test in row.tests if (found := self._outcomes(test))}
+        if not said and not ran:
+            return NOT_RUN
+        failed = sum(not all(outcomes) for outcomes in ran.values())
+        if len(ran) < len(row.tests):
+            said.append(f"{len(row.tests) - len(ran)} of {len(row.tests)} tests {NOT_RUN}")
+        if ran:
+            said.append(f"{len(ran) - failed} tests passed" + (f", {failed} **failed**" if failed else ""))
+        return "; ".join(said)
+
+    def _outcomes(self, test: str) -> list[bool]:
+        """Of a test with parameters there are several."""
+        return [
+            passed for name, passed in self.passed.items() if name == test or name.startswith((f"{test}[", f"{test}::"))
+        ]
 
 
-def fault_table(rows: Iterable[Row], findings: Iterable[Finding]) -> str:
-    said: Mapping[int, list[str]] = defaultdict(list)
-    for finding in findings:
-        said[finding.row].append(finding.words())
-    lines = [
-        [str(row.number), row.fault, row.demand, "; ".join(said.get(row.number, ())) or "held (no figure)", _tests(row)]
-        for row in rows
-    ]
+def read_findings(path: Path) -> Findings:
+    found = Findings()
+    for line in path.read_text(encoding="utf-8").splitlines():
+        found.add(json.loads(line))
+    return found
+
+
+def fault_table(rows: Iterable[Row], findings: Findings) -> str:
+    lines = [[str(row.number), row.fault, row.demand, findings.words(row), _tests(row)] for row in rows]
     return markdown(["row", "fault", "demanded", "seen", "shown by"], lines, "rllll")
 
 

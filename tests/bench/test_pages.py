@@ -56,15 +56,48 @@ def test_a_table_of_nothing_is_refused(options: dict[str, str]) -> None:
         figures(RECORDS, options)
 
 
-def test_a_fault_is_shown_with_what_was_seen_and_what_was_missed(tmp_path: Path) -> None:
+ROWS = [
+    Row(1, "kill -9", "< 2 s", ("a::b",)),
+    Row(2, "hang", "< 1.5 s", ("c::d", "whole.py")),
+    Row(3, "slow", "none", ("e::f",)),
+]
+BACK = '{"row": 1, "what": "back", "figure": %s, "unit": "s", "bound": "%s", "held": %s}'
+
+
+def seen(folder: Path, *lines: str) -> list[str]:
+    """By row."""
+    path = folder / "faults.jsonl"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return [line.split(" | ")[3] for line in fault_table(ROWS, read_findings(path)).splitlines()[2:]]
+
+
+def test_a_fault_is_shown_with_what_was_seen_and_who_shows_it(tmp_path: Path) -> None:
     path = tmp_path / "faults.jsonl"
-    path.write_text(
-        '{"row": 1, "what": "back after", "figure": 3, "unit": "s", "bound": "< 2 s", "held": false}\n'
-        '{"row": 1, "what": "back after", "figure": 0.5, "unit": "s", "bound": "< 2 s", "held": true}\n'
-        '{"row": 2, "what": "noticed", "figure": 2, "unit": "s", "bound": "< 1.5 s", "held": false}\n'
-    )
-    rows = [Row(1, "kill -9", "< 2 s", ("a::b",)), Row(2, "hang", "< 1.5 s", ()), Row(3, "slow", "none", ())]
-    table = fault_table(rows, read_findings(path)).splitlines()[2:]
-    assert table[0] == "| 1 | kill -9 | < 2 s | back after: 0.50 s (wanted < 2 s) | `a::b` |"
-    assert "noticed: 2 s (wanted < 1.5 s, **missed**)" in table[1]
-    assert "held (no figure)" in table[2]
+    path.write_text(BACK % ("0.5", "< 2 s", "true") + '\n{"test": "a::b", "passed": true}\n')
+    table = fault_table(ROWS, read_findings(path)).splitlines()
+    assert table[2] == "| 1 | kill -9 | < 2 s | back: 0.50 s (wanted < 2 s); 1 tests passed | `a::b` |"
+
+
+def test_a_row_that_nobody_ran_is_not_said_to_hold(tmp_path: Path) -> None:
+    assert seen(tmp_path) == ["**not run**"] * 3
+    first, second, third = seen(tmp_path, BACK % ("1", "< 2 s", "true"), '{"test": "c::d[7]", "passed": true}')
+    assert first == "back: 1 s (wanted < 2 s); 1 of 1 tests **not run**"
+    assert second == "1 of 2 tests **not run**; 1 tests passed"
+    assert third == "**not run**"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_a_figure_that_was_measured_twice_the_worse_is_shown(tmp_path: Path, order: int) -> None:
+    for values, bound, worse in (
+        (["1", "true", "3", "false"], "< 2 s", "3 s (wanted < 2 s, **missed**)"),
+        (["0.5", "true", "1", "true"], "< 2 s", "1 s (wanted < 2 s)"),
+        (["7", "true", "5", "true"], ">= 4 s", "5 s (wanted >= 4 s)"),
+    ):
+        lines = [BACK % (values[at], bound, values[at + 1]) for at in (0, 2)]
+        assert worse in seen(tmp_path, *lines[::order])[0]
+
+
+def test_a_test_that_failed_once_did_not_pass(tmp_path: Path) -> None:
+    tests = ['{"test": "whole.py::x", "passed": false}', '{"test": "whole.py::x", "passed": true}']
+    assert "0 tests passed, 1 **failed**" in seen(tmp_path, *tests)[1]
+    assert "0 tests passed, 1 **failed**" in seen(tmp_path, *tests[::-1])[1]

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.commands import want_of
+from tests.forbidden import forbidden
+
 _ROOT = Path("/sys/fs/cgroup")
 _PERIOD = 100_000
+_NAME = "octet-faults"
 _numbers = count()
 
 
@@ -50,10 +54,9 @@ class Cgroup:
 @contextmanager
 def cgroup(controller: str) -> Iterator[Cgroup]:
     """With `controller`, cpu or memory. Empty by the end, and gone. Skips where none can be made."""
-    try:
-        made = _made(controller)
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made: {error}")
+    if reason := want_of_cgroups(controller):
+        pytest.skip(reason)
+    made = _made(controller)
     try:
         yield made
     finally:
@@ -61,22 +64,41 @@ def cgroup(controller: str) -> Iterator[Cgroup]:
 
 
 def want_of_cgroups(*controllers: str) -> str:
-    """Why none can be made here; empty if they can."""
+    """Why none can be made here; empty if they can. What runs that were killed have left is removed."""
+    if reason := want_of(root=True):
+        return reason
     try:
         for controller in controllers:
+            _remove_stale(_top(controller))
             _remove(_made(controller).folder)
     except OSError as error:
-        return f"no cgroup can be made: {error}"
+        # In a container they are read-only, or its own processes stand where groups would have to be made.
+        return forbidden(f"no cgroup can be made: {error}")
     return ""
 
 
 def _made(controller: str) -> Cgroup:
-    is_v2 = (_ROOT / "cgroup.controllers").exists()
-    folder = (_ROOT if is_v2 else _ROOT / controller) / f"octet-faults-{os.getpid()}-{next(_numbers)}"
-    if is_v2:
+    folder = _top(controller) / f"{_NAME}-{os.getpid()}-{next(_numbers)}"
+    if _is_v2():
         (_ROOT / "cgroup.subtree_control").write_text(f"+{controller}")
     folder.mkdir()
-    return Cgroup(folder, is_v2)
+    return Cgroup(folder, _is_v2())
+
+
+def _is_v2() -> bool:
+    return (_ROOT / "cgroup.controllers").exists()
+
+
+def _top(controller: str) -> Path:
+    return _ROOT if _is_v2() else _ROOT / controller
+
+
+def _remove_stale(top: Path) -> None:
+    """Of processes that are no more, and whose own are gone."""
+    for folder in top.glob(f"{_NAME}-*-*"):
+        pid = folder.name.removeprefix(f"{_NAME}-").partition("-")[0]
+        if not Path("/proc", pid).exists() and not (folder / "cgroup.procs").read_text():
+            _remove(folder)
 
 
 def _remove(folder: Path) -> None:
@@ -84,6 +106,8 @@ def _remove(folder: Path) -> None:
     while True:
         try:
             folder.rmdir()
+        except FileNotFoundError:  # somebody else found it left behind
+            return
         except OSError:
             if time.monotonic() > end:
                 raise

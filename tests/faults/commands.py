@@ -7,9 +7,16 @@ import subprocess
 import pytest
 
 
-def run(*words: str) -> None:
+class CommandFailed(AssertionError):
+    """With what it said."""
+
+
+def run(*words: str) -> str:
+    """What it says."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr.strip()}"
+    if done.returncode:
+        raise CommandFailed(f"{' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def need(*programs: str, root: bool = False) -> None:

@@ -5,14 +5,17 @@ import json
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tests.faults.callers import Line, line
 from tests.faults.history import Question
 from tests.faults.hostile import scraped
+from tests.faults.process import PATIENCE
 from tests.faults.site import Site
 
 ASKED = Question("writer", "somebody who means no harm", 8)
@@ -50,7 +53,13 @@ async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
     """From a process of its own; who is let go has enough."""
     words = (sys.executable, "-m", "tests.faults.flood", address, kind, str(number))
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
-    told: dict[str, Any] = json.loads((await process.communicate())[0])
+    try:
+        async with asyncio.timeout(PATIENCE):
+            said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    told: dict[str, Any] = json.loads(said)
     assert process.returncode == 0
     return told
 
@@ -86,16 +95,31 @@ async def most_at_once(site: Site, over: asyncio.Event) -> float:
     return most
 
 
-async def cost(site: Site, seconds: float) -> tuple[int, float]:
-    """Requests answered in so long, and what the replica spent on each."""
-    pid = site.replicas[0].process.pid
-    before = _cpu_seconds(pid)
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of what one who means no harm asks for, one after the other."""
+
+    waits: Sequence[float]
+    """Seconds to the end of each answer."""
+    of_router: float
+    """Seconds of CPU, in all."""
+    of_replica: float
+
+    @property
+    def usual_wait(self) -> float:
+        return median(self.waits)
+
+
+async def cost(site: Site, over: Awaitable[object]) -> Cost:
+    """Until then."""
+    pids = site.router.pid, site.replicas[0].process.pid
+    router, replica = map(cpu_seconds, pids)
     async with asking_all_the_time(site) as answered:
-        await asyncio.sleep(seconds)
+        await over
     assert answered
-    return len(answered), (_cpu_seconds(pid) - before) / len(answered)
+    return Cost(answered, cpu_seconds(pids[0]) - router, cpu_seconds(pids[1]) - replica)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     fields = re.sub(r"^.*\) ", "", Path(f"/proc/{pid}/stat").read_text()).split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

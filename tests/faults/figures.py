@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from tests.forbidden import FORM
+
 VARIABLE = "OCTET_FAULTS"
-"""Names a file, to which a line of JSON is added for every figure."""
-FORM = "OCTET_FAULTS_FORM"
-"""`long` in `make faults`, which has the machine for itself; otherwise short."""
+"""Names a file. A line of JSON is added for every figure, and for every test that `python -m tests.faults` runs."""
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -44,6 +44,11 @@ def put_figure(row: int, what: str, value: float, unit: str, bound: str, *, shor
     counts = bound if is_long() or not short else short
     _write({"row": row, "what": what, "figure": value, "unit": unit, "bound": bound, "held": held})
     assert holds(value, counts), f"row {row}, {what}: {value:g} {unit}, demanded is {counts}"
+
+
+def put_test(node: str, *, passed: bool) -> None:
+    """`node` as pytest names it."""
+    _write({"test": node, "passed": passed})
 
 
 def _write(line: dict[str, object]) -> None:

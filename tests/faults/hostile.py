@@ -21,12 +21,18 @@ DOCS = Path(__file__).parents[2] / "docs"
 _BARE = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1))
 
 
+WAITS = "waits for more"
+CLOSED = "closed without a word"
+RESET = "reset without a word"
+NONSENSE = "nonsense"
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """How one call ended."""
 
     code: str
-    """gRPC's name, or the three digits of HTTP; empty where the other side waits for more."""
+    """gRPC's name, or the three digits of HTTP, or one of the words below."""
     is_typed: bool = True
     """A reason stands beside it."""
 
@@ -75,26 +81,37 @@ class RawGrpc:
 async def send_http(port: int, raw: bytes, seconds: float) -> Told:
     """What is said within so many seconds."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    heard = b""
+    heard, end = b"", CLOSED
     try:
         writer.write(raw)
         async with asyncio.timeout(seconds):
-            heard = await reader.read(1 << 20)
-            while heard and (more := await reader.read(1 << 20)):
+            while more := await reader.read(1 << 20):
                 heard += more
-    except (TimeoutError, ConnectionError):
-        pass
+    except TimeoutError:
+        end = WAITS
+    except ConnectionError:
+        end = RESET
     finally:
         writer.close()
-    return _told(heard)
+    return told_by(heard, end)
 
 
-def _told(heard: bytes) -> Told:
+def told_by(heard: bytes, end: str) -> Told:
+    """`end` says what came after what was heard."""
     statuses = re.findall(rb"HTTP/1\.1 ([0-9]{3}) [^\r]*\r\n", heard)
-    if not heard or not statuses:
-        return Told("" if not heard else "nonsense", not heard)
-    code = statuses[-1].decode() if statuses[-1] != b"100" else ""
-    return Told(code, code < "400" or b'"error"' in heard)
+    final = [status.decode() for status in statuses if status != b"100"]
+    if final:
+        return Told(final[-1], final[-1] < "400" or b'"error"' in heard)
+    return Told(NONSENSE if heard and not statuses else end)
+
+
+def may_wait_for(sent: bytes) -> bool:
+    """Whether a request over HTTP is one whose end has not come: the other side may say nothing yet."""
+    head, found, body = sent.partition(b"\r\n\r\n")
+    if not found or re.search(rb"(?i)^transfer-encoding:.*chunked", head, re.MULTILINE):
+        return True
+    lengths = re.findall(rb"(?i)^content-length:[ \t]*([0-9]+)", head, re.MULTILINE)
+    return any(int(length) > len(body) for length in lengths)
 
 
 def http_port(site: Site) -> int:

@@ -9,11 +9,19 @@ from random import Random
 from tests.faults.callers import Callers, Line
 from tests.faults.history import Account, Golden, History
 
+FLOOR = 0.1
+"""Seconds."""
+
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The value that so many do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
+
+
+def against(after: float, before: float, *, long: bool) -> float:
+    """How many times as long. In the short form, which shares its machine, a wait below FLOOR counts as that."""
+    return after / max(before, 0.0 if long else FLOOR)
 
 
 def waited(accounts: Sequence[Account]) -> list[float]:

@@ -11,7 +11,7 @@ from random import Random
 
 from tests.faults.cgroups import Cgroup
 from tests.faults.network import Cable
-from tests.faults.process import Process
+from tests.faults.process import PATIENCE, Process
 from tests.faults.proxy import Proxy
 from tests.faults.site import Replica
 
@@ -74,7 +74,7 @@ def of_process(replica: Replica) -> list[Trouble]:
     process = replica.process
 
     def is_ended() -> None:
-        process.popen.wait()
+        process.popen.wait(PATIENCE)
         _begin_again()
 
     def _begin_again() -> None:

@@ -90,6 +90,18 @@ def _changed(model: Any) -> dict[str, dict[str, torch.Tensor]]:
     }
 
 
+_DAMAGED = "is truncated or damaged"
+WHY = {
+    **{name: _DAMAGED for name in BYTES if name not in ("a flipped bit", "a key twice")},
+    "not a number": "holds a number that is not finite",
+    "infinite": "holds a number that is not finite",
+    "another rank": "must be [4, 64] for this model and rank, got [5, 64]",
+    "another shape": "must be [4, 64] for this model and rank, got [4, 65]",
+    "whole numbers": "must be float32, float16 or bfloat16, got torch.int32",
+}
+"""Without a digest to compare with. A flipped bit makes another adapter, which only a digest tells."""
+
+
 async def _refused(served: Served, path: str, digest: str = "") -> error_pb2.Error | None:
     """What is said; None when it was loaded."""
     try:
@@ -125,18 +137,31 @@ def test_18_damaged_adapters_are_refused_and_the_old_one_serves(
             write(tmp_path / "good", good)
             digest = (await served.client.load_adapter("style", "good")).digest
             before = await _answer(served)
-            for name, tensors in _changed(_model(served)).items():
+            changed = _changed(_model(served))
+            assert WHY.keys() | {"a flipped bit", "a key twice"} == BYTES.keys() | changed.keys()
+            for name, tensors in changed.items():
                 write(tmp_path / name, tensors)
             for name, damage in BYTES.items():
                 write(tmp_path / name, good)
                 (tmp_path / name / TENSORS).write_bytes(damage(save(good)))
-            cases = [*BYTES, *_changed(_model(served))]
-            taken = [name for name in cases if await _refused(served, name, digest) is None]
-            assert taken in ([], ["a key twice"]), "the same numbers are the same adapter"
-            assert await _answer(served) == before and served.server.generator.door == "open"
+            num_changed = 0
+            for name in WHY:
+                refusal = await _refused(served, name)
+                assert refusal is not None and refusal.field == TENSORS and WHY[name] in refusal.message, (
+                    name,
+                    refusal,
+                )
+                num_changed += await _answer(served) != before
+            for name in (*WHY, "a flipped bit"):
+                assert await _refused(served, name, digest) is not None, name
+                num_changed += await _answer(served) != before
+            assert (await _refused(served, "a flipped bit", digest) or error_pb2.Error()).field == "digest"
+            assert served.server.generator.door == "open"
             assert {each.name: each.digest for each in (await served.client.describe()).adapters} == {"style": digest}
-            figure(18, "damaged adapters", len(cases), "cases", ">= 12 cases")
-            figure(18, "of them that changed what is served", 0 if await _answer(served) == before else 1, "", "== 0")
+            figure(18, "damaged adapters, each refused for what is wrong with it", len(WHY), "cases", ">= 12 cases")
+            figure(18, "refusals after which something else was served", num_changed, "refusals", "== 0")
+            assert await _refused(served, "a key twice", digest) is None, "the same numbers are the same adapter"
+            assert await _refused(served, "a flipped bit") is None and await _answer(served) != before
 
     run(story())
 

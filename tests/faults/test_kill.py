@@ -9,9 +9,10 @@ from random import Random
 import pytest
 
 from bench.admission.azure import read_azure
-from tests.faults.callers import PROMPTS, Callers, Line, golden_run, line
+from tests.faults.callers import PROMPTS, Callers, Line, golden_run, line, until
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question
+from tests.faults.process import PATIENCE
 from tests.faults.site import Plan, Replica, Site, site
 from tests.faults.verdict import put_verdict, until_serving
 
@@ -62,11 +63,13 @@ async def _kill(victim: Replica, router: Line, history: History) -> tuple[float,
     """When, and the seconds until one who asks again and again has an answer."""
     victim.process.kill()
     killed = time.monotonic()
-    answered = False
-    while not answered:
+
+    async def is_answered() -> bool:
         account = await router.ask(Question("writer", PROMPTS[0], 1))
         history.accounts.append(account)
-        answered = account.is_answered
+        return account.is_answered
+
+    await until(is_answered)
     return killed, time.monotonic() - killed
 
 
@@ -85,7 +88,7 @@ def test_27_a_rolling_restart_of_eight_specialists_fails_nobody(long: bool, figu
                 for replica in site.replicas:
                     await callers.answered(10)
                     replica.process.terminate()
-                    await asyncio.to_thread(replica.process.popen.wait)
+                    await asyncio.to_thread(replica.process.popen.wait, PATIENCE)
                     replica.process.begin_again()
                     await until_serving(router, replica)
                 await callers.answered(10)

@@ -21,9 +21,12 @@ from tests.faults.ports import free_port
 from tests.faults.proxy import proxying
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, until_serving
+from tests.forbidden import do_without
 
 SEED, SECONDS = "OCTET_FAULTS_SEED", "OCTET_FAULTS_SECONDS"
 """Of the environment: to have the same trouble again, and for how long."""
+FOR_ALL = 300.0
+"""Seconds in which every kind of trouble comes."""
 ROOM = 96 << 20
 """Bytes of memory that the second poet may have beyond what it begins with."""
 
@@ -49,12 +52,12 @@ def scene() -> Iterator[Scene]:
         hosts = {"writer-2": Host(seen_as=f"127.0.0.1:{port}")}
         cable, memory, cgroups = None, None, {}
         if reason := want_of_cables():
-            print(f"without trouble on a cable: {reason}")
+            do_without(reason)
         else:
             (cable,) = stack.enter_context(cables(1))
             hosts["writer-0"] = Host(cable.before, f"{cable.there}:50151")
         if reason := want_of_cgroups("cpu", "memory"):
-            print(f"without want of CPU and memory: {reason}")
+            do_without(reason)
         else:
             cgroups = {name: stack.enter_context(cgroup("cpu")) for name in ("writer-1", "poet-0")}
             memory = stack.enter_context(cgroup("memory"))
@@ -97,9 +100,12 @@ async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> Non
             await until_serving(router, *site.replicas)
             await callers.answered(20)
         print(*nemesis.log, sep="\n")
-        figure(17, "random trouble, for so long", lasted, "s", "> 0 s")
-        figure(17, "random trouble, times", sum(nemesis.done.values()), "times", "> 0")
-        figure(17, "random trouble: requests", len(history.accounts), "requests", "> 0")
+        figure(17, "random trouble, for so long", lasted, "s", f">= {seconds:g} s")
+        figure(17, "random trouble, times", sum(nemesis.done.values()), "times", f">= {max(1, seconds // 5):.0f}")
+        missing = {trouble.what for trouble in troubles} - nemesis.done.keys()
+        if seconds >= FOR_ALL:
+            figure(17, "random trouble: kinds of it that never came", len(missing), "kinds", "== 0")
+        figure(17, "random trouble: requests", len(history.accounts), "requests", f">= {20 + seconds:.0f}")
         answered = len(history.answered) / len([each for each in history.accounts if not each.left])
         figure(17, "random trouble: answered, of those that were waited for", answered, "", "> 0.5", short="> 0.1")
         if scene.memory is not None:

@@ -11,9 +11,9 @@ import pytest
 from octet.client import SpecialistClient
 from tests.faults.callers import LONGEST, PROMPTS, Line, line
 from tests.faults.figures import Figure
-from tests.faults.history import Account, History, Question
+from tests.faults.history import Account, Golden, Question, violations
 from tests.faults.site import Plan, Replica, Site, site
-from tests.faults.verdict import put_verdict
+from tests.faults.verdict import put_verdict_of
 from tests.service.harness import adapter_directory
 
 NUM_CONTENTS = 3
@@ -33,19 +33,20 @@ def test_20_every_answer_is_that_of_the_digest_on_its_receipt(long: bool, tmp_pa
             swaps = await _swap(site, 300.0 if long else 5.0)
             ended.set()
             await asyncio.gather(*asking)
-            wrong = [name for each in accounts for name in _wrong(each, golden)]
+            wrong = [found for each in accounts for found in violations(each, _golden_of(each, golden))]
+            told_wrong = {found.request_id for found in wrong if found.kind == "tokens"}
             figure(20, "swaps", swaps, "swaps", "> 0")
             figure(20, "digests that answered", len({_digest(each) for each in accounts}), "digests", ">= 2")
-            figure(20, "answers that are not those of the digest on their receipts", len(wrong), "answers", "== 0")
+            figure(20, "answers that are not those of the digest on their receipts", len(told_wrong), "answers", "== 0")
             failed = [each for each in accounts if not each.is_answered]
             figure(20, "failed requests", len(failed), "requests", "== 0")
-            await put_verdict(20, router, History({}), figure)
+            await put_verdict_of(20, router, accounts, wrong, figure)
 
     with site(Plan({"writer": 2}, options=("--adapter-root", str(tmp_path)))) as made:
         asyncio.run(scenario(made))
 
 
-async def _golden(site: Site, router: Line) -> dict[tuple[str, str], tuple[int, ...]]:
+async def _golden(site: Site, router: Line) -> Golden:
     """By digest and prompt: every content alone, before anything is swapped."""
     found = {}
     for number in range(NUM_CONTENTS):
@@ -89,6 +90,7 @@ def _digest(account: Account) -> str:
     return str(digest)
 
 
-def _wrong(account: Account, golden: dict[tuple[str, str], tuple[int, ...]]) -> list[str]:
-    whole = golden[_digest(account), account.question.prompt]
-    return [] if tuple(account.tokens) == whole[: account.question.max_tokens] else [account.request_id]
+def _golden_of(account: Account, golden: Golden) -> Golden:
+    """What the specialist says with the weights that the receipt names."""
+    prompt = account.question.prompt
+    return {("writer", prompt): golden[_digest(account), prompt]}
