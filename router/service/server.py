@@ -89,7 +89,7 @@ class Server:
         self.fleet = Fleet(ensemble, addresses_of(ensemble, settings), self._clock, random, credentials)
         self.quarantine = Quarantine(self._clock, lambda: self.fleet.dispatch.quarantine_seconds)
         self.backstage = Backstage(
-            ensemble, self.fleet, self._clock, random, credentials, self.traces.tracing, blame=self.quarantine.died_with
+            ensemble, self.fleet, self._clock, random, credentials, self.traces.tracing, blame=self.quarantine.left
         )
         self.slos = self.backstage.slos
         self.observers.add(self.slos)
