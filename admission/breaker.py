@@ -60,8 +60,7 @@ class Breaker:
             if self._num_failures >= self._most_failures:
                 self.trip()
         elif state == "half_open":
-            self._cool_down = min(self._cool_down * 2, self._max_cool_down)
-            self._open()
+            self._open_longer()
 
     def gave_up(self) -> None:
         """The call ended without showing anything: the next one may be the probe."""
@@ -73,9 +72,17 @@ class Breaker:
             self._opened = -inf
 
     def trip(self) -> None:
-        """Opens at once: there is no doubt. One that is open already stays as it is."""
-        if self._opened is None:
+        """Opens at once: there is no doubt. One that is open already stays as it is; one that is half open opens again,
+        and for longer, as if its probe had failed."""
+        state = self.state
+        if state == "closed":
             self._open()
+        elif state == "half_open":
+            self._open_longer()
+
+    def _open_longer(self) -> None:
+        self._cool_down = min(self._cool_down * 2, self._max_cool_down)
+        self._open()
 
     def _open(self) -> None:
         self._opened = self._clock.now()

@@ -18,7 +18,8 @@ _EDGES = {
 
 class BreakerLaws:
     """Closed until so many failures in a row or a loss beyond doubt; open for a cool-down or until a sign of life, then
-    half-open; closed by any success; open again, and for longer, by a probe that fails."""
+    half-open; closed by any success; open again, and for longer, by a probe that fails or another loss beyond
+    doubt."""
 
     def __init__(
         self, name: str, breaker: Breaker, clock: Clock, court: Court, *, failures: int, first: float, most: float
@@ -89,12 +90,18 @@ class BreakerLaws:
             if self._in_a_row >= self._failures:
                 self._trip()
         elif state == "half_open":
-            self._cool_down = min(2 * self._cool_down, self._most)
-            self._opened, self._probed = self._clock.now(), None
+            self._reopened()
 
     def _trip(self) -> None:
-        if self._opened is None:
+        state = self._state()
+        if state == "closed":
             self._opened, self._probed = self._clock.now(), None
+        elif state == "half_open":
+            self._reopened()
+
+    def _reopened(self) -> None:
+        self._cool_down = min(2 * self._cool_down, self._most)
+        self._opened, self._probed = self._clock.now(), None
 
     def _gave_up(self) -> None:
         self._probed = None

@@ -67,7 +67,7 @@ class RouterHouse:
             store=new_store(ensemble, loop, wall),
             wall=wall.now,
             dial=dial,
-            blame=self.quarantine.died_with,
+            blame=self.quarantine.left,
             opened=verdicts,
         )
         self.observers.add(self.backstage.slos)

@@ -16,6 +16,8 @@ from octet.v1 import error_pb2 as wire
 
 READ_SECONDS = 20.0
 """For the request, once its call has begun: else calls without one would take all there are."""
+UNREAD = "request"
+"""The field of a refusal with reason DEADLINE for a request that did not come: nobody's deadline but the reader's."""
 MOST_STREAMS = 32
 """At once, of each call that may ask for ever."""
 Around = Callable[[], AbstractContextManager[object]]
@@ -113,5 +115,5 @@ def _late(seconds: float) -> Refusal:
         grpc.StatusCode.DEADLINE_EXCEEDED,
         wire.ERROR_REASON_DEADLINE,
         f"the request did not come within {seconds:g} s",
-        field="request",
+        field=UNREAD,
     )

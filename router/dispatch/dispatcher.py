@@ -91,15 +91,23 @@ class Dispatcher:
         try:
             failure = await self._asked(errand, attempt)
         except BaseException:
-            _over(attempt)
+            self._gave_up(errand, attempt)
             raise
         if failure is not None and failure.is_break and attempt.lost is None:
-            self.quarantine.died_with(errand.content, attempt.link)
+            self.quarantine.died_with(errand.content, attempt.link, tried=attempt.trial is not None)
             if attempt.trial is not None:
                 attempt.trial.lost()
+        elif failure is not None and failure.is_out_of_time:
+            self._gave_up(errand, attempt)
         else:
             _over(attempt)
         return failure
+
+    def _gave_up(self, errand: Errand, attempt: Attempt) -> None:
+        """Before the answer was whole: the caller went, or had no more time."""
+        if attempt.call is not None:
+            self.quarantine.left(errand.content, attempt.link, tried=attempt.trial is not None)
+        _over(attempt)
 
     async def _asked(self, errand: Errand, attempt: Attempt) -> Failure | None:
         seconds_left = self._seconds_left(errand)

@@ -2,11 +2,14 @@
 until none is left.
 
 Whatever was in flight on a replica when its connection broke is a suspect: known by the hash of its content, for a
-time. A replica that had said it would drain, or whose same process is heard of again, did not die, and nobody is blamed
-for it. Whoever is answered whole is no suspect any more.
+time. So is what was given up shortly before: a caller that hangs up has asked all the same. A replica that had said it
+would drain, or whose same process is heard of again, did not die, and nobody is blamed for it. Whoever is answered
+whole is no suspect any more.
 
 A suspect is run with care: one at a time on a replica until its first token. When a replica dies with a suspect on
-trial, that one is blamed alone, and its neighbours are not. After two deaths a content is refused, and nobody is asked.
+trial, that one is blamed alone, and its neighbours are not. After two deaths a content is refused, and nobody is asked;
+but one of them must have come when it was sent as a suspect. What many ask at once is on many replicas, and where those
+die of something else it is tried before it is refused.
 """
 
 import asyncio
@@ -36,38 +39,43 @@ Content: TypeAlias = Callable[[], bytes]
 class Trial:
     """One suspect at one replica, until its first token."""
 
-    def __init__(self, link: Link, digest: bytes) -> None:
-        """The link's turn is its own."""
+    def __init__(self, link: Link, digest: bytes, *, has_turn: bool) -> None:
+        """The link's turn, where it has it, is its own."""
         self._link = link
+        self._digest = digest
+        self._has_turn = has_turn
         self._runs = True
-        link.on_trial = digest
+        link.on_trial.append(digest)
 
     def over(self) -> None:
         """It has brought a token, or ended without harm."""
         if self._runs:
-            self._link.on_trial = b""
+            self._link.on_trial.remove(self._digest)
             self._end()
 
     def lost(self) -> None:
         """The link broke under it, and says so to whoever was there."""
         if self._runs:
-            self._link.lost = True
             self._end()
 
     def _end(self) -> None:
         self._runs = False
-        self._link.turn.release()
+        if self._has_turn:
+            self._link.turn.release()
 
 
 @dataclass(slots=True)
 class _Record:
     died: float
     """When the last one did."""
-    links: list[Link] = field(default_factory=list)
+    links: dict[Link, bool] = field(default_factory=dict)
+    """Those that were lost, and whether it was sent there as a suspect."""
 
     @property
     def num_deaths(self) -> int:
-        return sum(link.is_death for link in self.links)
+        """One at most that came before it was suspected."""
+        tried = [is_tried for link, is_tried in self.links.items() if link.is_death]
+        return sum(tried) + (not all(tried))
 
     @property
     def is_quarantined(self) -> bool:
@@ -99,35 +107,47 @@ class Quarantine:
         return record is not None and record.num_deaths > 0
 
     async def trial(self, content: Content, link: Link) -> Trial | None:
-        """None for whoever is no suspect, and for one that has waited long enough for its turn. Raises Refusal for one
-        that is refused by now."""
+        """None for whoever is no suspect, and where the link is lost. One that has waited long enough for its turn goes
+        beside whoever has it. Raises Refusal for one that is refused by now."""
         if not self.suspects(content):
             return None
         has_turn = await _takes_turn(link)
         try:
             self.check(content)
-            if has_turn and not link.lost:
-                has_turn = False
-                return Trial(link, content())
-            return None
+            if link.lost:
+                return None
+            trial = Trial(link, content(), has_turn=has_turn)
+            has_turn = False
+            return trial
         finally:
             if has_turn:
                 link.turn.release()
 
-    def died_with(self, content: Content, link: Link) -> None:
-        """The link broke with it in flight."""
+    def died_with(self, content: Content, link: Link, *, tried: bool = False) -> None:
+        """The link broke with it in flight; `tried`: it had been sent as a suspect."""
+        link.lose(self._clock.now())
+        self._blame(content, link, tried)
+
+    def left(self, content: Content, link: Link, *, tried: bool = False) -> None:
+        """It was in flight and is not any more, and it is not known to have ended well. It was there if the link is
+        lost soon."""
+        if self._seconds() > 0:
+            digest = content()
+            link.left(self._clock.now(), lambda: self._blame(lambda: digest, link, tried))
+
+    def _blame(self, content: Content, link: Link, tried: bool) -> None:
         if self._seconds() <= 0:
             return
         digest = content()
-        if link.drained or (link.on_trial and link.on_trial != digest):
+        if link.drained or (link.on_trial and digest not in link.on_trial):
             return
+        tried = tried or digest in link.on_trial
         record = self._records.setdefault(digest, _Record(0.0))
         record.died = self._clock.now()
         self._records.move_to_end(digest)
-        if link in record.links:
-            return
-        record.links.append(link)
-        if record.is_quarantined:
+        was_quarantined = record.is_quarantined
+        record.links[link] = tried or record.links.get(link, False)
+        if record.is_quarantined and not was_quarantined:
             shown = digest.hex()[:_SHOWN]
             _log.error("content %s is quarantined: %d replicas died with it in flight", shown, record.num_deaths)
         self._make_room()

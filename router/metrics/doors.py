@@ -31,6 +31,8 @@ class Doors:
     """Of HTTP."""
     is_warm: Callable[[], bool]
     is_draining: Callable[[], bool]
+    memory_share: Callable[[], float | None]
+    """None where there is no limit."""
     version: str
 
 
@@ -39,6 +41,7 @@ def door_source(doors: Doors) -> Build:
     turned_away = [((reason_name(reason),), refused[reason]) for reason in _GATE]
     connections, warm, draining = doors.num_connections(), doors.is_warm(), doors.is_draining()
     submitted, ended = doors.jobs.tally.submitted, [((each,), doors.jobs.tally.ended[each]) for each in _ENDS]
+    memory = doors.memory_share() or 0.0
     answering, watchers = doors.jobs.num_running, len(doors.jobs.watchers)
 
     def build() -> Iterator[Metric]:
@@ -46,6 +49,8 @@ def door_source(doors: Doors) -> Build:
         yield gauge("octet_warm", "Whether every specialist has had a warm replica.", (), [((), warm)])
         yield gauge("octet_draining", "Whether nothing new is taken.", (), [((), draining)])
         yield from _live(doors.live)
+        about = "Memory that is taken of what the kernel lets the process have; 0 where there is no limit."
+        yield gauge("octet_memory_share", about, (), [((), memory)])
         yield counter(
             "octet_http_responses_total",
             "What HTTP answered, by route and status; route none: there is no such one.",

@@ -30,3 +30,18 @@ def content_digest(ask: Ask) -> bytes:
         found.update(len(part).to_bytes(8, "big"))
         found.update(part)
     return found.digest()
+
+
+class ContentDigest:
+    """Computed when somebody first asks for it, and then no more. What it was computed of is let go."""
+
+    __slots__ = ("_ask", "_digest")
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask: Ask | None = ask
+        self._digest = b""
+
+    def __call__(self) -> bytes:
+        if self._ask is not None:
+            self._digest, self._ask = content_digest(self._ask), None
+        return self._digest

@@ -8,13 +8,14 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from octet.rpc.refusal import METADATA_KEY, Refusal, past_deadline
+from octet.rpc.unread import UNREAD
 from octet.telemetry.outcome import NO_ROOM
 from octet.v1 import error_pb2 as wire
 
 Kind = Literal["free", "full", "dropped", "lost", "failed", "final"]
 """free: it was refused at the door or never got there, which cost nothing.
 full: there is no room for it now: too many wait, or somebody would be late.
-dropped: the connection went away before the replica had accepted it.
+dropped: the connection went away, or the request did not get through it in time, before the replica had accepted it.
 lost: the replica went away, or hung, while it had the request.
 failed: the replica could not answer, and another one might.
 final: another one would say the same."""
@@ -50,6 +51,8 @@ def failure_of(error: Any, replica: str, *, was_open: bool, accepted: bool) -> F
     was sent; `accepted`, whether it took it."""
     code: grpc.StatusCode = error.code()
     said = _said(error.trailing_metadata() or ())
+    if said is not None and said.reason == wire.ERROR_REASON_DEADLINE and said.field == UNREAD:
+        return Failure("dropped", _undelivered(replica, said.message))
     if said is not None:
         died = accepted and said.reason == wire.ERROR_REASON_REPLICA_FAILED
         return Failure(_kind_of(said), _passed_on(code, said), died)
@@ -69,6 +72,12 @@ def lost(replica: str, why: str) -> Refusal:
 
 def unreachable(replica: str) -> Refusal:
     return Refusal(grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_NO_REPLICA, f"{replica} cannot be reached")
+
+
+def _undelivered(replica: str, why: str) -> Refusal:
+    """The caller's own time may not be over: another link may be faster."""
+    message = f"{replica} cannot be reached in time: {why}"
+    return Refusal(grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_NO_REPLICA, message)
 
 
 def _full(replica: str) -> Refusal:

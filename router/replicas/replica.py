@@ -195,7 +195,7 @@ class Replica:
         """The connection is gone. The replica behind the next one may be another."""
         if self.linked:
             _log.warning("%s at %s is lost: %s", self.name, self.target.address, why)
-            self.link.lost = True
+            self.link.lose(self._clock.now())
             self._last_link, self.link = self.link, Link()
         self._lost_hung = self._lost_hung or self.hung
         self.linked = self.warm = self.hung = False

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from octet.clock import Clock
@@ -26,7 +25,7 @@ from router.dispatch.token_counter import Question, TokenCounter
 from router.observe.observers import Observers
 from router.receipts.receipt import ReceiptDraft
 from router.reception.ask import Ask
-from router.reception.content import content_digest
+from router.reception.content import ContentDigest
 from router.reception.trace import Tracer
 from router.refusals import no_specialist
 from router.replicas.fleet import Fleet
@@ -109,12 +108,13 @@ class Answering:
         planned = await self.plan(call.ask, call.policy, call.draft)
         if planned.plan is None or planned.refusal is not None:
             raise planned.refusal or no_specialist(planned.decision)
-        beside = self._beside(call, planned, planned.plan)
+        content = ContentDigest(call.ask)
+        beside = self._beside(call, planned, planned.plan, content)
         record = Record(call.draft, self._clock, self._observers)
         try:
             with beside or nullcontext():
                 write = call.write if beside is None else beside.write
-                await self._dispatcher.answer(self._errand(call, planned, planned.plan, record, write))
+                await self._dispatcher.answer(self._errand(call, planned, planned.plan, record, write, content))
                 receipt = await call.finish()
                 if beside is not None:
                     beside.finished(receipt, call.ask.text)
@@ -128,7 +128,7 @@ class Answering:
         if planned.plan is None or planned.refusal is not None:
             raise planned.refusal or no_specialist(planned.decision)
         ways = planned.plan.ways
-        self._dispatcher.quarantine.check(partial(content_digest, ask))
+        self._dispatcher.quarantine.check(ContentDigest(ask))
         return await self._counter.count(
             Question(
                 live=live,
@@ -146,7 +146,9 @@ class Answering:
         elif record.was_accepted:
             self._control.served(specialist, ask.intent)
 
-    def _errand(self, call: Call, planned: "Planned", made: Plan, record: Record, write: Write) -> Errand:
+    def _errand(
+        self, call: Call, planned: "Planned", made: Plan, record: Record, write: Write, content: ContentDigest
+    ) -> Errand:
         return Errand(
             live=call.live,
             legs=tuple(self._leg(call.ask, way) for way in made.ways),
@@ -156,7 +158,7 @@ class Answering:
             gone=call.gone,
             record=record,
             write=write,
-            content=partial(content_digest, call.ask),
+            content=content,
         )
 
     def _leg(self, ask: Ask, way: Way) -> Leg:
@@ -168,12 +170,11 @@ class Answering:
 
         return Leg(self._fleet.lanes[way.specialist], way.adapters, bool(ask.adapters), fits)
 
-    def _beside(self, call: Call, planned: "Planned", made: Plan) -> Beside | None:
+    def _beside(self, call: Call, planned: "Planned", made: Plan, content: ContentDigest) -> Beside | None:
         """A suspect gets no shadow: it would put two replicas at risk."""
         if not made.sample and made.shadow is None:
             return None
         errand = None
-        content = partial(content_digest, call.ask)
         if made.shadow is not None and not self._dispatcher.quarantine.suspects(content):
             ask, order = call.ask, made.shadow
             config = call.policy.ensemble.specialist(order.way.specialist)

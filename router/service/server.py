@@ -3,6 +3,7 @@ end."""
 
 import asyncio
 import logging
+import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -20,7 +21,7 @@ from octet.config.ensemble import Ensemble, JobsConfig
 from octet.config.reload import ConfigWatch, Reloaded
 from octet.rpc.bind import bind, check_keyed
 from octet.rpc.cgroup_memory import memory_reader
-from octet.rpc.memory_guard import MemoryGuard
+from octet.rpc.memory_guard import MemoryGuard, MemoryLimits
 from octet.rpc.server_options import SERVER_OPTIONS
 from octet.v1 import inference_pb2 as wire
 from router.background import for_good
@@ -89,7 +90,7 @@ class Server:
         self.fleet = Fleet(ensemble, addresses_of(ensemble, settings), self._clock, random, credentials)
         self.quarantine = Quarantine(self._clock, lambda: self.fleet.dispatch.quarantine_seconds)
         self.backstage = Backstage(
-            ensemble, self.fleet, self._clock, random, credentials, self.traces.tracing, blame=self.quarantine.died_with
+            ensemble, self.fleet, self._clock, random, credentials, self.traces.tracing, blame=self.quarantine.left
         )
         self.slos = self.backstage.slos
         self.observers.add(self.slos)
@@ -101,6 +102,8 @@ class Server:
         book = ReceiptBook(self._clock, most=ensemble.router.receipts, seconds=ensemble.router.receipt_seconds)
         receipts = Receipts(book, self.backstage.store)
         self.desk = self.backstage.desk(receipts.get)
+        self.memory = MemoryGuard(memory_reader(), self._clock, MemoryLimits.of(os.environ))
+        self.memory.warn()
         self.service = InferenceService(
             Policy(ensemble),
             self._reception(ensemble),
@@ -113,7 +116,7 @@ class Server:
             self.gate,
             self.observers,
             self.slos.header,
-            MemoryGuard(memory_reader(), self._clock),
+            self.memory,
         )
         self.view = open_view(ensemble, self.backstage, self.fleet, self._clock, wall_ms, slos=self.slos)
         self.observers.add(self.view.parts.traffic, gaps=False)
@@ -146,6 +149,7 @@ class Server:
             num_connections=lambda: 0 if self.http is None else self.http.num_connections,
             is_warm=lambda: self.is_warm,
             is_draining=lambda: self.service.draining,
+            memory_share=lambda: self.memory.share,
             version=__version__,
         )
         metrics = Metrics(requests, self.backstage.control, self.backstage, doors, self.fleet)

@@ -28,7 +28,7 @@ class Sending:
         self.content = b""
         """Its digest, once it is sent."""
         self.broken: Link | None = None
-        """The connection, where it went away under it."""
+        """The connection to the replica that had taken it, where the shadow's own went away under it."""
         self.kept = kept
         self.num_bytes = num_bytes
         """Of what is asked, as far as room was taken for it."""
@@ -56,7 +56,7 @@ class Sending:
         except grpc.aio.AioRpcError as error:
             failure = failure_of(error, self.replica.name, was_open=True, accepted=attempt.num_messages > 0)
             self.ending = "shed" if failure.kind in ("free", "full") else "failed"
-            self.broken = attempt.link if failure.is_break else None
+            self.broken = attempt.link if failure.is_break and attempt.num_messages > 0 else None
         else:
             self.ending = "answered"
 

@@ -59,7 +59,7 @@ class Generator:
         self._board = board
         self._stream_bytes = stream_bytes
         self._stall_seconds = stall_seconds
-        self._memory = memory
+        self.memory = memory
         self._desk = desk
         self._clock = clock
         self._swept_at = clock.now()
@@ -101,7 +101,7 @@ class Generator:
     async def _generate(self, message: wire.GenerateRequest, context: Context, traced: Traced | None) -> None:
         self._check_open()
         ask = self._validator.generate(message)
-        self._memory.check(can_wait=ask.shadow)
+        self.memory.check(can_wait=ask.shadow)
         self._check_full(ask)
         request_id = self._reception.new_id()
         stream = Stream(self._stream_bytes, partial(self._engine.end, request_id, "cancelled"))

@@ -117,6 +117,7 @@ def _door_source(of: _Of, generator: Generator, reception: Reception, board: Loa
     verdicts = [((each, "no"), num) for each, num in tally.verdicts.items()]
     verdicts += [((each, "yes"), num) for each, num in tally.shadow_verdicts.items()]
     open_calls, watchers, receiving = generator.num_open, len(board.watchers), reception.num_receiving
+    memory = generator.memory.share or 0.0
 
     def build() -> Iterator[Metric]:
         about = "What the desk said: admitted, deadline_unreachable, would_delay_others, queue_full."
@@ -133,6 +134,8 @@ def _door_source(of: _Of, generator: Generator, reception: Reception, board: Loa
             "Requests that may be tokenised or wait for it at once.",
             reception.max_receiving,
         )
+        about = "Memory that is taken of what the kernel lets the process have; 0 where there is no limit."
+        yield of.gauge("memory_share", about, memory)
         about = "What tokenising took on its thread, with the time in line for it."
         yield of.histograms("tokenize_seconds", about, (), [((), reception.seconds)])
 

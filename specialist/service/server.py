@@ -1,6 +1,7 @@
 """The process: a gRPC server on the event loop, the engine in its thread, and an orderly end."""
 
 import asyncio
+import os
 import secrets
 import time
 from contextlib import suppress
@@ -13,7 +14,7 @@ from grpc_reflection.v1alpha import reflection
 
 from octet.rpc.bind import bind, check_signed
 from octet.rpc.cgroup_memory import memory_reader
-from octet.rpc.memory_guard import MemoryGuard
+from octet.rpc.memory_guard import MemoryGuard, MemoryLimits
 from octet.rpc.server_options import SERVER_OPTIONS
 from octet.rpc.unread import ReadInterceptor
 from octet.telemetry.door import MetricsDoor
@@ -88,6 +89,8 @@ class Server:
             max_watchers=settings.max_watchers,
             instance=secrets.token_hex(_INSTANCE_BYTES),
         )
+        memory = MemoryGuard(memory_reader(), replica.clock, MemoryLimits.of(os.environ))
+        memory.warn()
         self.generator = Generator(
             self.engine,
             replica.scheduler,
@@ -98,7 +101,7 @@ class Server:
             replica.clock,
             stream_bytes=settings.stream_bytes,
             stall_seconds=settings.stall_seconds,
-            memory=MemoryGuard(memory_reader(), replica.clock),
+            memory=memory,
             tracing=self._traces(settings),
         )
         page = metrics_page(replica, self.engine, self.generator, self._reception, self.board, self.outbox)

@@ -45,8 +45,11 @@ class Breakers(RuleBasedStateMachine):
 
     @rule()
     def no_doubt(self) -> None:
+        state = self.expected()
         self.breaker.trip()
-        if self.opened is None:
+        if state == "half_open":
+            self.cool_down = min(2 * self.cool_down, MOST)
+        if state != "open":
             self.opened, self.probed = self.clock.now(), None
 
     @rule()
@@ -89,6 +92,18 @@ class Breakers(RuleBasedStateMachine):
 
 
 TestBreakers = Breakers.TestCase
+
+
+def test_what_stirs_and_hangs_again_before_its_probe_waits_longer_every_time() -> None:
+    clock = ManualClock()
+    breaker = Breaker(clock, failures=FAILURES, cool_down=COOL_DOWN, max_cool_down=MOST)
+    breaker.trip()
+    for cool_down in (2.0, 4.0, 8.0, 8.0):
+        breaker.stirs()
+        assert breaker.state == "half_open"
+        breaker.trip()
+        clock.sleep(cool_down - 0.01)
+        assert breaker.state == "open" and not breaker.would_allow
 
 
 @pytest.mark.parametrize(

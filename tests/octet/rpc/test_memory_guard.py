@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from octet.clock import ManualClock
 from octet.rpc.cgroup_memory import Memory, memory_reader
-from octet.rpc.memory_guard import FULL, TIGHT, MemoryGuard
+from octet.rpc.memory_guard import FULL, TIGHT, VARIABLE, MemoryGuard, MemoryLimits
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 
@@ -32,8 +32,37 @@ def test_who_can_wait_is_turned_away_first_and_then_everybody(used: int) -> None
     assert refuses(guard, can_wait=False) == (used / LIMIT >= FULL)
 
 
+@pytest.mark.parametrize(
+    ("given", "waiting", "everybody"),
+    [("", TIGHT, FULL), ("0.5,0.75", 0.5, 0.75), ("1,1", 1.0, 1.0), ("off", 3.0, 3.0)],
+)
+def test_the_environment_moves_the_limits(given: str, waiting: float, everybody: float) -> None:
+    limits = MemoryLimits.of({VARIABLE: given})
+    for share in (0.4, 0.5, 0.6, 0.75, 0.93, 0.96, 1.0, 2.0):
+        guard = MemoryGuard(lambda share=share: Memory(round(share * LIMIT), LIMIT), ManualClock(), limits)
+        assert guard.share == pytest.approx(share)
+        assert refuses(guard, can_wait=True) == (share >= waiting)
+        assert refuses(guard, can_wait=False) == (share >= everybody)
+
+
+@pytest.mark.parametrize("given", ["0.9", "0.95,0.9", "0,0.5", "0.9,1.1", "nan,nan", "on", "0.1,0.2,0.3"])
+def test_limits_that_make_no_sense_are_refused(given: str) -> None:
+    with pytest.raises(ValueError, match="OCTET_MEMORY_LIMITS must be off, or two shares"):
+        MemoryLimits.of({VARIABLE: given})
+
+
+@pytest.mark.parametrize(("share", "warns"), [(0.5, False), (TIGHT, True)])
+def test_it_warns_where_it_would_turn_away_from_the_start(
+    share: float, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    MemoryGuard(lambda: Memory(round(share * LIMIT) + 1, LIMIT), ManualClock()).warn()
+    assert ("work is turned away from 92% on" in caplog.text) is warns
+
+
 def test_without_a_limit_nobody_is_turned_away() -> None:
-    assert not refuses(MemoryGuard(lambda: None, ManualClock()), can_wait=True)
+    guard = MemoryGuard(lambda: None, ManualClock())
+    guard.warn()
+    assert not refuses(guard, can_wait=True) and guard.share is None
 
 
 def test_the_refusal_names_the_limit_and_when_to_come_back() -> None:

@@ -1,4 +1,4 @@
-"""Two deaths with the same content and no third, whoever else was there."""
+"""Two deaths with the same content, one of them as a suspect, and no third, whoever else was there."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from octet.v1 import specialist_pb2 as wire
 from router.dispatch import quarantine as module
 from router.dispatch.quarantine import Quarantine
 from router.reception.content import content_digest
-from router.replicas.link import Link
+from router.replicas.link import SOON_SECONDS, Link
 from tests.router.decisions.asking import received as ask
 from tests.router.replicas.builders import replica, report
 
@@ -48,18 +48,33 @@ class Deaths(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.made = quarantine(self.clock)
         self.links: list[Link] = []
-        self.deaths: dict[bytes, list[tuple[Link, float]]] = {each: [] for each in CONTENTS}
+        self.deaths: dict[bytes, list[tuple[Link, float, bool]]] = {each: [] for each in CONTENTS}
 
-    @rule(there=st.sets(st.sampled_from(CONTENTS)), drained=st.booleans())
-    def a_connection_breaks(self, there: set[bytes], drained: bool) -> None:
+    @rule(
+        there=st.dictionaries(st.sampled_from(CONTENTS), st.booleans()),
+        gone=st.dictionaries(st.sampled_from(CONTENTS), st.booleans()),
+        before=st.floats(0, 2 * SOON_SECONDS),
+        drained=st.booleans(),
+    )
+    def a_connection_breaks(
+        self, there: dict[bytes, bool], gone: dict[bytes, bool], before: float, drained: bool
+    ) -> None:
+        """Some were there, as suspects or not, and some had left so many seconds before."""
         link = Link()
         link.drained = drained
         self.links.append(link)
-        for digest in sorted(there):
+        for digest, tried in gone.items():
+            self.made.left(content(digest), link, tried=tried)
+        left = self.clock.now()
+        self.clock.sleep(before)
+        link.lose(self.clock.now())
+        blamed = gone if self.clock.now() - left <= SOON_SECONDS else {}
+        for digest, tried in there.items():
+            self.made.died_with(content(digest), link, tried=tried)
             self.made.died_with(content(digest), link)
-            self.made.died_with(content(digest), link)
-            if not drained:
-                self.deaths[digest].append((link, self.clock.now()))
+        for digest in {*there, *blamed} if not drained else ():
+            tried = there.get(digest, False) or blamed.get(digest, False)
+            self.deaths[digest].append((link, self.clock.now(), tried))
 
     @rule(digest=st.sampled_from(CONTENTS))
     def it_is_answered(self, digest: bytes) -> None:
@@ -76,13 +91,13 @@ class Deaths(RuleBasedStateMachine):
         self.clock.sleep(seconds)
 
     @invariant()
-    def two_deaths_and_no_third(self) -> None:
+    def two_deaths_one_as_a_suspect_and_no_third(self) -> None:
         for digest, seen in self.deaths.items():
             if seen and seen[-1][1] <= self.clock.now() - SECONDS:
                 seen.clear()
-            num_deaths = sum(not link.survived for link, _ in seen)
-            assert is_refused(self.made, digest) == (num_deaths >= 2)
-            assert self.made.suspects(content(digest)) == (num_deaths > 0)
+            tried = [tried for link, _, tried in seen if not link.survived]
+            assert is_refused(self.made, digest) == (len(tried) >= 2 and any(tried))
+            assert self.made.suspects(content(digest)) == (len(tried) > 0)
 
 
 TestDeaths = Deaths.TestCase
@@ -94,7 +109,7 @@ def test_a_death_with_a_suspect_on_trial_is_that_ones_and_no_neighbours() -> Non
         for digest in CONTENTS:
             made.died_with(content(digest), first)
         trial = await made.trial(content(b"a"), second)
-        assert trial is not None and second.on_trial == b"a"
+        assert trial is not None and second.on_trial == [b"a"]
         made.died_with(content(b"b"), second)
         made.died_with(content(b"a"), second)
         trial.lost()
@@ -119,9 +134,9 @@ def test_suspects_take_turns_until_their_first_token() -> None:
         first.over()
         first.over()
         trial = await second
-        assert trial is not None and link.on_trial == b"b"
+        assert trial is not None and link.on_trial == [b"b"]
         trial.over()
-        assert link.on_trial == b"" and not link.turn.locked()
+        assert not link.on_trial and not link.turn.locked()
 
     asyncio.run(story())
 
@@ -133,8 +148,12 @@ def test_a_suspect_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> No
         made, link = quarantine(), Link()
         for digest in CONTENTS:
             made.died_with(content(digest), Link())
-        assert await made.trial(content(b"a"), link) is not None
-        assert await made.trial(content(b"b"), link) is None
+        first, second = [await made.trial(content(digest), link) for digest in (b"a", b"b")]
+        assert first is not None and second is not None and link.on_trial == [b"a", b"b"]
+        second.over()
+        assert link.on_trial == [b"a"] and link.turn.locked()
+        first.over()
+        assert not link.on_trial and not link.turn.locked()
 
     asyncio.run(story())
 
@@ -160,7 +179,7 @@ def test_it_remembers_so_many_and_the_refused_longest() -> None:
     clock = ManualClock()
     made = quarantine(clock, most=10)
     for link in (Link(), Link()):
-        made.died_with(content(b"poison"), link)
+        made.died_with(content(b"poison"), link, tried=True)
     for number in range(100):
         made.died_with(content(b"%d" % number), Link())
         assert len(made) <= 10
@@ -169,10 +188,43 @@ def test_it_remembers_so_many_and_the_refused_longest() -> None:
     assert not is_refused(made, b"poison") and len(made) == 0
 
 
+def test_what_many_ask_is_tried_before_it_is_refused() -> None:
+    async def story() -> None:
+        made, others = quarantine(), [Link() for _ in range(5)]
+        for link in others:
+            made.died_with(content(b"popular"), link)
+        assert not is_refused(made, b"popular"), "five died at once, of whatever it was"
+        link = Link()
+        trial = await made.trial(content(b"popular"), link)
+        assert trial is not None
+        trial.over()
+        made.died_with(content(b"popular"), link, tried=True)
+        assert is_refused(made, b"popular"), "also when it kills after its first token"
+
+    asyncio.run(story())
+
+
+def test_a_link_that_stands_is_nobodys_death() -> None:
+    made, link = quarantine(), Link()
+    made.left(content(b"a"), link)
+    assert not link.is_death and not made.suspects(content(b"a")) and len(made) == 0
+    link.lose(0.0)
+    assert made.suspects(content(b"a"))
+
+
+def test_so_many_that_left_are_remembered() -> None:
+    made, link = quarantine(), Link()
+    for number in range(1000):
+        made.left(content(b"%d" % number), link)
+    link.lose(0.0)
+    assert made.suspects(content(b"999")) and len(made) < 300
+
+
 def test_it_can_be_turned_off() -> None:
     made = Quarantine(ManualClock(), lambda: 0.0)
     for _ in range(3):
-        made.died_with(content(b"a"), Link())
+        made.died_with(content(b"a"), Link(), tried=True)
+        made.left(content(b"a"), Link(), tried=True)
     assert not is_refused(made, b"a") and len(made) == 0
 
 

@@ -17,6 +17,7 @@ from octet.v1 import inference_pb2 as wire
 from router.between.standing import Knobs, Standing
 from router.decide.policy import Policy
 from router.dispatch.leg import Leg
+from router.dispatch.quarantine import Quarantine
 from router.receipts.receipt import ReceiptDraft
 from router.service.answering import Answering, Call
 from router.shadow.errand import ShadowErrand
@@ -49,7 +50,7 @@ class Room:
             _any(self),
             _any(control),
             _any(SimpleNamespace(lanes=defaultdict(object))),
-            _any(SimpleNamespace(answer=self._dispatched)),
+            _any(SimpleNamespace(answer=self._dispatched, quarantine=Quarantine(ManualClock(), lambda: 1.0))),
             nobody,
             nobody,
             _any(shadows),

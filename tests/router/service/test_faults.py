@@ -23,6 +23,7 @@ from octet.rpc.refusal import (
     replica_failed,
     unknown_adapter,
 )
+from octet.rpc.unread import UNREAD
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
 from router.dispatch.sweep import Sweep
@@ -472,3 +473,20 @@ def test_a_sweep_that_ends_by_mistake_begins_again(
 
     run(story())
     assert "the sweep has ended and begins again" in caplog.text and "by mistake" in caplog.text
+
+
+def test_a_request_that_did_not_get_through_to_one_replica_is_sent_to_the_next() -> None:
+    """A slow link is the replica's affair as long as the caller has time."""
+    unread = Refusal(
+        grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE, "it did not come within 20 s", field=UNREAD
+    )
+
+    async def story() -> None:
+        async with lane(refusing(unread), refusing(unread)) as (routed, spies):
+            heard = await routed.ask(asking(timeout_ms=30_000))
+            assert [len(spy.asked) for spy in spies] == [1, 1]
+            assert (heard.code, heard.reason) == (UNAVAILABLE, error_pb2.ERROR_REASON_NO_REPLICA)
+            spies[0].behave = spies[1].behave = answer
+            assert (await routed.ask(asking())).reason == 0
+
+    run(story())
