@@ -31,8 +31,8 @@ class Scheduler:
     Runs: after a chunk of prompt, one decode step for every adapter stack; then the next chunk, best rank first. What
     a chunk leaves of its budget, since a step computes with one stack, goes to prompts of other stacks before that.
     Rounds without chunks between them where a deadline of somebody before the prompt needs it.
-    Without prompts the current stack goes on. Nobody is passed over more than `age_bound` times, but for those with
-    a deadline, by others of their stack.
+    Without prompts the current stack goes on. Nobody is passed over more than `age_bound` times, but by those of
+    their stack who are pressed for time.
     Set aside: out of its seat and of the line, its place kept, until it is called back; who, the caller says.
     Gives way: the lowest priority; among equals pure attention before hybrid, then the newest, then the cheapest to
     restore. Never the only runner, never one whose blocks would not come free, never a higher for a lower.
