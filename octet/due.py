@@ -8,3 +8,9 @@ def due(arrival: float, deadline: float | None) -> float:
     """When it counts as due. Among those without a deadline it is the order of arrival."""
     latest = arrival + MOST_SECONDS
     return latest if deadline is None else min(deadline, latest)
+
+
+def is_pressed(arrival: float, deadline: float | None) -> bool:
+    """Whether it came with so little time that it takes no turns with equals: in turns all of them would be late. A
+    deadline that only bounds how long somebody hangs on presses nobody."""
+    return deadline is not None and deadline < arrival + MOST_SECONDS

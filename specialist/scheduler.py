@@ -31,8 +31,8 @@ class Scheduler:
     Runs: after a chunk of prompt, one decode step for every adapter stack; then the next chunk, best rank first. What
     a chunk leaves of its budget, since a step computes with one stack, goes to prompts of other stacks before that.
     Rounds without chunks between them where a deadline of somebody before the prompt needs it.
-    Without prompts the current stack goes on. Nobody is passed over more than `age_bound` times, but for those with
-    a deadline, by others of their stack.
+    Without prompts the current stack goes on. Nobody is passed over more than `age_bound` times, but by those of
+    their stack who are pressed for time.
     Set aside: out of its seat and of the line, its place kept, until it is called back; who, the caller says.
     Gives way: the lowest priority; among equals pure attention before hybrid, then the newest, then the cheapest to
     restore. Never the only runner, never one whose blocks would not come free, never a higher for a lower.
@@ -111,6 +111,7 @@ class Scheduler:
             prompts = running.to_prefill.pick()
             if self.hurry is None or not self.hurry.holds(prompts[0], running, self.clock.now()):
                 return self._prefill_rows(prompts)
+            self._owe_steps()
         return self._decode_rows(running.to_decode.pick())
 
     def _prefill_rows(self, seqs: list[Sequence]) -> list[Row]:
@@ -128,7 +129,12 @@ class Scheduler:
     def _end_chunk(self) -> None:
         """Everybody who decodes is owed a step, unless other prompts can use what is left of the budget."""
         waiting = len(self.running.to_prefill) and not self.running.suspects
-        if self._num_chunked and not (waiting and self._num_chunked < self.budget.tokens()):
+        if not (waiting and self._num_chunked < self.budget.tokens()):
+            self._owe_steps()
+
+    def _owe_steps(self) -> None:
+        """For the prompt tokens since the last time; nothing where there were none."""
+        if self._num_chunked:
             self.running.to_decode.owe_all()
             if self._computed[0]:
                 self.budget.observe(*self._computed)

@@ -1,5 +1,6 @@
 """Taking turns under an age bound: stay with what is cheap, but let nobody be passed over for long."""
 
+from octet.due import is_pressed
 from specialist.sequence import Sequence
 
 AdapterStack = tuple[str, ...]
@@ -8,7 +9,7 @@ AdapterStack = tuple[str, ...]
 class PrefillTurns:
     """Sequences whose prompt is not computed yet, best rank first; one passed over `age_bound` times goes first.
 
-    But nobody of its own stack is overtaken who is first in rank and has a deadline: turns would make all of them late.
+    But nobody of its own stack overtakes who is first in rank and pressed for time: turns would make all of them late.
     """
 
     def __init__(self, age_bound: int) -> None:
@@ -111,4 +112,4 @@ def _rank(seq: Sequence) -> tuple[float, ...]:
 
 def _in_a_hurry(stack: list[Sequence]) -> bool:
     """Whether it goes by rank alone."""
-    return bool(stack) and stack[0].request.deadline is not None
+    return bool(stack) and is_pressed(stack[0].request.arrival, stack[0].request.deadline)

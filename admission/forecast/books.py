@@ -97,8 +97,8 @@ class Books:
 
     def pass_over(self, served: Collection[str]) -> None:
         """A chunk of prompts was computed; those of the others were not. Where a stack goes by rank alone, because its
-        first has a deadline, nobody of it is passed over."""
-        hurried = {head.stack for head in self._heads(served) if head.booking.deadline is not None}
+        first is pressed for time, nobody of it is passed over."""
+        hurried = {head.stack for head in self._heads(served) if head.pressed}
         for entry in self._running.values():
             is_served = entry.booking.key in served or entry.stack in hurried
             entry.passed_over = 0 if is_served else entry.passed_over - 1

@@ -5,7 +5,7 @@ from math import inf
 from admission.forecast.booking import Booking
 from admission.forecast.lengths import Lengths
 from admission.forecast.promise import Promise
-from octet.due import due
+from octet.due import due, is_pressed
 
 Rank = tuple[int, float, float, int]
 """By priority, when it is due, arrival, and the order in the books."""
@@ -27,6 +27,7 @@ class Entry:
         "lost_seat",
         "num_higher",
         "passed_over",
+        "pressed",
         "priority",
         "promise",
         "prompt_left",
@@ -46,6 +47,8 @@ class Entry:
         self.priority = booking.priority
         self.rank: Rank = (-booking.priority, due(booking.arrival, booking.deadline), booking.arrival, index)
         """Smaller is served first."""
+        self.pressed = is_pressed(booking.arrival, booking.deadline)
+        """It takes no turns with others of its stack."""
         self.stack = booking.adapters
         self.running = False
         self.lost_seat = False

@@ -279,16 +279,16 @@ class Walk:
 
     def _is_plain(self) -> bool:
         """Whether one prompt is computed behind the other."""
-        return self._one_stack and self._prompts[0][1].booking.deadline is not None
+        return self._one_stack and self._prompts[0][1].pressed
 
     def _turns(self) -> list[tuple[Rank, Entry]]:
         """Prompts of one adapter stack in the order of their turns: who was passed over too often, then by rank; by
-        rank alone where the first of them has a deadline."""
+        rank alone where the first of them is pressed for time."""
         overdue = self._ticks - self._room.age_bound
         late = [item for item in self._prompts if item[1].turn <= overdue]
         first = min(late, key=_by_turn) if late else self._prompts[0]
         order = self._stack_of(first[1].stack)
-        if late and order[0][1].booking.deadline is None:
+        if late and not order[0][1].pressed:
             late = sorted((item for item in order if item[1].turn <= overdue), key=_by_turn)
             return late + [item for item in order if item[1].turn > overdue]
         return order
@@ -303,11 +303,11 @@ class Walk:
         return [(first, 1 - len(others) / turns), *((item, 1 / turns) for item in others)]
 
     def _taking_turns(self) -> list[tuple[Rank, Entry]]:
-        """Of a stack whose first has a deadline nobody else."""
+        """Of a stack whose first is pressed for time nobody else."""
         if self._one_stack:
             return self._prompts[:1] if self._is_plain() else self._prompts
         heads = {item[1].stack: item for item in reversed(self._prompts)}
-        hurried = {stack for stack, head in heads.items() if head[1].booking.deadline is not None}
+        hurried = {stack for stack, head in heads.items() if head[1].pressed}
         return [item for item in self._prompts if item[1].stack not in hurried or heads[item[1].stack] is item]
 
     def _take_whole_chunks(self, most: float, count: float, shares: list[tuple[tuple[Rank, Entry], float]]) -> float:
@@ -336,8 +336,7 @@ class Walk:
         self._ticks += 1
         most = budget
         ended = []
-        first = order[0][1]
-        hurried = not self._one_stack and first.booking.deadline is not None
+        first = min(order)[1]
         for item in order:
             entry = item[1]
             taken = min(entry.left, budget)
@@ -351,13 +350,14 @@ class Walk:
                 break
         for item in ended:
             self._prompts.remove(item)
-        if hurried:
+        if first.pressed:
             self._note_turn(first.stack)
         for _, entry in ended:
             self._speak(entry)
         return most - budget
 
     def _note_turn(self, stack: tuple[str, ...]) -> None:
+        """Nobody of it counts as passed over."""
         for _, entry in self._prompts:
             if entry.stack == stack:
                 entry.turn = self._ticks

@@ -20,13 +20,20 @@ class QueueDoor(OpenDoor):
         self._clock = clock
         self._by_priority = by_priority
         self._deadlines: list[tuple[float, str]] = []
+        self._priorities: dict[str, int] = {}
+        """As their callers mean them, whatever they run as."""
 
     def ask(self, request: Request) -> Refused | None:
+        self._priorities[request.request_id] = request.priority
         priority = request.priority if self._by_priority else 0
         refused = super().ask(replace(request, deadline=None, priority=priority))
         if refused is None and request.deadline is not None:
             heappush(self._deadlines, (request.deadline, request.request_id))
         return refused
+
+    def serves_below(self, priority: int) -> bool:
+        running = self._loop.scheduler.running
+        return any(self._priorities[seq.request.request_id] < priority for seq in running)
 
     def before_step(self) -> None:
         while self._deadlines and self._deadlines[0][0] <= self._clock.now():

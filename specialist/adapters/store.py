@@ -2,7 +2,7 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 
@@ -28,6 +28,11 @@ class AdapterStore:
         self._held: OrderedDict[str, Adapter] = OrderedDict()
         """By digest, least recently used first."""
         self._pins: dict[str, int] = {}
+        self._on_unused: list[Callable[[str], None]] = []
+
+    def when_unused(self, tell: Callable[[str], None]) -> None:
+        """The digest of what has lost its last name and its last user is told, to whoever made something of it."""
+        self._on_unused.append(tell)
 
     def load(self, name: str, directory: Path, pinned: str = "") -> str:
         """Read and check an adapter, then give it the name, in one move. Returns its digest, which must be `pinned`
@@ -43,14 +48,19 @@ class AdapterStore:
             self._make_room(adapter.digest, name)
             self._held.setdefault(adapter.digest, adapter)
             self._held.move_to_end(adapter.digest)
+            before = self._names.get(name)
             self._names[name] = adapter.digest
+        if before is not None:
+            self._tell_if_unused(before)
         return adapter.digest
 
     def unload(self, name: str) -> None:
         """Forget the name. Requests that use its weights go on with them."""
         with self._lock:
-            if self._names.pop(name, None) is None:
+            digest = self._names.pop(name, None)
+            if digest is None:
                 raise UnknownAdapter(f"no adapter is loaded as {name!r:.80}")
+        self._tell_if_unused(digest)
 
     def resolve(self, name: str) -> str:
         """The digest of what the name means now."""
@@ -72,6 +82,7 @@ class AdapterStore:
             self._pins[digest] -= 1
             if not self._pins[digest]:
                 del self._pins[digest]
+        self._tell_if_unused(digest)
 
     def get(self, digest: str) -> Adapter:
         with self._lock:
@@ -88,6 +99,13 @@ class AdapterStore:
         """Copies held, named or not."""
         with self._lock:
             return len(self._held)
+
+    def _tell_if_unused(self, digest: str) -> None:
+        with self._lock:
+            if digest in self._pins or digest in self._names.values():
+                return
+        for tell in self._on_unused:
+            tell(digest)
 
     def _require(self, digest: str) -> None:
         if digest not in self._held:

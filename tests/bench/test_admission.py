@@ -14,12 +14,14 @@ from bench.admission.mix import Mix
 from bench.admission.offer import Offer
 from bench.admission.outcome import ENDS, Outcome
 from bench.admission.play import Play
-from bench.admission.replica import Plant, step_loop
+from bench.admission.queue_door import QueueDoor
+from bench.admission.replica import Plant, request_of, step_loop
 from bench.admission.report import class_records, load_records, missed_while_lower_served, within_factor
 from bench.admission.run import Comeback, Plan, Run, System
 from bench.admission.shapes import drawn
 from bench.admission.simulate import SYSTEMS, run, simulate
 from bench.admission.tally import by_class, tally
+from octet.clock import ManualClock
 from specialist.events import Emitted, Event
 
 PLANT = Plant()
@@ -112,6 +114,15 @@ def test_only_what_is_answered_in_time_within_the_window_counts_for_rates(
     good = sum(end == "in time" and window[0] <= at < window[1] for end, _, at in ends)
     assert counted.answers == pytest.approx(good / (window[1] - window[0]))
     assert counted.tokens == pytest.approx(15 * good / (window[1] - window[0]))
+
+
+@pytest.mark.parametrize("by_priority", [False, True], ids=["fcfs", "priority"])
+def test_who_is_served_below_goes_by_what_callers_mean_and_not_by_what_they_run_as(by_priority: bool) -> None:
+    clock = ManualClock()
+    door = QueueDoor(step_loop(PLANT, clock, seed=1), clock, length=4, by_priority=by_priority)
+    assert door.ask(request_of(offer(1, priority=3))) is None
+    assert door.step()
+    assert [door.serves_below(priority) for priority in (0, 3, 5)] == [False, False, True]
 
 
 def test_a_miss_counts_unless_everybody_lower_had_been_shed_for_it() -> None:

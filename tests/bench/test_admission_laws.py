@@ -1,5 +1,6 @@
 """What admission promises at ten times the capacity, on simulated time, and that each promise needs its part."""
 
+import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
@@ -20,6 +21,7 @@ from bench.admission.run import Plan, Run
 from bench.admission.shapes import drawn
 from bench.admission.simulate import run, tuned
 from bench.admission.tally import tally
+from bench.commands import admission as command
 from specialist.engines.sim import CostModel
 
 PLANT = Plant()
@@ -166,3 +168,9 @@ def test_a_wrong_calibration_is_put_right_by_what_steps_take(rate: float) -> Non
 
 def _costs(cost: CostModel) -> Iterator[float]:
     return (getattr(cost, name) for name in cost.__slots__)
+
+
+def test_what_is_published_by_itself_is_from_seeds_that_no_rule_was_chosen_with() -> None:
+    benches = argparse.ArgumentParser().add_subparsers()
+    command.add(benches)
+    assert benches.choices["admission"].parse_args([]).first_seed > 100

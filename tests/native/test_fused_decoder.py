@@ -10,7 +10,10 @@ from torch import Tensor
 
 from specialist.adapters.store import AdapterStore
 from specialist.engines.native.batch import Batch
+from specialist.engines.native.create import Shared, create_native
 from specialist.engines.native.fused_decoder import FusedDecoder
+from specialist.engines.native.kernels import Choice
+from specialist.engines.native.settings import NativeSettings
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.events import Emitted, Preempted
 from specialist.models.checkpoint import LAYER_MATRICES, Checkpoint
@@ -253,3 +256,19 @@ def test_it_tells_where_its_time_goes(decoders: Any) -> None:
     decoder.linear_only(3, 1)
     assert min(once.values()) > 0
     assert {work for work, spent in decoder.seconds().items() if spent > once[work]} == {"linear"}
+
+
+def test_an_adapter_that_is_unloaded_leaves_no_packed_copy(tmp_path: Path) -> None:
+    checkpoint = checkpoint_of(random_model("llama", **SIZES))
+    settings = NativeSettings(tmp_path / "cache", num_blocks=40, block_size=8, kernel="fused", threads=1)
+    shared = Shared(kernels(), Choice("fused", ()), prepare(checkpoint, settings.cache))
+    native = create_native(checkpoint, settings, shared=shared)
+    tensors = random_tensors(LAYER_MATRICES, model=checkpoint.config)
+    modules = [f"{name}_proj" for name in LAYER_MATRICES]
+    stack = (native.adapters.load("a", write(tmp_path / "a", tensors, target_modules=modules)),)
+    decoder = native.decoder
+    assert isinstance(decoder, FusedDecoder)
+    FusedReplica(decoder, adapter=native.adapters.get).run([ask("r", prompts(3)[0], 1, stack)])
+    assert decoder.adapter_nbytes > 0
+    native.adapters.unload("a")
+    assert decoder.adapter_nbytes == 0

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from specialist.adapters.adapter import Adapter
 from specialist.adapters.load import read_adapter
+from specialist.adapters.store import AdapterStore
 from specialist.engines.native.packed_adapters import PackedAdapters
 from tests.adapters.peft_files import MODEL, random_tensors, write
 
@@ -63,3 +64,31 @@ def test_a_stack_larger_than_the_bound_is_whole_while_it_is_used(adapters: list[
     assert kept.address(adapters[:3]) == kept.address(adapters[:3])
     assert kept.num_packs == 3
     assert kept.nbytes == 0
+
+
+def test_what_has_lost_its_last_name_and_its_last_user_is_dropped(tmp_path: Path) -> None:
+    store, kept = AdapterStore(MODEL, 4), packed(1 << 30)
+    store.when_unused(kept.drop)
+    directories = [write(tmp_path / str(seed), random_tensors(seed=seed)) for seed in range(3)]
+    first, second = store.load("a", directories[0]), store.load("b", directories[1])
+    store.load("alias", directories[0])
+    for digest in (first, second):
+        kept.address([store.get(digest)])
+    alone = size_of(store.get(first))
+    store.acquire(first)
+    store.unload("a")
+    store.unload("alias")
+    assert kept.nbytes == 2 * alone, "somebody still computes with it"
+    store.release(first)
+    assert kept.nbytes == alone
+    store.load("b", directories[2])
+    assert kept.nbytes == 0, "its name means something else now"
+    kept.address([store.get(first)])
+    assert kept.num_packs == 3, "packed anew"
+
+
+def test_what_is_dropped_lasts_for_the_stack_that_reads_it(adapters: list[Adapter]) -> None:
+    kept = packed(1 << 30)
+    before = kept.address(adapters[:2])
+    kept.drop(adapters[0].digest)
+    assert kept.address(adapters[:2]) == before and kept.num_packs == 2

@@ -1,5 +1,6 @@
 """Whose turn it is among those who run, found by looking at all of them."""
 
+from tests.laws.place import LONGEST
 from tests.specialist.naive_sequence import NaiveSequence, rank
 
 
@@ -76,7 +77,8 @@ class NaiveTurns:
     @staticmethod
     def _is_hurried(stack: list[NaiveSequence]) -> bool:
         """Whether turns would make the first of them late."""
-        return stack[0].request.deadline is not None
+        first = stack[0].request
+        return first.deadline is not None and first.deadline < first.arrival + LONGEST
 
     def _stack_to_decode(self, stacks: list[tuple[str, ...]]) -> tuple[str, ...] | None:
         overdue = any(self.num_decodes - self.last_decode[stack] >= self.age_bound for stack in stacks)

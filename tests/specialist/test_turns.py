@@ -19,9 +19,11 @@ from tests.specialist.builders import BARE, LANES, make_sequence
 STACKS = [replace(BARE, adapters=(f"{i:064x}",)) for i in range(6)]
 
 age_bounds = st.integers(1, 5)
-sequences = st.lists(st.tuples(st.sampled_from(STACKS), st.integers(0, 3)), min_size=1, max_size=8).map(
-    lambda fields: [make_sequence(i, lane=lane, priority=priority) for i, (lane, priority) in enumerate(fields)]
-)
+THE_ROUTERS = 120.0
+"""The deadline of who sets none: time enough."""
+sequences = st.lists(
+    st.tuples(st.sampled_from(STACKS), st.integers(0, 3), st.sampled_from([None, THE_ROUTERS])), min_size=1, max_size=8
+).map(lambda fields: [make_sequence(i, lane=a, priority=b, deadline=c) for i, (a, b, c) in enumerate(fields)])
 hurried_sequences = st.lists(
     st.tuples(st.sampled_from(STACKS[:3]), st.integers(0, 1), st.integers(1, 9)), min_size=1, max_size=8
 ).map(lambda fields: [make_sequence(i, lane=a, priority=b, deadline=c) for i, (a, b, c) in enumerate(fields)])
@@ -73,7 +75,7 @@ def test_no_prompt_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence
 
 
 @given(age_bounds, hurried_sequences, who_comes_or_goes, st.integers(1, 3))
-def test_prompts_with_deadlines_go_by_rank_and_no_stack_of_them_waits_for_longer(
+def test_prompts_that_are_pressed_go_by_rank_and_no_stack_of_them_waits_for_longer(
     age_bound: int, seqs: list[Sequence], moves: list[int], most: int
 ) -> None:
     turns, waits, present = PrefillTurns(age_bound), Waits(), set[Sequence]()
@@ -104,9 +106,10 @@ def test_no_stack_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence]
 
 @pytest.mark.parametrize("age_bound", [1, 2, 5])
 @pytest.mark.parametrize("peak", [1, 2, 3, 6])
-def test_the_last_in_rank_waits_exactly_so_long(age_bound: int, peak: int) -> None:
+@pytest.mark.parametrize("deadline", [None, THE_ROUTERS])
+def test_the_last_in_rank_waits_exactly_so_long(age_bound: int, peak: int, deadline: float | None) -> None:
     turns = PrefillTurns(age_bound)
-    seqs = [make_sequence(i) for i in range(peak)]
+    seqs = [make_sequence(i, deadline=deadline) for i in range(peak)]
     for seq in seqs:
         turns.add(seq)
     waited = 0

@@ -78,6 +78,8 @@ def _with(made: tuple[Decoder, str], checkpoint: Checkpoint, settings: NativeSet
     decoder, kv_dtype = made
     choice = shared.choice
     store = AdapterStore(checkpoint.config, settings.max_adapters)
+    if isinstance(decoder, FusedDecoder):
+        store.when_unused(decoder.drop_adapter)
     slots = DeviceSlots(settings.adapter_slots, decoder.device, _compute_type(settings, choice))
     draw_tokens: Sample = sample if shared.prepared is None else FusedSampler(shared.library)
     return Native(NativeEngine(decoder, store, slots, draw_tokens), decoder, store, choice, kv_dtype)

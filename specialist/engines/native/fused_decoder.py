@@ -99,6 +99,15 @@ class FusedDecoder:
         self._library.octet_forward(self._handle, rows)
         return logits
 
+    @property
+    def adapter_nbytes(self) -> int:
+        """Of the copies that are kept as the kernels read them."""
+        return self._packed.nbytes
+
+    def drop_adapter(self, digest: str) -> None:
+        """Any thread may call."""
+        self._packed.drop(digest)
+
     def linear_only(self, num_tokens: int, num_outputs: int) -> None:
         """Every matrix once and nothing else: the floor under a step of so many tokens."""
         if not 0 < num_tokens <= self.max_tokens:

@@ -3,6 +3,7 @@
 import ctypes
 from collections import OrderedDict
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,12 +26,14 @@ class PackedAdapters:
     """The most recent, up to so many bytes, and the pointer table of the stack that was asked for last.
 
     Packing takes longer than a step: when more take turns than are kept, every turn of each of them packs it anew.
+    One thread asks for them; any may drop one.
     """
 
     def __init__(self, num_layers: int, most_bytes: int, max_rank: int) -> None:
         self._num_layers = num_layers
         self._most_bytes = most_bytes
         self._max_rank = max_rank
+        self._lock = Lock()
         self._packed: OrderedDict[str, _Packed] = OrderedDict()
         self._names: tuple[str, ...] = ()
         self._stack: Any = None
@@ -51,15 +54,27 @@ class PackedAdapters:
             self._names = names
         return ctypes.addressof(self._stack)
 
+    def drop(self, digest: str) -> None:
+        """Nobody uses it any more. What a step reads at this moment lasts until another stack is asked for."""
+        with self._lock:
+            self._forget(digest)
+
     def _get(self, adapter: Adapter) -> _Packed:
-        packed = self._packed.pop(adapter.digest, None)
+        with self._lock:
+            packed = self._forget(adapter.digest)
         if packed is None:
             packed = self._pack(adapter)
             self.num_packs += 1
+        with self._lock:
+            self._packed[adapter.digest] = packed
             self.nbytes += packed.nbytes
-        self._packed[adapter.digest] = packed
-        while self.nbytes > self._most_bytes and self._packed:
-            self.nbytes -= self._packed.popitem(last=False)[1].nbytes
+            while self.nbytes > self._most_bytes and self._packed:
+                self._forget(next(iter(self._packed)))
+        return packed
+
+    def _forget(self, digest: str) -> _Packed | None:
+        packed = self._packed.pop(digest, None)
+        self.nbytes -= 0 if packed is None else packed.nbytes
         return packed
 
     def _pack(self, adapter: Adapter) -> _Packed:
