@@ -123,8 +123,9 @@ def _of_its_order(account: Account) -> list[str]:
     kinds = account.kinds
     if kinds and kinds[0] != "routed":
         return [f"it began with {kinds[0]}"]
-    if kinds.count("routed") > 1:
-        return [f"it was routed {kinds.count('routed')} times"]
+    begun = kinds[kinds.index("chunk") :] if "chunk" in kinds else []
+    if "routed" in begun:
+        return ["it was routed anew after it had begun"]
     if "receipt" in kinds[:-1]:
         return ["something came after the receipt"]
     return []

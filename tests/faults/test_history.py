@@ -91,7 +91,7 @@ def test_ends_that_are_none_two_or_without_a_reason_are_found() -> None:
 
 
 def test_events_out_of_order_are_found() -> None:
-    for order in (["chunk"], ["routed", "routed"], ["routed", "receipt", "chunk"], ["receipt", "receipt"]):
+    for order in (["chunk"], ["routed", "chunk", "routed"], ["routed", "receipt", "chunk"], ["receipt", "receipt"]):
         made = account(1, 2, 3, 4)
         made.kinds = order
         assert kinds(made) == ["order"]
