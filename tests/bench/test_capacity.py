@@ -31,6 +31,19 @@ def test_a_trace_without_wishes_is_played_as_it_is() -> None:
     assert rate_of(SHAPES) == 0.5
 
 
+def test_nothing_is_asked_twice_by_a_trace_that_is_played_again() -> None:
+    played = hurried(SHAPES, None, 30.0)
+    texts = [Ask(each.at, "algo", each.prompt, each.names, each.answer_tokens).text() for each in played]
+    assert len(played) > 2 * len(SHAPES)
+    assert len(set(texts)) == len(texts)
+
+
+def test_a_prefix_is_shared_within_each_turn() -> None:
+    shapes = [Shape(float(at), (512, 3), (7, at), 1) for at in range(4)]
+    firsts = [shape.names[0] for shape in hurried(shapes, None, 12.0)]
+    assert [firsts.count(name) for name in dict.fromkeys(firsts)] == [4, 4, 4]
+
+
 def test_too_much_of_a_hurry_is_refused() -> None:
     with pytest.raises(DemandRefused):
         hurried(SHAPES, 1e9, 1.0)
