@@ -114,6 +114,9 @@ def _flood_records(found: Found, case: Flood, peers: Sequence[str]) -> Iterator[
             )
             busy = [100 * took.cpu / took.seconds for took in rounds]
             yield summary(busy, BENCH, case.name, "of its core", "%", system)
+        if case.counts == "tokens" and system not in peers:
+            joined = [took.tokens / max(1, took.messages) for took in rounds]
+            yield summary(joined, BENCH, case.name, "tokens a message", "", system)
 
 
 def _by_cpu(found: Found, case: Flood, system: str) -> list[float]:
