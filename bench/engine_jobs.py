@@ -7,7 +7,7 @@ from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 
-from bench.measure import percentile
+from bench.measure import ENOUGH, percentile
 
 DECODE, PREFILL, TTFT = "decode", "prefill", "TTFT"
 COLD, WARM = "TTFT, cold", "TTFT, warm"
@@ -118,9 +118,10 @@ def checked_times(job: Job, generated: Mapping[str, Any]) -> list[list[float]]:
 
 
 def spread(metric: str, seconds: Sequence[float]) -> Iterator[Figure]:
-    """Of many: the median and the worst of a hundred."""
+    """Of many: the median and the worst of a hundred, where there are enough to tell."""
     yield Figure(f"{metric} p50", "ms", 1e3 * median(seconds))
-    yield Figure(f"{metric} p99", "ms", 1e3 * percentile(seconds, 99))
+    if len(seconds) >= ENOUGH:
+        yield Figure(f"{metric} p99", "ms", 1e3 * percentile(seconds, 99))
 
 
 def _percentiles(metric: str, seconds: Sequence[float]) -> Iterator[Figure]:

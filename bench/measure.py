@@ -13,6 +13,8 @@ from bench.record import Record
 
 Work = Callable[[], object]
 
+ENOUGH = 200
+"""Samples from which on a 99th percentile is told: of fewer it is the worst, or next to it."""
 _UNITS_A_SECOND = {"ns": 1e9, "µs": 1e6, "ms": 1e3}
 
 

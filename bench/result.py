@@ -51,14 +51,18 @@ class Meter:
     began: float
     date: str
     load: float
+    commit: str
+    """Whatever is committed while it runs is not what runs."""
 
     @classmethod
     def start(cls) -> Self:
-        return cls(monotonic(), datetime.now(UTC).date().isoformat(), round(os.getloadavg()[0], 2))
+        return cls(monotonic(), datetime.now(UTC).date().isoformat(), round(os.getloadavg()[0], 2), _commit())
 
     def result(self, bench: str, command: str, records: Sequence[Record], notes: Sequence[str] = ()) -> Result:
         seconds = round(monotonic() - self.began, 1)
-        return Result(bench, command, self.date, seconds, _machine(self.load), tuple(records), tuple(notes))
+        return Result(
+            bench, command, self.date, seconds, _machine(self.load, self.commit), tuple(records), tuple(notes)
+        )
 
 
 def write_result(path: Path, result: Result) -> None:
@@ -75,10 +79,10 @@ def read_result(path: Path) -> Result:
         raise ResultUnreadable(f"{path}: not a result of a bench ({error})") from error
 
 
-def _machine(load: float) -> Machine:
+def _machine(load: float, commit: str) -> Machine:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return Machine(
-        _cpu(), os.cpu_count() or 1, round(memory, 1), platform.release(), platform.python_version(), _commit(), load
+        _cpu(), os.cpu_count() or 1, round(memory, 1), platform.release(), platform.python_version(), commit, load
     )
 
 

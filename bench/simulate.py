@@ -12,7 +12,7 @@ from bench.atomic_file import write_atomically
 from bench.capacity.demand import Ask, DemandRefused, fitted, hurried, rate_of, read_shapes, shared_out
 from bench.capacity.plot import plot_capacity
 from bench.capacity.promise import Figures
-from bench.capacity.search import Found, NotEnough, fewest
+from bench.capacity.search import Found, NotEnough, Trial, fewest
 from bench.plot import PlotUnavailable
 from bench.result import Meter, write_result
 from bench.table import aligned, figure
@@ -75,10 +75,6 @@ def _run(arguments: argparse.Namespace) -> int:
         return _simulate(arguments)
     except (ConfigInvalid, TraceError, DemandRefused, CalibrationInvalid, PlotUnavailable) as error:
         _say(str(error))
-    except NotEnough as error:
-        _say(str(error))
-        print(_table(error.figures.values()))
-        return 1
     except OSError as error:
         _say(file_words(error))
     return 2
@@ -100,15 +96,26 @@ def _simulate(arguments: argparse.Namespace) -> int:
         return runs[-1].figures
 
     if arguments.replicas is None:
-        found = fewest(ensemble.names, trial, arguments.most)
+        found = _searched(ensemble, trial, arguments.most)
     else:
         counts = {name: _count_of(arguments.replicas, name) for name in ensemble.names}
         figures = trial(counts)
         found = Found(counts, figures, (figures,))
-    _tell(arguments, ensemble, found)
+    answer = "; ".join((_answer(found), *runs[-1].misses))
+    _tell(arguments, ensemble, found, answer)
     if arguments.result is not None:
-        write_result(arguments.result, meter.result("simulate", _told(arguments), runs[-1].records(), [_answer(found)]))
-    return 0 if all(figures.is_kept for figures in found.figures.values()) else 1
+        write_result(arguments.result, meter.result("simulate", _told(arguments), runs[-1].records(), [answer]))
+    is_kept = all(figures.is_kept for figures in found.figures.values())
+    return 0 if is_kept and not runs[-1].misses else 1
+
+
+def _searched(ensemble: Ensemble, trial: Trial, most: int) -> Found:
+    """The fewest that do; where not even the most do, those."""
+    try:
+        return fewest(ensemble.names, trial, most)
+    except NotEnough as error:
+        _say(str(error))
+        return error.found
 
 
 def _asks(arguments: argparse.Namespace, ensemble: Ensemble, contexts: Mapping[str, int]) -> list[Ask]:
@@ -129,16 +136,16 @@ def _asks(arguments: argparse.Namespace, ensemble: Ensemble, contexts: Mapping[s
     return fit
 
 
-def _tell(arguments: argparse.Namespace, ensemble: Ensemble, found: Found) -> None:
+def _tell(arguments: argparse.Namespace, ensemble: Ensemble, found: Found, answer: str) -> None:
     print(_table(found.figures.values()))
-    print(f"\n{_answer(found)}")
+    print(f"\n{answer}")
     tried = [figures for trial in found.trials for figures in trial.values()]
     if arguments.json is not None:
         document = {"replicas": dict(found.replicas), "tried": [asdict(figures) for figures in tried]}
         write_atomically(arguments.json, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     if arguments.plot is not None:
         promised = {specialist.name: specialist.slo.ttft_p95 for specialist in ensemble.specialists}
-        plot_capacity(arguments.plot, tried, promised, _answer(found))
+        plot_capacity(arguments.plot, tried, promised, answer)
 
 
 def _answer(found: Found) -> str:
@@ -171,7 +178,7 @@ def _table(all_figures: Iterable[Figures]) -> str:
             *map(figure, (each.replicas, each.requests, each.refused, each.failed)),
             *(figure(1000 * seconds) for seconds in (*each.ttft, each.itl[1])),
             figure(100 * each.busy),
-            "; ".join(each.misses) or "kept",
+            each.words,
         )
         for each in all_figures
     ]
@@ -222,7 +229,7 @@ def _share(text: str) -> float:
 
 def _told(arguments: argparse.Namespace) -> str:
     """What was asked, as it would be asked again: less where it went, and only the names of files."""
-    options = ("replicas", "rate", "seconds", "mix", "routers", "seed")
+    options = ("replicas", "most", "rate", "seconds", "mix", "refused", "routers", "seed")
     given = {name: getattr(arguments, name) for name in options if getattr(arguments, name) is not None}
     words = [f"--{name} {_shown(value)}" for name, value in given.items()]
     return " ".join(["octet simulate", arguments.config.name, "--trace", arguments.trace.name, *words])

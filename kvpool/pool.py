@@ -11,7 +11,7 @@ from kvpool.errors import InvariantViolation, PoolExhausted, StalePlan
 from kvpool.evicted import RecentlyEvicted
 from kvpool.plan import AdmissionPlan
 from kvpool.table import BlockTable
-from octet.mishap import mishap
+from octet.mishap import mishap, words_of
 
 
 class BlockPool:
@@ -103,7 +103,7 @@ class BlockPool:
         if plan.shortage:
             raise PoolExhausted(f"{plan.shortage} blocks short")
         if mishap("pool.apply"):
-            raise PoolExhausted("a mishap")
+            raise PoolExhausted(words_of("pool.apply"))
         table = BlockTable(self.block_size)
         for block in plan.hit:
             if block.ref_count == 0:

@@ -31,6 +31,11 @@ def mishap(point: str) -> bool:
     return _decide is not None and _decide(point)
 
 
+def words_of(point: str) -> str:
+    """What an error says that is no mistake of anybody's."""
+    return f"a mishap: {point}"
+
+
 @contextmanager
 def installed(decide: Callable[[str], bool]) -> Iterator[None]:
     """For one simulation at a time, in a process that serves nobody."""

@@ -60,12 +60,14 @@ def rate_of(shapes: Sequence[Shape]) -> float:
 
 
 def hurried(shapes: Sequence[Shape], rate: float | None, seconds: float | None) -> list[Shape]:
-    """As many a second as asked for, its bursts as they are; over and over again until the time is up."""
+    """As many a second as asked for, its bursts as they are; over and over again until the time is up.
+    What comes again comes with texts of its own: nobody has asked that before."""
     speed = 1.0 if rate is None else rate / rate_of(shapes)
     if not 0 < speed <= _MOST_SPEED:
         raise DemandRefused(f"{rate} requests/s: the trace has {rate_of(shapes):.3g}, which is too far away")
     span = shapes[-1].at + 1 / rate_of(shapes)
     until = span / speed if seconds is None else seconds
+    num_names = max((name for shape in shapes for name in shape.names), default=0) + 1
     played: list[Shape] = []
     turn = 0
     while True:
@@ -73,7 +75,8 @@ def hurried(shapes: Sequence[Shape], rate: float | None, seconds: float | None) 
             at = (shape.at + turn * span) / speed
             if at >= until:
                 return played
-            played.append(Shape(at, shape.prompt, shape.names, shape.answer_tokens))
+            names = tuple(name + turn * num_names for name in shape.names)
+            played.append(Shape(at, shape.prompt, names, shape.answer_tokens))
         turn += 1
 
 

@@ -22,6 +22,8 @@ from octet.v1.inference_pb2 import InferEvent, InferRequest
 
 _MOMENT = 1e-3
 """After the last request: also where there is only one, some time has passed."""
+_MOST_SHARE = 0.7
+"""Of a core, that a router may take: bursts, and what is not counted, need the rest."""
 _GENERATE = "/octet.v1.Inference/Generate"
 _REFUSED = frozenset((grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE))
 
@@ -62,6 +64,15 @@ class Played:
     num_events: int
     router_shares: tuple[float, ...]
     """Of a core like this computer's, for each router: what its callbacks took, over the simulated time."""
+
+    @property
+    def misses(self) -> tuple[str, ...]:
+        """What no replica can mend."""
+        if max(self.router_shares) <= _MOST_SHARE:
+            return ()
+        count = len(self.router_shares)
+        share = f"the busiest takes {100 * max(self.router_shares):.0f} % of a core"
+        return (f"routers: {count} {'is' if count == 1 else 'are'} too few, {share}",)
 
     @property
     def words(self) -> str:

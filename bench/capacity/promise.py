@@ -39,10 +39,16 @@ class Figures:
     """Share of the time that its engines computed, on average."""
     misses: tuple[str, ...]
     """What was promised and not kept, a line each."""
+    is_promising: bool = True
+    """Whether its configuration promises anything."""
 
     @property
     def is_kept(self) -> bool:
         return not self.misses
+
+    @property
+    def words(self) -> str:
+        return "; ".join(self.misses) or ("kept" if self.is_promising else "promises nothing")
 
     def records(self) -> list[Record]:
         """Of one run: no spread."""
@@ -79,8 +85,21 @@ def judged(
     seen = {"ttft": ttfts, "itl": gaps, "admission_to_first_token": waits}
     misses = [*_missed(seen, targets), *_turned_away(refused + failed, len(answers), most_refused)]
     return Figures(
-        specialist, replicas, len(answers), refused, failed, _spread(ttfts), _spread(gaps), busy, tuple(misses)
+        specialist,
+        replicas,
+        len(answers),
+        refused,
+        failed,
+        _spread(ttfts),
+        _spread(gaps),
+        busy,
+        tuple(misses),
+        any(_promises(targets)),
     )
+
+
+def _promises(targets: SloTargets) -> list[bool]:
+    return [getattr(targets, field.name) is not None for field in fields(targets)]
 
 
 def _missed(seen: dict[str, list[float]], targets: SloTargets) -> list[str]:

@@ -1,6 +1,6 @@
 """The fewest replicas with which every specialist keeps its promises."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.capacity.promise import Figures
@@ -9,21 +9,23 @@ Trial = Callable[[Mapping[str, int]], Mapping[str, Figures]]
 """Plays the trace with so many replicas of each specialist."""
 
 
-class NotEnough(RuntimeError):
-    """As many as allowed do not do it."""
-
-    def __init__(self, most: int, figures: Mapping[str, Figures]) -> None:
-        missing = "; ".join(f"{name}: {', '.join(each.misses)}" for name, each in figures.items() if not each.is_kept)
-        super().__init__(f"not even {most} replicas a specialist do: {missing}")
-        self.figures = figures
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
     replicas: Mapping[str, int]
     figures: Mapping[str, Figures]
     trials: tuple[Mapping[str, Figures], ...]
     """All that was tried, in its order."""
+
+
+class NotEnough(RuntimeError):
+    """As many as allowed do not do it."""
+
+    def __init__(self, most: int, trials: Sequence[Mapping[str, Figures]]) -> None:
+        figures = trials[-1]
+        missing = "; ".join(f"{name}: {', '.join(each.misses)}" for name, each in figures.items() if not each.is_kept)
+        super().__init__(f"not even {most} replicas a specialist do: {missing}")
+        self.found = Found({name: each.replicas for name, each in figures.items()}, figures, tuple(trials))
+        """What was tried last."""
 
 
 def fewest(names: tuple[str, ...], trial: Trial, most: int) -> Found:
@@ -39,7 +41,7 @@ def fewest(names: tuple[str, ...], trial: Trial, most: int) -> Found:
         for name in names:
             (enough if figures[name].is_kept else too_few)[name] = tried[name]
         if any(enough[name] > most and too_few[name] >= most for name in names):
-            raise NotEnough(most, figures)
+            raise NotEnough(most, trials)
     return _mended(enough, trial, most, trials)
 
 
@@ -58,5 +60,5 @@ def _mended(counts: dict[str, int], trial: Trial, most: int, trials: list[Mappin
         if not lacking:
             return Found(counts, figures, tuple(trials))
         if any(counts[name] >= most for name in lacking):
-            raise NotEnough(most, figures)
+            raise NotEnough(most, trials)
         counts = {name: count + (name in lacking) for name, count in counts.items()}

@@ -48,7 +48,7 @@ def _fill(marker: Marker) -> str:
             return origin(result)
         case "notes":
             return notes(result)
-    raise MarkerRefused(f"{marker.kind}: a marker is figures, origin, notes or faults")
+    raise MarkerRefused(f"{marker.kind}: nobody fills it")
 
 
 def _rows() -> list[Row]:

@@ -44,7 +44,10 @@ def _is_chosen(record: Record, options: Mapping[str, str]) -> bool:
 def _order(records: Sequence[Record], named: str) -> list[str]:
     """As the marker names them, or as they came."""
     there = list(dict.fromkeys(record.system for record in records))
-    return [system for system in named.split("|") if system in there] if named else there
+    wanted = named.split("|") if named else there
+    if missing := [system for system in wanted if system not in there]:
+        raise MarkerRefused(f"no record is of {', '.join(missing)}; there are {', '.join(there)}")
+    return wanted
 
 
 def _cell(record: Record) -> str:

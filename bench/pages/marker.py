@@ -5,7 +5,9 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-_BLOCK = re.compile(r"<!-- (?P<words>[^\n]+?) -->\n(?P<text>.*?)<!-- end -->", re.DOTALL)
+KINDS = ("figures", "origin", "notes", "faults")
+_END = "<!-- end -->"
+_BLOCK = re.compile(rf"<!-- (?P<words>(?:{'|'.join(KINDS)})\b[^\n]*?) -->\n(?P<text>.*?){_END}", re.DOTALL)
 
 
 class MarkerRefused(ValueError):
@@ -22,7 +24,9 @@ class Marker:
 
 def filled(page: str, fill: Callable[[Marker], str]) -> str:
     """The page with everything between its markers written anew."""
-    return _BLOCK.sub(lambda block: f"<!-- {block['words']} -->\n{fill(_marker(block['words']))}\n<!-- end -->", page)
+    if len(_BLOCK.findall(page)) != page.count(_END):
+        raise MarkerRefused(f"an end without a beginning: a marker is {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+    return _BLOCK.sub(lambda block: f"<!-- {block['words']} -->\n{fill(_marker(block['words']))}\n{_END}", page)
 
 
 def _marker(words: str) -> Marker:

@@ -55,7 +55,7 @@ class GrpcCaller:
                 if tokens:
                     first = first or perf_counter() - began
                     if heard is not None:
-                        heard(tokens)
+                        heard(tokens, 1)
         except grpc.aio.AioRpcError as error:
             raise CallFailed(f"{error.code().name}: {error.details()}") from error
         if not first:

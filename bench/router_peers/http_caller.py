@@ -9,9 +9,11 @@ from typing import Self, cast
 
 from bench.router_peers.order import WORD, Order
 
-Heard = Callable[[int], None]
-"""Told how many tokens have just come."""
+Heard = Callable[[int, int], None]
+"""Told how many tokens have just come, and in how many messages."""
 _WORD = WORD.encode()
+_FIRST_WORD = b'"' + _WORD
+"""Of a message: its text begins with it."""
 _OK = b"HTTP/1.1 200"
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
@@ -96,13 +98,13 @@ class _Connection(asyncio.Protocol):
 
     def _take_body(self, body: bytes) -> None:
         joined = self._tail + body
-        tokens = joined.count(_WORD)
+        tokens = joined.count(_WORD) - self._tail.count(_WORD)
         if tokens:
             if not self._first:
                 self._first = perf_counter() - self._began
             if self._heard is not None:
-                self._heard(tokens)
-        self._tail = joined[-(len(_WORD) - 1) :]
+                self._heard(tokens, joined.count(_FIRST_WORD))
+        self._tail = joined[-(len(_FIRST_WORD) - 1) :]
         if self._missing is not None:
             self._missing -= len(body)
         if self._missing == 0 or (self._missing is None and joined.endswith(_LAST)):

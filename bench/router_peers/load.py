@@ -28,6 +28,8 @@ class Took:
     seconds: float
     cpu: float
     """The router's seconds; 0 without one."""
+    messages: int
+    """In which the tokens came."""
 
 
 async def first_tokens(way: Way, case: FirstTokens) -> list[float]:
@@ -50,37 +52,41 @@ async def flood(way: Way, case: Flood) -> Took:
         ]
         try:
             await _all_begun(callers, case, tally)
-            before, began, cpu = tally.tokens, perf_counter(), _cpu(way.router)
+            before, messages, began, cpu = tally.tokens, tally.messages, perf_counter(), _cpu(way.router)
             await _unless_failed(callers, case.seconds)
             while tally.tokens - before < _ENOUGH * case.at_once and perf_counter() - began < _MOST_SECONDS:
                 await _unless_failed(callers, _LONGER)
             if tally.tokens == before:
                 raise CallFailed(f"no token came within {perf_counter() - began:.0f} s")
-            return Took(tally.tokens - before, perf_counter() - began, _cpu(way.router) - cpu)
+            seconds, spent = perf_counter() - began, _cpu(way.router) - cpu
+            return Took(tally.tokens - before, seconds, spent, tally.messages - messages)
         finally:
             for each in callers:
                 each.cancel()
             await asyncio.gather(*callers, return_exceptions=True)
 
 
-async def calm(router: RouterProcess) -> None:
-    """What was begun for callers who have gone is over, or as good as over."""
+async def calm(router: RouterProcess) -> bool:
+    """Whether what was begun for callers who have gone is over, or as good as over, within a few seconds."""
     for _ in range(_MOST_WAITS):
         before = router.cpu()
         await asyncio.sleep(_CALM_SECONDS)
         if router.cpu() - before < _CALM_SHARE * _CALM_SECONDS:
-            return
+            return True
+    return False
 
 
 class _Tally:
     def __init__(self) -> None:
         self.tokens = 0
+        self.messages = 0
         self.begun: set[int] = set()
         """Callers who have heard something."""
 
     def of(self, caller: int) -> Heard:
-        def heard(tokens: int) -> None:
+        def heard(tokens: int, messages: int) -> None:
             self.tokens += tokens
+            self.messages += messages
             self.begun.add(caller)
 
         return heard

@@ -11,7 +11,7 @@ from bench.router_site import SPECIALISTS
 NAMED = SPECIALISTS[-1]
 """Whom callers ask for by name."""
 _HANG_SECONDS = 15
-"""Instead of 1.5: replicas share a core with all callers, and are not to be given up where that core has much to do."""
+"""Instead of 1.2: replicas share a core with all callers, and are not to be given up where that core has much to do."""
 _READY = re.compile(r"ready on (\S+) .*http://127\.0\.0\.1:(\d+)")
 
 

@@ -5,7 +5,7 @@ from itertools import chain
 from random import Random
 from statistics import median
 
-from bench.measure import percentile, summary
+from bench.measure import ENOUGH, percentile, summary
 from bench.record import Record
 from bench.router_peers.case import (
     LONG_STREAMS,
@@ -26,8 +26,6 @@ from bench.router_peers.way import GRPC, GRPC_LIMIT, LIMIT, OCTET
 from bench.table import Targets
 
 BENCH = "router peers"
-ENOUGH = 200
-"""Requests over all rounds from which on a 99th percentile is told."""
 P50, P99 = "added to the first token, p50", "added to the first token, p99"
 STALL = "more than where acknowledgements come at once, p50"
 LITELLM, SGLANG = "litellm", "sglang"
@@ -114,6 +112,9 @@ def _flood_records(found: Found, case: Flood, peers: Sequence[str]) -> Iterator[
             )
             busy = [100 * took.cpu / took.seconds for took in rounds]
             yield summary(busy, BENCH, case.name, "of its core", "%", system)
+        if case.counts == "tokens" and system not in peers:
+            joined = [took.tokens / max(1, took.messages) for took in rounds]
+            yield summary(joined, BENCH, case.name, "tokens a message", "", system)
 
 
 def _by_cpu(found: Found, case: Flood, system: str) -> list[float]:

@@ -41,7 +41,11 @@ async def run_rounds(site: Site, cases: Sequence[FirstTokens | Flood], runs: int
             systems = [system for system in (*case.systems, *peers) if system in site.ways]
             for system in Random(number * len(cases) + position).sample(systems, len(systems)):
                 await _attempt(site, system, case, found, say)
-    found.memory = {name: router.memory() for name, router in site.routers().items()}
+    for name, router in site.routers().items():
+        try:
+            found.memory[name] = router.memory()
+        except OSError as error:
+            site.notes.append(f"{name}: its memory could not be read: {error}")
     return found
 
 
@@ -53,7 +57,8 @@ async def _attempt(site: Site, system: str, case: FirstTokens | Flood, found: Fo
             return
         try:
             async with asyncio.timeout(_CASE_SECONDS):
-                await _measured(way, case, found)
+                if not await _measured(way, case, found):
+                    site.notes.append(f"{system}: still at work some seconds after its callers had gone: {case.name}")
                 return
         except (CallFailed, PeerFailed, TimeoutError) as error:
             why = f"{system}: {case.name}: {error or f'not over after {_CASE_SECONDS:g} s'}"
@@ -73,16 +78,19 @@ def _fail(site: Site, way: Way, why: str) -> None:
     site.drop(way.router.name)
 
 
-async def _measured(way: Way, case: FirstTokens | Flood, found: Found) -> None:
+async def _measured(way: Way, case: FirstTokens | Flood, found: Found) -> bool:
+    """Whether the router was at rest before and after."""
+    was_calm = is_calm = True
     if way.router is not None:
         way.router.resume()
         await until_it_answers(way, _WAKE_SECONDS)
-        await calm(way.router)
+        was_calm = await calm(way.router)
     if isinstance(case, Flood):
         found.floods[case.name, way.system].append(await flood(way, case))
     else:
         found.first[case.name, way.system].append(await first_tokens(way, case))
     if way.router is not None:
-        await calm(way.router)
+        is_calm = await calm(way.router)
         way.router.check()
         way.router.pause()
+    return was_calm and is_calm

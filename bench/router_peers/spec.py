@@ -69,6 +69,6 @@ ROUTER_PEERS: Mapping[str, RouterPeer] = {
                 ("LITELLM_MODE", "PRODUCTION"),
             ),
         ),
-        RouterPeer("sglang", ("sglang-router==0.3.2",), _sglang, "sglang-router 0.3.2, round robin, one thread"),
+        RouterPeer("sglang", ("sglang-router==0.3.2",), _sglang, "sglang-router 0.3.2, round robin"),
     )
 }

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from bench.measure import percentile, summary
+from bench.measure import ENOUGH, percentile, summary
 from bench.record import Record
 from bench.serving.answer import Answer
 from bench.serving.classes import CallerClass
@@ -15,7 +15,9 @@ ALL = "all"
 GOODPUT = "goodput"
 LATE, BUSY = 0.05, 0.8
 """From so many seconds of lateness (p99), or such a share of a core, a load generator is part of what it measures."""
-_PERCENTS = (50, 95, 99)
+_WORST = 99
+_PERCENTS = (50, 95, _WORST)
+_OF_ALL_ROUNDS = f"p{_WORST}"
 _Figure = tuple[str, str, Callable[[Round, Sequence[Answer]], float | None]]
 
 
@@ -33,9 +35,20 @@ def _records(rounds: Sequence[Round], name: str, figures: Sequence[_Figure]) -> 
     for metric, unit, value in figures:
         for system in dict.fromkeys(each.system for each in rounds):
             mine = [each for each in rounds if each.system == system]
+            if metric.endswith(_OF_ALL_ROUNDS):
+                yield from _pooled(mine, name, (metric, unit, value))
+                continue
             samples = [found for each in mine if (found := value(each, of_class(each, name))) is not None]
             if samples:
                 yield summary(samples, BENCH, name, metric, unit, system)
+
+
+def _pooled(mine: Sequence[Round], name: str, figure: _Figure) -> Iterator[Record]:
+    """Of the answers of all rounds together: no spread."""
+    metric, unit, value = figure
+    found = value(mine[0], [answer for each in mine for answer in of_class(each, name)])
+    if found is not None:
+        yield Record(BENCH, name, mine[0].system, metric, unit, found, found, found, len(mine))
 
 
 def _ratios(rounds: Sequence[Round]) -> Iterator[Record]:
@@ -68,6 +81,7 @@ def warnings(rounds: Sequence[Round]) -> list[str]:
     if busy > BUSY:
         found.append(f"warning: the load generator took {100 * busy:.0f} % of a core: what it measures is also itself")
     for system in dict.fromkeys(each.system for each in rounds):
+        found += _short(system, [answer for each in rounds if each.system == system for answer in each.answers])
         reasons = Counter(
             answer.why for each in rounds if each.system == system for answer in each.answers if answer.end == "failed"
         )
@@ -95,9 +109,11 @@ def _refused(told: bool) -> Callable[[Round, Sequence[Answer]], float]:
 def _at(
     percent: int, of: Callable[[Sequence[Answer]], list[float]]
 ) -> Callable[[Round, Sequence[Answer]], float | None]:
+    least = ENOUGH if percent == _WORST else 1
+
     def value(_: Round, answers: Sequence[Answer]) -> float | None:
         seconds = of(answers)
-        return 1000 * percentile(seconds, percent) if seconds else None
+        return 1000 * percentile(seconds, percent) if len(seconds) >= least else None
 
     return value
 
@@ -119,6 +135,21 @@ def _prompt(_: Round, answers: Sequence[Answer]) -> float | None:
     return percentile(known, 50) if known else None
 
 
+def _answer(_: Round, answers: Sequence[Answer]) -> float | None:
+    whole = [answer.tokens for answer in answers if answer.end == "answered"]
+    return percentile(whole, 50) if whole else None
+
+
+def _short(system: str, answers: Sequence[Answer]) -> list[str]:
+    """An answer that ends early is good too; but who is given shorter ones has less to do."""
+    whole = [answer for answer in answers if answer.end == "answered"]
+    num_short = sum(answer.tokens < answer.ask.answer_tokens for answer in whole)
+    if 2 * num_short <= len(whole):
+        return []
+    given, asked = sum(answer.tokens for answer in whole), sum(answer.ask.answer_tokens for answer in whole)
+    return [f"warning: {system}: answers had {given:,} tokens, asked for were {asked:,}"]
+
+
 _FIGURES: tuple[_Figure, ...] = (
     ("offered", "requests", lambda _, answers: len(answers)),
     ("answered", "requests", _ends("answered")),
@@ -135,6 +166,7 @@ _FIGURES: tuple[_Figure, ...] = (
     *((f"ITL p{percent}", "ms", _at(percent, _gaps)) for percent in _PERCENTS),
     *((f"total p{percent}", "ms", _at(percent, _totals)) for percent in _PERCENTS),
     ("prompt p50", "tokens", _prompt),
+    ("answer p50", "tokens", _answer),
     ("load generator late, p99", "ms", _at(99, lambda answers: [answer.behind for answer in answers])),
     ("load generator's CPU", "% of a core", lambda each, _: 100 * each.generator / each.lasted),
 )

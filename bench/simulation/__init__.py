@@ -16,5 +16,5 @@ told and when); `asyncio.sleep` and `sim.loop.time()` are simulated time; `await
 `sim.loop.cpu_seconds = {}` real CPU time is counted by process, "router" among them.
 
 What breaks an ensemble on purpose, and what must hold all the while, is in the modules beside: `script`, `nemesis`,
-`run`, `laws`. `python -m bench.simulation FIRST LAST` lives through a range of seeds.
+`run`, and those whose names end in `_laws`. `python -m bench.simulation FIRST LAST` lives through a range of seeds.
 """

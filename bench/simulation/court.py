@@ -43,6 +43,12 @@ class Court:
             told = ", ".join(str(each) for each in about)
             self.broken = Broken(f"{law}: {told[:400]}")
 
+    def blame(self, error: BaseException | None, law: str, *about: object) -> None:
+        """An error that should not be: itself a broken law, or that there is one."""
+        if isinstance(error, LawBroken):
+            self.require(False, str(error))
+        self.require(False, law, *about, repr(error))
+
     def try_all(self, check: Callable[[], None]) -> None:
         """A check that raises where something is wrong."""
         try:

@@ -37,8 +37,9 @@ def draw(seed: int) -> Script:
 
 
 def _setup(random: Random, *, calm: bool) -> Setup:
+    """Half of the rushes are of equals: those with the most impatient breakers, of which nothing comes in a rush."""
     size = random.choice((4, 4, 8))
-    return Setup(
+    setup = Setup(
         replicas={FIRST: 1 if calm else random.randint(1, 3), SECOND: 1 if calm else random.randint(1, 2)},
         calm=calm,
         num_blocks=random.choice((72, 96, 128, 256)) // size,
@@ -51,6 +52,7 @@ def _setup(random: Random, *, calm: bool) -> Setup:
         fault_rate=0.0 if calm else random.choice((0.0, 0.03, 0.25)),
         mishaps={} if calm else _mishaps(random),
     )
+    return replace(setup, equal=calm and setup.failures == 1)
 
 
 def _mishaps(random: Random) -> dict[str, float]:
@@ -60,10 +62,9 @@ def _mishaps(random: Random) -> dict[str, float]:
 
 
 def _rushing(number: int, random: Random, setup: Setup) -> Asked:
-    """Without adapters: where several stacks take turns, forecasts sometimes promise too much. In half of the rushes
-    all are equal, so that nobody may give way to anybody."""
+    """Without adapters: where several stacks take turns, forecasts sometimes promise too much."""
     ask = _ask(number, random, setup)
-    priorities = (5,) if setup.failures == 1 else (5, 5, 5, 5, 1, 9)
+    priorities = (5,) if setup.equal else (5, 5, 5, 5, 1, 9)
     return replace(
         ask,
         at=round(random.uniform(0, _RUSH_SECONDS), 4),

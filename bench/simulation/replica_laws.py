@@ -6,6 +6,7 @@ from admission.forecast import Admit, Booking, Verdict
 from bench.simulation.court import Court
 from bench.simulation.replica import ReplicaHouse
 from bench.simulation.scheduler_laws import Laws
+from octet.mishap import words_of
 from specialist.engines.sim import SimEngine
 from specialist.events import Admitted, Event, Finished, Preempted
 from specialist.request import Request
@@ -96,7 +97,8 @@ class ReplicaLaws:
 
     def _died(self, error: Exception) -> None:
         self._court.see("replica died")
-        self._court.require(str(error) == "a mishap", "no request stops the loop of steps", repr(error))
+        if str(error) != words_of("step.dies"):
+            self._court.blame(error, "no request stops the loop of steps", self._name)
 
     def _watch_scheduler(self) -> None:
         scheduler, laws, court = self._scheduler, self._laws, self._court

@@ -127,9 +127,11 @@ class RequestLaws:
 
 
 def _above(told: Told, all_told: Sequence[Told]) -> bool:
-    """Somebody of higher priority was here with it."""
+    """Somebody of higher priority was there with it, at the same specialist."""
+    theirs = {routed.specialist for routed in told.routed}
     return any(
         other.ask.priority > told.ask.priority
+        and any(routed.specialist in theirs for routed in other.routed)
         and other.began <= (told.ended or 0.0)
         and told.began <= (other.ended or 0.0)
         for other in all_told

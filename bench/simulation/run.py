@@ -11,6 +11,7 @@ from bench.simulation.chances import Chances
 from bench.simulation.court import Broken, Court
 from bench.simulation.draw import NAMES
 from bench.simulation.ensemble import SimEnsemble
+from bench.simulation.excuses import excuses_of
 from bench.simulation.heap_loop import NothingLeft
 from bench.simulation.machine import Machine
 from bench.simulation.nemesis import Nemesis
@@ -54,7 +55,7 @@ def live(script: Script, *, keep: bool = False) -> Lived:
     with _staged(script, chances, verdicts) as sim:
         court = Court(sim.loop, keep=keep)
         life = _Life(script, sim, court, chances, verdicts)
-        with installed(chances.decide), Unheard(court):
+        with installed(chances.decide), Unheard(court, excuses_of(script)):
             life.run()
             chances.tell(court)
             lived = _told(script, sim, court)

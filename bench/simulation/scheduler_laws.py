@@ -6,8 +6,10 @@ from collections.abc import Callable
 from math import ceil
 from typing import Literal
 
+from bench.simulation.place import place_of
 from kvpool import AdmissionPlan, BlockPool
 from octet.identity import Lane
+from octet.mishap import words_of
 from specialist.engines.sim import SimEngine, SimModel
 from specialist.events import Admitted, Emitted, Event, Finished
 from specialist.request import Request
@@ -15,9 +17,13 @@ from specialist.scheduler import Scheduler
 from specialist.sequence import Sequence
 from specialist.states import Hybrid
 from specialist.step import Step
-from tests.laws.place import place_of
 
-ERRORS_ON_PURPOSE = ("injected", "asked for", "the engine did not complete the step", "PoolExhausted: a mishap")
+ERRORS_ON_PURPOSE = (
+    "injected",
+    "asked for",
+    "the engine did not complete the step",
+    f"PoolExhausted: {words_of('pool.apply')}",
+)
 
 
 class LawBroken(AssertionError):

@@ -64,6 +64,8 @@ class Setup:
     replicas: dict[str, int]
     calm: bool = False
     """Nothing goes wrong but that there is too much to do, and callers say truly what they want."""
+    equal: bool = False
+    """All requests are of one priority, so that nobody may give way to anybody."""
     num_blocks: int = 16
     block_size: int = 8
     max_running: int = 4

@@ -3,17 +3,18 @@
 import logging
 
 from bench.simulation.court import Court
+from bench.simulation.scheduler_laws import LawBroken
 
 _NAMES = ("router", "specialist", "octet", "admission")
-_ON_PURPOSE = ("a mishap", "injected", "the step loop died", "the engine did not complete the step", "store")
 
 
 class Unheard(logging.Handler):
-    """While it is entered, nothing is logged anywhere else."""
+    """While it is entered, nothing is logged anywhere else. `excuses` are words of what was done on purpose."""
 
-    def __init__(self, court: Court) -> None:
+    def __init__(self, court: Court, excuses: tuple[str, ...]) -> None:
         super().__init__(logging.WARNING)
         self._court = court
+        self._excuses = excuses
         self._before: list[tuple[logging.Logger, bool]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -22,8 +23,10 @@ class Unheard(logging.Handler):
         told = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
         words = f"{told} {error}"
-        is_on_purpose = any(each in words for each in _ON_PURPOSE)
-        self._court.require(is_on_purpose, "nothing goes wrong unasked", record.name, told, repr(error))
+        if not any(each in words for each in self._excuses):
+            _, _, law = told.partition(f"{LawBroken.__name__}: ")
+            self._court.require(not law, law)
+            self._court.blame(error, "nothing goes wrong unasked", record.name, told)
 
     def __enter__(self) -> "Unheard":
         for name in _NAMES:

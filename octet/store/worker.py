@@ -7,7 +7,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from octet.clock import Clock
-from octet.mishap import mishap
+from octet.mishap import mishap, words_of
 from octet.store.connection import Connection, Opener
 from octet.store.database import Database
 from octet.store.errors import Refused, Stale, Unavailable, Unknown
@@ -97,7 +97,7 @@ class Worker:
 
     def _database(self) -> Database:
         if mishap("store.away"):
-            raise Unavailable("a mishap")
+            raise Unavailable(words_of("store.away"))
         if self._connection is None:
             with self._pulse.waiting():
                 connection = self._opener.open()

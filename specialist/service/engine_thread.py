@@ -7,7 +7,7 @@ from threading import Condition, Thread
 from typing import NamedTuple
 
 from octet.clock import Clock
-from octet.mishap import mishap
+from octet.mishap import mishap, words_of
 from octet.rpc.refusal import Refusal, engine_failed, invalid, prompt_too_long, replica_failed
 from specialist.account import Account, Accounts
 from specialist.errors import NeverFits, Refused
@@ -161,7 +161,7 @@ class EngineThread:
     def _tell_of(self, step: Step | None) -> None:
         """Everything that has happened up to the end of the step."""
         if mishap("step.dies"):
-            raise RuntimeError("a mishap")
+            raise RuntimeError(words_of("step.dies"))
         events = self._scheduler.take_events()
         if step is None:
             self._meter.idle()

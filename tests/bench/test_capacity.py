@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.capacity.demand import Ask, DemandRefused, Shape, fitted, hurried, rate_of, read_shapes, shared_out
+from bench.capacity.play import Played
 from bench.capacity.promise import Answer, Figures, judged
 from bench.capacity.search import NotEnough, fewest
+from bench.result import read_result
 from octet.cli import main
 from octet.config.ensemble import SloTargets
 
@@ -29,6 +31,19 @@ def test_a_hurried_trace_keeps_its_order_and_its_rate(rate: float, seconds: floa
 def test_a_trace_without_wishes_is_played_as_it_is() -> None:
     assert hurried(SHAPES, None, None) == SHAPES
     assert rate_of(SHAPES) == 0.5
+
+
+def test_nothing_is_asked_twice_by_a_trace_that_is_played_again() -> None:
+    played = hurried(SHAPES, None, 30.0)
+    texts = [Ask(each.at, "algo", each.prompt, each.names, each.answer_tokens).text() for each in played]
+    assert len(played) > 2 * len(SHAPES)
+    assert len(set(texts)) == len(texts)
+
+
+def test_a_prefix_is_shared_within_each_turn() -> None:
+    shapes = [Shape(float(at), (512, 3), (7, at), 1) for at in range(4)]
+    firsts = [shape.names[0] for shape in hurried(shapes, None, 12.0)]
+    assert [firsts.count(name) for name in dict.fromkeys(firsts)] == [4, 4, 4]
 
 
 def test_too_much_of_a_hurry_is_refused() -> None:
@@ -152,10 +167,26 @@ def test_the_question_is_answered_and_the_answer_holds(
     assert main([*words, "--replicas", ample, "--routers", "2"]) == 0, "two routers pick a little worse than one"
 
 
-def test_more_than_allowed_is_told(site: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_than_allowed_is_told(site: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, trace = map(str, site)
-    assert main(["simulate", config, "--trace", trace, "--rate", "40", "--seconds", "5", "--most", "1"]) == 1
-    assert "not even 1 replicas" in capsys.readouterr().err
+    out, result = tmp_path / "out.json", tmp_path / "result.json"
+    words = ["simulate", config, "--trace", trace, "--rate", "40", "--seconds", "5", "--most", "1"]
+    assert main([*words, "--json", str(out), "--result", str(result)]) == 1
+    said = capsys.readouterr()
+    assert "not even 1 replicas" in said.err and "2 replicas are not enough" in said.out
+    assert json.loads(out.read_text())["replicas"] == {"algo": 1, "stl": 1}
+    assert "--most 1" in read_result(result).command
+
+
+def test_who_promises_nothing_says_so() -> None:
+    assert judged("algo", 1, answers(0.1), SloTargets(), 0.5, 0.01).words == "promises nothing"
+    assert judged("algo", 1, answers(0.1), SloTargets(ttft_p95=1.0), 0.5, 0.01).words == "kept"
+
+
+def test_a_router_that_is_too_busy_is_a_miss() -> None:
+    assert Played({}, 1.0, 1.0, 1, (0.7, 0.1)).misses == ()
+    (miss,) = Played({}, 1.0, 1.0, 1, (0.2, 0.71)).misses
+    assert miss == "routers: 2 are too few, the busiest takes 71 % of a core"
 
 
 @pytest.mark.parametrize("options", [["--mix", "nobody=1"], ["--replicas", "nobody=2"], ["--rate", "1e8"]])

@@ -171,7 +171,8 @@ def check_open_loop(found: Found) -> None:
         for system in ("octet", "octet served"):
             case = f"open loop at {share} % of capacity"
             assert found[case, system, "goodput"] <= found[case, system, "offered"]
-            assert found[case, system, "TTFT p50"] <= found[case, system, "TTFT p99"]
+            assert found[case, system, "TTFT p50"] > 0
+            assert (case, system, "TTFT p99") not in found, "of so few nobody can tell"
         assert found[case, "octet", "offered"] == found[case, "octet served", "offered"]
 
 

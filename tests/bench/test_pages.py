@@ -41,6 +41,16 @@ def test_a_marker_that_nobody_understands_is_refused(words: str) -> None:
         filled(f"<!-- {words} -->\n<!-- end -->", lambda marker: "")
 
 
+def test_other_comments_are_left_alone() -> None:
+    page = "<!-- a word to whoever writes here -->\nwords\n<!-- notes kv -->\nold\n<!-- end -->\n"
+    assert filled(page, lambda marker: marker.kind) == page.replace("old", "notes")
+
+
+def test_a_marker_of_no_kind_is_refused() -> None:
+    with pytest.raises(MarkerRefused, match="an end without"):
+        filled("<!-- figure kv -->\n<!-- end -->", lambda marker: "")
+
+
 def test_a_line_a_case_and_a_column_a_system() -> None:
     assert figures(RECORDS, {"metric": "added*", "system": "litellm|octet"}).splitlines() == [
         "| case | figure | unit | litellm | octet |",
@@ -50,7 +60,7 @@ def test_a_line_a_case_and_a_column_a_system() -> None:
     ]
 
 
-@pytest.mark.parametrize("options", [{"case": "nobody"}, {"colour": "red"}])
+@pytest.mark.parametrize("options", [{"case": "nobody"}, {"colour": "red"}, {"system": "octet|sglang"}])
 def test_a_table_of_nothing_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(MarkerRefused):
         figures(RECORDS, options)

@@ -18,6 +18,12 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert result.machine.cpu and result.machine.memory_gib > 0
 
 
+def test_the_commit_is_that_of_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = Meter.start()
+    monkeypatch.setattr("bench.result._commit", lambda: "a later one")
+    assert meter.result("kv", "", [RECORD]).machine.commit == meter.commit != "a later one"
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"records": 1}', '{"records": [{}], "machine": {}, "notes": []}'])
 def test_another_file_is_refused_by_name(content: str, tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text(content)

@@ -15,7 +15,7 @@ from bench.peers.environment import Environment, PeerUnavailable
 from bench.peers.process import PeerFailed
 from bench.record import Record
 from bench.router_peers import site as site_module
-from bench.router_peers.case import SERIAL, SHORT, SHORT_STREAMS, STOCK, FirstTokens, Flood, rate_case
+from bench.router_peers.case import LONG_STREAMS, SERIAL, SHORT, SHORT_STREAMS, STOCK, FirstTokens, Flood, rate_case
 from bench.router_peers.drawing import plot_added
 from bench.router_peers.http_caller import CallFailed, Heard
 from bench.router_peers.load import Took
@@ -71,14 +71,22 @@ def test_a_percentile_needs_enough_requests() -> None:
 
 def test_floods_are_told_by_the_clock_and_by_the_routers_time() -> None:
     found = Found(memory={OCTET: 90_000_000})
-    found.floods[SHORT_STREAMS, OCTET] = [Took(800, 2.0, 0.5), Took(1600, 2.0, 1.0)]
-    found.floods[SHORT_STREAMS, "litellm"] = [Took(80, 2.0, 0.5), Took(80, 2.0, 0.5)]
+    found.floods[SHORT_STREAMS, OCTET] = [Took(800, 2.0, 0.5, 800), Took(1600, 2.0, 1.0, 400)]
+    found.floods[SHORT_STREAMS, "litellm"] = [Took(80, 2.0, 0.5, 80), Took(80, 2.0, 0.5, 80)]
     records = records_of(found, [Flood(SHORT_STREAMS, (OCTET,), SHORT, 32, 2.0, "streams")], ["litellm"])
     assert _find(records, SHORT_STREAMS, "streams a second").low == 50
     assert _find(records, SHORT_STREAMS, "streams a second of CPU").value == 200
     assert _find(records, SHORT_STREAMS, "of its core").high == 50
     assert _find(records, f"{SHORT_STREAMS} vs litellm", "streams a second of CPU").value == 10
     assert _find(records, "memory", "router").value == 90
+
+
+def test_how_many_tokens_a_message_brings_is_told_of_ours() -> None:
+    found = Found()
+    found.floods[LONG_STREAMS, OCTET] = [Took(800, 2.0, 0.5, 200)]
+    found.floods[LONG_STREAMS, "litellm"] = [Took(80, 2.0, 0.5, 80)]
+    records = records_of(found, [Flood(LONG_STREAMS, (OCTET,), SHORT, 16, 2.0, "tokens")], ["litellm"])
+    assert [(record.system, record.value) for record in records if record.metric == "tokens a message"] == [(OCTET, 4)]
 
 
 def test_the_picture_is_drawn_of_what_there_is(tmp_path: Path) -> None:

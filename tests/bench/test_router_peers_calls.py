@@ -57,7 +57,7 @@ def test_tokens_are_counted_once_wherever_the_bytes_are_cut(
         with socket.socket() as sock:
             connection = _Connection(sock, acks_at_once=False)
             connection.connection_made(_Written())
-            asking = asyncio.ensure_future(connection.ask(b"", heard.append))
+            asking = asyncio.ensure_future(connection.ask(b"", lambda tokens, _: heard.append(tokens)))
             await asyncio.sleep(0)
             for begin, end in pairwise(ends):
                 assert not asking.done()
@@ -81,12 +81,18 @@ def _with_backend(use: Callable[[HttpCaller, list[int]], Awaitable[None]]) -> No
 
 def test_a_backend_streams_what_was_ordered() -> None:
     async def use(caller: HttpCaller, heard: list[int]) -> None:
-        await caller.call("x" * 300_000, Order(40), heard.append)
-        assert sum(heard) == 40
+        messages: list[int] = []
+
+        def told(tokens: int, number: int) -> None:
+            heard.append(tokens)
+            messages.append(number)
+
+        await caller.call("x" * 300_000, Order(40), told)
+        assert sum(heard) == sum(messages) == 40
         begun = perf_counter()
-        await caller.call("again", Order(40, 5_000), heard.append)
+        await caller.call("again", Order(40, 5_000), told)
         assert perf_counter() - begun > 39 * 0.005 - 0.01
-        assert sum(heard) == 80
+        assert sum(heard) == sum(messages) == 80
 
     _with_backend(use)
 
@@ -109,8 +115,8 @@ def test_a_speech_goes_on_while_nobody_listens_and_nothing_is_said_twice(order: 
 
 def test_a_backend_answers_as_a_whole() -> None:
     async def use(caller: HttpCaller, heard: list[int]) -> None:
-        await caller.call("x", Order(7), heard.append, stream=False)
-        assert heard == [7]
+        await caller.call("x", Order(7), lambda *told: heard.extend(told), stream=False)
+        assert heard == [7, 1]
 
     _with_backend(use)
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -183,12 +184,31 @@ def test_figures_add_up_and_goodput_is_not_throughput() -> None:
 
 def test_a_late_load_generator_is_warned_of_and_failures_are_told() -> None:
     ask = asks_at(0.0)[0]
-    late = Answer(ask, "answered", (0.1,), 0.2, behind=0.4)
+    late = Answer(ask, "answered", (0.1,), 0.2, ask.answer_tokens, behind=0.4)
     lost = Answer(ask, "failed", why="gone")
-    assert warnings([Round("x", 1.0, 1.0, (Answer(ask, "answered", (0.1,), 0.2),), 0.1)]) == []
+    assert warnings([Round("x", 1.0, 1.0, (replace(late, behind=0.0),), 0.1)]) == []
     told = warnings([Round("x", 1.0, 1.0, (late, lost, lost), 0.95)])
     assert ["late itself, by 400 ms" in told[0], "95 % of a core" in told[1]] == [True, True]
     assert told[2:] == ["x: failed 2 times: gone"]
+
+
+def test_answers_that_are_shorter_than_asked_for_are_warned_of() -> None:
+    ask = asks_at(0.0)[0]
+    whole, short = (Answer(ask, "answered", (0.1,), 0.2, count) for count in (ask.answer_tokens, 1))
+    assert warnings([Round("x", 1.0, 1.0, (whole, short), 0.1)]) == []
+    (told,) = warnings([Round("x", 1.0, 1.0, (whole, short, short), 0.1)])
+    assert told == f"warning: x: answers had {ask.answer_tokens + 2} tokens, asked for were {3 * ask.answer_tokens}"
+
+
+@pytest.mark.parametrize("count", [99, 100])
+def test_a_99th_percentile_is_of_all_rounds_and_needs_enough(count: int) -> None:
+    ask = asks_at(0.0)[0]
+    rounds = [
+        Round("x", 1.0, 1.0, tuple(Answer(ask, "answered", (at + i / 1000,), 0.5) for i in range(count)), 0.1)
+        for at in (0.0, 1.0)
+    ]
+    found = [record for record in records(rounds) if record.metric == "TTFT p99"]
+    assert [record.value for record in found] == ([] if count < 100 else [pytest.approx(1097)])
 
 
 def test_systems_are_told_apart() -> None:

@@ -27,6 +27,8 @@ class Mutant:
     function: str
     was: str
     becomes: str
+    laws: tuple[str, ...] = ()
+    """Of the simulation: those that notice it first, by the way in which it shows."""
 
     def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
         original: FunctionType = getattr(self.owner, self.function)

@@ -12,6 +12,10 @@ class Allowed:
 
 
 EXCEPTIONS = (
+    Allowed("process", "octet/supervise/apart.py", "apart", "our own code in a child, whose memory goes with it"),
+    Allowed("process", "octet/supervise/spawn.py", "spawn", "the supervisor's children, each a role of our own"),
+    Allowed("process", "router/verify/cage.py", "_start", "the cage is built by a child of its own"),
+    Allowed("process", "router/verify/own_work.py", "main", "a keeper and the worker that it ends with itself"),
     Allowed("process", "octet/supervise/spawn.py", "_execute", "a child becomes one of our own commands, by a list"),
     Allowed(
         "process", "router/training/compiled.py", "_output", "training runs the compiler; nothing serves meanwhile"

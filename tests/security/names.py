@@ -2,10 +2,23 @@
 
 import ast
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+IMPORTERS = frozenset(
+    [
+        "builtins.__import__",
+        "importlib.import_module",
+        "importlib.__import__",
+        "importlib.reload",
+        "importlib.util.spec_from_file_location",
+        "importlib.machinery.SourceFileLoader",
+        "pkgutil.resolve_name",
+    ]
+)
+_LOADED = "sys.modules"
+_LOOK_UPS = frozenset([f"{_LOADED}.get", f"{_LOADED}.__getitem__", f"{_LOADED}.pop"])
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -22,6 +35,10 @@ class Module:
     places: tuple[Place, ...]
     meanings: dict[str, str]
     """Of each imported name, wherever in the module it is imported."""
+    called: frozenset[int]
+    """The ids of all nodes that are called on the spot, rather than handed on."""
+    annotations: frozenset[int]
+    """The ids of all nodes that only say of what type something is: nothing is called by them."""
 
     @classmethod
     def read(cls, source: str) -> Self:
@@ -29,7 +46,27 @@ class Module:
         meanings: dict[str, str] = {}
         for place in places:
             meanings |= _imported(place.node)
-        return cls(places, meanings)
+        called = frozenset(id(place.node.func) for place in places if isinstance(place.node, ast.Call))
+        annotations = frozenset(id(each) for place in places for each in _annotations(place.node))
+        return cls(places, meanings, called, annotations)
+
+    def mentioned(self, node: ast.AST) -> str:
+        """What a name stands for, used in whatever way but as a type."""
+        is_name = isinstance(node, ast.Name | ast.Attribute) and id(node) not in self.annotations
+        return self.meaning(node) if is_name else ""
+
+    def handed_on(self, node: ast.AST) -> str:
+        """What a name stands for that is not called on the spot."""
+        return "" if id(node) in self.called else self.mentioned(node)
+
+    def asked_for(self, node: ast.AST) -> list[str]:
+        """The modules that a statement asks for; also those that it asks an importer for, or looks up among the
+        modules that are loaded, by a name that stands there."""
+        if isinstance(node, ast.Call) and self.meaning(node.func) in IMPORTERS | _LOOK_UPS:
+            return _texts(node.args[:1])
+        if isinstance(node, ast.Subscript) and self.meaning(node.value) == _LOADED:
+            return _texts([node.slice])
+        return imports(node)
 
     def meaning(self, node: ast.AST) -> str:
         """Dotted, from the module it was imported from; empty for what no import and no builtin explains."""
@@ -39,6 +76,16 @@ class Module:
         if isinstance(node, ast.Name):
             return self.meanings.get(node.id) or (f"builtins.{node.id}" if hasattr(builtins, node.id) else "")
         return ""
+
+
+def _annotations(node: ast.AST) -> Iterator[ast.AST]:
+    said = (getattr(node, "annotation", None), getattr(node, "returns", None))
+    return (each for whole in said if isinstance(whole, ast.AST) for each in ast.walk(whole))
+
+
+def _texts(nodes: Sequence[ast.AST]) -> list[str]:
+    """As far as they stand there."""
+    return [each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
 
 
 def _walk(whole: ast.AST) -> Iterator[Place]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.security.names import Module, imports
+from tests.security.names import IMPORTERS, Module
 
 ROOMS = ("octet", "kvpool", "specialist", "admission", "router", "bench")
 GENERATED = re.compile(r"_pb2\.py$")
@@ -27,7 +27,9 @@ _CODE_IN_DATA = frozenset(
         "torch.package",
     ]
 )
-_LOADS_CODE = frozenset(["torch.load", "torch.jit.load", "torch.hub.load", "numpy.load", "numpy.fromregex"])
+_LOADS_CODE = frozenset(
+    ["torch.load", "torch.serialization", "torch.jit.load", "torch.hub.load", "numpy.load", "numpy.fromregex"]
+)
 _RUNS_TEXT = frozenset(
     [
         "builtins.eval",
@@ -41,7 +43,25 @@ _RUNS_TEXT = frozenset(
     ]
 )
 _YAML = frozenset(["load", "load_all", "parse", "scan", "compose", "compose_all"])
-_UNSAFE_YAML = frozenset(["unsafe_load", "unsafe_load_all", "full_load", "full_load_all", "add_constructor"])
+_UNSAFE_YAML = frozenset(
+    [
+        "unsafe_load",
+        "unsafe_load_all",
+        "full_load",
+        "full_load_all",
+        "add_constructor",
+        "add_multi_constructor",
+        "Loader",
+        "FullLoader",
+        "UnsafeLoader",
+        "CLoader",
+        "CFullLoader",
+        "CUnsafeLoader",
+        "Constructor",
+        "FullConstructor",
+        "UnsafeConstructor",
+    ]
+)
 _SAFE_LOADERS = frozenset(["yaml.SafeLoader", "yaml.CSafeLoader", "yaml.BaseLoader", "yaml.CBaseLoader"])
 _SHELLS = frozenset(
     [
@@ -50,25 +70,16 @@ _SHELLS = frozenset(
         "subprocess.getoutput",
         "subprocess.getstatusoutput",
         "asyncio.create_subprocess_shell",
+        "asyncio.subprocess.create_subprocess_shell",
         "pty.spawn",
     ]
 )
 _PROCESSES = re.compile(
-    r"(subprocess\.(run|call|check_call|check_output|Popen)|asyncio\.create_subprocess_exec|"
-    r"os\.(exec|spawn|posix_spawn)\w*|multiprocessing\.\w+)"
-)
-_IMPORTERS = frozenset(
-    [
-        "builtins.__import__",
-        "importlib.import_module",
-        "importlib.__import__",
-        "importlib.reload",
-        "importlib.util.spec_from_file_location",
-        "importlib.machinery.SourceFileLoader",
-        "pkgutil.resolve_name",
-    ]
+    r"(subprocess\.(run|call|check_call|check_output|Popen)|asyncio\.(subprocess\.)?create_subprocess_exec|"
+    r"os\.(exec|spawn|posix_spawn|fork)\w*|pty\.fork|multiprocessing\.[\w.]+)"
 )
 _LIBRARIES = frozenset(["ctypes.CDLL", "ctypes.PyDLL", "ctypes.cdll.LoadLibrary", "torch.ops.load_library"])
+_BUILDS = frozenset(["torch.utils.cpp_extension"])
 _NAMED_TEMPORARY = frozenset(["tempfile.mktemp", "os.tempnam", "os.tmpnam"])
 _FETCHES = frozenset(
     [
@@ -89,6 +100,15 @@ _FETCHES = frozenset(
         "torch.utils.model_zoo",
     ]
 )
+_FREE_TEMPLATES = frozenset(
+    [
+        "jinja2.Environment",
+        "jinja2.Template",
+        "jinja2.environment.Environment",
+        "jinja2.environment.Template",
+    ]
+)
+_NATIVE_TEMPLATES = frozenset(["jinja2.nativetypes"])
 _CONNECTS = frozenset(["socket.create_connection", "asyncio.open_connection", "asyncio.open_unix_connection"])
 _ARCHIVES = frozenset(["extract", "extractall", "unpack_archive"])
 _UNVERIFIED = frozenset(["ssl._create_unverified_context", "ssl._create_stdlib_context", "ssl.CERT_NONE"])
@@ -99,50 +119,54 @@ _SECRET = re.compile(
 _DIGESTS = frozenset({"digest", "hexdigest"})
 
 
-def data_that_is_code(_module: Module, node: ast.AST) -> bool:
-    return any(_is_below(name, _CODE_IN_DATA) for name in imports(node))
+# Of names, mentioned is enough: what is handed on by name is called elsewhere.
+
+
+def data_that_is_code(module: Module, node: ast.AST) -> bool:
+    return _is_of(module, node, _CODE_IN_DATA)
 
 
 def code_from_files(module: Module, node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and module.meaning(node.func) in _LOADS_CODE
+    return _is_of(module, node, _LOADS_CODE)
 
 
 def text_that_runs(module: Module, node: ast.AST) -> bool:
-    """Mentioned is enough: what is handed on by name runs elsewhere."""
-    return isinstance(node, ast.Name | ast.Attribute) and module.meaning(node) in _RUNS_TEXT
+    return module.mentioned(node) in _RUNS_TEXT
 
 
 def unsafe_yaml(module: Module, node: ast.AST) -> bool:
+    """A name that is safe only with the right loader is called on the spot, with that."""
     if not isinstance(node, ast.Call):
-        return False
-    package, _, name = module.meaning(node.func).partition(".")
-    if package != "yaml" or name not in _YAML | _UNSAFE_YAML:
+        return _of_yaml(module.mentioned(node)) in _UNSAFE_YAML or _of_yaml(module.handed_on(node)) in _YAML
+    if _of_yaml(module.meaning(node.func)) not in _YAML:
         return False
     loaders = [keyword.value for keyword in node.keywords if keyword.arg == "Loader"] or node.args[1:2]
-    return name in _UNSAFE_YAML or not loaders or module.meaning(loaders[0]) not in _SAFE_LOADERS
+    return not loaders or module.meaning(loaders[0]) not in _SAFE_LOADERS
 
 
 def shell(module: Module, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
-        return False
+        return module.mentioned(node) in _SHELLS
     asked = [keyword.value for keyword in node.keywords if keyword.arg == "shell"]
-    is_asked = bool(asked) and not (isinstance(asked[0], ast.Constant) and asked[0].value is False)
-    return is_asked or module.meaning(node.func) in _SHELLS
+    return bool(asked) and not (isinstance(asked[0], ast.Constant) and asked[0].value is False)
 
 
 def process(module: Module, node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _PROCESSES.fullmatch(module.meaning(node.func)) is not None
+    return _PROCESSES.fullmatch(module.mentioned(node)) is not None
 
 
 def import_by_name(module: Module, node: ast.AST) -> bool:
-    """Of a name that does not stand there as it is."""
-    if not isinstance(node, ast.Call) or module.meaning(node.func) not in _IMPORTERS:
-        return False
-    return not (node.args and isinstance(node.args[0], ast.Constant))
+    """Of a name that does not stand there as it is; one that does is judged as if it were imported."""
+    if not isinstance(node, ast.Call):
+        return module.handed_on(node) in IMPORTERS
+    is_named = bool(node.args) and isinstance(node.args[0], ast.Constant)
+    return module.meaning(node.func) in IMPORTERS and not is_named
 
 
 def native_library(module: Module, node: ast.AST) -> bool:
     """But for `CDLL(None)`, which is this process's own C library."""
+    if _is_of(module, node, _BUILDS) or module.handed_on(node) in _LIBRARIES:
+        return True
     if not isinstance(node, ast.Call) or module.meaning(node.func) not in _LIBRARIES:
         return False
     return not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value is None)
@@ -159,13 +183,11 @@ def debug_only(_module: Module, node: ast.AST) -> bool:
 
 
 def named_temporary(module: Module, node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and module.meaning(node.func) in _NAMED_TEMPORARY
+    return module.mentioned(node) in _NAMED_TEMPORARY
 
 
 def fetch(module: Module, node: ast.AST) -> bool:
-    if any(_is_below(name, _FETCHES) for name in imports(node)):
-        return True
-    return isinstance(node, ast.Call) and module.meaning(node.func) in _CONNECTS
+    return _is_of(module, node, _FETCHES) or module.mentioned(node) in _CONNECTS
 
 
 def secret_compared(module: Module, node: ast.AST) -> bool:
@@ -179,12 +201,12 @@ def secret_compared(module: Module, node: ast.AST) -> bool:
 
 
 def free_template(module: Module, node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and module.meaning(node.func) in ("jinja2.Environment", "jinja2.Template")
+    return module.mentioned(node) in _FREE_TEMPLATES or _is_of(module, node, _NATIVE_TEMPLATES)
 
 
 def archive(_module: Module, node: ast.AST) -> bool:
     """Whose members name their own places."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ARCHIVES
+    return isinstance(node, ast.Attribute) and node.attr in _ARCHIVES
 
 
 def unverified(module: Module, node: ast.AST) -> bool:
@@ -192,31 +214,33 @@ def unverified(module: Module, node: ast.AST) -> bool:
         return (
             node.arg in ("verify", "check_hostname") and isinstance(node.value, ast.Constant) and not node.value.value
         )
-    return isinstance(node, ast.Name | ast.Attribute) and module.meaning(node) in _UNVERIFIED
+    return module.mentioned(node) in _UNVERIFIED
 
 
 def everywhere(_module: Module, node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _EVERYWHERE
 
 
-_IMPORTS = (ast.Import, ast.ImportFrom)
+_NAMES = (ast.Name, ast.Attribute)
+_MODULES = (ast.Import, ast.ImportFrom, ast.Call, ast.Subscript, *_NAMES)
+"""Wherever one may be asked for."""
 _LOOKS_AT: Mapping[Rule, tuple[type[ast.AST], ...]] = {
-    data_that_is_code: _IMPORTS,
-    code_from_files: (ast.Call,),
-    text_that_runs: (ast.Name, ast.Attribute),
-    unsafe_yaml: (ast.Call,),
-    shell: (ast.Call,),
-    process: (ast.Call,),
-    import_by_name: (ast.Call,),
-    native_library: (ast.Call,),
+    data_that_is_code: _MODULES,
+    code_from_files: _MODULES,
+    text_that_runs: _NAMES,
+    unsafe_yaml: (ast.Call, *_NAMES),
+    shell: (ast.Call, *_NAMES),
+    process: _NAMES,
+    import_by_name: (ast.Call, *_NAMES),
+    native_library: _MODULES,
     assertion: (ast.Assert,),
     debug_only: (ast.Name,),
-    named_temporary: (ast.Call,),
-    fetch: (*_IMPORTS, ast.Call),
+    named_temporary: _NAMES,
+    fetch: _MODULES,
     secret_compared: (ast.Compare,),
-    free_template: (ast.Call,),
-    archive: (ast.Call,),
-    unverified: (ast.keyword, ast.Name, ast.Attribute),
+    free_template: _MODULES,
+    archive: (ast.Attribute,),
+    unverified: (ast.keyword, *_NAMES),
     everywhere: (ast.Constant,),
 }
 RULES = tuple(rule.__name__ for rule in _LOOKS_AT)
@@ -259,6 +283,18 @@ def offences_below(root: Path) -> list[Offence]:
         if not GENERATED.search(path.name)
         for offence in offences_in(path.read_text(), str(path.relative_to(root)))
     ]
+
+
+def _is_of(module: Module, node: ast.AST, names: frozenset[str]) -> bool:
+    """Asks for one of them, or mentions one, or something of one."""
+    found = (module.mentioned(node), *module.asked_for(node))
+    return any(_is_below(name, names) for name in found)
+
+
+def _of_yaml(name: str) -> str:
+    """The last part of what is PyYAML's, from whichever of its modules."""
+    package, _, rest = name.partition(".")
+    return rest.rpartition(".")[2] if package == "yaml" else ""
 
 
 def _is_below(name: str, modules: frozenset[str]) -> bool:

@@ -5,9 +5,9 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.simulation.place import place_of
 from specialist.sequence import Sequence
 from specialist.waiting import WaitingQueue
-from tests.laws.place import place_of
 from tests.specialist.builders import make_sequence
 
 NUM_SEQUENCES = 12

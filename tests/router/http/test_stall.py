@@ -10,6 +10,7 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_a_router_does_not_stall_on_a_connection_that_is_kept() -> None:
     async def story() -> None:
         async with routed() as fronted:
             taken = await first_chunks(fronted.port)
-            assert min(taken[1:]) < STEP, taken
+            assert median(taken[1:]) < STEP, taken
 
     run(story())
 
@@ -89,7 +90,7 @@ def test_nor_with_a_stock_client() -> None:
         async with routed() as fronted:
             taken = [await _by_openai(fronted) for _ in range(REQUESTS)]
             assert fronted.connections == 1, "one connection is kept"
-            assert min(taken[1:]) < STEP, taken
+            assert median(taken[1:]) < STEP, taken
 
     run(story())
 
@@ -100,8 +101,7 @@ def test_a_server_with_nagle_that_writes_twice_is_found_out() -> None:
             stalled = await first_chunks(port)
         async with stalling(no_delay=True) as port:
             free = await first_chunks(port)
-        assert min(free[1:]) < STEP < max(stalled[1:]), (free, stalled)
-        assert sorted(stalled)[REQUESTS // 2] > STEP, f"a step at most requests, not at one: {stalled}"
+        assert median(free[1:]) < STEP < median(stalled[1:]), (free, stalled)
 
     run(story())
 
