@@ -62,13 +62,11 @@ def _mishaps(random: Random) -> dict[str, float]:
 
 
 def _rushing(number: int, random: Random, setup: Setup) -> Asked:
-    """Without adapters: where several stacks take turns, forecasts sometimes promise too much."""
     ask = _ask(number, random, setup)
     priorities = (5,) if setup.equal else (5, 5, 5, 5, 1, 9)
     return replace(
         ask,
         at=round(random.uniform(0, _RUSH_SECONDS), 4),
-        adapters=(),
         priority=random.choice(priorities),
         timeout=round(random.uniform(0.2, 1.6), 3),
         exact=True,

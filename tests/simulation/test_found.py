@@ -26,7 +26,6 @@ def test_a_replica_is_not_warm_while_its_first_requests_wait() -> None:
     assert not again.scheduler.ledger.live
 
 
-@pytest.mark.xfail(strict=True, reason="with several adapter stacks the forecast promises too much")
 def test_whoever_is_let_in_is_in_time_beside_other_adapters() -> None:
     """Seed 616 of an earlier draw, shrunk: lower ones are let in beside one of the highest priority, and it is late."""
     script = Path(__file__).with_name("late_beside_adapters.json").read_text()
