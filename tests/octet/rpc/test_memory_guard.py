@@ -39,7 +39,8 @@ def test_who_can_wait_is_turned_away_first_and_then_everybody(used: int) -> None
 def test_the_environment_moves_the_limits(given: str, waiting: float, everybody: float) -> None:
     limits = MemoryLimits.of({VARIABLE: given})
     for share in (0.4, 0.5, 0.6, 0.75, 0.93, 0.96, 1.0, 2.0):
-        guard = MemoryGuard(lambda share=share: Memory(round(share * LIMIT), LIMIT), ManualClock(), limits)
+        memory = Memory(round(share * LIMIT), LIMIT)
+        guard = MemoryGuard([memory].pop, ManualClock(), limits)
         assert guard.share == pytest.approx(share)
         assert refuses(guard, can_wait=True) == (share >= waiting)
         assert refuses(guard, can_wait=False) == (share >= everybody)
