@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from admission.forecast import Booking, Prices
 from admission.forecast.books import Books
+from admission.forecast.entry import rank_of
 from admission.forecast.lengths import Lengths
 from admission.forecast.walk import Pace, Walk
 from kvpool import BlockPool
@@ -46,7 +47,7 @@ def first_tokens(asked: Sequence[Asked]) -> list[float]:
     """When each has its first one: all come at once, and nobody's answer ends meanwhile."""
     clock = ManualClock()
     scheduler = scheduler_for(clock)
-    cost = CostModel(*astuple(PRICES), preemption=0.0)
+    cost = CostModel(*astuple(PRICES), 0.0)
     engine = SimEngine(SimModel(), cost, clock, num_blocks=NUM_BLOCKS + 1, block_size=BLOCK_SIZE)
     loop = StepLoop(scheduler, engine)
     for i, one in enumerate(asked):
@@ -72,7 +73,7 @@ def forecast(asked: Sequence[Asked]) -> list[float]:
         entry.guess(Lengths())
         books.add(entry)
     Walk(room, PRICES, Pace(CHUNK)).run([], books.line)
-    return [entry.first_at for i in range(len(asked)) if (entry := books.get(f"r{i}")) is not None]
+    return [entry.first_at for entry in sorted(books.entries, key=rank_of)]
 
 
 def _adapters(one: Asked) -> tuple[str, ...]:
