@@ -62,11 +62,13 @@ def _mishaps(random: Random) -> dict[str, float]:
 
 
 def _rushing(number: int, random: Random, setup: Setup) -> Asked:
+    """Equals without adapters: so everybody is in everybody's way."""
     ask = _ask(number, random, setup)
     priorities = (5,) if setup.equal else (5, 5, 5, 5, 1, 9)
     return replace(
         ask,
         at=round(random.uniform(0, _RUSH_SECONDS), 4),
+        adapters=() if setup.equal else ask.adapters,
         priority=random.choice(priorities),
         timeout=round(random.uniform(0.2, 1.6), 3),
         exact=True,

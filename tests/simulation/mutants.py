@@ -217,7 +217,7 @@ IN_ADMISSION = (
         "enter",
         "    self.books.add(entry)\n",
         "    pass\n",
-        laws=("no more wait than may",),
+        laws=("no more wait than may", "whoever is let in is in time, or gives way to somebody higher"),
     ),
 )
 

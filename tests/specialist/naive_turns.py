@@ -1,6 +1,6 @@
 """Whose turn it is among those who run, found by looking at all of them."""
 
-from tests.laws.place import LONGEST
+from bench.simulation.place import LONGEST
 from tests.specialist.naive_sequence import NaiveSequence, rank
 
 

@@ -47,7 +47,7 @@ def first_tokens(asked: Sequence[Asked]) -> list[float]:
     """When each has its first one: all come at once, and nobody's answer ends meanwhile."""
     clock = ManualClock()
     scheduler = scheduler_for(clock)
-    cost = CostModel(*astuple(PRICES), 0.0)
+    cost = CostModel(*astuple(PRICES), preemption=0.0)
     engine = SimEngine(SimModel(), cost, clock, num_blocks=NUM_BLOCKS + 1, block_size=BLOCK_SIZE)
     loop = StepLoop(scheduler, engine)
     for i, one in enumerate(asked):
