@@ -1,7 +1,7 @@
 """The forecast deals out chunks of prompt as the scheduler does."""
 
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 import pytest
@@ -47,7 +47,8 @@ def first_tokens(asked: Sequence[Asked]) -> list[float]:
     """When each has its first one: all come at once, and nobody's answer ends meanwhile."""
     clock = ManualClock()
     scheduler = scheduler_for(clock)
-    cost = CostModel(*astuple(PRICES), preemption=0.0)
+    named = asdict(PRICES)
+    cost = CostModel(adapter_switch=named.pop("switch"), preemption=0.0, **named)
     engine = SimEngine(SimModel(), cost, clock, num_blocks=NUM_BLOCKS + 1, block_size=BLOCK_SIZE)
     loop = StepLoop(scheduler, engine)
     for i, one in enumerate(asked):
