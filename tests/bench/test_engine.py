@@ -152,6 +152,7 @@ def test_shares_are_of_the_whole() -> None:
 
 
 @pytest.mark.usefixtures("fake_peers")
+@pytest.mark.slow
 def test_arrivals_at_fixed_rates_and_adapters_that_take_turns_are_measured(tmp_path: Path) -> None:
     outcome = run(tmp_path, "well", said=[], parts=("open-loop", "adapters"))
     assert outcome.failures == []

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.pages.__main__ import main
 from bench.pages.faults import Row, fault_table, read_findings
 from bench.pages.figures import figures
 from bench.pages.marker import Marker, MarkerRefused, filled
@@ -111,3 +112,7 @@ def test_a_test_that_failed_once_did_not_pass(tmp_path: Path) -> None:
     tests = ['{"test": "whole.py::x", "passed": false}', '{"test": "whole.py::x", "passed": true}']
     assert "0 tests passed, 1 **failed**" in seen(tmp_path, *tests)[1]
     assert "0 tests passed, 1 **failed**" in seen(tmp_path, *tests[::-1])[1]
+
+
+def test_the_pages_say_what_was_measured() -> None:
+    assert main(["--check"]) == 0

@@ -35,7 +35,7 @@ class Mutant:
         mutated = _edited(original, self.was, self.becomes)
         monkeypatch.setattr(self.owner, self.function, mutated)
         for module in list(sys.modules.values()):
-            if getattr(module, self.function, None) is original:
+            if vars(module).get(self.function) is original:  # asked by getattr, some import what warns
                 monkeypatch.setattr(module, self.function, mutated)
 
 

@@ -61,6 +61,7 @@ def test_processes_of_an_optimised_suite_are_optimised_too() -> None:
 
 if not IS_OPTIMISED:  # else this is what it would start, again
 
+    @pytest.mark.slow
     def test_what_guards_the_doors_is_green_without_asserts() -> None:
         """A few dozen tests; `make optimised` runs all of them."""
         ended = optimised("-x", *SHORT)
