@@ -209,7 +209,7 @@ def test_a_request_that_fails_its_replicas_is_tried_twice_and_no_more() -> None:
 
 def test_the_breaker_opens_and_lets_a_probe_through_when_it_has_cooled_down() -> None:
     async def story() -> None:
-        dispatch = quick(failures=2, cool_down=0.2, max_cool_down=0.2)
+        dispatch = quick(failures=2, cool_down=1.5, max_cool_down=1.5)
         async with lane(refusing(replica_failed()), answer, dispatch=dispatch) as (routed, (bad, _good)):
             while len(bad.asked) < 2:
                 await routed.ask(asking())
@@ -217,7 +217,7 @@ def test_the_breaker_opens_and_lets_a_probe_through_when_it_has_cooled_down() ->
                 await routed.ask(asking())
             assert len(bad.asked) == 2, "an open breaker lets nobody through"
             bad.behave = answer
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(1.6)
             heard = [await routed.ask(asking()) for _ in range(20)]
             assert "half_open" in {each.receipt.breaker for each in heard if each.receipt}
             assert len(bad.asked) > 3, "and closes again"
