@@ -13,6 +13,7 @@ from bench.capacity.demand import Ask, DemandRefused, fitted, hurried, rate_of, 
 from bench.capacity.plot import plot_capacity
 from bench.capacity.promise import Figures
 from bench.capacity.search import Found, NotEnough, Trial, fewest
+from bench.commands.common import count, share
 from bench.plot import PlotUnavailable
 from bench.result import Meter, write_result
 from bench.table import aligned, figure
@@ -49,15 +50,15 @@ def add_simulate_command(commands: "argparse._SubParsersAction[argparse.Argument
     )
     parser.add_argument("--replicas", type=_replicas, metavar="N|NAME=N,...", help="play only this many")
     parser.add_argument(
-        "--most", type=_count, default=_MOST_REPLICAS, metavar="N", help="of a specialist, to search up to"
+        "--most", type=count, default=_MOST_REPLICAS, metavar="N", help="of a specialist, to search up to"
     )
     parser.add_argument("--rate", type=_positive, metavar="R", help="requests a second (default: the trace's own)")
     parser.add_argument("--seconds", type=_positive, metavar="S", help="of the trace, simulated (default: all of it)")
     parser.add_argument("--mix", type=_mix, metavar="NAME=SHARE,...", help="who is asked (default: all alike)")
     parser.add_argument(
-        "--refused", type=_share, default=0.01, metavar="SHARE", help="not answered, at most (default: 0.01)"
+        "--refused", type=share, default=0.01, metavar="SHARE", help="not answered, at most (default: 0.01)"
     )
-    parser.add_argument("--routers", type=_count, default=1, metavar="N", help="that share the load (default: 1)")
+    parser.add_argument("--routers", type=count, default=1, metavar="N", help="that share the load (default: 1)")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw TTFT by replicas, as .svg or .png")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was tried")
@@ -193,18 +194,12 @@ def _count_of(replicas: Mapping[str, int], name: str) -> int:
 def _replicas(text: str) -> dict[str, int]:
     """ "4", or "stl=2,algo=3"."""
     pairs = [part.rpartition("=") for part in text.split(",")]
-    return {name: _count(count) for name, _, count in pairs}
+    return {name: count(number) for name, _, number in pairs}
 
 
 def _mix(text: str) -> dict[str, float]:
     pairs = [part.partition("=") for part in text.split(",")]
     return {name: _positive(share) for name, _, share in pairs}
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, got {text!r}")
-    return int(text)
 
 
 def _positive(text: str) -> float:
@@ -215,16 +210,6 @@ def _positive(text: str) -> float:
     if not 0 < number < 1e9:
         raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
     return number
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"a share is a number from 0 to 1, got {text!r}")
-    return share
 
 
 def _told(arguments: argparse.Namespace) -> str:

@@ -13,6 +13,7 @@ from bench.commands.common import (
     count,
     publish,
     reporting,
+    share,
 )
 from bench.table import table_by_metric, table_of_spreads
 
@@ -69,7 +70,7 @@ def add(benches: Benches) -> None:
         help=f"of the runs, each of which has the next (default: {FIRST_SEED}; rules were chosen with seeds below 100)",
     )
     parser.add_argument(
-        "--early", type=_share, default=0.0, metavar="SHARE", help="answers that end before their limit (default: 0)"
+        "--early", type=share, default=0.0, metavar="SHARE", help="answers that end before their limit (default: 0)"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw goodput by load, as .svg or .png")
     parser.set_defaults(run=reporting(lambda arguments: _run_admission(parser, arguments)))
@@ -83,16 +84,6 @@ def _loads(text: str) -> tuple[float, ...]:
     if not loads or not all(0 < load <= _MOST_LOAD for load in loads):
         raise argparse.ArgumentTypeError(f"loads are numbers above 0, at most {_MOST_LOAD}, as in 1,10, got {text!r}")
     return loads
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"a share is a number from 0 to 1, got {text!r}")
-    return share
 
 
 def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:

@@ -79,6 +79,16 @@ def count(text: str) -> int:
     return int(text)
 
 
+def share(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"a share is a number from 0 to 1, got {text!r}")
+    return number
+
+
 def reporting(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
     """What a user can put right is told in one line."""
 
