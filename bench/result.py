@@ -71,12 +71,19 @@ def write_result(path: Path, result: Result) -> None:
 
 def read_result(path: Path) -> Result:
     try:
-        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        records = tuple(Record(**record) for record in fields.pop("records"))
-        machine, notes = Machine(**fields.pop("machine")), tuple(fields.pop("notes"))
-        return Result(machine=machine, records=records, notes=notes, **fields)
+        return result_of(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ResultUnreadable(f"{path}: not a result of a bench ({error})") from error
+
+
+def result_of(fields: dict[str, Any]) -> Result:
+    """As `asdict` wrote it. Raises TypeError, KeyError and AttributeError for anything else."""
+    parts = {
+        "machine": Machine(**fields["machine"]),
+        "records": tuple(Record(**record) for record in fields["records"]),
+        "notes": tuple(fields["notes"]),
+    }
+    return Result(**{**fields, **parts})
 
 
 def _machine(load: float, commit: str) -> Machine:

@@ -7,8 +7,8 @@ from itertools import accumulate
 from pathlib import Path
 from random import Random
 
-from bench.admission.azure import read_azure
-from bench.trace import TRACE_BLOCK_SIZE, TraceError, read_trace
+from bench.arrivals import Arrival, read_arrivals
+from bench.trace import TRACE_BLOCK_SIZE
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _MOST_SPEED = 1e6
@@ -47,11 +47,8 @@ class DemandRefused(ValueError):
 
 
 def read_shapes(path: Path) -> list[Shape]:
-    """Of an Azure trace (.csv) or a Mooncake trace (JSON lines), from its first request on. Raises TraceError."""
-    shapes = _azure(path) if path.suffix == ".csv" else _mooncake(path)
-    if len(shapes) < 2 or shapes[-1].at <= 0:
-        raise TraceError(path, 1, "a trace has at least two requests, not all at once")
-    return shapes
+    """Of an Azure trace or a Mooncake trace, from its first request on. Raises TraceError."""
+    return [_shape(number, arrival) for number, arrival in enumerate(read_arrivals(path))]
 
 
 def rate_of(shapes: Sequence[Shape]) -> float:
@@ -104,26 +101,10 @@ def fitted(ask: Ask, context: int) -> Ask:
     return Ask(ask.at, ask.specialist, tuple(prompt), ask.names[: len(prompt)], answer)
 
 
-def _azure(path: Path) -> list[Shape]:
-    shapes, at = [], 0.0
-    for number, shape in enumerate(read_azure(path)):
-        at += shape.gap if number else 0.0
-        shapes.append(Shape(at, (shape.prompt_tokens,), (number,), max(1, shape.answer_tokens)))
-    return shapes
-
-
-def _mooncake(path: Path) -> list[Shape]:
-    requests = sorted(read_trace(path), key=lambda request: request.timestamp)
-    first = requests[0].timestamp
-    return [
-        Shape(
-            (request.timestamp - first) / 1000,
-            _blocks(request.input_length),
-            request.hash_ids,
-            max(1, request.output_length),
-        )
-        for request in requests
-    ]
+def _shape(number: int, arrival: Arrival) -> Shape:
+    if arrival.blocks:
+        return Shape(arrival.at, _blocks(arrival.prompt_tokens), arrival.blocks, arrival.answer_tokens)
+    return Shape(arrival.at, (arrival.prompt_tokens,), (number,), arrival.answer_tokens)
 
 
 def _blocks(length: int) -> tuple[int, ...]:

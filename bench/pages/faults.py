@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.pages.figures import markdown
+from bench.pages.origin import origin
+from bench.result import Result, result_of
 from bench.table import figure
 
 NOT_RUN = "**not run**"
@@ -51,7 +53,12 @@ class Findings:
     passed: dict[str, bool] = field(default_factory=dict)
     """By test. One that has failed once did not pass."""
 
+    runs: list[Result] = field(default_factory=list)
+
     def add(self, line: Mapping[str, Any]) -> None:
+        if "run" in line:
+            self.runs.append(result_of(line["run"]))
+            return
         if "test" in line:
             self.passed[line["test"]] = line["passed"] and self.passed.get(line["test"], True)
             return
@@ -88,7 +95,8 @@ def read_findings(path: Path) -> Findings:
 
 def fault_table(rows: Iterable[Row], findings: Findings) -> str:
     lines = [[str(row.number), row.fault, row.demand, findings.words(row), _tests(row)] for row in rows]
-    return markdown(["row", "fault", "demanded", "seen", "shown by"], lines, "rllll")
+    table = markdown(["row", "fault", "demanded", "seen", "shown by"], lines, "rllll")
+    return "\n".join((table, "", *(f"- {origin(run)}" for run in findings.runs))).rstrip()
 
 
 def _tests(row: Row) -> str:

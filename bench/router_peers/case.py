@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bench.router_peers.order import Order
-from bench.router_peers.way import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET
+from bench.router_peers.way import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, REPLICA_LIMIT
 
 RATES = (10, 25, 50, 100)
 """Requests a second."""
@@ -15,7 +15,7 @@ PACE_US = 5_000
 SERIAL = "one after the other"
 STOCK = ", stock client"
 """A caller whose kernel holds acknowledgements back, as they all do unless told."""
-_BY_HTTP = (LIMIT, OCTET, CLASSIFIED)
+_BY_HTTP = (LIMIT, REPLICA_LIMIT, OCTET, CLASSIFIED)
 _ALL = (*_BY_HTTP, GRPC_LIMIT, GRPC)
 
 
@@ -90,7 +90,11 @@ def _first_tokens(size: Size) -> tuple[FirstTokens, ...]:
         ),
         *(
             FirstTokens(
-                rate_case(rate) + STOCK, (LIMIT, OCTET), round(rate * size.stock_seconds), rate, acks_at_once=False
+                rate_case(rate) + STOCK,
+                (LIMIT, REPLICA_LIMIT, OCTET),
+                round(rate * size.stock_seconds),
+                rate,
+                acks_at_once=False,
             )
             for rate in STOCK_RATES
         ),

@@ -76,7 +76,8 @@ class _Connection(asyncio.Protocol):
             return
         body = data if _HEAD_END in self._head else self._take_head(data)
         if not self._head.startswith(_OK) and len(self._head) >= len(_OK):
-            self._done.set_exception(CallFailed(f"refused: {(self._head + body)[: 2 * _SHOWN]!r}"))
+            status = self._head.partition(b"\r\n")[0][:_SHOWN]
+            self._done.set_exception(CallFailed(f"refused: {status.decode('latin-1')}: {body[:_SHOWN]!r}"))
             return
         self._take_body(body)
 

@@ -22,16 +22,18 @@ from bench.router_peers.case import (
 )
 from bench.router_peers.load import Took
 from bench.router_peers.rounds import Found
-from bench.router_peers.way import GRPC, GRPC_LIMIT, LIMIT, OCTET
+from bench.router_peers.way import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, REPLICA_LIMIT
 from bench.table import Targets
 
 BENCH = "router peers"
 P50, P99 = "added to the first token, p50", "added to the first token, p99"
 STALL = "more than where acknowledgements come at once, p50"
 LITELLM, SGLANG = "litellm", "sglang"
+_WHOLE = "first token, p50"
 _BACKEND = "first token of a backend"
 _RESAMPLES = 200
-_LIMITS = {LIMIT, GRPC_LIMIT}
+_BASES = {OCTET: REPLICA_LIMIT, CLASSIFIED: REPLICA_LIMIT, GRPC: GRPC_LIMIT}
+_LIMITS = {LIMIT, GRPC_LIMIT, REPLICA_LIMIT}
 _AT_ONCE = tuple(map(rate_case, RATES))
 TARGETS: Targets = {
     (f"{SERIAL} vs {LITELLM}", P50): "<= 0.1 x",
@@ -56,8 +58,8 @@ def records_of(found: Found, cases: Sequence[FirstTokens | Flood], peers: Sequen
 
 
 def _base(system: str) -> str:
-    """The same calls, straight to a backend."""
-    return GRPC_LIMIT if system == GRPC else LIMIT
+    """Straight to a backend of the kind that it stands before: a peer's speaks OpenAI's dialect, ours speaks gRPC."""
+    return _BASES.get(system, LIMIT)
 
 
 def added_p50(found: Found, case: str, system: str) -> list[float]:
@@ -87,6 +89,8 @@ def _first_records(found: Found, case: FirstTokens, peers: Sequence[str]) -> Ite
                 samples = [percentile(each, percent) * 1e3 for each in rounds]
                 yield summary(samples, BENCH, case.name, f"{_BACKEND}, p{percent}", "ms", system)
             continue
+        whole = [percentile(each, 50) * 1e3 for each in rounds]
+        yield summary(whole, BENCH, case.name, _WHOLE, "ms", system)
         yield summary(added_p50(found, case.name, system), BENCH, case.name, P50, "ms", system)
         if enough:
             drawn = _added_p99(found, case.name, system)

@@ -11,13 +11,24 @@ from tempfile import TemporaryDirectory
 from bench.peers.environment import PeerUnavailable, Say, prepare
 from bench.peers.process import PeerFailed
 from bench.router_peers.backends import ROOT, backends, free_ports
+from bench.router_peers.bare_caller import BareCaller
 from bench.router_peers.grpc_caller import REPLICA, ROUTER, GrpcCaller, replica_request, router_request
 from bench.router_peers.http_backend import HOST, MODEL
 from bench.router_peers.http_caller import HttpCaller
 from bench.router_peers.octet_router import NAMED, octet_command, octet_doors
 from bench.router_peers.process import RouterProcess, pinned
 from bench.router_peers.spec import Place, RouterPeer
-from bench.router_peers.way import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, Way, until_it_answers, warm_up
+from bench.router_peers.way import (
+    CLASSIFIED,
+    GRPC,
+    GRPC_LIMIT,
+    LIMIT,
+    OCTET,
+    REPLICA_LIMIT,
+    Way,
+    until_it_answers,
+    warm_up,
+)
 from bench.router_site import SPECIALISTS, SiteFailed
 
 BACKENDS = 2
@@ -75,6 +86,7 @@ def _straight(http_port: int, grpc_port: int) -> dict[str, Way]:
     return {
         LIMIT: Way(LIMIT, None, lambda acks: HttpCaller(HOST, http_port, MODEL, acks_at_once=acks)),
         GRPC_LIMIT: Way(GRPC_LIMIT, None, lambda _: GrpcCaller(f"{HOST}:{grpc_port}", REPLICA, replica_request)),
+        REPLICA_LIMIT: Way(REPLICA_LIMIT, None, lambda _: BareCaller(HOST, grpc_port, REPLICA, replica_request)),
     }
 
 

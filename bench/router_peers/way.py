@@ -13,7 +13,8 @@ from bench.router_peers.process import RouterProcess
 from bench.router_peers.prompt import prompts
 
 OCTET, CLASSIFIED, GRPC = "octet", "octet, classified", "octet, gRPC"
-LIMIT, GRPC_LIMIT = "limit", "limit, gRPC"
+LIMIT, GRPC_LIMIT, REPLICA_LIMIT = "limit", "limit, gRPC", "limit, replica"
+"""Straight to a backend: of the peers, of ours with gRPC's own client, and of ours with one that costs nothing."""
 _POLL = 0.25
 _FIRST, _WARM, _WARM_CALLS = Order(1), Order(8), 40
 

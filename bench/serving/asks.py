@@ -6,28 +6,16 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from bench.admission.azure import read_azure
+from bench.arrivals import Arrival, read_arrivals
 from bench.serving.classes import CallerClass
 from bench.serving.draws import Draw
 from bench.serving.usage import ServeMistake
-from bench.trace import TRACE_BLOCK_SIZE, read_trace
+from bench.trace import TRACE_BLOCK_SIZE
 
 MOST_ASKS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """One request as a source gives it."""
-
-    at: float
-    """Seconds since the load began."""
-    prompt_tokens: int
-    answer_tokens: int
-    blocks: tuple[int, ...] = ()
-    """Names of the prompt's blocks where the trace tells which are shared."""
-
-
-Source = Callable[[Random, float], Iterator[Traffic]]
+Source = Callable[[Random, float], Iterator[Arrival]]
 """What comes within so many seconds."""
 
 
@@ -57,10 +45,10 @@ def asks_of(source: Source, classes: Sequence[CallerClass], seconds: float, seed
 
 
 def drawn(rate: float, gap: Draw, prompt: Draw, answer: Draw) -> Source:
-    def source(rng: Random, seconds: float) -> Iterator[Traffic]:
+    def source(rng: Random, seconds: float) -> Iterator[Arrival]:
         at = gap(rng) / rate
         while at < seconds:
-            yield Traffic(at, int(prompt(rng)), int(answer(rng)))
+            yield Arrival(at, int(prompt(rng)), int(answer(rng)))
             at += gap(rng) / rate
 
     return source
@@ -71,11 +59,11 @@ def recorded(path: Path, rate: float | None) -> Source:
 
     Raises TraceError.
     """
-    traffic = _read(path)
+    traffic = read_arrivals(path)
     span = traffic[-1].at + traffic[-1].at / len(traffic)
     pace = 1.0 if rate is None else len(traffic) / span / rate
 
-    def source(rng: Random, seconds: float) -> Iterator[Traffic]:
+    def source(rng: Random, seconds: float) -> Iterator[Arrival]:
         index = rng.randrange(len(traffic))
         begin, laps = traffic[index].at, 0
         while True:
@@ -83,7 +71,7 @@ def recorded(path: Path, rate: float | None) -> Source:
             at = (each.at + laps * span - begin) * pace
             if at >= seconds:
                 return
-            yield Traffic(at, each.prompt_tokens, each.answer_tokens, each.blocks)
+            yield Arrival(at, each.prompt_tokens, each.answer_tokens, each.blocks)
             index += 1
             if index == len(traffic):
                 index, laps = 0, laps + 1
@@ -91,34 +79,7 @@ def recorded(path: Path, rate: float | None) -> Source:
     return source
 
 
-def _read(path: Path) -> list[Traffic]:
-    """By how the file begins: JSON lines as Mooncake's, or CSV as Azure's."""
-    with path.open("rb") as file:
-        is_json = file.read(64).lstrip().startswith(b"{")
-    traffic = _mooncake(path) if is_json else _azure(path)
-    if traffic[-1].at <= 0:
-        raise ServeMistake(f"{path}: all requests arrive at once, which is no load over time")
-    return traffic
-
-
-def _mooncake(path: Path) -> list[Traffic]:
-    requests = sorted(read_trace(path), key=lambda each: each.timestamp)
-    begin = requests[0].timestamp
-    return [
-        Traffic((each.timestamp - begin) / 1000, each.input_length, max(1, each.output_length), each.hash_ids)
-        for each in requests
-    ]
-
-
-def _azure(path: Path) -> list[Traffic]:
-    traffic, at = [], 0.0
-    for number, shape in enumerate(read_azure(path)):
-        at += shape.gap if number else 0.0
-        traffic.append(Traffic(at, shape.prompt_tokens, max(1, shape.answer_tokens)))
-    return traffic
-
-
-def _ask(number: int, traffic: Traffic, caller: CallerClass, seed: int, context: int) -> Ask:
+def _ask(number: int, traffic: Arrival, caller: CallerClass, seed: int, context: int) -> Ask:
     prompt = min(traffic.prompt_tokens, max(1, context * 3 // 4))
     blocks = traffic.blocks[: -(-prompt // TRACE_BLOCK_SIZE)]
     answer = min(traffic.answer_tokens, max(1, context - prompt))

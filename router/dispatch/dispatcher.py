@@ -19,7 +19,7 @@ from router.dispatch.relay import Nonsense, Write, relay
 from router.dispatch.sweep import DEADLINE_SLACK
 from router.reception.trace import Hop
 from router.replicas.attempt import Attempt
-from router.replicas.failure import Failure, failure_of, lost
+from router.replicas.failure import Failure, failure_of, lost, name_a_time
 from router.replicas.lane import Lane
 
 
@@ -59,6 +59,9 @@ class Dispatcher:
             await self._follow(Course(errand.legs, errand.session, self._random), primary, errand)
             bucket.answered()
             self.quarantine.answered(errand.content)
+        except Refusal as refusal:
+            name_a_time(refusal, errand.live.request_id)
+            raise
         finally:
             bucket.leave()
 

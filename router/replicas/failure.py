@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
+from zlib import crc32
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -25,6 +26,9 @@ _FAILED = {wire.ERROR_REASON_ENGINE_FAILED, wire.ERROR_REASON_REPLICA_FAILED}
 _CALLERS_FIELD = {"chat": "prompt", "chat.messages": "prompt", "chat.messages.role": "messages.role", "text": "prompt"}
 """What a replica calls the conversation. Whether the caller sent one message or many is not known here."""
 _UNSERVED = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.ABORTED}
+
+_SOONEST_MS = 100
+_SPREAD_MS = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,12 @@ def failure_of(error: Any, replica: str, *, was_open: bool, accepted: bool) -> F
 
 def lost(replica: str, why: str) -> Refusal:
     return Refusal(grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_REPLICA_LOST, f"{replica} was lost: {why}")
+
+
+def name_a_time(refusal: Refusal, request_id: str) -> None:
+    """Whoever was lost may ask again at once, but not all of them at the same moment: spread by their ids."""
+    if refusal.error.reason == wire.ERROR_REASON_REPLICA_LOST and not refusal.error.HasField("retry_after_ms"):
+        refusal.error.retry_after_ms = _SOONEST_MS + crc32(request_id.encode()) % _SPREAD_MS
 
 
 def unreachable(replica: str) -> Refusal:

@@ -1,3 +1,5 @@
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -6,7 +8,9 @@ from bench.pages.__main__ import main
 from bench.pages.faults import Row, fault_table, read_findings
 from bench.pages.figures import figures
 from bench.pages.marker import Marker, MarkerRefused, filled
+from bench.pages.origin import origin
 from bench.record import Record
+from bench.result import Meter
 
 RECORDS = [
     Record("router", "serial", "octet", "added p50", "ms", 1.0, 0.9, 1.25, 5),
@@ -112,6 +116,15 @@ def test_a_test_that_failed_once_did_not_pass(tmp_path: Path) -> None:
     tests = ['{"test": "whole.py::x", "passed": false}', '{"test": "whole.py::x", "passed": true}']
     assert "0 tests passed, 1 **failed**" in seen(tmp_path, *tests)[1]
     assert "0 tests passed, 1 **failed**" in seen(tmp_path, *tests[::-1])[1]
+
+
+def test_where_the_faults_were_tried_is_said_below_them(tmp_path: Path) -> None:
+    run = Meter.start().result("faults", "python -m tests.faults --rows 1", [])
+    path = tmp_path / "faults.jsonl"
+    path.write_text(
+        "".join(json.dumps(line) + "\n" for line in ({"run": asdict(run)}, {"test": "a::b", "passed": True}))
+    )
+    assert fault_table(ROWS, read_findings(path)).splitlines()[-1] == f"- {origin(run)}"
 
 
 def test_the_pages_say_what_was_measured() -> None:

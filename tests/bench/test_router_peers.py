@@ -25,7 +25,7 @@ from bench.router_peers.report import P50, P99, STALL, records_of
 from bench.router_peers.rounds import Found, run_rounds
 from bench.router_peers.site import Site
 from bench.router_peers.spec import Place, RouterPeer
-from bench.router_peers.way import LIMIT, OCTET, Way
+from bench.router_peers.way import LIMIT, OCTET, REPLICA_LIMIT, Way
 from octet.cli import main
 
 FAKE_ROUTER = Path(__file__).with_name("fake_router.py")
@@ -46,11 +46,13 @@ def _find(records: Sequence[Record], case: str, metric: str, system: str = OCTET
 def test_what_is_added_is_taken_round_by_round() -> None:
     found = Found()
     found.first[SERIAL, LIMIT] = [[0.001] * 3, [0.101] * 3, [0.002] * 3]
-    found.first[SERIAL, OCTET] = [[0.003] * 3, [0.103] * 3, [0.004] * 3]
+    found.first[SERIAL, REPLICA_LIMIT] = [[0.002] * 3, [0.102] * 3, [0.003] * 3]
+    found.first[SERIAL, OCTET] = [[0.004] * 3, [0.104] * 3, [0.005] * 3]
     found.first[SERIAL, "litellm"] = [[0.021] * 3, [0.121] * 3, [0.022] * 3]
-    found.first[SERIAL + STOCK, OCTET] = [[0.004] * 3, [0.104] * 3, [0.005] * 3]
-    records = records_of(found, [FirstTokens(SERIAL, (LIMIT, OCTET), 3)], ["litellm"])
-    assert _find(records, SERIAL, P50).value == pytest.approx(2)
+    found.first[SERIAL + STOCK, OCTET] = [[0.005] * 3, [0.105] * 3, [0.006] * 3]
+    records = records_of(found, [FirstTokens(SERIAL, (LIMIT, REPLICA_LIMIT, OCTET), 3)], ["litellm"])
+    assert _find(records, SERIAL, P50).value == pytest.approx(2), "beyond a replica, which is what it stands before"
+    assert _find(records, SERIAL, "first token, p50").value == pytest.approx(5), "nothing is left out of it"
     assert _find(records, SERIAL, P50, "litellm").high == pytest.approx(20)
     assert _find(records, f"{SERIAL} vs litellm", P50).value == pytest.approx(0.1)
     assert _find(records, SERIAL + STOCK, STALL).value == pytest.approx(1)
@@ -59,10 +61,10 @@ def test_what_is_added_is_taken_round_by_round() -> None:
 
 def test_a_percentile_needs_enough_requests() -> None:
     found, name = Found(), rate_case(100)
-    found.first[name, LIMIT] = [[0.001] * 100] * 2
+    found.first[name, LIMIT] = found.first[name, REPLICA_LIMIT] = [[0.001] * 100] * 2
     found.first[name, OCTET] = [[0.002] * 90 + [0.011] * 10] * 2
     found.first[name, "sglang"] = [[0.0015] * 100]
-    case = FirstTokens(name, (LIMIT, OCTET), 100, 100)
+    case = FirstTokens(name, (LIMIT, REPLICA_LIMIT, OCTET), 100, 100)
     records = records_of(found, [case], ["sglang"])
     assert _find(records, name, P99).value == pytest.approx(10)
     assert _find(records, f"{name} vs sglang", P50).value == pytest.approx(0.5)

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.router_peers.backends import backends
+from bench.router_peers.bare_caller import BareCaller
 from bench.router_peers.grpc_backend import Speech
+from bench.router_peers.grpc_caller import REPLICA, replica_request
 from bench.router_peers.http_backend import HOST, MODEL, Backend
 from bench.router_peers.http_caller import CallFailed, HttpCaller, _Connection
 from bench.router_peers.order import WORD, Order, OrderMissing
@@ -132,3 +135,33 @@ def test_refusals_and_silence_are_told() -> None:
         nobody = HttpCaller(HOST, taken.getsockname()[1], MODEL, acks_at_once=False)
         with pytest.raises(CallFailed, match="nobody listens"):
             asyncio.run(nobody.call("x", Order(1)))
+
+
+@pytest.mark.parametrize(("prompt", "at_once"), [("why", 1), ("why", 8), ("why" * 300_000, 2)])
+def test_a_replica_is_called_by_hand(prompt: str, at_once: int) -> None:
+    """Long prompts too: no more is sent than the server allows."""
+    heard: list[int] = []
+
+    async def story(port: int) -> None:
+        async with BareCaller(HOST, port, REPLICA, replica_request) as caller:
+            order = Order(20, 100)
+            calls = [caller.call(prompt, order, lambda tokens, _: heard.append(tokens)) for _ in range(at_once)]
+            assert all(0 < first < 10 for first in await asyncio.gather(*calls))
+            assert sum(heard) == 20 * at_once
+            assert await caller.call(prompt, Order(1)) > 0, "and again"
+
+    with backends("grpc_backend", 1) as (port,):
+        asyncio.run(story(port))
+
+
+def test_a_call_by_hand_that_is_refused_has_failed() -> None:
+    async def story(port: int) -> None:
+        for method, prompt in (("/octet.v1.Specialist/Nothing", "why"), (REPLICA, "x" * (5 << 20))):
+            async with BareCaller(HOST, port, method, replica_request) as caller:
+                with pytest.raises(CallFailed):
+                    await caller.call(prompt, Order(1))
+
+    with backends("grpc_backend", 1) as (port,):
+        asyncio.run(story(port))
+    with pytest.raises(CallFailed, match="nobody listens"):
+        asyncio.run(story(port))

@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import shlex
 import sys
 
+from tests.faults.figures import COMMAND
 from tests.faults.rows import ROWS
 
 PLUGIN = "tests.faults.passing"
@@ -15,6 +17,7 @@ def main(words: list[str]) -> None:
     )
     parser.add_argument("--rows", type=_numbers, default=[row.number for row in ROWS], help="such as 1,2,3 or 20-25")
     arguments, others = parser.parse_known_args(words)
+    os.environ[COMMAND] = shlex.join(["python", "-m", "tests.faults", *words])
     os.execv(sys.executable, [sys.executable, "-m", "pytest", "-p", PLUGIN, *others, *nodes_of(arguments.rows)])  # noqa: S606
 
 

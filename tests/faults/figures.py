@@ -11,7 +11,9 @@ from typing import Protocol
 from tests.forbidden import FORM
 
 VARIABLE = "OCTET_FAULTS"
-"""Names a file. A line of JSON is added for every figure, and for every test that `python -m tests.faults` runs."""
+"""Names a file. A line of JSON is added for every figure; by `python -m tests.faults` for every test and run, too."""
+COMMAND = "OCTET_FAULTS_COMMAND"
+"""What the run was asked for by."""
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -49,6 +51,11 @@ def put_figure(row: int, what: str, value: float, unit: str, bound: str, *, shor
 def put_test(node: str, *, passed: bool) -> None:
     """`node` as pytest names it."""
     _write({"test": node, "passed": passed})
+
+
+def put_run(result: dict[str, object]) -> None:
+    """All of a result of a bench but its records."""
+    _write({"run": result})
 
 
 def _write(line: dict[str, object]) -> None:

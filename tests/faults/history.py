@@ -113,10 +113,18 @@ def _of_its_end(account: Account) -> list[str]:
     if len(account.codes) != 1:
         return [f"it ended {len(account.codes)} times"]
     if not account.is_answered:
-        return [] if account.reason else [f"{account.codes[0].name} without a reason"]
+        return _of_its_refusal(account)
     if account.receipt is None:
         return ["it was answered without a receipt"]
     return ["it was answered, and its receipt has an error"] if account.receipt.HasField("error") else []
+
+
+def _of_its_refusal(account: Account) -> list[str]:
+    error = account.error
+    if error is None or not error.reason:
+        return [f"{account.codes[0].name} without a reason"]
+    is_lost = error.reason == error_pb2.ERROR_REASON_REPLICA_LOST
+    return ["it was lost, and not told when to ask again"] if is_lost and not error.HasField("retry_after_ms") else []
 
 
 def _of_its_order(account: Account) -> list[str]:

@@ -1,8 +1,24 @@
-"""A plugin of pytest: the file of the figures says which tests passed or failed. What was skipped is not in it."""
+"""A plugin of pytest: the file of the figures says which tests passed or failed, and where and when they ran. What was
+skipped is not in it."""
+
+import os
+from dataclasses import asdict
 
 import pytest
 
-from tests.faults.figures import put_test
+from bench.result import Meter
+from tests.faults.figures import COMMAND, is_long, put_run, put_test
+
+_METER = pytest.StashKey[Meter]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.stash[_METER] = Meter.start()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    command = f"{os.environ.get(COMMAND, 'pytest')}, {'long' if is_long() else 'short'} form"
+    put_run(asdict(session.stash[_METER].result("faults", command, [])))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

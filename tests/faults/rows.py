@@ -48,8 +48,7 @@ ROWS = (
         1,
         "a replica is killed in the middle of answers, twenty times",
         "every request ends exactly once; no token lost or repeated; at most 20 % of what is under way is tried again; "
-        "recovery within 2 s. (Who is lost is told REPLICA_LOST, without a time after which to ask again: others may "
-        "be asked at once)",
+        "recovery within 2 s; who is lost is told so, and when to ask again",
         (f"{_CHAOS}killed_replicas_cost_only_what_they_were_saying",),
     ),
     Row(

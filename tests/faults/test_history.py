@@ -33,7 +33,7 @@ def account(*tokens: int, code: grpc.StatusCode = OK, **fields: Any) -> Account:
 
 def lost(*tokens: int) -> Account:
     made = account(*tokens, code=grpc.StatusCode.UNAVAILABLE)
-    made.error = error_pb2.Error(reason=error_pb2.ERROR_REASON_REPLICA_LOST)
+    made.error = error_pb2.Error(reason=error_pb2.ERROR_REASON_REPLICA_LOST, retry_after_ms=500)
     return made
 
 
@@ -83,6 +83,9 @@ def test_ends_that_are_none_two_or_without_a_reason_are_found() -> None:
         assert kinds(made) == ["end"]
     silent = account(1, code=grpc.StatusCode.UNAVAILABLE)
     assert violations(silent, GOLDEN) == [Violation("x", "end", "UNAVAILABLE without a reason")]
+    made = lost(1)
+    made.error = error_pb2.Error(reason=error_pb2.ERROR_REASON_REPLICA_LOST)
+    assert violations(made, GOLDEN) == [Violation("x", "end", "it was lost, and not told when to ask again")]
     for wrong in (None, receipt(error=error_pb2.Error(reason=error_pb2.ERROR_REASON_DEADLINE))):
         made = account(1, 2, 3, 4)
         made.receipt = wrong

@@ -52,6 +52,8 @@ def test_what_passed_and_what_failed_is_written_down_and_what_was_skipped_is_not
     environment = {**os.environ, VARIABLE: str(lines), "PYTHONPATH": str(ROOT)}
     subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=False)
     found = [json.loads(line) for line in lines.read_text().splitlines()]
+    *found, last = found
+    assert last["run"]["machine"]["cores"] == os.cpu_count() and last["run"]["command"].endswith(" form")
     assert {line["test"].partition("::")[2]: line["passed"] for line in found} == {
         "test_good": True,
         "test_bad": False,
