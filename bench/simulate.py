@@ -92,7 +92,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     runs: list[Played] = []
 
     def trial(replicas: Mapping[str, int]) -> Mapping[str, Figures]:
-        runs.append(play(stage, asks, replicas))
+        runs.append(play(stage, asks, replicas, _say))
         _say(f"{sum(replicas.values())} replicas: {runs[-1].words}")
         return runs[-1].figures
 

@@ -119,7 +119,10 @@ class Desk:
                 return self._queue_full(now)
             crowded = (min(lower, key=lambda other: other.shed_first).booking.key,)
         trial = self._trial(now, self._seen_by(entry))
-        return Admit(None, crowded) if trial is None else self._judge(entry, trial, crowded)
+        if trial is None:
+            return Admit(None, crowded)
+        judged = self._judge(entry, trial, crowded)
+        return judged if isinstance(judged, Admit) else self._refusal(entry, trial, judged)
 
     def _everybody(self) -> list[Entry]:
         return [*self.books.entries, *self.books.aside]
@@ -143,7 +146,8 @@ class Desk:
         books = self.books if books is None else books
         return Trial(books, self.room, prices, self._pace, self.estimator.margin, now, self._under_way)
 
-    def _judge(self, entry: Entry, trial: Trial, crowded: tuple[str, ...]) -> Verdict:
+    def _judge(self, entry: Entry, trial: Trial, crowded: tuple[str, ...]) -> Admit | Check:
+        """What is wrong, where it cannot be let in."""
         books = trial.books
         refill = self._expected(entry, trial)
         check = trial.check(entry, crowded, refill)
@@ -151,7 +155,7 @@ class Desk:
         if check.own_late > 0 or check.hurt:
             displaced = Displacement(entry, trial, refill, crowded, check).among(books)
         if displaced is None and not self._is_worth_a_try(entry, trial):
-            return self._refusal(entry, trial, check)
+            return check
         if displaced is None:
             return self._admission(entry, trial, Leaving(crowded + shadows.all_but(crowded, self.books), ()), None)
         quiet = check.quiet if displaced == crowded else None
@@ -353,7 +357,7 @@ class Desk:
             num_asked += 1
             fresh = self._trial(trial.now) if back else trial
             verdict = None if fresh is None else self._judge(entry, fresh, ())
-            if isinstance(verdict, Refuse):
+            if isinstance(verdict, Check):
                 if entry.booking.deadline is not None:
                     return Sweep(shed=late, back=tuple(back))
                 patient_wait = True

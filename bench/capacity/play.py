@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from time import process_time
+from time import monotonic, process_time
 from typing import NamedTuple, Self
 
 import grpc
@@ -24,6 +24,9 @@ _MOMENT = 1e-3
 """After the last request: also where there is only one, some time has passed."""
 _MOST_SHARE = 0.7
 """Of a core, that a router may take: bursts, and what is not counted, need the rest."""
+_LOOK_SECONDS, _TELL_SECONDS = 0.05, 20.0
+"""Simulated: how often is looked whether there is something to tell; real: how often it is told."""
+Say = Callable[[str], None]
 _GENERATE = "/octet.v1.Inference/Generate"
 _REFUSED = frozenset((grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE))
 
@@ -98,10 +101,11 @@ class _Course(NamedTuple):
     """When the last request came."""
 
 
-def play(stage: Stage, asks: Sequence[Ask], replicas: Mapping[str, int]) -> Played:
+def play(stage: Stage, asks: Sequence[Ask], replicas: Mapping[str, int], say: Say = lambda line: None) -> Played:
+    """Says every now and then how far it is."""
     before = process_time()
     with Site(stage.ensemble, stage.specs, replicas, routers=stage.routers, seed=stage.seed) as site:
-        course = site.run(_play(site, asks))
+        course = site.run(_play(site, asks, say))
         seconds = course.last.time - course.first.time
         spent = zip(course.first.routers, course.last.routers, strict=True)
         shares = tuple((last - first) / seconds for first, last in spent)
@@ -122,19 +126,31 @@ def _figures(stage: Stage, course: _Course, replicas: Mapping[str, int], seconds
     return figures
 
 
-async def _play(site: Site, asks: Sequence[Ask]) -> _Course:
+async def _play(site: Site, asks: Sequence[Ask], say: Say) -> _Course:
     """Callers do not wait for each other."""
     await site.start()
     loop = asyncio.get_running_loop()
-    first, tasks = site.spent(), []
+    first = site.spent()
+    tasks: list[asyncio.Task[Answer]] = []
+    telling = loop.create_task(_tell(tasks, asks, say))
     for number, ask in enumerate(asks):
         await asyncio.sleep(first.time + ask.at - loop.time())
         tasks.append(loop.create_task(_caller(site, number, ask)))
     await asyncio.sleep(_MOMENT)
     last = site.spent()
     answers = [await task for task in tasks]
+    telling.cancel()
     await site.stop()
     return _Course(answers, first, last)
+
+
+async def _tell(tasks: "Sequence[asyncio.Task[Answer]]", asks: Sequence[Ask], say: Say) -> None:
+    told = monotonic()
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        if monotonic() - told >= _TELL_SECONDS:
+            told = monotonic()
+            say(f"{len(tasks):,} of {len(asks):,} have asked, {sum(task.done() for task in tasks):,} are answered")
 
 
 async def _caller(site: Site, number: int, ask: Ask) -> Answer:

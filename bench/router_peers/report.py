@@ -62,6 +62,11 @@ def _base(system: str) -> str:
     return _BASES.get(system, LIMIT)
 
 
+def _whole_p50(found: Found, case: str, system: str) -> list[float]:
+    """Milliseconds, round by round."""
+    return [percentile(each, 50) * 1e3 for each in found.first[case, system]]
+
+
 def added_p50(found: Found, case: str, system: str) -> list[float]:
     """Milliseconds, round by round."""
     rounds = zip(found.first[case, system], found.first[case, _base(system)], strict=False)
@@ -89,8 +94,7 @@ def _first_records(found: Found, case: FirstTokens, peers: Sequence[str]) -> Ite
                 samples = [percentile(each, percent) * 1e3 for each in rounds]
                 yield summary(samples, BENCH, case.name, f"{_BACKEND}, p{percent}", "ms", system)
             continue
-        whole = [percentile(each, 50) * 1e3 for each in rounds]
-        yield summary(whole, BENCH, case.name, _WHOLE, "ms", system)
+        yield summary(_whole_p50(found, case.name, system), BENCH, case.name, _WHOLE, "ms", system)
         yield summary(added_p50(found, case.name, system), BENCH, case.name, P50, "ms", system)
         if enough:
             drawn = _added_p99(found, case.name, system)
@@ -128,8 +132,10 @@ def _by_cpu(found: Found, case: Flood, system: str) -> list[float]:
 def _comparisons(found: Found, floods: Sequence[Flood], peer: str) -> Iterator[Record]:
     """Octet's beside the peer's, round by round: a difference where it is about time, else a ratio."""
     for name in (SERIAL, *map(prompt_case, PROMPTS), *_AT_ONCE):
-        ours, its = (added_p50(found, name, system) for system in (OCTET, peer))
         case = f"{name} vs {peer}"
+        ours, its = (_whole_p50(found, name, system) for system in (OCTET, peer))
+        yield from _together(ours, its, lambda mine, theirs: mine - theirs, case, _WHOLE, "ms")
+        ours, its = (added_p50(found, name, system) for system in (OCTET, peer))
         if peer == LITELLM:
             yield from _together(ours, its, lambda mine, theirs: mine / theirs, case, P50, "x")
         else:
