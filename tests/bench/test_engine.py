@@ -193,9 +193,10 @@ def test_a_part_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     assert "parts are decode, open-loop, adapters, got 'decode,encode'" in capsys.readouterr().err
 
 
-def test_capacity_is_the_rate_in_the_middle_of_a_crowd() -> None:
-    times = [[0.1, 5.0 + number / 4] for number in range(11)]
-    assert capacity(times) == pytest.approx(4.0)
+def test_capacity_is_a_whole_crowds_from_its_arrival_to_its_last_answer() -> None:
+    """Also where all prompts were computed before anybody was answered."""
+    times = [[1.0, 8.0], [2.0, 9.0], [], [3.0, 10.0]]
+    assert capacity(times) == pytest.approx(0.3)
 
 
 def test_a_good_answer_begins_soon_and_goes_on_at_a_pace() -> None:
