@@ -133,11 +133,12 @@ def add_words(arguments: argparse.Namespace, words: str) -> None:
 
 
 def _told(arguments: argparse.Namespace) -> str:
-    """The command as it was typed, less where its figures went."""
+    """The command as it was typed, less where its figures went; of files only the names."""
     words = list(arguments.words)
     for option in ("--json", "--result"):
         while option in words:
             at = words.index(option)
             has_value = at + 1 < len(words) and not words[at + 1].startswith("-")
             del words[at : at + 1 + has_value]
-    return " ".join(["octet", "bench", arguments.bench, *words])
+    named = [Path(word).name if Path(word).is_file() else word for word in words]
+    return " ".join(["octet", "bench", arguments.bench, *named])

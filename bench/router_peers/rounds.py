@@ -63,8 +63,9 @@ async def _attempt(site: Site, system: str, case: FirstTokens | Flood, found: Fo
         except (CallFailed, PeerFailed, TimeoutError) as error:
             why = f"{system}: {case.name}: {error or f'not over after {_CASE_SECONDS:g} s'}"
             if left and not isinstance(error, PeerFailed):
-                site.notes.append(f"tried again: {why}")
-                say(f"tried again: {why}")
+                if (again := f"tried again: {why}") not in site.notes:
+                    site.notes.append(again)
+                say(again)
             else:
                 say(why)
                 _fail(site, way, why)

@@ -37,7 +37,8 @@ class RouterPeer:
 
 def _litellm(place: Place) -> Sequence[str]:
     config = place.folder / "litellm.yaml"
-    config.write_text("model_list:\n" + "".join(map(_litellm_backend, place.backends)))
+    models = "".join(map(_litellm_backend, place.backends))
+    config.write_text(f"model_list:\n{models}router_settings: {{disable_cooldowns: true}}\n")
     options = ("--host", HOST, "--port", str(place.port), "--num_workers", "1", "--telemetry", "False")
     return (str(place.environment / "bin" / "litellm"), "--config", str(config), *options)
 
@@ -61,7 +62,7 @@ ROUTER_PEERS: Mapping[str, RouterPeer] = {
             "litellm",
             ("litellm[proxy]==1.106.2",),
             _litellm,
-            "LiteLLM's proxy 1.106.2, one worker, no keys, no database, no callbacks",
+            "LiteLLM's proxy 1.106.2, one worker, no keys, no database, no callbacks, no cooldowns of backends",
             environment=(
                 ("LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY", "true"),
                 ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),

@@ -18,20 +18,55 @@ READ_SECONDS = 20.0
 """For the request, once its call has begun: else calls without one would take all there are."""
 UNREAD = "request"
 """The field of a refusal with reason DEADLINE for a request that did not come: nobody's deadline but the reader's."""
+MOST_SILENT = 256
+"""Calls at once whose request has not come. Most bring it at once; on slow links some do not."""
 MOST_STREAMS = 32
 """At once, of each call that may ask for ever."""
 Around = Callable[[], AbstractContextManager[object]]
 """Is entered before anything is read, and may raise Refusal."""
 
 
-def one_request(handler: Any, around: Around, seconds: float) -> Any:
-    """The same call; its one message is read inside of `around`, in so many seconds."""
+class Silence:
+    """Calls whose request has not come. Each is waited for, but of too many the one that has been silent for longest is
+    not: so they never take all the calls there are, however many are begun."""
+
+    def __init__(self, seconds: float = READ_SECONDS, most: int = MOST_SILENT) -> None:
+        self._seconds = seconds
+        self._most = most
+        self._waits: dict[asyncio.Timeout, None] = {}
+        """In the order in which they began."""
+
+    async def read(self, context: Context) -> bytes:
+        """Raises Refusal."""
+        try:
+            async with asyncio.timeout(self._seconds) as wait:
+                self._waits[wait] = None
+                if len(self._waits) > self._most:
+                    self._give_up_the_oldest()
+                try:
+                    request = await context.read()
+                finally:
+                    self._waits.pop(wait, None)
+        except TimeoutError:
+            raise _late(self._seconds) from None
+        if request is aio.EOF:
+            raise invalid("request", "one message", "none")
+        return bytes(request)
+
+    def _give_up_the_oldest(self) -> None:
+        oldest = next(iter(self._waits))
+        del self._waits[oldest]
+        oldest.reschedule(asyncio.get_running_loop().time())
+
+
+def one_request(handler: Any, around: Around, silence: Silence) -> Any:
+    """The same call; its one message is read inside of `around`."""
     behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
     async def serve(_: Any, context: Context) -> Any:
         try:
             with around():
-                request = understood(await _read(context, seconds), handler.request_deserializer)
+                request = understood(await silence.read(context), handler.request_deserializer)
                 serving = behaviour(request, context)
                 del request
                 return await serving
@@ -80,8 +115,8 @@ class Rooms:
 class ReadInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
     """Before a server that asks nobody who they are."""
 
-    def __init__(self, seconds: float = READ_SECONDS) -> None:
-        self._seconds = seconds
+    def __init__(self, silence: Silence) -> None:
+        self._silence = silence
         self._rooms = Rooms(MOST_STREAMS)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
@@ -90,7 +125,7 @@ class ReadInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC
             return None
         if handler.request_streaming:
             return many_requests(handler, lambda: self._rooms.enter(details.method))
-        return one_request(handler, _nothing_around, self._seconds)
+        return one_request(handler, _nothing_around, self._silence)
 
 
 @contextmanager
@@ -98,22 +133,10 @@ def _nothing_around() -> Iterator[None]:
     yield
 
 
-async def _read(context: Context, seconds: float) -> bytes:
-    """Raises Refusal."""
-    try:
-        async with asyncio.timeout(seconds):
-            request = await context.read()
-    except TimeoutError:
-        raise _late(seconds) from None
-    if request is aio.EOF:
-        raise invalid("request", "one message", "none")
-    return bytes(request)
-
-
 def _late(seconds: float) -> Refusal:
     return Refusal(
         grpc.StatusCode.DEADLINE_EXCEEDED,
         wire.ERROR_REASON_DEADLINE,
-        f"the request did not come within {seconds:g} s",
+        f"the request did not come within {seconds:g} s, or too many others were waited for",
         field=UNREAD,
     )

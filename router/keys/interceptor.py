@@ -8,7 +8,7 @@ import grpc
 
 from octet.rpc.calls import Context, refuse
 from octet.rpc.refusal import Refusal
-from octet.rpc.unread import READ_SECONDS, Rooms, many_requests, one_request
+from octet.rpc.unread import READ_SECONDS, Rooms, Silence, many_requests, one_request
 from router.keys.access import RPCS, Access
 from router.keys.gate import Gate, Pass
 from router.keys.shown import from_metadata
@@ -20,7 +20,7 @@ MOST_UNCOUNTED = 32
 class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
     def __init__(self, gate: Gate, read_seconds: float = READ_SECONDS) -> None:
         self._gate = gate
-        self._read_seconds = read_seconds
+        self._silence = Silence(read_seconds)
         self._uncounted = Rooms(MOST_UNCOUNTED)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
@@ -36,8 +36,8 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC 
         if handler.request_streaming:
             return many_requests(handler, lambda: self._uncounted.enter(method))
         if access is Access.OPEN:
-            return one_request(handler, lambda: self._inside(passed, method), self._read_seconds)
-        return one_request(handler, lambda: self._gate.inside(passed), self._read_seconds)
+            return one_request(handler, lambda: self._inside(passed, method), self._silence)
+        return one_request(handler, lambda: self._gate.inside(passed), self._silence)
 
     @contextmanager
     def _inside(self, passed: Pass, method: str) -> Iterator[None]:

@@ -23,6 +23,7 @@ from octet.rpc.bind import bind, check_keyed
 from octet.rpc.cgroup_memory import memory_reader
 from octet.rpc.memory_guard import MemoryGuard, MemoryLimits
 from octet.rpc.server_options import SERVER_OPTIONS
+from octet.rpc.unread import MOST_SILENT
 from octet.v1 import inference_pb2 as wire
 from router.background import for_good
 from router.decide.decider import Decider, Opinions
@@ -124,7 +125,7 @@ class Server:
         self._responses: Counter[tuple[str, int]] = Counter()
         self.metrics = self._metrics()
         self._health: Any = health.aio.HealthServicer()
-        self._server = self._grpc_server(router.max_inflight + router.jobs.watchers + _SPARE_CALLS)
+        self._server = self._grpc_server(router.max_inflight + router.jobs.watchers + MOST_SILENT + _SPARE_CALLS)
         for door in (settings, settings.http):
             if door is not None:
                 check_keyed(door, has_keys=self.gate.asks)

@@ -16,7 +16,7 @@ from octet.rpc.bind import bind, check_signed
 from octet.rpc.cgroup_memory import memory_reader
 from octet.rpc.memory_guard import MemoryGuard, MemoryLimits
 from octet.rpc.server_options import SERVER_OPTIONS
-from octet.rpc.unread import ReadInterceptor
+from octet.rpc.unread import ReadInterceptor, Silence
 from octet.telemetry.door import MetricsDoor
 from octet.telemetry.otlp import outbox_to
 from octet.telemetry.outbox import Outbox
@@ -113,7 +113,8 @@ class Server:
         self._telling = asyncio.Lock()
         # One connection may fill the line and still be told that it is full; it never has all the calls.
         a_connection = seats.total + _SPARE_CALLS
-        self._server = self._grpc_server(a_connection + settings.max_watchers, a_connection)
+        silence = Silence(most=seats.total)
+        self._server = self._grpc_server(a_connection + settings.max_watchers, a_connection, silence)
         check_signed(settings)
         self.port: int = bind(self._server, settings)
         self.failed = asyncio.Event()
@@ -126,10 +127,12 @@ class Server:
         self.outbox = outbox_to(settings.otlp, resource_of(self._replica.lane.specialist, str(uuid4())))
         return Tracing(self.outbox, self._replica.clock, time.time_ns, secrets.token_bytes)
 
-    def _grpc_server(self, max_calls: int, max_streams: int) -> Any:
+    def _grpc_server(self, max_calls: int, max_streams: int, silence: Silence) -> Any:
         limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_streams))
         server = aio.server(
-            interceptors=(ReadInterceptor(),), options=(*SERVER_OPTIONS, *limits), maximum_concurrent_rpcs=max_calls
+            interceptors=(ReadInterceptor(silence),),
+            options=(*SERVER_OPTIONS, *limits),
+            maximum_concurrent_rpcs=max_calls,
         )
         server.add_generic_rpc_handlers((self.service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

@@ -154,7 +154,8 @@ ROWS = (
     Row(
         14,
         "a megabyte of nested text against the rules",
-        "read within 20 ms",
+        "read within 20 ms. (Of a prompt its first and its last 32 K characters decide; that detectors take no more "
+        "than twice as long for twice the text is another test's)",
         ("tests/router/decisions/test_rules_time.py::test_a_megabyte_of_the_worst_is_read_in_no_time",),
     ),
     Row(

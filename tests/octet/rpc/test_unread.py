@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from octet.rpc.calls import streaming, unary
-from octet.rpc.unread import MOST_STREAMS, ReadInterceptor
+from octet.rpc.unread import MOST_STREAMS, ReadInterceptor, Silence
 from octet.v1 import error_pb2
 from octet.v1 import specialist_pb2 as wire
 from tests.service.harness import run
@@ -23,14 +23,15 @@ MOST_CALLS = 64
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[str]:
+async def served(silence: Silence | None = None) -> AsyncIterator[str]:
     async def describe(_: wire.DescribeRequest) -> wire.DescribeResponse:
         return wire.DescribeResponse(context=7)
 
     async def generate(_: wire.GenerateRequest, context: Any) -> None:
         await context.write(wire.GenerateEvent())
 
-    server = grpc.aio.server(interceptors=(ReadInterceptor(SECONDS),), maximum_concurrent_rpcs=MOST_CALLS)
+    reading = ReadInterceptor(silence or Silence(SECONDS))
+    server = grpc.aio.server(interceptors=(reading,), maximum_concurrent_rpcs=MOST_CALLS)
     handlers = {
         "Describe": unary(wire.DescribeRequest, wire.DescribeResponse, describe, 1000),
         "Generate": streaming(wire.GenerateRequest, wire.GenerateEvent, generate, 1000),
@@ -90,6 +91,29 @@ def test_places_that_calls_without_a_request_take_come_back() -> None:
             assert wire.DescribeResponse.FromString(described).context == 7
             empty = await outcome(channel.stream_stream(method)(_nothing(), timeout=10))
             assert empty == (grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_INVALID_FIELD)
+
+    run(story())
+
+
+def test_of_too_many_that_are_silent_the_oldest_goes_and_who_speaks_is_heard() -> None:
+    """More of them than there are calls, and none would have gone by itself."""
+
+    async def story() -> None:
+        async with served(Silence(60.0, most=8)) as address, grpc.aio.insecure_channel(address) as channel:
+            begin = channel.stream_stream("/octet.v1.Specialist/Generate")
+            calls, heard = [], []
+            for _ in range(2 * MOST_CALLS):
+                calls.append(begin(never()))
+                heard.append(asyncio.create_task(outcome(calls[-1])))
+                described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=10)
+                assert wire.DescribeResponse.FromString(described).context == 7
+            async with asyncio.timeout(10):
+                gone = await asyncio.gather(*heard[:-7])  # the eighth went for the last who spoke
+            told = (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
+            assert set(gone) == {told} and not any(task.done() for task in heard[-7:])
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*heard, return_exceptions=True)
 
     run(story())
 
