@@ -153,7 +153,7 @@ class App:
         """Raises Fault, CallerGone."""
         request = Request(scope, receive)
         request_id = scope["request_id"]
-        order = dialect.order(parse_object(await self._bodies.read(request.headers, receive)), request_id)
+        order = dialect.order(parse_object(await self._bodies.read(request)), request_id)
         choices = [Choice(index, keeps=not order.stream) for index in range(len(order.requests))]
         telling = dialect.telling(order, choices, request_id, self._wall_ms() // 1000)
         if order.stream:
@@ -167,7 +167,7 @@ class App:
 
     async def _count(self, request: Request) -> Response:
         """Raises Fault, CallerGone."""
-        body = await self._bodies.read(request.headers, request.receive)
+        body = await self._bodies.read(request)
         order = count_order(parse_object(body), request.scope["request_id"])
         counted = await while_there(request.receive, ask_count(self._service, order, trace_of(request)))
         return JSONResponse({"input_tokens": counted.prompt_tokens}, headers={"x-octet-specialist": counted.specialist})

@@ -26,6 +26,8 @@ class Connection:
     """The server's own: for the bodies of a response whose head has passed whoever stands in between."""
     is_free: Callable[[], bool] = never
     """What is sent now is taken at once, and nobody waits."""
+    has_all: Callable[[], bool] = never
+    """The whole request has come: who reads it does not wait."""
 
 
 def connection_of(scope: Scope) -> Connection | None:

@@ -112,7 +112,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answered = cycle
         send: Any = cycle.send
-        extensions: Any = {EXTENSION: Connection(self.transport.abort, send, self._is_free)}
+        extensions: Any = {
+            EXTENSION: Connection(self.transport.abort, send, self._is_free, lambda: not cycle.more_body)
+        }
         cycle.scope["extensions"] = extensions
         super()._start_asgi_task(cycle, app)
 
