@@ -138,7 +138,7 @@ def _as_fault(order: Order, choices: Sequence[Choice]) -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        fault: Fault = fault_of(refusal, order.names)
+        fault: Fault = fault_of(refusal, order.names())
         fault.partial = partials(choices)
         raise fault from None
     except asyncio.CancelledError:
