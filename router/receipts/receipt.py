@@ -28,19 +28,9 @@ class ReceiptDraft:
 
     def __init__(self, ask: Ask, now: float, wall_ms: int) -> None:
         self._arrival = ask.arrival
-        self._receipt = wire.Receipt(
-            request_id=clip(ask.request_id, _ID),
-            trace_id=ask.trace.trace_id,
-            created_unix_ms=wall_ms,
-            priority=ask.priority,
-            session_id=clip(ask.session.name, _ID),
-            session_source=ask.session.source,
-            caller=clip(ask.caller.name, _NAME),
-            tenant=clip(ask.caller.tenant, _NAME),
-            span_id=ask.trace.span_id if ask.trace.recorded else "",
-        )
+        self._receipt = wire.Receipt()
         self._planned = wire.Between()
-        self._unwritten: list[Callable[[wire.Receipt], None]] = []
+        self._unwritten: list[Callable[[wire.Receipt], None]] = [partial(_write_ask, ask, wall_ms)]
         """What led to a replica, in order. It is asked first, and then this is written."""
         self._last = now
 
@@ -155,6 +145,18 @@ class ReceiptDraft:
 def refused_receipt(request_id: str, error: wire.Error, wall_ms: int) -> wire.Receipt:
     """Of a request that did not pass reception: there is nothing more to tell. The id is the caller's, unchecked."""
     return wire.Receipt(request_id=clip(request_id, _ID), created_unix_ms=wall_ms, error=_short(error))
+
+
+def _write_ask(ask: Ask, wall_ms: int, receipt: wire.Receipt) -> None:
+    receipt.request_id = clip(ask.request_id, _ID)
+    receipt.trace_id = ask.trace.trace_id
+    receipt.created_unix_ms = wall_ms
+    receipt.priority = ask.priority
+    receipt.session_id = clip(ask.session.name, _ID)
+    receipt.session_source = ask.session.source
+    receipt.caller = clip(ask.caller.name, _NAME)
+    receipt.tenant = clip(ask.caller.tenant, _NAME)
+    receipt.span_id = ask.trace.span_id if ask.trace.recorded else ""
 
 
 def _write_decision(decision: Decision, receipt: wire.Receipt) -> None:
