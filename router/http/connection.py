@@ -16,6 +16,10 @@ def never() -> bool:
     return False
 
 
+def nothing() -> None:
+    """Everything leaves as it is sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Of one request, in its scope's extensions."""
@@ -28,6 +32,8 @@ class Connection:
     """What is sent now is taken at once, and nobody waits."""
     has_all: Callable[[], bool] = never
     """The whole request has come: who reads it does not wait."""
+    hold: Callable[[], None] = nothing
+    """What is sent next leaves together with what is sent at once behind it."""
 
 
 def connection_of(scope: Scope) -> Connection | None:
