@@ -123,6 +123,7 @@ class Dispatcher:
                 attempt.call = attempt.replica.generate(
                     request, timeout=seconds_left + DEADLINE_SLACK, metadata=hop.headers
                 )
+                asyncio.get_running_loop().call_soon(errand.record.draft.write_up)  # behind the call, which goes first
                 failure = await _relayed(errand, attempt)
         except BaseException:
             attempt.gave_up()

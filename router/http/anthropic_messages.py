@@ -64,7 +64,7 @@ def _order(fields: Fields, own: OctetOptions, request: wire.InferRequest, *, str
         model=own.model,
         requests=(request,),
         num_each=1,
-        names={**own.names, **_NAMES, **NAMES, **form},
+        names=lambda: {**own.names, **_NAMES, **NAMES, **form},
         is_chat=True,
         stream=stream,
         receipt=own.receipt,

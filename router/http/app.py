@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route, Router
+from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from octet.rpc.calls import CallerGone
@@ -42,6 +42,7 @@ from router.http.openai_telling import OpenAITelling
 from router.http.openapi.document import document
 from router.http.operator.routes import operator_routes
 from router.http.overview import overview_routes
+from router.http.route_table import RouteTable
 from router.http.slo import slo_headers, slo_route
 from router.http.strict_json import parse_object
 from router.http.windows import Windows
@@ -114,8 +115,8 @@ class App:
             *dashboard_routes(),
         ]
         guard(self.routes, gate)
-        table = Router(routes=self.routes, redirect_slashes=False)
-        self._table = ExceptionMiddleware(table, handlers={HTTPException: _unrouted, Fault: _refused})
+        handlers = {HTTPException: _unrouted, Fault: _refused}
+        self._table = ExceptionMiddleware(RouteTable(self.routes), handlers=handlers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Every response has an id, and whatever goes wrong has a status."""
@@ -152,7 +153,7 @@ class App:
         """Raises Fault, CallerGone."""
         request = Request(scope, receive)
         request_id = scope["request_id"]
-        order = dialect.order(parse_object(await self._bodies.read(request.headers, receive)), request_id)
+        order = dialect.order(parse_object(await self._bodies.read(request)), request_id)
         choices = [Choice(index, keeps=not order.stream) for index in range(len(order.requests))]
         telling = dialect.telling(order, choices, request_id, self._wall_ms() // 1000)
         if order.stream:
@@ -166,7 +167,7 @@ class App:
 
     async def _count(self, request: Request) -> Response:
         """Raises Fault, CallerGone."""
-        body = await self._bodies.read(request.headers, request.receive)
+        body = await self._bodies.read(request)
         order = count_order(parse_object(body), request.scope["request_id"])
         counted = await while_there(request.receive, ask_count(self._service, order, trace_of(request)))
         return JSONResponse({"input_tokens": counted.prompt_tokens}, headers={"x-octet-specialist": counted.specialist})

@@ -21,6 +21,8 @@ from router.reception.trace import HEADER, STATE
 from router.service.service import TraceHeaders
 
 _ResultT = TypeVar("_ResultT")
+_WATCH_AFTER = 0.01
+"""Seconds. Beginning to watch takes time that the request itself needs first, and who is gone stays gone."""
 Told = Callable[[Choice, wire.InferEvent], Awaitable[None]]
 """Hears every event of every choice, which has heard it before."""
 
@@ -91,7 +93,8 @@ class _Watch:
         self._task: asyncio.Task[Any] = task
         self._num_cancels = task.cancelling()
         self.is_gone = False
-        self._watching = asyncio.create_task(self._watch(receive))
+        self._watching: asyncio.Task[None] | None = None
+        self._beginning = asyncio.get_running_loop().call_later(_WATCH_AFTER, self._begin, receive)
 
     @property
     def is_alone(self) -> bool:
@@ -99,9 +102,14 @@ class _Watch:
         return self._task.cancelling() == self._num_cancels + 1
 
     def end(self) -> None:
-        self._watching.cancel()
+        self._beginning.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         if self.is_gone:
             self._task.uncancel()
+
+    def _begin(self, receive: Receive) -> None:
+        self._watching = asyncio.create_task(self._watch(receive))
 
     async def _watch(self, receive: Receive) -> None:
         await gone(receive)
@@ -130,7 +138,7 @@ def _as_fault(order: Order, choices: Sequence[Choice]) -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        fault: Fault = fault_of(refusal, order.names)
+        fault: Fault = fault_of(refusal, order.names())
         fault.partial = partials(choices)
         raise fault from None
     except asyncio.CancelledError:

@@ -1,11 +1,13 @@
 """The body of a request, read no further than it may be long, and not for ever."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
+from starlette.requests import Request
 from starlette.types import Receive
 
 from octet.rpc.calls import CallerGone
+from router.http.connection import connection_of
 from router.http.fault import RATE_LIMIT, Fault
 
 READ_SECONDS = 20.0
@@ -27,8 +29,9 @@ class Bodies:
         self._seconds = seconds
         self._num_bytes = 0
 
-    async def read(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+    async def read(self, request: Request) -> bytes:
         """Raises Fault, CallerGone."""
+        headers = request.headers
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             got = repr(headers.get("content-type", "")[:60])
             raise Fault(
@@ -39,9 +42,12 @@ class Bodies:
         if length.isdecimal() and int(length[:20]) > self._most:
             is_coming = headers.get("expect", "").lower() != "100-continue"
             raise self._too_large(f"{int(length[:20]):,}", is_coming=is_coming)
+        connection = connection_of(request.scope)
+        if connection is not None and connection.has_all():
+            return await self._read(request.receive)
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._read(receive)
+                return await self._read(request.receive)
         except TimeoutError:
             message = f"the body did not come within {self._seconds:g} s"
             raise Fault(408, message, code="request_timeout", headers=_CLOSE) from None

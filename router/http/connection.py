@@ -16,6 +16,10 @@ def never() -> bool:
     return False
 
 
+def nothing() -> None:
+    """Everything leaves as it is sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Of one request, in its scope's extensions."""
@@ -26,6 +30,10 @@ class Connection:
     """The server's own: for the bodies of a response whose head has passed whoever stands in between."""
     is_free: Callable[[], bool] = never
     """What is sent now is taken at once, and nobody waits."""
+    has_all: Callable[[], bool] = never
+    """The whole request has come: who reads it does not wait."""
+    hold: Callable[[], None] = nothing
+    """What is sent next leaves together with what is sent at once behind it."""
 
 
 def connection_of(scope: Scope) -> Connection | None:

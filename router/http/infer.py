@@ -44,7 +44,7 @@ class Infer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises Fault, CallerGone."""
         request = Request(scope, receive)
-        body = parse_object(await self._bodies.read(request.headers, receive))
+        body = parse_object(await self._bodies.read(request))
         stream = Fields(body).flag("stream")
         asked = request_of(body, "stream")
         asked.request_id = scope["request_id"]

@@ -69,7 +69,7 @@ class _Desk:
 
     async def _submit(self, request: Request) -> Response:
         """202, or 200 for a job that the same key had submitted before."""
-        asked = request_of(parse_object(await self._bodies.read(request.headers, request.receive)))
+        asked = request_of(parse_object(await self._bodies.read(request)))
         try:
             job, is_new = await self._jobs.submit(asked, request.headers.get("idempotency-key", ""))
         except Refusal as refusal:

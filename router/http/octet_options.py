@@ -31,6 +31,16 @@ def octet_options(fields: Fields, *more: str) -> OctetOptions:
     """`more` are whole numbers that the dialect has no field for. Raises Fault."""
     model = model_of(fields.needed_text("model"))
     own = fields.table("octet")
+    request = _said(own, model, more) if own.given() else wire.InferRequest()
+    if model.specialist:
+        request.force_specialists.append(model.specialist)
+    if model.adapter:
+        request.adapters.append(model.adapter)
+    return OctetOptions(model, request, _names(bool(model.adapter), more), own.flag("receipt"))
+
+
+def _said(own: Fields, model: Model, more: tuple[str, ...]) -> wire.InferRequest:
+    """Raises Fault."""
     known = (*KEYS, *more)
     for key in own.given():
         if key not in known:
@@ -38,9 +48,8 @@ def octet_options(fields: Fields, *more: str) -> OctetOptions:
     if model.adapter and own.has("adapters"):
         raise wrong("octet.adapters", "left out where the model names one", model.adapter)
     request = wire.InferRequest(
-        force_specialists=[model.specialist] if model.specialist else [],
         exclude_specialists=own.texts("exclude"),
-        adapters=[model.adapter] if model.adapter else own.texts("adapters"),
+        adapters=own.texts("adapters"),
         intent=own.text("intent") or "",
         session_id=own.text("session_id") or "",
         structure=structure_of(own),
@@ -48,7 +57,7 @@ def octet_options(fields: Fields, *more: str) -> OctetOptions:
     for key in ("priority", "timeout_ms", *more):
         if own.has(key):
             setattr(request, key, own.integer(key))
-    return OctetOptions(model, request, _names(bool(model.adapter), more), own.flag("receipt"))
+    return request
 
 
 @cache

@@ -1,5 +1,6 @@
 """`POST /v1/chat/completions`: from its body to an order."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from octet.rpc.refusal import shorten
@@ -14,6 +15,7 @@ from router.http.structure import response_format_of
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _OTHER_PARTS = ("image_url", "input_audio", "file", "refusal")
+_NAMES = {"prompt": "messages", "messages.role": "messages", "sampling.num_logprobs": "top_logprobs"}
 _GAP = "\n"
 """Between the parts of one message."""
 
@@ -33,24 +35,28 @@ def chat_order(body: dict[str, Any], request_id: str) -> Order:
     logprobs = _num_logprobs(fields)
     if logprobs is not None:
         prompt.sampling.num_logprobs = logprobs
-    names = {**options.names(), **NAMES, "prompt": "messages", "messages.role": "messages"}
     form = response_format_of(fields)
     if form is not None:
         if options.has_structure:
             raise wrong("response_format", "left out beside octet.structure", "both")
         prompt.structure.CopyFrom(form)
-        names |= {name: "response_format" for name in names if name.startswith("structure")}
     return Order(
         model=options.model,
         requests=tuple(options.requests(request_id, [prompt])),
         num_each=options.n,
-        names={**names, "sampling.num_logprobs": "top_logprobs"},
+        names=lambda: _names(options, has_form=form is not None),
         is_chat=True,
         stream=options.stream,
         include_usage=options.include_usage,
         receipt=options.receipt,
         logprobs=logprobs is not None,
     )
+
+
+def _names(options: Options, *, has_form: bool) -> Mapping[str, str]:
+    """By the name on Octet's wire."""
+    names = {**options.names(), **NAMES, **_NAMES}
+    return names | {name: "response_format" for name in names if has_form and name.startswith("structure")}
 
 
 def _num_logprobs(fields: Fields) -> int | None:

@@ -26,7 +26,7 @@ def completion_order(body: dict[str, Any], request_id: str) -> Order:
         model=options.model,
         requests=tuple(options.requests(request_id, prompts)),
         num_each=options.n,
-        names={**options.names(), "sampling.num_logprobs": "logprobs"},
+        names=lambda: {**options.names(), "sampling.num_logprobs": "logprobs"},
         is_chat=False,
         stream=options.stream,
         include_usage=options.include_usage,

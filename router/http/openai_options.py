@@ -115,8 +115,8 @@ def _sampling(fields: Fields) -> wire.Sampling | None:
     biases = fields.table("logit_bias")
     if not biases.given() and _GIVEN.isdisjoint(fields.given()):
         return None
-    numbers = {key: fields.number(key) for key in _NUMBERS}
-    if numbers["top_p"] == 0:  # the likeliest token alone, as OpenAI has it
+    numbers = {key: fields.number(key) for key in _NUMBERS if fields.has(key)}
+    if numbers.get("top_p") == 0:  # the likeliest token alone, as OpenAI has it
         numbers |= {"top_p": None, "temperature": 0.0}
     top_k = fields.integer("top_k")
     sampling = wire.Sampling(

@@ -1,6 +1,6 @@
 """What a request asks for, in Octet's words, whatever dialect it came in."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from octet.v1 import inference_pb2 as wire
@@ -14,8 +14,8 @@ class Order:
     """One for every choice, in order; the first has the id that was given, the others begin with it."""
     num_each: int
     """Choices for each prompt."""
-    names: Mapping[str, str]
-    """What the fields of an InferRequest are called by whoever asks."""
+    names: Callable[[], Mapping[str, str]]
+    """What the fields of an InferRequest are called by whoever asks: put together for a fault, which is rare."""
     is_chat: bool
     stream: bool = False
     include_usage: bool = False

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from starlette.types import Scope, Send
 
-from router.http.connection import connection_of, never
+from router.http.connection import connection_of, never, nothing
 
 _HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 
@@ -21,6 +21,7 @@ class Outlet:
         if connection is not None and connection.send is not None:
             self._send_body = connection.send
         self._is_free = never if connection is None else connection.is_free
+        self._hold = nothing if connection is None else connection.hold
         self.is_open = False
 
     async def say(self, body: bytes, headers: Mapping[str, str] | None = None) -> None:
@@ -28,6 +29,7 @@ class Outlet:
         if not self.is_open:
             self.is_open = True
             more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+            self._hold()
             await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *more]})
         if self._is_free():
             await self._send_body({"type": "http.response.body", "body": body, "more_body": True})

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from router.http.connection import EXTENSION, Connection
 from router.http.fault import Fault
+from router.http.joining import Joining
 
 HEAD_SECONDS = 5.0
 """From the first byte of a request, or the connection's beginning, to the end of its headers."""
@@ -111,8 +112,18 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answered = cycle
+        joining = Joining(self.transport, self.loop)
+        writer: Any = joining
+        cycle.transport = writer
         send: Any = cycle.send
-        extensions: Any = {EXTENSION: Connection(self.transport.abort, send, self._is_free)}
+        connection = Connection(
+            end=self.transport.abort,
+            send=send,
+            is_free=self._is_free,
+            has_all=lambda: not cycle.more_body,
+            hold=joining.hold,
+        )
+        extensions: Any = {EXTENSION: connection}
         cycle.scope["extensions"] = extensions
         super()._start_asgi_task(cycle, app)
 

@@ -1,5 +1,8 @@
 """A request's receipt while it is being written. Small whatever the caller sent: it travels in trailing metadata."""
 
+from collections.abc import Callable
+from functools import partial
+
 from octet.v1 import inference_pb2 as wire
 from router.decide.decision import Decision
 from router.receipts.clip import clip
@@ -25,40 +28,34 @@ class ReceiptDraft:
 
     def __init__(self, ask: Ask, now: float, wall_ms: int) -> None:
         self._arrival = ask.arrival
-        self._receipt = wire.Receipt(
-            request_id=clip(ask.request_id, _ID),
-            trace_id=ask.trace.trace_id,
-            created_unix_ms=wall_ms,
-            priority=ask.priority,
-            session_id=clip(ask.session.name, _ID),
-            session_source=ask.session.source,
-            caller=clip(ask.caller.name, _NAME),
-            tenant=clip(ask.caller.tenant, _NAME),
-            span_id=ask.trace.span_id if ask.trace.recorded else "",
-        )
+        self._receipt = wire.Receipt()
         self._planned = wire.Between()
+        self._unwritten: list[Callable[[wire.Receipt], None]] = [partial(_write_ask, ask, wall_ms)]
+        """What led to a replica, in order. It is asked first, and then this is written."""
         self._last = now
 
     def decided(self, decision: Decision, now: float) -> None:
-        self._receipt.decision.CopyFrom(decision_to_wire(decision))
+        """The decision is not changed from here on."""
+        self._unwritten.append(partial(_write_decision, decision))
         self._receipt.timings.decided = self._since(now)
 
     def planned(self, between: wire.Between) -> None:
-        self._receipt.between.CopyFrom(between)
-        self._receipt.between.why = clip(between.why, _MESSAGE)
+        """Nor is what stood between."""
+        self._unwritten.append(partial(_write_plan, between))
         self._planned = between
 
     def taken_over(self, first: str) -> None:
         """No replica of whoever was to be asked first was fit to answer; empty: all goes as it was planned."""
-        between, planned = self._receipt.between, self._planned
-        if first or between.why != planned.why:
-            because = f"{first} had no replica left that was fit to answer" if first else ""
-            between.instead_of = planned.instead_of or clip(first, _NAME)
-            between.why = clip("; ".join(each for each in (planned.why, because) if each), _MESSAGE)
+        self._unwritten.append(partial(_write_taken_over, first, self._planned))
 
     def spilled(self, is_spill: bool) -> None:
-        if is_spill or self._receipt.between.spilled:
-            self._receipt.between.spilled = is_spill
+        self._unwritten.append(partial(_write_spilled, is_spill))
+
+    def write_up(self) -> None:
+        """All that was told so far, by whoever has the time. Who reads the draft finds it written in any case."""
+        unwritten, self._unwritten = self._unwritten, []
+        for write in unwritten:
+            write(self._receipt)
 
     def dispatched(self, now: float) -> None:
         """The first replica is being asked; later calls change nothing."""
@@ -123,6 +120,7 @@ class ReceiptDraft:
         self._since(now)
 
     def _write_to(self, receipt: wire.Receipt) -> None:
+        self.write_up()
         receipt.CopyFrom(self._receipt)
         receipt.timings.total = self._last - self._arrival
 
@@ -147,6 +145,40 @@ class ReceiptDraft:
 def refused_receipt(request_id: str, error: wire.Error, wall_ms: int) -> wire.Receipt:
     """Of a request that did not pass reception: there is nothing more to tell. The id is the caller's, unchecked."""
     return wire.Receipt(request_id=clip(request_id, _ID), created_unix_ms=wall_ms, error=_short(error))
+
+
+def _write_ask(ask: Ask, wall_ms: int, receipt: wire.Receipt) -> None:
+    receipt.request_id = clip(ask.request_id, _ID)
+    receipt.trace_id = ask.trace.trace_id
+    receipt.created_unix_ms = wall_ms
+    receipt.priority = ask.priority
+    receipt.session_id = clip(ask.session.name, _ID)
+    receipt.session_source = ask.session.source
+    receipt.caller = clip(ask.caller.name, _NAME)
+    receipt.tenant = clip(ask.caller.tenant, _NAME)
+    receipt.span_id = ask.trace.span_id if ask.trace.recorded else ""
+
+
+def _write_decision(decision: Decision, receipt: wire.Receipt) -> None:
+    receipt.decision.CopyFrom(decision_to_wire(decision))
+
+
+def _write_plan(planned: wire.Between, receipt: wire.Receipt) -> None:
+    receipt.between.CopyFrom(planned)
+    receipt.between.why = clip(planned.why, _MESSAGE)
+
+
+def _write_taken_over(first: str, planned: wire.Between, receipt: wire.Receipt) -> None:
+    between = receipt.between
+    if first or between.why != planned.why:
+        because = f"{first} had no replica left that was fit to answer" if first else ""
+        between.instead_of = planned.instead_of or clip(first, _NAME)
+        between.why = clip("; ".join(each for each in (planned.why, because) if each), _MESSAGE)
+
+
+def _write_spilled(is_spill: bool, receipt: wire.Receipt) -> None:
+    if is_spill or receipt.between.spilled:
+        receipt.between.spilled = is_spill
 
 
 def _short(error: wire.Error) -> wire.Error:

@@ -107,7 +107,7 @@ async def told(answer: Awaitable[Message]) -> Response:
 
 def _route(change: Change, serve: Serve, bodies: Bodies) -> Route:
     async def make(request: Request) -> Response:
-        body = parse_object(await bodies.read(request.headers, request.receive))
+        body = parse_object(await bodies.read(request))
         return await told(serve(_asked(change, Fields(body), request.path_params)))
 
     return Route(change.path, make, methods=["POST"])

@@ -1,5 +1,7 @@
 """A receipt tells everything and stays small, whatever was asked and whatever was answered."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,6 +123,30 @@ def test_a_receipt_tells_the_whole_way() -> None:
     assert receipt.session_source == "session_id"
     assert receipt.usage.completion_tokens == 5 and not receipt.HasField("error")
     assert receipt.decision.source == wire.DECISION_SOURCE_CLASSIFIER
+
+
+STEPS = st.one_of(
+    st.builds(lambda why: ("planned", (wire.Between(why=why, instead_of="algo"),)), st.sampled_from(["", "so", WIDE])),
+    st.builds(lambda first: ("taken_over", (first,)), st.sampled_from(["", "algo", WIDE])),
+    st.builds(lambda is_spill: ("spilled", (is_spill,)), st.booleans()),
+    st.just(("decided", (worst_decision(), 0.1))),
+    st.just(("dispatched", (0.2,))),
+    st.just(("accepted", ("algo", "algo/1", "closed", ACCEPTED, 0.3))),
+    st.just(("failed", (worst_error(), 0.4))),
+)
+
+
+@given(st.lists(st.tuples(STEPS, st.sampled_from(["", "write_up", "wire", "routed"])), max_size=8))
+def test_a_draft_tells_the_same_whenever_it_was_written_up(steps: list[tuple[tuple[str, Any], str]]) -> None:
+    late, early, between = (ReceiptDraft(worst_ask(), 0.0, 5) for _ in range(3))
+    for (name, told), look in steps:
+        for draft in (late, early, between):
+            getattr(draft, name)(*told)
+        early.write_up()
+        if look:
+            getattr(between, look)()
+    assert late.wire() == early.wire() == between.wire()
+    assert late.routed() == early.routed() == between.routed()
 
 
 @pytest.mark.parametrize(

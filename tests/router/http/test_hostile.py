@@ -231,6 +231,29 @@ def test_a_body_that_never_ends_is_not_waited_for() -> None:
     run(story())
 
 
+def test_a_body_that_is_there_is_read_without_a_clock() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            fronted.app._bodies._seconds = 0.0
+            assert (await fronted.post(GOOD)).status == 200
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
+            whole = head + b"content-length: %d\r\n" % len(GOOD)
+            in_parts = head + b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n%x\r\n%b\r\n" % (len(GOOD), GOOD)
+            heard = await fronted.raw(whole + b"\r\n" + GOOD + in_parts + b"0\r\n\r\n")
+            assert heard.status == 200 and heard.body.count(b"HTTP/1.1 200") == 1  # behind the first
+            heard = await fronted.raw(in_parts)
+            assert (heard.status, heard.error["code"]) == (408, "request_timeout")
+            fronted.app._bodies._seconds = 20.0
+            reader, writer = await asyncio.open_connection("127.0.0.1", fronted.port)
+            for sent in (whole + b"connection: close\r\n\r\n", GOOD[:9], GOOD[9:]):
+                writer.write(sent)
+                await asyncio.sleep(0.02)
+            assert b"HTTP/1.1 200" in await reader.read()
+            writer.close()
+
+    run(story())
+
+
 def test_hundreds_of_half_open_connections_keep_nobody_from_being_served() -> None:
     async def story() -> None:
         async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:

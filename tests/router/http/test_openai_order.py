@@ -65,5 +65,5 @@ def test_a_cache_key_names_a_conversation_unless_a_session_does() -> None:
     both = {"prompt_cache_key": "k", "metadata": {"session_id": "s"}}
     assert dict(ordered(**both).metadata) == {"session_id": "s"}
     body = {"model": "octet", "messages": HELLO}
-    assert chat_order({**body, "prompt_cache_key": "k"}, "").names["metadata"] == "prompt_cache_key"
-    assert chat_order({**body, **both}, "").names["metadata"] == "metadata.session_id"
+    assert chat_order({**body, "prompt_cache_key": "k"}, "").names()["metadata"] == "prompt_cache_key"
+    assert chat_order({**body, **both}, "").names()["metadata"] == "metadata.session_id"

@@ -83,6 +83,32 @@ async def _caller_goes() -> None:
     assert ended.is_set() and task is not None and not task.cancelling()
 
 
+async def _is_gone_already() -> None:
+    """Before anybody watches."""
+    caller = _Caller()
+    caller.left.set()
+    with pytest.raises(CallerGone):
+        await while_there(caller.receive, asyncio.sleep(60))
+    task = asyncio.current_task()
+    assert task is not None and not task.cancelling()
+
+
+async def _is_done_at_once() -> None:
+    """Before anybody watches: then nobody begins to."""
+    caller, task = _Caller(), asyncio.current_task()
+    assert await while_there(caller.receive, asyncio.sleep(0, "done")) == "done"
+    caller.left.set()
+    await asyncio.sleep(0.05)
+    assert task is not None and not task.cancelling() and asyncio.all_tasks() == {task}
+
+
+async def _is_done_later() -> None:
+    task = asyncio.current_task()
+    assert await while_there(_Caller().receive, asyncio.sleep(0.05, "done")) == "done"
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {task}
+
+
 async def _goes_then() -> None:
     caller = _Caller()
 
@@ -104,13 +130,16 @@ async def _failing() -> None:
 async def _told_to_end() -> None:
     caller = _Caller()
     working = asyncio.create_task(while_there(caller.receive, asyncio.sleep(60)))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
     working.cancel()
     caller.left.set()
     with pytest.raises(asyncio.CancelledError):
         await working
 
 
-@pytest.mark.parametrize("case", [_caller_goes, _goes_then, _told_to_end])
+CASES = [_caller_goes, _is_gone_already, _is_done_at_once, _is_done_later, _goes_then, _told_to_end]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_work_lasts_while_its_caller_is_there(case: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(case())

@@ -1,0 +1,97 @@
+"""The head of a stream leaves with its first event; nothing waits longer than a turn, and nothing is lost."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from router.http.joining import Joining
+from tests.router.http.harness import HELLO, fronting
+from tests.service.harness import run, serving, sim
+
+
+class _Transport:
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed
+        self.written.append(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _joining(transport: Any) -> Joining:
+    return Joining(transport, asyncio.get_running_loop())
+
+
+async def _with_the_next() -> None:
+    transport = _Transport()
+    joining = _joining(transport)
+    joining.hold()
+    for data in (b"head", b"body", b"more"):
+        joining.write(data)
+    await asyncio.sleep(0)
+    assert transport.written == [b"headbody", b"more"]
+
+
+async def _without_a_next() -> None:
+    transport = _Transport()
+    joining = _joining(transport)
+    joining.hold()
+    joining.write(b"head")
+    assert transport.written == []
+    await asyncio.sleep(0)
+    assert transport.written == [b"head"]
+    joining.write(b"body")
+    assert transport.written == [b"head", b"body"]
+
+
+async def _before_an_end() -> None:
+    transport = _Transport()
+    joining = _joining(transport)
+    joining.hold()
+    joining.write(b"head")
+    joining.close()
+    await asyncio.sleep(0)
+    assert transport.written == [b"head"] and joining.is_closing()
+
+
+async def _to_nobody() -> None:
+    transport = _Transport()
+    joining = _joining(transport)
+    joining.hold()
+    joining.write(b"head")
+    transport.close()
+    await asyncio.sleep(0)
+    assert transport.written == []
+
+
+@pytest.mark.parametrize("case", [_with_the_next, _without_a_next, _before_an_end, _to_nobody])
+def test_what_is_held_leaves(case: Any) -> None:
+    asyncio.run(case())
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_stream_begins_with_its_first_event(version: str) -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            body = json.dumps({"model": "octet/writer", "messages": HELLO, "max_tokens": 4, "stream": True}).encode()
+            head = f"POST /v1/chat/completions HTTP/{version}\r\nhost: octet\r\ncontent-type: application/json\r\n"
+            asked = f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
+            reader, writer = await asyncio.open_connection("127.0.0.1", fronted.port)
+            writer.write(asked)
+            first = await reader.read(1 << 16)
+            assert first.startswith(b"HTTP/1.1 200") and b"\r\n\r\n" in first and b"data: {" in first
+            assert (await reader.read()).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+            writer.close()
+            watch = await fronted.send("HEAD", "/v1/overview/events")
+            assert (watch.status, watch.body) == (200, b"")
+
+    run(story())
