@@ -1,5 +1,6 @@
 """A request's receipt while it is being written. Small whatever the caller sent: it travels in trailing metadata."""
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -30,7 +31,7 @@ class ReceiptDraft:
         self._arrival = ask.arrival
         self._receipt = wire.Receipt()
         self._planned = wire.Between()
-        self._unwritten: list[Callable[[wire.Receipt], None]] = [partial(_write_ask, ask, wall_ms)]
+        self._unwritten = deque[Callable[[wire.Receipt], None]]([partial(_write_ask, ask, wall_ms)])
         """What led to a replica, in order. It is asked first, and then this is written."""
         self._last = now
 
@@ -53,9 +54,8 @@ class ReceiptDraft:
 
     def write_up(self) -> None:
         """All that was told so far, by whoever has the time. Who reads the draft finds it written in any case."""
-        unwritten, self._unwritten = self._unwritten, []
-        for write in unwritten:
-            write(self._receipt)
+        while self._unwritten:
+            self._unwritten.popleft()(self._receipt)
 
     def dispatched(self, now: float) -> None:
         """The first replica is being asked; later calls change nothing."""
