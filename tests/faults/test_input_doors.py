@@ -14,7 +14,7 @@ import pytest
 
 from octet.v1 import inference_pb2 as wire
 from tests.faults.callers import line, until
-from tests.faults.crowds import ASKED, asking_all_the_time, cost, flood, held_open, most_at_once, p99
+from tests.faults.crowds import ASKED, asking_all_the_time, cost, flood, held_open, idle_replica, most_at_once, p99
 from tests.faults.figures import Figure
 from tests.faults.flood import GENERATE, KINDS
 from tests.faults.hostile import RawGrpc, Told, http_port, send_http, small_site
@@ -27,6 +27,8 @@ HALF_HTTP = (b"", HEAD, HEAD + b"content-type: application/json\r\ncontent-lengt
 SAID = PREFACE + frame(SETTINGS, 0, 0)
 HALF_GRPC = (b"", PREFACE[:10], PREFACE, SAID, SAID + headers(1, GENERATE))
 NUM_HALF_OPEN = 500
+ROUNDS = 3
+"""Of what is as short as a 99th percentile of a thousand, and as noisy."""
 MEGABYTE = 1 << 20
 
 
@@ -63,7 +65,7 @@ def test_9_half_open_connections_are_closed_and_slow_nobody(doors: Site, long: b
         number = 1000 if long else 40
         async with line(doors.address) as router:
             await p99(router, number)
-            alone = await p99(router, number)
+            alone = [await p99(router, number) for _ in range(ROUNDS)]
             held, over = 0, asyncio.Event()
 
             def opened() -> None:
@@ -86,13 +88,13 @@ def test_9_half_open_connections_are_closed_and_slow_nobody(doors: Site, long: b
             ]
             await until(lambda: held >= NUM_HALF_OPEN or _failure(holding))
             assert held == NUM_HALF_OPEN, _failure(holding)
-            beside = await p99(router, number)
+            beside = [await p99(router, number) for _ in range(ROUNDS)]
             assert held > NUM_HALF_OPEN / 2, "they were there meanwhile"
             over.set()
             async with asyncio.timeout(300):
                 seconds = max(await asyncio.gather(*holding))
         figure(9, "connections held half open", NUM_HALF_OPEN, "connections", ">= 500 connections")
-        longer = against(beside, alone, long=long)
+        longer = against(median(beside), median(alone), long=long)
         figure(9, "p99 of others beside them, of p99 alone", longer, "", "<= 1.2", short="<= 20")
         figure(9, "until the last of them was closed", seconds, "s", "<= 60 s", short="<= 120 s")
 
@@ -186,6 +188,7 @@ def test_25_streams_taken_back_and_streams_without_end_keep_nobody_out(doors: Si
         return floods
 
     async def story() -> None:
+        idle = await idle_replica(doors, 5.0 if long else 1.0)
         alone = await cost(doors, asyncio.sleep(10.0 if long else 2.0))
         over = asyncio.Event()
         watching = asyncio.create_task(most_at_once(doors, over))
@@ -203,8 +206,7 @@ def test_25_streams_taken_back_and_streams_without_end_keep_nobody_out(doors: Si
         more = beside.of_router - alone.of_router / len(alone.waits) * num_answered
         each = more / sum(told["sent"] for told in floods) * 1000
         figure(25, "CPU of the router for each hostile stream or ping", each, "ms", "< 1 ms", short="< 5 ms")
-        per_answer = [spent.of_replica / len(spent.waits) for spent in (beside, alone)]
-        ratio = per_answer[0] / per_answer[1]
+        ratio = beside.replica_per_answer(idle) / alone.replica_per_answer(idle)
         figure(25, "CPU of the replica for each answer, of that without", ratio, "", "<= 1.2", short="<= 5")
         figure(25, "requests being answered at once, of the most there may be", most, "", "<= 1")
         async with line(doors.address) as router:
