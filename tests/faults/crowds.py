@@ -48,8 +48,8 @@ async def held_open(port: int, sent: bytes, opened: Callable[[], None]) -> float
 
 
 async def flood(address: str, kind: str, number: int) -> dict[str, Any]:
-    """From a process of its own; who is let go has enough. It takes no processor from those it means to harm, as somebody
-    on another machine would not."""
+    """From a process of its own; who is let go has enough. It takes no processor from those it means to harm, as if it
+    were on another machine."""
     words = ("nice", "-n", "19", sys.executable, "-m", "tests.faults.flood", address, kind, str(number))
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     try:
