@@ -100,7 +100,7 @@ def poisson(sizes: LoopSizes, rate: float, seed: str, vocab_size: int) -> Arriva
 def capacity(times: Sequence[Sequence[float]]) -> float:
     """Requests a second, of a crowd from its arrival to its last answer: prompts are work as well as answers."""
     ends = [mine[-1] for mine in times if mine]
-    return len(ends) / max(ends)
+    return len(ends) / max(ends) if ends else 0.0
 
 
 def figures(times: Sequence[Sequence[float]], seconds: float) -> list[Figure]:

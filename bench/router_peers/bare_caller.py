@@ -141,9 +141,11 @@ class _Connection(asyncio.Protocol):
             yield _frame(kind, _ACK, 0, payload if kind == _PING else b"")
         elif kind == _WINDOW:
             self._allow(call, stream, int.from_bytes(payload, "big"))
-        elif kind in (_RESET, _GOAWAY):
-            for each in self._calls.values() if call is None else (call,):
-                each.end("the replica has ended it")
+        elif kind == _RESET and call is not None:
+            call.end("the replica has ended it")
+        elif kind == _GOAWAY:
+            for each in self._calls.values():
+                each.end("the replica has ended them all")
         if kind in (_DATA, _HEADERS) and flags & _END_STREAM and call is not None:
             call.end()
 

@@ -20,6 +20,7 @@ UNREAD = "request"
 """The field of a refusal with reason DEADLINE for a request that did not come: nobody's deadline but the reader's."""
 MOST_SILENT = 256
 """Calls at once whose request has not come. Most bring it at once; on slow links some do not."""
+_AGAIN_SECONDS = 1.0
 MOST_STREAMS = 32
 """At once, of each call that may ask for ever."""
 Around = Callable[[], AbstractContextManager[object]]
@@ -38,25 +39,27 @@ class Silence:
 
     async def read(self, context: Context) -> bytes:
         """Raises Refusal."""
+        wait = asyncio.timeout(self._seconds)
         try:
-            async with asyncio.timeout(self._seconds) as wait:
+            async with wait:
                 self._waits[wait] = None
-                if len(self._waits) > self._most:
-                    self._give_up_the_oldest()
-                try:
-                    request = await context.read()
-                finally:
-                    self._waits.pop(wait, None)
+                self._give_up_too_many()
+                request = await context.read()
         except TimeoutError:
-            raise _late(self._seconds) from None
+            raise (_late(self._seconds) if wait in self._waits else _too_many(self._most)) from None
+        finally:
+            self._waits.pop(wait, None)
         if request is aio.EOF:
             raise invalid("request", "one message", "none")
         return bytes(request)
 
-    def _give_up_the_oldest(self) -> None:
-        oldest = next(iter(self._waits))
-        del self._waits[oldest]
-        oldest.reschedule(asyncio.get_running_loop().time())
+    def _give_up_too_many(self) -> None:
+        """Never whoever came last. Whose time is over at this moment goes by itself."""
+        while len(self._waits) > self._most:
+            oldest = next(iter(self._waits))
+            del self._waits[oldest]
+            if not oldest.expired():
+                oldest.reschedule(asyncio.get_running_loop().time())
 
 
 def one_request(handler: Any, around: Around, silence: Silence) -> Any:
@@ -133,10 +136,14 @@ def _nothing_around() -> Iterator[None]:
     yield
 
 
+def _too_many(most: int) -> Refusal:
+    return queue_full("being read", most, _AGAIN_SECONDS)
+
+
 def _late(seconds: float) -> Refusal:
     return Refusal(
         grpc.StatusCode.DEADLINE_EXCEEDED,
         wire.ERROR_REASON_DEADLINE,
-        f"the request did not come within {seconds:g} s, or too many others were waited for",
+        f"the request did not come within {seconds:g} s",
         field=UNREAD,
     )

@@ -14,6 +14,7 @@ class Joining:
 
     def hold(self) -> None:
         """What is written next waits for what is written behind it, but not beyond this turn of the event loop."""
+        self._flush()
         self._is_next_held = True
 
     def write(self, data: bytes) -> None:
@@ -34,5 +35,6 @@ class Joining:
         self._transport.close()
 
     def _flush(self) -> None:
-        if self._held and not self._transport.is_closing():
-            self.write(b"")
+        held, self._held = self._held, b""
+        if held and not self._transport.is_closing():
+            self._transport.write(held)

@@ -16,7 +16,8 @@ _WORTH_IT = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 def seconds_until_again(refusal: Refusal, times: int, chance: float) -> float | None:
     """None: never. `times` it was tried before; `chance` is drawn from [0, 1)."""
     error = refusal.error
-    has_time = error.HasField("retry_after_ms")
+    is_lost = error.reason == wire.ERROR_REASON_REPLICA_LOST  # its time is for callers who wait: a job can
+    has_time = error.HasField("retry_after_ms") and not is_lost
     if refusal.code not in _WORTH_IT or (error.reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE and not has_time):
         return None
     if has_time:

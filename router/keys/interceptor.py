@@ -8,7 +8,7 @@ import grpc
 
 from octet.rpc.calls import Context, refuse
 from octet.rpc.refusal import Refusal
-from octet.rpc.unread import READ_SECONDS, Rooms, Silence, many_requests, one_request
+from octet.rpc.unread import MOST_SILENT, READ_SECONDS, Rooms, Silence, many_requests, one_request
 from router.keys.access import RPCS, Access
 from router.keys.gate import Gate, Pass
 from router.keys.shown import from_metadata
@@ -18,9 +18,9 @@ MOST_UNCOUNTED = 32
 
 
 class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
-    def __init__(self, gate: Gate, read_seconds: float = READ_SECONDS) -> None:
+    def __init__(self, gate: Gate, read_seconds: float = READ_SECONDS, most_silent: int = MOST_SILENT) -> None:
         self._gate = gate
-        self._silence = Silence(read_seconds)
+        self._silence = Silence(read_seconds, most_silent)
         self._uncounted = Rooms(MOST_UNCOUNTED)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:

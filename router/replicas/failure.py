@@ -27,8 +27,8 @@ _CALLERS_FIELD = {"chat": "prompt", "chat.messages": "prompt", "chat.messages.ro
 """What a replica calls the conversation. Whether the caller sent one message or many is not known here."""
 _UNSERVED = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.ABORTED}
 
-_SOONEST_MS = 100
-_SPREAD_MS = 900
+_SOONEST_MS = 50
+_SPREAD_MS = 250
 
 
 @dataclass(frozen=True, slots=True)

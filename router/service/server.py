@@ -125,7 +125,9 @@ class Server:
         self._responses: Counter[tuple[str, int]] = Counter()
         self.metrics = self._metrics()
         self._health: Any = health.aio.HealthServicer()
-        self._server = self._grpc_server(router.max_inflight + router.jobs.watchers + MOST_SILENT + _SPARE_CALLS)
+        most_silent = max(router.max_inflight, MOST_SILENT)
+        max_calls = router.max_inflight + router.jobs.watchers + most_silent + _SPARE_CALLS
+        self._server = self._grpc_server(max_calls, most_silent)
         for door in (settings, settings.http):
             if door is not None:
                 check_keyed(door, has_keys=self.gate.asks)
@@ -202,10 +204,10 @@ class Server:
             random.random,
         )
 
-    def _grpc_server(self, max_calls: int) -> Any:
+    def _grpc_server(self, max_calls: int, most_silent: int) -> Any:
         limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_calls))
         server = aio.server(
-            interceptors=(KeyInterceptor(self.gate),),
+            interceptors=(KeyInterceptor(self.gate, most_silent=most_silent),),
             options=(*SERVER_OPTIONS, *limits),
             maximum_concurrent_rpcs=max_calls,
         )

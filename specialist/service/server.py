@@ -113,7 +113,7 @@ class Server:
         self._telling = asyncio.Lock()
         # One connection may fill the line and still be told that it is full; it never has all the calls.
         a_connection = seats.total + _SPARE_CALLS
-        silence = Silence(most=seats.total)
+        silence = Silence(most=max(seats.total, _SPARE_CALLS))
         self._server = self._grpc_server(a_connection + settings.max_watchers, a_connection, silence)
         check_signed(settings)
         self.port: int = bind(self._server, settings)

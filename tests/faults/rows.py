@@ -247,7 +247,8 @@ ROWS = (
         25,
         "streams that are opened and reset at once, ten thousand of them, and pings without end",
         "CPU of the others within 20 %; no more handlers than may be. (The others' is the replica's for each answer; "
-        "the router's own is counted by hostile stream. Attackers share the machine, so a wait has a bound of its own)",
+        "the router's own is counted by hostile stream. Attackers share the machine, at the lowest priority; a wait "
+        "has a bound of its own)",
         (f"{_HOSTILE}one_connection_never_has_all_the_calls",),
     ),
     Row(

@@ -66,7 +66,7 @@ def test_9_half_open_connections_are_closed_and_slow_nobody(doors: Site, long: b
         async with line(doors.address) as router:
             await p99(router, number)
             alone = [await p99(router, number) for _ in range(ROUNDS)]
-            held, over = 0, asyncio.Event()
+            held, fewest, over = 0, NUM_HALF_OPEN, asyncio.Event()
 
             def opened() -> None:
                 nonlocal held
@@ -74,11 +74,12 @@ def test_9_half_open_connections_are_closed_and_slow_nobody(doors: Site, long: b
 
             async def hold(port: int, sent: bytes) -> float:
                 """Who is let go comes again. Seconds that one of them lasted, at most."""
-                nonlocal held
+                nonlocal held, fewest
                 longest = 0.0
                 while not over.is_set():
                     longest = max(longest, await held_open(port, sent, opened))
                     held -= 1
+                    fewest = fewest if over.is_set() else min(fewest, held)
                 return longest
 
             holding = [
@@ -89,13 +90,13 @@ def test_9_half_open_connections_are_closed_and_slow_nobody(doors: Site, long: b
             await until(lambda: held >= NUM_HALF_OPEN or _failure(holding))
             assert held == NUM_HALF_OPEN, _failure(holding)
             beside = [await p99(router, number) for _ in range(ROUNDS)]
-            assert held > NUM_HALF_OPEN / 2, "they were there meanwhile"
             over.set()
             async with asyncio.timeout(300):
                 seconds = max(await asyncio.gather(*holding))
         figure(9, "connections held half open", NUM_HALF_OPEN, "connections", ">= 500 connections")
+        figure(9, "of them, there at the worst moment", fewest, "connections", ">= 100 connections")
         longer = against(median(beside), median(alone), long=long)
-        figure(9, "p99 of others beside them, of p99 alone", longer, "", "<= 1.2", short="<= 20")
+        figure(9, "p99 of others beside them, of p99 alone (medians of three)", longer, "", "<= 1.2", short="<= 20")
         figure(9, "until the last of them was closed", seconds, "s", "<= 60 s", short="<= 120 s")
 
     asyncio.run(story())
@@ -167,7 +168,14 @@ def test_12_prompts_without_end_are_refused_at_once(doors: Site, figure: Figure)
         figure(12, f"until it was refused ({slowest})", found[slowest].seconds, "s", "< 0.05 s", short="< 10 s")
         longest = max(found, key=lambda name: found[name].stall)
         stall = found[longest].stall - usual
-        figure(12, f"what somebody else waited longer for it ({longest})", stall, "s", "< 0.05 s", short="< 10 s")
+        figure(
+            12,
+            f"what somebody else waited longer for it ({longest}; the least of three)",
+            stall,
+            "s",
+            "< 0.05 s",
+            short="< 10 s",
+        )
         router = RawGrpc(doors.address)
         for name, text in SERVED.items():
             assert (await router.send(GENERATE, _by_grpc(text))).code == "OK", name
@@ -200,6 +208,8 @@ def test_25_streams_taken_back_and_streams_without_end_keep_nobody_out(doors: Si
         assert all(told["was_closed"] for told in floods if told["kind"] == "pings"), "who pings so often is let go"
         assert all(told["sent"] == number for told in floods if told["kind"] == "resets")
         num_answered = len(beside.waits)
+        pace = sum(told["sent"] for told in floods) / beside.seconds
+        figure(25, "hostile streams and pings a second", pace, "", ">= 2,000", short="> 0")
         figure(25, "requests answered meanwhile, all that were asked", num_answered, "requests", ">= 10", short="> 0")
         wait = beside.usual_wait * 1000
         figure(25, "median wait for an answer meanwhile", wait, "ms", "< 100 ms", short="< 5000 ms")

@@ -3,7 +3,7 @@
 import ast
 import builtins
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 IMPORTERS = frozenset(
@@ -19,6 +19,8 @@ IMPORTERS = frozenset(
 )
 _LOADED = "sys.modules"
 _LOOK_UPS = frozenset([f"{_LOADED}.get", f"{_LOADED}.__getitem__", f"{_LOADED}.pop"])
+_SAYS_NOTHING = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+"""Nearly half of all nodes."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -39,6 +41,8 @@ class Module:
     """The ids of all nodes that are called on the spot, rather than handed on."""
     annotations: frozenset[int]
     """The ids of all nodes that only say of what type something is: nothing is called by them."""
+    _known: dict[int, str] = field(default_factory=dict)
+    """What has been asked for before, by every rule anew."""
 
     @classmethod
     def read(cls, source: str) -> Self:
@@ -70,12 +74,18 @@ class Module:
 
     def meaning(self, node: ast.AST) -> str:
         """Dotted, from the module it was imported from; empty for what no import and no builtin explains."""
+        if not isinstance(node, ast.Attribute | ast.Name):
+            return ""
+        found = self._known.get(id(node))
+        if found is None:
+            found = self._known[id(node)] = self._looked_up(node)
+        return found
+
+    def _looked_up(self, node: ast.Attribute | ast.Name) -> str:
         if isinstance(node, ast.Attribute):
             whole = self.meaning(node.value)
             return f"{whole}.{node.attr}" if whole else ""
-        if isinstance(node, ast.Name):
-            return self.meanings.get(node.id) or (f"builtins.{node.id}" if hasattr(builtins, node.id) else "")
-        return ""
+        return self.meanings.get(node.id) or (f"builtins.{node.id}" if hasattr(builtins, node.id) else "")
 
 
 def _annotations(node: ast.AST) -> Iterator[ast.AST]:
@@ -94,7 +104,8 @@ def _walk(whole: ast.AST) -> Iterator[Place]:
         place = open_places.pop()
         yield place
         for child in ast.iter_child_nodes(place.node):
-            open_places.append(Place(child, _within(place.function, child)))
+            if not isinstance(child, _SAYS_NOTHING):
+                open_places.append(Place(child, _within(place.function, child)))
 
 
 def _within(function: str, child: ast.AST) -> str:

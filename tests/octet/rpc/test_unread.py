@@ -11,6 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from octet.rpc.calls import streaming, unary
+from octet.rpc.refusal import Refusal
 from octet.rpc.unread import MOST_STREAMS, ReadInterceptor, Silence
 from octet.v1 import error_pb2
 from octet.v1 import specialist_pb2 as wire
@@ -109,11 +110,48 @@ def test_of_too_many_that_are_silent_the_oldest_goes_and_who_speaks_is_heard() -
                 assert wire.DescribeResponse.FromString(described).context == 7
             async with asyncio.timeout(10):
                 gone = await asyncio.gather(*heard[:-7])  # the eighth went for the last who spoke
-            told = (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
+            told = (grpc.StatusCode.RESOURCE_EXHAUSTED, error_pb2.ERROR_REASON_QUEUE_FULL)
             assert set(gone) == {told} and not any(task.done() for task in heard[-7:])
             for call in calls:
                 call.cancel()
             await asyncio.gather(*heard, return_exceptions=True)
+
+    run(story())
+
+
+class Stubborn:
+    """A call that does not end at once when it is given up."""
+
+    async def read(self) -> bytes:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+        raise AssertionError("nobody has spoken")
+
+
+class Speaking:
+    async def read(self) -> bytes:
+        await asyncio.sleep(0)
+        return b"yes"
+
+
+def test_nobody_pays_for_those_whose_time_is_just_over() -> None:
+    async def story() -> None:
+        silence = Silence(0.05, most=2)
+        silent = [asyncio.create_task(silence.read(Stubborn())) for _ in range(2)]
+        while not any(task.cancelling() for task in silent):
+            await asyncio.sleep(0)
+        for _ in range(3):
+            assert await silence.read(Speaking()) == b"yes"
+        heard = await asyncio.gather(*silent, return_exceptions=True)
+        assert all(isinstance(each, Refusal) for each in heard)
+        crowd = [asyncio.create_task(silence.read(Stubborn())) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert await silence.read(Speaking()) == b"yes", "and all places are there again"
+        heard = await asyncio.gather(*crowd, return_exceptions=True)
+        assert all(isinstance(each, Refusal) for each in heard)
 
     run(story())
 

@@ -10,6 +10,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 
+from octet.rpc.unread import MOST_SILENT
 from router.keys import interceptor
 from tests.router.keys.keyed import keyed, made
 from tests.router.service.harness import asking
@@ -61,7 +62,7 @@ def test_calls_that_no_limit_counts_are_bounded() -> None:
 
 
 def test_a_call_counts_before_its_request_has_come_and_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interceptor.KeyInterceptor.__init__, "__defaults__", (0.5,))
+    monkeypatch.setattr(interceptor.KeyInterceptor.__init__, "__defaults__", (0.5, MOST_SILENT))
 
     async def story() -> None:
         async with keyed([NARROW]) as fronted:
