@@ -23,7 +23,7 @@ class Record:
         self._span_id = ""
         self.was_accepted = False
         self.full: set[str] = set()
-        """Specialists that had no room for it."""
+        """Specialists that had no room for it, at none of the replicas that were asked."""
 
     def asked(self, attempt: Attempt, span_id: str = "") -> None:
         """A replica is being asked, and told this id of a span where the request is traced."""
@@ -45,6 +45,7 @@ class Record:
         attempt = self._under_way
         replica = attempt.replica
         self.was_accepted = True
+        self.full.discard(replica.specialist)
         self._accepted = self._clock.now()
         self.draft.accepted(replica.specialist, replica.name, attempt.breaker_state, accepted, self._accepted)
         return self.draft.routed()

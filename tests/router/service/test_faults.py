@@ -26,6 +26,7 @@ from octet.rpc.refusal import (
 from octet.rpc.unread import UNREAD
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
+from router.control.control import Control
 from router.dispatch.sweep import Sweep
 from tests.router.service.harness import Heard, Routed, asking, ensemble_of, quick, routing
 from tests.router.service.spy import ACCEPTED, CHUNK, USAGE, Behaviour, Spy, answer, hang, spying
@@ -378,6 +379,26 @@ def test_what_only_the_second_choice_cannot_answer_is_told_in_the_primarys_words
             assert heard.reason == error_pb2.ERROR_REASON_QUEUE_FULL
             assert heard.error is not None and heard.error.retry_after_ms == 2000
             assert heard.receipt is not None and len(heard.receipt.attempts) == 2
+
+    run(story())
+
+
+def test_a_specialist_has_room_as_long_as_one_of_its_replicas_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one replica without memory would have the specialist turn everybody away who is not important."""
+    noted: list[str] = []
+    monkeypatch.setattr(Control, "served", lambda *_: noted.append("served"))
+    monkeypatch.setattr(Control, "refused", lambda *_: noted.append("refused"))
+    full = refusing(queue_full("in memory", 1, 1.0))
+
+    async def story() -> None:
+        async with lane(full, answer) as (routed, (bad, _)):
+            heard = [await routed.ask(asking()) for _ in range(12)]
+            assert {each.code for each in heard} == {grpc.StatusCode.OK} and bad.asked
+        assert noted == ["served"] * 12
+        noted.clear()
+        async with lane(full, full) as (routed, _):
+            assert (await routed.ask(asking())).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert noted == ["refused"]
 
     run(story())
 
