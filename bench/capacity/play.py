@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import median
 from time import monotonic, process_time
 from typing import NamedTuple, Self
 
@@ -79,7 +80,8 @@ class Played:
 
     @property
     def words(self) -> str:
-        busiest = f"busiest router {100 * max(self.router_shares):.0f} % of a core"
+        most, usual = (100 * look(self.router_shares) for look in (max, median))
+        busiest = f"busiest router {most:.0f} % of a core (median {usual:.0f} %)"
         return f"{self.seconds:,.1f} s simulated in {self.cpu_seconds:,.1f} s, {self.num_events:,} events, {busiest}"
 
     def records(self) -> list[Record]:
@@ -87,6 +89,7 @@ class Played:
         found = [record for figures in self.figures.values() for record in figures.records()]
         whole = (
             ("busiest router", "% of a core", 100 * max(self.router_shares)),
+            ("router, median", "% of a core", 100 * median(self.router_shares)),
             ("simulated", "s", self.seconds),
             ("took", "s of CPU", self.cpu_seconds),
             ("events", "", float(self.num_events)),

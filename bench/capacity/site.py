@@ -1,6 +1,7 @@
 """A simulated ensemble with any number of routers before the same replicas."""
 
 import asyncio
+import gc
 from collections.abc import Coroutine, Mapping
 from random import Random
 from typing import Any, NamedTuple, Self, TypeVar
@@ -85,6 +86,7 @@ class Site:
             house = process.context.copy().run(self._build, process)
             await self.loop.create_task(house.start(), context=process.context.copy())
         await asyncio.gather(*(house.warm(_WARM_SECONDS) for house in self._houses))
+        gc.freeze()  # as routers and replicas do: else whoever is at work while all of it is walked is charged for that
 
     def _build(self, process: Process) -> RouterHouse:
         clocks = self.loop, self._wall, self._fork()
@@ -112,6 +114,7 @@ class Site:
         return self
 
     def __exit__(self, *_: object) -> None:
+        gc.unfreeze()
         self.loop.wind_up()
         self.loop.close()
 
