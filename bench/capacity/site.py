@@ -86,7 +86,7 @@ class Site:
             house = process.context.copy().run(self._build, process)
             await self.loop.create_task(house.start(), context=process.context.copy())
         await asyncio.gather(*(house.warm(_WARM_SECONDS) for house in self._houses))
-        gc.freeze()  # as routers and replicas do: else whoever is at work while all of it is walked is charged for that
+        gc.freeze()  # as routers and replicas do
 
     def _build(self, process: Process) -> RouterHouse:
         clocks = self.loop, self._wall, self._fork()
@@ -111,9 +111,11 @@ class Site:
         return result
 
     def __enter__(self) -> Self:
+        gc.callbacks.append(self.loop.collecting)
         return self
 
     def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self.loop.collecting)
         gc.unfreeze()
         self.loop.wind_up()
         self.loop.close()

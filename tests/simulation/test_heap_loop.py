@@ -1,6 +1,7 @@
 """Time that is made up, and processes that share it."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -99,3 +100,18 @@ def test_what_fails_unheard_is_kept() -> None:
     loop.run_until_complete(work())
     assert [type(complaint["exception"]) for complaint in loop.complaints] == [ZeroDivisionError]
     loop.close()
+
+
+def test_nobody_is_charged_for_the_collector() -> None:
+    loop = HeapLoop()
+    loop.cpu_seconds = {}
+    kept = [[number] for number in range(300_000)]
+    gc.callbacks.append(loop.collecting)
+    try:
+        loop.call_soon(gc.collect)
+        loop.run_forever()
+    finally:
+        gc.callbacks.remove(loop.collecting)
+        loop.close()
+    assert len(kept) == 300_000 and loop.collected_seconds > 0
+    assert loop.cpu_seconds[""] < loop.collected_seconds / 2
