@@ -46,7 +46,7 @@ faults: $(READY)
 # The whole of `make test` once more under `python -O`, which leaves out asserts: nothing that is served may hang on one.
 # Those of the tests stay (tests/optimised.py).
 optimised: $(READY) $(MODULES)
-	PYTHONOPTIMIZE=1 $(PYTEST) -m "not slow" -p tests.optimised -W ignore::pytest.PytestConfigWarning
+	PYTHONPATH=$(CURDIR) PYTHONOPTIMIZE=1 $(PYTEST) -m "not slow" -p tests.optimised -W ignore::pytest.PytestConfigWarning
 
 lint: $(READY)
 	$(BIN)/ruff check .
