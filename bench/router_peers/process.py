@@ -7,12 +7,10 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import clock_gettime
 
+from bench.cpu_clock import cpu_seconds
 from bench.peers.process import PeerFailed
 
-_ALL_THREADS = 2
-"""With a process in its upper bits, the kernel's name for the clock of its CPU time."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LAST_WORDS = 300
 
@@ -95,8 +93,7 @@ def _tree(pid: int) -> Iterator[int]:
 def _cpu_of(pid: int) -> float:
     """To the nanosecond; what children have taken that are no more, to the tick."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    clock = ~pid << 3 | _ALL_THREADS
-    return clock_gettime(clock) + sum(map(int, fields[13:15])) / _TICKS
+    return cpu_seconds(pid) + sum(map(int, fields[13:15])) / _TICKS
 
 
 def _pss_of(pid: int) -> int:

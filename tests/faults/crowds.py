@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from bench.cpu_clock import cpu_seconds
 from tests.faults.callers import Line, line
 from tests.faults.history import Question
 from tests.faults.hostile import scraped
@@ -17,8 +18,6 @@ from tests.faults.process import PATIENCE
 from tests.faults.site import Site
 
 ASKED = Question("writer", "somebody who means no harm", 8)
-_ALL_THREADS = 2
-"""With a process in its upper bits, the kernel's name for the clock of its CPU time."""
 
 
 async def p99(router: Line, number: int) -> float:
@@ -130,8 +129,3 @@ async def idle_replica(site: Site, seconds: float) -> float:
     before = cpu_seconds(pid)
     await asyncio.sleep(seconds)
     return (cpu_seconds(pid) - before) / seconds
-
-
-def cpu_seconds(pid: int) -> float:
-    """Of a process and all its threads, by the kernel's own clock."""
-    return time.clock_gettime(~pid << 3 | _ALL_THREADS)

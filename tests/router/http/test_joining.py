@@ -27,14 +27,16 @@ class _Transport:
         self.closed = True
 
 
-def _joining(transport: Any) -> Joining:
-    return Joining(transport, asyncio.get_running_loop())
+def _holding() -> tuple[_Transport, Joining]:
+    transport = _Transport()
+    writer: Any = transport
+    joining = Joining(writer, asyncio.get_running_loop())
+    joining.hold()
+    return transport, joining
 
 
 async def _with_the_next() -> None:
-    transport = _Transport()
-    joining = _joining(transport)
-    joining.hold()
+    transport, joining = _holding()
     for data in (b"head", b"body", b"more"):
         joining.write(data)
     await asyncio.sleep(0)
@@ -42,9 +44,7 @@ async def _with_the_next() -> None:
 
 
 async def _without_a_next() -> None:
-    transport = _Transport()
-    joining = _joining(transport)
-    joining.hold()
+    transport, joining = _holding()
     joining.write(b"head")
     assert transport.written == []
     await asyncio.sleep(0)
@@ -54,9 +54,7 @@ async def _without_a_next() -> None:
 
 
 async def _before_an_end() -> None:
-    transport = _Transport()
-    joining = _joining(transport)
-    joining.hold()
+    transport, joining = _holding()
     joining.write(b"head")
     joining.close()
     await asyncio.sleep(0)
@@ -64,9 +62,7 @@ async def _before_an_end() -> None:
 
 
 async def _to_nobody() -> None:
-    transport = _Transport()
-    joining = _joining(transport)
-    joining.hold()
+    transport, joining = _holding()
     joining.write(b"head")
     transport.close()
     await asyncio.sleep(0)
