@@ -19,7 +19,8 @@ from admission.forecast.retry import Return, jittered
 from admission.forecast.room import Room
 from admission.forecast.sentence import own_part, unreachable, would_delay
 from admission.forecast.shape import Shape
-from admission.forecast.sweep import MOST_BACK, SWEEP_SECONDS, Leaving, Sweep, look, parted
+from admission.forecast.sweep import MOST_BACK, Leaving, Sweep, is_lost, look, parted
+from admission.forecast.told import Told
 from admission.forecast.trial import Check, Trial, bound_of
 from admission.forecast.under_way import UnderWay
 from admission.forecast.usual import Usual
@@ -30,7 +31,6 @@ TOGETHER_SECONDS = 0.1
 REFUSING_SECONDS = 1.0
 """A replica counts as refusing for so long after it refused somebody for want of capacity."""
 
-_MOST_KINDS = 512
 _CHANCE = 0.5
 """Of the time that those above usually take, how much is kept for them when somebody below is let in."""
 STALE_SECONDS = 5.0
@@ -65,8 +65,7 @@ class Desk:
         self._names = Names()
         self._under_way: UnderWay | None = None
         self._measured_at: float | None = None
-        self._returns: dict[tuple[int, bool], tuple[float, float | None]] = {}
-        """When it was looked for last, and seconds: what those hear who are shed or refused together."""
+        self._told_shed, self._told_refused = Told(), Told()
 
     def ask(self, booking: Booking, now: float) -> Verdict:
         """Changes nothing but the memory of what is asked for and refused."""
@@ -213,7 +212,7 @@ class Desk:
     def _refusal(self, entry: Entry, trial: Trial, check: Check) -> Refuse:
         deadline, now = entry.booking.deadline, trial.now
         late = max([check.own_late, *(hurt.late for hurt in check.hurt)])
-        seconds = self._return(entry, trial).seconds(late)
+        seconds = self._seconds_to_return(entry, trial, late)
         retry = self._spread(seconds)
         if deadline is not None and check.own_late > 0:
             own = check.due - check.wait
@@ -243,37 +242,37 @@ class Desk:
         return self._queue_full(now)
 
     def retry_after(self, booking: Booking, now: float) -> float | None:
-        """When one that was shed is worth another try."""
-        return self._spread(self._alike(booking, now, lambda: self._seconds_to_return(booking, now)))
-
-    def _alike(self, booking: Booking, now: float, look: Callable[[], float | None]) -> float | None:
-        """Those of one class who have to wait together, for others and not for what they bring, wait as long."""
-        kind = (booking.priority, booking.deadline is None)
-        at, seconds = self._returns.get(kind, (-inf, None))
-        if not 0 <= now - at < TOGETHER_SECONDS:
-            seconds = look()
-            if len(self._returns) >= _MOST_KINDS:
-                self._returns.clear()
-            self._returns[kind] = now, seconds
-        return seconds
+        """When one that was shed is worth another try. Those of one class who have to wait together, for others and not
+        for what they bring, wait as long."""
+        told = self._told_shed.since(booking, now, TOGETHER_SECONDS)
+        seconds = self._when_shed(booking, now) if told is None else told.seconds
+        if told is None:
+            self._told_shed.note(booking, now, seconds)
+        return self._spread(seconds)
 
     def _spread(self, seconds: float | None) -> float | None:
         return jittered(seconds, self._jitter())
 
-    def _seconds_to_return(self, booking: Booking, now: float) -> float | None:
+    def _when_shed(self, booking: Booking, now: float) -> float | None:
         trial = self._trial(now, None if booking.shadow else self.books.without_shadows())
         if trial is None:
             return None
         left = None if booking.deadline is None else now + booking.deadline - booking.arrival
         entry = self.books.new_entry(replace(booking, arrival=now, deadline=left))
         entry.guess(self.lengths)
-        return self._return(entry, trial).seconds(0.0)
+        return self._seconds_to_return(entry, trial, 0.0)
 
-    def _return(self, entry: Entry, trial: Trial) -> Return:
-        """By the time it comes back, others of its class who come now have gone."""
+    def _seconds_to_return(self, entry: Entry, trial: Trial, late: float) -> float | None:
+        """Looked for around what the last one like it was told, or where it is late by so much. By the time it comes
+        back, others of its class who come now have gone."""
         topmost = self._usual.is_topmost(trial.now, entry.priority)
         usual = self._usual.refill_above(trial.now, entry.priority) if topmost else self._expected(entry, trial)
-        return Return(entry, trial, usual)
+        told = self._told_refused.since(entry.booking, trial.now, REFUSING_SECONDS)
+        guess = late if told is None or told.seconds is None else max(late, told.seconds)
+        found = Return(entry, trial, usual).look(guess)
+        if found is not None and found.sure:
+            self._told_refused.note(entry.booking, trial.now, found.seconds)
+        return None if found is None else found.seconds
 
     def started(self, key: str, num_tokens: int, hit_tokens: int) -> None:
         entry = self.books.get(key)
@@ -346,7 +345,7 @@ class Desk:
     def _call_back(self, trial: Trial) -> Sweep:
         """Best rank first, as long as they would be let in; who could not be in time any more goes. Behind one who has
         no deadline and would not be let in, those who have one are asked about all the same."""
-        late = tuple(entry.booking.key for entry in self.books.aside if trial.late_alone(entry, SWEEP_SECONDS))
+        late = tuple(entry.booking.key for entry in self.books.aside if is_lost(entry, trial))
         back: list[str] = []
         num_asked, patient_wait = 0, False
         for entry in [each for each in self.books.aside if each.booking.key not in late]:

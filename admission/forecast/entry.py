@@ -22,6 +22,7 @@ class Entry:
         "finish_at",
         "first_at",
         "generated",
+        "hopeful_until",
         "left",
         "long_left",
         "lost_seat",
@@ -68,6 +69,8 @@ class Entry:
         """Chunks since it had its last one, negative."""
         self.num_higher = 0
         """Of higher priority that were let in since."""
+        self.hopeful_until = -inf
+        """Until then it is taken for granted that it could be in time if there were nobody else."""
         # Written by a walk, to be read before the next one.
         self.begun_at = self.first_at = self.finish_at = inf
         self.turn = 0
@@ -93,6 +96,7 @@ class Entry:
         """Preempted: what it computed is likely to be found again, but for the last block."""
         self.running = False
         self.lost_seat = True
+        self.hopeful_until = -inf
         self.prompt_left = max(1, min(self.prompt_left, self.slots))
 
     def grow(self, num_tokens: int) -> None:

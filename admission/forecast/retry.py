@@ -1,6 +1,7 @@
 """When somebody who was refused would be let in."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from admission.forecast.entry import Entry
 from admission.forecast.trial import Trial
@@ -10,10 +11,17 @@ MOST_SECONDS = 30.0
 _SPREAD = 0.25
 """Those who were refused together come back spread over so much more than the time itself."""
 _LEAST_SECONDS = 0.05
-_HALVINGS = 2
-_MOST_STEPS = 700
-"""Entries that are walked over for one answer, however many are there: it is not to take longer than it is worth."""
-_LEAST_WALKS = 2
+_MOST_LOOKS = 3
+_LEAST_LOOKS = 2
+_MOST_STEPS = 350
+"""Entries that are looked at for one answer, however many are there: it is not to take longer than it is worth."""
+
+
+class Found(NamedTuple):
+    seconds: float
+    """Until it would be let in."""
+    sure: bool
+    """Not only as far as was looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,31 +32,38 @@ class Return:
     trial: Trial
     refill: Refill
 
-    def seconds(self, least: float) -> float | None:
-        """Until it would be let in, `least` being a first guess; None where it never would."""
+    def look(self, guess: float) -> Found | None:
+        """Around `guess`: twice as late until it would be let in, then between. None where it never would."""
         if self.trial.late_alone(self.entry):
             return None
-        last = self.trial.num_walks + max(_LEAST_WALKS, _MOST_STEPS // (1 + len(self.trial.books)))
-        low, high = 0.0, min(max(least, _LEAST_SECONDS), MOST_SECONDS)
-        while not self._is_welcome(high):
-            low, high = high, min(high * 2, MOST_SECONDS)
-            if low >= MOST_SECONDS or self.trial.num_walks >= last:
-                return high
-        for _ in range(_HALVINGS):
-            if self.trial.num_walks >= last:
+        low, high, sure = 0.0, min(max(guess, _LEAST_SECONDS), MOST_SECONDS), False
+        for _ in range(self._num_looks):
+            at = (low + high) / 2 if sure else high
+            if self._is_welcome(at):
+                high, sure = at, True
+            else:
+                low, high = at, high if sure else min(at * 2, MOST_SECONDS)
+            if low >= MOST_SECONDS or high <= _LEAST_SECONDS:
                 break
-            middle = (low + high) / 2
-            low, high = (low, middle) if self._is_welcome(middle) else (middle, high)
-        return high
+        return Found(high, sure)
+
+    @property
+    def _num_looks(self) -> int:
+        return max(_LEAST_LOOKS, min(_MOST_LOOKS, _MOST_STEPS // (1 + len(self.trial.books))))
 
     def _is_welcome(self, after: float) -> bool:
-        later = Later(self.entry, after)
+        return self._harms_nobody(after) and self._is_in_time(after)
+
+    def _is_in_time(self, after: float) -> bool:
         trial, entry = self.trial, self.entry
-        if entry.booking.deadline is not None:
-            walk = trial.walk(refill=self.refill, later=later, until=entry)
-            if trial.own_late(walk, entry, after) > 0:
-                return False
-        return not trial.timed or not trial.hurt(trial.walk(later=later))
+        if entry.booking.deadline is None:
+            return True
+        walk = trial.walk(refill=self.refill, later=Later(entry, after), until=entry)
+        return trial.own_late(walk, entry, after) <= 0
+
+    def _harms_nobody(self, after: float) -> bool:
+        trial = self.trial
+        return not trial.timed or not trial.hurt(trial.walk(later=Later(self.entry, after)))
 
 
 def jittered(seconds: float | None, draw: float) -> float | None:

@@ -68,3 +68,13 @@ def in_vain(trial: Trial, books: Books, sure: float) -> list[str]:
         if entry.booking.deadline is not None
         and trial.now + (entry.finish_at if entry.booking.exact else entry.first_at) * sure > entry.booking.deadline
     ]
+
+
+def is_lost(entry: Entry, trial: Trial) -> bool:
+    """Whether one that was set aside could not be in time any more. Who could is not asked again before half of the
+    time that it has to spare is over: with many aside, that would be most of a sweep."""
+    if trial.now < entry.hopeful_until:
+        return False
+    slack = trial.slack_alone(entry, SWEEP_SECONDS)
+    entry.hopeful_until = trial.now + slack / 2
+    return slack < 0

@@ -93,9 +93,13 @@ class Trial:
 
     def late_alone(self, entry: Entry, since: float = 0.0) -> bool:
         """Whether it could not be in time even if there were nobody else `since` seconds from now."""
+        return self.slack_alone(entry, since) < 0
+
+    def slack_alone(self, entry: Entry, since: float = 0.0) -> float:
+        """Seconds it would be in time by if there were nobody else `since` seconds from now."""
         if entry.booking.deadline is None:
-            return False
-        return since + self.seconds_alone(entry) * (1 + self._margin) > self.time_left(entry)
+            return inf
+        return self.time_left(entry) - since - self.seconds_alone(entry) * (1 + self._margin)
 
     def seconds_alone(self, entry: Entry) -> float:
         """To that by which its own deadline is judged, if there were nobody else."""

@@ -258,7 +258,13 @@ class Walk:
         """Chunks as long as no prompt ends with them, or one that ends some; a round behind each of them."""
         most = float(self._pace.chunk if self._decoding else self._most_alone())
         count = 1.0
-        if len(self._prompts) > 1 and self._ticks < _EXACT_CHUNKS and not self._is_plain():
+        if len(self._prompts) == 1 or self._is_plain():
+            left = self._prompts[0][1].left
+            if left > most:
+                count = self._take_whole_chunks(most, left / most, [(self._prompts[0], 1.0)])
+            else:
+                self._take_chunk(most, self._prompts)
+        elif self._ticks < _EXACT_CHUNKS:
             taken = self._take_chunk(most, self._turns())
             while self._prompts and taken < self._pace.chunk:  # what is left of the budget, for prompts of other stacks
                 taken += self._take_chunk(self._pace.chunk - taken, self._turns())
@@ -336,7 +342,7 @@ class Walk:
         self._ticks += 1
         most = budget
         ended = []
-        first = min(order)[1]
+        first = (order[0] if order is self._prompts else min(order))[1]
         for item in order:
             entry = item[1]
             taken = min(entry.left, budget)

@@ -1,7 +1,8 @@
 """Who is let in, who is not, and who has to go."""
 
 from dataclasses import replace
-from math import isfinite
+from itertools import pairwise
+from math import inf, isfinite
 from random import Random
 from typing import Any
 
@@ -287,6 +288,28 @@ def test_a_verdict_takes_a_bounded_number_of_walks_however_long_the_line(monkeyp
     assert walks <= 8 and None not in hints, "those who are shed together hear the same"
 
 
+def test_who_is_aside_and_has_time_is_looked_at_ever_more_often_and_not_at_every_sweep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks, alone = list[float](), Trial.seconds_alone
+
+    def counted(self: Trial, entry: Booking) -> float:
+        looks.append(self.now)
+        return alone(self, entry)  # type: ignore[arg-type]
+
+    desk = new_desk(max_running=1)
+    let_in(desk, booking("first", max_tokens=5000, priority=1))
+    run_at_once(desk, "first")
+    desk.enter(booking("aside", deadline=10.0, max_tokens=100), Admit(None), 0.0)
+    desk.books.set_aside("aside")
+    monkeypatch.setattr(Trial, "seconds_alone", counted)
+    monkeypatch.setattr(Desk, "_judge", lambda desk, entry, trial, crowded: trial.check(entry, (), walk.NOBODY_ELSE))
+    gone = [tenths / 10 for tenths in range(120) if "aside" in desk.sweep(tenths / 10).shed]
+    assert gone and 9.0 < gone[0] < 9.4, "alone it takes 0.7 s, and a sweep more"
+    before = [at for at in looks if at <= gone[0]]
+    assert len(before) < 10 and all(late - early > 0.5 for early, late in pairwise(before[:4]))
+
+
 def slow_neighbour(desk: Desk, priority: int = 0) -> None:
     """One runs that has 0.1 s to spare."""
     let_in(desk, booking("early", max_tokens=100, deadline=0.95, priority=priority))
@@ -541,7 +564,7 @@ def play(moves: list[tuple[str, int, int, float]]) -> list[object]:
                 )
                 desk.ask(asked, now)
                 verdict = desk.ask(asked, now)
-                assert desk.ask(asked, now) == verdict, "to ask again changes nothing"
+                assert timeless(desk.ask(asked, now)) == timeless(verdict), "to ask again changes nothing"
                 said.append(verdict)
                 check_verdict(verdict, asked, inside)
                 if isinstance(verdict, Admit):
@@ -579,6 +602,13 @@ def check_aside(desk: Desk, keys: tuple[str, ...]) -> None:
     for key in keys:
         entry = desk.books.get(key)
         assert entry is not None and not entry.booking.shadow
+
+
+def timeless(verdict: Admit | Refuse) -> Admit | Refuse:
+    """When to come back is known better each time it is looked for."""
+    if isinstance(verdict, Admit) or verdict.retry_after is None:
+        return verdict
+    return replace(verdict, retry_after=inf)
 
 
 def check_verdict(verdict: Admit | Refuse, asked: Booking, inside: dict[str, int]) -> None:

@@ -8,9 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.forecast import Admit, Booking, Desk, Refuse, shadows
+from admission.forecast.desk import TOGETHER_SECONDS
 from admission.forecast.promise import Bound, Hindsight, Promise
+from admission.forecast.retry import Return
 from admission.forecast.sweep import TIME_TO_WAIT, parted
-from tests.admission.forecast.builders import booking, new_desk, run_at_once
+from admission.forecast.told import Told
+from admission.forecast.walk import NOBODY_ELSE
+from tests.admission.forecast.builders import booking, let_in, new_desk, run_at_once
 
 A_PROMISE = Promise(0.0, 0.0, Bound(0.0, 0.1, 0.01), Bound(0.0, 0.2, 0.02), 0.0)
 
@@ -224,16 +228,62 @@ def test_news_of_a_seat_that_was_taken_leave_who_is_aside_aside() -> None:
     assert [entry.booking.key for entry in desk.books.running] == ["a"], "it may not have left its seat yet"
 
 
-def test_one_class_hears_one_answer_for_a_moment() -> None:
-    desk = new_desk()
+def test_what_one_class_was_told_is_known_for_a_moment() -> None:
+    told = Told()
     timed, patient = booking("a", deadline=9.0), booking("b")
-    assert desk._alike(timed, 0.0, lambda: 1.0) == desk._alike(timed, 0.09, lambda: 2.0) == 1.0
-    assert desk._alike(patient, 0.0, lambda: 3.0) == 3.0
-    assert desk._alike(booking("c", priority=1, deadline=9.0), 0.0, lambda: 4.0) == 4.0
-    assert desk._alike(timed, 0.11, lambda: 5.0) == 5.0
+    told.note(timed, 0.0, 1.0)
+    last = told.since(timed, 0.09, TOGETHER_SECONDS)
+    assert last is not None and last.seconds == 1.0
+    assert told.since(timed, 0.11, TOGETHER_SECONDS) is None
+    assert told.since(patient, 0.0, TOGETHER_SECONDS) is None
+    assert told.since(booking("c", priority=1, deadline=9.0), 0.0, TOGETHER_SECONDS) is None
+    assert told.since(timed, -1.0, TOGETHER_SECONDS) is None, "a clock that was set back"
     for priority in range(2000):
-        desk._alike(booking("d", priority=priority), 0.2, lambda: 1.0)
-    assert len(desk._returns) <= 512
+        told.note(booking("d", priority=priority), 0.2, 1.0)
+    assert len(told._last) <= 512
+
+
+def busy_desk() -> Desk:
+    """One seat, taken for 3.2 s."""
+    desk = new_desk(max_running=1)
+    let_in(desk, booking("first", max_tokens=500))
+    run_at_once(desk, "first")
+    return desk
+
+
+def test_those_of_one_class_who_are_shed_together_are_told_the_same() -> None:
+    desk = busy_desk()
+    short, long = (booking(name, deadline=9.0, max_tokens=n) for name, n in (("x", 10), ("y", 1000)))
+    assert desk.retry_after(short, 0.0) == desk.retry_after(long, 0.05)
+    assert desk.retry_after(short, 0.06) != desk.retry_after(long, 0.06 + 2 * TOGETHER_SECONDS)
+
+
+@given(spare=st.floats(0.3, 3.0), guess=st.floats(0.0, 40.0))
+def test_who_asks_behind_others_like_it_is_told_more_exactly(spare: float, guess: float) -> None:
+    """Whatever the first guess: a look goes on where the one before it ended."""
+    desk = busy_desk()
+    entry = desk.books.new_entry(booking("x", max_tokens=100, deadline=0.8 + spare))
+    entry.guess(desk.lengths)
+    trial = desk._trial(0.0)
+    assert trial is not None
+    back = Return(entry, trial, NOBODY_ELSE)
+    for _ in range(8):
+        found = back.look(guess)
+        assert found is not None
+        assert not found.sure or back._is_welcome(found.seconds)
+        guess = found.seconds
+    assert guess <= 0.1 or not back._is_welcome(guess / 2)
+
+
+def test_who_would_never_be_let_in_does_not_change_what_others_are_told() -> None:
+    told = []
+    for hopeless in (False, True):
+        desk = busy_desk()
+        if hopeless:
+            verdict = desk.ask(booking("never", max_tokens=100, deadline=0.75), 0.0)
+            assert isinstance(verdict, Refuse) and verdict.retry_after == 24.0
+        told.append(desk.ask(booking("x", max_tokens=100, deadline=2.0), 0.0))
+    assert told[0] == told[1]
 
 
 def test_of_the_lowest_who_can_wait_goes_first() -> None:
