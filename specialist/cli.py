@@ -6,6 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import get_args
 
@@ -15,7 +16,13 @@ from octet.telemetry.endpoint import endpoint_of
 from octet.telemetry.logs import add_log_options, log_settings, set_up
 from octet.telemetry.options import add_trace_option
 from specialist.engines.native.settings import DType, KernelName
-from specialist.service.settings import DEFAULT_PORT, MetricsSettings, ReplicaSettings, ServiceSettings
+from specialist.service.settings import (
+    DEFAULT_PORT,
+    MOST_PIECE_GAP,
+    MetricsSettings,
+    ReplicaSettings,
+    ServiceSettings,
+)
 
 _DESCRIPTION = """\
 Serve one model over gRPC (octet.v1.Specialist, health and reflection). Prints
@@ -98,6 +105,14 @@ def _add_memory(group: "argparse._ArgumentGroup") -> None:
         default=usual.itl_seconds,
         metavar="SECONDS",
         help="how long a chunk of a prompt may hold up those who decode (default: %(default)s)",
+    )
+    group.add_argument(
+        "--piece-gap",
+        type=_piece_gap,
+        default=ServiceSettings().piece_gap,
+        metavar="SECONDS",
+        help="tokens of an answer that come sooner than this after the last are sent together, and the end at once; "
+        "0: each as it comes (default: %(default)s)",
     )
 
 
@@ -202,6 +217,7 @@ def _service_settings(arguments: argparse.Namespace) -> ServiceSettings:
         adapter_root=arguments.adapter_root,
         adapter_digests=dict(arguments.adapter_digest),
         max_waiting=arguments.max_waiting,
+        piece_gap=arguments.piece_gap,
         otlp=endpoint_of(arguments.otlp, "", os.environ),
         metrics=_metrics_settings(arguments),
     )
@@ -241,6 +257,13 @@ def _pinned(text: str) -> tuple[str, str]:
     if not name or re.fullmatch("[0-9a-f]{64}", digest) is None:
         raise argparse.ArgumentTypeError(f"a digest is given as NAME=SHA256, 64 hex digits, got {text!r}")
     return name, digest
+
+
+def _piece_gap(text: str) -> float:
+    gap = float(text) if re.fullmatch(r"[0-9]*\.?[0-9]+", text) else inf
+    if not gap <= MOST_PIECE_GAP:
+        raise argparse.ArgumentTypeError(f"seconds from 0 to {MOST_PIECE_GAP:g} are needed, got {text!r}")
+    return gap
 
 
 def _positive(text: str) -> int:

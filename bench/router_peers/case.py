@@ -65,6 +65,7 @@ FULL = Size(5, 30, 12, (4.0, 1.6, 1.2, 1.0), 1.5, 1.6)
 QUICK = Size(2, 4, 2, (0.3, 0.2, 0.2, 0.2), 0.2, 0.3)
 SHORT_STREAMS, UNARY = "streams of 8 tokens, 32 at once", "whole answers of 8 tokens, 32 at once"
 LONG_STREAMS, PACED = "streams of 500 tokens without delay, 16 at once", "streams of a token every 5 ms, 32 at once"
+SINGLE = f"{PACED}, each sent by itself"
 
 
 def rate_case(rate: float) -> str:
@@ -106,5 +107,6 @@ def _floods(seconds: float) -> tuple[Flood, ...]:
         Flood(SHORT_STREAMS, (LIMIT, OCTET, CLASSIFIED, GRPC), SHORT, 32, seconds, "streams"),
         Flood(LONG_STREAMS, (LIMIT, OCTET, GRPC), Order(500), 16, seconds, "tokens"),
         Flood(PACED, (LIMIT, OCTET, GRPC), Order(1_000, PACE_US), 32, seconds, "tokens"),
+        Flood(SINGLE, (LIMIT, OCTET), Order(1_000, PACE_US, joins=False), 32, seconds, "tokens"),
         Flood(UNARY, (LIMIT, OCTET), SHORT, 32, seconds, "requests", stream=False),
     )

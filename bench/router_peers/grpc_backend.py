@@ -1,7 +1,8 @@
 """Replicas that cost as little as the HTTP backends and keep to the same orders: what is measured is the router.
 
 `python -m bench.router_peers.grpc_backend NUMBER` listens on so many ports of this machine, says which in a line, and
-serves until it is terminated. As with any replica of Octet's, tokens that wait to be sent become one message.
+serves until it is terminated. As with any replica of Octet's, tokens that wait to be sent become one message, and those
+wait that come too soon after the last.
 """
 
 import asyncio
@@ -18,9 +19,11 @@ from bench.router_peers.http_backend import HOST
 from bench.router_peers.order import WORD, Order
 from octet.rpc.calls import CallerGone, Context, relaying, streaming
 from octet.v1 import specialist_pb2 as wire
+from specialist.service.settings import ServiceSettings
 
 _MOST_BYTES = 4 << 20
 _MANY = 1024
+_GAP = ServiceSettings().piece_gap
 _ACCEPTED = wire.GenerateEvent(accepted=wire.Accepted(lane=wire.Lane(specialist="word"))).SerializeToString()
 
 
@@ -44,14 +47,19 @@ class Speech:
     async def beyond(self, heard: int) -> int:
         """How many tokens have been said, once that is more than these."""
         if self._order.pace_us:
-            pace = self._order.pace_us / 1e6
-            await asyncio.sleep(max(0.0, self._began + heard * pace - self._loop.time()))
-            on_time = int((self._loop.time() - self._began) / pace) + 1
-            return min(self._order.tokens, max(heard + 1, on_time))
+            return await self._in_time(heard)
         while self._said <= heard:
             self._more.clear()
             await self._more.wait()
         return self._said
+
+    async def _in_time(self, heard: int) -> int:
+        pace, now = self._order.pace_us / 1e6, self._loop.time()
+        gap = _GAP if heard and self._order.joins else 0.0
+        due, end = (self._began + number * pace for number in (heard, self._order.tokens - 1))
+        await asyncio.sleep(max(0.0, min(max(due, now + gap), end) - now))
+        on_time = int((self._loop.time() - self._began) / pace) + 1
+        return min(self._order.tokens, max(heard + 1, on_time))
 
     def _say(self) -> None:
         if self._said < self._order.tokens:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-_TOLD = re.compile(rb"\[(\d+) tokens every (\d+) us\]")
+_TOLD = re.compile(rb"\[(\d+) tokens every (\d+) us(, each by itself)?\]")
 _BEGINS = b"["
 WORD = " word"
 """A token. Nothing else that anybody sends has it."""
@@ -19,9 +19,11 @@ class Order:
     tokens: int
     pace_us: int = 0
     """Microseconds from one token to the next; the first comes at once."""
+    joins: bool = True
+    """As a replica of Octet's does, where it is one that is asked: not so many messages."""
 
     def __str__(self) -> str:
-        return f"[{self.tokens} tokens every {self.pace_us} us]"
+        return f"[{self.tokens} tokens every {self.pace_us} us{'' if self.joins else ', each by itself'}]"
 
     @classmethod
     def read(cls, raw: bytes) -> Self:
@@ -30,5 +32,5 @@ class Order:
         while (at := raw.rfind(_BEGINS, 0, at)) >= 0:
             found = _TOLD.match(raw, at)
             if found is not None:
-                return cls(int(found[1]), int(found[2]))
+                return cls(int(found[1]), int(found[2]), found[3] is None)
         raise OrderMissing(f"no order in {raw[-200:]!r}")

@@ -130,6 +130,7 @@ class ReplicaHouse:
             self.desk,
             self._clock,
             stream_bytes=settings.stream_bytes,
+            piece_gap=settings.piece_gap,
             stall_seconds=settings.stall_seconds,
             memory=MemoryGuard(lambda: None, self._clock),
         )

@@ -44,6 +44,7 @@ class Generator:
         clock: Clock,
         *,
         stream_bytes: int,
+        piece_gap: float,
         stall_seconds: float,
         memory: MemoryGuard,
         tracing: Tracing | None = None,
@@ -58,6 +59,7 @@ class Generator:
         self._validator = validator
         self._board = board
         self._stream_bytes = stream_bytes
+        self._piece_gap = piece_gap
         self._stall_seconds = stall_seconds
         self.memory = memory
         self._desk = desk
@@ -104,7 +106,8 @@ class Generator:
         self.memory.check(can_wait=ask.shadow)
         self._check_full(ask)
         request_id = self._reception.new_id()
-        stream = Stream(self._stream_bytes, partial(self._engine.end, request_id, "cancelled"))
+        cut = partial(self._engine.end, request_id, "cancelled")
+        stream = Stream(self._stream_bytes, cut, self._piece_gap)
         job = await self._reception.receive(ask, request_id, stream, context.time_remaining())
         try:
             self._check_open()

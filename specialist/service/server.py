@@ -100,6 +100,7 @@ class Server:
             self.desk,
             replica.clock,
             stream_bytes=settings.stream_bytes,
+            piece_gap=settings.piece_gap,
             stall_seconds=settings.stall_seconds,
             memory=memory,
             tracing=self._traces(settings),

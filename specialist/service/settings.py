@@ -10,6 +10,7 @@ from specialist.engines.native.settings import DType, KernelName
 
 EngineName = Literal["native", "sim"]
 DEFAULT_PORT = 50151
+MOST_PIECE_GAP = 1.0
 MIN_CONTEXT = 8
 """Tokens: the first request, of a few, must fit."""
 
@@ -83,6 +84,8 @@ class ServiceSettings:
     max_watchers: int = 128
     stream_bytes: int = 1 << 20
     """What may wait for one caller that reads too slowly."""
+    piece_gap: float = 0.01
+    """Seconds from one message of an answer to the next: tokens that come sooner are sent together."""
     stall_seconds: float = 30.0
     """How long one caller may leave its stream unread."""
     otlp: str = ""
@@ -100,3 +103,5 @@ class ServiceSettings:
             raise ValueError(f"port must be in [0, 65535], got {self.port}")
         if self.stream_bytes < 1 or not 0 < self.stall_seconds < float("inf"):
             raise ValueError("stream_bytes and stall_seconds must be positive and finite")
+        if not 0 <= self.piece_gap <= MOST_PIECE_GAP:
+            raise ValueError(f"piece_gap must be in [0, {MOST_PIECE_GAP:g}] seconds, got {self.piece_gap:g}")

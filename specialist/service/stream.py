@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 
 from specialist.sampling import TokenLogprobs
 from specialist.service.answer import Piece
@@ -14,15 +15,21 @@ _LOGPROB_BYTES = 24
 
 
 class Stream:
-    """Belongs to the event loop. Pieces that wait become one; everything else keeps its place."""
+    """Belongs to the event loop. Pieces that wait become one; everything else keeps its place, and is sent at once."""
 
-    def __init__(self, max_bytes: int, overflow: Callable[[], None]) -> None:
-        """`overflow` is called once, when more than `max_bytes` wait."""
+    def __init__(self, max_bytes: int, overflow: Callable[[], None], gap: float = 0.0) -> None:
+        """`overflow` is called once, when more than `max_bytes` wait. `gap` is seconds from one piece to the next: what
+        comes sooner waits for it, or for the end."""
         self._max_bytes = max_bytes
         self._overflow = overflow
+        self._gap = gap
+        self._loop = asyncio.get_running_loop()
+        self._next_at = -inf
+        """When the next piece may be taken."""
+        self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[News] = []
         self._num_bytes = 0
-        self._arrived = asyncio.Event()
+        self._ready = asyncio.Event()
         self.overflowed = False
 
     def put(self, news: News) -> None:
@@ -31,16 +38,30 @@ class Stream:
         self._waiting.append(news)
         if isinstance(news, Piece):
             self._num_bytes += _num_bytes(news)
-        self._arrived.set()
+            self._ready_in_time()
+        else:
+            self._ready.set()
         if self._num_bytes > self._max_bytes:
             self.overflowed = True
             self._waiting.clear()
+            self._ready.set()
             self._overflow()
+
+    def _ready_in_time(self) -> None:
+        if self._loop.time() >= self._next_at:
+            self._ready.set()
+        elif self._timer is None:
+            self._timer = self._loop.call_at(self._next_at, self._ready.set)
 
     async def take(self) -> list[News]:
         """Everything that waits, at least one; nothing after an overflow."""
-        await self._arrived.wait()
-        self._arrived.clear()
+        await self._ready.wait()
+        self._ready.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._gap and self._num_bytes:
+            self._next_at = self._loop.time() + self._gap
         taken, self._waiting, self._num_bytes = self._waiting, [], 0
         return _coalesced(taken)
 

@@ -129,7 +129,14 @@ def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--port", "70000"], ["--kv-memory", "-1"], ["--kv-blocks", "0"], ["--adapter", "x"], ["--itl-budget", "nan"]],
+    [
+        ["--port", "70000"],
+        ["--kv-memory", "-1"],
+        ["--kv-blocks", "0"],
+        ["--adapter", "x"],
+        ["--itl-budget", "nan"],
+        ["--piece-gap", "2"],
+    ],
 )
 def test_nonsense_is_refused_before_anything_starts(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):

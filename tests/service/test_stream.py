@@ -63,3 +63,59 @@ def test_a_caller_that_keeps_up_never_overflows() -> None:
         assert not stream.overflowed
 
     asyncio.run(scenario())
+
+
+GAP = 0.1
+
+
+async def _hear(stream: Stream, sent: list[tuple[float, News]]) -> list[tuple[float, list[News]]]:
+    """What is taken when, if each is put so many seconds after the beginning."""
+    loop = asyncio.get_running_loop()
+    began, heard = loop.time(), list[tuple[float, list[News]]]()
+    for at, news in sent:
+        loop.call_at(began + at, stream.put, news)
+    while not heard or heard[-1][1][-1] is not USAGE:
+        heard.append((0.0, await stream.take()))
+        heard[-1] = (loop.time() - began, heard[-1][1])
+    return heard
+
+
+def heard_of(gap: float, *sent: tuple[float, News]) -> list[tuple[float, list[News]]]:
+    async def scenario() -> list[tuple[float, list[News]]]:
+        return await _hear(Stream(10_000, lambda: None, gap), list(sent))
+
+    return asyncio.run(scenario())
+
+
+def test_a_piece_that_comes_soon_after_another_waits_for_those_behind_it() -> None:
+    a, b, c, d = (Piece(letter, (1,)) for letter in "abcd")
+    heard = heard_of(GAP, (0.0, Verdict(0)), (0.0, a), (0.03, b), (0.06, c), (0.3, d), (0.5, USAGE))
+    assert [news for _, news in heard] == [[Verdict(0), a], [Piece("bc", (1, 1))], [d], [USAGE]]
+    (first, _), (second, _), (third, _), _ = heard
+    assert first < 0.02 and second - first >= GAP - 0.001, "the first at once, the next not before its time"
+    assert third < 0.3 + GAP / 2, "who comes after a pause does not wait"
+
+
+def test_the_end_waits_for_nobody() -> None:
+    a, b = Piece("a", (1,)), Piece("b", (1,))
+    heard = heard_of(30.0, (0.0, a), (0.01, b), (0.02, USAGE))
+    assert [news for _, news in heard] == [[a], [b, USAGE]] and heard[-1][0] < 5.0
+
+
+def test_without_a_gap_each_comes_by_itself() -> None:
+    a, b = Piece("a", (1,)), Piece("b", (1,))
+    assert [news for _, news in heard_of(0.0, (0.0, a), (0.01, b), (0.02, USAGE))] == [[a], [b], [USAGE]]
+
+
+def test_too_much_is_noticed_although_it_is_not_its_time() -> None:
+    async def scenario() -> None:
+        overflows: list[int] = []
+        stream = Stream(100, overflow=lambda: overflows.append(1), gap=60.0)
+        stream.put(Piece("first", (1,)))
+        await stream.take()
+        for _ in range(50):
+            stream.put(Piece("ten bytes.", (1,)))
+        assert overflows == [1]
+        assert await asyncio.wait_for(stream.take(), 5.0) == []
+
+    asyncio.run(scenario())

@@ -160,7 +160,7 @@ HARD = [
 
 def test_hostile_structures_get_a_typed_answer_soon_and_harm_nobody() -> None:
     async def scenario() -> None:
-        async with serving(sim(QUICK)) as served:
+        async with serving(sim(QUICK), piece_gap=0.0) as served:
             neighbour = asking("the neighbour", max_tokens=500 - len("the neighbour"), seed=5, ignore_eos=True)
             right = expected(served.replica, neighbour)
             gaps: list[float] = []
