@@ -28,14 +28,14 @@ class Talk:
         self.receipts.append(heard.receipt)
         return heard
 
-    async def cut_turn(self, num_chunks: int, **fields: Any) -> None:
-        """The caller hangs up behind so many chunks. What it heard by then it goes on from."""
-        call, text = self.routed.generate(self._next(fields)), ""
+    async def cut_turn(self, num_tokens: int, **fields: Any) -> None:
+        """The caller hangs up behind so many tokens, or a few more. What it heard by then it goes on from."""
+        call, text, heard = self.routed.generate(self._next(fields)), "", 0
         async for event in call:
             if event.WhichOneof("event") == "chunk":
                 text += event.chunk.text
-                num_chunks -= 1
-                if num_chunks == 0:
+                heard += len(event.chunk.token_ids)
+                if heard >= num_tokens:
                     break
         call.cancel()
         assert await call.code() == grpc.StatusCode.CANCELLED
