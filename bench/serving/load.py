@@ -11,6 +11,8 @@ from bench.serving.asks import Ask
 
 _AHEAD = 0.2
 """Seconds before the first ask can be due."""
+OF_CAPACITY = " % of capacity"
+"""How loads are named that are shares of what a system can do at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,10 @@ class Round:
     answers: tuple[Answer, ...]
     generator: float
     """Seconds of CPU that the load generator took itself."""
+    load: str = ""
+    """Which one, where there are several."""
+    waiting: float | None = None
+    """Seconds of CPU that the systems took which were not asked, where they are the bench's own."""
 
 
 async def play(system: str, caller: Caller, asks: Sequence[Ask], seconds: float) -> Round:

@@ -1,0 +1,87 @@
+"""The servers there are beside Octet's: how each is started, in front of the same model."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.peers.build import cpu_flags
+from bench.peers.ports import HOST
+from bench.peers.spec import PEERS, PeerSpec
+from bench.serving.told import Told, to_vllm
+
+MODEL = "demo"
+_KV_SPACE_GIB = "3"
+_KEPT_SECONDS = "600"
+_BFLOAT16 = ("amx_bf16", "avx512_bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a server is given."""
+
+    python: Path
+    """Of its own environment."""
+    weights: Path
+    """The model as Hugging Face has it, in float32."""
+    words: Path
+    """Its tokenizer, likewise."""
+    port: int
+    context: int
+    """Tokens of prompt and answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPeer:
+    spec: PeerSpec
+    """What to install: the same as where the engines alone are measured."""
+    command: Callable[[Place], Sequence[str]]
+    environment: Callable[[], Mapping[str, str]]
+    settings: Callable[[], str]
+    """In words, for a person."""
+    told: Told
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+def _vllm(place: Place) -> Sequence[str]:
+    return (
+        *(str(place.python), "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(place.weights), "--tokenizer", str(place.words), "--served-model-name", MODEL),
+        *("--dtype", _dtype(), "--max-model-len", str(place.context), "--scheduling-policy", "priority"),
+        *("--host", HOST, "--port", str(place.port), "--disable-uvicorn-access-log"),
+    )
+
+
+def _vllm_environment() -> Mapping[str, str]:
+    return {
+        "VLLM_CPU_KVCACHE_SPACE": _KV_SPACE_GIB,
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(_threads()),  # left unset, one core computes and one is kept for the rest
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": _KEPT_SECONDS,  # a connection that ends as it is used would be a failure
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def _vllm_settings() -> str:
+    return (
+        f"vLLM 0.32.0 for CPU, its OpenAI server, the same weights in {_dtype()}, {_threads()} threads, "
+        "told priorities but no deadlines, stopped while Octet runs"
+    )
+
+
+def _dtype() -> str:
+    """Its fastest: half as many bytes, and on AMX many times the arithmetic."""
+    return "bfloat16" if set(_BFLOAT16) & set(cpu_flags()) else "float32"
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+SERVER_PEERS: Mapping[str, ServerPeer] = {
+    peer.name: peer for peer in (ServerPeer(PEERS["vllm"], _vllm, _vllm_environment, _vllm_settings, to_vllm),)
+}
