@@ -162,6 +162,7 @@ def _run_serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
             _key(arguments.key),
             arguments.give_up,
             arguments.peers,
+            arguments.quick,
         )
         findings = measure_serve(options, say)
     except ServeMistake as mistake:

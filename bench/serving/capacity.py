@@ -12,7 +12,7 @@ from bench.serving.usage import ServeMistake
 
 CROWD, CROWDS = 64, 3
 """The machine may be shared: one crowd alone may meet a fast moment, or a slow one."""
-_PATIENT = CallerClass("crowd", 1.0, 5, 120.0, 120.0)
+PATIENT = CallerClass("crowd", 1.0, 5, 120.0, 120.0)
 
 
 async def capacity_of(system: str, caller: Caller, crowds: Sequence[Sequence[Ask]]) -> float:
@@ -26,7 +26,7 @@ async def capacity_of(system: str, caller: Caller, crowds: Sequence[Sequence[Ask
 
 def at_once(asks: Sequence[Ask]) -> list[Ask]:
     """Nobody of a crowd is in a hurry: who is refused would not be work."""
-    return [replace(ask, at=0.0, caller=_PATIENT) for ask in asks]
+    return [replace(ask, at=0.0, caller=PATIENT) for ask in asks]
 
 
 def rate_of(crowd: Round) -> float:

@@ -11,6 +11,7 @@ from bench.peers.process import PeerFailed
 from bench.peers.server import ServerProcess
 from bench.serving.endpoint import Endpoint, caller_of, named_apart
 from bench.serving.options import Options, Own
+from bench.serving.peer_site import PeerSite, start_peer
 from bench.serving.rounds import Findings, Rounds
 from bench.serving.server_peer import SERVER_PEERS
 from bench.serving.site import MODEL, own_site
@@ -51,22 +52,21 @@ def _start_own(own: Own, stack: ExitStack, say: Say) -> list[_Started]:
 def _start_peers(options: Options, findings: Findings, stack: ExitStack, say: Say) -> list[_Started]:
     if not options.peers:
         return []
-    from bench.peers.demo import demo_checkpoint  # loads torch: whoever asks endpoints does without
-    from bench.serving.peer_site import start_peer
+    from bench.peers.demo import demo_checkpoint  # what reads models is for whoever has one
     from specialist.models.demo import cache_directory
 
+    site = PeerSite(cache_directory() / "peers", demo_checkpoint, options.context)
     started = []
     for name in options.peers:
         try:
             if name not in SERVER_PEERS:
                 raise PeerUnavailable(f"{name}: no such server; there are {', '.join(SERVER_PEERS)}")
-            peer = SERVER_PEERS[name]
-            running = start_peer(peer, demo_checkpoint, options.context, cache_directory() / "peers", say)
+            running = start_peer(SERVER_PEERS[name], site, say, try_all=not options.quick)
         except (PeerUnavailable, PeerFailed, ModelRefused, OSError, ValueError) as error:
             findings.fail(str(error), say)
             continue
         stack.callback(running.process.close)
-        findings.notes.append(f"{name}: {peer.settings()}")
+        findings.notes.append(f"{name}: {running.settings}")
         started.append(_Started(running.endpoint, peer=running.process))
     return started
 

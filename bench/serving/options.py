@@ -40,3 +40,4 @@ class Options:
     """Seconds after which a caller hangs up."""
     peers: tuple[str, ...] = ()
     """Whose own servers are started beside the own ensemble."""
+    quick: bool = False

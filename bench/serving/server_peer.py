@@ -20,8 +20,8 @@ _BFLOAT16 = ("amx_bf16", "avx512_bf16")
 class Place:
     """What a server is given."""
 
-    python: Path
-    """Of its own environment."""
+    environment: Path
+    """Where it is installed."""
     weights: Path
     """The model as Hugging Face has it, in float32."""
     words: Path
@@ -32,13 +32,22 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """Settings to try."""
+
+    words: str
+    """For a person."""
+    variables: Mapping[str, str]
+    """Of its environment."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerPeer:
     spec: PeerSpec
     """What to install: the same as where the engines alone are measured."""
     command: Callable[[Place], Sequence[str]]
-    environment: Callable[[], Mapping[str, str]]
-    settings: Callable[[], str]
-    """In words, for a person."""
+    variants: Callable[[Place], Sequence[Variant]]
+    """Whichever is fastest here is measured."""
     told: Told
 
     @property
@@ -48,29 +57,32 @@ class ServerPeer:
 
 def _vllm(place: Place) -> Sequence[str]:
     return (
-        *(str(place.python), "-m", "vllm.entrypoints.openai.api_server"),
+        *(str(place.environment / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(place.weights), "--tokenizer", str(place.words), "--served-model-name", MODEL),
         *("--dtype", _dtype(), "--max-model-len", str(place.context), "--scheduling-policy", "priority"),
         *("--host", HOST, "--port", str(place.port), "--disable-uvicorn-access-log"),
     )
 
 
-def _vllm_environment() -> Mapping[str, str]:
-    return {
+def _vllm_variants(place: Place) -> Sequence[Variant]:
+    """Its processes and its threads want more cores than there may be: who waits for whom, and how, decides."""
+    all_cores = {"OMP_NUM_THREADS": str(_threads()), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    intel = {"LD_PRELOAD": str(place.environment / "lib" / "libiomp5.so")}
+    return [
+        _vllm_variant(f"{_threads()} threads of Intel's OpenMP", {**all_cores, **intel}),
+        _vllm_variant("one core kept from its threads, as it does unasked", {}),
+    ]
+
+
+def _vllm_variant(words: str, variables: Mapping[str, str]) -> Variant:
+    usual = {
         "VLLM_CPU_KVCACHE_SPACE": _KV_SPACE_GIB,
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": str(_threads()),  # left unset, one core computes and one is kept for the rest
         "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": _KEPT_SECONDS,  # a connection that ends as it is used would be a failure
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
     }
-
-
-def _vllm_settings() -> str:
-    return (
-        f"vLLM 0.32.0 for CPU, its OpenAI server, the same weights in {_dtype()}, {_threads()} threads, "
-        "told priorities but no deadlines, stopped while Octet runs"
-    )
+    settings = f"vLLM 0.32.0 for CPU, its OpenAI server, the same weights in {_dtype()}, {words}"
+    return Variant(f"{settings}; told priorities but no deadlines, stopped while others run", {**usual, **variables})
 
 
 def _dtype() -> str:
@@ -83,5 +95,5 @@ def _threads() -> int:
 
 
 SERVER_PEERS: Mapping[str, ServerPeer] = {
-    peer.name: peer for peer in (ServerPeer(PEERS["vllm"], _vllm, _vllm_environment, _vllm_settings, to_vllm),)
+    peer.name: peer for peer in (ServerPeer(PEERS["vllm"], _vllm, _vllm_variants, to_vllm),)
 }
