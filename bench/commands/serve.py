@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RUNS, PEER_RUNS = 3, 5
 SECONDS, PEER_SECONDS, QUICK_SECONDS = 20, 15, 4
 RATE = 4.0
-SHARES = (0.3, 0.6, 0.9)
+SHARES = (0.5, 0.9, 1.5)
 PROMPT, OUTPUT = "lognormal:64:0.8", "lognormal:24:0.6"
 _DOORS = ("http", "grpc")
 ABOUT = f"""\
@@ -136,7 +136,7 @@ def _shares(text: str) -> tuple[float, ...]:
     except ValueError:
         shares = ()
     if not shares or not all(0 < each <= 100 for each in shares):
-        raise argparse.ArgumentTypeError(f"shares are numbers above 0, as 0.3,0.9, got {text!r}")
+        raise argparse.ArgumentTypeError(f"shares are numbers above 0, as 0.5,0.9, got {text!r}")
     return shares
 
 
@@ -188,7 +188,7 @@ def _loads(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tu
         parser.error("either --rate or --shares")
     if arguments.shares or arguments.rate or not arguments.peers:
         return tuple(arguments.shares)
-    return SHARES[-1:] if arguments.quick else SHARES
+    return SHARES[:1] if arguments.quick else SHARES
 
 
 def _classes(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[CallerClass, ...]:

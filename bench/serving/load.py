@@ -11,8 +11,6 @@ from bench.serving.asks import Ask
 
 _AHEAD = 0.2
 """Seconds before the first ask can be due."""
-OF_CAPACITY = " % of capacity"
-"""How loads are named that are shares of what a system can do at most."""
 
 
 @dataclass(frozen=True, slots=True)

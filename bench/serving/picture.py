@@ -8,7 +8,7 @@ from typing import Any
 from bench.atomic_file import write_atomically
 from bench.plot import LIMIT, LINE, MUTED, STYLE, PlotUnavailable, rendered
 from bench.serving.classes import CallerClass
-from bench.serving.load import OF_CAPACITY, Round
+from bench.serving.load import Round
 from bench.serving.report import ALL, by_load, of_class, ttfts
 
 _COLORS = (LINE, LIMIT, "#3a7d44", "#7b4fa3", MUTED)
@@ -38,12 +38,12 @@ def _draw_goodput(axes: Any, loads: Sequence[Sequence[Round]], systems: Sequence
         shares = [_median_share([each for each in mine if each.system == system], name) for mine, name in cases]
         at = [index + (place - (len(systems) - 1) / 2) * width for index in range(len(cases))]
         axes.bar(at, shares, width, color=_COLORS[place % len(_COLORS)], label=system)
-    words = [f"{name}\n{mine[0].load.removesuffix(OF_CAPACITY)}".rstrip() for mine, name in cases]
+    words = [f"{name}\n{mine[0].load.removesuffix(' of capacity')}".rstrip() for mine, name in cases]
     axes.set_xticks(range(len(cases)), words, fontsize=9 if len(cases) > len(names) else None)
     axes.set_ylim(0, 105)
     axes.set_ylabel("within both deadlines, % of the offered")
     axes.set_title("Goodput by class", loc="left", fontsize=12)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(systems), borderaxespad=0)
 
 
 def _draw_first(axes: Any, rounds: Sequence[Round], systems: Sequence[str], classes: Sequence[CallerClass]) -> None:

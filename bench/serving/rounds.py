@@ -7,7 +7,7 @@ from random import Random
 from bench.peers.process import PeerFailed
 from bench.serving.asks import Ask, Source, asks_of
 from bench.serving.capacity import CROWD, CROWDS, capacity_of
-from bench.serving.load import OF_CAPACITY, Round, play
+from bench.serving.load import Round, play
 from bench.serving.options import Options
 from bench.serving.system import System, cpu_waiting
 from bench.serving.usage import ServeMistake
@@ -74,7 +74,7 @@ class Rounds:
         self.findings.notes.append(
             f"{rates} requests/s, of a capacity of {capacity:.3g} measured with {first.name} first"
         )
-        return [Load(f"at {100 * share:.0f}{OF_CAPACITY}", source(capacity * share)) for share in shares]
+        return [Load(f"at {100 * share:.0f} % of capacity", source(capacity * share)) for share in shares]
 
     async def _round(self, number: int, seed: int, load: Load) -> None:
         """In an order that changes; each system after the answers of the one before."""
