@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bench.serving.options import Own
 
 RUNS, PEER_RUNS = 3, 5
-SECONDS, PEER_SECONDS, QUICK_SECONDS = 20, 15, 4
+SECONDS, PEER_SECONDS, QUICK_SECONDS = 20, 12, 4
 RATE = 4.0
 SHARES = (0.5, 0.9, 1.5)
 PROMPT, OUTPUT = "lognormal:64:0.8", "lognormal:24:0.6"

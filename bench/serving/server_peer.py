@@ -57,8 +57,8 @@ class ServerPeer:
 
 def _vllm(place: Place) -> Sequence[str]:
     return (
-        *(str(place.environment / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(place.weights), "--tokenizer", str(place.words), "--served-model-name", MODEL),
+        *(str(place.environment / "bin" / "vllm"), "serve", str(place.weights)),
+        *("--tokenizer", str(place.words), "--served-model-name", MODEL),
         *("--dtype", _dtype(), "--max-model-len", str(place.context), "--scheduling-policy", "priority"),
         *("--host", HOST, "--port", str(place.port), "--disable-uvicorn-access-log"),
     )
@@ -69,8 +69,8 @@ def _vllm_variants(place: Place) -> Sequence[Variant]:
     all_cores = {"OMP_NUM_THREADS": str(_threads()), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     intel = {"LD_PRELOAD": str(place.environment / "lib" / "libiomp5.so")}
     return [
-        _vllm_variant(f"{_threads()} threads of Intel's OpenMP", {**all_cores, **intel}),
         _vllm_variant("one core kept from its threads, as it does unasked", {}),
+        _vllm_variant(f"{_threads()} threads of Intel's OpenMP", {**all_cores, **intel}),
     ]
 
 
