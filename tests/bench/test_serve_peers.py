@@ -81,7 +81,7 @@ def test_one_that_never_starts_is_told_with_its_last_words(tmp_path: Path, monke
 def options(shares: tuple[float, ...], runs: int) -> Options:
     return Options(
         lambda rate: drawn(rate or 20.0, lambda _: 1.0, lambda _: 10.0, lambda _: 2.0),
-        *(None, shares, USUAL, None, (), 0.2, runs, 0, 512),
+        *(None, shares, (CALLER,), None, (), 0.2, runs, 0, 512),
     )
 
 
