@@ -56,9 +56,10 @@ class ServerPeer:
 
 
 def _vllm(place: Place) -> Sequence[str]:
+    """Its module: the command `vllm` looks for a package of that name, and the one for CPUs has another."""
     return (
-        *(str(place.environment / "bin" / "vllm"), "serve", str(place.weights)),
-        *("--tokenizer", str(place.words), "--served-model-name", MODEL),
+        *(str(place.environment / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(place.weights), "--tokenizer", str(place.words), "--served-model-name", MODEL),
         *("--dtype", _dtype(), "--max-model-len", str(place.context), "--scheduling-policy", "priority"),
         *("--host", HOST, "--port", str(place.port), "--disable-uvicorn-access-log"),
     )

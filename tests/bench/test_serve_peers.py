@@ -164,7 +164,7 @@ def test_vllm_is_told_priorities_the_other_way_round() -> None:
 def test_vllm_gets_the_same_context_and_a_choice_of_threads(tmp_path: Path) -> None:
     peer, place = SERVER_PEERS["vllm"], Place(tmp_path, tmp_path / "weights", tmp_path / "words", 1234, 512)
     words = " ".join(peer.command(place))
-    for each in ("--max-model-len 512", "--port 1234", f"serve {place.weights}", f"--tokenizer {place.words}"):
+    for each in ("--max-model-len 512", "--port 1234", f"--model {place.weights}", f"--tokenizer {place.words}"):
         assert each in words
     variables = [each.variables for each in peer.variants(place)]
     assert len({json.dumps(each) for each in variables}) == len(variables) > 1
