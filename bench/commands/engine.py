@@ -18,7 +18,7 @@ from bench.commands.common import (
 )
 from bench.table import table_of_spreads
 
-RUNS = 9
+RUNS, PEER_RUNS = 9, 5
 ABOUT = f"""\
 Time the engine on a real model: decoding 1, 4, 16 and 32 sequences at once,
 prefill, time to the first token (TTFT) and between tokens (ITL), and a warm
@@ -28,8 +28,9 @@ bytes over the read bandwidth ("limit"). That is the part "decode" (--parts).
 The part "open-loop" has requests come when they come, at 30, 60 and 90 % of
 the capacity that is measured first, also over gRPC: TTFT, ITL, and how many
 have their first token within a second and the others at 100 ms on average
-(goodput). The part "adapters" has 16 sequences share 1, 4 and 16 adapters, with
-turns that last ("octet") and with a turn after every step ("octet interleaved").
+(goodput); of the peers, vllm takes part. The part "adapters" has 16 sequences
+share 1, 4 and 16 adapters, with turns that last ("octet") and with a turn after
+every step ("octet interleaved").
 
 With --peers, other engines do the same in the same rounds: hf (transformers),
 llamacpp (llama-cpp-python), vllm (vLLM's CPU build). Each is installed into an
@@ -54,7 +55,8 @@ def add(benches: Benches) -> None:
         help="decode, open-loop, adapters (default: decode)",
     )
     parser.add_argument("--served", action="store_true", help="measure Octet over gRPC as well")
-    parser.add_argument("--runs", type=count, metavar="N", help=f"rounds that count (default: {RUNS})")
+    rounds = f"rounds that count (default: {RUNS}, with --peers {PEER_RUNS})"
+    parser.add_argument("--runs", type=count, metavar="N", help=rounds)
     parser.add_argument("--timeout", type=count, default=600, metavar="S", help="seconds an engine may take to answer")
     parser.add_argument("--calibrate", type=Path, metavar="FILE", help="write what steps cost, for the simulation")
     parser.set_defaults(run=reporting(lambda arguments: _run_engine(parser, arguments)))
@@ -70,7 +72,8 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         parser.error(f"parts are {', '.join(PARTS)}, got {','.join(arguments.parts)!r}")
     cache = cache_directory()
     model = arguments.model or demo_model(cache, bar())
-    runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
+    usual = PEER_RUNS if arguments.peers else RUNS
+    runs = arguments.runs or (QUICK_RUNS if arguments.quick else usual)
     options = Options(
         arguments.peers,
         runs,

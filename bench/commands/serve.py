@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,11 +26,13 @@ from bench.table import table_by_metric, table_of_spreads
 
 if TYPE_CHECKING:
     from bench.serving.asks import Source
-    from bench.serving.measure import Endpoint, Own
+    from bench.serving.endpoint import Endpoint
+    from bench.serving.options import Own
 
-RUNS = 3
-SECONDS, QUICK_SECONDS = 20, 4
+RUNS, PEER_RUNS = 3, 5
+SECONDS, PEER_SECONDS, QUICK_SECONDS = 20, 12, 4
 RATE = 4.0
+SHARES = (0.5, 0.9, 1.5)
 PROMPT, OUTPUT = "lognormal:64:0.8", "lognormal:24:0.6"
 _DOORS = ("http", "grpc")
 ABOUT = f"""\
@@ -48,6 +51,14 @@ A class is NAME:SHARE:PRIORITY:TTFT_MS:TOTAL_MS. Priority, and the deadline of
 the whole answer, are told to Octet (a model named octet or octet/NAME), not to
 others. Only whole answers within both deadlines count as goodput.
 
+With --peers, another engine's own OpenAI server stands beside the own ensemble,
+in front of the same demo model: vllm (vLLM's CPU build, over the same weights as
+floats). It is installed into an environment of its own below $OCTET_CACHE
+(default: ~/.cache/octet), told priorities but no deadlines, and stopped while
+Octet runs. Rates are then shares of what Octet does of a crowd, measured first.
+One that cannot be installed or started, or dies, is told in a line and left out;
+the exit code is then 1.
+
 {FIGURES}"""
 
 
@@ -56,7 +67,7 @@ def add(benches: Benches) -> None:
     add_common(parser, "shorter ones, on simulated engines unless told otherwise", RUNS)
     _add_endpoints(parser)
     _add_load(parser)
-    parser.add_argument("--runs", type=count, metavar="N", help=f"rounds (default: {RUNS})")
+    parser.add_argument("--runs", type=count, metavar="N", help=f"rounds (default: {RUNS}, with --peers {PEER_RUNS})")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw goodput and first tokens as .svg or .png")
     parser.set_defaults(run=reporting(lambda arguments: _run_serve(parser, arguments)))
 
@@ -74,6 +85,7 @@ def _add_endpoints(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--engine", choices=("native", "sim"), help="of the own ensemble: the demo model, or simulated")
     group.add_argument("--replicas", type=count, default=1, metavar="N", help="of the own ensemble (default: 1)")
     group.add_argument("--ensemble", type=Path, metavar="FILE", help="what the own ensemble is to be")
+    group.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="beside the own ensemble: vllm")
     doors = "of the own ensemble: http, grpc (default: http)"
     group.add_argument("--doors", type=names, default=("http",), metavar="DOOR,...", help=doors)
 
@@ -82,6 +94,9 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the load")
     own = f"requests a second (default: {RATE:g}, or the trace's own)"
     group.add_argument("--rate", type=_rate, metavar="R", help=own)
+    usual_shares = ",".join(f"{share:g}" for share in SHARES)
+    shares = f"rates, as shares of what the first system does of a crowd (default with --peers: {usual_shares})"
+    group.add_argument("--shares", type=_shares, default=(), metavar="S,...", help=shares)
     trace = "arrivals and lengths: an Azure LLM trace (CSV), or Mooncake's (JSON lines)"
     group.add_argument("--trace", type=Path, metavar="FILE", help=trace)
     group.add_argument("--arrivals", metavar="HOW", help="poisson (default), gamma:CV or constant")
@@ -94,7 +109,12 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--class", dest="classes", action="append", default=[], metavar="CLASS", help=usual_classes)
     yaml = "as YAML: NAME: {share, priority, ttft_ms, total_ms}"
     group.add_argument("--classes", dest="classes_file", type=Path, metavar="FILE", help=yaml)
-    group.add_argument("--seconds", type=count, metavar="S", help=f"of arrivals, each round (default: {SECONDS})")
+    group.add_argument(
+        "--seconds",
+        type=count,
+        metavar="S",
+        help=f"of arrivals, each load (default: {SECONDS}, with --peers {PEER_SECONDS})",
+    )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="decides all that is drawn (default: 0)")
     patience = "a caller hangs up after so long (default: 120)"
     group.add_argument("--give-up", type=count, default=120, metavar="S", help=patience)
@@ -110,8 +130,19 @@ def _rate(text: str) -> float:
     return rate
 
 
+def _shares(text: str) -> tuple[float, ...]:
+    try:
+        shares = tuple(dict.fromkeys(float(each) for each in text.split(",")))
+    except ValueError:
+        shares = ()
+    if not shares or not all(0 < each <= 100 for each in shares):
+        raise argparse.ArgumentTypeError(f"shares are numbers above 0, as 0.5,0.9, got {text!r}")
+    return shares
+
+
 def _run_serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from bench.serving.measure import Options, measure_serve  # loads gRPC and an event loop
+    from bench.serving.measure import measure_serve  # loads gRPC and an event loop
+    from bench.serving.options import Options
     from bench.serving.picture import plot_serve
     from bench.serving.report import class_records, records, warnings
 
@@ -119,15 +150,19 @@ def _run_serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
         classes = _classes(parser, arguments)
         options = Options(
             _source(parser, arguments),
+            arguments.rate,
+            _loads(parser, arguments),
             classes,
             _own(parser, arguments),
             _endpoints(parser, arguments),
-            arguments.seconds or (QUICK_SECONDS if arguments.quick else SECONDS),
-            arguments.runs or (QUICK_RUNS if arguments.quick else RUNS),
+            arguments.seconds or _usual(arguments, QUICK_SECONDS, SECONDS, PEER_SECONDS),
+            arguments.runs or _usual(arguments, QUICK_RUNS, RUNS, PEER_RUNS),
             arguments.seed,
             arguments.context,
             _key(arguments.key),
             arguments.give_up,
+            arguments.peers,
+            arguments.quick,
         )
         findings = measure_serve(options, say)
     except ServeMistake as mistake:
@@ -139,7 +174,21 @@ def _run_serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
     publish(arguments, [*by_class, *of_all], table_of_spreads(of_all, {}), notes)
     if arguments.plot is not None:
         plot_serve(arguments.plot, findings.rounds, classes)
-    return 0
+    return 1 if findings.failures else 0
+
+
+def _usual(arguments: argparse.Namespace, quick: int, alone: int, beside_peers: int) -> int:
+    if arguments.quick:
+        return quick
+    return beside_peers if arguments.peers else alone
+
+
+def _loads(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[float, ...]:
+    if arguments.shares and arguments.rate:
+        parser.error("either --rate or --shares")
+    if arguments.shares or arguments.rate or not arguments.peers:
+        return tuple(arguments.shares)
+    return SHARES[:1] if arguments.quick else SHARES
 
 
 def _classes(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[CallerClass, ...]:
@@ -150,25 +199,24 @@ def _classes(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
     return checked([parse_class(text) for text in arguments.classes]) or USUAL
 
 
-def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Source":
+def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Callable[[float | None], Source]":
+    from bench.arrivals import read_arrivals
     from bench.serving.asks import drawn, recorded
 
     drawing = (arguments.arrivals, arguments.prompt_tokens, arguments.output_tokens)
     if arguments.trace is None:
         arrivals, prompt, output = drawing
-        return drawn(
-            arguments.rate or RATE,
-            parse_gaps(arrivals or "poisson"),
-            parse_length(prompt or PROMPT),
-            parse_length(output or OUTPUT),
-        )
+        gaps = parse_gaps(arrivals or "poisson")
+        lengths = parse_length(prompt or PROMPT), parse_length(output or OUTPUT)
+        return lambda rate: drawn(rate or RATE, gaps, *lengths)
     if any(drawing):
         parser.error("--arrivals, --prompt-tokens and --output-tokens are the trace's own with --trace")
-    return recorded(arguments.trace, arguments.rate)
+    traffic = read_arrivals(arguments.trace)
+    return lambda rate: recorded(traffic, rate)
 
 
 def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Own | None":
-    from bench.serving.measure import Own
+    from bench.serving.options import Own
     from bench.serving.site import Engine
 
     if not set(arguments.doors) <= set(_DOORS) or not arguments.doors:
@@ -176,14 +224,18 @@ def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Own
     if arguments.url or arguments.grpc:
         if arguments.engine or arguments.ensemble:
             parser.error("--engine and --ensemble are of an own ensemble, which is not started with --url or --grpc")
+        if arguments.peers:
+            parser.error("--peers stand beside an own ensemble; beside an address, name theirs with --beside")
         return None
-    engine: Engine = arguments.engine or ("sim" if arguments.quick else "native")
+    if arguments.peers and (arguments.engine == "sim" or arguments.ensemble):
+        parser.error("--peers serve the demo model, and so must the own ensemble: without --ensemble and --engine sim")
+    engine: Engine = arguments.engine or ("sim" if arguments.quick and not arguments.peers else "native")
     return Own(engine, arguments.replicas, arguments.doors, arguments.ensemble)
 
 
 def _endpoints(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "tuple[Endpoint, ...]":
+    from bench.serving.endpoint import Endpoint
     from bench.serving.http import parse_origin
-    from bench.serving.measure import Endpoint
 
     urls = [*arguments.url, *arguments.beside]
     places = [("http", url, parse_origin(url).name) for url in urls]

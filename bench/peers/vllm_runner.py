@@ -2,9 +2,10 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import count
+from time import sleep
 from typing import Any
 
 from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
@@ -32,6 +33,28 @@ class Vllm:
         return str(self._vllm.__version__)
 
     def generate(self, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
+        stopwatch, prompt_of = Stopwatch(len(prompts)), dict[str, int]()
+        for i, prompt in enumerate(prompts):
+            prompt_of[self._submit(prompt, new_tokens)] = i
+        while self._engine.has_unfinished_requests():
+            self._step(prompt_of, stopwatch)
+        return stopwatch.result()
+
+    def arrive(self, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
+        """Each prompt comes at its time, whoever is at work; at the end of a step where one is under way."""
+        stopwatch, prompt_of, num_here = Stopwatch(len(prompts)), dict[str, int](), 0
+        while True:
+            while num_here < len(at) and at[num_here] <= stopwatch.seconds:
+                prompt_of[self._submit(prompts[num_here], new_tokens[num_here])] = num_here
+                num_here += 1
+            if self._engine.has_unfinished_requests():
+                self._step(prompt_of, stopwatch)
+            elif num_here == len(at):
+                return stopwatch.result()
+            else:
+                sleep(max(0.0, at[num_here] - stopwatch.seconds))
+
+    def _submit(self, prompt: Sequence[int], new_tokens: int) -> str:
         sampling = self._vllm.SamplingParams(
             temperature=0.0,
             max_tokens=new_tokens,
@@ -39,16 +62,13 @@ class Vllm:
             detokenize=False,
             output_kind=import_module("vllm.sampling_params").RequestOutputKind.DELTA,
         )
-        stopwatch = Stopwatch(len(prompts))
-        prompt_of: dict[str, int] = {}
-        for i, prompt in enumerate(prompts):
-            name = f"r{next(self._names)}"
-            prompt_of[name] = i
-            self._engine.add_request(name, {"prompt_token_ids": list(prompt)}, sampling)
-        while self._engine.has_unfinished_requests():
-            for output in self._engine.step():
-                stopwatch.arrived(prompt_of[output.request_id], list(output.outputs[0].token_ids))
-        return stopwatch.result()
+        name = f"r{next(self._names)}"
+        self._engine.add_request(name, {"prompt_token_ids": list(prompt)}, sampling)
+        return name
+
+    def _step(self, prompt_of: Mapping[str, int], stopwatch: Stopwatch) -> None:
+        for output in self._engine.step():
+            stopwatch.arrived(prompt_of[output.request_id], list(output.outputs[0].token_ids))
 
 
 def load(arguments: Sequence[str]) -> Loaded:
@@ -62,7 +82,7 @@ def load(arguments: Sequence[str]) -> Loaded:
     os.environ["OMP_NUM_THREADS"] = str(threads)  # left unset, vLLM computes with one thread
     runner = Vllm(options.model, options.dtype)
     settings = f"vLLM {runner.version} for CPU, {options.dtype}, {threads} threads, prefix caching off"
-    return Loaded(settings, {"generate": runner.generate})
+    return Loaded(settings, {"generate": runner.generate, "arrive": runner.arrive})
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
-"""Processes of backends, and ports for whoever comes before them."""
+"""Processes of backends."""
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import bench
-from bench.router_peers.http_backend import HOST
 from bench.router_site import SiteFailed
 
 ROOT = Path(bench.__path__[0]).resolve().parent
@@ -27,11 +25,3 @@ def backends(module: str, number: int) -> Iterator[list[int]]:
             yield [int(port) for port in line.split()[2:]]
         finally:
             process.terminate()
-
-
-def free_ports(number: int) -> list[int]:
-    with ExitStack() as stack:
-        taken = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in taken:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in taken]

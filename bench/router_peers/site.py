@@ -9,8 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.peers.environment import PeerUnavailable, Say, prepare
+from bench.peers.ports import free_ports
 from bench.peers.process import PeerFailed
-from bench.router_peers.backends import ROOT, backends, free_ports
+from bench.router_peers.backends import ROOT, backends
 from bench.router_peers.bare_caller import BareCaller
 from bench.router_peers.grpc_caller import REPLICA, ROUTER, GrpcCaller, replica_request, router_request
 from bench.router_peers.http_backend import HOST, MODEL

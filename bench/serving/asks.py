@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from random import Random
 
-from bench.arrivals import Arrival, read_arrivals
+from bench.arrivals import Arrival
 from bench.serving.classes import CallerClass
 from bench.serving.draws import Draw
 from bench.serving.usage import ServeMistake
@@ -54,12 +53,8 @@ def drawn(rate: float, gap: Draw, prompt: Draw, answer: Draw) -> Source:
     return source
 
 
-def recorded(path: Path, rate: float | None) -> Source:
-    """From somewhere in the trace on, and again from its beginning; with a rate, sped up or slowed down to it.
-
-    Raises TraceError.
-    """
-    traffic = read_arrivals(path)
+def recorded(traffic: Sequence[Arrival], rate: float | None) -> Source:
+    """From somewhere in a trace on, and again from its beginning; with a rate, sped up or slowed down to it."""
     span = traffic[-1].at + traffic[-1].at / len(traffic)
     pace = 1.0 if rate is None else len(traffic) / span / rate
 

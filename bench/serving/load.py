@@ -25,6 +25,10 @@ class Round:
     answers: tuple[Answer, ...]
     generator: float
     """Seconds of CPU that the load generator took itself."""
+    load: str = ""
+    """Which one, where there are several."""
+    waiting: float | None = None
+    """Seconds of CPU that the systems took which were not asked, where they are the bench's own."""
 
 
 async def play(system: str, caller: Caller, asks: Sequence[Ask], seconds: float) -> Round:

@@ -1,142 +1,81 @@
 """The same load on one endpoint or on several, in turns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from random import Random
 
 import uvloop
 
-from bench.serving.answer import Caller
-from bench.serving.asks import Ask, Source, asks_of
-from bench.serving.classes import CallerClass
-from bench.serving.grpc_caller import GrpcCaller
-from bench.serving.http import parse_origin
-from bench.serving.load import Round, play
-from bench.serving.openai_caller import OpenAICaller
-from bench.serving.site import MODEL, Engine, own_site
-from bench.serving.usage import ServeMistake
-from octet.sdk.api_key import is_local
+from bench.peers.environment import PeerUnavailable
+from bench.peers.process import PeerFailed
+from bench.peers.server import ServerProcess
+from bench.serving.endpoint import Endpoint, caller_of, named_apart
+from bench.serving.options import Options, Own
+from bench.serving.peer_site import PeerSite, start_peer
+from bench.serving.rounds import Findings, Rounds
+from bench.serving.server_peer import SERVER_PEERS
+from bench.serving.site import MODEL, own_site
+from bench.serving.system import System
+from specialist.models.errors import ModelRefused
 
 Say = Callable[[str], None]
-_WARM_UP = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
-    """An ensemble that is started for the bench."""
-
-    engine: Engine
-    replicas: int
-    doors: tuple[str, ...]
-    """Of http and grpc."""
-    file: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    kind: str
-    """http or grpc."""
-    where: str
-    model: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    source: Source
-    classes: tuple[CallerClass, ...]
-    own: Own | None
-    endpoints: tuple[Endpoint, ...]
-    seconds: float
-    runs: int
-    seed: int
-    context: int
-    key: str | None = None
-    give_up: float = 120.0
-    """Seconds after which a caller hangs up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    rounds: list[Round]
-    notes: list[str]
+class _Started:
+    endpoint: Endpoint
+    peer: ServerProcess | None = None
+    pid: int | None = None
 
 
 def measure_serve(options: Options, say: Say) -> Findings:
-    """Raises SiteFailed, ServeMistake."""
+    """A peer that cannot be installed or started, or dies, is told and left out. Raises SiteFailed, ServeMistake."""
+    findings = Findings()
     with ExitStack() as stack:
-        endpoints = list(options.endpoints)
-        if options.own is not None:
-            own = options.own
-            say(f"starting an ensemble of {own.file or own.engine}")
-            site = stack.enter_context(own_site(own.engine, own.replicas, own.file))
-            model = MODEL if own.file is None else "octet"
-            ours = {"http": (f"{site.http}/v1", "octet"), "grpc": (site.grpc, "octet grpc")}
-            endpoints = [Endpoint(door, ours[door][0], model, ours[door][1]) for door in own.doors] + endpoints
-        return uvloop.run(_measure(named_apart(endpoints), options, say))
+        started = [] if options.own is None else _start_own(options.own, stack, say)
+        started += map(_Started, options.endpoints)
+        started += _start_peers(options, findings, stack, say)
+        names = named_apart([each.endpoint for each in started])
+        systems = [replace(each, endpoint=endpoint) for each, endpoint in zip(started, names, strict=True)]
+        uvloop.run(_measure(systems, options, findings, say))
+    return findings
 
 
-def named_apart(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    """The same name twice would be one system: they are told apart by their models, and then by number."""
-    names = [each.name for each in endpoints]
-    fuller = [each.name if names.count(each.name) == 1 else f"{each.name} {each.model}" for each in endpoints]
-    counted = [
-        name if fuller.count(name) == 1 else f"{name} ({fuller[: index + 1].count(name)})"
-        for index, name in enumerate(fuller)
-    ]
-    return [Endpoint(each.kind, each.where, each.model, name) for each, name in zip(endpoints, counted, strict=True)]
+def _start_own(own: Own, stack: ExitStack, say: Say) -> list[_Started]:
+    say(f"starting an ensemble of {own.file or own.engine}")
+    site = stack.enter_context(own_site(own.engine, own.replicas, own.file))
+    model = MODEL if own.file is None else "octet"
+    ours = {"http": (f"{site.http}/v1", "octet"), "grpc": (site.grpc, "octet grpc")}
+    return [_Started(Endpoint(door, ours[door][0], model, ours[door][1]), pid=site.pid) for door in own.doors]
 
 
-async def _measure(endpoints: Sequence[Endpoint], options: Options, say: Say) -> Findings:
+def _start_peers(options: Options, findings: Findings, stack: ExitStack, say: Say) -> list[_Started]:
+    if not options.peers:
+        return []
+    from bench.peers.demo import demo_checkpoint  # what reads models is for whoever has one
+    from specialist.models.demo import cache_directory
+
+    site = PeerSite(cache_directory() / "peers", demo_checkpoint, options.context)
+    started = []
+    for name in options.peers:
+        try:
+            if name not in SERVER_PEERS:
+                raise PeerUnavailable(f"{name}: no such server; there are {', '.join(SERVER_PEERS)}")
+            running = start_peer(SERVER_PEERS[name], site, say, try_all=not options.quick)
+        except (PeerUnavailable, PeerFailed, ModelRefused, OSError, ValueError) as error:
+            findings.fail(str(error), say)
+            continue
+        stack.callback(running.process.close)
+        findings.notes.append(f"{name}: {running.settings}")
+        started.append(_Started(running.endpoint, peer=running.process))
+    return started
+
+
+async def _measure(started: list[_Started], options: Options, findings: Findings, say: Say) -> None:
     async with AsyncExitStack() as stack:
-        callers: dict[str, Caller] = {}
-        notes = []
-        for endpoint in endpoints:
-            caller = caller_of(endpoint, options)
+        systems = []
+        for each in started:
+            caller = caller_of(each.endpoint, options.key, options.give_up)
             stack.push_async_callback(caller.close)
-            notes.append(f"{endpoint.name}: {endpoint.where}, {endpoint.model}: {await caller.check()}")
-            callers[endpoint.name] = caller
-        warm_up = [replace(ask, at=0.0) for ask in _asks(options, -1)[:_WARM_UP]]
-        for name, caller in callers.items():
-            say(f"{len(warm_up)} requests to {name} that do not count")
-            await play(name, caller, warm_up, 1.0)
-        rounds = []
-        for number in range(options.runs):
-            rounds += await _round(number, callers, options, partial(_of, number, options.runs, say))
-        return Findings(rounds, notes)
-
-
-async def _round(number: int, callers: dict[str, Caller], options: Options, say: Say) -> list[Round]:
-    """All get the same asks, in an order that changes; each system after the answers of the one before."""
-    asks = _asks(options, number)
-    order = Random(number).sample(list(callers), len(callers))
-    found = {}
-    for name in order:
-        say(f"{len(asks)} requests to {name}")
-        found[name] = await play(name, callers[name], asks, options.seconds)
-    return [found[name] for name in callers]
-
-
-def _asks(options: Options, number: int) -> list[Ask]:
-    return asks_of(options.source, options.classes, options.seconds, options.seed + number, options.context)
-
-
-def _of(number: int, runs: int, say: Say, what: str) -> None:
-    say(f"round {number + 1} of {runs}: {what}")
-
-
-def caller_of(endpoint: Endpoint, options: Options) -> Caller:
-    if endpoint.kind == "grpc":
-        _check_key(options.key, endpoint.where, encrypted=False)
-        return GrpcCaller(endpoint.where, endpoint.model, options.key, options.give_up)
-    origin = parse_origin(endpoint.where)
-    _check_key(options.key, origin.name, encrypted=origin.scheme == "https")
-    return OpenAICaller(origin, endpoint.model, options.key, options.give_up)
-
-
-def _check_key(key: str | None, where: str, *, encrypted: bool) -> None:
-    if key is not None and not encrypted and not is_local(where):
-        raise ServeMistake(f"the key would be sent to {where} in the clear: use https")
+            systems.append(System(each.endpoint, caller, each.peer, each.pid))
+        await Rounds(systems, options, findings, say).run()

@@ -10,6 +10,7 @@ from bench.serving.answer import Answer, End
 from bench.serving.asks import Ask
 from bench.serving.events import Event, events, message_of
 from bench.serving.http import Broken, Connection, Connections, Exchange, Origin
+from bench.serving.told import Told, is_octet, told_to
 from bench.serving.usage import ServeMistake
 from bench.serving.words import TokenCount, fit_count, prompt_of, words_of
 
@@ -40,12 +41,14 @@ class _Heard:
 
 
 class OpenAICaller:
-    def __init__(self, origin: Origin, model: str, key: str | None, give_up: float) -> None:
+    def __init__(self, origin: Origin, model: str, key: str | None, give_up: float, told: Told | None = None) -> None:
+        """`told`: as the model's name says whose it is, where nothing else is said."""
         self._connections = Connections(origin)
         self._model = model
         self._give_up = give_up
         self._count = TokenCount()
-        self._is_ours = model == "octet" or model.startswith("octet/")
+        self._told = told or told_to(model)
+        self._is_ours = is_octet(model)
         authorization = f"authorization: Bearer {key}\r\n" if key else ""
         self._head = f"host: {origin.name}\r\n{authorization}content-type: application/json\r\n"
 
@@ -160,8 +163,7 @@ class OpenAICaller:
         return f"{origin.scheme}://{origin.name}{origin.path}"
 
     def _body(self, ask: Ask) -> bytes:
-        own = {"priority": ask.caller.priority, "timeout_ms": max(1, round(1000 * ask.caller.total))}
-        return self._fields(prompt_of(ask, self._count), ask.answer_tokens, {"octet": own} if self._is_ours else {})
+        return self._fields(prompt_of(ask, self._count), ask.answer_tokens, self._told(ask.caller))
 
     def _fields(self, prompt: str, tokens: int, more: dict[str, Any]) -> bytes:
         fields = {

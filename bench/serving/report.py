@@ -22,16 +22,31 @@ _Figure = tuple[str, str, Callable[[Round, Sequence[Answer]], float | None]]
 
 
 def class_records(rounds: Sequence[Round], classes: Sequence[CallerClass]) -> list[Record]:
-    """What became of each class: medians over the rounds. A case is a class."""
-    return [record for each in classes for record in _records(rounds, each.name, _CLASS_FIGURES)]
+    """What became of each class: medians over the rounds. A case is a class under a load."""
+    return [
+        record for mine in by_load(rounds) for each in classes for record in _records(mine, each.name, _CLASS_FIGURES)
+    ]
 
 
 def records(rounds: Sequence[Round]) -> list[Record]:
     """Of all classes together, a system's figures beside the others'."""
-    return [*_records(rounds, ALL, _FIGURES), *_ratios(rounds)]
+    loads = by_load(rounds)
+    return [
+        *(record for mine in loads for record in _records(mine, ALL, _FIGURES)),
+        *(record for mine in loads for record in _ratios(mine)),
+    ]
+
+
+def by_load(rounds: Sequence[Round]) -> list[list[Round]]:
+    return [[each for each in rounds if each.load == load] for load in dict.fromkeys(each.load for each in rounds)]
+
+
+def case_of(name: str, load: str) -> str:
+    return f"{name} {load}".rstrip()
 
 
 def _records(rounds: Sequence[Round], name: str, figures: Sequence[_Figure]) -> Iterator[Record]:
+    case = case_of(name, rounds[0].load)
     for metric, unit, value in figures:
         for system in dict.fromkeys(each.system for each in rounds):
             mine = [each for each in rounds if each.system == system]
@@ -40,7 +55,7 @@ def _records(rounds: Sequence[Round], name: str, figures: Sequence[_Figure]) -> 
                 continue
             samples = [found for each in mine if (found := value(each, of_class(each, name))) is not None]
             if samples:
-                yield summary(samples, BENCH, name, metric, unit, system)
+                yield summary(samples, BENCH, case, metric, unit, system)
 
 
 def _pooled(mine: Sequence[Round], name: str, figure: _Figure) -> Iterator[Record]:
@@ -48,21 +63,21 @@ def _pooled(mine: Sequence[Round], name: str, figure: _Figure) -> Iterator[Recor
     metric, unit, value = figure
     found = value(mine[0], [answer for each in mine for answer in of_class(each, name)])
     if found is not None:
-        yield Record(BENCH, name, mine[0].system, metric, unit, found, found, found, len(mine))
+        yield Record(BENCH, case_of(name, mine[0].load), mine[0].system, metric, unit, found, found, found, len(mine))
 
 
 def _ratios(rounds: Sequence[Round]) -> Iterator[Record]:
-    """The first system over each other one, round by round."""
+    """The first system over each other one, round by round. A peer that failed has no later rounds."""
     first, *others = dict.fromkeys(each.system for each in rounds)
     ours = [each for each in rounds if each.system == first]
     for other in others:
         theirs = [each for each in rounds if each.system == other]
         pairs = [
-            (_goodput(mine, mine.answers), _goodput(its, its.answers)) for mine, its in zip(ours, theirs, strict=True)
+            (_goodput(mine, mine.answers), _goodput(its, its.answers)) for mine, its in zip(ours, theirs, strict=False)
         ]
         samples = [mine / its for mine, its in pairs if its > 0]
         if samples:
-            yield summary(samples, BENCH, f"{ALL} vs {other}", GOODPUT, "x", first)
+            yield summary(samples, BENCH, f"{case_of(ALL, ours[0].load)} vs {other}", GOODPUT, "x", first)
 
 
 def of_class(each: Round, name: str) -> list[Answer]:
@@ -130,6 +145,10 @@ def _share_good(_: Round, answers: Sequence[Answer]) -> float | None:
     return 100 * sum(answer.good for answer in answers) / len(answers) if answers else None
 
 
+def _waiting(each: Round, _: Sequence[Answer]) -> float | None:
+    return None if each.waiting is None else 100 * each.waiting / each.lasted
+
+
 def _prompt(_: Round, answers: Sequence[Answer]) -> float | None:
     known = [answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None]
     return percentile(known, 50) if known else None
@@ -169,6 +188,7 @@ _FIGURES: tuple[_Figure, ...] = (
     ("answer p50", "tokens", _answer),
     ("load generator late, p99", "ms", _at(99, lambda answers: [answer.behind for answer in answers])),
     ("load generator's CPU", "% of a core", lambda each, _: 100 * each.generator / each.lasted),
+    ("CPU of whoever waits", "% of a core", _waiting),
 )
 _CLASS_FIGURES: tuple[_Figure, ...] = (
     ("offered", "", lambda _, answers: len(answers)),

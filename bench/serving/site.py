@@ -22,6 +22,8 @@ class OwnSite:
     grpc: str
     http: str
     """Its address, without a path."""
+    pid: int
+    """Of the process that watches over all others."""
 
 
 @contextmanager
@@ -41,15 +43,15 @@ def own_site(engine: Engine, replicas: int = 1, file: Path | None = None) -> Ite
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,  # noqa: S603
         ):
             try:
-                yield _ready(process.stdout.readline() if process.stdout else "", log)
+                yield _ready(process.stdout.readline() if process.stdout else "", log, process.pid)
             finally:
                 process.terminate()
 
 
-def _ready(line: str, log: Path) -> OwnSite:
+def _ready(line: str, log: Path, pid: int) -> OwnSite:
     try:
         told = json.loads(line)
-        return OwnSite(told["address"], told["http"])
+        return OwnSite(told["address"], told["http"], pid)
     except (ValueError, KeyError) as error:
         last = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
         raise SiteFailed(f"octet serve did not start: {last[-1][-300:] if last else 'it said nothing'}") from error

@@ -27,9 +27,10 @@ class FakeEndpoint:
         self.num_connections += 1
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
-                fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:] if line)
+                lines = [line.split(": ", 1) for line in head.decode().split("\r\n")[1:] if line]
+                fields = {name.lower(): value for name, value in lines}
                 self.keys.add(fields.get("authorization", ""))
-                body = await reader.readexactly(int(fields["content-length"]))
+                body = await reader.readexactly(int(fields.get("content-length", "0")))
                 await self._answer(head.split(b" ")[:2], body, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

@@ -13,9 +13,9 @@ import pytest
 from bench.serving.answer import Answer
 from bench.serving.asks import Ask
 from bench.serving.classes import CallerClass
+from bench.serving.endpoint import Endpoint, named_apart
 from bench.serving.http import parse_origin
 from bench.serving.load import Round, play
-from bench.serving.measure import Endpoint, named_apart
 from bench.serving.openai_caller import OpenAICaller
 from bench.serving.report import ALL, GOODPUT, class_records, records, warnings
 from bench.serving.usage import ServeMistake

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.arrivals import read_arrivals
 from bench.serving.answer import Answer
 from bench.serving.asks import Ask, asks_of, drawn, recorded
 from bench.serving.classes import USUAL, CallerClass, checked, parse_class, read_classes
@@ -99,7 +100,7 @@ def test_classes_have_their_shares_and_the_rate_is_the_rate() -> None:
 
 def test_a_trace_keeps_its_gaps_and_lengths_or_is_brought_to_a_rate(azure: Path) -> None:
     for rate, gap in ((None, 1.0), (4.0, 7 * 9 / 8 / 8 / 4 * 8 / 7 * 8 / 9)):
-        asks = asks_of(recorded(azure, rate), [ONE], 30.0, seed=3, context=4096)
+        asks = asks_of(recorded(read_arrivals(azure), rate), [ONE], 30.0, seed=3, context=4096)
         assert len(asks) == pytest.approx(30.0 * (rate or 8 / 7.875), rel=0.1)
         within = [(a, b) for a, b in pairwise(asks) if b.prompt_tokens - a.prompt_tokens == 100]
         assert within
@@ -110,7 +111,7 @@ def test_a_trace_keeps_its_gaps_and_lengths_or_is_brought_to_a_rate(azure: Path)
 
 def test_prompts_of_a_trace_share_what_their_blocks_share(mooncake: Path) -> None:
     count = TokenCount(1.0, 0.0)
-    asks = asks_of(recorded(mooncake, None), [ONE], 100.0, seed=0, context=4096)
+    asks = asks_of(recorded(read_arrivals(mooncake), None), [ONE], 100.0, seed=0, context=4096)
     texts = {ask.prompt_tokens: prompt_of(ask, count).split() for ask in asks}
     assert {length: len(words) for length, words in texts.items()} == {1000: 1000, 1400: 1400, 600: 600}
     assert texts[1000] == texts[1400][:1000]

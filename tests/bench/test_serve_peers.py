@@ -1,0 +1,210 @@
+"""A peer's own server beside an ensemble: how it is started, and what becomes of one that fails."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.peers.environment import Environment, PeerUnavailable
+from bench.peers.process import PeerFailed
+from bench.peers.spec import PeerSpec
+from bench.serving import measure, rounds
+from bench.serving.answer import Answer
+from bench.serving.asks import Ask, drawn
+from bench.serving.capacity import at_once, rate_of
+from bench.serving.classes import USUAL, CallerClass
+from bench.serving.endpoint import Endpoint, caller_of
+from bench.serving.load import Round
+from bench.serving.options import Options
+from bench.serving.peer_site import PeerSite, RunningPeer, start_peer
+from bench.serving.report import ALL, GOODPUT, class_records, records
+from bench.serving.rounds import Findings, Rounds
+from bench.serving.server_peer import SERVER_PEERS, Place, ServerPeer, Variant
+from bench.serving.system import System
+from bench.serving.told import to_vllm
+from octet.cli import main
+from tests.bench import fake_endpoint as fake
+from tests.bench.fake_endpoint import FakeEndpoint, listening
+from tests.bench.fake_server import DIES, DIES_LATER, FAST, SLOW
+
+ROOT = Path(__file__).parents[2]
+CALLER = CallerClass("patient", 1.0, 2, 30.0, 60.0)
+ASK = Ask(0, 0.0, 10, 4, CALLER, 0)
+
+
+def toy(*behaviours: str) -> ServerPeer:
+    """A variant for each."""
+
+    def command(place: Place) -> list[str]:
+        own = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.bench.fake_server import serve"
+        return [sys.executable, "-c", f"{own}; serve({place.port})"]
+
+    variants = [Variant(how, {"HOW": how}) for how in behaviours]
+    return ServerPeer(PeerSpec("toy", "", ("toy",), "hf directory"), command, lambda _: variants, to_vllm)
+
+
+@contextmanager
+def started(peer: ServerPeer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RunningPeer, list[str]]]:
+    place = Place(folder, folder, folder, 0, 512)
+    monkeypatch.setattr(PeerSite, "place_for", lambda *_: place)
+    said: list[str] = []
+    site = PeerSite(folder, lambda: pytest.fail("not needed"), 512, 20.0)
+    running = start_peer(peer, site, said.append, try_all=True)
+    try:
+        yield running, said
+    finally:
+        running.process.close()
+
+
+def test_the_fastest_variant_that_starts_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with started(toy(DIES, FAST, SLOW), tmp_path, monkeypatch) as (running, said):
+        assert running.settings == FAST
+        assert [line for line in said if "no such luck" in line]
+        running.process.check()
+        state = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        assert state == "T", "stopped until it is asked"
+
+
+def test_one_that_never_starts_is_told_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        pytest.raises(PeerFailed, match="toy: died with exit code 1; its last words: no such luck"),
+        started(toy(DIES), tmp_path, monkeypatch),
+    ):
+        pass
+
+
+def options(shares: tuple[float, ...], runs: int) -> Options:
+    return Options(
+        lambda rate: drawn(rate or 20.0, lambda _: 1.0, lambda _: 10.0, lambda _: 2.0),
+        *(None, shares, (CALLER,), None, (), 0.2, runs, 0, 512),
+    )
+
+
+async def beside(running: RunningPeer, wanted: Options, said: list[str]) -> Findings:
+    """An endpoint here is the own ensemble, as it were."""
+    findings = Findings()
+    async with listening(FakeEndpoint(fake.well)) as url:
+        ours = Endpoint("http", url, "small", "octet")
+        systems = [
+            System(ours, caller_of(ours, None, 10.0)),
+            System(running.endpoint, caller_of(running.endpoint, None, 10.0), running.process),
+        ]
+        await Rounds(systems, wanted, findings, said.append).run()
+        for system in systems:
+            await system.caller.close()
+    return findings
+
+
+def test_both_get_the_same_loads_which_are_shares_of_the_capacity_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "CROWD", 8)
+    with started(toy(FAST), tmp_path, monkeypatch) as (running, said):
+        found = asyncio.run(beside(running, options((0.05, 0.1), 2), said))
+    assert not found.failures
+    assert [(each.load, each.system) for each in found.rounds] == 2 * [
+        (f"at {share} % of capacity", system) for share in (5, 10) for system in ("octet", "toy")
+    ]
+    for ours, theirs in zip(found.rounds[::2], found.rounds[1::2], strict=True):
+        assert [each.ask for each in ours.answers] == [each.ask for each in theirs.answers]
+        assert {each.end for each in theirs.answers} == {"answered"}
+        assert ours.waiting is not None
+        assert ours.waiting < 0.01, "who is stopped takes nothing"
+    assert any("of a capacity of" in note and "measured with octet first" in note for note in found.notes)
+
+
+def test_one_that_dies_is_left_out_and_what_it_did_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with started(toy(DIES_LATER), tmp_path, monkeypatch) as (running, said):
+        found = asyncio.run(beside(running, options((), 3), said))
+    (failure,) = found.failures
+    assert "toy: died with exit code 3; its last words: had enough" in failure
+    assert f"left out: {failure}" in found.notes
+    systems = [each.system for each in found.rounds]
+    assert systems.count("octet") == 3
+    assert 0 < systems.count("toy") < 3
+    ratio = [each for each in records(found.rounds) if each.case == "all vs toy"]
+    assert [each.runs for each in ratio] == [systems.count("toy")]
+
+
+def test_a_load_is_part_of_the_case() -> None:
+    good, refused = Answer(ASK, "answered", (0.1,), 0.2, 4), Answer(ASK, "refused")
+    loads = [
+        Round(system, 1.0, 1.0, (good, answer), 0.1, load, waiting)
+        for load, answer in (("at 30 % of capacity", good), ("at 90 % of capacity", refused))
+        for system, waiting in (("octet", 0.0), ("toy", 0.02))
+    ]
+    found = {
+        (each.case, each.system, each.metric): each.value for each in [*class_records(loads, [CALLER]), *records(loads)]
+    }
+    assert found["patient at 30 % of capacity", "toy", GOODPUT] == 2
+    assert found["patient at 90 % of capacity", "toy", GOODPUT] == 1
+    assert found[f"{ALL} at 90 % of capacity", "toy", "CPU of whoever waits"] == pytest.approx(2)
+    assert found[f"{ALL} at 90 % of capacity vs toy", "octet", GOODPUT] == 1
+
+
+def test_a_crowd_comes_at_once_and_is_in_no_hurry() -> None:
+    crowd = at_once([replace(ASK, at=3.0), ASK])
+    assert [each.at for each in crowd] == [0.0, 0.0]
+    assert {each.caller.total for each in crowd} == {120.0}
+    answers = (Answer(ASK, "answered", (0.1,), 2.0), Answer(ASK, "answered", (0.1,), 4.0), Answer(ASK, "refused"))
+    assert rate_of(Round("octet", 1.0, 4.0, answers, 0.0)) == 0.5
+    assert rate_of(Round("octet", 1.0, 4.0, answers[2:], 0.0)) == 0.0
+
+
+def test_vllm_is_told_priorities_the_other_way_round() -> None:
+    first, second = USUAL
+    assert to_vllm(first)["priority"] < to_vllm(second)["priority"]
+
+
+def test_vllm_gets_the_same_context_and_a_choice_of_threads(tmp_path: Path) -> None:
+    peer, place = SERVER_PEERS["vllm"], Place(tmp_path, tmp_path / "weights", tmp_path / "words", 1234, 512)
+    words = " ".join(peer.command(place))
+    for each in ("--max-model-len 512", "--port 1234", f"--model {place.weights}", f"--tokenizer {place.words}"):
+        assert each in words
+    variables = [each.variables for each in peer.variants(place)]
+    assert len({json.dumps(each) for each in variables}) == len(variables) > 1
+    assert all(each["VLLM_NO_USAGE_STATS"] == "1" for each in variables)
+
+
+def test_a_peer_that_cannot_be_had_is_told_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unavailable(spec: PeerSpec, *_: object) -> Environment:
+        raise PeerUnavailable(f"{spec.name}: installing it failed")
+
+    out = tmp_path / "out.json"
+    words = ["bench", "serve", "--peers", "vllm,none", "--rate", "30", "--seconds", "1", "--runs", "1"]
+
+    async def run() -> int:
+        async with listening(FakeEndpoint(fake.well)) as url:
+            own = measure._Started(Endpoint("http", url, "small", "octet"))
+            monkeypatch.setattr(measure, "_start_own", lambda *_: [own])
+            monkeypatch.setattr("bench.serving.peer_site.prepare", unavailable)
+            return await asyncio.to_thread(main, [*words, "--result", str(out)])
+
+    assert asyncio.run(run()) == 1
+    told = json.loads(out.read_text())
+    assert {each["system"] for each in told["records"]} == {"octet"}
+    assert "left out: vllm: installing it failed" in told["notes"]
+    assert "left out: none: no such server; there are vllm" in told["notes"]
+    assert "octet bench: vllm: installing it failed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--peers", "vllm", "--url", "http://127.0.0.1:1/v1", "--model", "m"], "beside an own ensemble"),
+        (["--peers", "vllm", "--engine", "sim"], "serve the demo model"),
+        (["--shares", "0.5", "--rate", "3"], "either --rate or --shares"),
+        (["--shares", "0.5,-1"], "shares are numbers above 0"),
+    ],
+)
+def test_what_does_not_go_together_is_said(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "serve", *options])
+    assert why in capsys.readouterr().err
