@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.collecting import import_from, without_the_collector
 from tests.forbidden import may_skip
 
 _USUAL = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -20,7 +21,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell: what it starts would be as deaf to Ctrl-C, and some tests press it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+_HERE = Path(__file__).resolve().parent
+SHARED_DATA = _HERE.parent.parent / "shared" / "data"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """A worker that is to collect everything begins where no other does."""
+    with without_the_collector():
+        worker = getattr(session.config, "workerinput", None)
+        if worker is not None and [Path(each).resolve() for each in session.config.args] == [_HERE]:
+            import_from(int(worker["workerid"].removeprefix("gw")) / worker["workercount"])
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,16 +2,21 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from transformers import AutoConfig
 
 from specialist.models.config import ModelConfig, Rope
 from specialist.models.errors import ModelRefused
 from specialist.models.fields import Fields
 from specialist.models.hf.config import read_config
-from tests.models.tiny import FAMILIES, TINY
+from tests.later import Later
+from tests.models.tiny import FAMILIES, TINY, classes
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = Later("transformers")
 
 ROPES: list[dict[str, Any]] = [
     {"rope_type": "default", "rope_theta": 5e5},
@@ -42,7 +47,7 @@ ROPES: list[dict[str, Any]] = [
 
 def written(tmp_path: Path, family: str, **overrides: Any) -> dict[str, Any]:
     """What transformers writes for such a model."""
-    config_class, _ = FAMILIES[family]
+    config_class, _ = classes(family)
     config_class(**{**TINY, **overrides}).save_pretrained(tmp_path)
     content: dict[str, Any] = json.loads((tmp_path / "config.json").read_text())
     return content
@@ -82,7 +87,7 @@ def test_what_is_left_out_is_what_transformers_takes(tmp_path: Path, family: str
     content = written(tmp_path, family, hidden_size=512, num_attention_heads=32)
     content.pop(missing, None)
     (tmp_path / "config.json").write_text(json.dumps(content))
-    theirs, ours = AutoConfig.from_pretrained(tmp_path), read(content)
+    theirs, ours = transformers.AutoConfig.from_pretrained(tmp_path), read(content)
     assert ours.num_kv_heads == theirs.num_key_value_heads
     assert ours.head_dim == getattr(theirs, "head_dim", theirs.hidden_size // theirs.num_attention_heads)
     assert ours.norm_eps == theirs.rms_norm_eps

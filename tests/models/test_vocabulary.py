@@ -3,18 +3,23 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer, LlamaForCausalLM
 
 from specialist.models.checkpoint import Vocabulary
 from specialist.models.errors import ModelRefused
 from specialist.models.open import open_checkpoint
+from tests.later import Later
 from tests.models.tiny import CONTROL, tiny_model
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = Later("transformers")
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +176,6 @@ def test_the_trained_model_tells_a_story(stories_dir: Path) -> None:
     assert vocabulary.bos_id == 1
     ids = [vocabulary.bos_id, *vocabulary.tokenizer.encode("Once upon a time").ids]
     assert ids == [1, 403, 407, 261, 378]
-    theirs = AutoTokenizer.from_pretrained(stories_dir)
+    theirs = transformers.AutoTokenizer.from_pretrained(stories_dir)
     assert theirs("Once upon a time")["input_ids"] == ids
-    assert LlamaForCausalLM.from_pretrained(stories_dir).config.vocab_size == 512
+    assert transformers.LlamaForCausalLM.from_pretrained(stories_dir).config.vocab_size == 512

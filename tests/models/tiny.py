@@ -2,30 +2,21 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedConfig,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
-FAMILIES: dict[str, tuple[type[PreTrainedConfig], type[PreTrainedModel]]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "mistral": (MistralConfig, MistralForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-}
+from tests.later import Later
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = Later("transformers")
+
+FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+"""And what the names of their classes begin with."""
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = [("h", "e"), ("i", "n"), ("Ġ", "t"), ("Ġ", "Ġ"), ("Ġt", "he"), ("e", "r"), ("o", "n"), ("t", "he")]
@@ -52,6 +43,12 @@ TINY: dict[str, Any] = {
 }
 
 
+def classes(family: str) -> tuple[Any, Any]:
+    """Its configuration's and its model's."""
+    name = FAMILIES[family]
+    return getattr(transformers, f"{name}Config"), getattr(transformers, f"{name}ForCausalLM")
+
+
 def tiny_tokenizer() -> Tokenizer:
     """Byte-level BPE: three control tokens (ids 0 to 2), every byte, a few merges."""
     words = [*CONTROL, *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in MERGES)]
@@ -62,11 +59,11 @@ def tiny_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def tiny_model(directory: Path, family: str, *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
+def tiny_model(directory: Path, family: str, *, seed: int = 0, **overrides: Any) -> "transformers.PreTrainedModel":
     """Save a random model of `family` into `directory`, with a tokenizer and a chat template, and return it."""
-    config_class, model_class = FAMILIES[family]
+    config_class, model_class = classes(family)
     torch.manual_seed(seed)
-    model: PreTrainedModel = model_class(config_class(**{**TINY, **overrides}))
+    model: transformers.PreTrainedModel = model_class(config_class(**{**TINY, **overrides}))
     model.eval()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for name, parameter in model.named_parameters():

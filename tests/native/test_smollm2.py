@@ -5,20 +5,25 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from specialist.engines.native.batch import Batch
 from specialist.engines.native.decoder import Decoder
 from specialist.models.checkpoint import LAYER_MATRICES, Checkpoint
 from specialist.models.open import open_checkpoint
 from specialist.models.weight import dense
+from tests.later import Later
 from tests.native.fused import FusedReplica, fused_decoder
 from tests.native.greedy_replica import ask
 from tests.native.transformers_models import _source
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = Later("transformers")
 
 pytestmark = pytest.mark.slow
 
@@ -75,8 +80,8 @@ def theirs(in_floats: Checkpoint) -> Any:
         "rope_parameters": {"rope_type": "default", "rope_theta": config.rope.theta},
         "tie_word_embeddings": True,
     }
-    make: Any = LlamaForCausalLM
-    model = make(LlamaConfig(**settings)).eval()
+    make: Any = transformers.LlamaForCausalLM
+    model = make(transformers.LlamaConfig(**settings)).eval()
     model.load_state_dict({_source(name): weight for name, weight in in_floats.weights.items()}, strict=False)
     return model
 

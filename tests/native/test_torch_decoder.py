@@ -105,7 +105,9 @@ def test_greedy_tokens_and_logits_equal_those_of_transformers(name: str) -> None
         assert replica.answer(f"r{i}") == tokens
 
 
-ANY = random_model("llama", seed=1)
+@lru_cache(1)
+def any_model() -> Any:
+    return random_model("llama", seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +115,7 @@ def alone() -> list[tuple[int, ...]]:
     """Each prompt's answer with nobody beside it, its prompt in one piece."""
     answers = []
     for prompt in prompts(5):
-        replica = GreedyReplica(decoder_of(ANY), chunk=128, max_running=1)
+        replica = GreedyReplica(decoder_of(any_model()), chunk=128, max_running=1)
         replica.run([ask("r", prompt, 40)])
         answers.append(replica.answer("r"))
     return answers
@@ -127,7 +129,7 @@ def alone() -> list[tuple[int, ...]]:
 def test_an_answer_is_the_same_in_any_company(
     num_blocks: int, block_size: int, chunk: int, max_running: int, alone: list[tuple[int, ...]]
 ) -> None:
-    decoder = decoder_of(ANY, num_blocks=num_blocks, block_size=block_size)
+    decoder = decoder_of(any_model(), num_blocks=num_blocks, block_size=block_size)
     replica = GreedyReplica(decoder, chunk=chunk, max_running=max_running)
     replica.run(ask(f"r{i}", prompt, 40) for i, prompt in enumerate(prompts(5)))
     assert [replica.answer(f"r{i}") for i in range(5)] == alone
@@ -151,7 +153,7 @@ class Guesses:
 
 def test_verifying_drafts_changes_no_answer(alone: list[tuple[int, ...]]) -> None:
     proposer = Guesses([prompt + answer for prompt, answer in zip(prompts(5), alone, strict=True)])
-    replica = GreedyReplica(decoder_of(ANY), proposer=proposer)
+    replica = GreedyReplica(decoder_of(any_model()), proposer=proposer)
     requests = [replace(ask(f"r{i}", prompt, 40), draft_window=1 + i) for i, prompt in enumerate(prompts(5))]
     replica.run(requests)
     assert [replica.answer(f"r{i}") for i in range(5)] == alone
@@ -160,7 +162,7 @@ def test_verifying_drafts_changes_no_answer(alone: list[tuple[int, ...]]) -> Non
 
 
 def test_slots_are_zeroed_and_no_others() -> None:
-    decoder = decoder_of(ANY, num_blocks=4, block_size=4)
+    decoder = decoder_of(any_model(), num_blocks=4, block_size=4)
     for cache in (decoder.k_cache, decoder.v_cache):
         cache.fill_(1.0)
     decoder.zero([0, 7, 15])
@@ -219,7 +221,7 @@ if DEVICE.type == "cuda":
 
     @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
     def test_a_step_never_waits_for_the_device() -> None:
-        replica = GreedyReplica(decoder_of(ANY))
+        replica = GreedyReplica(decoder_of(any_model()))
         forward = replica.engine.decoder.forward
 
         def watched(batch: Batch, adapters: Sequence[Adapter]) -> Tensor:

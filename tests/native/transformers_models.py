@@ -6,27 +6,12 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, models
 from torch import Tensor
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from specialist.models.checkpoint import Checkpoint, Vocabulary, expected_shapes
 from specialist.models.config import ModelConfig, Rope
+from tests.models.tiny import classes
 from tests.native.device import DEVICE
 
-FAMILIES: dict[str, tuple[Any, Any]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "mistral": (MistralConfig, MistralForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-}
 SMALL: dict[str, Any] = {
     "vocab_size": 131,
     "hidden_size": 48,
@@ -55,7 +40,7 @@ MODULES = {
 
 def random_model(family: str, *, seed: int = 0, strength: float = 1.4, **changes: Any) -> Any:
     """Weights, norms and biases spread enough that no two logits tie and answers do not repeat themselves."""
-    config_class, model_class = FAMILIES[family]
+    config_class, model_class = classes(family)
     torch.manual_seed(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # transformers on its own rope settings

@@ -1,17 +1,21 @@
 """Rope frequencies are those of transformers, and turning keeps what it must keep."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specialist.models.config import ModelConfig
 from specialist.ops.rope.frequencies import inverse_frequencies
 from specialist.ops.rope.reference import cos_sin, rotate
+from tests.later import Later
 from tests.native.device import DEVICE
 from tests.native.transformers_models import SMALL, model_config
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = Later("transformers")
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -34,9 +38,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def with_rope(rope: dict[str, Any], head_dim: int) -> tuple[LlamaConfig, ModelConfig]:
+def with_rope(rope: dict[str, Any], head_dim: int) -> tuple["transformers.LlamaConfig", ModelConfig]:
     parameters = {"rope_theta": 10_000.0, **rope}
-    config = LlamaConfig(**{**SMALL, "head_dim": head_dim, "rope_parameters": parameters})
+    config = transformers.LlamaConfig(**{**SMALL, "head_dim": head_dim, "rope_parameters": parameters})
     return config, model_config(config)
 
 
@@ -45,6 +49,8 @@ def with_rope(rope: dict[str, Any], head_dim: int) -> tuple[LlamaConfig, ModelCo
 @pytest.mark.parametrize("head_dim", [8, 64, 128])
 def test_frequencies_equal_those_of_transformers(name: str, head_dim: int) -> None:
     config, ours = with_rope(VARIANTS[name], head_dim)
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     expected, factor = ROPE_INIT_FUNCTIONS[VARIANTS[name]["rope_type"]](config, None)
     frequencies, our_factor = inverse_frequencies(ours)
     torch.testing.assert_close(frequencies, expected, atol=0, rtol=1e-6)

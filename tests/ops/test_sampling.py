@@ -5,20 +5,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, log, nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import (
-    MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-    TypicalLogitsWarper,
-)
 
 from specialist.ops.sampling import filters, places, reference
 from specialist.ops.sampling.adjust import adjusted
@@ -27,7 +20,13 @@ from specialist.ops.sampling.reference import Drawn, SampleRow, sample
 from specialist.ops.sampling.row import uniform
 from specialist.sampling import GREEDY, Sampling
 from specialist.step import RowFault
+from tests.later import Later
 from tests.ops.naive_sampling import naive_adjusted, naive_probabilities, softmax
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = Later("transformers")
 
 VOCAB = 11
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
@@ -104,9 +103,9 @@ def test_temperature_0_takes_the_lowest_id_of_the_largest_adjusted_logit(values:
 def test_each_filter_is_the_one_of_transformers(values: list[float], mass: float) -> None:
     scores = torch.tensor([values], dtype=torch.float64)
     for want, warper in (
-        (Sampling(temperature=1.0, top_k=4), TopKLogitsWarper(4)),
-        (Sampling(temperature=1.0, typical_p=mass), TypicalLogitsWarper(mass)),
-        (Sampling(temperature=1.0, min_p=mass), MinPLogitsWarper(mass)),
+        (Sampling(temperature=1.0, top_k=4), transformers.TopKLogitsWarper(4)),
+        (Sampling(temperature=1.0, typical_p=mass), transformers.TypicalLogitsWarper(mass)),
+        (Sampling(temperature=1.0, min_p=mass), transformers.MinPLogitsWarper(mass)),
     ):
         warped = warper(torch.LongTensor([[0]]), scores)  # type: ignore[arg-type]
         expected = dict(enumerate(warped.softmax(1)[0].tolist()))
@@ -122,7 +121,7 @@ apart = st.lists(st.integers(-9 << 10, 9 << 10), min_size=VOCAB, max_size=VOCAB,
 
 @given(apart, st.sampled_from(MASSES[:-1]))
 def test_top_p_is_the_one_of_transformers_where_nothing_ties(values: list[float], mass: float) -> None:
-    warped = TopPLogitsWarper(mass)(torch.tensor([[0]]), torch.tensor([values], dtype=torch.float64))
+    warped = transformers.TopPLogitsWarper(mass)(torch.tensor([[0]]), torch.tensor([values], dtype=torch.float64))
     expected = {token: share for token, share in enumerate(warped.softmax(1)[0].tolist()) if share > 0}
     assert distribution(torch.tensor(values), row(temperature=1.0, top_p=mass)) == pytest.approx(expected)
 
@@ -131,7 +130,7 @@ def test_top_p_is_the_one_of_transformers_where_nothing_ties(values: list[float]
 def test_the_repetition_penalty_is_the_one_of_transformers(
     values: list[float], seen: list[int], penalty: float
 ) -> None:
-    expected = RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([seen]), torch.tensor([values]))
+    expected = transformers.RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([seen]), torch.tensor([values]))
     one = SampleRow(Sampling(repetition_penalty=penalty), 0, seen, 0)
     assert torch.equal(adjusted(torch.tensor(values), one), expected[0])
 

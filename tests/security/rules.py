@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -246,6 +246,8 @@ _LOOKS_AT: Mapping[Rule, tuple[type[ast.AST], ...]] = {
 RULES = tuple(rule.__name__ for rule in _LOOKS_AT)
 _OF_SERVING = frozenset({process, fetch})
 """The bench starts peers and calls them: that is what it is for."""
+_OF_WORDS = (archive,)
+"""What a name is called is enough, whatever it means."""
 _BY_KIND: dict[type[ast.AST], list[Rule]] = {}
 for _rule, _kinds in _LOOKS_AT.items():
     for _kind in _kinds:
@@ -269,9 +271,16 @@ def offences_in(source: str, file: str) -> list[Offence]:
     return [
         Offence(rule.__name__, file, place.function, getattr(place.node, "lineno", 0))
         for place in module.places
-        for rule in _BY_KIND.get(type(place.node), ())
+        for rule in _rules_for(module, place.node)
         if not (is_bench and rule in _OF_SERVING) and rule(module, place.node)
     ]
+
+
+def _rules_for(module: Module, node: ast.AST) -> Sequence[Rule]:
+    """Most names mean nothing that any rule knows, and are most of a module."""
+    if isinstance(node, _NAMES) and not module.meaning(node):
+        return _OF_WORDS
+    return _BY_KIND.get(type(node), ())
 
 
 def offences_below(root: Path) -> list[Offence]:

@@ -1,6 +1,7 @@
 """An answer over a real socket: verdict, chunks, usage, and nothing else."""
 
 import asyncio
+from threading import Event
 
 import grpc
 import pytest
@@ -217,8 +218,14 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
 
 
 def test_one_hand_over_a_step_not_a_token() -> None:
+    all_have_asked = Event()
+    all_have_asked.set()  # nobody waits for them while it warms up
+
+    def waits(_: Step) -> None:
+        all_have_asked.wait(60)
+
     async def scenario() -> None:
-        async with serving(sim(QUICK)) as served:
+        async with serving(sim(QUICK, faults=waits)) as served:
             deliver, handovers = served.server.generator.deliver, list[Handover]()
 
             def counted(handover: Handover) -> None:
@@ -228,7 +235,15 @@ def test_one_hand_over_a_step_not_a_token() -> None:
             served.server.generator.deliver = counted  # type: ignore[method-assign]
             steps = served.replica.scheduler.num_steps
             requests = [asking(f"{i}", max_tokens=100, ignore_eos=True) for i in range(20)]
-            all_heard = await asyncio.gather(*(ask(served.client, request) for request in requests))
+            all_have_asked.clear()
+            asked = [asyncio.create_task(ask(served.client, request)) for request in requests]
+            try:
+                async with asyncio.timeout(30):
+                    while served.server.generator.num_live < 20:
+                        await asyncio.sleep(0.002)
+            finally:
+                all_have_asked.set()
+            all_heard = await asyncio.gather(*asked)
             assert sum(len(heard.tokens) for heard in all_heard) == 2000
             await served.idle()
             steps = served.replica.scheduler.num_steps - steps

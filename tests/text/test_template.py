@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerFast
 
 from specialist.text.detokenizer import Detokenizer
 from specialist.text.encoder import Encoder
@@ -17,8 +17,14 @@ from specialist.text.message import Message
 from specialist.text.pieces import Pieces
 from specialist.text.renderer import TemplateLimits
 from specialist.text.template import ChatTemplate
+from tests.later import Later
 from tests.text.templates import CHATML, TEMPLATES
 from tests.text.vocabularies import CONTROLS, words
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = Later("transformers")
 
 NOON = datetime(2025, 7, 26, 12)
 ordinary = st.text("the quick\n ßBär12<>|你{%}'\"\\", max_size=25) | st.sampled_from(("<tool_response>a", " a ", ""))
@@ -42,11 +48,11 @@ def template_of(name: str, kind: str) -> ChatTemplate:
 
 
 @cache
-def peer_of(name: str, kind: str) -> PreTrainedTokenizerFast:
+def peer_of(name: str, kind: str) -> "transformers.PreTrainedTokenizerFast":
     dated = TEMPLATES[name].replace('strftime_now("%d %b %Y")', repr(NOON.strftime("%d %b %Y")))
     full = words(kind).full
     named = {"bos_token": "<s>", "eos_token": "</s>"}
-    return PreTrainedTokenizerFast(tokenizer_object=full, chat_template=dated, **named)  # type: ignore[no-untyped-call]
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=full, chat_template=dated, **named)  # type: ignore[no-untyped-call]
 
 
 def control_sequence(kind: str, tokens: Sequence[int]) -> list[int]:

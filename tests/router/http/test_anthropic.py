@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from octet.rpc.refusal import Refusal, draining, engine_failed, queue_full
@@ -17,11 +16,17 @@ from octet.v1.specialist_pb2 import (
     ToolCallPart,
     Usage,
 )
+from tests.later import Later
 from tests.router.http.harness import HELLO, SLOW, Heard, fronting, saying
 from tests.router.service.harness import asking
 from tests.router.service.spy import ACCEPTED, CHUNK, USAGE, spying
 from tests.router.service.test_faults import refusing
 from tests.service.harness import QUICK, run, serving, sim
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = Later("anthropic")
 
 CHAT: dict[str, Any] = {"model": "octet/writer", "messages": HELLO, "max_tokens": 8}
 PATH = "/v1/messages"
@@ -261,18 +266,19 @@ def test_a_count_ends_with_its_caller() -> None:
     run(story())
 
 
-FAILS: list[tuple[Refusal, type[anthropic.APIStatusError], int, str]] = [
-    (queue_full("waiting", 1, 1.2), anthropic.RateLimitError, 429, "rate_limit_error"),
-    (engine_failed("x"), anthropic.InternalServerError, 500, "api_error"),
-    (draining(), anthropic.InternalServerError, 503, "api_error"),
-]
+def fails() -> list[tuple[Refusal, "type[anthropic.APIStatusError]", int, str]]:
+    return [
+        (queue_full("waiting", 1, 1.2), anthropic.RateLimitError, 429, "rate_limit_error"),
+        (engine_failed("x"), anthropic.InternalServerError, 500, "api_error"),
+        (draining(), anthropic.InternalServerError, 503, "api_error"),
+    ]
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_fails_before_the_first_token_has_a_status_and_an_exception_of_its_own(stream: bool) -> None:
     async def story() -> None:
         async with spying() as spy, fronting({"writer": [spy.address]}) as fronted:
-            for refusal, kind, status, name in FAILS:
+            for refusal, kind, status, name in fails():
                 spy.behave = refusing(refusal)
                 with pytest.raises(kind) as caught:
                     await fronted.anthropic.messages.create(**CHAT, stream=stream)

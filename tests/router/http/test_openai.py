@@ -1,19 +1,24 @@
 """OpenAI's own client, unchanged: what it gets, and which of its exceptions."""
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from octet.rpc.refusal import engine_failed, queue_full
 from octet.v1 import inference_pb2, specialist_pb2
 from octet.v1.specialist_pb2 import Chunk, TokenLogprob, TokenLogprobs, ToolCallPart
+from tests.later import Later
 from tests.router.http.harness import HELLO, SLOW, fronting, saying
 from tests.router.service.harness import Routed, asking
 from tests.router.service.spy import spying
 from tests.router.service.test_faults import refusing
 from tests.service.harness import QUICK, run, serving, sim
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = Later("openai")
 
 CHAT: dict[str, Any] = {"model": "octet/writer", "messages": HELLO, "max_tokens": 8}
 

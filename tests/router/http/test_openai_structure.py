@@ -2,15 +2,20 @@
 
 import json
 import re
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import openai
 import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
+from tests.later import Later
 from tests.router.http.harness import HELLO, fronting
 from tests.service.harness import QUICK, run, serving, sim
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = Later("openai")
 
 CHAT: dict[str, Any] = {"model": "octet/writer", "messages": HELLO, "max_tokens": 300}
 SCHEMA = {

@@ -4,18 +4,23 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 from jsonschema import Draft202012Validator
 
 from octet.clock import SystemClock
 from specialist.service.native_replica import native_replica
 from specialist.service.settings import ReplicaSettings
+from tests.later import Later
 from tests.models.tool_model import tool_model
 from tests.router.http.harness import HELLO, Fronted, fronting
 from tests.service.harness import QUICK, run, serving, sim
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = Later("openai")
 
 SCHEMA = {
     "type": "object",

@@ -5,10 +5,9 @@ import json
 import logging
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
-import openai
 import pytest
 
 from octet.v1 import error_pb2
@@ -16,10 +15,16 @@ from octet.v1 import inference_pb2 as wire
 from router.keys.keys_file import KeysFile
 from router.keys.keys_text import KeysInvalid, keys_text
 from router.keys.source import FollowedKeys, GivenKeys, open_keys
+from tests.later import Later
 from tests.router.http.harness import SLOW, Fronted
 from tests.router.keys.keyed import Made, keyed, made
 from tests.router.service.harness import asking
 from tests.service.harness import QUICK, run
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = Later("openai")
 
 BODY = json.dumps({"model": "octet/writer", "prompt": "hello", "max_tokens": 8}).encode()
 

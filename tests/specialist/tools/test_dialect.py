@@ -2,10 +2,9 @@
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from transformers import PreTrainedTokenizerFast
 
 from specialist.models.checkpoint import Vocabulary
 from specialist.text.encoder import Encoder
@@ -14,9 +13,15 @@ from specialist.text.message import Message
 from specialist.text.template import ChatTemplate
 from specialist.tools.dialect import HERMES, LLAMA, MISTRAL, Dialect
 from specialist.tools.tool import Tool, ToolCall
+from tests.later import Later
 from tests.specialist.tools import templates
 from tests.text.templates import CHATML, QWEN25
 from tests.text.vocabularies import words
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = Later("transformers")
 
 TOOL = Tool("find", "Looks it up.", '{"type": "object", "properties": {"what": {"type": "string"}}}', False)
 CALL = ToolCall("call_1", "find", '{"what": "<|im_end|> é"}')
@@ -69,7 +74,7 @@ def test_a_conversation_with_calls_is_what_transformers_makes_of_it(template: st
     shown = {"name": "find", "description": "Looks it up.", "parameters": json.loads(TOOL.parameters)}
     named = {"bos_token": "<s>", "eos_token": "</s>"}
     full = words("byte-level").full
-    peer = PreTrainedTokenizerFast(tokenizer_object=full, chat_template=template, **named)  # type: ignore[no-untyped-call]
+    peer = transformers.PreTrainedTokenizerFast(tokenizer_object=full, chat_template=template, **named)  # type: ignore[no-untyped-call]
     expected = peer.apply_chat_template(
         plain, tools=[{"type": "function", "function": shown}], add_generation_prompt=True, return_dict=False
     )
