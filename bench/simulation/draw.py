@@ -17,7 +17,7 @@ _CALM = 0.3
 """Of the runs have nothing but load: a rush of requests that know how long they are and want to be in time."""
 _JUDGED = 0.12
 """Of the others are about verdicts and what follows from them."""
-_OF_VERDICTS = 0xFA11
+_OF_VERDICTS = 0xFA44
 _RUSH_SECONDS = 1.0
 _AGAIN = 0.3
 """Of the requests ask what another asks."""

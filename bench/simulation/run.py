@@ -19,10 +19,12 @@ from bench.simulation.opinions import ReadOpinions
 from bench.simulation.replica_laws import ReplicaLaws
 from bench.simulation.request_laws import RequestLaws
 from bench.simulation.script import Script
+from bench.simulation.shadow_laws import ShadowLaws
 from bench.simulation.stage import context_of, ensemble_of, model_of, spec_of
 from bench.simulation.standings import Standings, turned_of
 from bench.simulation.unheard import Unheard
 from bench.simulation.verdicts import Verdicts
+from bench.simulation.way_laws import WayLaws
 from octet.mishap import installed
 
 _PATIENCE = 40.0
@@ -127,11 +129,13 @@ class _Life:
         await asyncio.gather(*tasks)
         for caller in self._callers:
             self._requests.ended(caller.told)
+            self._ways.ended(caller.told)
         if self._script.setup.calm:
             self._requests.kept_promises([caller.told for caller in self._callers])
         self._look_back()
         await self._rest()
         self._look_back()
+        self._shadows.at_rest()
         await self._sim.stop()
         self._at_the_end()
 
@@ -191,7 +195,6 @@ class _Life:
 
     def _at_the_end(self) -> None:
         require, router = self._court.require, self._sim.router
-        self._court.seen["shadow answered"] += router.backstage.shadows.tally.answered
         require(router.live.num_bytes == 0, "no byte of a request is left at the router")
         require(router.backstage.shadows.room.taken == 0, "no byte of a shadow is left")
 
@@ -202,8 +205,13 @@ class _Life:
     def _watch_control(self) -> None:
         sim, court, control = self._sim, self._court, self._sim.router.backstage.control
         turned = turned_of(sim.config)
-        self._standings = Standings(control, court, sim.loop.time)
+        standings = Standings(control, court, sim.loop.time)
         ControlLaws(sim.config, turned, control, sim.wall, court)
+        self._ways = WayLaws(sim.config, self._script, standings, turned, court)
+        self._ways.watch(sim.router.answering)
+        asks = {ask.request_id: ask for ask in self._script.asks}
+        shadows = sim.router.backstage.shadows
+        self._shadows = ShadowLaws(shadows, sim.config.shadow, asks, standings, turned, court, sim.loop.time)
 
     def _watch_breakers(self) -> None:
         router = self._sim.router

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from bench.simulation.words import END_ID, NUM_SAMPLED
 from specialist.engines.sim import SimModel
 
-_OFTEN = 4
+_OFTEN = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,16 @@ CONSEQUENCES = (
     "ended: replica_lost",
     "ended: engine_failed",
     "ended: shed",
+    "ended: demoted",
+    "ended: below_floor",
+    "correctness: shadow_only",
+    "correctness: recovering",
+    "escalated",
+    "relaxed",
+    "shadow answered",
+    "shadow shed",
+    "shadow: demoted",
+    "shadow: low_confidence",
 )
 
 
