@@ -53,14 +53,6 @@ IN_THE_CORRECTNESS_BREAKER = (
         laws=("a correctness breaker does what the verdicts ask for",),
     ),
     Mutant(
-        "back below the floor",
-        CORRECTNESS,
-        "_due",
-        'return None if is_below else "recover"',
-        'return "recover"',
-        laws=("nobody comes back before the floor is reached, and has been for a window",),
-    ),
-    Mutant(
         "the demoted answers",
         router.between.stand_in,
         "lead_of",
