@@ -1,5 +1,6 @@
 """A breaker beside the breaker: told the same, it must say the same."""
 
+import asyncio
 from math import inf
 from typing import Any
 
@@ -55,6 +56,9 @@ class BreakerLaws:
 
     def _watched(self, told: str, tell: Any) -> Any:
         def watched() -> None:
+            task = asyncio.current_task()
+            is_shadow = task is not None and task.get_name().startswith("shadow at ")
+            self._court.require(not is_shadow, "no breaker hears of a shadow", self._name, told)
             if self._is_inside:  # what it tells itself is its own affair
                 tell()
                 return

@@ -31,6 +31,8 @@ class Told:
     first_at: float | None = None
     """When the first token came."""
     receipt: wire.Receipt | None = None
+    receipt_at: float | None = None
+    """When it came, of a whole answer."""
     code: grpc.StatusCode | None = None
     """None until it has ended."""
     error: error_pb2.Error | None = None
@@ -54,7 +56,7 @@ class Told:
             self.first_at = self.first_at or now
             self.tokens += event.chunk.token_ids
         else:
-            self.receipt = event.receipt
+            self.receipt, self.receipt_at = event.receipt, now
 
     def end(self, code: grpc.StatusCode, now: float, error: Any = None) -> None:
         self.num_ends += 1

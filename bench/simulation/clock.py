@@ -37,6 +37,8 @@ class Wall:
     def __init__(self, loop: HeapLoop) -> None:
         self._loop = loop
         self._offset = self.START - loop.time()
+        self.num_steps = 0
+        """How often it was set."""
 
     def now(self) -> float:
         return self._loop.time() + self._offset
@@ -46,3 +48,4 @@ class Wall:
 
     def step(self, seconds: float) -> None:
         self._offset += seconds
+        self.num_steps += 1

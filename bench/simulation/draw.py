@@ -3,10 +3,10 @@
 from dataclasses import replace
 from random import Random
 
+from bench.simulation.draw_judged import FIRST, SECOND, draw_judged
 from bench.simulation.script import REPLICA_DEEDS, Asked, CancelHow, Deed, Script, Setup
 from octet.mishap import POINTS
 
-FIRST, SECOND = "algo", "stl"
 NAMES = (FIRST, SECOND)
 ADAPTERS = ("left", "right")
 SECONDS = 3.0
@@ -15,6 +15,9 @@ _ACTIVE = 0.25
 """Of the points are armed in a run."""
 _CALM = 0.3
 """Of the runs have nothing but load: a rush of requests that know how long they are and want to be in time."""
+_JUDGED = 0.12
+"""Of the others are about verdicts and what follows from them."""
+_OF_VERDICTS = 0xFA44
 _RUSH_SECONDS = 1.0
 _AGAIN = 0.3
 """Of the requests ask what another asks."""
@@ -25,6 +28,9 @@ _WORDS = ("sort the list", "reverse a string", "parse json", "find a cycle", "co
 def draw(seed: int) -> Script:
     random = Random(seed)
     calm = random.random() < _CALM
+    others = Random(seed ^ _OF_VERDICTS)
+    if not calm and others.random() < _JUDGED:
+        return draw_judged(seed, others)
     setup = _setup(random, calm=calm)
     ask = _rushing if calm else _ask
     count = random.randint(14, 22) if calm else random.randint(6, 16)

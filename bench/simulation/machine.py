@@ -8,6 +8,7 @@ from bench.simulation.heap_loop import HeapLoop
 from bench.simulation.link import Delays, Link
 from bench.simulation.process import Process
 from bench.simulation.replica import ReplicaHouse, ReplicaSpec, no_fault
+from octet.rpc.cgroup_memory import Memory
 from specialist.engines.sim import Fault, FaultSource
 from specialist.step import Step
 
@@ -32,6 +33,8 @@ class Machine:
         self._faults = faults
         self.slowness = 1.0
         """Its engine takes so many times as long."""
+        self.memory: Memory | None = None
+        """None: there is enough."""
         self.link = Link(loop, random, delays)
         self.place = Place()
         self.process = Process(name)
@@ -54,7 +57,7 @@ class Machine:
         self.process.context.copy().run(self._build)
 
     def _build(self) -> None:
-        self.house = house = ReplicaHouse(self.spec, self._loop, self._random, self._fault)
+        self.house = house = ReplicaHouse(self.spec, self._loop, self._random, self._fault, lambda: self.memory)
         house.on_failure = self._failed
         self.place.listen(self.process, house.port)
         for started in self.on_start:

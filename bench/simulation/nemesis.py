@@ -6,6 +6,9 @@ from bench.simulation.court import Court
 from bench.simulation.ensemble import SimEnsemble
 from bench.simulation.script import Deed
 from bench.simulation.verdicts import Verdicts
+from octet.rpc.cgroup_memory import Memory
+
+_MEMORY = 1 << 30
 
 
 class Nemesis:
@@ -61,6 +64,9 @@ class Nemesis:
             case "crawl":
                 machine.slowness = deed.factor / 5
                 return lambda: setattr(machine, "slowness", 1.0)
+            case "short":
+                machine.memory = Memory(round(deed.factor * _MEMORY), _MEMORY)
+                return lambda: setattr(machine, "memory", None)
             case _:
                 machine.link.lose()
                 return _nothing

@@ -19,6 +19,7 @@ from bench.simulation.words import NUM_SAMPLED, SimWords
 from kvpool import BlockPool
 from octet.config.ensemble import SpecialistConfig
 from octet.identity import Lane, digest_of
+from octet.rpc.cgroup_memory import Memory
 from octet.rpc.memory_guard import MemoryGuard
 from octet.telemetry.page import Page
 from octet.v1 import specialist_pb2 as wire
@@ -55,6 +56,11 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 def no_fault(_: object) -> None:
     """Steps go well."""
+
+
+def no_limit() -> Memory | None:
+    """There is memory enough."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,14 @@ class ReplicaSpec:
 class ReplicaHouse:
     """Built and used in the context of its process. Ends with it: nothing is closed."""
 
-    def __init__(self, spec: ReplicaSpec, loop: HeapLoop, random: Random, faults: FaultSource = no_fault) -> None:
+    def __init__(
+        self,
+        spec: ReplicaSpec,
+        loop: HeapLoop,
+        random: Random,
+        faults: FaultSource = no_fault,
+        memory: Callable[[], Memory | None] = no_limit,
+    ) -> None:
         self.spec = spec
         self._heap = loop
         self._clock = EngineClock(loop)
@@ -132,7 +145,7 @@ class ReplicaHouse:
             stream_bytes=settings.stream_bytes,
             piece_gap=settings.piece_gap,
             stall_seconds=settings.stall_seconds,
-            memory=MemoryGuard(lambda: None, self._clock),
+            memory=MemoryGuard(memory, self._clock),
         )
         self.service = SpecialistService(
             replica, settings, validator, self.generator, self.board, self._tell_health, Page()

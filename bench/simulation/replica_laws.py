@@ -7,6 +7,7 @@ from bench.simulation.court import Court
 from bench.simulation.replica import ReplicaHouse
 from bench.simulation.scheduler_laws import Laws
 from octet.mishap import words_of
+from router.shadow.request import SUFFIX
 from specialist.engines.sim import SimEngine
 from specialist.events import Admitted, Event, Finished, Preempted
 from specialist.request import Request
@@ -73,7 +74,9 @@ class ReplicaLaws:
         end, submit = engine.end, engine.submit
 
         def watched_submit(job: Job) -> None:
-            if not job.booking.shadow:
+            is_copy = job.public_id.endswith(SUFFIX)
+            self._court.require(job.booking.shadow == is_copy, "a copy is treated as one", self._name, job.public_id)
+            if not is_copy:
                 self._whose[job.request.request_id] = job.public_id
             submit(job)
 
@@ -157,12 +160,22 @@ class ReplicaLaws:
         court, books = self._court, self._house.desk.books
         if isinstance(verdict, Admit):
             leaving = {*verdict.displaced, *verdict.aside}
+            self._check_shadows(booking, leaving)
             for entry in (*books.entries, *books.aside):
                 if entry.booking.key in leaving:
                     court.see("displaced" if entry.booking.key in verdict.displaced else "moved aside")
-                    is_lower = entry.booking.shadow or entry.booking.priority < booking.priority
+                    is_lower = entry.booking.shadow or (
+                        not booking.shadow and entry.booking.priority < booking.priority
+                    )
                     court.require(is_lower, "who gives way is strictly lower", booking, entry.booking)
             return
         court.see(f"desk: {verdict.reason}")
         retry = verdict.retry_after
         court.require(retry is None or 0 < retry <= _MOST_RETRY_AFTER, "a retry-after is worth something", verdict)
+
+    def _check_shadows(self, booking: Booking, leaving: set[str]) -> None:
+        """At the moment when somebody is let in, and those have left."""
+        there = [entry.booking for entry in self._house.desk.books.entries if entry.booking.key not in leaving]
+        has_seat = len(there) < self._house.spec.max_running
+        stays = any(other.shadow for other in (*there, booking))
+        self._court.require(has_seat or not stays, "no shadow sits where a caller could", self._name, booking)

@@ -11,6 +11,7 @@ from octet.config.ensemble import Ensemble
 from octet.telemetry.outcome import reason_name
 from octet.v1 import error_pb2
 from router.dispatch.sweep import DEADLINE_SLACK, INTERVAL
+from specialist.engines.sim import SimModel
 
 _SLACK = DEADLINE_SLACK + 2 * INTERVAL
 _CANCEL_SECONDS = 0.5
@@ -25,9 +26,10 @@ _MOST_RETRY_AFTER_MS = 45_000
 
 
 class RequestLaws:
-    def __init__(self, ensemble: Ensemble, context: int, court: Court) -> None:
+    def __init__(self, ensemble: Ensemble, context: int, model: SimModel, court: Court) -> None:
         self._ensemble = ensemble
         self._context = context
+        self._model = model
         self._court = court
 
     def ended(self, told: Told) -> None:
@@ -75,7 +77,7 @@ class RequestLaws:
             require(not told.tokens, "no token before somebody has accepted", told.ask.request_id)
             return
         specialist = told.routed[-1].specialist
-        right = golden(told.ask, specialist, self._context)[: len(told.tokens)]
+        right = golden(told.ask, specialist, self._context, self._model)[: len(told.tokens)]
         require(tuple(told.tokens) == right, "the right answer", told.ask.request_id, specialist, told.tokens, right)
         require(specialist in self._may_answer(told), "only who was chosen answers", told.ask.request_id, specialist)
 
@@ -92,7 +94,7 @@ class RequestLaws:
         if receipt is None or not told.routed:
             require(False, "a whole answer has a receipt", name)
             return
-        right = golden(told.ask, told.routed[-1].specialist, self._context)
+        right = golden(told.ask, told.routed[-1].specialist, self._context, self._model)
         require(tuple(told.tokens) == right, "the whole answer", name, told.tokens, right)
         require(receipt.specialist == told.routed[-1].specialist, "who accepted has answered", name)
         require(not receipt.HasField("error"), "a whole answer has no error", name, receipt.error)

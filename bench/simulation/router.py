@@ -79,10 +79,11 @@ class RouterHouse:
         book = ReceiptBook(clock, most=config.receipts, seconds=config.receipt_seconds)
         self.gate = Gate(None, clock, wall.now_ms)
         self._tracer = Tracer(random.randbytes, None)
+        self.answering = self._answering(opinions)
         self.service = InferenceService(
             Policy(ensemble),
             Reception(clock, self._new_id, self._tracer, default_timeout=config.default_timeout),
-            self._answering(opinions),
+            self.answering,
             self.live,
             Receipts(book, self.backstage.store),
             clock,

@@ -8,8 +8,8 @@ from random import Random
 from bench.simulation.breaker_laws import BreakerLaws
 from bench.simulation.caller import Caller
 from bench.simulation.chances import Chances
+from bench.simulation.control_laws import ControlLaws
 from bench.simulation.court import Broken, Court
-from bench.simulation.draw import NAMES
 from bench.simulation.ensemble import SimEnsemble
 from bench.simulation.excuses import excuses_of
 from bench.simulation.heap_loop import NothingLeft
@@ -19,15 +19,20 @@ from bench.simulation.opinions import ReadOpinions
 from bench.simulation.replica_laws import ReplicaLaws
 from bench.simulation.request_laws import RequestLaws
 from bench.simulation.script import Script
-from bench.simulation.stage import context_of, ensemble_of, spec_of
+from bench.simulation.shadow_laws import ShadowLaws
+from bench.simulation.stage import context_of, ensemble_of, model_of, spec_of
+from bench.simulation.standings import Standings, turned_of
 from bench.simulation.unheard import Unheard
 from bench.simulation.verdicts import Verdicts
+from bench.simulation.way_laws import WayLaws
 from octet.mishap import installed
 
 _PATIENCE = 40.0
 """Seconds in which everything comes to rest once nothing is done to it any more."""
 _CHANCES = 0x5EED
 """What goes wrong by itself is drawn apart from delays and choices."""
+_VERDICTS = 0x7E57
+"""So are verdicts."""
 _MOMENT = 1e-3
 _LEFT_SECONDS = 1.0
 """The longest step, and some way."""
@@ -51,7 +56,7 @@ class Lived:
 
 def live(script: Script, *, keep: bool = False) -> Lived:
     """`keep` the history itself."""
-    chances, verdicts = Chances(Random(script.seed ^ _CHANCES), script.setup), Verdicts()
+    chances, verdicts = Chances(Random(script.seed ^ _CHANCES), script.setup), Verdicts(Random(script.seed ^ _VERDICTS))
     with _staged(script, chances, verdicts) as sim:
         court = Court(sim.loop, keep=keep)
         life = _Life(script, sim, court, chances, verdicts)
@@ -67,10 +72,10 @@ def _staged(script: Script, chances: Chances, verdicts: Verdicts) -> SimEnsemble
     setup = script.setup
     return SimEnsemble(
         ensemble_of(setup),
-        {name: spec_of(name, setup) for name in NAMES},
+        {name: spec_of(name, setup) for name in setup.replicas},
         setup.replicas,
         seed=script.seed,
-        opinions=ReadOpinions(NAMES),
+        opinions=ReadOpinions(tuple(setup.replicas)),
         faults=chances.fault,
         verdicts=verdicts.of,
     )
@@ -95,7 +100,7 @@ class _Life:
         self._court = court
         self._chances = chances
         self._nemesis = Nemesis(sim, court, verdicts)
-        self._requests = RequestLaws(sim.config, context_of(script.setup), court)
+        self._requests = RequestLaws(sim.config, context_of(script.setup), model_of(script.setup), court)
         self._laws: dict[Machine, ReplicaLaws] = {}
         self._callers = [Caller(sim, ask) for ask in script.asks]
         for machine in sim.machines.values():
@@ -114,6 +119,7 @@ class _Life:
     async def _live(self) -> None:
         await self._sim.start()
         self._watch_breakers()
+        self._watch_control()
         self._chances.arm()
         tasks: list[asyncio.Task[None]] = []
         for caller in self._callers:
@@ -123,11 +129,13 @@ class _Life:
         await asyncio.gather(*tasks)
         for caller in self._callers:
             self._requests.ended(caller.told)
+            self._ways.ended(caller.told)
         if self._script.setup.calm:
             self._requests.kept_promises([caller.told for caller in self._callers])
         self._look_back()
         await self._rest()
         self._look_back()
+        self._shadows.at_rest()
         await self._sim.stop()
         self._at_the_end()
 
@@ -187,13 +195,23 @@ class _Life:
 
     def _at_the_end(self) -> None:
         require, router = self._court.require, self._sim.router
-        self._court.seen["shadow answered"] += router.backstage.shadows.tally.answered
         require(router.live.num_bytes == 0, "no byte of a request is left at the router")
         require(router.backstage.shadows.room.taken == 0, "no byte of a shadow is left")
 
     def _watch(self, machine: Machine) -> None:
         if machine.house is not None:
             self._laws[machine] = ReplicaLaws(machine.name, machine.house, self._court)
+
+    def _watch_control(self) -> None:
+        sim, court, control = self._sim, self._court, self._sim.router.backstage.control
+        turned = turned_of(sim.config)
+        standings = Standings(control, court, sim.loop.time)
+        ControlLaws(sim.config, turned, control, sim.wall, court)
+        self._ways = WayLaws(sim.config, self._script, standings, turned, court)
+        self._ways.watch(sim.router.answering)
+        asks = {ask.request_id: ask for ask in self._script.asks}
+        shadows = sim.router.backstage.shadows
+        self._shadows = ShadowLaws(shadows, sim.config.shadow, asks, standings, turned, court, sim.loop.time)
 
     def _watch_breakers(self) -> None:
         router = self._sim.router

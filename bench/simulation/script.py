@@ -4,10 +4,10 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-DeedKind = Literal["kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset", "crawl", "wall", "drift"]
+DeedKind = Literal["kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset", "crawl", "short", "wall", "drift"]
 """Of a machine: killed and started again; stopped and let go on; its way cut in both directions or in one; its way made
-slow; its connections reset; its engine made slow. Of the router's wall clock: set. Of a specialist: its answers are
-judged wrong."""
+slow; its connections reset; its engine made slow; its memory nearly taken. Of the router's wall clock: set. Of a
+specialist: its answers are judged wrong."""
 CancelHow = Literal["call", "rpc", "leave"]
 """The caller cancels its call; asks for it by another call; its connection is lost."""
 REPLICA_DEEDS: tuple[DeedKind, ...] = ("kill", "stop", "cut", "cut_there", "cut_back", "slow", "reset", "crawl")
@@ -55,6 +55,7 @@ class Deed:
     seconds: float = 1.0
     """Until it is undone; what the wall clock is set by."""
     factor: float = 1.0
+    """So many times as slow; of memory, the share that is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,11 @@ class Setup:
     """Nothing goes wrong but that there is too much to do, and callers say truly what they want."""
     equal: bool = False
     """All requests are of one priority, so that nobody may give way to anybody."""
+    judged: bool = False
+    """Answers are short and end by themselves, verdicts and refusals have their consequences within seconds, and there
+    is a third specialist, which stands in for the second."""
+    floor_first: bool = False
+    """Where answers are judged: escalation has no threshold to raise, and begins with the floor."""
     num_blocks: int = 16
     block_size: int = 8
     max_running: int = 4

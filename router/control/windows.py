@@ -1,5 +1,6 @@
 """What was counted of late, by series and key: here, and wherever else the store is shared."""
 
+from collections import Counter
 from collections.abc import Iterable
 from math import inf
 
@@ -55,8 +56,8 @@ class Judged:
 
 
 class Demand:
-    """Requests by specialist and intent. Only while somebody refuses is anything of it shared: a share of nothing need
-    not be known elsewhere."""
+    """Requests by specialist and intent. Only while somebody refuses is anything of it shared, with what came in the
+    span before: a share of nothing need not be known elsewhere."""
 
     def __init__(self, store: Store, span: float) -> None:
         self._store = store
@@ -64,13 +65,19 @@ class Demand:
         self._windows: dict[str, dict[str, Window]] = {}
         """By specialist, then by intent."""
         self._refused_at: dict[str, float] = {}
+        self._unshared: dict[str, Counter[tuple[str, int]]] = {}
+        """By specialist: requests that were served, by intent and bucket. The store's sums take the place of what is
+        counted here, so that it must hear of them before it hears of a refusal."""
 
     def add(self, specialist: str, intent: str, now: float, *, served: bool) -> None:
         if not served:
             self._refused_at[specialist] = now
         start = self._window(specialist, intent).add(now, good=served, bad=not served)
         if now - self._refused_at.get(specialist, -inf) <= self.span:
+            self._share(specialist, now)
             self._store.count(Bucket(DEMAND, f"{specialist}|{intent}", start, int(served), int(not served)))
+        else:
+            self._keep(specialist, intent, start, now)
 
     def put(self, buckets: Iterable[Bucket], now: float) -> None:
         """Sums, as the store has them."""
@@ -88,6 +95,19 @@ class Demand:
     def begin_anew(self, span: float) -> None:
         self.span = span
         self._windows.clear()
+        self._unshared.clear()
+
+    def _keep(self, specialist: str, intent: str, start: int, now: float) -> None:
+        kept = self._unshared.setdefault(specialist, Counter())
+        if (intent, start) not in kept:
+            for old in [each for each in kept if each[1] < now - self.span]:
+                del kept[old]
+        kept[intent, start] += 1
+
+    def _share(self, specialist: str, now: float) -> None:
+        for (intent, start), good in self._unshared.pop(specialist, {}).items():
+            if start >= now - self.span:
+                self._store.count(Bucket(DEMAND, f"{specialist}|{intent}", start, good, 0))
 
     def _window(self, specialist: str, intent: str) -> Window:
         by_intent = self._windows.setdefault(specialist, {})

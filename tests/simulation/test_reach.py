@@ -41,6 +41,13 @@ CONSEQUENCES = (
     "ended: replica_lost",
     "ended: engine_failed",
     "ended: shed",
+    "ended: demoted",
+    "correctness: shadow_only",
+    "escalated",
+    "shadow answered",
+    "shadow shed",
+    "shadow: demoted",
+    "shadow: low_confidence",
 )
 
 
@@ -58,6 +65,15 @@ def test_everything_is_come_by() -> None:
         if not missing:
             break
     assert not missing
+
+
+@pytest.mark.parametrize(
+    ("seed", "sights"),
+    [(30, ("correctness: recovering", "correctness: closed")), (47, ("ended: below_floor", "relaxed"))],
+)
+def test_what_seldom_comes_about_does(seed: int, sights: tuple[str, ...]) -> None:
+    seen = live(draw(seed)).seen
+    assert [sight for sight in sights if not seen.get(sight)] == []
 
 
 def test_nothing_goes_wrong_where_nobody_is_installed() -> None:
