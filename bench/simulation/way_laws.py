@@ -129,7 +129,7 @@ class WayLaws:
 
     def _found_room(self, told: Told, receipt: wire.Receipt) -> None:
         attempts, against = receipt.attempts, self._without_room.get(told.ask.request_id)
-        if against is not None:
+        if against is not None and told.receipt is not None:  # who left in time was not told all
             theirs = [attempt for attempt in attempts if attempt.specialist == against]
             full = [index for index, attempt in enumerate(theirs) if attempt.reason in NO_ROOM]
             took = {routed.replica for routed in told.routed}
