@@ -260,8 +260,11 @@ def _pinned(text: str) -> tuple[str, str]:
 
 
 def _piece_gap(text: str) -> float:
-    gap = float(text) if re.fullmatch(r"[0-9]*\.?[0-9]+", text) else inf
-    if not gap <= MOST_PIECE_GAP:
+    try:
+        gap = float(text)
+    except ValueError:
+        gap = inf
+    if not 0 <= gap <= MOST_PIECE_GAP:
         raise argparse.ArgumentTypeError(f"seconds from 0 to {MOST_PIECE_GAP:g} are needed, got {text!r}")
     return gap
 

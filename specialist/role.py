@@ -63,6 +63,7 @@ def _serve(place: Place, shared: "SharedModel | None", status: Status) -> int:
     door = ServiceSettings(
         socket=place.socket,
         max_waiting=place.specialist.max_waiting,
+        piece_gap=place.specialist.piece_gap,
         adapter_root=place.adapter_root,
         adapter_digests=place.specialist.adapter_digests,
         otlp=place.otlp,

@@ -19,7 +19,7 @@ from admission.forecast.retry import Return, jittered
 from admission.forecast.room import Room
 from admission.forecast.sentence import own_part, unreachable, would_delay
 from admission.forecast.shape import Shape
-from admission.forecast.sweep import MOST_BACK, Leaving, Sweep, is_lost, look, parted
+from admission.forecast.sweep import MOST_BACK, SWEEP_SECONDS, Leaving, Sweep, is_lost, look, parted
 from admission.forecast.told import Told
 from admission.forecast.trial import Check, Trial, bound_of
 from admission.forecast.under_way import UnderWay
@@ -65,7 +65,7 @@ class Desk:
         self._names = Names()
         self._under_way: UnderWay | None = None
         self._measured_at: float | None = None
-        self._told_shed, self._told_refused = Told(), Told()
+        self._told = Told()
 
     def ask(self, booking: Booking, now: float) -> Verdict:
         """Changes nothing but the memory of what is asked for and refused."""
@@ -244,10 +244,10 @@ class Desk:
     def retry_after(self, booking: Booking, now: float) -> float | None:
         """When one that was shed is worth another try. Those of one class who have to wait together, for others and not
         for what they bring, wait as long."""
-        told = self._told_shed.since(booking, now, TOGETHER_SECONDS)
+        told = self._told.since(booking, now, TOGETHER_SECONDS)
         seconds = self._when_shed(booking, now) if told is None else told.seconds
         if told is None:
-            self._told_shed.note(booking, now, seconds)
+            self._told.note(booking, now, seconds)
         return self._spread(seconds)
 
     def _spread(self, seconds: float | None) -> float | None:
@@ -263,16 +263,10 @@ class Desk:
         return self._seconds_to_return(entry, trial, 0.0)
 
     def _seconds_to_return(self, entry: Entry, trial: Trial, late: float) -> float | None:
-        """Looked for around what the last one like it was told, or where it is late by so much. By the time it comes
-        back, others of its class who come now have gone."""
+        """By the time it comes back, others of its class who come now have gone."""
         topmost = self._usual.is_topmost(trial.now, entry.priority)
         usual = self._usual.refill_above(trial.now, entry.priority) if topmost else self._expected(entry, trial)
-        told = self._told_refused.since(entry.booking, trial.now, REFUSING_SECONDS)
-        guess = late if told is None or told.seconds is None else max(late, told.seconds)
-        found = Return(entry, trial, usual).look(guess)
-        if found is not None and found.sure:
-            self._told_refused.note(entry.booking, trial.now, found.seconds)
-        return None if found is None else found.seconds
+        return Return(entry, trial, usual).seconds(late)
 
     def started(self, key: str, num_tokens: int, hit_tokens: int) -> None:
         entry = self.books.get(key)
@@ -357,6 +351,9 @@ class Desk:
             fresh = self._trial(trial.now) if back else trial
             verdict = None if fresh is None else self._judge(entry, fresh, ())
             if isinstance(verdict, Check):
+                if trial.late_alone(entry, SWEEP_SECONDS):
+                    late += (entry.booking.key,)
+                    continue
                 if entry.booking.deadline is not None:
                     return Sweep(shed=late, back=tuple(back))
                 patient_wait = True

@@ -1,7 +1,7 @@
 """When somebody who was refused would be let in."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from math import sqrt
 
 from admission.forecast.entry import Entry
 from admission.forecast.trial import Trial
@@ -11,17 +11,12 @@ MOST_SECONDS = 30.0
 _SPREAD = 0.25
 """Those who were refused together come back spread over so much more than the time itself."""
 _LEAST_SECONDS = 0.05
+_CLOSE = 1.2
+"""Two times that are not worth another look between them."""
 _MOST_LOOKS = 3
 _LEAST_LOOKS = 2
 _MOST_STEPS = 350
 """Entries that are looked at for one answer, however many are there: it is not to take longer than it is worth."""
-
-
-class Found(NamedTuple):
-    seconds: float
-    """Until it would be let in."""
-    sure: bool
-    """Not only as far as was looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +27,22 @@ class Return:
     trial: Trial
     refill: Refill
 
-    def look(self, guess: float) -> Found | None:
-        """Around `guess`: twice as late until it would be let in, then between. None where it never would."""
+    def seconds(self, late: float) -> float | None:
+        """Until it would be let in, being late by so much now; None where it never would.
+
+        Not before that time is over, and not after everybody else has gone: looked for between the two, by what lies
+        between them in proportion.
+        """
         if self.trial.late_alone(self.entry):
             return None
-        low, high, sure = 0.0, min(max(guess, _LEAST_SECONDS), MOST_SECONDS), False
+        high = min(max(self.trial.seconds_to_the_end(), _LEAST_SECONDS), MOST_SECONDS)
+        low = min(max(late, _LEAST_SECONDS), high)
         for _ in range(self._num_looks):
-            at = (low + high) / 2 if sure else high
-            if self._is_welcome(at):
-                high, sure = at, True
-            else:
-                low, high = at, high if sure else min(at * 2, MOST_SECONDS)
-            if low >= MOST_SECONDS or high <= _LEAST_SECONDS:
+            if high < low * _CLOSE:
                 break
-        return Found(high, sure)
+            at = sqrt(low * high)
+            low, high = (low, at) if self._is_welcome(at) else (at, high)
+        return high
 
     @property
     def _num_looks(self) -> int:

@@ -10,6 +10,8 @@ from admission.forecast.trial import Trial
 
 SWEEP_SECONDS = 0.1
 """Between two looks at those who wait."""
+HOPEFUL_SECONDS = 1.0
+"""Between two looks, at most, whether one that was set aside could still be in time."""
 TIME_TO_WAIT = 3.0
 """Who has so many times what it takes alone can wait for others."""
 MOST_BACK = 4
@@ -71,10 +73,10 @@ def in_vain(trial: Trial, books: Books, sure: float) -> list[str]:
 
 
 def is_lost(entry: Entry, trial: Trial) -> bool:
-    """Whether one that was set aside could not be in time any more. Who could is not asked again before half of the
-    time that it has to spare is over: with many aside, that would be most of a sweep."""
+    """Whether one that was set aside could not be in time any more. Who could, and has time to spare, is not asked
+    again at every sweep: with many aside, that would be most of it."""
     if trial.now < entry.hopeful_until:
         return False
     slack = trial.slack_alone(entry, SWEEP_SECONDS)
-    entry.hopeful_until = trial.now + slack / 2
+    entry.hopeful_until = trial.now + min(slack / 2, HOPEFUL_SECONDS)
     return slack < 0

@@ -1,4 +1,4 @@
-"""What those of one class were told last."""
+"""What those of one class who were shed were told last."""
 
 from typing import NamedTuple
 

@@ -175,6 +175,10 @@ class Trial:
             self._before = {entry.booking.key: walk.long_finish(entry) for entry in self.books.entries}
         return self._before
 
+    def seconds_to_the_end(self) -> float:
+        """Until the last of those who are there has ended, with a long answer."""
+        return max(self._finishes_before().values(), default=0.0)
+
     def seconds_to_an_end(self) -> float:
         """Until the first of those who are there has ended, at a glance."""
         prices, rows = self._prices, max(1, len(self.books.running))

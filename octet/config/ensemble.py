@@ -101,6 +101,8 @@ class SpecialistConfig:
     """Tokens, prompt and answer together; None for all the model can attend over."""
     max_running: Annotated[int, Range(1, 4096), Mark.RUNS, Mark.SHARED] = 32
     max_waiting: Annotated[int, Range(1, 1 << 20), Mark.RUNS, Mark.SHARED] = 256
+    piece_gap: Annotated[float, Unit.SECONDS, Range(0, 1), Mark.RUNS, Mark.SHARED] = 0.01
+    """Tokens of an answer that come sooner than this after the last are sent together."""
     threads: Annotated[int, Range(0, 1024), Mark.RUNS, Mark.SHARED] = 0
     """0 for one on each CPU."""
     cost_model: Annotated[str | None, FilePath(), Mark.RUNS, Mark.SHARED] = None

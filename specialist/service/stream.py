@@ -48,7 +48,7 @@ class Stream:
             self._overflow()
 
     def _ready_in_time(self) -> None:
-        if self._loop.time() >= self._next_at:
+        if self._loop.time() >= self._next_at or self._num_bytes > self._max_bytes // 2:
             self._ready.set()
         elif self._timer is None:
             self._timer = self._loop.call_at(self._next_at, self._ready.set)

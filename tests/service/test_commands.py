@@ -135,7 +135,10 @@ def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
         ["--kv-blocks", "0"],
         ["--adapter", "x"],
         ["--itl-budget", "nan"],
-        ["--piece-gap", "2"],
+        ["--piece-gap", "1.1"],
+        ["--piece-gap=-1"],
+        ["--piece-gap", "nan"],
+        ["--piece-gap", "soon"],
     ],
 )
 def test_nonsense_is_refused_before_anything_starts(arguments: list[str]) -> None:

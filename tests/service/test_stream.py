@@ -107,12 +107,28 @@ def test_without_a_gap_each_comes_by_itself() -> None:
     assert [news for _, news in heard_of(0.0, (0.0, a), (0.01, b), (0.02, USAGE))] == [[a], [b], [USAGE]]
 
 
-def test_too_much_is_noticed_although_it_is_not_its_time() -> None:
+def test_much_does_not_wait_for_its_time() -> None:
+    """What waits by our own doing never counts against a caller that reads."""
+
     async def scenario() -> None:
         overflows: list[int] = []
         stream = Stream(100, overflow=lambda: overflows.append(1), gap=60.0)
         stream.put(Piece("first", (1,)))
         await stream.take()
+        taken = 0
+        for _ in range(50):
+            stream.put(Piece("ten bytes.", (1,)))
+            if stream._ready.is_set():
+                taken += sum(len(news.tokens) for news in await stream.take() if isinstance(news, Piece))
+        assert not overflows and taken >= 45
+
+    asyncio.run(scenario())
+
+
+def test_too_much_is_noticed_although_it_is_not_its_time() -> None:
+    async def scenario() -> None:
+        overflows: list[int] = []
+        stream = Stream(100, overflow=lambda: overflows.append(1), gap=60.0)
         for _ in range(50):
             stream.put(Piece("ten bytes.", (1,)))
         assert overflows == [1]

@@ -1,8 +1,7 @@
 """Who is let in, who is not, and who has to go."""
 
-from dataclasses import replace
-from itertools import pairwise
-from math import inf, isfinite
+from dataclasses import fields, replace
+from math import isfinite
 from random import Random
 from typing import Any
 
@@ -10,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.forecast import Admit, Booking, Desk, Refuse, Shape, Sweep, UnderWay, walk
+from admission.forecast import Admit, Booking, Desk, Estimator, Prices, Refuse, Shape, Sweep, UnderWay, walk
+from admission.forecast.entry import Entry
 from admission.forecast.trial import Trial
 from tests.admission.forecast.builders import PRICES, booking, let_in, new_desk, run_at_once
 
@@ -288,26 +288,41 @@ def test_a_verdict_takes_a_bounded_number_of_walks_however_long_the_line(monkeyp
     assert walks <= 8 and None not in hints, "those who are shed together hear the same"
 
 
-def test_who_is_aside_and_has_time_is_looked_at_ever_more_often_and_not_at_every_sweep(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looks, alone = list[float](), Trial.seconds_alone
+def test_who_is_aside_and_has_time_is_not_looked_at_in_every_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, slack = list[float](), Trial.slack_alone
 
-    def counted(self: Trial, entry: Booking) -> float:
-        looks.append(self.now)
-        return alone(self, entry)  # type: ignore[arg-type]
+    def counted(self: Trial, entry: Entry, since: float = 0.0) -> float:
+        if entry.booking.key == "aside":
+            looks.append(self.now)
+        return slack(self, entry, since)
 
     desk = new_desk(max_running=1)
     let_in(desk, booking("first", max_tokens=5000, priority=1))
     run_at_once(desk, "first")
-    desk.enter(booking("aside", deadline=10.0, max_tokens=100), Admit(None), 0.0)
-    desk.books.set_aside("aside")
-    monkeypatch.setattr(Trial, "seconds_alone", counted)
+    for key, deadline in (("before", 9.0), ("aside", 10.0)):
+        desk.enter(booking(key, deadline=deadline, max_tokens=100), Admit(None), 0.0)
+        desk.books.set_aside(key)
+    monkeypatch.setattr(Trial, "slack_alone", counted)
     monkeypatch.setattr(Desk, "_judge", lambda desk, entry, trial, crowded: trial.check(entry, (), walk.NOBODY_ELSE))
     gone = [tenths / 10 for tenths in range(120) if "aside" in desk.sweep(tenths / 10).shed]
     assert gone and 9.0 < gone[0] < 9.4, "alone it takes 0.7 s, and a sweep more"
-    before = [at for at in looks if at <= gone[0]]
-    assert len(before) < 10 and all(late - early > 0.5 for early, late in pairwise(before[:4]))
+    seldom = [at for at in looks if at < 8.0]
+    assert 8 <= len(seldom) <= 9, "once a second"
+
+
+def test_one_that_is_lost_keeps_nobody_else_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prices rose meanwhile, so that the first of those aside cannot be in time any more."""
+    desk = new_desk(max_running=1)
+    desk.enter(booking("lost", deadline=60.0, max_tokens=1000), Admit(None), 0.0)
+    desk.enter(booking("behind", arrival=0.1, deadline=61.0, max_tokens=10), Admit(None), 0.0)
+    for key in ("lost", "behind"):
+        desk.books.set_aside(key)
+    for entry in desk.books.aside:
+        entry.hopeful_until = 30.0
+    dear = Prices(*(10 * getattr(PRICES, field.name) for field in fields(PRICES)))
+    monkeypatch.setattr(Estimator, "prices", dear)
+    sweep = desk.sweep(0.2)
+    assert sweep.shed == ("lost",) and sweep.back == ("behind",)
 
 
 def slow_neighbour(desk: Desk, priority: int = 0) -> None:
@@ -564,7 +579,7 @@ def play(moves: list[tuple[str, int, int, float]]) -> list[object]:
                 )
                 desk.ask(asked, now)
                 verdict = desk.ask(asked, now)
-                assert timeless(desk.ask(asked, now)) == timeless(verdict), "to ask again changes nothing"
+                assert desk.ask(asked, now) == verdict, "to ask again changes nothing"
                 said.append(verdict)
                 check_verdict(verdict, asked, inside)
                 if isinstance(verdict, Admit):
@@ -602,13 +617,6 @@ def check_aside(desk: Desk, keys: tuple[str, ...]) -> None:
     for key in keys:
         entry = desk.books.get(key)
         assert entry is not None and not entry.booking.shadow
-
-
-def timeless(verdict: Admit | Refuse) -> Admit | Refuse:
-    """When to come back is known better each time it is looked for."""
-    if isinstance(verdict, Admit) or verdict.retry_after is None:
-        return verdict
-    return replace(verdict, retry_after=inf)
 
 
 def check_verdict(verdict: Admit | Refuse, asked: Booking, inside: dict[str, int]) -> None:

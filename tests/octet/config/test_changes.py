@@ -37,7 +37,7 @@ DECIDES_NOTHING = {
     "classifier.path", "classifier.timeout", "classifier.cache",
     *(f"specialists.{key}" for key in (
         "engine", "model", "adapters", "adapter_digests", "replicas", "addresses", "block_size", "kv_memory", "context",
-        "max_running", "max_waiting", "threads", "cost_model", "verify", "floor",
+        "max_running", "max_waiting", "piece_gap", "threads", "cost_model", "verify", "floor",
     )),
 }  # fmt: skip
 LIVE = {
