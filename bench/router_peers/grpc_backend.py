@@ -1,8 +1,8 @@
 """Replicas that cost as little as the HTTP backends and keep to the same orders: what is measured is the router.
 
 `python -m bench.router_peers.grpc_backend NUMBER` listens on so many ports of this machine, says which in a line, and
-serves until it is terminated. As with any replica of Octet's, tokens that wait to be sent become one
-message, and so do those that come too soon after the last, where they have a pace. Without one a replica would join more.
+serves until it is terminated. As with any replica of Octet's, tokens that wait to be sent become one message, and so do
+those that come too soon after the last, where they have a pace. Without one a replica would join more.
 """
 
 import asyncio
