@@ -48,8 +48,9 @@ ITL is the time between pieces. Goodput is over the seconds of arrivals,
 throughput over the time until the last answer.
 
 A class is NAME:SHARE:PRIORITY:TTFT_MS:TOTAL_MS. Priority, and the deadline of
-the whole answer, are told to Octet (a model named octet or octet/NAME), not to
-others. Only whole answers within both deadlines count as goodput.
+the whole answer, are told to Octet (a model named octet or octet/NAME); peers are
+told priorities, other endpoints neither. At that deadline a caller hangs up,
+whoever is asked. Only whole answers within both deadlines count as goodput.
 
 With --peers, another engine's own OpenAI server stands beside the own ensemble,
 in front of the same demo model: vllm (vLLM's CPU build, over the same weights as
@@ -116,7 +117,7 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         help=f"of arrivals, each load (default: {SECONDS}, with --peers {PEER_SECONDS})",
     )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="decides all that is drawn (default: 0)")
-    patience = "a caller hangs up after so long (default: 120)"
+    patience = "a caller hangs up after so long, if not at its deadline (default: 120)"
     group.add_argument("--give-up", type=count, default=120, metavar="S", help=patience)
 
 
@@ -136,7 +137,7 @@ def _shares(text: str) -> tuple[float, ...]:
     except ValueError:
         shares = ()
     if not shares or not all(0 < each <= 100 for each in shares):
-        raise argparse.ArgumentTypeError(f"shares are numbers above 0, as 0.5,0.9, got {text!r}")
+        raise argparse.ArgumentTypeError(f"shares are numbers above 0, at most 100, as 0.5,0.9, got {text!r}")
     return shares
 
 
@@ -149,20 +150,20 @@ def _run_serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
     try:
         classes = _classes(parser, arguments)
         options = Options(
-            _source(parser, arguments),
-            arguments.rate,
-            _loads(parser, arguments),
-            classes,
-            _own(parser, arguments),
-            _endpoints(parser, arguments),
-            arguments.seconds or _usual(arguments, QUICK_SECONDS, SECONDS, PEER_SECONDS),
-            arguments.runs or _usual(arguments, QUICK_RUNS, RUNS, PEER_RUNS),
-            arguments.seed,
-            arguments.context,
-            _key(arguments.key),
-            arguments.give_up,
-            arguments.peers,
-            arguments.quick,
+            source=_source(parser, arguments),
+            rate=arguments.rate,
+            shares=_loads(parser, arguments),
+            classes=classes,
+            own=_own(parser, arguments),
+            endpoints=_endpoints(parser, arguments),
+            seconds=arguments.seconds or _usual(arguments, QUICK_SECONDS, SECONDS, PEER_SECONDS),
+            runs=arguments.runs or _usual(arguments, QUICK_RUNS, RUNS, PEER_RUNS),
+            seed=arguments.seed,
+            context=arguments.context,
+            key=_key(arguments.key),
+            give_up=arguments.give_up,
+            peers=_peers(parser, arguments),
+            quick=arguments.quick,
         )
         findings = measure_serve(options, say)
     except ServeMistake as mistake:
@@ -231,6 +232,15 @@ def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Own
         parser.error("--peers serve the demo model, and so must the own ensemble: without --ensemble and --engine sim")
     engine: Engine = arguments.engine or ("sim" if arguments.quick and not arguments.peers else "native")
     return Own(engine, arguments.replicas, arguments.doors, arguments.ensemble)
+
+
+def _peers(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[str, ...]:
+    from bench.serving.server_peer import SERVER_PEERS
+
+    unknown = [name for name in arguments.peers if name not in SERVER_PEERS]
+    if unknown:
+        parser.error(f"--peers {','.join(unknown)}: no such server; there are {', '.join(SERVER_PEERS)}")
+    return tuple(arguments.peers)
 
 
 def _endpoints(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "tuple[Endpoint, ...]":

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bench.cpu_clock import cpu_seconds
+from bench.peers.guard import Guard
 from bench.peers.process import PeerFailed
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -15,7 +16,7 @@ _LAST_WORDS = 300
 
 
 class ServerProcess:
-    """What it prints goes to the log."""
+    """What it prints goes to the log. It ends with the bench at the latest."""
 
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], log: Path) -> None:
         self.name, self._log = name, log
@@ -29,6 +30,12 @@ class ServerProcess:
                 stderr=output,
                 start_new_session=True,
             )
+        try:
+            self._guard = Guard(self.pid)
+        except BaseException:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            raise
 
     @property
     def pid(self) -> int:
@@ -64,6 +71,7 @@ class ServerProcess:
     def close(self) -> None:
         """Kills it and whatever it has started."""
         self._signal(signal.SIGKILL)
+        self._guard.dismiss()
         self._process.wait()
 
     def _signal(self, number: signal.Signals) -> None:

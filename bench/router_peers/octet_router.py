@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.router_peers.http_backend import HOST
+from bench.peers.ports import HOST
 from bench.router_site import SPECIALISTS
 
 NAMED = SPECIALISTS[-1]

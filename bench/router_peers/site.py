@@ -9,12 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.peers.environment import PeerUnavailable, Say, prepare
-from bench.peers.ports import free_ports
+from bench.peers.ports import HOST, free_ports
 from bench.peers.process import PeerFailed
 from bench.router_peers.backends import ROOT, backends
 from bench.router_peers.bare_caller import BareCaller
 from bench.router_peers.grpc_caller import REPLICA, ROUTER, GrpcCaller, replica_request, router_request
-from bench.router_peers.http_backend import HOST, MODEL
+from bench.router_peers.http_backend import MODEL
 from bench.router_peers.http_caller import HttpCaller
 from bench.router_peers.octet_router import NAMED, octet_command, octet_doors
 from bench.router_peers.process import RouterProcess, pinned

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.router_peers.http_backend import HOST, MODEL
+from bench.peers.ports import HOST
+from bench.router_peers.http_backend import MODEL
 
 
 @dataclass(frozen=True, slots=True)

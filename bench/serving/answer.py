@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 from bench.serving.asks import Ask
 
 End = Literal["answered", "refused", "expired", "failed"]
-"""Refused: told that there is no room. Expired: the endpoint itself ended it at its deadline."""
+"""Refused: told that there is no room. Expired: ended at its deadline, by the endpoint or by the caller."""
 
 
 @dataclass(frozen=True, slots=True)

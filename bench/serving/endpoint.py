@@ -7,7 +7,7 @@ from bench.serving.answer import Caller
 from bench.serving.grpc_caller import GrpcCaller
 from bench.serving.http import parse_origin
 from bench.serving.openai_caller import OpenAICaller
-from bench.serving.told import Told
+from bench.serving.told import FieldsForClass
 from bench.serving.usage import ServeMistake
 from octet.sdk.api_key import is_local
 
@@ -19,7 +19,7 @@ class Endpoint:
     where: str
     model: str
     name: str
-    told: Told | None = None
+    told: FieldsForClass | None = None
     """None: as the model's name says whose it is."""
 
 

@@ -9,6 +9,7 @@ from grpc import aio
 
 from bench.serving.answer import Answer, End
 from bench.serving.asks import Ask
+from bench.serving.hang_up import hung_up, patience
 from bench.serving.usage import ServeMistake
 from bench.serving.words import TokenCount, fit_count, prompt_of, words_of
 from octet.rpc.refusal import METADATA_KEY
@@ -48,7 +49,7 @@ class GrpcCaller:
         request = self._request(prompt_of(ask, self._count), ask.answer_tokens)
         request.priority, request.timeout_ms = ask.caller.priority, max(1, round(1000 * ask.caller.total))
         try:
-            async with asyncio.timeout(self._give_up):
+            async with asyncio.timeout(due + patience(ask.caller, self._give_up) - perf_counter()):
                 async for event in self._generate(request, metadata=self._metadata):
                     if event.WhichOneof("event") == "chunk":
                         pieces.append(perf_counter() - due)
@@ -57,8 +58,7 @@ class GrpcCaller:
         except aio.AioRpcError as error:
             return _turned_away(ask, error, tuple(pieces), perf_counter() - due, behind)
         except TimeoutError:
-            why = f"no whole answer within {self._give_up:g} s"
-            return Answer(ask, "failed", tuple(pieces), perf_counter() - due, why=why, behind=behind)
+            return hung_up(ask, due, self._give_up, pieces, behind)
         tokens, prompt = (usage.completion_tokens, usage.prompt_tokens) if usage is not None else (len(pieces), None)
         return Answer(ask, "answered", tuple(pieces), perf_counter() - due, tokens, prompt, behind=behind)
 

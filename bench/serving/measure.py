@@ -59,8 +59,6 @@ def _start_peers(options: Options, findings: Findings, stack: ExitStack, say: Sa
     started = []
     for name in options.peers:
         try:
-            if name not in SERVER_PEERS:
-                raise PeerUnavailable(f"{name}: no such server; there are {', '.join(SERVER_PEERS)}")
             running = start_peer(SERVER_PEERS[name], site, say, try_all=not options.quick)
         except (PeerUnavailable, PeerFailed, ModelRefused, OSError, ValueError) as error:
             findings.fail(str(error), say)

@@ -9,8 +9,9 @@ from typing import Any
 from bench.serving.answer import Answer, End
 from bench.serving.asks import Ask
 from bench.serving.events import Event, events, message_of
+from bench.serving.hang_up import hung_up, patience
 from bench.serving.http import Broken, Connection, Connections, Exchange, Origin
-from bench.serving.told import Told, is_octet, told_to
+from bench.serving.told import FieldsForClass, is_octet, told_to
 from bench.serving.usage import ServeMistake
 from bench.serving.words import TokenCount, fit_count, prompt_of, words_of
 
@@ -41,7 +42,9 @@ class _Heard:
 
 
 class OpenAICaller:
-    def __init__(self, origin: Origin, model: str, key: str | None, give_up: float, told: Told | None = None) -> None:
+    def __init__(
+        self, origin: Origin, model: str, key: str | None, give_up: float, told: FieldsForClass | None = None
+    ) -> None:
         """`told`: as the model's name says whose it is, where nothing else is said."""
         self._connections = Connections(origin)
         self._model = model
@@ -54,13 +57,14 @@ class OpenAICaller:
 
     async def ask(self, ask: Ask, due: float) -> Answer:
         behind = perf_counter() - due
-        request = self._request(self._body(ask))
+        request, heard = self._request(self._body(ask)), _Heard()
+        timer = asyncio.timeout(due + patience(ask.caller, self._give_up) - perf_counter())
         try:
-            async with asyncio.timeout(self._give_up):
-                return await self._exchange(ask, request, due, behind)
-        except TimeoutError:
-            why = f"no whole answer within {self._give_up:g} s"
+            async with timer:
+                return await self._exchange(ask, request, heard, due, behind)
         except (OSError, Broken) as error:
+            if timer.expired():
+                return hung_up(ask, due, self._give_up, heard.pieces, behind)
             why = str(error) or type(error).__name__
         return Answer(ask, "failed", total=perf_counter() - due, why=why, behind=behind)
 
@@ -75,7 +79,7 @@ class OpenAICaller:
     async def close(self) -> None:
         self._connections.close()
 
-    async def _exchange(self, ask: Ask, request: bytes, due: float, behind: float) -> Answer:
+    async def _exchange(self, ask: Ask, request: bytes, heard: _Heard, due: float, behind: float) -> Answer:
         connection = await self._connections.take()
         exchange = Exchange(connection)
         try:
@@ -84,7 +88,6 @@ class OpenAICaller:
                 why = f"{head.status}: {message_of(_json(await exchange.whole_body()))}"
                 said = "retry-after" in head.headers or "retry-after-ms" in head.headers
                 return self._turned_away(ask, head.status, why, said, perf_counter() - due, behind)
-            heard = _Heard()
             async for event in events(exchange.body()):
                 heard.add(event, perf_counter() - due)
             return _ended(ask, heard, perf_counter() - due, behind)

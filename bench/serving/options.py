@@ -37,7 +37,7 @@ class Options:
     context: int
     key: str | None = None
     give_up: float = 120.0
-    """Seconds after which a caller hangs up."""
+    """Seconds after which a caller hangs up, unless its deadline is sooner."""
     peers: tuple[str, ...] = ()
-    """Whose own servers are started beside the own ensemble."""
+    """Whose own servers are started beside the own ensemble: names of SERVER_PEERS."""
     quick: bool = False

@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -70,16 +70,28 @@ def start_peer(peer: ServerPeer, site: PeerSite, say: Say, *, try_all: bool) -> 
     """
     place = site.place_for(peer, say)
     variants = peer.variants(place)
+    with ExitStack() as running:
+        best = _fastest(peer, site, place, variants if try_all else variants[:1], say, running)
+        running.pop_all()
+    return best
+
+
+def _fastest(
+    peer: ServerPeer, site: PeerSite, place: Place, variants: Sequence[Variant], say: Say, running: ExitStack
+) -> RunningPeer:
+    """Whoever is left running, the stack closes."""
     best: RunningPeer | None = None
     failures: list[PeerFailed] = []
-    for variant in variants if try_all else variants[:1]:
+    for number, variant in enumerate(variants, 1):
+        log = site.peers / f"{peer.name}.serve.{number}.log"
         try:
-            tried = _launch(peer, site, replace(place, port=free_ports(1)[0]), variant, say)
+            tried = _launch(peer, site, replace(place, port=free_ports(1)[0]), variant, log, say)
         except PeerFailed as failure:
             failures.append(failure)
-            if try_all:
+            if len(variants) > 1:
                 say(str(failure))
             continue
+        running.callback(tried.process.close)
         say(f"{peer.name}: {tried.rate:.3g} requests/s of a crowd of {_TRIAL_CROWD}: {tried.settings}")
         best, loser = (tried, best) if best is None or tried.rate > best.rate else (best, tried)
         if loser is not None:
@@ -89,11 +101,11 @@ def start_peer(peer: ServerPeer, site: PeerSite, say: Say, *, try_all: bool) -> 
     return best
 
 
-def _launch(peer: ServerPeer, site: PeerSite, place: Place, variant: Variant, say: Say) -> RunningPeer:
+def _launch(peer: ServerPeer, site: PeerSite, place: Place, variant: Variant, log: Path, say: Say) -> RunningPeer:
     env = {**os.environ, **variant.variables}
     env.pop("PYTHONPATH", None)  # a peer must not find our packages
-    process = ServerProcess(peer.name, peer.command(place), env, site.peers / f"{peer.name}.serve.log")
     endpoint = Endpoint("http", f"http://{HOST}:{place.port}/v1", MODEL, peer.name, peer.told)
+    process = ServerProcess(peer.name, peer.command(place), env, log)
     try:
         _until_ready(process, place.port, site.seconds, say)
         rate = asyncio.run(_trial(endpoint))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bench.peers.build import cpu_flags
 from bench.peers.ports import HOST
-from bench.peers.spec import PEERS, PeerSpec
-from bench.serving.told import Told, to_vllm
+from bench.peers.spec import PEERS, VLLM_VERSION, PeerSpec
+from bench.serving.told import FieldsForClass, to_vllm
 
 MODEL = "demo"
 _KV_SPACE_GIB = "3"
@@ -48,7 +48,7 @@ class ServerPeer:
     command: Callable[[Place], Sequence[str]]
     variants: Callable[[Place], Sequence[Variant]]
     """Whichever is fastest here is measured."""
-    told: Told
+    told: FieldsForClass
 
     @property
     def name(self) -> str:
@@ -67,12 +67,12 @@ def _vllm(place: Place) -> Sequence[str]:
 
 def _vllm_variants(place: Place) -> Sequence[Variant]:
     """Its processes and its threads want more cores than there may be: who waits for whom, and how, decides."""
+    unasked = _vllm_variant("one core kept from its threads, as it does unasked", {})
+    intel = place.environment / "lib" / "libiomp5.so"
+    if not intel.exists():
+        return [unasked]
     all_cores = {"OMP_NUM_THREADS": str(_threads()), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    intel = {"LD_PRELOAD": str(place.environment / "lib" / "libiomp5.so")}
-    return [
-        _vllm_variant("one core kept from its threads, as it does unasked", {}),
-        _vllm_variant(f"{_threads()} threads of Intel's OpenMP", {**all_cores, **intel}),
-    ]
+    return [unasked, _vllm_variant(f"{_threads()} threads of Intel's OpenMP", {**all_cores, "LD_PRELOAD": str(intel)})]
 
 
 def _vllm_variant(words: str, variables: Mapping[str, str]) -> Variant:
@@ -82,7 +82,7 @@ def _vllm_variant(words: str, variables: Mapping[str, str]) -> Variant:
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    settings = f"vLLM 0.32.0 for CPU, its OpenAI server, the same weights in {_dtype()}, {words}"
+    settings = f"vLLM {VLLM_VERSION} for CPU, its OpenAI server, the same weights in {_dtype()}, {words}"
     return Variant(f"{settings}; told priorities but no deadlines, stopped while others run", {**usual, **variables})
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from bench.serving.classes import CallerClass
 
-Told = Callable[[CallerClass], dict[str, Any]]
-"""More fields of a request."""
+FieldsForClass = Callable[[CallerClass], dict[str, Any]]
+"""More fields of a request, for whoever asks."""
 _HIGHEST = 9
 
 
@@ -14,7 +14,7 @@ def is_octet(model: str) -> bool:
     return model == "octet" or model.startswith("octet/")
 
 
-def told_to(model: str) -> Told:
+def told_to(model: str) -> FieldsForClass:
     return to_octet if is_octet(model) else to_others
 
 

@@ -128,6 +128,8 @@ def test_a_dead_router_is_told_with_its_last_words(tmp_path: Path) -> None:
             sleep(0.05)
     with pytest.raises(PeerFailed):
         process.cpu()
+    for _ in range(2):
+        process.close()  # may be asked for twice
 
 
 class FakeCaller:

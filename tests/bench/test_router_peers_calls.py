@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.peers.ports import HOST
 from bench.router_peers.backends import backends
 from bench.router_peers.bare_caller import BareCaller
 from bench.router_peers.grpc_backend import Speech
 from bench.router_peers.grpc_caller import REPLICA, replica_request
-from bench.router_peers.http_backend import HOST, MODEL, Backend
+from bench.router_peers.http_backend import MODEL, Backend
 from bench.router_peers.http_caller import CallFailed, HttpCaller, _Connection
 from bench.router_peers.order import WORD, Order, OrderMissing
 

@@ -159,6 +159,21 @@ def test_whatever_goes_wrong_is_an_end_with_a_reason(reply: Reply, end: str, why
     assert not answer.good
 
 
+async def stalls(endpoint: FakeEndpoint, writer: asyncio.StreamWriter, _: dict[str, Any]) -> None:
+    writer.write(fake.SSE + fake.event({"choices": [{"delta": {"content": "x"}}]}))
+    await endpoint.everybody.wait()
+
+
+@pytest.mark.parametrize("model", ["small", "octet"])
+def test_a_caller_hangs_up_at_its_deadline_whoever_is_asked(model: str) -> None:
+    asks = asks_at(0.0, caller=CallerClass("brief", 1.0, 2, 0.1, 0.2))
+    answer = only(run(loaded(FakeEndpoint(stalls, models=(model,)), asks, model)).answers)
+    assert (answer.end, answer.why) == ("expired", "no whole answer within 0.2 s")
+    assert 0.2 <= answer.total < 5
+    assert len(answer.pieces) == answer.tokens == 1, "what it got, it got"
+    assert not answer.good
+
+
 def test_one_that_does_not_count_tokens_is_noted() -> None:
     async def checked() -> str:
         async with listening(FakeEndpoint(fake.well, counts_tokens=False)) as url:

