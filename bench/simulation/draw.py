@@ -3,12 +3,11 @@
 from dataclasses import replace
 from random import Random
 
-from bench.simulation.draw_judged import FIRST, SECOND, draw_judged
+from bench.simulation.draw_judged import ADAPTERS, FIRST, SECOND, draw_judged
 from bench.simulation.script import REPLICA_DEEDS, Asked, CancelHow, Deed, Script, Setup
 from octet.mishap import POINTS
 
 NAMES = (FIRST, SECOND)
-ADAPTERS = ("left", "right")
 SECONDS = 3.0
 """In which requests come and deeds are done."""
 _ACTIVE = 0.25

@@ -1,15 +1,27 @@
 """A script from a seed whose answers are judged: specialists become wrong and right again, and run out of room."""
 
+from dataclasses import replace
 from random import Random
 
 from bench.simulation.script import REPLICA_DEEDS, Asked, Deed, Script, Setup
 
 FIRST, SECOND, THIRD = "algo", "stl", "debug"
 """Each stands in for the one before."""
+ADAPTERS = ("left", "right")
 SECONDS = 9.0
 """In which requests come: long enough to be demoted and to come back."""
 _WORDS = ("sort", "reverse", "parse", "find", "count")
 _POINTS = ("report.stale", "report.lost", "store.away")
+_MORE = 0xADA
+"""What was added later is drawn apart, so that the rest stays as it was."""
+_WITH_ADAPTERS = 0.05
+"""Of the requests."""
+_FAULTY = 0.1
+"""Of the seeds have engines that fail now and then, also below a shadow."""
+_STUBBORN = 0.25
+"""Of the seeds have a specialist that stays wrong for a while or for good, and so much is asked of it that its shadows
+show it once it is demoted."""
+_NUM_ASKED_OF_THE_STUBBORN = 24
 
 
 def draw_judged(seed: int, random: Random) -> Script:
@@ -26,13 +38,26 @@ def draw_judged(seed: int, random: Random) -> Script:
         cool_down=0.5,
         mishaps={point: 0.05 for point in _POINTS if random.random() < 0.1},
     )
-    asks = tuple(_ask(number, random) for number in range(random.randint(36, 42)))
+    asks = [_ask(number, random) for number in range(random.randint(36, 42))]
+    deeds = _deeds(random, setup)
+    more = Random(seed ^ _MORE)
+    asks = [replace(ask, adapters=ADAPTERS[:1]) if more.random() < _WITH_ADAPTERS else ask for ask in asks]
+    if more.random() < _FAULTY:
+        setup = replace(setup, fault_rate=0.03)
+    if more.random() < _STUBBORN:
+        asks += [_sure(_ask(len(asks) + index, more)) for index in range(_NUM_ASKED_OF_THE_STUBBORN)]
+        deeds = [Deed(_early(more), "drift", FIRST, more.choice((3.0, SECONDS)))]
     return Script(
         seed,
         setup,
         tuple(sorted(asks, key=lambda ask: ask.at)),
-        tuple(sorted(_deeds(random, setup), key=lambda deed: deed.at)),
+        tuple(sorted(deeds, key=lambda deed: deed.at)),
     )
+
+
+def _sure(ask: Asked) -> Asked:
+    """Of whom it is for: the first, or whoever stands in for it."""
+    return replace(ask, text=f"{FIRST} 95 {_WORDS[0]} {ask.number}", force=(), cancel_after=None)
 
 
 def _ask(number: int, random: Random) -> Asked:

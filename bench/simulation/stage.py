@@ -1,6 +1,6 @@
 """The ensemble that seeds are lived through on: two specialists or three, each standing in for the one before."""
 
-from bench.simulation.draw import ADAPTERS
+from bench.simulation.draw_judged import ADAPTERS
 from bench.simulation.replica import MODEL, ReplicaSpec
 from bench.simulation.script import Setup
 from bench.simulation.terse import TERSE
@@ -21,7 +21,7 @@ _CONTEXT = 96
 _MOST_COOL_DOWN = 4.0
 _UNSURE = 0.7
 _JUDGED = CorrectnessConfig(window=1.5, breach=0.5, min_samples=2, sample_rate=1.0)
-_SHADOWED = ShadowConfig(budget=0.3, max_inflight=3, demoted_rate=1.0, timeout=5.0)
+_SHADOWED = ShadowConfig(budget=0.3, max_inflight=2, demoted_rate=1.0, timeout=5.0)
 
 
 def context_of(setup: Setup) -> int:

@@ -33,7 +33,7 @@ class Verdicts:
 
 class _Verifier:
     def __init__(self, specialist: str, spoilt: Counter[str], random: Random) -> None:
-        self.name = "simulated"
+        self.name = f"simulated for {specialist}"
         self._specialist = specialist
         self._spoilt = spoilt
         self._random = random

@@ -67,7 +67,7 @@ class Demand:
         self._refused_at: dict[str, float] = {}
         self._unshared: dict[str, Counter[tuple[str, int]]] = {}
         """By specialist: requests that were served, by intent and bucket. The store's sums take the place of what is
-        counted here, so that it must hear of them before it hears of a refusal."""
+        counted here: these are added to them until it has heard of them, which is when somebody refuses."""
 
     def add(self, specialist: str, intent: str, now: float, *, served: bool) -> None:
         if not served:
@@ -80,14 +80,18 @@ class Demand:
             self._keep(specialist, intent, start, now)
 
     def put(self, buckets: Iterable[Bucket], now: float) -> None:
-        """Sums, as the store has them."""
-        for bucket in buckets:
-            if bucket.start < now - self.span:
-                continue
+        """Sums, as the store has them; what it has not heard of from here comes on top. Where somebody refuses, it
+        hears of that now: the share is right on both sides."""
+        told = [each for each in buckets if each.start >= now - self.span]
+        for bucket in told:
             specialist, _, intent = bucket.key.partition("|")
-            self._window(specialist, intent).put(bucket.start, bucket.good, bucket.bad)
+            own = self._unshared.get(specialist, Counter())[intent, bucket.start]
+            self._window(specialist, intent).put(bucket.start, bucket.good + own, bucket.bad)
+        for bucket in told:
             if bucket.bad:
+                specialist, _, _ = bucket.key.partition("|")
                 self._refused_at[specialist] = max(bucket.start, self._refused_at.get(specialist, -inf))
+                self._share(specialist, now)
 
     def counts(self, specialist: str, now: float) -> Counts:
         return sum((window.counts(now) for window in self._windows.get(specialist, {}).values()), Counts())

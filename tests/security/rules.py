@@ -221,37 +221,40 @@ def everywhere(_module: Module, node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _EVERYWHERE
 
 
-_NAMES = (ast.Name, ast.Attribute)
-_MODULES = (ast.Import, ast.ImportFrom, ast.Call, ast.Subscript, *_NAMES)
+class _Meaning(ast.AST):
+    """A name that an import or a builtin explains. Most names mean nothing that any rule knows, and are most of a
+    module: a rule that goes by the words themselves says `ast.Name` or `ast.Attribute`."""
+
+
+_MODULES = (ast.Import, ast.ImportFrom, ast.Call, ast.Subscript, _Meaning)
 """Wherever one may be asked for."""
 _LOOKS_AT: Mapping[Rule, tuple[type[ast.AST], ...]] = {
     data_that_is_code: _MODULES,
     code_from_files: _MODULES,
-    text_that_runs: _NAMES,
-    unsafe_yaml: (ast.Call, *_NAMES),
-    shell: (ast.Call, *_NAMES),
-    process: _NAMES,
-    import_by_name: (ast.Call, *_NAMES),
+    text_that_runs: (_Meaning,),
+    unsafe_yaml: (ast.Call, _Meaning),
+    shell: (ast.Call, _Meaning),
+    process: (_Meaning,),
+    import_by_name: (ast.Call, _Meaning),
     native_library: _MODULES,
     assertion: (ast.Assert,),
     debug_only: (ast.Name,),
-    named_temporary: _NAMES,
+    named_temporary: (_Meaning,),
     fetch: _MODULES,
     secret_compared: (ast.Compare,),
     free_template: _MODULES,
     archive: (ast.Attribute,),
-    unverified: (ast.keyword, *_NAMES),
+    unverified: (ast.keyword, _Meaning),
     everywhere: (ast.Constant,),
 }
 RULES = tuple(rule.__name__ for rule in _LOOKS_AT)
 _OF_SERVING = frozenset({process, fetch})
 """The bench starts peers and calls them: that is what it is for."""
-_OF_WORDS = (archive,)
-"""What a name is called is enough, whatever it means."""
 _BY_KIND: dict[type[ast.AST], list[Rule]] = {}
 for _rule, _kinds in _LOOKS_AT.items():
     for _kind in _kinds:
         _BY_KIND.setdefault(_kind, []).append(_rule)
+BY_MEANING = tuple(_BY_KIND[_Meaning])
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -277,10 +280,8 @@ def offences_in(source: str, file: str) -> list[Offence]:
 
 
 def _rules_for(module: Module, node: ast.AST) -> Sequence[Rule]:
-    """Most names mean nothing that any rule knows, and are most of a module."""
-    if isinstance(node, _NAMES) and not module.meaning(node):
-        return _OF_WORDS
-    return _BY_KIND.get(type(node), ())
+    rules = _BY_KIND.get(type(node), [])
+    return [*rules, *BY_MEANING] if module.meaning(node) else rules
 
 
 def offences_below(root: Path) -> list[Offence]:

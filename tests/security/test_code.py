@@ -1,11 +1,13 @@
 """What product code does not do, it does nowhere; and each rule notices what it forbids."""
 
+import inspect
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.security.exceptions import EXCEPTIONS, Allowed
-from tests.security.rules import ROOMS, RULES, Offence, offences_below, offences_in
+from tests.security.rules import BY_MEANING, ROOMS, RULES, Offence, Rule, offences_below, offences_in
 
 ROOT = Path(__file__).parents[2]
 
@@ -156,6 +158,11 @@ def test_every_rule_has_offenders() -> None:
 def test_a_rule_notices_what_it_forbids(rule: str) -> None:
     for source in OFFENDERS[rule]:
         assert rule in {offence.rule for offence in offences_in(source, "router/planted.py")}, source
+
+
+@pytest.mark.parametrize("rule", BY_MEANING)
+def test_a_rule_that_is_not_shown_names_without_a_meaning_reads_no_words(rule: Rule) -> None:
+    assert re.search(r"\.(id|attr)\b", inspect.getsource(rule)) is None
 
 
 @pytest.mark.parametrize("source", INNOCENTS)

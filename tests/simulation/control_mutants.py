@@ -1,23 +1,17 @@
-"""Mistakes planted on purpose in correctness breakers, escalation and shadows: the simulation must notice."""
+"""Mistakes planted on purpose in correctness breakers and escalation: the simulation must notice."""
 
 import admission.correctness
 import admission.escalation
-import admission.forecast.desk
-import admission.shadow
 import router.between.between_wire
 import router.between.plan
 import router.between.stand_in
 import router.dispatch.course
 import router.dispatch.record
 import router.service.answering
-import router.shadow.beside
-import router.shadow.request
-import router.shadow.sending
 from tests.laws.mutants import Mutant
 
 CORRECTNESS = admission.correctness
 ESCALATION = admission.escalation
-BESIDE = router.shadow.beside.Beside
 
 IN_THE_CORRECTNESS_BREAKER = (
     Mutant(
@@ -26,7 +20,7 @@ IN_THE_CORRECTNESS_BREAKER = (
         "step",
         "counts.total < rules.min_samples",
         "counts.total < 1",
-        laws=("few samples never move a correctness breaker", "nobody is demoted but for a breach that lasts"),
+        laws=("few samples never move a correctness breaker",),
     ),
     Mutant(
         "flaps",
@@ -53,6 +47,22 @@ IN_THE_CORRECTNESS_BREAKER = (
         laws=("a correctness breaker does what the verdicts ask for",),
     ),
     Mutant(
+        "back below the floor",
+        CORRECTNESS,
+        "_due",
+        'return None if is_below else "recover"',
+        'return "recover"',
+        laws=("nobody comes back before the floor is reached, and has been for a window",),
+    ),
+    Mutant(
+        "back without a trial",
+        CORRECTNESS,
+        "_moved",
+        "after = _AFTER[what]",
+        'after = "closed" if what == "recover" else _AFTER[what]',
+        laws=("a correctness breaker moves along its edges",),
+    ),
+    Mutant(
         "the demoted answers",
         router.between.stand_in,
         "lead_of",
@@ -67,67 +77,6 @@ IN_THE_CORRECTNESS_BREAKER = (
         "if not objection:",
         "if False:",
         laws=("nobody is told that nobody serves while somebody does",),
-    ),
-)
-
-IN_SHADOWS = (
-    Mutant(
-        "a copy that looks like a request",
-        router.shadow.request,
-        "as_shadow",
-        "    request.shadow = True\n",
-        "",
-        laws=("a copy is treated as one",),
-    ),
-    Mutant(
-        "a shadow's words are told",
-        BESIDE,
-        "_begun",
-        "self._ticket = self._shadows.order(errand, receipt)",
-        "self._ticket = self._shadows.order(errand, receipt); self._ticket and self._ticket.when_done(lambda answer: "
-        "answer and answer.kept._ends and __import__('asyncio').create_task("
-        "self.write(bytes(answer.kept._raw[: answer.kept._ends[0]]))))",
-        laws=("the right answer",),
-    ),
-    Mutant(
-        "a shadow's failure counts",
-        router.shadow.sending.Sending,
-        "listen",
-        "failure = failure_of(",
-        "attempt._breaker.failed(); failure = failure_of(",
-        laws=("no breaker hears of a shadow",),
-    ),
-    Mutant(
-        "somebody waits for a shadow",
-        router.service.answering.Answering,
-        "answer",
-        "self._shadows.answered()",
-        "[await each for each in tuple(self._shadows._tasks)]; self._shadows.answered()",
-        laws=("whoever has everything waits for nothing else",),
-    ),
-    Mutant(
-        "a shadow stays behind",
-        BESIDE,
-        "__exit__",
-        "self._ticket.cancel()",
-        "pass",
-        laws=("no byte of a shadow is left",),
-    ),
-    Mutant(
-        "shadows without a budget",
-        admission.shadow.ShadowBudget,
-        "take",
-        "(counted and self._parts < _WHOLE)",
-        "False",
-        laws=("shadows stay in their budget",),
-    ),
-    Mutant(
-        "a shadow keeps its seat",
-        admission.forecast.desk.Desk,
-        "_shadows_in_the_way",
-        "if not self.books.num_shadows or entry.booking.shadow:",
-        "if True:",
-        laws=("no shadow sits where a caller could",),
     ),
 )
 
@@ -162,7 +111,15 @@ IN_ESCALATION = (
         "_stand_ins",
         "fallback_of(decision.primary, ask, ensemble)",
         "fallback_of(fallback_of(decision.primary, ask, ensemble) or decision.primary, ask, ensemble)",
-        laws=("only who was chosen is asked, and one other", "only who was chosen answers"),
+        laws=("only who was chosen answers",),
+    ),
+    Mutant(
+        "a third is asked",
+        router.between.plan,
+        "plan",
+        "for name in order if name)",
+        "for name in order if name) + (Way('debug', ('what nobody has',)),)",
+        laws=("only who was chosen is asked, and one other",),
     ),
     Mutant(
         "in another's place without a word",
@@ -179,6 +136,38 @@ IN_ESCALATION = (
         "return abs(now - ladder.since) >= rules.sustain + grain_of(rules.sustain)",
         "return True",
         laws=("a step is taken after the last one was felt",),
+    ),
+    Mutant(
+        "two steps at once",
+        ESCALATION,
+        "_aim",
+        "return ladder.level + 1,",
+        "return min(ladder.level + 2, limit),",
+        laws=("a ladder is climbed step by step",),
+    ),
+    Mutant(
+        "back at the first calm",
+        ESCALATION,
+        "_patience",
+        "return rules.relax * float(2**ladder.regrets)",
+        "return 0.0",
+        laws=("a step back comes after a calm that lasts",),
+    ),
+    Mutant(
+        "no room, and nobody counts",
+        router.service.answering.Answering,
+        "_count",
+        "self._control.refused(specialist, ask.intent)",
+        "pass",
+        laws=("whoever finds no room is counted",),
+    ),
+    Mutant(
+        "turned away above the floor",
+        router.between.plan,
+        "plan",
+        "if ask.priority < knobs.floor:",
+        "if ask.priority < knobs.floor + 2:",
+        laws=("nobody is turned away but below the floor",),
     ),
     Mutant(
         "relieved on a word",

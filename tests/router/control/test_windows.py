@@ -1,6 +1,7 @@
 """What is counted here and what of it is shared, said again plainly."""
 
-from typing import Any
+from collections import Counter
+from typing import Any, TypeAlias
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from router.control.windows import Demand, Judged
 
 SPAN = 100.0
 START = 1_700_000_000
+Place: TypeAlias = tuple[str, int, bool]
+"""Specialist and intent, bucket, and whether it was served."""
 
 
 class Shared:
@@ -73,7 +76,89 @@ def test_what_another_router_refuses_makes_this_one_share_what_it_takes() -> Non
     demand.add("algo", "codegen", START + 2, served=True)
     demand.add("stl", "codegen", START + 2, served=True)
     assert [(each.key, each.start - START) for each in shared.told] == [("algo|codegen", at) for at in range(3)]
-    assert demand.counts("algo", START + 2) == Counts(7, 3)
+    assert demand.counts("algo", START + 2) == Counts(8, 3)
+
+
+def test_what_another_router_refuses_takes_nothing_from_what_was_served_here_before() -> None:
+    """The store's sum took its place, and until the next request everything seemed to be refused."""
+    shared: Any = Shared()
+    demand = Demand(shared, SPAN)
+    for _ in range(9):
+        demand.add("algo", "codegen", START, served=True)
+    demand.put([Bucket("demand", "algo|codegen", START, 0, 3)], START)
+    assert demand.counts("algo", START) == Counts(9, 3)
+    assert shared.told == [Bucket("demand", "algo|codegen", START, 9, 0)]
+    demand.put([Bucket("demand", "algo|codegen", START, 9, 3)], START)
+    assert demand.counts("algo", START) == Counts(9, 3) and len(shared.told) == 1
+
+
+class Router:
+    """One of two on a store: what it counts is held until it commits, and told with the sums as if it had been."""
+
+    def __init__(self, sums: Counter[Place]) -> None:
+        self._sums = sums
+        self._held: Counter[Place] = Counter()
+        self._committed: Counter[Place] = Counter()
+        self.own: Counter[Place] = Counter()
+        self._theirs: Counter[Place] = Counter()
+        store: Any = self
+        self.demand = Demand(store, SPAN)
+
+    def count(self, bucket: Bucket) -> None:
+        self._held[bucket.key, bucket.start, True] += bucket.good
+        self._held[bucket.key, bucket.start, False] += bucket.bad
+
+    def asked(self, intent: str, now: int, *, served: bool) -> None:
+        self.demand.add("algo", intent, now, served=served)
+        self.own[f"algo|{intent}", now, served] += 1
+
+    def commit(self) -> None:
+        self._sums.update(self._held)
+        self._committed.update(self._held)
+        self._held.clear()
+
+    def is_told(self, now: int) -> None:
+        sums = self._sums + self._held
+        places = sorted({place[:2] for place in sums})
+        self.demand.put((Bucket("demand", *at, sums[(*at, True)], sums[(*at, False)]) for at in places), now)
+        self._theirs = self._sums - self._committed
+
+    def knows(self, now: int) -> Counts:
+        """All of its own, and of the other's what it was told last."""
+        return counted(self.own + self._theirs, now)
+
+
+def counted(requests: Counter[Place], now: int) -> Counts:
+    there = [(served, number) for (_, start, served), number in requests.items() if start >= now - SPAN]
+    good = sum(number for served, number in there if served)
+    return Counts(good, sum(number for _, number in there) - good)
+
+
+deeds = st.sampled_from(["served", "served", "refused", "commit", "told"])
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), deeds, st.sampled_from(["codegen", "review"]), st.integers(0, 40))))
+def test_two_routers_on_one_store_each_know_all_of_their_own_and_in_the_end_the_same(
+    history: list[tuple[int, str, str, int]],
+) -> None:
+    sums: Counter[Place] = Counter()
+    routers, now = (Router(sums), Router(sums)), START
+    for index, deed, intent, pause in history:
+        router, now = routers[index], now + pause
+        if deed == "commit":
+            router.commit()
+        elif deed == "told":
+            router.is_told(now)
+        else:
+            router.asked(intent, now, served=deed == "served")
+        assert [each.demand.counts("algo", now) for each in routers] == [each.knows(now) for each in routers]
+    routers[0].asked("codegen", now, served=False)
+    for router in (*routers, *routers):
+        router.commit()
+        for each in routers:
+            each.is_told(now)
+    truth = counted(routers[0].own + routers[1].own, now)
+    assert [each.demand.counts("algo", now) for each in routers] == [truth, truth]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=30), st.integers(0, 300))
