@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from bench.atomic_file import write_atomically
 from bench.record import Record
+from bench.stolen import CpuTicks, share_stolen
 
 
 class ResultUnreadable(ValueError):
@@ -30,6 +31,8 @@ class Machine:
     """Of this project; with a plus where files differed from it."""
     load: float
     """How many processes wanted to run, on average of the minute before the bench began."""
+    stolen: float | None = None
+    """Share of the processors' time that other machines of the same host had while the bench ran; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +56,17 @@ class Meter:
     load: float
     commit: str
     """Whatever is committed while it runs is not what runs."""
+    ticks: CpuTicks | None
 
     @classmethod
     def start(cls) -> Self:
-        return cls(monotonic(), datetime.now(UTC).date().isoformat(), round(os.getloadavg()[0], 2), _commit())
+        date, load = datetime.now(UTC).date().isoformat(), round(os.getloadavg()[0], 2)
+        return cls(monotonic(), date, load, _commit(), CpuTicks.now())
 
     def result(self, bench: str, command: str, records: Sequence[Record], notes: Sequence[str] = ()) -> Result:
         seconds = round(monotonic() - self.began, 1)
-        return Result(
-            bench, command, self.date, seconds, _machine(self.load, self.commit), tuple(records), tuple(notes)
-        )
+        machine = _machine(self.load, self.commit, share_stolen(self.ticks, CpuTicks.now()))
+        return Result(bench, command, self.date, seconds, machine, tuple(records), tuple(notes))
 
 
 def write_result(path: Path, result: Result) -> None:
@@ -86,11 +90,10 @@ def result_of(fields: dict[str, Any]) -> Result:
     return Result(**{**fields, **parts})
 
 
-def _machine(load: float, commit: str) -> Machine:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return Machine(
-        _cpu(), os.cpu_count() or 1, round(memory, 1), platform.release(), platform.python_version(), commit, load
-    )
+def _machine(load: float, commit: str, stolen: float | None) -> Machine:
+    memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    kernel, python = platform.release(), platform.python_version()
+    return Machine(_cpu(), os.cpu_count() or 1, memory, kernel, python, commit, load, stolen)
 
 
 def _cpu() -> str:

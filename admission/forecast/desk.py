@@ -4,37 +4,28 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from math import inf
 
-from admission.forecast import shadows
 from admission.forecast.booking import Booking
 from admission.forecast.books import Books
-from admission.forecast.displace import Displacement
 from admission.forecast.entry import Entry
-from admission.forecast.errors import EstimateErrors, Kept
+from admission.forecast.errors import EstimateErrors
 from admission.forecast.estimator import Estimator
+from admission.forecast.judge import Judge
 from admission.forecast.lengths import Lengths
 from admission.forecast.names import Names
-from admission.forecast.prices import Prices
-from admission.forecast.promise import Bound, Promise
-from admission.forecast.retry import Return, jittered
+from admission.forecast.retry import jittered
 from admission.forecast.room import Room
 from admission.forecast.sentence import own_part, unreachable, would_delay
 from admission.forecast.shape import Shape
-from admission.forecast.sweep import MOST_BACK, SWEEP_SECONDS, Leaving, Sweep, is_lost, look, parted
+from admission.forecast.sweep import MOST_BACK, SWEEP_SECONDS, Sweep, is_lost, look
 from admission.forecast.told import Told
-from admission.forecast.trial import Check, Trial, bound_of
+from admission.forecast.trial import Check, Trial
 from admission.forecast.under_way import UnderWay
-from admission.forecast.usual import Usual
-from admission.forecast.verdict import Admit, Outlook, Refuse, Verdict
-from admission.forecast.walk import NOBODY_ELSE, Pace, Refill
+from admission.forecast.verdict import Admit, Refuse, Verdict
+from admission.forecast.walk import Pace
 
 TOGETHER_SECONDS = 0.1
 REFUSING_SECONDS = 1.0
 """A replica counts as refusing for so long after it refused somebody for want of capacity."""
-
-_CHANCE = 0.5
-"""Of the time that those above usually take, how much is kept for them when somebody below is let in."""
-STALE_SECONDS = 5.0
-"""A measurement that is older may not be true any more."""
 
 
 class Desk:
@@ -53,18 +44,14 @@ class Desk:
         self.books = Books()
         self.estimator = estimator
         self.lengths = Lengths()
-        self._usual = Usual()
-        self._pace = Pace(chunk)
+        self.judge = Judge(room, self.books, estimator, chunk)
         self._jitter = jitter
-        self._kept = Kept()
         self._refused_at = -inf
         self._set_aside = False
         """Since the last sweep."""
         self._doubtful: frozenset[str] = frozenset()
         """Who seemed to wait in vain at the last sweep."""
         self._names = Names()
-        self._under_way: UnderWay | None = None
-        self._measured_at: float | None = None
         self._told = Told()
 
     def ask(self, booking: Booking, now: float) -> Verdict:
@@ -73,7 +60,7 @@ class Desk:
         entry.guess(self.lengths)
         verdict = self._verdict(entry, now)
         if not booking.shadow and self._names.is_new(booking.caller or booking.key):
-            self._usual.ask(now, booking.priority, self._work(entry))
+            self.judge.usual.ask(now, booking.priority, self._work(entry))
         if isinstance(verdict, Refuse) and not booking.shadow:
             self._refused_at = now
         return verdict
@@ -84,7 +71,7 @@ class Desk:
         if prices is None:
             return 0.0
         rows = max(1, sum(not other.booking.shadow for other in self.books.running))
-        prompt = entry.prompt_left * (prices.prefill_token + prices.prefill_step / self._pace.chunk)
+        prompt = entry.prompt_left * (prices.prefill_token + prices.prefill_step / self.judge.pace.chunk)
         return prompt + entry.expected_left * (prices.decode_token + prices.decode_step / rows)
 
     def enter(self, booking: Booking, verdict: Admit, now: float) -> None:
@@ -94,7 +81,7 @@ class Desk:
         entry.guess(self.lengths)
         entry.promise = verdict.promise
         if not booking.shadow:
-            self._usual.let_in(now, booking.priority, self._work(entry))
+            self.judge.usual.let_in(now, booking.priority, self._work(entry))
         for other in self.books.entries:
             other.num_higher += other.priority < booking.priority
         self.books.add(entry)
@@ -117,18 +104,14 @@ class Desk:
             if not lower:
                 return self._queue_full(now)
             crowded = (min(lower, key=lambda other: other.shed_first).booking.key,)
-        trial = self._trial(now, self._seen_by(entry))
+        trial = self.judge.trial(now, self.judge.seen_by(entry))
         if trial is None:
             return Admit(None, crowded)
-        judged = self._judge(entry, trial, crowded)
+        judged = self.judge.weigh(entry, trial, crowded)
         return judged if isinstance(judged, Admit) else self._refusal(entry, trial, judged)
 
     def _everybody(self) -> list[Entry]:
         return [*self.books.entries, *self.books.aside]
-
-    def _seen_by(self, entry: Entry) -> Books:
-        """A shadow is in nobody's way but another's: whoever is let in as if it were not there may make it go."""
-        return self.books if entry.booking.shadow else self.books.without_shadows()
 
     def _has_place(self, entry: Entry) -> bool:
         """Whether seats and blocks are enough for everybody here and for it."""
@@ -137,82 +120,10 @@ class Desk:
         slots = sum(other.slots for other in self.books.entries) + entry.slots
         return len(self.books) < self.room.max_running and slots <= self.room.entry_slots
 
-    def _trial(self, now: float, books: Books | None = None, prices: Prices | None = None) -> Trial | None:
-        """None while no price is known."""
-        prices = prices or self.estimator.prices
-        if prices is None:
-            return None
-        books = self.books if books is None else books
-        return Trial(books, self.room, prices, self._pace, self.estimator.margin, now, self._under_way)
-
-    def _judge(self, entry: Entry, trial: Trial, crowded: tuple[str, ...]) -> Admit | Check:
-        """What is wrong, where it cannot be let in."""
-        books = trial.books
-        refill = self._expected(entry, trial)
-        check = trial.check(entry, crowded, refill)
-        displaced: tuple[str, ...] | None = crowded
-        if check.own_late > 0 or check.hurt:
-            displaced = Displacement(entry, trial, refill, crowded, check).among(books)
-        if displaced is None and not self._is_worth_a_try(entry, trial):
-            return check
-        if displaced is None:
-            return self._admission(entry, trial, Leaving(crowded + shadows.all_but(crowded, self.books), ()), None)
-        quiet = check.quiet if displaced == crowded else None
-        beside = self._shadows_in_the_way(entry, trial, refill, displaced)
-        leaving = parted(tuple(key for key in displaced if key not in crowded), self.books, trial)
-        return self._admission(entry, trial, Leaving(crowded + leaving.shed + beside, leaving.aside), quiet)
-
-    def _expected(self, entry: Entry, trial: Trial) -> Refill:
-        """Who else will come. Those above whom nobody asks are to be in time, whatever comes. The others are kept out
-        for those above only as far as those come all the time: a burst may be over before their time is."""
-        if not len(trial.books):
-            return NOBODY_ELSE
-        if self._usual.is_topmost(trial.now, entry.priority):
-            return self._usual.refill(trial.now, entry.priority)
-        return Refill(higher=_CHANCE * self._usual.refill_above(trial.now, entry.priority).higher)
-
-    def _is_worth_a_try(self, entry: Entry, trial: Trial) -> bool:
-        """Prices change with steps only, and who is refused takes none: where nobody is there and nothing was measured
-        for a while, who would be in time at the replica's best is let in to see how it is now."""
-        at, best = self._measured_at, self.estimator.cheapest
-        if len(trial.books) or at is None or trial.now - at < STALE_SECONDS or best is None:
-            return False
-        hopeful = self._trial(trial.now, trial.books, best)
-        return hopeful is not None and not hopeful.late_alone(entry)
-
-    def _shadows_in_the_way(
-        self, entry: Entry, trial: Trial, refill: Refill, displaced: tuple[str, ...]
-    ) -> tuple[str, ...]:
-        """Shadows whose seats or blocks it needs; all of them where it or others would be late beside them."""
-        if not self.books.num_shadows or entry.booking.shadow:
-            return ()
-        keys = shadows.in_its_place(entry, displaced, self.books, self.room)
-        beside = self._trial(trial.now)
-        if beside is not None and (entry.booking.deadline is not None or trial.timed):
-            check = beside.check(entry, displaced + keys, refill)
-            if check.own_late > 0 or check.hurt:
-                return shadows.all_but(displaced, self.books)
-        return keys
-
-    def _admission(self, entry: Entry, trial: Trial, leaving: Leaving, quiet: Bound | None) -> Admit:
-        """`quiet` where it is known."""
-        now, deadline = trial.now, entry.booking.deadline
-        gone = leaving.shed + leaving.aside
-        if quiet is None:
-            trial.walk(entry, gone, until=entry)
-            quiet = bound_of(entry)
-        trial.walk(entry, gone, self._usual.refill(now), until=entry)
-        load = self._usual.load(now)
-        share = self._kept.hindsight.share(load, quiet.total(entry.expected_left))
-        promise = Promise(now, load, quiet, bound_of(entry), share)
-        total = promise.total(entry.expected_left)
-        slack = None if deadline is None else deadline - now - total
-        return Admit(Outlook(promise.wait, total, slack), leaving.shed, leaving.aside, promise)
-
     def _refusal(self, entry: Entry, trial: Trial, check: Check) -> Refuse:
         deadline, now = entry.booking.deadline, trial.now
         late = max([check.own_late, *(hurt.late for hurt in check.hurt)])
-        seconds = self._seconds_to_return(entry, trial, late)
+        seconds = self.judge.seconds_to_return(entry, trial, late)
         retry = self._spread(seconds)
         if deadline is not None and check.own_late > 0:
             own = check.due - check.wait
@@ -223,7 +134,7 @@ class Desk:
         return Refuse("would_delay_others", "every deadline that was accepted before", sentence, retry)
 
     def _queue_full(self, now: float) -> Refuse:
-        trial = self._trial(now)
+        trial = self.judge.trial(now)
         seconds = None if trial is None else trial.seconds_to_an_end()
         most = self.room.max_waiting
         sentence = f"{most} requests are waiting already"
@@ -254,19 +165,13 @@ class Desk:
         return jittered(seconds, self._jitter())
 
     def _when_shed(self, booking: Booking, now: float) -> float | None:
-        trial = self._trial(now, None if booking.shadow else self.books.without_shadows())
+        trial = self.judge.trial(now, None if booking.shadow else self.books.without_shadows())
         if trial is None:
             return None
         left = None if booking.deadline is None else now + booking.deadline - booking.arrival
         entry = self.books.new_entry(replace(booking, arrival=now, deadline=left))
         entry.guess(self.lengths)
-        return self._seconds_to_return(entry, trial, 0.0)
-
-    def _seconds_to_return(self, entry: Entry, trial: Trial, late: float) -> float | None:
-        """By the time it comes back, others of its class who come now have gone."""
-        topmost = self._usual.is_topmost(trial.now, entry.priority)
-        usual = self._usual.refill_above(trial.now, entry.priority) if topmost else self._expected(entry, trial)
-        return Return(entry, trial, usual).seconds(late)
+        return self.judge.seconds_to_return(entry, trial, 0.0)
 
     def started(self, key: str, num_tokens: int, hit_tokens: int) -> None:
         entry = self.books.get(key)
@@ -300,7 +205,7 @@ class Desk:
         if entry.generated and not entry.booking.exact:
             self.lengths.add(entry.generated, cut=cut or not whole)
         if whole and entry.promise is not None and not entry.num_higher:
-            self._kept.compare(entry.promise, entry.generated, now)
+            self.judge.kept.compare(entry.promise, entry.generated, now)
 
     def forget(self, key: str) -> None:
         """It ended without a word about how."""
@@ -308,14 +213,14 @@ class Desk:
 
     def stepping(self, under_way: UnderWay | None) -> None:
         """What is being computed now; None for nothing. To be told before anything is asked."""
-        self._under_way = under_way
+        self.judge.under_way = under_way
 
     def stepped(self, shape: Shape, seconds: float, keys: Collection[str], chunk: int, now: float) -> None:
         """A step of these requests ended; `seconds` since the one before where there was no pause between them."""
         self.estimator.add(shape, seconds)
-        self._measured_at = now
-        self._pace = Pace(chunk)
-        self._usual.step(shape.prefill, len(keys), seconds)
+        self.judge.measured_at = now
+        self.judge.pace = Pace(chunk)
+        self.judge.usual.step(shape.prefill, len(keys), seconds)
         if shape.prefill:
             self.books.pass_over(keys)
 
@@ -325,7 +230,7 @@ class Desk:
         comes back."""
         self._set_aside = False
         unseated = tuple(entry.booking.key for entry in self.books.line if entry.booking.shadow and entry.lost_seat)
-        trial = self._trial(now)
+        trial = self.judge.trial(now)
         if trial is None:
             return Sweep(shed=unseated)
         sweep = look(trial, self.books, 1 - self.estimator.margin, self._doubtful) if trial.timed else Sweep()
@@ -348,8 +253,8 @@ class Desk:
             if patient_wait and entry.booking.deadline is None:
                 continue
             num_asked += 1
-            fresh = self._trial(trial.now) if back else trial
-            verdict = None if fresh is None else self._judge(entry, fresh, ())
+            fresh = self.judge.trial(trial.now) if back else trial
+            verdict = None if fresh is None else self.judge.weigh(entry, fresh, ())
             if isinstance(verdict, Check):
                 if trial.late_alone(entry, SWEEP_SECONDS):
                     late += (entry.booking.key,)
@@ -375,7 +280,7 @@ class Desk:
     def usual_wait(self, now: float) -> float | None:
         """Seconds that somebody of usual priority would wait now before its first step."""
         books = self.books.without_shadows()
-        trial = self._trial(now, books)
+        trial = self.judge.trial(now, books)
         if trial is None:
             return None
         if not books.line and len(books.running) < self.room.max_running:
@@ -394,4 +299,4 @@ class Desk:
 
     def error(self) -> EstimateErrors | None:
         """None until measured."""
-        return self._kept.errors(self.estimator)
+        return self.judge.kept.errors(self.estimator)

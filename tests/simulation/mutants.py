@@ -3,6 +3,7 @@
 import admission.breaker
 import admission.forecast.desk
 import admission.forecast.entry
+import admission.forecast.judge
 import kvpool.chain
 import octet.store.worker
 import router.decide.compose
@@ -18,6 +19,7 @@ from tests.laws.mutants import LEDGER, POOL, SCHEDULER, Mutant
 
 BREAKER = admission.breaker.Breaker
 DESK = admission.forecast.desk.Desk
+JUDGE = admission.forecast.judge.Judge
 COURSE = router.dispatch.course.Course
 ENGINE = specialist.service.engine_thread.EngineThread
 
@@ -173,24 +175,24 @@ IN_THE_BREAKER = (
 IN_ADMISSION = (
     Mutant(
         "nobody else counts",
-        DESK,
-        "_judge",
+        JUDGE,
+        "weigh",
         "if check.own_late > 0 or check.hurt:",
         "if check.own_late > 0:",
         laws=("whoever is let in is in time, or gives way to somebody higher",),
     ),
     Mutant(
         "one's own deadline does not count",
-        DESK,
-        "_judge",
+        JUDGE,
+        "weigh",
         "if check.own_late > 0 or check.hurt:",
         "if check.hurt:",
         laws=("whoever is let in is in time, or gives way to somebody higher",),
     ),
     Mutant(
         "everybody is let in",
-        DESK,
-        "_judge",
+        JUDGE,
+        "weigh",
         "if check.own_late > 0 or check.hurt:",
         "if False:",
         laws=("whoever is let in is in time, or gives way to somebody higher",),

@@ -1,6 +1,6 @@
 """Mistakes planted on purpose in shadows: the simulation must notice."""
 
-import admission.forecast.desk
+import admission.forecast.judge
 import admission.shadow
 import router.between.shadowing
 import router.between.way
@@ -118,7 +118,7 @@ IN_SHADOWS = (
     ),
     Mutant(
         "a shadow keeps its seat",
-        admission.forecast.desk.Desk,
+        admission.forecast.judge.Judge,
         "_shadows_in_the_way",
         "if not self.books.num_shadows or entry.booking.shadow:",
         "if True:",

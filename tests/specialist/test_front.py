@@ -223,7 +223,7 @@ def test_a_forecast_of_known_work_comes_true(max_running: int, num_blocks: int) 
     for _ in range(20):
         front.step()
     now = front.clock.now()
-    trial = front.desk._trial(now)
+    trial = front.desk.judge.trial(now)
     assert trial is not None
     trial.walk()
     forecast = {entry.booking.key: entry.finish_at for entry in front.desk.books.entries}

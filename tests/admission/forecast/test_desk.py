@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from admission.forecast import Admit, Booking, Desk, Estimator, Prices, Refuse, Shape, Sweep, UnderWay, walk
 from admission.forecast.entry import Entry
+from admission.forecast.judge import Judge
 from admission.forecast.trial import Trial
 from tests.admission.forecast.builders import PRICES, booking, let_in, new_desk, run_at_once
 
@@ -230,7 +231,7 @@ def test_who_only_asks_again_is_not_more_demand() -> None:
         desk = new_desk()
         for number, caller in enumerate(callers):
             desk.ask(booking(f"k{number}", caller=caller), 0.0)
-        return desk._usual.load(0.0)
+        return desk.judge.usual.load(0.0)
 
     assert demand(["salt/a"] * 20) == pytest.approx(demand(["salt/a"]))
     assert demand(["salt/a", "other/a"]) == pytest.approx(2 * demand(["salt/a"]))
@@ -257,7 +258,7 @@ def test_those_far_behind_are_foreseen_well_enough_without_following_each(
     desk = full_line(seed, None)
 
     def ends() -> list[float]:
-        trial = desk._trial(0.0)
+        trial = desk.judge.trial(0.0)
         assert trial is not None
         trial.walk()
         return [entry.finish_at for entry in desk.books.entries]
@@ -303,7 +304,7 @@ def test_who_is_aside_and_has_time_is_not_looked_at_in_every_sweep(monkeypatch: 
         desk.enter(booking(key, deadline=deadline, max_tokens=100), Admit(None), 0.0)
         desk.books.set_aside(key)
     monkeypatch.setattr(Trial, "slack_alone", counted)
-    monkeypatch.setattr(Desk, "_judge", lambda desk, entry, trial, crowded: trial.check(entry, (), walk.NOBODY_ELSE))
+    monkeypatch.setattr(Judge, "weigh", lambda judge, entry, trial, crowded: trial.check(entry, (), walk.NOBODY_ELSE))
     gone = [tenths / 10 for tenths in range(120) if "aside" in desk.sweep(tenths / 10).shed]
     assert gone and 9.0 < gone[0] < 9.4, "alone it takes 0.7 s, and a sweep more"
     seldom = [at for at in looks if at < 8.0]
@@ -488,7 +489,7 @@ def test_prompts_take_turns_so_that_none_is_passed_over_for_long() -> None:
     let_in(desk, booking("first", prompt_tokens=2000), booking("second", prompt_tokens=64, arrival=1.0))
     for key, tokens in (("first", 2000), ("second", 64)):
         desk.started(key, tokens, 0)
-    trial = desk._trial(0.0)
+    trial = desk.judge.trial(0.0)
     assert trial is not None
     trial.walk()
     first, second = desk.books.get("first"), desk.books.get("second")

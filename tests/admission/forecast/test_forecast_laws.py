@@ -47,7 +47,7 @@ def test_nobody_lower_takes_the_seat_of_who_made_way(num_lower: int, now: float)
     desk = boss_is_late_beside(num_lower=num_lower)
     sweep = desk.sweep(now)
     assert sweep.beneficiary == "boss" and sweep.aside[0] == "low"
-    trial = desk._trial(now)
+    trial = desk.judge.trial(now)
     boss = desk.books.get("boss")
     assert trial is not None and boss is not None
     trial.walk()
@@ -184,11 +184,11 @@ def test_who_was_set_aside_is_not_compared_with_what_it_was_told() -> None:
     desk.enter(booking("boss", priority=5), Admit(None, aside=("low",)), 0.0)
     desk.books.call_back("low")
     desk.ended("low", whole=True, cut=False, now=9.0)
-    assert desk._kept._num_requests == 0
+    assert desk.judge.kept._num_requests == 0
     enter(desk, booking("plain"))
     run_at_once(desk, "plain")
     desk.ended("plain", whole=True, cut=False, now=9.0)
-    assert desk._kept._num_requests == 1
+    assert desk.judge.kept._num_requests == 1
 
 
 @given(
@@ -205,7 +205,7 @@ def test_aside_goes_who_has_the_time(
     desk = new_desk()
     asked = booking("k", priority=priority, deadline=deadline, prompt_tokens=prompt, max_tokens=tokens, shadow=shadow)
     enter(desk, asked)
-    trial, entry = desk._trial(0.0), desk.books.get("k")
+    trial, entry = desk.judge.trial(0.0), desk.books.get("k")
     assert trial is not None and entry is not None
     leaving = parted(("k", "gone"), desk.books, trial)
     waits = not shadow and (inf if deadline is None else deadline) > TIME_TO_WAIT * trial.seconds_alone(entry)
@@ -267,7 +267,7 @@ def test_whoever_is_told_to_come_back_waits_for_what_is_there_and_hardly_longer(
     let_in(desk, booking("first", max_tokens=tokens, deadline=60.0 if limited else None))
     run_at_once(desk, "first")
     asked = booking("x", max_tokens=100, deadline=0.8 + spare)
-    verdict, trial = desk.ask(asked, 0.0), desk._trial(0.0)
+    verdict, trial = desk.ask(asked, 0.0), desk.judge.trial(0.0)
     assert trial is not None
     told = [desk.retry_after(asked, 0.0)] + ([verdict.retry_after] if isinstance(verdict, Refuse) else [])
     entry = desk.books.new_entry(asked)
@@ -308,7 +308,7 @@ def test_who_may_say_little_waits_in_vain_only_for_its_first_token() -> None:
 def test_alone_is_judged_with_the_margin_too() -> None:
     desk = new_desk()
     enter(desk, booking("a", max_tokens=100, deadline=0.7), booking("b", max_tokens=100, deadline=0.75))
-    trial = desk._trial(0.0)
+    trial = desk.judge.trial(0.0)
     late = [trial is not None and trial.late_alone(entry) for entry in desk.books.entries]
     assert late == [True, False], "0.68 s alone"
 
@@ -319,7 +319,7 @@ def test_what_others_delayed_is_not_held_against_the_forecast() -> None:
     for key in ("a", "b"):
         run_at_once(desk, key)
         desk.ended(key, whole=True, cut=False, now=9.0)
-    assert desk._kept._num_requests == 1, "only of the one that nobody overtook"
+    assert desk.judge.kept._num_requests == 1, "only of the one that nobody overtook"
 
 
 def test_one_that_took_for_ever_does_not_make_every_promise_longer() -> None:

@@ -1,0 +1,34 @@
+"""What other machines of the host took: read off the kernel, and told beside the figures."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.pages.origin import origin
+from bench.result import Meter
+from bench.stolen import CpuTicks, share_stolen
+
+
+def test_the_share_is_of_the_time_between(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.write_text("cpu  100 0 50 800 10 0 0 40 7 0\ncpu0 1 2 3\n")
+    after.write_text("cpu  150 0 75 900 10 0 0 65 9 0\ncpu0 1 2 3\n")
+    assert CpuTicks.now(before) == CpuTicks(40, 1000)
+    assert share_stolen(CpuTicks.now(before), CpuTicks.now(after)) == 25 / 200
+
+
+@pytest.mark.parametrize("text", ["", "cpu  1 2 3\n", "cpu  a b c d e f g h\n"])
+def test_a_kernel_that_does_not_say_so_is_no_fault(tmp_path: Path, text: str) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text(text)
+    assert CpuTicks.now(stat) is None and CpuTicks.now(tmp_path / "none") is None
+    assert share_stolen(None, CpuTicks(1, 2)) is None and share_stolen(CpuTicks(1, 2), CpuTicks(1, 2)) is None
+
+
+def test_it_stands_beside_the_figures() -> None:
+    result = Meter.start().result("kv", "octet bench kv", [])
+    known = replace(result, machine=replace(result.machine, stolen=0.124))
+    unknown = replace(result, machine=replace(result.machine, stolen=None))
+    assert origin(known).endswith("; 12 % of the processors' time went to other machines of the host.")
+    assert origin(unknown).endswith("before it began.")
