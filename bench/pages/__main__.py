@@ -41,6 +41,8 @@ def _fill(marker: Marker) -> str:
     if marker.kind == "faults":
         return fault_table(_rows(), read_findings(RESULTS / "faults.jsonl"))
     result = read_result(RESULTS / f"{marker.name}.json")
+    if result.bench != marker.name.partition("-")[0]:
+        raise MarkerRefused(f"{marker.name}.json: its name is to begin with the bench it is of, {result.bench}")
     match marker.kind:
         case "figures":
             return figures(result.records, marker.options)

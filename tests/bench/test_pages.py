@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
+import bench.pages.__main__ as pages
 from bench.pages.__main__ import main
 from bench.pages.faults import Row, fault_table, read_findings
 from bench.pages.figures import figures
 from bench.pages.marker import Marker, MarkerRefused, filled
 from bench.pages.origin import origin
 from bench.record import Record
-from bench.result import Meter
+from bench.result import Meter, write_result
 
 RECORDS = [
     Record("router", "serial", "octet", "added p50", "ms", 1.0, 0.9, 1.25, 5),
@@ -129,3 +130,12 @@ def test_where_the_faults_were_tried_is_said_below_them(tmp_path: Path) -> None:
 
 def test_the_pages_say_what_was_measured() -> None:
     assert main(["--check"]) == 0
+
+
+def test_a_result_under_the_name_of_another_bench_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_result(tmp_path / "router-peers.json", Meter.start().result("serve", "octet bench serve", []))
+    (tmp_path / "page.md").write_text("<!-- origin router-peers -->\n<!-- end -->\n")
+    for name in ("PAGES", "RESULTS"):
+        monkeypatch.setattr(pages, name, tmp_path)
+    with pytest.raises(SystemExit, match=r"router-peers\.json: its name is to begin with the bench it is of, serve"):
+        main(["--check"])
