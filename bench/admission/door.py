@@ -11,6 +11,8 @@ from specialist.request import Request
 class Refused(NamedTuple):
     reason: str
     retry_after: float | None
+    cpu: float | None = None
+    """Seconds of the processor that it took, where that is measured."""
 
 
 class Door(Protocol):

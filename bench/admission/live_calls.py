@@ -90,7 +90,7 @@ def _refused(offer: Offer, error: aio.AioRpcError, at: float, latency: float, be
     if error.code() not in _CAPACITY:
         return Outcome(offer, "failed", at, _reason(detail))
     told = detail.retry_after_ms / 1000 if detail.HasField("retry_after_ms") else None
-    return Outcome(offer, "refused", at, _reason(detail), told, latency, behind)
+    return Outcome(offer, "refused", at, _reason(detail), told, latency, behind=behind)
 
 
 def _reason(detail: wire.Error) -> str:

@@ -1,6 +1,6 @@
 """What became of one offer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from bench.admission.offer import Offer
@@ -25,6 +25,8 @@ class Outcome:
     """Seconds after which to try again, where the refusal says so."""
     latency: float | None = None
     """Seconds from asking to the refusal, where that is measured."""
+    cpu: float | None = field(default=None, compare=False)
+    """Seconds of the processor that the refusal took, where that is measured: not the same in every run."""
     behind: float | None = None
     """Seconds that the caller itself was late to ask, where that is measured."""
     beside_lower: bool | None = None

@@ -64,7 +64,8 @@ class Play:
             self._inside[name_of(offer)] = offer
             self.most_inside = max(self.most_inside, len(self._inside))
             return
-        self.outcomes.append(Outcome(offer, "refused", self.clock.now(), refused.reason, refused.retry_after))
+        now, cpu = self.clock.now(), refused.cpu
+        self.outcomes.append(Outcome(offer, "refused", now, refused.reason, refused.retry_after, cpu=cpu))
         self.on_refusal(offer, refused)
 
     def _listen(self) -> None:

@@ -1,6 +1,7 @@
 """The replica's own front, with its admission desk, as a door."""
 
 from random import Random
+from time import thread_time
 
 from admission.forecast import Admit, Booking
 from bench.admission.door import Refused
@@ -29,11 +30,12 @@ class ReckoningDoor:
         self._displaced: set[str] = set()
 
     def ask(self, request: Request) -> Refused | None:
+        began = thread_time()
         verdict = self._front.submit(request)
         if isinstance(verdict, Admit):
             self._displaced.update(verdict.displaced)
             return None
-        return Refused(verdict.reason.replace("_", " "), verdict.retry_after)
+        return Refused(verdict.reason.replace("_", " "), verdict.retry_after, thread_time() - began)
 
     def step(self) -> bool:
         return self._front.step() is not None

@@ -39,6 +39,7 @@ def targets(loads: Sequence[float]) -> Targets:
         **{(load_case(load), "error of totals, p90"): "< 25 %" for load in loads},
         **{(load_case(load), f"retry-after within a factor of {WITHIN:g}"): ">= 80 %" for load in loads},
         **{(load_case(load), f"refusal, p{percent}"): "< 5 ms" for load in loads for percent in (50, 99)},
+        **{(load_case(load), f"CPU of a refusal, p{percent}"): "< 5 ms" for load in loads for percent in (50, 99)},
     }
 
 
@@ -177,6 +178,8 @@ def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, 
         ("missed beside a lower class", "", lambda run: len(missed_while_lower_served(run.outcomes))),
         ("refusal, p50", "ms", lambda run: _milliseconds([each.latency for each in run.outcomes], 50)),
         ("refusal, p99", "ms", lambda run: _milliseconds([each.latency for each in run.outcomes], 99)),
+        ("CPU of a refusal, p50", "ms", lambda run: _milliseconds([each.cpu for each in run.outcomes], 50)),
+        ("CPU of a refusal, p99", "ms", lambda run: _milliseconds([each.cpu for each in run.outcomes], 99)),
         ("callers behind their time, p50", "ms", lambda run: _milliseconds([each.behind for each in run.outcomes], 50)),
         ("callers behind their time, p99", "ms", lambda run: _milliseconds([each.behind for each in run.outcomes], 99)),
         ("error of steps, p50", "%", lambda run: None if run.errors is None else 100 * run.errors.step_p50),

@@ -80,11 +80,20 @@ def test_every_offer_has_one_end(load: float, system: System) -> None:
 def test_the_same_seed_gives_the_same_table(system: System) -> None:
     def table() -> object:
         one = run(plan, asked, 5.0, system, seed=3)
-        return [*class_records([one], plan.mix.priorities), *load_records([one])]
+        records = [*class_records([one], plan.mix.priorities), *load_records([one])]
+        return [record for record in records if not record.metric.startswith("CPU of")]
 
     plan = small_plan()
     asked = plan.offers(5.0, rate(), seed=3)
     assert table() == table()
+
+
+def test_what_a_refusal_takes_of_the_processor_is_a_figure() -> None:
+    refused = [each for each in played(10.0, "octet", seed=1).outcomes if each.end == "refused"]
+    assert len(refused) > 20 and all(each.cpu is not None and 0 <= each.cpu < 1 for each in refused)
+    assert all(each.cpu is None for each in played(10.0, "fcfs", seed=1).outcomes)
+    figures = {record.metric: record.value for record in load_records([played(10.0, "octet", seed=1)])}
+    assert 0 < figures["CPU of a refusal, p50"] <= figures["CPU of a refusal, p99"] < 1000
 
 
 def test_following_the_refused_changes_nothing_for_anybody() -> None:
