@@ -20,6 +20,8 @@ _OF_VERDICTS = 0xFA44
 _RUSH_SECONDS = 1.0
 _AGAIN = 0.3
 """Of the requests ask what another asks."""
+_HURRIED = 0.3
+"""Of the requests want their first token soon."""
 _CANCELS: tuple[CancelHow, ...] = ("call", "rpc", "leave")
 _WORDS = ("sort the list", "reverse a string", "parse json", "find a cycle", "count words")
 
@@ -36,6 +38,7 @@ def draw(seed: int) -> Script:
     asks = [ask(number, random, setup) for number in range(count)]
     asks = [_again(ask, random.choice(asks)) if random.random() < _AGAIN else ask for ask in asks]
     deeds = [] if calm else [_deed(random, setup) for _ in range(random.choice((0, 1, 1, 2, 3, 5)))]
+    asks = [_hurried(ask, random) if random.random() < _HURRIED else ask for ask in asks]
     return Script(
         seed, setup, tuple(sorted(asks, key=lambda ask: ask.at)), tuple(sorted(deeds, key=lambda deed: deed.at))
     )
@@ -112,6 +115,10 @@ def _ask(number: int, random: Random, setup: Setup) -> Asked:
 def _again(ask: Asked, other: Asked) -> Asked:
     """The same question as another's."""
     return replace(ask, text=other.text, force=other.force, adapters=other.adapters, salt=other.salt)
+
+
+def _hurried(ask: Asked, random: Random) -> Asked:
+    return replace(ask, first_timeout=round(random.uniform(0.05, 1.0) * ask.timeout, 3))
 
 
 def _moment(random: Random) -> float:
