@@ -89,10 +89,8 @@ def test_a_first_token_is_waited_for_as_long_as_the_caller_says() -> None:
 
 def test_behind_its_first_token_only_the_whole_answers_deadline_counts() -> None:
     async def story() -> None:
-        async with (
-            serving(sim(CostModel(0.0, 0.0, 0.0, 0.004, 0.0, 0.0, 0.0, 0.0))) as served,
-            routing({"writer": [served.address]}) as routed,
-        ):
+        steady = CostModel(0.0, 0.0, 0.0, 0.004, 0.0, 0.0, 0.0, 0.0)
+        async with serving(sim(steady)) as served, routing({"writer": [served.address]}) as routed:
             heard = await routed.ask(asking(first_token_timeout_ms=400, max_tokens=300, ignore_eos=True))
             assert heard.code is grpc.StatusCode.OK and len(heard.tokens) == 300
             assert heard.receipt is not None and heard.receipt.timings.total > 0.4 + 2 * DEADLINE_SLACK
