@@ -15,8 +15,8 @@ from admission.forecast.stream import Stream
 _EPSILON = 1e-9
 _EXACT_LINE = 32
 """So many of those who wait are followed one by one; those behind them as a stream."""
-_EXACT_CHUNKS = 32
-"""So many are dealt out one by one, in turns; those behind them by shares."""
+_EXACT_CHUNKS = 20
+"""So many are dealt out one by one, in turns, which is two turns of everybody as a rule; those behind them by shares."""
 
 
 class Refill(NamedTuple):
@@ -69,6 +69,7 @@ class Walk:
     def __init__(self, room: Room, prices: Prices, pace: Pace, refill: Refill = NOBODY_ELSE) -> None:
         self._room = room
         self._prices = prices
+        self._prefill, self._decode = prices.prefill, prices.decode
         self._pace = pace
         self.refill = refill
         self._refill_rows = refill.rows
@@ -87,6 +88,8 @@ class Walk:
         self._next = 0
         self._one_stack = True
         self._ticks = 0
+        self._overdue_from = 0
+        """Before that tick nobody has been passed over too often: who comes, comes with a later turn."""
         self._lowest: float = inf
         self._curve_rounds, self._curve_times = [0.0], [0.0]
 
@@ -290,8 +293,12 @@ class Walk:
     def _turns(self) -> list[tuple[Rank, Entry]]:
         """Prompts of one adapter stack in the order of their turns: who was passed over too often, then by rank; by
         rank alone where the first of them is pressed for time."""
+        if self._ticks < self._overdue_from:
+            return self._stack_of(self._prompts[0][1].stack)
         overdue = self._ticks - self._room.age_bound
         late = [item for item in self._prompts if item[1].turn <= overdue]
+        if not late:
+            self._overdue_from = self._room.age_bound + min(item[1].turn for item in self._prompts)
         first = min(late, key=_by_turn) if late else self._prompts[0]
         order = self._stack_of(first[1].stack)
         if late and not order[0][1].pressed:
@@ -320,7 +327,7 @@ class Walk:
         count = float(ceil(count - 1))
         if self._decoding:
             count = max(1.0, min(count, ceil(self._decoding[0][0] - self._rounds)))
-        step, token, pair = self._prices.prefill
+        step, token, pair = self._prefill
         seconds = count * (step + most * token)
         for (_, entry), share in shares:
             taken = count * most * share
@@ -337,7 +344,7 @@ class Walk:
 
     def _take_chunk(self, budget: float, order: list[tuple[Rank, Entry]]) -> float:
         """How many tokens that was."""
-        step, token, pair = self._prices.prefill
+        step, token, pair = self._prefill
         self._now += step
         self._ticks += 1
         most = budget
@@ -408,7 +415,7 @@ class Walk:
 
     def _round_seconds(self, turns: float, count: float = 1.0) -> float:
         """`turns` is how many rounds an adapter stack goes on."""
-        step, token, pair = self._prices.decode
+        step, token, pair = self._decode
         rows = len(self._decoding) * self._pace.tokens
         context = self._context + rows * count / 2
         num_stacks = len(self._stacks)
@@ -455,7 +462,7 @@ class Walk:
         curve = self._curve_rounds
         i = bisect_left(curve, rounds)
         if i == len(curve):
-            step, token, _ = self._prices.decode
+            step, token, _ = self._decode
             alone = (step + token * max(1.0, self._refill_rows)) * self._stretch
             return self._curve_times[-1] + (rounds - curve[-1]) * alone
         if i == 0:
