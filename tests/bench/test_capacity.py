@@ -152,7 +152,7 @@ def test_the_question_is_answered_and_the_answer_holds(
 ) -> None:
     config, trace = map(str, site)
     out, plot = tmp_path / "out.json", tmp_path / "plot.svg"
-    words = ["simulate", config, "--trace", trace, "--rate", "12"]
+    words = ["simulate", config, "--trace", trace, "--rate", "12", "--seconds", "6"]
     assert main([*words, "--json", str(out), "--plot", str(plot)]) == 0
     needed: dict[str, int] = json.loads(out.read_text())["replicas"]
     assert "replicas are needed" in capsys.readouterr().out
