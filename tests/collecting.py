@@ -25,17 +25,22 @@ def without_the_collector() -> Iterator[None]:
 
 
 class Frozen:
-    """What tests import and unfreeze is frozen again between their files: some collect everything, again and again, and
-    should walk what is theirs, not a million objects that stay anyway."""
+    """What tests import is frozen between their files: some collect everything, again and again, and should walk what
+    is theirs, not a million objects that stay anyway."""
 
     def __init__(self) -> None:
         self._num_modules = 0
 
     def again(self) -> None:
-        if len(sys.modules) > self._num_modules + _MANY_MODULES or not gc.get_freeze_count():
-            gc.collect()
-            gc.freeze()
+        if len(sys.modules) > self._num_modules + _MANY_MODULES:
+            freeze()
             self._num_modules = len(sys.modules)
+
+
+def freeze() -> None:
+    """All that is in use."""
+    gc.collect()
+    gc.freeze()
 
 
 def import_from(share: float) -> None:

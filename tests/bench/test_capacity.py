@@ -1,5 +1,5 @@
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 
@@ -14,6 +14,7 @@ from bench.capacity.search import NotEnough, fewest
 from bench.result import read_result
 from octet.cli import main
 from octet.config.ensemble import SloTargets
+from tests.collecting import freeze
 
 SHAPES = [Shape(0.0, (10,), (0,), 3), Shape(1.0, (4,), (1,), 1), Shape(4.0, (7,), (2,), 2)]
 MIX = {"algo": 3.0, "stl": 1.0}
@@ -119,6 +120,13 @@ def test_the_fewest_are_found_where_more_is_never_worse(needs: dict[str, int], m
         return
     assert fewest(tuple(needs), trial, most).replicas == needs
     assert len(tried) <= 2 * most.bit_length() + 2
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen_again() -> Iterator[None]:
+    """A site that ends unfreezes everything."""
+    yield
+    freeze()
 
 
 @pytest.fixture
