@@ -28,25 +28,31 @@ class NothingLeft(RuntimeError):
 class _Due(asyncio.TimerHandle):
     """Something to be done, by somebody who may be stopped or dead when its time comes."""
 
-    __slots__ = ("context", "process", "todo")
+    __slots__ = ("_todo", "process")
 
     def __init__(  # nothing of what a handle of asyncio keeps for people is needed here
         self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context
     ) -> None:
         self._when = when
-        self.context = context
-        self.todo: tuple[Callable[..., object], tuple[Any, ...]] | None = (callback, args)
-        """None once it is cancelled."""
+        self._cancelled = False
+        self._context = context
+        self._todo: tuple[Callable[..., object], tuple[Any, ...]] | None = (callback, args)
         self.process: Process | None = context.get(PROCESS)
 
     def when(self) -> float:
         return self._when
 
     def cancelled(self) -> bool:
-        return self.todo is None
+        return self._cancelled
 
     def cancel(self) -> None:
-        self.todo = None
+        self._cancelled = True
+        self._todo = None
+
+    def run(self) -> None:
+        if self._todo is not None:
+            callback, args = self._todo
+            self._context.run(callback, *args)
 
 
 class HeapLoop(asyncio.BaseEventLoop):
@@ -96,10 +102,7 @@ class HeapLoop(asyncio.BaseEventLoop):
         *args: *_Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        when = self._now + delay
-        due = _Due(when, callback, args, context or copy_context())
-        heapq.heappush(self._timers, (when, next(self._numbers), due))
-        return due
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
@@ -143,36 +146,40 @@ class HeapLoop(asyncio.BaseEventLoop):
         events._set_running_loop(self)
         self._running, self._stopping = True, False
         try:
-            while not self._stopping and (self._ready or self._next_moment()):
-                self._step()
+            while not self._stopping and self._step():
+                pass
         finally:
             self._running = False
             events._set_running_loop(before)
 
-    def _step(self) -> None:
+    def _step(self) -> bool:
+        if not self._ready and not self._next_moment():
+            return False
         due = self._ready.popleft()
-        todo, process = due.todo, due.process
-        if todo is None or not (process is None or process.state == "up" or self._is_over or process.takes(due)):
-            return
-        self.num_events += 1
-        began = None if self.cpu_seconds is None else self._spent()
-        callback, args = todo
+        if due.cancelled():
+            return True
+        process = due.process
+        if process is None or self._is_over or process.takes(due):
+            self.num_events += 1
+            if self.cpu_seconds is None:
+                self._run(due)
+            else:
+                self._measure(due, self.cpu_seconds)
+            if self.after_event is not None:
+                self.after_event()
+        return True
+
+    def _run(self, due: _Due) -> None:
         try:
-            due.context.run(callback, *args)
+            due.run()
         except Exception as error:
             self.call_exception_handler({"message": "a callback failed", "exception": error})
-        if began is not None:
-            self._charge(process, self._spent() - began)
-        if self.after_event is not None:
-            self.after_event()
 
-    def _spent(self) -> float:
-        return time.process_time() - self.collected_seconds
-
-    def _charge(self, process: Process | None, seconds: float) -> None:
-        if self.cpu_seconds is not None:
-            name = "" if process is None else process.name
-            self.cpu_seconds[name] = self.cpu_seconds.get(name, 0.0) + seconds
+    def _measure(self, due: _Due, spent: dict[str, float]) -> None:
+        name = "" if due.process is None else due.process.name
+        before = time.process_time() - self.collected_seconds
+        self._run(due)
+        spent[name] = spent.get(name, 0.0) + time.process_time() - self.collected_seconds - before
 
     def collecting(self, phase: str, _: object) -> None:
         """For `gc.callbacks`."""
@@ -181,12 +188,12 @@ class HeapLoop(asyncio.BaseEventLoop):
     def _next_moment(self) -> bool:
         """False when there is none."""
         timers = self._timers
-        while timers and timers[0][2].todo is None:
+        while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
         if not timers:
             return False
-        self._now = now = max(self._now, timers[0][0])
-        while timers and timers[0][0] <= now:
+        self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
             self._ready.append(heapq.heappop(timers)[2])
         return True
 
