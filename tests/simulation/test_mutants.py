@@ -25,6 +25,8 @@ FIRST_SEEDS = {
 """Not 0: what they do is seldom seen."""
 SEEN_AT = {
     "a cancel goes nowhere": 19,
+    "a first token is waited for to the end": 171,
+    "a first token may come any time": 14,
     "a floor that nobody keeps": 47,
     "a line without an end": 10,
     "a shadow keeps its seat": 147,
@@ -39,6 +41,7 @@ SEEN_AT = {
     "poison goes round": 17,
     "shadows without a budget": 74,
     "shadows without number": 30,
+    "who has no token in time runs on": 169,
 }
 """Of the fifty, the seed that is looked at first. Where it shows nothing any more, the others are."""
 OF_VERDICTS = (

@@ -11,7 +11,7 @@ from octet.mishap import POINTS, installed, mishap
 from specialist.engines.sim import FaultKind
 
 SEEDS = range(1000, 1100)
-RICH = (1008, 1030, 1031, 1039, 1046, 1050, 1058, 1059, 1085)
+RICH = (1002, 1021, 1030, 1039, 1045, 1046, 1050, 1075, 1085)
 """Of them, those that are looked at first: they show everything. Where they do not any more, the others are."""
 CONSEQUENCES = (
     "retried",
