@@ -51,7 +51,7 @@ optimised: $(READY) $(MODULES)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 	$(BIN)/lint-imports --no-cache
 
 # Random histories beyond the thousand that `make test` lives through.

@@ -14,9 +14,8 @@ def check_pool(
     tables: Collection[BlockTable],
 ) -> None:
     listed = _check_free_list(free, len(blocks))
-    _check_reference_counts(blocks, tables)
+    used = _check_reference_counts(blocks, tables)
     _check_garbage_bin(blocks[GARBAGE])
-    used = sum(1 for block in blocks if block.ref_count > 0)
     if len(listed) + used != len(blocks) - 1:
         raise InvariantViolation(f"{len(listed)} free + {used} used != {len(blocks) - 1} blocks")
     _check_index(blocks, index)
@@ -26,8 +25,9 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
     """Linked both ways, no block twice, none in use, empty blocks before cache entries."""
     listed: set[int] = set()
     seen_keyed = False
-    previous = free.ring
-    for block in free:
+    previous = ring = free.ring
+    block = ring.next
+    while block is not ring:
         if block.block_id in listed or len(listed) > most:
             raise InvariantViolation(f"{block} is in the free list twice")
         if block.prev is not previous:
@@ -38,15 +38,16 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
             raise InvariantViolation(f"{block} is empty and queues behind cache entries")
         seen_keyed = block.key is not None
         listed.add(block.block_id)
-        previous = block
-    if free.ring.prev is not previous:
+        previous, block = block, block.next
+    if ring.prev is not previous:
         raise InvariantViolation(f"the ring is not linked back to {previous}")
     if len(listed) != len(free):
         raise InvariantViolation(f"the free list holds {len(listed)} blocks and counts {len(free)}")
     return listed
 
 
-def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable]) -> None:
+def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable]) -> int:
+    """How many are in use."""
     holders = [0] * len(blocks)
     for table in tables:
         if table.released:
@@ -55,9 +56,10 @@ def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable
             raise InvariantViolation("a table holds a block twice")
         for block_id in table.block_ids:
             holders[block_id] += 1
-    for block, count in zip(blocks, holders, strict=True):
-        if block.ref_count != count:
-            raise InvariantViolation(f"{block} is held by {count} tables")
+    if [block.ref_count for block in blocks] != holders:
+        block, count = next((b, count) for b, count in zip(blocks, holders, strict=True) if b.ref_count != count)
+        raise InvariantViolation(f"{block} is held by {count} tables")
+    return len(holders) - holders.count(0)
 
 
 def _check_garbage_bin(block: Block) -> None:
@@ -66,9 +68,9 @@ def _check_garbage_bin(block: Block) -> None:
 
 
 def _check_index(blocks: Sequence[Block], index: dict[BlockKey, Block]) -> None:
-    for key, block in index.items():
-        if block.key != key:
-            raise InvariantViolation(f"{block} is found under a key that is not its own")
-    keyed = sum(1 for block in blocks if block.key is not None)
+    if [block.key for block in index.values()] != list(index):
+        stray = next(block for key, block in index.items() if block.key != key)
+        raise InvariantViolation(f"{stray} is found under a key that is not its own")
+    keyed = len(blocks) - [block.key for block in blocks].count(None)
     if keyed != len(index):
         raise InvariantViolation(f"{keyed} blocks carry a key, {len(index)} can be found")

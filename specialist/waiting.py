@@ -27,6 +27,9 @@ class WaitingQueue:
         """In order of rank. O(n log n): for inspection, not for the hot path."""
         return iter(sorted(self._members, key=self._rank))
 
+    def in_no_order(self) -> Iterator[Sequence]:
+        return iter(self._members)
+
     def __contains__(self, seq: Sequence) -> bool:
         return seq in self._members
 

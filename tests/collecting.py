@@ -1,6 +1,7 @@
 """Collecting six thousand tests in every worker, as cheaply as it can be done."""
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).resolve().parent.parent
+_MANY_MODULES = 100
 
 
 @contextmanager
@@ -20,6 +22,25 @@ def without_the_collector() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+class Frozen:
+    """What tests import is frozen between their files: some collect everything, again and again, and should walk what
+    is theirs, not a million objects that stay anyway."""
+
+    def __init__(self) -> None:
+        self._num_modules = 0
+
+    def again(self) -> None:
+        if len(sys.modules) > self._num_modules + _MANY_MODULES:
+            freeze()
+            self._num_modules = len(sys.modules)
+
+
+def freeze() -> None:
+    """All that is in use."""
+    gc.collect()
+    gc.freeze()
 
 
 def import_from(share: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.collecting import import_from, without_the_collector
+from tests.collecting import Frozen, import_from, without_the_collector
 from tests.forbidden import may_skip
 
 _USUAL = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -33,6 +33,17 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         if worker is not None and [Path(each).resolve() for each in session.config.args] == [_HERE]:
             import_from(int(worker["workerid"].removeprefix("gw")) / worker["workercount"])
         return (yield)
+
+
+_frozen = Frozen()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    result = yield
+    if nextitem is not None and nextitem.path != item.path:
+        _frozen.again()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

@@ -128,26 +128,33 @@ class Laws:
         require(self.scheduler.waiting.peek() is self._first_in_line(), "the first in line is seen first")
 
     def _first_in_line(self) -> Sequence | None:
-        return min(self.scheduler.waiting, key=self._place, default=None)
+        return min(self.scheduler.waiting.in_no_order(), key=self._place, default=None)
 
     def _check_sequences(self) -> None:
+        in_flight = self.scheduler.in_flight is not None
         for request_id, seq in self.scheduler.ledger.live.items():
-            require(seq.request.request_id == request_id, "filed under its own id")
-            require(seq.num_tokens == len(seq.chain), "three integers tell the truth", seq)
-            require(0 <= seq.num_computed <= seq.num_tokens, "three integers are ordered", seq)
+            if seq.request.request_id != request_id:
+                require(False, "filed under its own id")
+            num_tokens = seq.num_tokens
+            if not (num_tokens == len(seq.chain) and 0 <= seq.num_computed <= num_tokens):
+                require(num_tokens == len(seq.chain), "three integers tell the truth", seq)
+                require(False, "three integers are ordered", seq)
             self._check_place(seq)
-            require(seq.num_scheduled == 0 or self.scheduler.in_flight is not None, "scheduled means in flight", seq)
-            if seq.state is not None and self.scheduler.in_flight is None:
-                require(seq.state.num_tokens == seq.num_computed, "the state stands where the blocks do", seq)
+            if not in_flight:
+                require(seq.num_scheduled == 0, "scheduled means in flight", seq)
+                if seq.state is not None:
+                    require(seq.state.num_tokens == seq.num_computed, "the state stands where the blocks do", seq)
 
     def _check_place(self, seq: Sequence) -> None:
-        running, waiting, aside = (
-            seq in place for place in (self.scheduler.running, self.scheduler.waiting, self.scheduler.ledger.aside)
-        )
-        require(running + waiting + aside == 1 or (running and aside), "waiting, running or aside", seq)
-        require(not (running and aside) or seq in self._to_leave, "whoever is set aside leaves with the next step", seq)
-        require(aside == (seq.aside_for is not None), "aside for somebody", seq)
-        require((seq.table is None) == (not running), "blocks if and only if running", seq)
+        scheduler = self.scheduler
+        running, waiting, aside = seq in scheduler.running, seq in scheduler.waiting, seq in scheduler.ledger.aside
+        if running + waiting + aside != 1:
+            require(running and aside, "waiting, running or aside", seq)
+            require(seq in self._to_leave, "whoever is set aside leaves with the next step", seq)
+        if aside != (seq.aside_for is not None):
+            require(False, "aside for somebody", seq)
+        if (seq.table is None) == running:
+            require(False, "blocks if and only if running", seq)
 
     def _check_in_flight(self) -> None:
         for row in self.scheduler.in_flight.rows if self.scheduler.in_flight else ():
@@ -162,11 +169,13 @@ class Laws:
 
     def _check_cached_content(self) -> None:
         """What can be found has been written; what nobody can find is poisoned, so that reading it shows."""
+        is_written, poison = self.memory.is_written, self.memory.poison
         for block in self.pool.blocks:
             if block.key is not None:
-                require(None not in self.memory.read_block(block.block_id), "only computed blocks are cached", block)
+                if not is_written(block.block_id):
+                    require(False, "only computed blocks are cached", block)
             elif block.ref_count == 0:
-                self.memory.poison(block.block_id)
+                poison(block.block_id)
 
     def _check_turns(self, step: Step) -> None:
         served = {row.sequence for row in step.rows}

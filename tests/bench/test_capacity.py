@@ -1,5 +1,5 @@
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 
@@ -14,6 +14,7 @@ from bench.capacity.search import NotEnough, fewest
 from bench.result import read_result
 from octet.cli import main
 from octet.config.ensemble import SloTargets
+from tests.collecting import freeze
 
 SHAPES = [Shape(0.0, (10,), (0,), 3), Shape(1.0, (4,), (1,), 1), Shape(4.0, (7,), (2,), 2)]
 MIX = {"algo": 3.0, "stl": 1.0}
@@ -121,6 +122,13 @@ def test_the_fewest_are_found_where_more_is_never_worse(needs: dict[str, int], m
     assert len(tried) <= 2 * most.bit_length() + 2
 
 
+@pytest.fixture(autouse=True, scope="module")
+def frozen_again() -> Iterator[None]:
+    """A site that ends unfreezes everything."""
+    yield
+    freeze()
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> tuple[Path, Path]:
     config, trace = tmp_path / "ensemble.yaml", tmp_path / "trace.csv"
@@ -152,7 +160,7 @@ def test_the_question_is_answered_and_the_answer_holds(
 ) -> None:
     config, trace = map(str, site)
     out, plot = tmp_path / "out.json", tmp_path / "plot.svg"
-    words = ["simulate", config, "--trace", trace, "--rate", "12"]
+    words = ["simulate", config, "--trace", trace, "--rate", "12", "--seconds", "6"]
     assert main([*words, "--json", str(out), "--plot", str(plot)]) == 0
     needed: dict[str, int] = json.loads(out.read_text())["replicas"]
     assert "replicas are needed" in capsys.readouterr().out

@@ -23,7 +23,7 @@ ONCE_BROKEN = (20775, 21042, 21719, 22157)
 def test_a_thousand_histories_keep_every_law(first: int) -> None:
     for seed in range(first, first + SHARE):
         world = World(seed).run(NUM_EVENTS)
-        assert len(world.log) > NUM_EVENTS
+        assert len(world.log) >= NUM_EVENTS
 
 
 @pytest.mark.parametrize("seed", ONCE_BROKEN)

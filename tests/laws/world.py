@@ -13,7 +13,7 @@ from specialist.engines.sim import CostModel, Fault, FaultKind, SimEngine, SimMo
 from specialist.engines.sim.memory import SimMemory
 from specialist.engines.sim.state import SimSnapshot
 from specialist.errors import NeverFits
-from specialist.events import Finished
+from specialist.events import Event, Finished
 from specialist.loop import StepLoop
 from specialist.request import FinishReason
 from specialist.scheduler import Scheduler
@@ -50,7 +50,7 @@ class World:
         self.scheduler = self._scheduler()
         self.loop = StepLoop(self.scheduler, self.engine)
         self.laws = Laws(self.scheduler, self.engine, self.model)
-        self.log: list[str] = [repr(setup)]
+        self.log: list[tuple[float, str, list[Event]]] = []
 
     def run(self, num_events: int) -> "World":
         """Live through the events, then let everything come to rest. Raises whatever law was broken."""
@@ -59,11 +59,12 @@ class World:
                 self._event()
             self._settle()
         except Exception as error:
-            raise LawBroken(f"seed {self.seed}, event {len(self.log)}: {error}") from error
+            raise LawBroken(f"seed {self.seed}, event {len(self.log) + 1}: {error}") from error
         return self
 
     def history(self) -> bytes:
-        return "\n".join(self.log).encode()
+        lines = (f"{at:.6f} {what} {events}" for at, what, events in self.log)
+        return "\n".join((repr(self.setup), *lines)).encode()
 
     def _event(self) -> None:
         roll = self.rng.random()
@@ -175,7 +176,7 @@ class World:
         for event in events:
             if isinstance(event, Finished):
                 self.proposer.forget(event.request_id)
-        self.log.append(f"{self.clock.now():.6f} {what} {events}")
+        self.log.append((self.clock.now(), what, events))
 
     def _describe(self, step: Step) -> str:
         rows = " ".join(f"{row.sequence.request.request_id}@{row.start}+{len(row.tokens)}" for row in step.rows)

@@ -16,7 +16,7 @@ from tests.adapters.peft_files import random_tensors, write
 from tests.native.device import DEVICE
 from tests.native.fused import FusedReplica, fused_decoder
 from tests.native.greedy_replica import GreedyReplica, ask
-from tests.native.transformers_models import SMALL, checkpoint_of, greedy, model_config, random_model
+from tests.native.transformers_models import SMALL, checkpoint_of, greedy_if, model_config, random_model
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 COUNT = 32
@@ -89,10 +89,13 @@ def test_two_adapters_in_one_load_equal_peft(engine: str, family: str, changes: 
     server.replica.run([*requests, ask("bare", prompt(33), COUNT)])
     for name, peer in peers.items():
         for length in (1, 33):
-            tokens, logits = greedy(peer, prompt(length), COUNT)
+            said = server.replica.answer(f"{name} {length}")
+            assert len(said) == COUNT
+            tokens, logits = greedy_if(peer, prompt(length), said)
             torch.testing.assert_close(server.replica.logits(f"{name} {length}"), logits, atol=1e-4, rtol=0)
-            assert server.replica.answer(f"{name} {length}") == tokens
-    assert server.replica.answer("bare") == greedy(base, prompt(33), COUNT)[0]
+            assert said == tokens
+    bare = server.replica.answer("bare")
+    assert len(bare) == COUNT and bare == greedy_if(base, prompt(33), bare)[0]
 
 
 def test_a_stack_adds_up(engine: str, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from specialist.ops.linear.mixed import Mixed
 from specialist.ops.linear.reference import AsStored, Dense
 from tests.native.device import DEVICE
 from tests.native.greedy_replica import GreedyReplica, ask
-from tests.native.transformers_models import SMALL, checkpoint_of, greedy, random_model
+from tests.native.transformers_models import SMALL, checkpoint_of, greedy, greedy_if, random_model
 from tests.ops.quantise import quantise
 
 LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0}
@@ -90,7 +90,11 @@ def told(name: str) -> tuple[Any, list[tuple[tuple[int, ...], Tensor]]]:
     """(a model, what transformers says with it to each of three prompts): computed once for every decoder."""
     family, changes = MODELS[name]
     model = random_model(family, **changes)
-    return model, [greedy(model, prompt, 128) for prompt in prompts(3)]
+    guesses = GreedyReplica(decoder_of(model), chunk=128)
+    guesses.run(ask(f"r{i}", prompt, 128) for i, prompt in enumerate(prompts(3)))
+    answers = [guesses.answer(f"r{i}") for i in range(3)]
+    assert list(map(len, answers)) == [128] * 3
+    return model, [greedy_if(model, prompt, answer) for prompt, answer in zip(prompts(3), answers, strict=True)]
 
 
 @pytest.mark.parametrize("name", MODELS)

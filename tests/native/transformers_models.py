@@ -107,6 +107,18 @@ def rope_of(parameters: dict[str, Any]) -> Rope:
 
 
 @torch.no_grad()
+def greedy_if(model: Any, prompt: tuple[int, ...], guess: tuple[int, ...]) -> tuple[tuple[int, ...], Tensor]:
+    """As `greedy`, in one step instead of many where the guess is right: each of its tokens is then what comes next
+    after the prompt and those before it. Positions that change as a text grows leave no such short way."""
+    if model.config.rope_parameters["rope_type"] == "dynamic":
+        return greedy(model, prompt, len(guess))
+    given = torch.tensor([prompt + guess[:-1]], device=DEVICE)
+    logits = model(given, use_cache=False).logits[0, len(prompt) - 1 :].float()
+    is_right = logits.argmax(-1).tolist() == list(guess)
+    return (guess, logits) if is_right else greedy(model, prompt, len(guess))
+
+
+@torch.no_grad()
 def greedy(model: Any, prompt: tuple[int, ...], count: int) -> tuple[tuple[int, ...], Tensor]:
     """(the next `count` tokens, the logits each was taken from), one cached step after another."""
     tokens: list[int] = []

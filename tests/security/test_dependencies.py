@@ -18,37 +18,42 @@ from tests.security.dependencies import (
 from tests.security.floors import FLOORS
 from tests.security.licences import OTHERWISE, PERMISSIVE
 
-PACKAGES = installed()
 PINS = pinned((ROOT / "constraints.txt").read_text())
+Packages = dict[str, Package]
 
 
-def test_everything_is_pinned_and_is_what_the_pin_says() -> None:
-    assert unpinned({name: PACKAGES[name] for name in needed(PACKAGES, "octet", ("dev",)) & set(PACKAGES)}, PINS) == []
+@pytest.fixture(scope="module")
+def packages() -> Packages:
+    return installed()
 
 
-def test_nothing_is_installed_that_nobody_asks_for() -> None:
-    assert strays(PACKAGES, ("dev",)) == []
+def test_everything_is_pinned_and_is_what_the_pin_says(packages: Packages) -> None:
+    assert unpinned({name: packages[name] for name in needed(packages, "octet", ("dev",)) & set(packages)}, PINS) == []
 
 
-def test_every_pin_is_of_something_that_is_needed() -> None:
-    assert sorted(set(PINS) - needed(PACKAGES, "octet", ("dev",))) == []
+def test_nothing_is_installed_that_nobody_asks_for(packages: Packages) -> None:
+    assert strays(packages, ("dev",)) == []
 
 
-def test_no_hole_that_we_know_of_is_installed_or_let_in() -> None:
-    assert below({name: package.version for name, package in PACKAGES.items()}, FLOORS) == []
+def test_every_pin_is_of_something_that_is_needed(packages: Packages) -> None:
+    assert sorted(set(PINS) - needed(packages, "octet", ("dev",))) == []
+
+
+def test_no_hole_that_we_know_of_is_installed_or_let_in(packages: Packages) -> None:
+    assert below({name: package.version for name, package in packages.items()}, FLOORS) == []
     assert below(PINS, FLOORS) == []
-    assert below(least_declared(PACKAGES), FLOORS) == []
+    assert below(least_declared(packages), FLOORS) == []
     assert set(FLOORS) <= set(PINS)
 
 
-def test_every_licence_was_looked_at() -> None:
-    mine = {name: PACKAGES[name] for name in needed(PACKAGES, "octet", ("dev",)) & set(PACKAGES)}
+def test_every_licence_was_looked_at(packages: Packages) -> None:
+    mine = {name: packages[name] for name in needed(packages, "octet", ("dev",)) & set(packages)}
     others = {name for name, package in mine.items() if not PERMISSIVE.issuperset(package.licences)}
     assert others == set(OTHERWISE)
 
 
-def test_what_serves_takes_nothing_from_what_tests() -> None:
-    served = needed(PACKAGES, "octet", ("serve", "postgres", "otlp"))
+def test_what_serves_takes_nothing_from_what_tests(packages: Packages) -> None:
+    served = needed(packages, "octet", ("serve", "postgres", "otlp"))
     assert served.isdisjoint(
         {"pytest", "hypothesis", "cloudpickle", "joblib", "requests", "transformers", "playwright"}
     )

@@ -23,6 +23,27 @@ FIRST_SEEDS = {
     "a first token is waited for to the end": 150,
 }
 """Not 0: what they do is seldom seen."""
+SEEN_AT = {
+    "a cancel goes nowhere": 19,
+    "a first token is waited for to the end": 171,
+    "a first token may come any time": 14,
+    "a floor that nobody keeps": 47,
+    "a line without an end": 10,
+    "a shadow keeps its seat": 147,
+    "a shadow stays behind": 30,
+    "a shadow's words are told": 25,
+    "back at the first calm": 47,
+    "back below the floor": 25,
+    "back without a trial": 25,
+    "expired work runs": 35,
+    "flaps": 145,
+    "nobody else counts": 114,
+    "poison goes round": 17,
+    "shadows without a budget": 74,
+    "shadows without number": 30,
+    "who has no token in time runs on": 169,
+}
+"""Of the fifty, the seed that is looked at first. Where it shows nothing any more, the others are."""
 OF_VERDICTS = (
     *control_mutants.IN_THE_CORRECTNESS_BREAKER,
     *shadow_mutants.IN_SHADOWS,
@@ -74,11 +95,17 @@ def laws_stated_in(path: Path) -> Iterator[str]:
             yield str(said.value)
 
 
+def test_the_seed_that_is_looked_at_first_is_one_of_the_fifty_of_a_mistake() -> None:
+    assert SEEN_AT.keys() <= {mutant.name for mutant in ALL}
+    assert all(0 <= seed - FIRST_SEEDS.get(name, 0) < MOST_SEEDS for name, seed in SEEN_AT.items())
+
+
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_a_mistake_shows(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.plant(monkeypatch)
     first = FIRST_SEEDS.get(mutant.name, 0)
-    scripts = (draw(seed) for seed in range(first, first + MOST_SEEDS))
+    seeds = sorted(range(first, first + MOST_SEEDS), key=lambda seed: seed != SEEN_AT.get(mutant.name))
+    scripts = map(draw, seeds)
     worth = (script for script in scripts if script.setup.judged or mutant not in OF_VERDICTS)
     broken = next((broken for script in worth if (broken := live(script).broken)), "")
     assert law_of(broken) in mutant.laws, broken

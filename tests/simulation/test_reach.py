@@ -10,7 +10,9 @@ from bench.simulation.script import DeedKind
 from octet.mishap import POINTS, installed, mishap
 from specialist.engines.sim import FaultKind
 
-FIRST, NUM_SEEDS = 1000, 100
+SEEDS = range(1000, 1100)
+RICH = (1002, 1021, 1030, 1039, 1045, 1046, 1050, 1075, 1085)
+"""Of them, those that are looked at first: they show everything. Where they do not any more, the others are."""
 CONSEQUENCES = (
     "retried",
     "spilled",
@@ -60,7 +62,7 @@ SIGHTS = (
 
 def test_everything_is_come_by() -> None:
     missing = set(SIGHTS)
-    for seed in range(FIRST, FIRST + NUM_SEEDS):
+    for seed in sorted(SEEDS, key=lambda seed: seed not in RICH):
         missing -= {sight for sight, number in live(draw(seed)).seen.items() if number}
         if not missing:
             break

@@ -47,7 +47,15 @@ PROMPTS = tuple(
     f"Write a C++ function {signature}. Answer with code only."
     for signature in ("int square(int x)", "int twice(int x)", "int negate(int x)", "int zero()")
 )
-HOW: dict[str, Any] = {"intent": "code", "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "max_tokens": 160}
+HOW: dict[str, Any] = {
+    "intent": "code",
+    "temperature": 0.0,
+    "top_p": 1.0,
+    "repetition_penalty": 1.0,
+    "max_tokens": 64,
+    "stop": ("```\n\n",),
+}
+"""The code is enough: what explains it afterwards is half of the answer, and nobody judges it."""
 NUM_CLIENTS = 2
 BREATH = 1.0
 """Seconds between two questions of a client: what answers takes its time from shadows and compilers, and they run when

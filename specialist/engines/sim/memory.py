@@ -39,6 +39,10 @@ class SimMemory:
     def read_block(self, block_id: int) -> tuple[int | None, ...]:
         return tuple(self._cells[block_id * self.block_size : (block_id + 1) * self.block_size])
 
+    def is_written(self, block_id: int) -> bool:
+        """All of it."""
+        return None not in self._cells[block_id * self.block_size : (block_id + 1) * self.block_size]
+
     def write_block(self, block_id: int, values: tuple[int | None, ...]) -> None:
         self._cells[block_id * self.block_size : (block_id + 1) * self.block_size] = values
 
