@@ -11,7 +11,7 @@ from octet.clock import Clock
 from octet.config.ensemble import DispatchConfig, Ensemble
 from router.background import background, for_good
 from router.replicas.address import Target, check_address, fixed, is_dns, resolve
-from router.replicas.channel import OPTIONS, Connect, connect
+from router.replicas.channel import READING, Connect, connect
 from router.replicas.lane import Lane
 from router.replicas.pace import Pace, kept_pace, pace_of
 from router.replicas.replica import Replica
@@ -126,7 +126,7 @@ class Fleet:
 
     def _welcome(self, lane: Lane, target: Target) -> None:
         max_running = self._ensemble.specialist(lane.specialist).max_running
-        channel = self._dial(target, self._credentials, OPTIONS)
+        channel = self._dial(target, self._credentials, READING)
         replica = Replica(lane.specialist, target, channel, self._breaker(), self._clock, max_running)
         lane.replicas[replica.name] = replica
         self._watch(lane, replica)
