@@ -76,8 +76,7 @@ class Fleet:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for replica in [*self._tasks]:
-            await replica.channel.close()
+        await asyncio.gather(*(replica.channel.close() for replica in self._tasks))
 
     def apply(self, ensemble: Ensemble) -> None:
         """Other figures for the same specialists: breakers and buckets begin anew, watches where they must."""

@@ -43,6 +43,7 @@ class Call:
         "_home",
         "_loop",
         "_low",
+        "_message",
         "_parse",
         "_status",
         "_timer",
@@ -50,6 +51,7 @@ class Call:
         "inbox",
         "initial",
         "lookahead",
+        "num_refused",
         "send_window",
         "stream",
         "unsent",
@@ -77,8 +79,11 @@ class Call:
         self._wake: asyncio.Future[None] | None = None
         self.stream = 0
         """0 until it is on a connection."""
+        self._message = message
         self.unsent: bytes | memoryview = message
         self.send_window = 0
+        self.num_refused = 0
+        """How often the other side would not begin it."""
         self.inbox = Inbox(most_message)
         self.lookahead = self.window = lookahead
         """What the other side may still send."""
@@ -102,6 +107,18 @@ class Call:
 
     def settle(self, home: Home) -> None:
         self._home = home
+
+    def greeted(self, headers: Headers) -> None:
+        """The other side has begun it."""
+        self.initial = headers
+        self._message = b""
+
+    def put_back(self) -> None:
+        """As if it had never been sent."""
+        self.num_refused += 1
+        self.stream = 0
+        self.window = self.lookahead
+        self.unsent = self._message
 
     def arrived(self) -> None:
         """Its inbox or its window has changed."""
@@ -143,7 +160,7 @@ class Call:
 
     def _over(self) -> None:
         self._home = None
-        self.unsent = b""
+        self.unsent = self._message = b""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -15,7 +15,7 @@ from octet.rpc.http2.method import Method, Parse, Serialize
 from octet.rpc.http2.place import Place
 from octet.rpc.http2.status import unavailable
 
-_CLOSING_SECONDS = 1.5
+_CLOSING_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)

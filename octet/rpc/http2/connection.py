@@ -21,11 +21,14 @@ from octet.rpc.http2.static_table import Headers
 from octet.rpc.http2.status import Status, status_of, status_of_reset, unavailable
 
 _log = logging.getLogger(__name__)
-_WINDOW = 1 << 20
+WINDOW_BYTES = 1 << 20
 """For all calls together. It is given back as it is used: what is held for a caller is bounded by the call's own."""
 _MOST_UNSENT = 1 << 20
 """Bytes of answers for somebody who asks and does not read."""
-_LAST_WORDS_SECONDS = 1.0
+_FIRST_PAUSE = 0.001
+_MOST_REFUSED = 8
+"""How often a call is begun again that the other side would not begin. Every pause is twice the one before."""
+_LAST_WORDS_SECONDS = 0.1
 _INTERNAL = grpc.StatusCode.INTERNAL
 _CUT = Status(_INTERNAL, "it ended in the middle of a message")
 _GRPC = "application/grpc"
@@ -45,6 +48,8 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, Call] = {}
         self._line: dict[Call, None] = {}
         """Calls beyond what the other side takes at once."""
+        self._refused: dict[Call, asyncio.TimerHandle] = {}
+        """Calls that it would not begin, until they are begun again."""
         self._most_calls = frames.LAST_STREAM
         self._next = 1
         self.is_open = False
@@ -69,26 +74,28 @@ class Connection(asyncio.Protocol):
             frames.INITIAL_WINDOW_SIZE: self._lookahead,
             frames.MAX_HEADER_LIST_SIZE: MOST_LIST_BYTES,
         }
-        more = frames.window_update(0, _WINDOW - frames.USUAL_WINDOW)
+        more = frames.window_update(0, WINDOW_BYTES - frames.USUAL_WINDOW)
         self._transport.write(frames.PREFACE + frames.settings(wishes) + more)
 
     @property
     def num_calls(self) -> int:
-        return len(self._calls) + len(self._line)
+        return len(self._calls) + len(self._line) + len(self._refused)
 
     def begin(self, call: Call) -> None:
         call.settle(self)
-        if len(self._calls) < self._most_calls:
+        if len(self._calls) < self._most_calls and not self._line:
             self._open(call)
         else:
             self._line[call] = None
 
     def leave(self, call: Call) -> None:
-        if self._calls.pop(call.stream, None) is None:
-            self._line.pop(call, None)
-        else:
+        if self._calls.pop(call.stream, None) is not None:
             self._transport.write(frames.reset(call.stream, errors.CANCEL))
             self._left()
+        elif (again := self._refused.pop(call, None)) is not None:
+            again.cancel()
+        else:
+            self._line.pop(call, None)
 
     def widen(self, call: Call) -> None:
         wanted = max(call.lookahead - call.inbox.num_pending, call.inbox.num_missing)
@@ -98,7 +105,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Whoever still waits is cancelled."""
-        for call in (*self._line, *self._calls.values()):
+        for call in (*self._line, *self._refused, *self._calls.values()):
             call.cancel()
         self._end(errors.NO_ERROR, "the caller has closed the connection")
 
@@ -184,7 +191,7 @@ class Connection(asyncio.Protocol):
 
     def _data(self, flags: int, stream: int, data: bytes, at: int, end: int) -> None:
         self._used += end - at
-        if self._used >= _WINDOW // 2:
+        if self._used >= WINDOW_BYTES // 2:
             self._answers.append(frames.window_update(0, self._used))
             self._used = 0
         call = self._calls.get(stream)
@@ -289,7 +296,7 @@ class Connection(asyncio.Protocol):
         if http != "200" or not said.get("content-type", "").startswith(_GRPC):
             self._refuse(call, status_of(headers))
         else:
-            call.initial = headers
+            call.greeted(headers)
 
     def _window_update(self, stream: int, payload: bytes) -> None:
         _check_size(payload, 4)
@@ -311,9 +318,25 @@ class Connection(asyncio.Protocol):
         call = self._calls.get(stream)
         if call is None:
             self._check_begun(stream)
+            return
+        code = int.from_bytes(payload, "big")
+        if code == errors.REFUSED_STREAM and self.is_open and call.initial is None and call.num_refused < _MOST_REFUSED:
+            self._put_back(call)
         else:
             call.unsent = b""
-            self._finish(call, status_of_reset(int.from_bytes(payload, "big")))
+            self._finish(call, status_of_reset(code))
+
+    def _put_back(self, call: Call) -> None:
+        """It came when there were too many: a server may count a call a moment longer than it has told its end."""
+        del self._calls[call.stream]
+        pause = _FIRST_PAUSE * 2**call.num_refused
+        call.put_back()
+        self._refused[call] = self._loop.call_later(pause, self._begin_again, call)
+        self._left()
+
+    def _begin_again(self, call: Call) -> None:
+        del self._refused[call]
+        self.begin(call)
 
     def _settings(self, payload: bytes) -> None:
         try:
@@ -358,7 +381,10 @@ class Connection(asyncio.Protocol):
     def _go(self, why: str) -> None:
         """No call begins here any more; those that have begun go on."""
         self.why = why
-        line, self._line = self._line, {}
+        line, self._line = [*self._line, *self._refused], {}
+        for again in self._refused.values():
+            again.cancel()
+        self._refused.clear()
         if self.is_open:
             self.is_open = False
             self._away(self)
