@@ -63,6 +63,8 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._used = 0
         """Of the connection's window, not given back yet."""
+        self._thirsty: dict[Call, None] = {}
+        """Calls that somebody waits for, and that may not bring enough."""
         self._answers: list[bytes] = []
         self._ending: asyncio.TimerHandle | None = None
 
@@ -98,10 +100,16 @@ class Connection(asyncio.Protocol):
             self._line.pop(call, None)
 
     def widen(self, call: Call) -> None:
-        wanted = max(call.lookahead - call.inbox.num_pending, call.inbox.num_missing)
-        if wanted > call.window:
-            self._transport.write(frames.window_update(call.stream, wanted - call.window))
-            call.window = wanted
+        """Soon: those whose messages came together ask together."""
+        if not self._thirsty:
+            self._loop.call_soon(self._widen_all)
+        self._thirsty[call] = None
+
+    def _widen_all(self) -> None:
+        thirsty, self._thirsty = self._thirsty, {}
+        updates = b"".join([_widened(call) for call in thirsty if self._calls.get(call.stream) is call])
+        if updates:
+            self._transport.write(updates)
 
     def close(self) -> None:
         """Whoever still waits is cancelled."""
@@ -455,6 +463,14 @@ class Connection(asyncio.Protocol):
 
 _MOST_FRAME = 1 << 16
 """Of ours: in longer ones a short message would wait for a long one."""
+
+
+def _widened(call: Call) -> bytes:
+    wanted = max(call.lookahead - call.inbox.num_pending, call.inbox.num_missing)
+    if wanted <= call.window:
+        return b""
+    more, call.window = wanted - call.window, wanted
+    return frames.window_update(call.stream, more)
 
 
 def _unpadded(data: bytes, at: int, end: int) -> tuple[int, int]:
