@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
             outgoing.queue(call)
             self._send()
         if self._next > frames.LAST_STREAM:
-            self._go(self.why)
+            self._go("there are no more numbers for calls")
 
     def _send(self) -> None:
         while not self._paused and (frame := self._outgoing.next_frame()):
@@ -356,6 +356,7 @@ class Connection(asyncio.Protocol):
         if not self.ready.done():
             self.is_open = True
             self.ready.set_result(True)
+        self._answer()  # first: what is allowed now is allowed to somebody who has said that he knows
         self._send()
         self._next_in_line()
 

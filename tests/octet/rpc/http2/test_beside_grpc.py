@@ -14,7 +14,7 @@ from grpc.aio import EOF, AioRpcError
 from octet.rpc.bind import Tls
 from octet.rpc.http2.channel import Channel, Reading
 from octet.rpc.http2.trust import trusting
-from tests.octet.rpc.http2.peer import scene
+from tests.octet.rpc.http2.peer import scenes
 from tests.octet.rpc.http2.servers import Cable, Real, served
 from tests.service.test_tls import openssl, pki
 
@@ -83,7 +83,7 @@ def test_a_stream_ends_alike(name: str) -> None:
                 assert ours[3], "metadata is among what is compared"
             assert _known(ours) == _known(theirs)
 
-    scene(story)
+    scenes(story)
 
 
 def _known(told: Any) -> Any:
@@ -116,7 +116,7 @@ def test_one_answer_ends_alike() -> None:
             parsed = channels[0].unary_unary("/test.Test/Echo", str.encode, bytes.decode)
             assert await parsed("words") == "words"
 
-    scene(story)
+    scenes(story)
 
 
 def test_a_deadline_a_cancellation_and_a_loss_end_alike() -> None:
@@ -151,7 +151,7 @@ def test_a_deadline_a_cancellation_and_a_loss_end_alike() -> None:
             unavailable = grpc.StatusCode.UNAVAILABLE
             assert told[0][2:] == [unavailable, [unavailable] * 3]
 
-    scene(story)
+    scenes(story)
 
 
 def test_a_server_that_drains_finishes_and_the_next_call_goes_elsewhere() -> None:
@@ -172,7 +172,7 @@ def test_a_server_that_drains_finishes_and_the_next_call_goes_elsewhere() -> Non
                 assert (await outcome(call))[1] == "OK"
             await ours.close()
 
-    scene(story)
+    scenes(story)
 
 
 def test_large_messages_pass_both_ways_beside_small_ones() -> None:
@@ -185,7 +185,7 @@ def test_large_messages_pass_both_ways_beside_small_ones() -> None:
             assert list(answers) == [large, b"small", large[::-1]]
             await ours.close()
 
-    scene(story)
+    scenes(story)
 
 
 def test_many_streams_with_slow_readers_lose_nothing() -> None:
@@ -204,7 +204,7 @@ def test_many_streams_with_slow_readers_lose_nothing() -> None:
             await asyncio.gather(*(read(ours, number) for number in range(48)))
             await ours.close()
 
-    scene(story)
+    scenes(story)
 
 
 @pytest.mark.parametrize("where", ["unix:{}/socket", "localhost:{}", "[::1]:{}"])
@@ -217,7 +217,7 @@ def test_places_of_every_kind(where: str, tmp_path: Path) -> None:
             assert await ours.unary_unary("/test.Test/Echo")(b"here", timeout=10) == b"here"
             await ours.close()
 
-    scene(story)
+    scenes(story)
 
 
 def test_a_name_with_an_address_that_nobody_answers_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ def test_a_name_with_an_address_that_nobody_answers_at(monkeypatch: pytest.Monke
             assert await ours.unary_unary("/test.Test/Echo")(b"here", timeout=10) == b"here"
             await ours.close()
 
-    scene(story)
+    scenes(story)
 
 
 @pytest.fixture(scope="module")
@@ -272,7 +272,7 @@ def test_certificates_are_believed_alike(pki: Path, stranger: Path, case: str, e
                 1
             ] == expected
 
-    scene(story)
+    scenes(story)
 
 
 def _theirs(real: Real, ca: Path, own: tuple[Path | None, Path | None], name: str, case: str) -> Any:
@@ -297,7 +297,7 @@ def test_who_does_not_speak_http2_behind_its_certificate_is_left(pki: Path) -> N
         server.close()
         await asyncio.sleep(0.05)
 
-    scene(story)
+    scenes(story)
 
 
 def test_files_that_cannot_be_used_are_named(pki: Path, tmp_path: Path) -> None:

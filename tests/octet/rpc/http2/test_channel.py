@@ -11,7 +11,7 @@ from grpc.aio import EOF, AioRpcError, UsageError
 
 from octet.rpc.http2 import dial, frames
 from octet.rpc.http2.channel import Channel, Reading
-from tests.octet.rpc.http2.peer import scene
+from tests.octet.rpc.http2.peer import scenes
 from tests.octet.rpc.http2.servers import Cable, served
 
 READING = Reading(most_message=1 << 20, lookahead=256)
@@ -61,7 +61,7 @@ def test_calls_that_come_while_it_dials_wait_for_it_and_share_the_connection() -
             assert await told(channel) == "OK" and cable.num_made == 2
             await channel.close()
 
-    scene(story)
+    scenes(story)
 
 
 def test_while_nobody_is_there_calls_fail_at_once_and_who_waits_is_served_when_somebody_is() -> None:
@@ -81,7 +81,7 @@ def test_while_nobody_is_there_calls_fail_at_once_and_who_waits_is_served_when_s
             assert await waits == "OK" and await told(channel) == "OK"
         await channel.close()
 
-    scene(story)
+    scenes(story)
 
 
 def test_without_anybody_who_waits_the_next_call_after_a_pause_tries_again() -> None:
@@ -96,7 +96,7 @@ def test_without_anybody_who_waits_the_next_call_after_a_pause_tries_again() -> 
                     await asyncio.sleep(0.02)
         await channel.close()
 
-    scene(story)
+    scenes(story)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_who_takes_a_connection_and_does_not_speak_grpc_is_unavailable(
             assert await told(channel) == "UNAVAILABLE"
             await channel.close()
 
-    scene(story)
+    scenes(story)
 
 
 @pytest.mark.parametrize("address", ["nobody.invalid:1", "unix:/nowhere/at/all"])
@@ -125,7 +125,7 @@ def test_places_that_are_none(address: str) -> None:
         assert await told(channel, timeout=20) == "UNAVAILABLE"
         await channel.close()
 
-    scene(story)
+    scenes(story)
 
 
 def test_closing_cancels_whoever_waits_wherever_they_wait() -> None:
@@ -152,7 +152,7 @@ def test_closing_cancels_whoever_waits_wherever_they_wait() -> None:
         await dialling.close()
         assert await waits == "cancelled here"
 
-    scene(story)
+    scenes(story)
 
 
 def test_one_answer_is_one() -> None:
@@ -180,4 +180,4 @@ def test_one_answer_is_one() -> None:
     async def _awaited(channel: Channel) -> object:
         return await channel.unary_unary("/test.Test/Hang")(b"")
 
-    scene(story)
+    scenes(story)

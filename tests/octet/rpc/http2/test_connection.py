@@ -251,11 +251,20 @@ def test_a_request_is_sent_whole_within_whatever_windows(sizes: list[int], grant
         ended: list[int] = []
         window, initial, most = frames.USUAL_WINDOW, 1000, frames.FRAME_BYTES
         windows = dict.fromkeys(got, initial)
+        announced: list[tuple[int, int]] = []
+        """Settings that count once they are acknowledged, and not before."""
 
         def heed() -> None:
-            nonlocal window
+            nonlocal window, initial, most, windows
             for frame in peer.hear():
-                if frame.kind == frames.DATA:
+                if frame.kind == frames.SETTINGS:
+                    name, value = announced.pop(0)
+                    if name == frames.MAX_FRAME_SIZE:
+                        most = value
+                    else:
+                        windows = {stream: each + value - initial for stream, each in windows.items()}
+                        initial = value
+                elif frame.kind == frames.DATA:
                     assert len(frame.payload) <= most
                     got[frame.stream] += frame.payload
                     windows[frame.stream] -= len(frame.payload)
@@ -269,12 +278,11 @@ def test_a_request_is_sent_whole_within_whatever_windows(sizes: list[int], grant
                 window += more
                 peer.say(frames.window_update(0, more))
             elif kind == "initial":
-                windows = {stream: each + more - initial for stream, each in windows.items()}
-                initial = more
+                announced.append((frames.INITIAL_WINDOW_SIZE, more))
                 peer.say(frames.settings({frames.INITIAL_WINDOW_SIZE: more}))
             elif kind == "frame":
-                most = frames.FRAME_BYTES + more
-                peer.say(frames.settings({frames.MAX_FRAME_SIZE: most}))
+                announced.append((frames.MAX_FRAME_SIZE, frames.FRAME_BYTES + more))
+                peer.say(frames.settings({frames.MAX_FRAME_SIZE: frames.FRAME_BYTES + more}))
             else:
                 for stream in got:
                     windows[stream] += more
