@@ -9,14 +9,13 @@ import grpc
 
 from octet.rpc.http2 import errors, frames
 from octet.rpc.http2.call import Call
-from octet.rpc.http2.errors import ConnectionBroken, HeadersTooLong
-from octet.rpc.http2.frames import END_STREAM, HEAD, HEAD_BYTES, PADDED
-from octet.rpc.http2.header_decoder import MOST_LIST_BYTES, HeaderDecoder
+from octet.rpc.http2.errors import ConnectionBroken
+from octet.rpc.http2.header_decoder import MOST_LIST_BYTES
 from octet.rpc.http2.inbox import MessageRefused
 from octet.rpc.http2.keepalive import Keepalive
 from octet.rpc.http2.outgoing import Outgoing
-from octet.rpc.http2.segments import Segments
-from octet.rpc.http2.split_block import SplitBlock
+from octet.rpc.http2.parser import Parser
+from octet.rpc.http2.roster import Roster
 from octet.rpc.http2.static_table import Headers
 from octet.rpc.http2.status import Status, status_of, status_of_reset, unavailable
 
@@ -25,12 +24,12 @@ WINDOW_BYTES = 1 << 20
 """For all calls together. It is given back as it is used: what is held for a caller is bounded by the call's own."""
 _MOST_UNSENT = 1 << 20
 """Bytes of answers for somebody who asks and does not read."""
-_FIRST_PAUSE = 0.001
-_MOST_REFUSED = 8
-"""How often a call is begun again that the other side would not begin. Every pause is twice the one before."""
 _LAST_WORDS_SECONDS = 0.1
 _INTERNAL = grpc.StatusCode.INTERNAL
 _CUT = Status(_INTERNAL, "it ended in the middle of a message")
+_TOO_EARLY = Status(_INTERNAL, "a message before any headers")
+_TWICE = Status(_INTERNAL, "headers in the middle of its messages")
+_TOO_LONG = Status(grpc.StatusCode.RESOURCE_EXHAUSTED, f"headers of more than {MOST_LIST_BYTES:,} bytes")
 _GRPC = "application/grpc"
 
 
@@ -45,20 +44,12 @@ class Connection(asyncio.Protocol):
         self.ready: asyncio.Future[bool] = loop.create_future()
         """Whether the other side has said what it allows; False when it never will."""
         self.closed: asyncio.Future[None] = loop.create_future()
-        self._calls: dict[int, Call] = {}
-        self._line: dict[Call, None] = {}
-        """Calls beyond what the other side takes at once."""
-        self._refused: dict[Call, asyncio.TimerHandle] = {}
-        """Calls that it would not begin, until they are begun again."""
-        self._most_calls = frames.LAST_STREAM
-        self._next = 1
         self.is_open = False
         """Calls may begin."""
         self.why = "the other side has closed the connection"
         """It ended, or will."""
-        self._segments = Segments()
-        self._split: SplitBlock | None = None
-        self._decoder = HeaderDecoder()
+        self.calls = Roster(loop, self._send_first)
+        self._parser = Parser(self)
         self._outgoing = Outgoing()
         self._paused = False
         self._used = 0
@@ -77,27 +68,18 @@ class Connection(asyncio.Protocol):
             frames.MAX_HEADER_LIST_SIZE: MOST_LIST_BYTES,
         }
         more = frames.window_update(0, WINDOW_BYTES - frames.USUAL_WINDOW)
-        self._transport.write(frames.PREFACE + frames.settings(wishes) + more)
-
-    @property
-    def num_calls(self) -> int:
-        return len(self._calls) + len(self._line) + len(self._refused)
+        self._write(frames.PREFACE + frames.settings(wishes) + more)
 
     def begin(self, call: Call) -> None:
         call.settle(self)
-        if len(self._calls) < self._most_calls and not self._line:
-            self._open(call)
-        else:
-            self._line[call] = None
+        self.calls.begin(call)
+        if self.calls.is_spent:
+            self._go("there are no more numbers for calls")
 
     def leave(self, call: Call) -> None:
-        if self._calls.pop(call.stream, None) is not None:
-            self._transport.write(frames.reset(call.stream, errors.CANCEL))
+        if self.calls.remove(call):
+            self._write(frames.reset(call.stream, errors.CANCEL))
             self._left()
-        elif (again := self._refused.pop(call, None)) is not None:
-            again.cancel()
-        else:
-            self._line.pop(call, None)
 
     def widen(self, call: Call) -> None:
         """Soon: those whose messages came together ask together."""
@@ -107,13 +89,13 @@ class Connection(asyncio.Protocol):
 
     def _widen_all(self) -> None:
         thirsty, self._thirsty = self._thirsty, {}
-        updates = b"".join([_widened(call) for call in thirsty if self._calls.get(call.stream) is call])
+        updates = b"".join([_widened(call) for call in thirsty if self.calls.open.get(call.stream) is call])
         if updates:
-            self._transport.write(updates)
+            self._write(updates)
 
     def close(self) -> None:
         """Whoever still waits is cancelled."""
-        for call in (*self._line, *self._refused, *self._calls.values()):
+        for call in [*self.calls]:
             call.cancel()
         self._end(errors.NO_ERROR, "the caller has closed the connection")
 
@@ -123,24 +105,24 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
         self._all_over()
 
-    def _open(self, call: Call) -> None:
-        call.stream = self._next
-        self._next += 2
-        self._calls[call.stream] = call
+    def _write(self, raw: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(raw)
+
+    def _send_first(self, call: Call) -> None:
+        """With its headers all that it has to say, where that may be."""
         outgoing = self._outgoing
         call.send_window = outgoing.initial_window
         opening = frames.header_frames(call.stream, call.headers(), outgoing.most_frame)
         message = b"" if self._paused else outgoing.whole(call)
-        self._transport.write(opening + message)
+        self._write(opening + message)
         if not message:
             outgoing.queue(call)
             self._send()
-        if self._next > frames.LAST_STREAM:
-            self._go("there are no more numbers for calls")
 
     def _send(self) -> None:
         while not self._paused and (frame := self._outgoing.next_frame()):
-            self._transport.write(frame)
+            self._write(frame)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -150,18 +132,17 @@ class Connection(asyncio.Protocol):
         self._send()
 
     def _probe(self) -> bool:
-        if not self._calls:
+        if not self.calls.open:
             return False
-        self._transport.write(frames.ping(0))
+        self._write(frames.ping(0))
         return True
 
     def data_received(self, data: bytes) -> None:
         self._keepalive.heard = self._loop.time()
-        whole = self._segments.whole(data)
-        if not whole or self.closed.done() or self._ending is not None:
+        if self._ending is not None:
             return
         try:
-            self._take(whole)
+            self._parser.take(data)
             self._answer()
         except ConnectionBroken as error:
             self._end(error.code, str(error))
@@ -169,132 +150,49 @@ class Connection(asyncio.Protocol):
             _log.error("what a server said was not understood", exc_info=True)
             self._end(errors.INTERNAL_ERROR, "it was not understood")
 
-    def _take(self, data: bytes) -> None:
-        at, size = 0, len(data)
-        while size - at >= HEAD_BYTES:
-            word, flags, stream = HEAD.unpack_from(data, at)
-            at += HEAD_BYTES
-            end = at + (word >> 8)
-            if end - at > frames.FRAME_BYTES:
-                raise ConnectionBroken(errors.FRAME_SIZE_ERROR, "a frame is too long")
-            if end > size:
-                self._segments.keep(data, at - HEAD_BYTES, end - size)
-                return
-            kind = word & 0xFF
-            stream &= frames.LAST_STREAM
-            if kind == frames.DATA and self._split is None:
-                self._data(flags, stream, data, at, end)
-            else:
-                self._other(kind, flags, stream, data[at:end])
-            at = end
-        if at < size:
-            self._segments.keep(data, at, HEAD_BYTES - (size - at))
-
     def _answer(self) -> None:
         if self._answers and self._ending is None:
-            self._transport.write(b"".join(self._answers))
+            self._write(b"".join(self._answers))
             self._answers.clear()
             if self._paused and self._transport.get_write_buffer_size() > _MOST_UNSENT:
                 raise ConnectionBroken(errors.ENHANCE_YOUR_CALM, "it asks and does not read what it is answered")
 
-    def _data(self, flags: int, stream: int, data: bytes, at: int, end: int) -> None:
-        self._used += end - at
+    def data(self, stream: int, size: int, data: bytes, at: int, end: int, is_last: bool) -> None:
+        self._used += size
         if self._used >= WINDOW_BYTES // 2:
             self._answers.append(frames.window_update(0, self._used))
             self._used = 0
-        call = self._calls.get(stream)
+        call = self.calls.find(stream)
         if call is None:
-            self._check_begun(stream)
             return
-        call.window -= end - at
+        call.window -= size
         if call.window < 0:
             raise ConnectionBroken(errors.FLOW_CONTROL_ERROR, "more than a call's window")
-        if flags & PADDED:
-            at, end = _unpadded(data, at, end)
         if call.initial is None:
-            self._refuse(call, Status(_INTERNAL, "a message before any headers"))
+            self._refuse(call, _TOO_EARLY)
             return
         try:
             call.inbox.take(data, at, end)
         except MessageRefused as refused:
             self._refuse(call, refused.status)
             return
-        if flags & END_STREAM:
+        if is_last:
             self._finish(call, status_of(()))
         else:
             call.arrived()
 
-    def _other(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if not self.ready.done() and kind != frames.SETTINGS:
-            raise ConnectionBroken(errors.PROTOCOL_ERROR, "it does not begin with its settings")
-        if (self._split is not None) != (kind == frames.CONTINUATION):
-            raise ConnectionBroken(errors.PROTOCOL_ERROR, "headers are broken off")
-        if kind == frames.HEADERS:
-            self._headers(flags, stream, payload)
-        elif kind == frames.CONTINUATION:
-            self._continuation(flags, stream, payload)
-        elif kind == frames.WINDOW_UPDATE:
-            self._window_update(stream, payload)
-        elif kind == frames.RST_STREAM:
-            self._reset(stream, payload)
-        elif kind in (frames.SETTINGS, frames.PING, frames.GOAWAY):
-            if stream:
-                raise ConnectionBroken(errors.PROTOCOL_ERROR, "what concerns all of them is said of a stream")
-            self._of_all(kind, flags, payload)
-        elif kind == frames.PUSH_PROMISE:
-            raise ConnectionBroken(errors.PROTOCOL_ERROR, "a promise that nobody wants")
-
-    def _of_all(self, kind: int, flags: int, payload: bytes) -> None:
-        if kind == frames.GOAWAY:
-            self._goaway(payload)
-        elif kind == frames.PING:
-            _check_size(payload, 8)
-            if not flags & frames.ACK:
-                self._answers.append(frames.frame(frames.PING, frames.ACK, 0, payload))
-        elif not flags & frames.ACK:
-            self._settings(payload)
-        else:
-            _check_size(payload, 0)
-
-    def _headers(self, flags: int, stream: int, payload: bytes) -> None:
-        at, end = _unpadded(payload, 0, len(payload)) if flags & PADDED else (0, len(payload))
-        if flags & frames.PRIORITISED:
-            at += 5
-        if at > end:
-            raise ConnectionBroken(errors.FRAME_SIZE_ERROR, "headers are too short")
-        block = payload[at:end]
-        if flags & frames.END_HEADERS:
-            self._block(stream, block, is_last=bool(flags & END_STREAM))
-        else:
-            self._split = SplitBlock(stream, block, is_last=bool(flags & END_STREAM))
-
-    def _continuation(self, flags: int, stream: int, payload: bytes) -> None:
-        split = self._split
-        if split is None or split.stream != stream:
-            raise ConnectionBroken(errors.PROTOCOL_ERROR, "headers are broken off")
-        split.add(payload)
-        if flags & frames.END_HEADERS:
-            self._split = None
-            self._block(stream, split.whole(), is_last=split.is_last)
-
-    def _block(self, stream: int, block: bytes, *, is_last: bool) -> None:
-        call = self._calls.get(stream)
-        if call is None:
-            self._check_begun(stream)
-        try:
-            headers = self._decoder.decode(block)
-        except HeadersTooLong as error:
-            if call is not None:
-                self._refuse(call, Status(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)))
-            return
+    def headers(self, stream: int, headers: Headers | None, is_last: bool) -> None:
+        call = self.calls.find(stream)
         if call is None:
             return
-        if is_last:
+        if headers is None:
+            self._refuse(call, _TOO_LONG)
+        elif is_last:
             self._finish(call, status_of(headers))
         elif call.initial is None:
             self._greet(call, headers)
         else:
-            self._refuse(call, Status(_INTERNAL, "headers in the middle of its messages"))
+            self._refuse(call, _TWICE)
 
     def _greet(self, call: Call, headers: Headers) -> None:
         said = dict(headers)
@@ -306,103 +204,72 @@ class Connection(asyncio.Protocol):
         else:
             call.greeted(headers)
 
-    def _window_update(self, stream: int, payload: bytes) -> None:
-        _check_size(payload, 4)
-        more = int.from_bytes(payload, "big") & frames.MOST_WINDOW
-        if not more:
-            raise ConnectionBroken(errors.PROTOCOL_ERROR, "a window that is widened by nothing")
+    def window_update(self, stream: int, more: int) -> None:
         if not stream:
             self._outgoing.window += more
             _check_window(self._outgoing.window)
-        elif (call := self._calls.get(stream)) is not None:
+        elif (call := self.calls.find(stream)) is not None:
             call.send_window += more
             _check_window(call.send_window)
-        else:
-            self._check_begun(stream)
         self._send()
 
-    def _reset(self, stream: int, payload: bytes) -> None:
-        _check_size(payload, 4)
-        call = self._calls.get(stream)
+    def reset(self, stream: int, code: int) -> None:
+        call = self.calls.find(stream)
         if call is None:
-            self._check_begun(stream)
             return
-        code = int.from_bytes(payload, "big")
-        if code == errors.REFUSED_STREAM and self.is_open and call.initial is None and call.num_refused < _MOST_REFUSED:
-            self._put_back(call)
-        else:
-            call.unsent = b""
-            self._finish(call, status_of_reset(code))
+        if code == errors.REFUSED_STREAM and self.is_open and self.calls.put_back(call):
+            self._left()
+            return
+        call.unsent = b""
+        self._finish(call, status_of_reset(code))
 
-    def _put_back(self, call: Call) -> None:
-        """It came when there were too many: a server may count a call a moment longer than it has told its end."""
-        del self._calls[call.stream]
-        pause = _FIRST_PAUSE * 2**call.num_refused
-        call.put_back()
-        self._refused[call] = self._loop.call_later(pause, self._begin_again, call)
-        self._left()
-
-    def _begin_again(self, call: Call) -> None:
-        del self._refused[call]
-        self.begin(call)
-
-    def _settings(self, payload: bytes) -> None:
-        try:
-            for name, value in frames.settings_of(payload):
-                self._set(name, value)
-        except ValueError as error:
-            raise ConnectionBroken(errors.FRAME_SIZE_ERROR, str(error)) from None
+    def settings(self, values: list[tuple[int, int]]) -> None:
+        for name, value in values:
+            self._set(name, value)
         self._answers.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
         if not self.ready.done():
             self.is_open = True
             self.ready.set_result(True)
         self._answer()  # first: what is allowed now is allowed to somebody who has said that he knows
         self._send()
-        self._next_in_line()
+        self.calls.advance()
 
     def _set(self, name: int, value: int) -> None:
-        outgoing = self._outgoing
         if name == frames.MAX_CONCURRENT_STREAMS:
-            self._most_calls = value
+            self.calls.most = value
         elif name == frames.INITIAL_WINDOW_SIZE:
             _check_window(value)
-            for call in self._calls.values():
-                call.send_window += value - outgoing.initial_window
+            more, self._outgoing.initial_window = value - self._outgoing.initial_window, value
+            for call in self.calls.open.values():
+                call.send_window += more
                 _check_window(call.send_window)
-            outgoing.initial_window = value
         elif name == frames.MAX_FRAME_SIZE:
             if not frames.FRAME_BYTES <= value <= frames.MOST_FRAME_BYTES:
                 raise ConnectionBroken(errors.PROTOCOL_ERROR, "frames of a length that cannot be")
-            outgoing.most_frame = min(value, _MOST_FRAME)
+            self._outgoing.allow_frames(value)
 
-    def _goaway(self, payload: bytes) -> None:
-        if len(payload) < 8:
-            raise ConnectionBroken(errors.FRAME_SIZE_ERROR, "a farewell is too short")
-        last, code = (int.from_bytes(payload[at : at + 4], "big") for at in (0, 4))
-        words = payload[8:264].decode("latin-1")
+    def ping(self, payload: bytes) -> None:
+        self._answers.append(frames.frame(frames.PING, frames.ACK, 0, payload))
+
+    def goaway(self, last: int, code: int, words: str) -> None:
         self._go(f"the other side goes away: {errors.name_of(code)}" + (f", {words!r}" if words else ""))
-        last &= frames.LAST_STREAM
-        never_begun = unavailable(f"{self.why}; it was not begun")
-        for stream in [stream for stream in self._calls if stream > last]:
-            self._calls.pop(stream).end(never_begun)
+        for call in self.calls.take_above(last):
+            call.end(unavailable(f"{self.why}; it was not begun"))
         self._left()
 
     def _go(self, why: str) -> None:
         """No call begins here any more; those that have begun go on."""
         self.why = why
-        line, self._line = [*self._line, *self._refused], {}
-        for again in self._refused.values():
-            again.cancel()
-        self._refused.clear()
+        unsent = self.calls.take_unsent()
         if self.is_open:
             self.is_open = False
             self._away(self)
-        for call in line:
+        for call in unsent:
             call.end(unavailable(f"{why}; it was not begun"))
 
     def _finish(self, call: Call, status: Status) -> None:
         """The other side has said all that it will say of it."""
-        del self._calls[call.stream]
+        self.calls.remove(call)
         if call.unsent:
             self._answers.append(frames.reset(call.stream, errors.CANCEL))
         call.end(_CUT if status.code is grpc.StatusCode.OK and call.inbox.num_pending else status)
@@ -410,26 +277,15 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, call: Call, status: Status) -> None:
         """What the other side says of it cannot be used."""
-        del self._calls[call.stream]
+        self.calls.remove(call)
         self._answers.append(frames.reset(call.stream, errors.CANCEL))
         call.end(status)
         self._left()
 
     def _left(self) -> None:
-        self._next_in_line()
-        if self.ready.done() and not self.is_open and not self._calls:
+        self.calls.advance()
+        if self.ready.done() and not self.is_open and not self.calls:
             self._end(errors.NO_ERROR, self.why)
-
-    def _next_in_line(self) -> None:
-        while self._line and len(self._calls) < self._most_calls:
-            call = next(iter(self._line))
-            del self._line[call]
-            self._open(call)
-
-    def _check_begun(self, stream: int) -> None:
-        """Late words about a call that is over are none to heed."""
-        if not stream & 1 or stream >= self._next:
-            raise ConnectionBroken(errors.PROTOCOL_ERROR, "a call that nobody has begun")
 
     def _end(self, code: int, why: str) -> None:
         """With a last word, which may not be taken."""
@@ -437,7 +293,7 @@ class Connection(asyncio.Protocol):
             return
         self.why = why
         self._ending = self._loop.call_later(_LAST_WORDS_SECONDS, self._transport.abort)
-        self._transport.write(b"".join(self._answers) + frames.goaway(code, why))
+        self._write(b"".join(self._answers) + frames.goaway(code, why))
         self._answers.clear()
         self._transport.close()
         self._all_over()
@@ -445,7 +301,6 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if error is not None and self._ending is None:
             self.why = f"the connection was lost: {error}"
-        self._keepalive.stop()
         if self._ending is not None:
             self._ending.cancel()
         if not self.closed.done():
@@ -454,16 +309,11 @@ class Connection(asyncio.Protocol):
 
     def _all_over(self) -> None:
         self._keepalive.stop()
-        calls, self._calls = self._calls, {}
         self._go(self.why)
-        for call in calls.values():
+        for call in self.calls.take_above(0):
             call.end(unavailable(self.why))
         if not self.ready.done():
             self.ready.set_result(False)
-
-
-_MOST_FRAME = 1 << 16
-"""Of ours: in longer ones a short message would wait for a long one."""
 
 
 def _widened(call: Call) -> bytes:
@@ -472,17 +322,6 @@ def _widened(call: Call) -> bytes:
         return b""
     more, call.window = wanted - call.window, wanted
     return frames.window_update(call.stream, more)
-
-
-def _unpadded(data: bytes, at: int, end: int) -> tuple[int, int]:
-    if at == end or data[at] >= end - at:
-        raise ConnectionBroken(errors.PROTOCOL_ERROR, "more padding than there is frame")
-    return at + 1, end - data[at]
-
-
-def _check_size(payload: bytes, size: int) -> None:
-    if len(payload) != size:
-        raise ConnectionBroken(errors.FRAME_SIZE_ERROR, "a frame of a length that cannot be")
 
 
 def _check_window(window: int) -> None:

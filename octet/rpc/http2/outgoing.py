@@ -5,6 +5,9 @@ from collections import deque
 from octet.rpc.http2.call import Call
 from octet.rpc.http2.frames import DATA, END_STREAM, FRAME_BYTES, USUAL_WINDOW, head
 
+_MOST_FRAME = 1 << 16
+"""In longer ones a short message would wait for a long one."""
+
 
 class Outgoing:
     def __init__(self) -> None:
@@ -14,6 +17,9 @@ class Outgoing:
         """Of a call that begins."""
         self.most_frame = FRAME_BYTES
         self._turns: deque[Call] = deque()
+
+    def allow_frames(self, size: int) -> None:
+        self.most_frame = min(size, _MOST_FRAME)
 
     def whole(self, call: Call) -> bytes:
         """All that it has to send, as one frame. Empty where it must be sent in its turn."""

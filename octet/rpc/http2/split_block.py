@@ -7,7 +7,7 @@ MOST_FRAMES = 64
 
 
 class SplitBlock:
-    def __init__(self, stream: int, first: bytes, *, is_last: bool) -> None:
+    def __init__(self, stream: int, first: bytes, is_last: bool) -> None:
         """`is_last`: nothing follows it on its stream."""
         self.stream = stream
         self.is_last = is_last

@@ -60,8 +60,11 @@ class Wire(asyncio.Transport):
         self.is_closed = False
 
     def write(self, data: Any) -> None:
-        if not self.is_closed:
-            self.written += bytes(data)
+        assert not self.is_closed
+        self.written += bytes(data)
+
+    def is_closing(self) -> bool:
+        return self.is_closed
 
     def close(self) -> None:
         if not self.is_closed:
@@ -118,7 +121,7 @@ class Peer:
         self.check_nothing_left()
 
     def check_nothing_left(self) -> None:
-        assert self.connection.num_calls == 0
+        assert len(self.connection.calls) == 0
         assert self.connection.closed.done() and self.connection.ready.done()
 
 

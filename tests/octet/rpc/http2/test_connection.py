@@ -358,7 +358,7 @@ def test_a_call_that_is_not_begun_for_now_is_begun_again_and_not_for_ever() -> N
         assert await heard(late) == ([], "UNAVAILABLE"), "it had been begun"
         lost, cancelled, expired = peer.call(), peer.call(), peer.call(timeout=0.01)
         peer.say(*(frames.reset(each.stream, errors.REFUSED_STREAM) for each in (lost, cancelled, expired)))
-        assert cancelled.cancel() and peer.connection.num_calls == 2
+        assert cancelled.cancel() and len(peer.connection.calls) == 2
         assert await heard(expired) == ([], "DEADLINE_EXCEEDED")
         await peer.lose()
 
@@ -606,7 +606,7 @@ def test_a_call_is_reset_once_and_leaves_nothing() -> None:
         cancel = errors.CANCEL.to_bytes(4, "big")
         assert peer.hear() == [Frame(frames.RST_STREAM, 0, stream, cancel) for stream in (1, 5)]
         peer.say(message(1, b"late"), trailers(1), frames.reset(5, 0))
-        assert peer.connection.num_calls == 0
+        assert len(peer.connection.calls) == 0
         await peer.lose()
 
     scene(story)
@@ -622,7 +622,7 @@ def test_a_reader_that_is_cancelled_cancels_its_call() -> None:
         reading.cancel()
         with suppress(asyncio.CancelledError):
             await reading
-        assert call.is_over and peer.connection.num_calls == 0
+        assert call.is_over and len(peer.connection.calls) == 0
         await peer.lose()
 
     scene(story)
