@@ -48,11 +48,11 @@ class Call:
         "_status",
         "_timer",
         "_wake",
+        "credit",
         "inbox",
         "initial",
         "lookahead",
         "num_refused",
-        "send_window",
         "stream",
         "unsent",
         "window",
@@ -81,7 +81,8 @@ class Call:
         """0 until it is on a connection."""
         self._message = message
         self.unsent: bytes | memoryview = message
-        self.send_window = 0
+        self.credit = 0
+        """What the other side lets it send beyond a call that begins; less than nothing once it has sent more."""
         self.num_refused = 0
         """How often the other side would not begin it."""
         self.inbox = Inbox(most_message)
@@ -118,6 +119,7 @@ class Call:
         self.num_refused += 1
         self.stream = 0
         self.window = self.lookahead
+        self.credit = 0
         self.unsent = self._message
 
     def arrived(self) -> None:

@@ -78,6 +78,7 @@ class Connection(asyncio.Protocol):
 
     def leave(self, call: Call) -> None:
         if self.calls.remove(call):
+            self._outgoing.drop(call)
             self._write(frames.reset(call.stream, errors.CANCEL))
             self._left()
 
@@ -112,7 +113,6 @@ class Connection(asyncio.Protocol):
     def _send_first(self, call: Call) -> None:
         """With its headers all that it has to say, where that may be."""
         outgoing = self._outgoing
-        call.send_window = outgoing.initial_window
         opening = frames.header_frames(call.stream, call.headers(), outgoing.most_frame)
         message = b"" if self._paused else outgoing.whole(call)
         self._write(opening + message)
@@ -209,14 +209,15 @@ class Connection(asyncio.Protocol):
             self._outgoing.window += more
             _check_window(self._outgoing.window)
         elif (call := self.calls.find(stream)) is not None:
-            call.send_window += more
-            _check_window(call.send_window)
+            call.credit += more
+            _check_window(self._outgoing.initial_window + call.credit)
         self._send()
 
     def reset(self, stream: int, code: int) -> None:
         call = self.calls.find(stream)
         if call is None:
             return
+        self._outgoing.drop(call)
         if code == errors.REFUSED_STREAM and self.is_open and self.calls.put_back(call):
             self._left()
             return
@@ -239,10 +240,7 @@ class Connection(asyncio.Protocol):
             self.calls.most = value
         elif name == frames.INITIAL_WINDOW_SIZE:
             _check_window(value)
-            more, self._outgoing.initial_window = value - self._outgoing.initial_window, value
-            for call in self.calls.open.values():
-                call.send_window += more
-                _check_window(call.send_window)
+            self._outgoing.initial_window = value
         elif name == frames.MAX_FRAME_SIZE:
             if not frames.FRAME_BYTES <= value <= frames.MOST_FRAME_BYTES:
                 raise ConnectionBroken(errors.PROTOCOL_ERROR, "frames of a length that cannot be")
@@ -254,6 +252,7 @@ class Connection(asyncio.Protocol):
     def goaway(self, last: int, code: int, words: str) -> None:
         self._go(f"the other side goes away: {errors.name_of(code)}" + (f", {words!r}" if words else ""))
         for call in self.calls.take_above(last):
+            self._outgoing.drop(call)
             call.end(unavailable(f"{self.why}; it was not begun"))
         self._left()
 
@@ -271,6 +270,7 @@ class Connection(asyncio.Protocol):
         """The other side has said all that it will say of it."""
         self.calls.remove(call)
         if call.unsent:
+            self._outgoing.drop(call)
             self._answers.append(frames.reset(call.stream, errors.CANCEL))
         call.end(_CUT if status.code is grpc.StatusCode.OK and call.inbox.num_pending else status)
         self._left()
@@ -278,6 +278,7 @@ class Connection(asyncio.Protocol):
     def _refuse(self, call: Call, status: Status) -> None:
         """What the other side says of it cannot be used."""
         self.calls.remove(call)
+        self._outgoing.drop(call)
         self._answers.append(frames.reset(call.stream, errors.CANCEL))
         call.end(status)
         self._left()

@@ -11,6 +11,8 @@ MOST_LIST_BYTES = 64 << 10
 """Of one call's headers, as HPACK counts them."""
 _ENTRY_BYTES = 32
 """What every entry counts beyond its letters."""
+_FAR = 3
+"""So many times more than may be is no mistake."""
 _MOST_SHIFT = 28
 _MOST_KNOWN = 64
 _LONGEST_KNOWN = 256
@@ -62,6 +64,8 @@ class HeaderDecoder:
             room -= _size(header)
             if room >= 0:
                 found.append(header)
+            elif room < -_FAR * self._most_list:
+                raise ValueError("there are far too many")
         if changes:
             self._known.clear()
         if room < 0:

@@ -57,11 +57,13 @@ class Wire(asyncio.Transport):
         self._connection = connection
         self._loop = loop
         self.written = b""
+        self.num_writes = 0
         self.is_closed = False
 
     def write(self, data: Any) -> None:
         assert not self.is_closed
         self.written += bytes(data)
+        self.num_writes += 1
 
     def is_closing(self) -> bool:
         return self.is_closed

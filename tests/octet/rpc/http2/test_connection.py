@@ -296,6 +296,24 @@ def test_a_request_is_sent_whole_within_whatever_windows(sizes: list[int], grant
     scene(story)
 
 
+def test_a_short_request_is_one_write_and_what_is_there_is_read_without_waiting() -> None:
+    async def story() -> None:
+        peer = Peer()
+        peer.settle()
+        before = peer.wire.num_writes
+        call = peer.call(b"x" * 1000, timeout=5)
+        assert peer.wire.num_writes == before + 1
+        assert [frame.kind for frame in peer.hear()] == [frames.HEADERS, frames.DATA]
+        peer.say(greeting(1), message(1, b"one") + message(1, b"two"), trailers(1))
+        for expected in (b"one", b"two", EOF):
+            with pytest.raises(StopIteration) as caught:  # a coroutine that returns before it waits
+                call.read().send(None)
+            assert caught.value.value == expected
+        await peer.lose()
+
+    scene(story)
+
+
 def test_nothing_is_sent_into_a_transport_that_is_full() -> None:
     async def story() -> None:
         peer = Peer()
@@ -623,6 +641,25 @@ def test_a_reader_that_is_cancelled_cancels_its_call() -> None:
         with suppress(asyncio.CancelledError):
             await reading
         assert call.is_over and len(peer.connection.calls) == 0
+        await peer.lose()
+
+    scene(story)
+
+
+def test_calls_that_could_not_send_and_are_over_wait_for_nothing() -> None:
+    async def story() -> None:
+        peer = Peer()
+        peer.settle({frames.INITIAL_WINDOW_SIZE: 0})
+        calls = [peer.call(b"x" * 1000) for _ in range(6)]
+        calls[0].cancel()
+        peer.say(frames.reset(3, errors.CANCEL), trailers(5, GREETING + status(Code.ABORTED)), message(7, b"too early"))
+        peer.say(frames.frame(frames.GOAWAY, 0, 0, (9).to_bytes(4, "big") + bytes(4)))
+        assert [call.is_over for call in calls] == [True, True, True, True, False, True]
+        assert len(peer.connection._outgoing) == 1
+        peer.hear()
+        peer.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 2000}))
+        assert [frame.stream for frame in peer.hear() if frame.kind == frames.DATA] == [9]
+        calls[4].cancel()
         await peer.lose()
 
     scene(story)
