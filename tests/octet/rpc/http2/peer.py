@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeAlias
 
+import grpc
 import uvloop
+from grpc.aio import EOF, AioRpcError
 
 from octet.rpc.http2 import frames
 from octet.rpc.http2.call import Call
@@ -125,6 +127,23 @@ class Peer:
     def check_nothing_left(self) -> None:
         assert len(self.connection.calls) == 0
         assert self.connection.closed.done() and self.connection.ready.done()
+
+
+async def heard(call: Call) -> tuple[list[bytes], str]:
+    """All of it, to its end."""
+    messages: list[bytes] = []
+    try:
+        while (raw := await call.read()) is not EOF:
+            messages.append(raw)
+    except AioRpcError as error:
+        return messages, error.code().name
+    except asyncio.CancelledError:
+        return messages, "cancelled here"
+    return messages, "OK"
+
+
+def status(code: grpc.StatusCode) -> bytes:
+    return literal("grpc-status", str(code.value[0]))
 
 
 def scene(story: Callable[[], Coroutine[Any, Any, None]], loop: Loop = asyncio.new_event_loop) -> None:
