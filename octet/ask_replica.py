@@ -51,7 +51,8 @@ def _request(arguments: argparse.Namespace, text: str) -> wire.GenerateRequest:
         ignore_eos=arguments.ignore_eos,
         context_size=arguments.context_size,
         priority=arguments.priority,
-        timeout_ms=_milliseconds(arguments.timeout),
+        timeout_ms=_milliseconds("--timeout", arguments.timeout),
+        first_token_timeout_ms=_milliseconds("--first-token-timeout", arguments.first_token_timeout),
     )
     form = structure_from(arguments)
     if form is not None:
@@ -68,11 +69,11 @@ def _messages(system: str | None, text: str) -> Sequence[wire.Message]:
     return [*before, wire.Message(role="user", content=text)]
 
 
-def _milliseconds(seconds: float | None) -> int | None:
+def _milliseconds(name: str, seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if not math.isfinite(seconds) or not -_INT64 <= seconds * 1000 < _INT64:
-        raise ValueError(f"--timeout must be a number of seconds, got {seconds}")
+        raise ValueError(f"{name} must be a number of seconds, got {seconds}")
     return math.ceil(seconds * 1000)
 
 

@@ -4,6 +4,11 @@ MOST_SECONDS = 30.0
 """Nobody is overtaken by equals who come so much later: not who has more time, and not who has set no deadline."""
 
 
+def earliest(*deadlines: float | None) -> float | None:
+    """None where there is none."""
+    return min((each for each in deadlines if each is not None), default=None)
+
+
 def due(arrival: float, deadline: float | None) -> float:
     """When it counts as due. Among those without a deadline it is the order of arrival."""
     latest = arrival + MOST_SECONDS

@@ -15,6 +15,7 @@ from octet.sdk.receipt import Receipt
 from octet.shown import shown
 from octet.structure_options import add_structure, check_structure, structure_from
 from octet.text_io import STANDARD_INPUT, check_text, standard_input, text_of, write
+from octet.timeout_options import TIMEOUTS, add_timeouts
 
 _DESCRIPTION = f"""\
 Send a prompt to the router and write the answer of the specialist it picks to
@@ -50,7 +51,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     add_sampling(parser)
     add_structure(parser)
     parser.add_argument("--priority", type=int, metavar="N", help="0 to 9, higher is served first")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS")
+    add_timeouts(parser)
     add_routing(parser)
     parser.add_argument("--session", metavar="ID", help="of a conversation: goes where its beginning is in memory")
     parser.add_argument("--user", metavar="ID", help="whoever the request is for")
@@ -130,7 +131,7 @@ def _ask_router(arguments: argparse.Namespace, text: str) -> int:
 def request_of(arguments: argparse.Namespace, text: str) -> tuple[str | None, Options]:
     """The prompt, unless it is part of a conversation, and the options that `add_request` adds."""
     options = routing(arguments)
-    for name in (*NUMBERS, "top_k", "seed", "max_tokens", "min_tokens", "context_size", "priority", "timeout"):
+    for name in (*NUMBERS, "top_k", "seed", "max_tokens", "min_tokens", "context_size", "priority", *TIMEOUTS):
         options[name] = getattr(arguments, name)
     options["validate"] = arguments.validate
     options |= {"stop": arguments.stop, "ignore_eos": arguments.ignore_eos, "adapters": arguments.adapter}

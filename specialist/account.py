@@ -108,6 +108,7 @@ def booking_of(
         priority=request.priority,
         arrival=request.arrival,
         deadline=request.deadline,
+        first_deadline=request.first_deadline,
         prompt_tokens=len(request.prompt),
         hit_tokens=hits.found,
         shared_tokens=hits.shared,

@@ -26,7 +26,7 @@ class Ledger:
         self.states = states
         self.live: dict[str, Sequence] = {}
         self.waiting = WaitingQueue(rank=lambda seq: seq.rank)
-        self.deadlines = WaitingQueue(rank=lambda seq: (seq.request.deadline or 0.0, seq.index))
+        self.deadlines = WaitingQueue(rank=lambda seq: (seq.deadline or 0.0, seq.index))
         self.running = Running(age_bound)
         self.aside: dict[Sequence, None] = {}
         """Those that run leave their seats before the next step is assembled."""
@@ -36,9 +36,12 @@ class Ledger:
     def enqueue(self, seq: Sequence) -> None:
         self.live[seq.request.request_id] = seq
         self.waiting.push(seq)
-        if seq.request.deadline is not None:
-            self.deadlines.push(seq)
+        self._file_deadline(seq)
         self.events.append(Submitted(seq.request.request_id, seq.request.priority))
+
+    def _file_deadline(self, seq: Sequence) -> None:
+        if seq.deadline is not None:
+            self.deadlines.push(seq)
 
     def start(self, seq: Sequence, plan: AdmissionPlan) -> None:
         """Raises SnapshotUnusable: the sequence still waits, its blocks are given back, the snapshot is forgotten."""
@@ -127,7 +130,11 @@ class Ledger:
         was_prefilling = seq.prefilling
         accepted = accept(row, sampled) if num_drafts else sampled
         emitted, reason = self._until_the_end(seq, accepted)
+        is_first = not seq.num_generated
         seq.append(emitted)
+        if is_first and emitted and seq.request.first_deadline is not None:
+            self.deadlines.discard(seq)
+            self._file_deadline(seq)
         stop = start + len(tokens)
         num_rejected = num_drafts + 1 - len(accepted) if num_drafts else 0
         seq.num_computed = min(stop - num_rejected, seq.num_tokens)

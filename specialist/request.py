@@ -4,6 +4,7 @@ import reprlib
 from dataclasses import dataclass
 from typing import Literal
 
+from octet.due import earliest
 from octet.identity import Lane
 from specialist.errors import InvalidRequest
 from specialist.sampling import GREEDY, Sampling
@@ -26,6 +27,8 @@ class Request:
     arrival: float = 0.0
     deadline: float | None = None
     """On the replica's clock. Past it the request ends, wherever it is."""
+    first_deadline: float | None = None
+    """Past it the request ends unless its first token is there."""
     stop_ids: frozenset[int] = frozenset()
     """Tokens that end the answer and are not part of it."""
     sampling: Sampling = GREEDY
@@ -45,15 +48,19 @@ class Request:
         self._require(isinstance(self.prompt, tuple) and len(self.prompt) > 0, "prompt", "a tuple of at least 1 token")
         for name, least in (("max_tokens", 1), ("draft_window", 0), ("priority", None), ("seed", None)):
             self._require_integer(name, least)
-        for name in ("arrival", "deadline"):
+        for name in ("arrival", "deadline", "first_deadline"):
             value = getattr(self, name)
             finite = isinstance(value, float | int) and abs(value) < 2**63
-            self._require(finite or (name == "deadline" and value is None), name, "a finite time")
+            self._require(finite or (name != "arrival" and value is None), name, "a finite time")
         tokens = isinstance(self.stop_ids, frozenset) and all(isinstance(token, int) for token in self.stop_ids)
         self._require(tokens, "stop_ids", "a frozenset of tokens")
         self._require(isinstance(self.tenant_salt, bytes), "tenant_salt", "bytes")
         self._require(isinstance(self.session_key, bytes), "session_key", "bytes")
         self._require(isinstance(self.sampling, Sampling), "sampling", "a Sampling")
+
+    @property
+    def nearest_deadline(self) -> float | None:
+        return earliest(self.first_deadline, self.deadline)
 
     def _require_integer(self, name: str, least: int | None) -> None:
         value = getattr(self, name)

@@ -259,9 +259,9 @@ class Scheduler:
         """End whatever is past its deadline, without spending another token on it."""
         now = self.clock.now()
         while (seq := self.ledger.deadlines.peek()) is not None:
-            if seq.request.deadline is None or seq.request.deadline > now:
+            if seq.deadline is None or seq.deadline > now:
                 return
-            self.ledger.finish(seq, "deadline", f"{now - seq.request.deadline:.3f} s past its deadline")
+            self.ledger.finish(seq, "deadline", f"{now - seq.deadline:.3f} s past its deadline")
 
     def take_events(self) -> list[Event]:
         """What happened since the last call, in order."""

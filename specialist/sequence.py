@@ -43,7 +43,7 @@ class Sequence:
         self.chain = chain
         self.index = index
         """Order of submission: settles what priority, hurry and arrival leave open."""
-        self.rank = (-request.priority, due(request.arrival, request.deadline), request.arrival, index)
+        self.rank = (-request.priority, due(request.arrival, request.nearest_deadline), request.arrival, index)
         """Smaller is served first. Never changes, so a preempted request keeps its place."""
         self.max_total_tokens = max_total_tokens
         self.draft_window = draft_window
@@ -64,6 +64,12 @@ class Sequence:
     @property
     def num_generated(self) -> int:
         return self.num_tokens - len(self.request.prompt)
+
+    @property
+    def deadline(self) -> float | None:
+        """When it ends at the latest, as it stands now."""
+        request = self.request
+        return request.deadline if self.num_generated else request.nearest_deadline
 
     @property
     def generated(self) -> Tokens[int]:

@@ -112,4 +112,4 @@ def _rank(seq: Sequence) -> tuple[float, ...]:
 
 def _in_a_hurry(stack: list[Sequence]) -> bool:
     """Whether it goes by rank alone."""
-    return bool(stack) and is_pressed(stack[0].request.arrival, stack[0].request.deadline)
+    return bool(stack) and is_pressed(stack[0].request.arrival, stack[0].request.nearest_deadline)

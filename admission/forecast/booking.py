@@ -10,6 +10,7 @@ class Booking:
     """Higher is served first."""
     arrival: float
     deadline: float | None
+    """Of the whole answer."""
     prompt_tokens: int
     hit_tokens: int
     """Prompt tokens that need not be computed, as far as one can tell."""
@@ -22,3 +23,9 @@ class Booking:
     """Of the hit, those in blocks that somebody holds: they take no more room."""
     caller: str = ""
     """The same for whoever only asks again; empty where that is not known."""
+    first_deadline: float | None = None
+    """Of the first token."""
+
+    @property
+    def timed(self) -> bool:
+        return self.deadline is not None or self.first_deadline is not None

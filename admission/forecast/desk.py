@@ -14,7 +14,7 @@ from admission.forecast.lengths import Lengths
 from admission.forecast.names import Names
 from admission.forecast.retry import jittered
 from admission.forecast.room import Room
-from admission.forecast.sentence import own_part, unreachable, would_delay
+from admission.forecast.sentence import due_in, own_part, unreachable, would_delay
 from admission.forecast.shape import Shape
 from admission.forecast.sweep import MOST_BACK, SWEEP_SECONDS, Sweep, is_lost, look
 from admission.forecast.told import Told
@@ -121,15 +121,16 @@ class Desk:
         return len(self.books) < self.room.max_running and slots <= self.room.entry_slots
 
     def _refusal(self, entry: Entry, trial: Trial, check: Check) -> Refuse:
-        deadline, now = entry.booking.deadline, trial.now
         late = max([check.own_late, *(hurt.late for hurt in check.hurt)])
         seconds = self.judge.seconds_to_return(entry, trial, late)
         retry = self._spread(seconds)
-        if deadline is not None and check.own_late > 0:
-            own = check.due - check.wait
-            what = own_part(entry.expected_left, first=trial.by_first_token(entry))
-            sentence = unreachable(check.wait, own, what, deadline - now, alone=seconds is None)
-            return Refuse("deadline_unreachable", f"at least {deadline - now + check.own_late:.1f} s", sentence, retry)
+        if check.own_late > 0:
+            left = trial.time_left(entry, check.missed)
+            what = own_part(entry.expected_left, first=check.missed == "first" or trial.by_first_token(entry))
+            due = due_in(left, check.missed)
+            sentence = unreachable(check.wait, check.due - check.wait, what, due, alone=seconds is None)
+            limit = f"at least {left + check.own_late:.1f} s"
+            return Refuse("deadline_unreachable", limit, sentence, retry, check.missed)
         sentence = would_delay(len(check.hurt), late)
         return Refuse("would_delay_others", "every deadline that was accepted before", sentence, retry)
 
@@ -168,8 +169,7 @@ class Desk:
         trial = self.judge.trial(now, None if booking.shadow else self.books.without_shadows())
         if trial is None:
             return None
-        left = None if booking.deadline is None else now + booking.deadline - booking.arrival
-        entry = self.books.new_entry(replace(booking, arrival=now, deadline=left))
+        entry = self.books.new_entry(_coming_at(now, booking))
         entry.guess(self.lengths)
         return self.judge.seconds_to_return(entry, trial, 0.0)
 
@@ -250,7 +250,7 @@ class Desk:
         for entry in [each for each in self.books.aside if each.booking.key not in late]:
             if num_asked == MOST_BACK:
                 break
-            if patient_wait and entry.booking.deadline is None:
+            if patient_wait and not entry.booking.timed:
                 continue
             num_asked += 1
             fresh = self.judge.trial(trial.now) if back else trial
@@ -259,7 +259,7 @@ class Desk:
                 if trial.late_alone(entry, SWEEP_SECONDS):
                     late += (entry.booking.key,)
                     continue
-                if entry.booking.deadline is not None:
+                if entry.booking.timed:
                     return Sweep(shed=late, back=tuple(back))
                 patient_wait = True
                 continue
@@ -300,3 +300,10 @@ class Desk:
     def error(self) -> EstimateErrors | None:
         """None until measured."""
         return self.judge.kept.errors(self.estimator)
+
+
+def _coming_at(now: float, booking: Booking) -> Booking:
+    """With as much time as it had."""
+    later = now - booking.arrival
+    deadline, first = (None if each is None else each + later for each in (booking.deadline, booking.first_deadline))
+    return replace(booking, arrival=now, deadline=deadline, first_deadline=first)

@@ -5,7 +5,7 @@ from math import inf
 from admission.forecast.booking import Booking
 from admission.forecast.lengths import Lengths
 from admission.forecast.promise import Promise
-from octet.due import due, is_pressed
+from octet.due import due, earliest, is_pressed
 
 Rank = tuple[int, float, float, int]
 """By priority, when it is due, arrival, and the order in the books."""
@@ -46,9 +46,10 @@ class Entry:
     def __init__(self, booking: Booking, index: int) -> None:
         self.booking = booking
         self.priority = booking.priority
-        self.rank: Rank = (-booking.priority, due(booking.arrival, booking.deadline), booking.arrival, index)
+        nearest = earliest(booking.deadline, booking.first_deadline)
+        self.rank: Rank = (-booking.priority, due(booking.arrival, nearest), booking.arrival, index)
         """Smaller is served first."""
-        self.pressed = is_pressed(booking.arrival, booking.deadline)
+        self.pressed = is_pressed(booking.arrival, nearest)
         """It takes no turns with others of its stack."""
         self.stack = booking.adapters
         self.running = False
@@ -114,11 +115,22 @@ class Entry:
         self.long_left = max(self.expected_left, float(lengths.long(booking.max_tokens, so_far) - so_far))
 
     @property
+    def first_deadline(self) -> float | None:
+        """None where its first token is there."""
+        return None if self.generated else self.booking.first_deadline
+
+    @property
     def shed_first(self) -> tuple[float, ...]:
         """Smallest goes first: shadows, the lowest class, who can wait, those without output, the newest."""
         booking = self.booking
-        timed = booking.deadline is not None
-        return (not booking.shadow, booking.priority, timed, self.generated > 0, -booking.arrival, -self.rank[3])
+        return (
+            not booking.shadow,
+            booking.priority,
+            booking.timed,
+            self.generated > 0,
+            -booking.arrival,
+            -self.rank[3],
+        )
 
     def shed_before(self, other: "Entry") -> bool:
         """Whether it gives way to the other: shadows to everybody else, else only lower priorities to higher ones."""

@@ -11,7 +11,7 @@ from admission.forecast.promise import Bound, Promise
 from admission.forecast.retry import Return
 from admission.forecast.room import Room
 from admission.forecast.sweep import Leaving, parted
-from admission.forecast.trial import Check, Trial, bound_of
+from admission.forecast.trial import Check, Times, Trial, bound_of
 from admission.forecast.under_way import UnderWay
 from admission.forecast.usual import Usual
 from admission.forecast.verdict import Admit, Outlook
@@ -91,7 +91,7 @@ class Judge:
             return ()
         keys = shadows.in_its_place(entry, displaced, self.books, self.room)
         beside = self.trial(trial.now)
-        if beside is not None and (entry.booking.deadline is not None or trial.timed):
+        if beside is not None and (entry.booking.timed or trial.timed):
             check = beside.check(entry, displaced + keys, refill)
             if check.own_late > 0 or check.hurt:
                 return shadows.all_but(displaced, self.books)
@@ -99,7 +99,7 @@ class Judge:
 
     def _admission(self, entry: Entry, trial: Trial, leaving: Leaving, quiet: Bound | None) -> Admit:
         """`quiet` where it is known."""
-        now, deadline = trial.now, entry.booking.deadline
+        now = trial.now
         gone = leaving.shed + leaving.aside
         if quiet is None:
             trial.walk(entry, gone, until=entry)
@@ -109,7 +109,7 @@ class Judge:
         share = self.kept.hindsight.share(load, quiet.total(entry.expected_left))
         promise = Promise(now, load, quiet, bound_of(entry), share)
         total = promise.total(entry.expected_left)
-        slack = None if deadline is None else deadline - now - total
+        slack = trial.slack(entry, Times(promise.first, total)) if entry.booking.timed else None
         return Admit(Outlook(promise.wait, total, slack), leaving.shed, leaving.aside, promise)
 
     def seconds_to_return(self, entry: Entry, trial: Trial, late: float) -> float | None:

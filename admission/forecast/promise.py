@@ -36,12 +36,18 @@ class Promise(NamedTuple):
     """Of the way from quiet to busy."""
 
     def total(self, num_tokens: float) -> float:
-        quiet = self.quiet.total(num_tokens)
-        return quiet + self.share * (self.busy.total(num_tokens) - quiet)
+        return self._between(self.quiet.total(num_tokens), self.busy.total(num_tokens))
 
     @property
     def wait(self) -> float:
-        return self.quiet.wait + self.share * (self.busy.wait - self.quiet.wait)
+        return self._between(self.quiet.wait, self.busy.wait)
+
+    @property
+    def first(self) -> float:
+        return self._between(self.quiet.first, self.busy.first)
+
+    def _between(self, quiet: float, busy: float) -> float:
+        return quiet + self.share * (busy - quiet)
 
 
 class Hindsight:

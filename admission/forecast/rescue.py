@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from admission.forecast.books import Books
 from admission.forecast.entry import Entry
-from admission.forecast.trial import Trial
+from admission.forecast.trial import Trial, times_of
 
 _MOST_HELPED = 4
 """Of those who would be late, that are looked at: each costs some walks."""
@@ -55,7 +55,7 @@ def _fewest(trial: Trial, entry: Entry, keys: list[str]) -> list[str]:
     if not keys:
         return []
     if _lateness(trial, entry, keys) > 0:  # the margin is lost, the deadline perhaps not
-        return keys if trial.time_left(entry) >= entry.finish_at else []
+        return keys if trial.slack(entry, times_of(entry)) >= 0 else []
     count = 1
     while count < len(keys) and _lateness(trial, entry, keys[:count]) > 0:
         count *= 2
@@ -64,8 +64,8 @@ def _fewest(trial: Trial, entry: Entry, keys: list[str]) -> list[str]:
 
 def _lateness(trial: Trial, entry: Entry, without: list[str]) -> float:
     trial.walk(without=frozenset(without))
-    return trial.late_by(entry, entry.finish_at)
+    return trial.late_by(entry, times_of(entry))
 
 
 def _is_late(trial: Trial, entry: Entry) -> bool:
-    return trial.late_by(entry, entry.finish_at) > 0
+    return trial.late_by(entry, times_of(entry)) > 0

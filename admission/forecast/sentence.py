@@ -2,17 +2,24 @@
 
 from math import inf
 
+from admission.forecast.verdict import Deadline
+
 
 def own_part(tokens: float, *, first: bool) -> str:
     """What has to be done before the deadline, and its verb."""
     return "its first token takes" if first else f"its own {tokens:.0f} tokens take"
 
 
-def unreachable(wait: float, own: float, what: str, left: float, *, alone: bool) -> str:
-    deadline = f"its deadline is in {_seconds(left)}" if left > 0 else "its deadline has passed"
+def unreachable(wait: float, own: float, what: str, due: str, *, alone: bool) -> str:
     if alone:
-        return f"{what} {_seconds(own)} even alone; {deadline}"
-    return f"{_seconds(wait)} of work are before it and {what} {_seconds(own)}; {deadline}"
+        return f"{what} {_seconds(own)} even alone; {due}"
+    return f"{_seconds(wait)} of work are before it and {what} {_seconds(own)}; {due}"
+
+
+def due_in(left: float, deadline: Deadline) -> str:
+    if deadline == "first":
+        return f"that is due in {_seconds(left)}" if left > 0 else "that was due before now"
+    return f"its deadline is in {_seconds(left)}" if left > 0 else "its deadline has passed"
 
 
 def would_delay(num_hurt: int, late: float) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from admission.forecast.books import Books
 from admission.forecast.entry import Entry
 from admission.forecast.rescue import rescue
-from admission.forecast.trial import Trial
+from admission.forecast.trial import Times, Trial
 
 SWEEP_SECONDS = 0.1
 """Between two looks at those who wait."""
@@ -44,9 +44,9 @@ def parted(keys: tuple[str, ...], books: Books, trial: Trial) -> Leaving:
 
 
 def _can_wait(entry: Entry, trial: Trial) -> bool:
-    if entry.booking.shadow or entry.booking.deadline is None:
+    if entry.booking.shadow or not entry.booking.timed:
         return not entry.booking.shadow
-    return trial.time_left(entry) > TIME_TO_WAIT * trial.seconds_alone(entry)
+    return trial.has_time_for(entry, TIME_TO_WAIT)
 
 
 def look(trial: Trial, books: Books, sure: float, doubtful: frozenset[str]) -> Sweep:
@@ -61,15 +61,16 @@ def look(trial: Trial, books: Books, sure: float, doubtful: frozenset[str]) -> S
 
 
 def in_vain(trial: Trial, books: Books, sure: float) -> list[str]:
-    """In vain waits whose answer cannot be done in time any more; where it may be short, whose first token cannot."""
+    """In vain waits whose answer cannot be done in time any more; where it may be short, or has a deadline of its own,
+    whose first token cannot."""
     if trial.num_walks > 1:  # the last one was without some of them
         trial.walk()
-    return [
-        entry.booking.key
-        for entry in books.line
-        if entry.booking.deadline is not None
-        and trial.now + (entry.finish_at if entry.booking.exact else entry.first_at) * sure > entry.booking.deadline
-    ]
+    return [entry.booking.key for entry in books.line if trial.slack(entry, _soonest(entry, sure)) < 0]
+
+
+def _soonest(entry: Entry, sure: float) -> Times:
+    end = entry.finish_at if entry.booking.exact else entry.first_at
+    return Times(entry.first_at * sure, end * sure)
 
 
 def is_lost(entry: Entry, trial: Trial) -> bool:

@@ -30,4 +30,4 @@ class Told:
 
 
 def _kind(booking: Booking) -> tuple[int, bool]:
-    return booking.priority, booking.deadline is None
+    return booking.priority, booking.timed

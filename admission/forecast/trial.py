@@ -11,6 +11,7 @@ from admission.forecast.prices import Prices
 from admission.forecast.promise import Bound
 from admission.forecast.room import Room
 from admission.forecast.under_way import UnderWay
+from admission.forecast.verdict import Deadline
 from admission.forecast.walk import NOBODY_ELSE, NOTHING_UNDER_WAY, Later, Pace, Refill, Start, Walk
 
 NOBODY: frozenset[str] = frozenset()
@@ -24,9 +25,19 @@ class Hurt(NamedTuple):
     """Seconds past its deadline, the margin included."""
 
 
+class Times(NamedTuple):
+    """Seconds from now."""
+
+    first: float
+    """To the first token."""
+    end: float
+
+
 class Check(NamedTuple):
     own_late: float
-    """Seconds the newcomer ends past its deadline, the margin included; not positive where it is in time."""
+    """Seconds the newcomer is past its deadline, the margin included; not positive where it is in time."""
+    missed: Deadline
+    """Of two deadlines, the one that is missed by more."""
     hurt: list[Hurt]
     """Whom it would push past theirs."""
     wait: float
@@ -61,8 +72,8 @@ class Trial:
         if under_way is not None:
             self._start = Start(under_way.seconds_left(prices, now), under_way.tokens)
         self._grace = self._cycle_seconds()
-        self._before: dict[str, float] | None = None
-        self.timed = any(entry.booking.deadline is not None for entry in books.entries)
+        self._before: dict[str, Times] | None = None
+        self._timed = [entry for entry in books.entries if entry.booking.timed]
         self.num_walks = 0
 
     def walk(
@@ -91,41 +102,69 @@ class Trial:
             line = [entry for entry in line if entry.booking.key not in begun]
         return running, line
 
+    @property
+    def timed(self) -> bool:
+        """Whether anybody there has a deadline."""
+        return bool(self._timed)
+
     def late_alone(self, entry: Entry, since: float = 0.0) -> bool:
         """Whether it could not be in time even if there were nobody else `since` seconds from now."""
         return self.slack_alone(entry, since) < 0
 
     def slack_alone(self, entry: Entry, since: float = 0.0) -> float:
         """Seconds it would be in time by if there were nobody else `since` seconds from now."""
-        if entry.booking.deadline is None:
+        if not entry.booking.timed:
             return inf
-        return self.time_left(entry) - since - self.seconds_alone(entry) * (1 + self._margin)
+        return self.slack(entry, self._alone(entry, 1 + self._margin)) - since
 
-    def seconds_alone(self, entry: Entry) -> float:
-        """To that by which its own deadline is judged, if there were nobody else."""
+    def has_time_for(self, entry: Entry, times: float) -> bool:
+        """Whether it has more than so many times what it takes alone."""
+        return self.slack(entry, self._alone(entry, times)) > 0
+
+    def _alone(self, entry: Entry, stretch: float) -> Times:
+        """To that by which its own deadlines are judged, if there were nobody else, and all took so much longer."""
         walk = Walk(self._room, self._prices, self._pace).run([], [entry])
-        return self._own_finish(walk, entry, alone=True)
+        end = self._own_end(walk, entry, alone=True)
+        return Times(entry.first_at * stretch, end * stretch)
 
     def own_late(self, walk: Walk, entry: Entry, since: float = 0.0) -> float:
-        """Seconds the newcomer ends past its deadline, where it comes `since` seconds from now.
+        """Seconds the newcomer is past its deadline, where it comes `since` seconds from now."""
+        return -self.slack(entry, self._own_times(walk, entry, since))
+
+    def _own_times(self, walk: Walk, entry: Entry, since: float = 0.0) -> Times:
+        """From when it comes to that by which its deadlines are judged, the margin included.
 
         A lone one whose answer may well be shorter than it may be is in time when its first token is: refusing it
         would help nobody.
         """
         alone = not len(self.books)
-        takes = (self._own_finish(walk, entry, alone=alone) - since) / (1 - walk.refill.higher)
-        return takes * (1 + self._margin) + (0.0 if alone else self._grace) - self.time_left(entry)
+        stretch = (1 + self._margin) / (1 - walk.refill.higher)
+        grace = 0.0 if alone else self._grace
+        end = self._own_end(walk, entry, alone=alone)
+        return Times((entry.first_at - since) * stretch + grace, (end - since) * stretch + grace)
 
     @staticmethod
-    def _own_finish(walk: Walk, entry: Entry, *, alone: bool) -> float:
+    def _own_end(walk: Walk, entry: Entry, *, alone: bool) -> float:
         return entry.first_at if entry.unsure or (alone and not entry.booking.exact) else walk.long_finish(entry)
 
     def by_first_token(self, entry: Entry) -> bool:
-        """Whether its own deadline is judged by its first token."""
+        """Whether the deadline of its whole answer is judged by its first token."""
         return entry.unsure or (not len(self.books) and not entry.booking.exact)
 
-    def time_left(self, entry: Entry) -> float:
-        return inf if entry.booking.deadline is None else entry.booking.deadline - self.now
+    def slack(self, entry: Entry, times: Times) -> float:
+        """What is left before its deadline then; of two, before the one that is nearer to being missed."""
+        return min(self._left(entry.first_deadline, times.first), self._left(entry.booking.deadline, times.end))
+
+    def _missed(self, entry: Entry, times: Times) -> Deadline:
+        first = self._left(entry.first_deadline, times.first)
+        return "first" if first < self._left(entry.booking.deadline, times.end) else "end"
+
+    def time_left(self, entry: Entry, deadline: Deadline) -> float:
+        return self._left(entry.first_deadline if deadline == "first" else entry.booking.deadline)
+
+    def _left(self, deadline: float | None, at: float = 0.0) -> float:
+        """Before the deadline, so many seconds from now."""
+        return inf if deadline is None else deadline - self.now - at
 
     def hurt(self, walk: Walk, without: Collection[str] = NOBODY) -> list[Hurt]:
         """Whom the newcomer of this walk pushes past their deadlines.
@@ -133,34 +172,39 @@ class Trial:
         Not those who would surely be late without it. But where it is not sure, because they would be late or in time
         by less than the margin, they are not pushed any further.
         """
-        if not self.timed:
-            return []
         late = [
-            (entry, finish)
-            for entry in self.books.entries
-            if entry.booking.deadline is not None
-            and entry.booking.key not in without
-            and self.late_by(entry, finish := walk.long_finish(entry)) > 0
+            (entry, times)
+            for entry in self._timed
+            if entry.booking.key not in without and self.late_by(entry, times := _times(walk, entry)) > 0
         ]
         if not late:
             return []
-        before = self._finishes_before()
+        before = self._times_before()
         return [
-            Hurt(entry, self.late_by(entry, finish))
-            for entry, finish in late
-            if self._is_pushed(entry, finish, before[entry.booking.key])
+            Hurt(entry, self.late_by(entry, times))
+            for entry, times in late
+            if self._is_pushed(entry, times, before[entry.booking.key])
         ]
 
-    def late_by(self, entry: Entry, finish: float) -> float:
+    def late_by(self, entry: Entry, times: Times) -> float:
         """Seconds past its deadline, the margin included; not positive where it is in time."""
-        deadline = entry.booking.deadline
-        return -inf if deadline is None else self.now + finish * (1 + self._margin) + self._grace - deadline
+        late = self._past(entry.booking.deadline, times.end)
+        return late if entry.first_deadline is None else max(late, self._past(entry.first_deadline, times.first))
 
-    def _is_pushed(self, entry: Entry, finish: float, before: float) -> bool:
-        deadline = entry.booking.deadline
-        if deadline is None or self.now + before * (1 - self._margin) - self._grace > deadline:
+    def _past(self, deadline: float | None, at: float) -> float:
+        return -inf if deadline is None else self.now + at * (1 + self._margin) + self._grace - deadline
+
+    def _is_pushed(self, entry: Entry, times: Times, before: Times) -> bool:
+        return self._is_pushed_past(entry.booking.deadline, times.end, before.end) or self._is_pushed_past(
+            entry.first_deadline, times.first, before.first
+        )
+
+    def _is_pushed_past(self, deadline: float | None, at: float, before: float) -> bool:
+        if self._past(deadline, at) <= 0 or deadline is None:
             return False
-        return self.late_by(entry, before) <= 0 or finish > before + _STILL
+        if self.now + before * (1 - self._margin) - self._grace > deadline:
+            return False
+        return self._past(deadline, before) <= 0 or at > before + _STILL
 
     def _cycle_seconds(self) -> float:
         """A chunk of prompt and the round behind it: what one turn more or less makes."""
@@ -168,16 +212,16 @@ class Trial:
         chunk = prices.prefill_step + self._pace.chunk * prices.prefill_token
         return chunk + prices.decode_step + rows * prices.decode_token
 
-    def _finishes_before(self) -> dict[str, float]:
-        """When everybody ends if nobody is let in."""
+    def _times_before(self) -> dict[str, Times]:
+        """Of everybody, if nobody is let in."""
         if self._before is None:
             walk = self.walk()
-            self._before = {entry.booking.key: walk.long_finish(entry) for entry in self.books.entries}
+            self._before = {entry.booking.key: _times(walk, entry) for entry in self.books.entries}
         return self._before
 
     def seconds_to_the_end(self) -> float:
         """Until the last of those who are there has ended, with a long answer."""
-        return max(self._finishes_before().values(), default=0.0)
+        return max((times.end for times in self._times_before().values()), default=0.0)
 
     def seconds_to_an_end(self) -> float:
         """Until the first of those who are there has ended, at a glance."""
@@ -198,16 +242,29 @@ class Trial:
         what they were promised left room for others, and the newcomer is one of them."""
         without = frozenset(without)
         own_late = -inf
-        if entry.booking.deadline is not None:
-            own_late = self.own_late(self.walk(entry, without, refill, until=entry), entry)
+        missed: Deadline = "end"
+        if entry.booking.timed:
+            own = self._own_times(self.walk(entry, without, refill, until=entry), entry)
+            own_late, missed = -self.slack(entry, own), self._missed(entry, own)
             if own_late > 0 or not self.timed:
-                return Check(own_late, [], entry.begun_at, entry.finish_at, self._due(entry))
+                return Check(own_late, missed, [], entry.begun_at, entry.finish_at, self._due(entry, missed))
         walk = self.walk(entry, without, until=None if self.timed else entry)
         hurt = self.hurt(walk, without)
-        return Check(own_late, hurt, entry.begun_at, entry.finish_at, self._due(entry), bound_of(entry))
+        due = self._due(entry, missed)
+        return Check(own_late, missed, hurt, entry.begun_at, entry.finish_at, due, bound_of(entry))
 
-    def _due(self, entry: Entry) -> float:
-        return entry.first_at if self.by_first_token(entry) else entry.finish_at
+    def _due(self, entry: Entry, missed: Deadline) -> float:
+        return entry.first_at if missed == "first" or self.by_first_token(entry) else entry.finish_at
+
+
+def times_of(entry: Entry) -> Times:
+    """From the walk that was taken last, with an answer as long as answers usually are."""
+    return Times(entry.first_at, entry.finish_at)
+
+
+def _times(walk: Walk, entry: Entry) -> Times:
+    """With one of the longest answers."""
+    return Times(entry.first_at, walk.long_finish(entry))
 
 
 def bound_of(entry: Entry) -> Bound:

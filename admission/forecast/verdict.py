@@ -5,6 +5,8 @@ from typing import Literal
 
 from admission.forecast.promise import Promise
 
+Deadline = Literal["first", "end"]
+"""Of the first token, or of the whole answer."""
 RefuseReason = Literal["deadline_unreachable", "would_delay_others", "queue_full"]
 
 
@@ -17,7 +19,7 @@ class Outlook:
     total: float
     """To the end of an answer as long as answers usually are."""
     slack: float | None
-    """What is left then before the deadline."""
+    """What is left then before its deadline; of two, before the one that is nearer to being missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Refuse:
     """A sentence."""
     retry_after: float | None
     """Seconds; None where nothing has been measured, or where waiting would not help."""
+    deadline: Deadline = "end"
+    """Which of its own cannot be reached."""
 
 
 Verdict = Admit | Refuse

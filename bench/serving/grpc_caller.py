@@ -1,6 +1,5 @@
 """Calls to an Octet router over gRPC."""
 
-import asyncio
 from time import perf_counter
 from typing import Any
 
@@ -9,7 +8,7 @@ from grpc import aio
 
 from bench.serving.answer import Answer, End
 from bench.serving.asks import Ask
-from bench.serving.hang_up import hung_up, patience
+from bench.serving.hang_up import Patience
 from bench.serving.usage import ServeMistake
 from bench.serving.words import TokenCount, fit_count, prompt_of, words_of
 from octet.rpc.refusal import METADATA_KEY
@@ -48,17 +47,21 @@ class GrpcCaller:
         usage = None
         request = self._request(prompt_of(ask, self._count), ask.answer_tokens)
         request.priority, request.timeout_ms = ask.caller.priority, max(1, round(1000 * ask.caller.total))
+        request.first_token_timeout_ms = max(1, round(1000 * ask.caller.ttft))
+        patience = Patience(ask, due, self._give_up, behind)
         try:
-            async with asyncio.timeout(due + patience(ask.caller, self._give_up) - perf_counter()):
+            async with patience.timer:
                 async for event in self._generate(request, metadata=self._metadata):
                     if event.WhichOneof("event") == "chunk":
                         pieces.append(perf_counter() - due)
+                        if len(pieces) == 1:
+                            patience.hears()
                     elif event.receipt.HasField("usage"):
                         usage = event.receipt.usage
         except aio.AioRpcError as error:
             return _turned_away(ask, error, tuple(pieces), perf_counter() - due, behind)
         except TimeoutError:
-            return hung_up(ask, due, self._give_up, pieces, behind)
+            return patience.hung_up(pieces)
         tokens, prompt = (usage.completion_tokens, usage.prompt_tokens) if usage is not None else (len(pieces), None)
         return Answer(ask, "answered", tuple(pieces), perf_counter() - due, tokens, prompt, behind=behind)
 

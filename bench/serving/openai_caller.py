@@ -9,7 +9,7 @@ from typing import Any
 from bench.serving.answer import Answer, End
 from bench.serving.asks import Ask
 from bench.serving.events import Event, events, message_of
-from bench.serving.hang_up import hung_up, patience
+from bench.serving.hang_up import Patience
 from bench.serving.http import Broken, Connection, Connections, Exchange, Origin
 from bench.serving.told import FieldsForClass, is_octet, told_to
 from bench.serving.usage import ServeMistake
@@ -58,13 +58,13 @@ class OpenAICaller:
     async def ask(self, ask: Ask, due: float) -> Answer:
         behind = perf_counter() - due
         request, heard = self._request(self._body(ask)), _Heard()
-        timer = asyncio.timeout(due + patience(ask.caller, self._give_up) - perf_counter())
+        patience = Patience(ask, due, self._give_up, behind)
         try:
-            async with timer:
-                return await self._exchange(ask, request, heard, due, behind)
+            async with patience.timer:
+                return await self._exchange(ask, request, heard, patience, due, behind)
         except (OSError, Broken) as error:
-            if timer.expired():
-                return hung_up(ask, due, self._give_up, heard.pieces, behind)
+            if patience.timer.expired():
+                return patience.hung_up(heard.pieces)
             why = str(error) or type(error).__name__
         return Answer(ask, "failed", total=perf_counter() - due, why=why, behind=behind)
 
@@ -79,7 +79,9 @@ class OpenAICaller:
     async def close(self) -> None:
         self._connections.close()
 
-    async def _exchange(self, ask: Ask, request: bytes, heard: _Heard, due: float, behind: float) -> Answer:
+    async def _exchange(
+        self, ask: Ask, request: bytes, heard: _Heard, patience: Patience, due: float, behind: float
+    ) -> Answer:
         connection = await self._connections.take()
         exchange = Exchange(connection)
         try:
@@ -90,6 +92,8 @@ class OpenAICaller:
                 return self._turned_away(ask, head.status, why, said, perf_counter() - due, behind)
             async for event in events(exchange.body()):
                 heard.add(event, perf_counter() - due)
+                if len(heard.pieces) == 1:
+                    patience.hears()
             return _ended(ask, heard, perf_counter() - due, behind)
         finally:
             self._connections.give_back(connection, reusable=exchange.reusable)

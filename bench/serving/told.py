@@ -19,7 +19,9 @@ def told_to(model: str) -> FieldsForClass:
 
 
 def to_octet(caller: CallerClass) -> dict[str, Any]:
-    return {"octet": {"priority": caller.priority, "timeout_ms": max(1, round(1000 * caller.total))}}
+    times = {"timeout_ms": caller.total, "first_token_timeout_ms": caller.ttft}
+    own = {name: max(1, round(1000 * seconds)) for name, seconds in times.items()}
+    return {"octet": {"priority": caller.priority, **own}}
 
 
 def to_vllm(caller: CallerClass) -> dict[str, Any]:

@@ -81,6 +81,7 @@ def request_of(ask: Asked) -> wire.InferRequest:
         session_id=ask.session,
         tenant_salt=ask.salt.encode(),
         timeout_ms=round(ask.timeout * 1000) if ask.in_request else None,
+        first_token_timeout_ms=None if ask.first_timeout is None else round(ask.first_timeout * 1000),
     )
 
 

@@ -20,6 +20,9 @@ _OF_VERDICTS = 0xFA44
 _RUSH_SECONDS = 1.0
 _AGAIN = 0.3
 """Of the requests ask what another asks."""
+_HURRIED = 0.2
+"""Of the runs have callers who want their first token soon."""
+_OF_HURRY = 0x4711
 _CANCELS: tuple[CancelHow, ...] = ("call", "rpc", "leave")
 _WORDS = ("sort the list", "reverse a string", "parse json", "find a cycle", "count words")
 
@@ -36,6 +39,9 @@ def draw(seed: int) -> Script:
     asks = [ask(number, random, setup) for number in range(count)]
     asks = [_again(ask, random.choice(asks)) if random.random() < _AGAIN else ask for ask in asks]
     deeds = [] if calm else [_deed(random, setup) for _ in range(random.choice((0, 1, 1, 2, 3, 5)))]
+    hurry = Random(seed ^ _OF_HURRY)
+    if hurry.random() < _HURRIED:
+        asks = [_hurried(ask, hurry) for ask in asks]
     return Script(
         seed, setup, tuple(sorted(asks, key=lambda ask: ask.at)), tuple(sorted(deeds, key=lambda deed: deed.at))
     )
@@ -112,6 +118,12 @@ def _ask(number: int, random: Random, setup: Setup) -> Asked:
 def _again(ask: Asked, other: Asked) -> Asked:
     """The same question as another's."""
     return replace(ask, text=other.text, force=other.force, adapters=other.adapters, salt=other.salt)
+
+
+def _hurried(ask: Asked, random: Random) -> Asked:
+    """With time for the whole, as a rule."""
+    first = round(random.uniform(0.05, 1.0) * ask.timeout, 3)
+    return replace(ask, first_timeout=first, timeout=random.choice((1, 3, 10)) * ask.timeout)
 
 
 def _moment(random: Random) -> float:

@@ -9,6 +9,7 @@ LONGEST = 30.0
 def place_of(request: Request, index: int) -> tuple[float, ...]:
     """Class, then hurry, then arrival, then order of submission. Smaller is served first."""
     due = request.arrival + LONGEST
-    if request.deadline is not None and request.deadline < due:
-        due = request.deadline
+    for deadline in (request.deadline, request.first_deadline):
+        if deadline is not None and deadline < due:
+            due = deadline
     return (-request.priority, due, request.arrival, index)

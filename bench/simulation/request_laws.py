@@ -43,6 +43,9 @@ class RequestLaws:
         require(told.num_ends == 1, "exactly one terminal state a request", name, told.num_ends)
         own = ask.pause * (len(told.tokens) + len(told.routed) + 1)
         require(told.ended - told.began <= ask.timeout + _SLACK + own, "nobody waits beyond the deadline", name)
+        if ask.first_timeout is not None and not told.tokens:
+            patience = ask.first_timeout + _SLACK + own
+            require(told.ended - told.began <= patience, "nobody waits beyond the deadline of its first token", name)
         if told.cancelled_at is not None and ask.cancel_how != "leave":
             require(told.ended - told.cancelled_at <= _CANCEL_SECONDS + own, "a cancel ends a request", name)
         require(not told.is_out_of_order, "once a token has come nobody else is asked", name)

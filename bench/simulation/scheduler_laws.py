@@ -88,12 +88,17 @@ class Laws:
         require(all(row.sequence.request.lane.adapters == step.adapters for row in step.rows), "one adapter a batch")
         require(len({row.sequence for row in step.rows}) == len(step.rows), "one row a sequence")
         for row in step.rows:
-            deadline = row.sequence.request.deadline
-            require(deadline is None or deadline > step.started_at, "no work past the deadline", row)
+            self._check_time(row.sequence, step.started_at)
             require(row.stop <= row.table.num_slots, "a row has its slots", row)
             for block_id in row.table.block_ids[row.start // self.pool.block_size :]:
                 self._writers[block_id] = owner_of(row.sequence)
         self._check_turns(step)
+
+    def _check_time(self, seq: Sequence, now: float) -> None:
+        deadline, first = seq.request.deadline, seq.request.first_deadline
+        require(deadline is None or deadline > now, "no work past the deadline", seq)
+        is_early = first is None or first > now or len(seq.chain) > len(seq.request.prompt)
+        require(is_early, "no work past the deadline of the first token", seq)
 
     def at_rest(self) -> None:
         """Nothing is live any more."""
@@ -246,6 +251,7 @@ class Laws:
             preempt(victim, cause, beneficiary)
             self._could_decode.discard(victim)
             self._owed.discard(victim)
+            self._passed_over.pop(victim, None)  # where it has a seat again before the next step, it begins anew
             require(gives_up or self.pool.num_free > before, "a victim's blocks come free", victim)
 
         return watched
@@ -274,7 +280,8 @@ class Laws:
         stack = next(iter(served)).request.lane.adapters
         prompts = [s for s in self.scheduler.running if s.prefilling and not s.suspect]
         line = sorted((s for s in prompts if s.request.lane.adapters == stack), key=self._place)
-        if line[0].request.deadline is None:
+        first = line[0].request
+        if first.deadline is None and first.first_deadline is None:
             return None
         require(set(line[: len(served)]) == served, "whoever is in a greater hurry is not overtaken", line[0])
         return stack

@@ -30,6 +30,8 @@ class Asked:
     timeout: float = 10.0
     in_request: bool = False
     """The request says how long; else its call does."""
+    first_timeout: float | None = None
+    """Seconds to the first token, as the request says."""
     exact: bool = False
     """The answer is as long as it may be."""
     session: str = ""

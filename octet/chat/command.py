@@ -12,6 +12,7 @@ from octet.command_line import EXIT_STATUS, add_address, client, ended
 from octet.sampling_options import NUMBERS, add_sampling, check_integers
 from octet.sdk.options import Options
 from octet.text_io import check_text
+from octet.timeout_options import TIMEOUTS, add_timeouts
 
 _DESCRIPTION = f"""\
 Talk with the ensemble, turn after turn. Each answer comes as it is generated;
@@ -49,7 +50,7 @@ def add_chat_command(commands: "argparse._SubParsersAction[argparse.ArgumentPars
     parser.add_argument("--max-experts", type=int, metavar="N", help="specialist and adapters together, at most")
     add_sampling(parser)
     parser.add_argument("--priority", type=int, metavar="N", help="0 to 9, higher is served first")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="for each turn")
+    add_timeouts(parser, "each turn")
     parser.add_argument("--json", action="store_true", help="every event as a line of JSON instead of the text")
     parser.add_argument("--no-history", action="store_true", help="remember nothing of what is typed here")
     parser.set_defaults(run=lambda arguments: ended("chat", lambda: _chat(arguments)))
@@ -73,6 +74,6 @@ def _chat(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> Options:
-    given = {name: getattr(arguments, name) for name in (*NUMBERS, *_INTEGERS, "timeout", "intent", "exclude", "stop")}
+    given = {name: getattr(arguments, name) for name in (*NUMBERS, *_INTEGERS, *TIMEOUTS, "intent", "exclude", "stop")}
     given |= {"ignore_eos": arguments.ignore_eos, "adapters": arguments.adapter, "force": arguments.force or None}
     return cast(Options, given)

@@ -131,12 +131,12 @@ def queue_full(what: str, most: int, retry_after: float | None) -> Refusal:
     )
 
 
-def deadline_unreachable(limit: str, arithmetic: str, retry_after: float | None) -> Refusal:
+def deadline_unreachable(field: str, limit: str, arithmetic: str, retry_after: float | None) -> Refusal:
     return Refusal(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         wire.ERROR_REASON_DEADLINE_UNREACHABLE,
         f"it could not be answered in time: {arithmetic}",
-        field="timeout_ms",
+        field=field,
         limit=limit,
         retry_after=retry_after,
     )
@@ -188,6 +188,15 @@ def cancelled() -> Refusal:
 
 def past_deadline() -> Refusal:
     return Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, wire.ERROR_REASON_DEADLINE, "the deadline has passed")
+
+
+def past_first_token() -> Refusal:
+    return Refusal(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        wire.ERROR_REASON_DEADLINE,
+        "the first token did not come in time",
+        field="first_token_timeout_ms",
+    )
 
 
 def engine_failed(request_id: str) -> Refusal:

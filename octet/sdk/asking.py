@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from octet.sdk.faults import closed, typed
-from octet.sdk.retry import Effort
+from octet.sdk.retry import Effort, Left
 
 _GRACE_S = 0.5
 """The server, which knows the deadline, gets to say so itself, with a receipt; the connection's own comes after."""
@@ -14,7 +14,7 @@ _GRACE_S = 0.5
 
 class Asking:
     def __init__(
-        self, renew: Callable[[float | None], Message], effort: Effort, address: str, is_closed: Callable[[], bool]
+        self, renew: Callable[[Left], Message], effort: Effort, address: str, is_closed: Callable[[], bool]
     ) -> None:
         self._renew = renew
         self._effort = effort
@@ -28,10 +28,10 @@ class Asking:
         """What to send, and the seconds gRPC may take for it. Raises Cancelled when the client is closed."""
         if self.is_closed():
             raise closed(self.request_id)
-        left = self._effort.seconds_left()
+        left = self._effort.left()
         message: Any = self._renew(left)
         self.request_id = getattr(message, "request_id", "")
-        return message, None if left is None else left + _GRACE_S
+        return message, None if left.total is None else left.total + _GRACE_S
 
     def failed(self, error: Any, *, begun: bool = False) -> float:
         """Seconds until the next attempt. Raises OctetError when there is none: never once an answer has begun."""

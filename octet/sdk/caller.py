@@ -12,7 +12,7 @@ from octet.sdk.api_key import api_key_for
 from octet.sdk.asking import Asking
 from octet.sdk.channel import PathName, channel_options, credentials
 from octet.sdk.request import Prepared, check_timeout, lookup, prepare
-from octet.sdk.retry import Effort, RetryBudget, RetryPolicy
+from octet.sdk.retry import Effort, Left, RetryBudget, RetryPolicy
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 SERVICE = "/octet.v1.Inference/"
@@ -60,8 +60,10 @@ class Caller:
         """None: not yet."""
         return None
 
-    def _asking(self, renew: Callable[[float | None], Message], timeout: float | None) -> Asking:
-        effort = Effort(self._policy, self._budget, self._clock, self._random, timeout)
+    def _asking(
+        self, renew: Callable[[Left], Message], timeout: float | None, first_timeout: float | None = None
+    ) -> Asking:
+        effort = Effort(self._policy, self._budget, self._clock, self._random, timeout, first_timeout)
         return Asking(renew, effort, self.address, self._is_closed)
 
     def _is_closed(self) -> bool:
@@ -69,7 +71,7 @@ class Caller:
 
     def _inferring(self, prompt: str | None, options: Mapping[str, Any]) -> tuple[Prepared, Asking]:
         prepared = prepare(prompt, options)
-        return prepared, self._asking(prepared.renew(), prepared.timeout)
+        return prepared, self._asking(prepared.renew(), prepared.timeout, prepared.first_timeout)
 
     def _looking_up(self, kind: type[Message], request_id: str, timeout: float | None, **more: str) -> Asking:
         message = lookup(kind, request_id, **more)

@@ -1,6 +1,5 @@
 """What the calls about jobs say and hear, without any input or output: what sync and async do alike."""
 
-import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from octet.sdk.errors import Busy, OctetError, ReplicaLost, Unavailable
 from octet.sdk.faults import closed, invalid, typed
 from octet.sdk.job import Job, JobEvent
 from octet.sdk.request import check_timeout, prepare
+from octet.sdk.retry import Left
 from octet.v1 import jobs_pb2 as wire
 
 SERVICE = "/octet.v1.Jobs/"
@@ -25,8 +25,7 @@ def submission(prompt: str | None, options: Mapping[str, Any], idempotency_key: 
     """With a key in any case: a submission whose answer was lost is made again, and is still one job. Raises
     InvalidRequest, TypeError."""
     prepared = prepare(prompt, options)
-    if prepared.timeout is not None:
-        prepared.message.timeout_ms = max(1, math.ceil(prepared.timeout * 1000))
+    prepared.allow(Left(prepared.timeout, prepared.first_timeout))
     message = wire.SubmitJobRequest(request=prepared.message)
     message.idempotency_key = _text("idempotency_key", idempotency_key or os.urandom(16).hex())
     return message

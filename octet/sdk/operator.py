@@ -237,7 +237,7 @@ class Operator(SyncCaller):
         while True:
             try:
                 with unless_closed(self._is_closed):
-                    response = self._method("unary_unary", name, answer)(ask, timeout=effort.seconds_left())
+                    response = self._method("unary_unary", name, answer)(ask, timeout=effort.left().total)
             except grpc.RpcError as error:
                 problem = self._problem(error, changes=changes)
                 wait = effort.wait_after(problem)

@@ -63,6 +63,8 @@ class Options(TypedDict, total=False):
     """0 to 9, higher is served first."""
     timeout: float | None
     """Seconds for everything, retries and the whole answer included."""
+    first_token_timeout: float | None
+    """Seconds to the first token, retries included: without it by then, the request ends."""
     session: str | None
     """Requests of one conversation, to be sent where its beginning is still in memory."""
     user: str | None

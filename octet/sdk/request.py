@@ -11,6 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from octet.sdk.faults import invalid
+from octet.sdk.retry import Left
 from octet.sdk.structure import structure_of
 from octet.sdk.tools import choice_to_wire, message_to_wire, tool_to_wire
 from octet.v1 import inference_pb2 as wire
@@ -22,7 +23,7 @@ _RENAMED = {
     "user": "user_id",
     "logprobs": "num_logprobs",
 }
-_REQUEST = frozenset(wire.InferRequest.DESCRIPTOR.fields_by_name) - {"sampling", "timeout_ms"}
+_REQUEST = frozenset(wire.InferRequest.DESCRIPTOR.fields_by_name) - {"sampling", "timeout_ms", "first_token_timeout_ms"}
 _SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _LONGEST_S = 10**9
@@ -54,39 +55,51 @@ class Prepared:
 
     message: wire.InferRequest
     timeout: float | None
+    first_timeout: float | None
     metadata: tuple[tuple[str, str], ...]
 
-    def renew(self) -> Callable[[float | None], Message]:
+    def renew(self) -> Callable[[Left], Message]:
         """What an attempt sends, given the seconds left. Its id is new unless it is the caller's."""
         kept = self.message.request_id
 
-        def attempt(seconds_left: float | None) -> wire.InferRequest:
+        def attempt(left: Left) -> wire.InferRequest:
             self.message.request_id = kept or os.urandom(16).hex()
-            if seconds_left is not None:
-                self.message.timeout_ms = max(1, math.ceil(seconds_left * 1000))
+            self.allow(left)
             return self.message
 
         return attempt
+
+    def allow(self, left: Left) -> None:
+        """Say how much time there is."""
+        if left.total is not None:
+            self.message.timeout_ms = _milliseconds(left.total)
+        if left.first is not None:
+            self.message.first_token_timeout_ms = _milliseconds(left.first)
 
 
 def prepare(prompt: str | None, options: Mapping[str, Any]) -> Prepared:
     """Raises InvalidRequest, and TypeError for an option that does not exist."""
     given = {name: value for name, value in {"prompt": prompt, **options}.items() if value is not None}
     timeout, trace = check_timeout(given.pop("timeout", None)), given.pop("trace", None)
+    first_timeout = check_timeout(given.pop("first_token_timeout", None), "first_token_timeout")
     message = wire.InferRequest()
     for name, value in given.items():
         field = _RENAMED.get(name, name)
         if name in _RENAMED.values() or field not in _REQUEST | _SAMPLING:
             raise TypeError(f"there is no option {name!r}")
         _set(message.sampling if field in _SAMPLING else message, field, name, value)
-    return Prepared(message, timeout, _metadata(trace))
+    return Prepared(message, timeout, first_timeout, _metadata(trace))
 
 
-def check_timeout(seconds: float | None) -> float | None:
+def check_timeout(seconds: float | None, name: str = "timeout") -> float | None:
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if seconds is not None and not (is_number and 0 < seconds <= _LONGEST_S):
-        raise invalid("timeout", f"a number of seconds in (0, {_LONGEST_S:,}]", _show(seconds))
+        raise invalid(name, f"a number of seconds in (0, {_LONGEST_S:,}]", _show(seconds))
     return seconds
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, math.ceil(seconds * 1000))
 
 
 def lookup(kind: type[Message], request_id: str, **more: str) -> Message:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 from threading import Lock
+from typing import NamedTuple
 
 from octet.clock import Clock
 from octet.sdk.errors import Busy, OctetError, ReplicaLost, Unavailable
@@ -64,30 +65,48 @@ def _is_worth_it(error: OctetError) -> bool:
     return isinstance(error, Busy | Unavailable | ReplicaLost)
 
 
+class Left(NamedTuple):
+    """Seconds; None for no end."""
+
+    total: float | None
+    first: float | None
+    """To the first token."""
+
+
 class Effort:
     """One call with all of its attempts, before anything of an answer has come."""
 
     def __init__(
-        self, policy: RetryPolicy, budget: RetryBudget, clock: Clock, random: Random, timeout: float | None
+        self,
+        policy: RetryPolicy,
+        budget: RetryBudget,
+        clock: Clock,
+        random: Random,
+        timeout: float | None,
+        first_timeout: float | None = None,
     ) -> None:
+        """`first_timeout` is for the first token."""
         self._policy = policy
         self._budget = budget
         self._clock = clock
         self._random = random
         self._deadline = None if timeout is None else clock.now() + timeout
+        self._first_deadline = None if first_timeout is None else clock.now() + first_timeout
         self._num_retries = 0
 
-    def seconds_left(self) -> float | None:
-        """None for no end."""
-        return None if self._deadline is None else self._deadline - self._clock.now()
+    def left(self) -> Left:
+        return Left(self._until(self._deadline), self._until(self._first_deadline))
+
+    def _until(self, deadline: float | None) -> float | None:
+        return None if deadline is None else deadline - self._clock.now()
 
     def wait_after(self, error: OctetError) -> float | None:
         """Seconds until the next attempt, which is paid for; None to give up."""
         if not _is_worth_it(error) or self._num_retries >= self._policy.max_retries:
             return None
         wait = self._wait(error.retry_after)
-        left = self.seconds_left()
-        if wait > self._policy.longest_retry_after or (left is not None and wait >= left) or not self._budget.spend():
+        is_too_late = any(left is not None and wait >= left for left in self.left())
+        if wait > self._policy.longest_retry_after or is_too_late or not self._budget.spend():
             return None
         self._num_retries += 1
         return wait

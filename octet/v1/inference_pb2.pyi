@@ -122,7 +122,7 @@ DECISION_SOURCE_CLASSIFIER: DecisionSource
 DECISION_SOURCE_DEFAULT: DecisionSource
 
 class InferRequest(_message.Message):
-    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "session_id", "user_id", "tenant_salt", "metadata", "structure", "tools", "tool_choice", "validate")
+    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "first_token_timeout_ms", "session_id", "user_id", "tenant_salt", "metadata", "structure", "tools", "tool_choice", "validate")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +149,7 @@ class InferRequest(_message.Message):
     CONTEXT_SIZE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +177,7 @@ class InferRequest(_message.Message):
     context_size: int
     priority: int
     timeout_ms: int
+    first_token_timeout_ms: int
     session_id: str
     user_id: str
     tenant_salt: bytes
@@ -184,7 +186,7 @@ class InferRequest(_message.Message):
     tools: _containers.RepeatedCompositeFieldContainer[_specialist_pb2.Tool]
     tool_choice: _specialist_pb2.ToolChoice
     validate: bool
-    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., structure: _Optional[_Union[_specialist_pb2.Structure, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[_specialist_pb2.Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[_specialist_pb2.ToolChoice, _Mapping]] = ..., validate: _Optional[bool] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., first_token_timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., structure: _Optional[_Union[_specialist_pb2.Structure, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[_specialist_pb2.Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[_specialist_pb2.ToolChoice, _Mapping]] = ..., validate: _Optional[bool] = ...) -> None: ...
 
 class InferEvent(_message.Message):
     __slots__ = ("routed", "chunk", "receipt")

@@ -84,7 +84,7 @@ MISS_REASON_NO_SESSION: MissReason
 MISS_REASON_NO_BOUNDARY: MissReason
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "tenant_salt", "context_size", "shadow", "session_key", "structure")
+    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "first_token_timeout_ms", "tenant_salt", "context_size", "shadow", "session_key", "structure")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +98,7 @@ class GenerateRequest(_message.Message):
     IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_SIZE_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
@@ -116,12 +117,13 @@ class GenerateRequest(_message.Message):
     ignore_eos: bool
     priority: int
     timeout_ms: int
+    first_token_timeout_ms: int
     tenant_salt: bytes
     context_size: int
     shadow: bool
     session_key: bytes
     structure: Structure
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ..., session_key: _Optional[bytes] = ..., structure: _Optional[_Union[Structure, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., first_token_timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ..., session_key: _Optional[bytes] = ..., structure: _Optional[_Union[Structure, _Mapping]] = ...) -> None: ...
 
 class Structure(_message.Message):
     __slots__ = ("json_object", "json_schema", "regex", "choice")

@@ -32,11 +32,18 @@ def replica_request(
         ignore_eos=ask.ignore_eos,
         priority=ask.priority,
         timeout_ms=max(1, floor(seconds_left * 1000)),
+        first_token_timeout_ms=_first_token_ms(ask, seconds_left),
         tenant_salt=ask.tenant_salt,
         context_size=ask.context_size,
         session_key=ask.session.key,
         structure=ask.structure,
     )
+
+
+def _first_token_ms(ask: Ask, seconds_left: float) -> int | None:
+    if ask.first_deadline is None:
+        return None
+    return max(1, floor((seconds_left - (ask.deadline - ask.first_deadline)) * 1000))
 
 
 def _message(turn: Turn) -> wire.Message:

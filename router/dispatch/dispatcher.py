@@ -9,7 +9,7 @@ from random import Random
 import grpc
 
 from octet.clock import Clock
-from octet.rpc.refusal import Refusal, past_deadline
+from octet.rpc.refusal import Refusal, past_deadline, past_first_token
 from router.dispatch.course import Course
 from router.dispatch.leg import Leg
 from router.dispatch.live import Live
@@ -71,7 +71,7 @@ class Dispatcher:
             replica = course.next()
             if replica is None and course.may_wait and not waited:
                 waited = True
-                if await primary.wait_usable(self._seconds_left(errand)):
+                if await primary.wait_usable(self._seconds_to_begin(errand)):
                     course.start_over()
                     continue
             if replica is None:
@@ -131,15 +131,26 @@ class Dispatcher:
             raise
         finally:
             errand.live.attempt = None
+        if failure is None or attempt.started:
+            errand.live.first_deadline = None
         attempt.judge(failure)
         errand.record.ended(None if failure is None else failure.refusal.error)
         return failure
 
     def _seconds_left(self, errand: Errand) -> float:
-        seconds = errand.live.deadline - self._clock.now()
-        if seconds <= 0:
+        self._seconds_to_begin(errand)
+        return errand.live.deadline - self._clock.now()
+
+    def _seconds_to_begin(self, errand: Errand) -> float:
+        """Until there is no more use in asking anybody."""
+        live, now = errand.live, self._clock.now()
+        if now >= live.deadline:
             raise past_deadline()
-        return seconds
+        if live.first_deadline is None:
+            return live.deadline - now
+        if now >= live.first_deadline:
+            raise past_first_token()
+        return min(live.first_deadline, live.deadline) - now
 
 
 def _over(attempt: Attempt) -> None:

@@ -13,7 +13,17 @@ from router.replicas.attempt import Attempt
 class Live:
     """One of them. `end` ends it from outside, wherever it waits."""
 
-    __slots__ = ("_leave", "_task", "attempt", "deadline", "ending", "num_bytes", "request_id", "tenant")
+    __slots__ = (
+        "_leave",
+        "_task",
+        "attempt",
+        "deadline",
+        "ending",
+        "first_deadline",
+        "num_bytes",
+        "request_id",
+        "tenant",
+    )
 
     def __init__(
         self,
@@ -28,6 +38,8 @@ class Live:
         self.request_id = request_id
         self.tenant = tenant
         self.deadline = deadline
+        self.first_deadline: float | None = None
+        """Of its first token; none once that is there."""
         self.num_bytes = num_bytes
         self._task = task
         self.attempt: Attempt | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from octet.clock import Clock
 from octet.config.ensemble import DispatchConfig
-from octet.rpc.refusal import caller_stalled, past_deadline
+from octet.rpc.refusal import caller_stalled, past_deadline, past_first_token
 from router.dispatch.live import Live
 from router.replicas.attempt import Attempt
 from router.replicas.replica import Replica
@@ -47,6 +47,8 @@ class Sweep:
         for each in live:
             if now >= each.deadline + DEADLINE_SLACK:
                 each.end(past_deadline())
+            elif _waits_in_vain(each, now):
+                each.end(past_first_token())
             elif each.attempt is not None:
                 self._look_at_attempt(each, each.attempt)
         self._watched = {replica: self._look_at_replica(replica) for replica in replicas}
@@ -76,3 +78,10 @@ class Sweep:
         if silent >= self._dispatch().hang_seconds:
             replica.hangs(silent)
         return before
+
+
+def _waits_in_vain(live: Live, now: float) -> bool:
+    """Past the deadline of its first token, without one."""
+    if live.first_deadline is None or now < live.first_deadline + DEADLINE_SLACK:
+        return False
+    return live.attempt is None or not live.attempt.started

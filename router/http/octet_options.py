@@ -10,7 +10,8 @@ from router.http.fields import Fields
 from router.http.models import Model, model_of
 from router.http.structure import KINDS, structure_of
 
-KEYS = ("intent", "priority", "timeout_ms", "exclude", "adapters", "session_id", "receipt", "structure")
+NUMBERS = ("priority", "timeout_ms", "first_token_timeout_ms")
+KEYS = ("intent", *NUMBERS, "exclude", "adapters", "session_id", "receipt", "structure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def _said(own: Fields, model: Model, more: tuple[str, ...]) -> wire.InferRequest
         session_id=own.text("session_id") or "",
         structure=structure_of(own),
     )
-    for key in ("priority", "timeout_ms", *more):
+    for key in (*NUMBERS, *more):
         if own.has(key):
             setattr(request, key, own.integer(key))
     return request
@@ -63,7 +64,7 @@ def _said(own: Fields, model: Model, more: tuple[str, ...]) -> wire.InferRequest
 @cache
 def _names(has_adapter: bool, more: tuple[str, ...]) -> Mapping[str, str]:
     return {
-        **{key: f"octet.{key}" for key in ("intent", "priority", "timeout_ms", "session_id", "structure", *more)},
+        **{key: f"octet.{key}" for key in ("intent", *NUMBERS, "session_id", "structure", *more)},
         **{f"structure.{kind}": f"octet.structure.{kind}" for kind in KINDS},
         "structure.choice.choices": "octet.structure.choice",
         "force_specialists": "model",

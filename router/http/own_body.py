@@ -12,7 +12,10 @@ from router.http.structure import schema_text, structure_of
 
 _TEXTS = ("prompt", "template", "body", "intent", "session_id", "user_id")
 _LISTS = ("force_specialists", "exclude_specialists", "adapters", "stop")
-_INTEGERS = ("max_experts", "seed", "max_tokens", "min_tokens", "context_size", "priority", "timeout_ms")
+_INTEGERS = (
+    *("max_experts", "seed", "max_tokens", "min_tokens", "context_size", "priority"),
+    *("timeout_ms", "first_token_timeout_ms"),
+)
 _FLAGS = ("ignore_eos", "validate")
 _SAMPLING_INTEGERS = ("top_k", "num_logprobs")
 _SAMPLING_NUMBERS = (

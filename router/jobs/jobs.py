@@ -165,6 +165,9 @@ class Jobs:
             raise draining("router")
         if request.request_id:
             raise invalid("request_id", "unset: a job has an id of its own", request.request_id[:60])
+        if request.HasField("first_token_timeout_ms"):
+            given = str(request.first_token_timeout_ms)
+            raise invalid("first_token_timeout_ms", "unset: nobody waits for a job's first token", given)
         if len(key.encode()) > _KEY_BYTES or not key.isprintable():
             raise invalid("idempotency_key", f"printable, of at most {_KEY_BYTES} bytes", f"{len(key)} characters")
         kept = infer.InferRequest()

@@ -44,6 +44,8 @@ class Ask:
     """On the router's clock, like the deadline."""
     deadline: float
     trace: Trace
+    first_deadline: float | None = None
+    """By when the first token must be there."""
     num_bytes: int = 0
     """Of the whole request, as it came."""
     intent: str = ""
@@ -71,6 +73,11 @@ class Ask:
     caller: Caller = ANYONE
     tools: tuple[wire.Tool, ...] = ()
     tool_choice: wire.ToolChoice | None = None
+
+    @property
+    def first_token_by(self) -> float:
+        """The earlier of its deadlines."""
+        return self.deadline if self.first_deadline is None else min(self.first_deadline, self.deadline)
 
     @property
     def may_call(self) -> bool:

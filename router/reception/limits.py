@@ -66,6 +66,7 @@ class Limits:
             "context_size": Range(8, 2**31 - 1),
             "priority": Range(0, self.priority),
             "timeout_ms": Range(1, self.timeout_ms),
+            "first_token_timeout_ms": Range(1, self.timeout_ms),
         }
 
     def sizes(self) -> dict[str, int]:

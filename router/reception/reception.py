@@ -52,6 +52,7 @@ class Reception:
         force = check.names("force_specialists", message.force_specialists)
         max_tokens, min_tokens = self._lengths(message)
         priority = check.number(message, "priority")
+        first = check.number(message, "first_token_timeout_ms")
         salt = caller.salt(check.size("tenant_salt", message.tenant_salt))
         tools, tool_choice = check.tools(message)
         ask = Ask(
@@ -60,6 +61,7 @@ class Reception:
             text=routing_text(turns),
             arrival=arrival,
             deadline=arrival + self._seconds(check.number(message, "timeout_ms"), seconds_left),
+            first_deadline=None if first is None else arrival + first / 1000,
             trace=self._tracer.receive(traceparent, tracestate),
             num_bytes=num_bytes,
             intent=message.intent and check.name("intent", message.intent),

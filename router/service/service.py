@@ -187,6 +187,7 @@ class InferenceService:
         except Refusal as refusal:
             self._observers.turned_away(refusal.error)
             raise self._with_receipt(refusal, draft, keep=False) from None
+        live.first_deadline = ask.first_deadline
         with live, self._charging(ask, draft, write) as counted:
             try:
                 await self._answer(ask, draft, live, counted)

@@ -40,7 +40,7 @@ class Missed(NamedTuple):
     waited: float
     """From arrival to the end."""
     given: float
-    """That the caller had: from arrival to its deadline."""
+    """That the caller had: from arrival to its deadline, or that of its first token."""
     accepted: float | None = None
     """From arrival until a replica took it; None where none did."""
 

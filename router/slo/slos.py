@@ -158,4 +158,4 @@ class Slos:
 def _missed(ask: Ask, receipt: wire.Receipt) -> Missed:
     timings = receipt.timings
     accepted = timings.accepted if timings.HasField("accepted") else None
-    return Missed(receipt.error.reason, timings.total, ask.deadline - ask.arrival, accepted)
+    return Missed(receipt.error.reason, timings.total, ask.first_token_by - ask.arrival, accepted)

@@ -47,6 +47,8 @@ class Ask:
     priority: int
     timeout: float | None
     """Seconds."""
+    first_timeout: float | None
+    """Seconds to the first token."""
     tenant_salt: bytes
     session_key: bytes = b""
     shadow: bool = False

@@ -9,7 +9,15 @@ from admission.forecast import SWEEP_SECONDS, Desk, Refuse
 from octet.clock import Clock
 from octet.rpc.calls import Context, write
 from octet.rpc.memory_guard import MemoryGuard
-from octet.rpc.refusal import Refusal, caller_stalled, draining, not_ready, past_deadline, replica_failed
+from octet.rpc.refusal import (
+    Refusal,
+    caller_stalled,
+    draining,
+    not_ready,
+    past_deadline,
+    past_first_token,
+    replica_failed,
+)
 from octet.telemetry.handling import handle, handled_now
 from octet.v1 import specialist_pb2 as wire
 from specialist.account import under_way
@@ -144,6 +152,8 @@ class Generator:
         now = self._clock.now()
         if job.request.deadline is not None and job.request.deadline <= now:
             raise past_deadline()
+        if job.request.first_deadline is not None and job.request.first_deadline <= now:
+            raise past_first_token()
         self._desk.stepping(under_way(self._scheduler))
         verdict = self._desk.ask(job.booking, now)
         self.tally.judged(verdict, shadow=job.booking.shadow)

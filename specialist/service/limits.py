@@ -77,6 +77,7 @@ class Limits:
             "min_tokens": Range(0, self.context),
             "priority": Range(-self.priority, self.priority),
             "timeout_ms": Range(1, self.timeout_ms),
+            "first_token_timeout_ms": Range(1, self.timeout_ms),
             "context_size": Range(MIN_CONTEXT, self.context),
             "min_interval_ms": Range(0, self.watch_interval_ms),
             "heartbeat_ms": Range(self.least_heartbeat_ms, self.watch_interval_ms),

@@ -140,6 +140,7 @@ class Reception:
             priority=SHADOW_PRIORITY if ask.shadow else ask.priority,
             arrival=arrival,
             deadline=_earlier(arrival, ask.timeout, seconds_left),
+            first_deadline=_earlier(arrival, ask.first_timeout),
             stop_ids=frozenset() if ask.ignore_eos else self._words.stop_ids,
             sampling=ask.sampling,
             seed=self._seed(ask),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from admission.forecast import Admit, EstimateErrors, Refuse
+from admission.forecast.verdict import Deadline
 from octet.identity import Lane
 from octet.rpc.refusal import (
     Refusal,
@@ -11,6 +12,7 @@ from octet.rpc.refusal import (
     engine_failed,
     invalid,
     past_deadline,
+    past_first_token,
     queue_full,
     shed,
     would_delay_others,
@@ -31,6 +33,8 @@ _REASONS: dict[FinishReason, wire.FinishReason] = {
     "error": wire.FINISH_REASON_ERROR,
     "shed": wire.FINISH_REASON_SHED,
 }
+
+_TIMEOUTS: dict[Deadline, str] = {"end": "timeout_ms", "first": "first_token_timeout_ms"}
 
 _MISSES: dict[MissReason, wire.MissReason] = {
     "": wire.MISS_REASON_UNSPECIFIED,
@@ -55,7 +59,7 @@ def event_of(job: Job, news: Verdict | Piece | Usage) -> wire.GenerateEvent:
 def refusal_of(refuse: Refuse, max_waiting: int) -> Refusal:
     match refuse.reason:
         case "deadline_unreachable":
-            return deadline_unreachable(refuse.limit, refuse.arithmetic, refuse.retry_after)
+            return deadline_unreachable(_TIMEOUTS[refuse.deadline], refuse.limit, refuse.arithmetic, refuse.retry_after)
         case "would_delay_others":
             return would_delay_others(refuse.limit, refuse.arithmetic, refuse.retry_after)
         case "queue_full":
@@ -68,13 +72,19 @@ def failure_of(job: Job, usage: Usage, retry_after: Callable[[], float | None]) 
         case "stop" | "length":
             return None
         case "deadline":
-            return past_deadline()
+            return past_first_token() if _had_no_token(job, usage) else past_deadline()
         case "cancelled":
             return cancelled()
         case "error":
             return _lost_form(job) if usage.has_lost_form else engine_failed(job.public_id)
         case "shed":
             return shed(retry_after())
+
+
+def _had_no_token(job: Job, usage: Usage) -> bool:
+    """Whether it ended because its first token did not come in time."""
+    request = job.request
+    return not usage.completion_tokens and request.first_deadline == request.nearest_deadline is not None
 
 
 def _lost_form(job: Job) -> Refusal:

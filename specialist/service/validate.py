@@ -57,12 +57,16 @@ class Validator(Checks):
             stop=self.stops(message.stop),
             ignore_eos=message.ignore_eos,
             priority=int(number("priority", 0)),
-            timeout=number("timeout_ms", 0) / 1000 if message.HasField("timeout_ms") else None,
+            timeout=self._seconds(message, "timeout_ms"),
+            first_timeout=self._seconds(message, "first_token_timeout_ms"),
             tenant_salt=message.tenant_salt,
             session_key=message.session_key,
             shadow=message.shadow,
             structure=self._structure(message),
         )
+
+    def _seconds(self, message: wire.GenerateRequest, field: str) -> float | None:
+        return self._optional(message, "", field, 0) / 1000 if message.HasField(field) else None
 
     def prompt_length(self, num_tokens: int) -> None:
         if num_tokens > self.limits.prompt_tokens:

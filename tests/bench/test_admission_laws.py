@@ -10,7 +10,7 @@ import pytest
 
 from admission.forecast.displace import Displacement
 from admission.forecast.entry import Entry
-from admission.forecast.trial import Trial
+from admission.forecast.trial import Times, Trial
 from bench.admission.capacity import capacity
 from bench.admission.comebacks import ratio
 from bench.admission.mix import Mix
@@ -67,9 +67,9 @@ def half_the_price(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trial, "late_by", _late_by_half)
 
 
-def _late_by_half(trial: Trial, entry: Entry, finish: float) -> float:
+def _late_by_half(trial: Trial, entry: Entry, times: Times) -> float:
     deadline = entry.booking.deadline
-    return -inf if deadline is None else trial.now + finish / 2 - deadline
+    return -inf if deadline is None else trial.now + times.end / 2 - deadline
 
 
 def answers(one: Run) -> float:

@@ -88,7 +88,8 @@ def test_a_connection_is_used_again() -> None:
 def test_octet_is_told_the_class_and_nobody_else() -> None:
     endpoint = FakeEndpoint(fake.well, models=("octet", "octet/talker"))
     run(loaded(endpoint, asks_at(0.0), model="octet/talker"))
-    assert endpoint.heard[-1]["octet"] == {"priority": 2, "timeout_ms": 60_000}
+    times = {"timeout_ms": 60_000, "first_token_timeout_ms": 30_000}
+    assert endpoint.heard[-1]["octet"] == {"priority": 2, **times}
 
 
 def refusing(status: int, headers: str = "") -> Reply:
@@ -147,7 +148,7 @@ async def bad_chunks(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str
         (cut_off, "failed", "cut off"),
         (ends_early, "failed", "without a reason"),
         (fails_later, "expired", "the deadline has passed"),
-        (hangs, "failed", "no whole answer within 0.2 s"),
+        (hangs, "failed", "no token within 0.2 s"),
         (babbles, "failed", "no HTTP/1.1"),
         (bad_chunks, "failed", "a length of 'zz'"),
     ],
@@ -174,6 +175,14 @@ def test_a_caller_hangs_up_at_its_deadline_whoever_is_asked(model: str) -> None:
     assert not answer.good
 
 
+@pytest.mark.parametrize("model", ["small", "octet"])
+def test_a_caller_hangs_up_without_a_first_token_in_time(model: str) -> None:
+    asks = asks_at(0.0, caller=CallerClass("brief", 1.0, 2, 0.1, 60.0))
+    answer = only(run(loaded(FakeEndpoint(hangs, models=(model,)), asks, model)).answers)
+    assert (answer.end, answer.why) == ("expired", "no token within 0.1 s")
+    assert 0.1 <= answer.total < 5 and not answer.pieces and not answer.good
+
+
 def test_one_that_does_not_count_tokens_is_noted() -> None:
     async def checked() -> str:
         async with listening(FakeEndpoint(fake.well, counts_tokens=False)) as url:
@@ -189,7 +198,7 @@ def test_figures_add_up_and_goodput_is_not_throughput() -> None:
     asks = [*asks_at(0.0, 0.01), *asks_at(0.02, 0.03, caller=HASTY)]
     rounds = [run(loaded(FakeEndpoint(fake.well), asks)) for _ in range(2)]
     found = {(each.case, each.metric): each.value for each in [*class_records(rounds, [SLOW, HASTY]), *records(rounds)]}
-    assert found[ALL, "offered"] == found[ALL, "answered"] == 4
+    assert (found[ALL, "offered"], found[ALL, "answered"], found["hasty", "expired"]) == (4, 2, 2)
     assert found[ALL, GOODPUT] == found["slow", GOODPUT] == 2  # of one second
     assert found["hasty", GOODPUT] == found["hasty", "in time"] == 0
     assert found[ALL, "within both deadlines, of the offered"] == 50

@@ -65,6 +65,7 @@ class Callers:
             priority=rng.choice((0, 0, 0, 1, 2, 5)),
             arrival=now if rng.random() < 0.8 else 0.0,
             deadline=now + rng.uniform(0.0, 0.4) if rng.random() < 0.1 else None,
+            first_deadline=now + rng.uniform(0.0, 0.4) if rng.random() < 0.1 else None,
             stop_ids=STOP,
             seed=rng.randrange(3),
             draft_window=rng.choice((0, 0, 2, 4)),

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from admission.forecast import Sweep
+from admission.forecast import Admit, Desk, Sweep
 from octet.v1 import specialist_pb2 as wire
 from specialist.engines.sim import CostModel
 from specialist.front import SHADOW_PRIORITY
@@ -59,6 +59,47 @@ def test_an_unreachable_deadline_is_refused_with_its_arithmetic() -> None:
             assert not error.HasField("retry_after_ms"), "another try would not help"
             shorter = await ask(served.client, long_answer(20, timeout_ms=2000))
             assert shorter.error is None and len(shorter.tokens) == 20
+
+    run(scenario())
+
+
+def test_a_first_token_that_would_come_too_late_is_refused_and_one_that_does_ends_the_request() -> None:
+    async def scenario() -> None:
+        async with serving(sim(SLOW, max_running=1)) as served:
+            (running,) = await begin(served, long_answer(200))
+            began = time.monotonic()
+            refused = error_of(await ask(served.client, long_answer(5, first_token_timeout_ms=500)))
+            assert refused.reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE and refused.HasField("retry_after_ms")
+            assert refused.field == "first_token_timeout_ms" and "its first token takes" in refused.message
+            patient = ask(served.client, long_answer(5, first_token_timeout_ms=30_000))
+            assert time.monotonic() - began < 1.0
+            assert (await patient).error is None
+            alone = long_answer(150, first_token_timeout_ms=1500)
+            heard = await ask(served.client, alone)
+            assert heard.error is None and len(heard.tokens) == 150, "its first token was in time, the rest may take"
+            assert heard.accepted is not None and 0 < heard.accepted.forecast.slack < 1.5
+            assert (await running).error is None
+
+    run(scenario())
+
+
+def test_who_has_no_token_by_its_deadline_ends_and_says_which_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forecast was wrong: it let everybody in."""
+    monkeypatch.setattr(Desk, "ask", lambda *_: Admit(None))
+    monkeypatch.setattr(Desk, "sweep", lambda *_: Sweep())
+
+    async def scenario() -> None:
+        async with serving(sim(SLOW, max_running=1)) as served:
+            (running,) = await begin(served, long_answer(100))
+            for fields in ({}, {"timeout_ms": 300}):
+                heard = await ask(served.client, long_answer(5, first_token_timeout_ms=200, **fields))
+                assert heard.usage is not None and heard.usage.finish_reason == wire.FINISH_REASON_DEADLINE
+                error = error_of(heard)
+                assert (error.reason, error.field) == (wire.ERROR_REASON_DEADLINE, "first_token_timeout_ms")
+            sooner = error_of(await ask(served.client, long_answer(5, first_token_timeout_ms=300, timeout_ms=200)))
+            assert (sooner.reason, sooner.field) == (wire.ERROR_REASON_DEADLINE, "")
+            assert (await running).error is None
+            await served.idle()
 
     run(scenario())
 

@@ -4,6 +4,7 @@ import admission.breaker
 import admission.forecast.desk
 import admission.forecast.entry
 import admission.forecast.judge
+import admission.forecast.trial
 import kvpool.chain
 import octet.store.worker
 import router.decide.compose
@@ -11,6 +12,7 @@ import router.dispatch.course
 import router.dispatch.dispatcher
 import router.dispatch.live
 import router.dispatch.relay
+import router.dispatch.sweep
 import router.replicas.replica
 import specialist.loop
 import specialist.service.engine_thread
@@ -20,6 +22,7 @@ from tests.laws.mutants import LEDGER, POOL, SCHEDULER, Mutant
 BREAKER = admission.breaker.Breaker
 DESK = admission.forecast.desk.Desk
 JUDGE = admission.forecast.judge.Judge
+TRIAL = admission.forecast.trial.Trial
 COURSE = router.dispatch.course.Course
 ENGINE = specialist.service.engine_thread.EngineThread
 
@@ -101,6 +104,14 @@ IN_THE_SCHEDULER = (
     ),
     Mutant(
         "expired work runs", SCHEDULER, "assemble_step", "self.expire()", "pass", laws=("no work past the deadline",)
+    ),
+    Mutant(
+        "who has no token in time runs on",
+        SCHEDULER,
+        "expire",
+        "if seq.deadline is None or seq.deadline > now:",
+        "if seq.request.deadline is None or seq.request.deadline > now:",
+        laws=("no work past the deadline of the first token",),
     ),
     Mutant(
         "prefill starves decode",
@@ -190,6 +201,14 @@ IN_ADMISSION = (
         laws=("whoever is let in is in time, or gives way to somebody higher",),
     ),
     Mutant(
+        "a first token may come any time",
+        TRIAL,
+        "slack",
+        "min(self._left(entry.first_deadline, times.first), self._left(entry.booking.deadline, times.end))",
+        "self._left(entry.booking.deadline, times.end)",
+        laws=("whoever is let in is in time, or gives way to somebody higher",),
+    ),
+    Mutant(
         "everybody is let in",
         JUDGE,
         "weigh",
@@ -231,6 +250,14 @@ IN_THE_ROUTER = (
         "if attempt.started:",
         "if False:",
         laws=("once a token has come nobody else is asked",),
+    ),
+    Mutant(
+        "a first token is waited for to the end",
+        router.dispatch.sweep.Sweep,
+        "look",
+        "_waits_in_vain(each, now)",
+        "False",
+        laws=("nobody waits beyond the deadline of its first token",),
     ),
     Mutant(
         "the wrong lane",

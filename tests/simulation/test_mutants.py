@@ -19,6 +19,8 @@ FIRST_SEEDS = {
     "flaps": 100,
     "shadows without a budget": 50,
     "a shadow keeps its seat": 100,
+    "who has no token in time runs on": 150,
+    "a first token is waited for to the end": 150,
 }
 """Not 0: what they do is seldom seen."""
 OF_VERDICTS = (
@@ -45,8 +47,8 @@ UNPROVEN: frozenset[str] = frozenset()
 
 
 def test_the_document_counts_them_right() -> None:
-    assert len(ALL) == 70
-    assert "Seventy mistakes" in (ROOT / "docs" / "simulation.md").read_text()
+    assert len(ALL) == 73
+    assert "Seventy-three mistakes" in (ROOT / "docs" / "simulation.md").read_text()
 
 
 def test_every_law_about_verdicts_has_a_mistake_that_breaks_it() -> None:

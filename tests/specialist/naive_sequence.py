@@ -43,4 +43,6 @@ def victim_order(seq: NaiveSequence) -> tuple[float, ...]:
 
 
 def deadline(seq: NaiveSequence) -> tuple[float, ...]:
-    return (inf if seq.request.deadline is None else seq.request.deadline, seq.index)
+    request = seq.request
+    first = request.first_deadline if len(seq.chain) == len(request.prompt) else None
+    return (min(inf if each is None else each for each in (request.deadline, first)), seq.index)

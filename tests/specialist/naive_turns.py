@@ -78,7 +78,9 @@ class NaiveTurns:
     def _is_hurried(stack: list[NaiveSequence]) -> bool:
         """Whether turns would make the first of them late."""
         first = stack[0].request
-        return first.deadline is not None and first.deadline < first.arrival + LONGEST
+        return any(
+            each is not None and each < first.arrival + LONGEST for each in (first.deadline, first.first_deadline)
+        )
 
     def _stack_to_decode(self, stacks: list[tuple[str, ...]]) -> tuple[str, ...] | None:
         overdue = any(self.num_decodes - self.last_decode[stack] >= self.age_bound for stack in stacks)

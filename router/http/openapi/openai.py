@@ -5,6 +5,7 @@ from typing import Any
 
 from octet.rpc.range import Range
 from octet.rpc.tool_checks import NAME
+from router.http.octet_options import NUMBERS
 from router.http.openai_options import MOST_CHOICES
 from router.http.openapi.answers import ALWAYS, ANSWER, BODY, body, refusals, streamed, whole
 from router.http.openapi.shapes import (
@@ -203,7 +204,7 @@ def own_options(limits: Limits, *more: str) -> Shape:
         {},
         {
             "intent": name,
-            **{key: ranged(limits.ranges()[key], "integer") for key in ("priority", "timeout_ms", *more)},
+            **{key: ranged(limits.ranges()[key], "integer") for key in (*NUMBERS, *more)},
             "exclude": several(name, 0, limits.specialists),
             "adapters": several(name, 0, limits.adapters),
             "session_id": text(limits.id_bytes),

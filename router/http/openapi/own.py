@@ -129,7 +129,8 @@ def schemas(limits: Limits) -> Mapping[str, Shape]:
 
 def _fields(limits: Limits) -> dict[str, Shape]:
     ranges, sizes, counts = limits.ranges(), limits.sizes(), limits.counts()
-    whole_numbers = ("max_experts", "seed", "max_tokens", "min_tokens", "context_size", "priority", "timeout_ms")
+    whole_numbers = ("max_experts", "seed", "max_tokens", "min_tokens", "context_size", "priority")
+    timeouts = ("timeout_ms", "first_token_timeout_ms")
     numbers = ("temperature", "top_p", "min_p", "typical_p")
     penalties = ("repetition_penalty", "presence_penalty", "frequency_penalty")
     texts = ("prompt", "template", "body", "intent", "session_id", "user_id")
@@ -137,7 +138,7 @@ def _fields(limits: Limits) -> dict[str, Shape]:
     return {
         **{name: text(sizes[name]) for name in texts},
         **{name: one_of(text(sizes[name]), several(text(sizes[name]), 0, counts[name])) for name in lists},
-        **{name: ranged(ranges[name], "integer") for name in whole_numbers},
+        **{name: ranged(ranges[name], "integer") for name in (*whole_numbers, *timeouts)},
         **{name: ranged(ranges[f"sampling.{name}"], "integer") for name in ("top_k", "num_logprobs")},
         **{name: ranged(ranges[f"sampling.{name}"], "number") for name in (*numbers, *penalties)},
         "ignore_eos": FLAG,

@@ -27,10 +27,14 @@ export class Inference {
   /** The server hears how much time is left, so that it ends in time and with what was said. */
   #maker(asked: () => InferRequest, options: CallOptions, stream: boolean): (leftMs: number) => Call {
     const isGiven = this.caller.given(options) !== undefined;
+    let began: number | undefined;
     return (leftMs) => {
+      began ??= Date.now();
       const request = asked();
-      const timeout = isGiven ? Math.min(request.timeout_ms ?? Infinity, Math.max(1, Math.floor(leftMs))) : undefined;
-      const body = { ...request, ...(timeout === undefined ? {} : { timeout_ms: timeout }), stream };
+      const first = request.first_token_timeout_ms;
+      const body: InferRequest & { stream: boolean } = { ...request, stream };
+      if (isGiven) body.timeout_ms = Math.min(request.timeout_ms ?? Infinity, Math.max(1, Math.floor(leftMs)));
+      if (first !== undefined && first > 0) body.first_token_timeout_ms = Math.max(1, first - (Date.now() - began));
       return { method: "POST", path: "/v1/infer", body };
     };
   }

@@ -65,6 +65,8 @@ export interface Settings extends Sampling {
   priority?: number;
   /** From arrival at the server. `timeoutMs` of a call does this as well, and ends the waiting here. */
   timeout_ms?: number;
+  /** From arrival at the server: without its first token by then, the request ends. */
+  first_token_timeout_ms?: number;
   /** Requests of one conversation, to be sent where its beginning is still in memory. */
   session_id?: string;
   user_id?: string;

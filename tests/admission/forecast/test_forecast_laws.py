@@ -1,6 +1,6 @@
 """Who is set aside, who is helped, who comes back when: laws of the desk that hold whatever the load."""
 
-from math import inf
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -194,21 +194,24 @@ def test_who_was_set_aside_is_not_compared_with_what_it_was_told() -> None:
 @given(
     priority=st.integers(-3, 3),
     deadline=st.none() | st.floats(0.05, 20.0),
+    first=st.none() | st.floats(0.05, 20.0),
     prompt=st.integers(1, 200),
     tokens=st.integers(1, 200),
     shadow=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
 def test_aside_goes_who_has_the_time(
-    priority: int, deadline: float | None, prompt: int, tokens: int, shadow: bool
+    priority: int, deadline: float | None, first: float | None, prompt: int, tokens: int, shadow: bool
 ) -> None:
     desk = new_desk()
     asked = booking("k", priority=priority, deadline=deadline, prompt_tokens=prompt, max_tokens=tokens, shadow=shadow)
-    enter(desk, asked)
+    enter(desk, replace(asked, first_deadline=first))
     trial, entry = desk.judge.trial(0.0), desk.books.get("k")
     assert trial is not None and entry is not None
     leaving = parted(("k", "gone"), desk.books, trial)
-    waits = not shadow and (inf if deadline is None else deadline) > TIME_TO_WAIT * trial.seconds_alone(entry)
+    trial.walk()
+    takes = ((deadline, entry.finish_at), (first, entry.first_at))
+    waits = not shadow and all(by is None or by > TIME_TO_WAIT * seconds for by, seconds in takes)
     assert leaving.aside == (("k",) if waits else ()) and leaving.shed == (("gone",) if waits else ("k", "gone"))
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from octet import Client, InvalidRequest
 from octet.sdk.options import Options
 from octet.sdk.request import prepare
+from octet.sdk.retry import Left
 from octet.v1 import inference_pb2 as wire
 from tests.octet.sdk.server import scripted
 
@@ -45,6 +46,7 @@ EXAMPLES: dict[str, Any] = {
     "context_size": 512,
     "priority": 7,
     "timeout": 20.0,
+    "first_token_timeout": 2.0,
     "session": "s",
     "user": "u",
     "metadata": {"session_id": "m"},
@@ -97,9 +99,9 @@ def test_every_option_arrives_in_the_field_of_the_same_meaning() -> None:
     assert set(EXAMPLES) == set(get_type_hints(Options))
     prepared = prepare("why?", EXAMPLES)
     assert prepared.message == EVERYTHING
-    assert (prepared.timeout, prepared.metadata) == (20.0, (("traceparent", TRACE),))
+    assert (prepared.timeout, prepared.first_timeout, prepared.metadata) == (20.0, 2.0, (("traceparent", TRACE),))
     unset = set(wire.InferRequest.DESCRIPTOR.fields_by_name) - {field.name for field, _ in EVERYTHING.ListFields()}
-    assert unset == {"timeout_ms"}, "a field of the wire that no option reaches"
+    assert unset == {"timeout_ms", "first_token_timeout_ms"}, "a field of the wire that no option reaches"
 
 
 @given(st.sets(st.sampled_from(sorted(EXAMPLES))))
@@ -181,9 +183,9 @@ def test_text_travels_as_it_is_or_is_refused(text: str) -> None:
 
 @given(st.floats(0.0001, 10**9))
 def test_any_timeout_can_be_sent(seconds: float) -> None:
-    prepared = prepare("x", {"timeout": seconds})
-    attempt: Any = prepared.renew()(prepared.timeout)
-    assert attempt.timeout_ms >= seconds * 1000
+    prepared = prepare("x", {"timeout": seconds, "first_token_timeout": seconds})
+    attempt: Any = prepared.renew()(Left(prepared.timeout, prepared.first_timeout))
+    assert attempt.timeout_ms >= seconds * 1000 and attempt.first_token_timeout_ms >= seconds * 1000
 
 
 def test_the_trace_is_passed_on_and_a_long_timeout_is_none_too_long() -> None:

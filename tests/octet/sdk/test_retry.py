@@ -31,13 +31,13 @@ failures = st.builds(
 timeouts = st.none() | st.floats(0.01, 200)
 
 
-@given(st.data(), st.integers(0, 6), timeouts, st.floats(0, 20))
+@given(st.data(), st.integers(0, 6), timeouts, timeouts, st.floats(0, 20))
 def test_a_call_stays_within_its_retries_its_time_and_the_budget(
-    data: st.DataObject, max_retries: int, timeout: float | None, capacity: float
+    data: st.DataObject, max_retries: int, timeout: float | None, first_timeout: float | None, capacity: float
 ) -> None:
     clock, budget = ManualClock(), RetryBudget(capacity=capacity)
     policy = RetryPolicy(max_retries=max_retries)
-    effort = Effort(policy, budget, clock, Random(data.draw(st.integers(0, 9))), timeout)
+    effort = Effort(policy, budget, clock, Random(data.draw(st.integers(0, 9))), timeout, first_timeout)
     num_waits = 0
     while True:
         clock.sleep(data.draw(st.floats(0, 5)))
@@ -52,9 +52,9 @@ def test_a_call_stays_within_its_retries_its_time_and_the_budget(
         assert 0 <= wait <= (policy.longest_wait if error.retry_after is None else policy.longest_retry_after)
         assert abs(before - budget.left - 1) < ROUNDING
         clock.sleep(wait)
-        assert timeout is None or clock.now() <= timeout + ROUNDING
+        assert all(each is None or clock.now() <= each + ROUNDING for each in (timeout, first_timeout))
     assert num_waits <= max_retries and num_waits <= capacity
-    left = effort.seconds_left()
+    left = min((each for each in effort.left() if each is not None), default=None)
     if isinstance(error, RETRIED) and error.retry_after is None and num_waits < max_retries and budget.left >= 1:
         assert left is not None and left <= policy.longest_wait, "given up for no reason"
 
@@ -101,20 +101,23 @@ def test_no_retry_is_what_none_means() -> None:
 @pytest.mark.parametrize("given_id", [None, "mine"])
 def test_a_retry_waits_as_long_as_it_was_told_and_has_an_id_of_its_own(given_id: str | None) -> None:
     with scripted(busy(150), busy(150)) as script, Client(script.address) as client:
-        client.infer("x", request_id=given_id, timeout=5)
+        client.infer("x", request_id=given_id, timeout=5, first_token_timeout=3)
     arrivals = [call.arrival for call in script.calls]
     assert len(arrivals) == 3
     assert all(later - earlier >= 0.15 for earlier, later in pairwise(arrivals))
     assert len({call.request.request_id for call in script.calls}) == (3 if given_id is None else 1)
     left = [call.request.timeout_ms for call in script.calls]
     assert left[0] > left[1] + 100 and left[1] > left[2] + 100 and left[2] > 4000, "one timeout for all attempts"
+    first = [call.request.first_token_timeout_ms for call in script.calls]
+    assert first[0] > first[1] + 100 and first[1] > first[2] + 100 and first[2] > 2000
 
 
-def test_a_wait_that_does_not_fit_is_not_begun() -> None:
+@pytest.mark.parametrize("patience", [{"timeout": 2.0}, {"timeout": 20.0, "first_token_timeout": 2.0}])
+def test_a_wait_that_does_not_fit_is_not_begun(patience: dict[str, float]) -> None:
     with scripted(busy(5_000)) as script, Client(script.address) as client:
         begin = time.monotonic()
         with pytest.raises(Busy) as caught:
-            client.infer("x", timeout=2)
+            client.infer("x", **patience)  # type: ignore[arg-type]
         assert time.monotonic() - begin < 2 and caught.value.retry_after == 5.0
     assert len(script.calls) == 1
 

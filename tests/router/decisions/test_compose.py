@@ -1,5 +1,6 @@
 """What a replica is asked says what the caller and the decision said, and nothing gets lost on the way."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,6 +38,9 @@ def test_a_replica_is_asked_for_what_was_decided(
     assert request.priority == ask.priority and tuple(request.stop) == ask.stop
     assert request.HasField("seed") == (ask.seed is not None) and (ask.seed or 0) == request.seed
     assert 1 <= request.timeout_ms <= max(1, seconds_left * 1000)
+    hurried = replace(ask, first_deadline=ask.deadline - 3.0)
+    soon = replica_request(hurried, decision, specialist, (), seconds_left).first_token_timeout_ms
+    assert 1 <= soon <= max(1, (seconds_left - 3.0) * 1000 + 1e-6) and not request.HasField("first_token_timeout_ms")
     assert request.max_tokens <= decision.max_tokens
     assert request.max_tokens <= (specialist.context or request.max_tokens)
     assert not request.HasField("min_tokens") or request.min_tokens <= request.max_tokens

@@ -194,6 +194,15 @@ def test_the_earlier_deadline_counts_and_none_overflows(
     assert ask.deadline == now + min(named, default=DEFAULT_TIMEOUT)
 
 
+@given(st.floats(0, 1e9), st.none() | st.integers(1, DAY * 1000))
+def test_the_first_token_has_a_deadline_of_its_own(now: float, first_ms: int | None) -> None:
+    ask = reception(ManualClock(now)).receive(
+        wire.InferRequest(prompt="x", first_token_timeout_ms=first_ms), None, None
+    )
+    assert ask.first_deadline == (None if first_ms is None else now + first_ms / 1000)
+    assert ask.deadline == now + DEFAULT_TIMEOUT
+
+
 def test_an_id_is_the_callers_or_a_new_one() -> None:
     door = reception()
     asks = [door.receive(wire.InferRequest(prompt="x", request_id=given), None, None) for given in ("", "mine", "")]

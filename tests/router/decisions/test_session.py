@@ -59,7 +59,9 @@ def test_the_replica_gets_the_key_and_a_shadow_does_not() -> None:
     request = replica_request(ask, decision, ENSEMBLE.specialist(decision.primary), (), 1.0)
     assert request.session_key == ask.session.key
     assert b"annabel" not in request.SerializeToString() and b"sixty" not in request.SerializeToString()
-    assert as_shadow(request, Way("algo"), 1).session_key == b""
+    request.first_token_timeout_ms = 5
+    shadow = as_shadow(request, Way("algo"), 1)
+    assert shadow.session_key == b"" and not shadow.HasField("first_token_timeout_ms")
 
 
 def test_nobody_named_is_nobody() -> None:

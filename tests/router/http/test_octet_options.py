@@ -15,6 +15,7 @@ OPTIONS: dict[str, Any] = {
     "intent": "explain",
     "priority": 3,
     "timeout_ms": 900,
+    "first_token_timeout_ms": 300,
     "exclude": ["poet"],
     "adapters": ["a", "b"],
     "session_id": "s",
@@ -34,11 +35,12 @@ def test_the_same_options_are_the_same_request() -> None:
     assert openai.requests == anthropic.requests and openai.receipt and anthropic.receipt
     (asked,) = openai.requests
     assert (asked.intent, asked.priority, asked.timeout_ms, asked.session_id) == ("explain", 3, 900, "s")
+    assert asked.first_token_timeout_ms == 300
     assert (list(asked.exclude_specialists), list(asked.adapters)) == (["poet"], ["a", "b"])
     assert asked.structure == wire.Structure(regex="[a-c]+")
     fields = ("intent", "priority", "timeout_ms", "exclude_specialists", "adapters", "session_id", "structure.regex")
     names, others = openai.names(), anthropic.names()
-    for name in fields:
+    for name in (*fields, "first_token_timeout_ms"):
         assert names[name] == others[name] and names[name].startswith("octet.")
 
 

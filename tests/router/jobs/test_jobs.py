@@ -125,6 +125,7 @@ def test_what_is_wrong_is_refused_at_the_door(tmp_path: Path) -> None:
                 ("colour", "red", "colour"),
                 ("force_specialists", ["nobody"], "force_specialists"),
                 ("timeout_ms", 0, "timeout_ms"),
+                ("first_token_timeout_ms", 500, "first_token_timeout_ms"),
             ):
                 refused = await housed.submit(**{field: value})
                 assert refused.status in (400, 404) and refused.error["param"] == param, field

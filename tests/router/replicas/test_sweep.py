@@ -66,6 +66,28 @@ def scene(story: Callable[[Scene], None]) -> None:
     run(watched())
 
 
+def test_who_has_no_token_by_the_deadline_of_it_ends() -> None:
+    def story(scene: Scene) -> None:
+        scene.live.first_deadline = 1.0
+        scene.pass_by(1.0 + DEADLINE_SLACK - INTERVAL, scene.report)
+        assert scene.ended_by() is None
+        scene.pass_by(2 * INTERVAL, scene.report)
+        assert scene.ended_by() == error_pb2.ERROR_REASON_DEADLINE
+        assert scene.live.ending is not None and scene.live.ending.error.field == "first_token_timeout_ms"
+
+    scene(story)
+
+
+def test_who_has_one_is_left_alone() -> None:
+    def story(scene: Scene) -> None:
+        scene.live.first_deadline = 1.0
+        scene.token()
+        scene.pass_by(3.0, scene.report)
+        assert scene.ended_by() is None
+
+    scene(story)
+
+
 def test_silence_is_a_hang_within_two_seconds_and_not_before() -> None:
     def story(scene: Scene) -> None:
         scene.pass_by(1.3)

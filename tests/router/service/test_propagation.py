@@ -12,6 +12,7 @@ from octet.config.ensemble import RouterConfig
 from octet.rpc.calls import Context
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
+from router.dispatch.sweep import DEADLINE_SLACK
 from specialist.engines.sim import CostModel
 from tests.router.service.harness import asking, quick, routing
 from tests.router.service.spy import ACCEPTED, hang, spying
@@ -67,6 +68,42 @@ def test_the_earlier_deadline_counts_and_is_kept_even_when_the_replica_does_not(
             kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="late"), wire.Receipt)
             assert kept.error.reason == error_pb2.ERROR_REASON_DEADLINE
             assert [each.reason for each in kept.attempts] == [error_pb2.ERROR_REASON_DEADLINE]
+
+    run(story())
+
+
+def test_a_first_token_is_waited_for_as_long_as_the_caller_says() -> None:
+    async def story() -> None:
+        async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
+            began = time.monotonic()
+            heard = await routed.ask(asking(first_token_timeout_ms=300, timeout_ms=20_000))
+            assert 0.25 < time.monotonic() - began < 10
+            assert (heard.code, heard.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
+            assert heard.error is not None and heard.error.field == "first_token_timeout_ms"
+            assert 200 < spy.asked[0].first_token_timeout_ms <= 300 and spy.asked[0].timeout_ms > 19_000
+            await routed.until(lambda: spy.num_live == 0)
+            await routed.idle()
+
+    run(story())
+
+
+def test_behind_its_first_token_only_the_whole_answers_deadline_counts() -> None:
+    async def story() -> None:
+        steady = CostModel(0.0, 0.0, 0.0, 0.004, 0.0, 0.0, 0.0, 0.0)
+        async with serving(sim(steady)) as served, routing({"writer": [served.address]}) as routed:
+            heard = await routed.ask(asking(first_token_timeout_ms=400, max_tokens=300, ignore_eos=True))
+            assert heard.code is grpc.StatusCode.OK and len(heard.tokens) == 300
+            assert heard.receipt is not None and heard.receipt.timings.total > 0.4 + 2 * DEADLINE_SLACK
+
+    run(story())
+
+
+def test_nobody_waits_for_a_replica_longer_than_for_the_first_token() -> None:
+    async def story() -> None:
+        async with routing({"writer": ["127.0.0.1:1"]}, warm=False) as routed:
+            began = time.monotonic()
+            heard = await routed.ask(asking(first_token_timeout_ms=200, timeout_ms=20_000))
+            assert heard.code is not grpc.StatusCode.OK and time.monotonic() - began < 5
 
     run(story())
 

@@ -15,7 +15,9 @@ LATENCY = re.compile(
     r"|(^|_)(seconds|milliseconds|microseconds|second|ms|us|ns)$"
 )
 """Names of fields and keys that speak of one: whatever has a unit of time, but what is known not to be one."""
-_NO_LATENCY = re.compile(r"_unix_ms$|^(retry_after_ms|retry_delay|timeout_ms|last_seconds|unrouted_per_second)$")
+_NO_LATENCY = re.compile(
+    r"_unix_ms$|^(retry_after_ms|retry_delay|timeout_ms|first_token_timeout_ms|last_seconds|unrouted_per_second)$"
+)
 """Moments, what a caller asks for or is told to wait, and requests a second."""
 _GRAIN = ("octet.v1.History.step_seconds", ".step_seconds")
 """How far apart the points of a history are."""

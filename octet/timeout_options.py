@@ -1,0 +1,12 @@
+"""How long an answer may take, on a command line."""
+
+import argparse
+
+TIMEOUTS = ("timeout", "first_token_timeout")
+
+
+def add_timeouts(parser: argparse.ArgumentParser, what: str = "the whole answer") -> None:
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help=f"for {what}")
+    parser.add_argument(
+        "--first-token-timeout", type=float, metavar="SECONDS", help="for the first token: without it by then, it ends"
+    )
