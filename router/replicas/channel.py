@@ -12,9 +12,9 @@ from router.replicas.address import Target
 
 LOOKAHEAD_BYTES = 512
 """Of an answer, which a replica may send before they are asked for: its acceptance and some tokens. Tokens that come
-faster than they are passed on wait at the replica, which makes one message of them: here, every message would have to be
-read by itself. It also bounds what is held for a caller who does not read. Whoever reads a message that is longer asks
-for all of it."""
+faster than they are passed on wait at the replica, which makes one message of them: here, every message would have to
+be read by itself. It also bounds what is held for a caller who does not read. Whoever reads a message that is longer
+asks for all of it."""
 READING = Reading(most_message=32 << 20, lookahead=LOOKAHEAD_BYTES)
 
 
