@@ -1,6 +1,7 @@
 """Stands where a grpc.aio.Channel would: calls to one place, over one connection at a time."""
 
 import asyncio
+import logging
 import ssl
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from octet.rpc.http2.method import Method, Parse, Serialize
 from octet.rpc.http2.place import Place
 from octet.rpc.http2.status import unavailable
 
+_log = logging.getLogger(__name__)
 _CLOSING_SECONDS = 0.5
 
 
@@ -133,7 +135,9 @@ class Channel:
     async def _dial(self) -> None:
         try:
             connection = await dial(self._place, self._tls, self._name, self._make)
-        except Unreachable as error:
+        except Exception as error:
+            if not isinstance(error, Unreachable):
+                _log.error("dialling %s failed", self._authority, exc_info=True)
             self._dialling = None
             self._failed(str(error))
         else:

@@ -23,7 +23,7 @@ async def dial(place: Place, tls: ssl.SSLContext | None, name: str, make: Callab
     """The first address that answers. `name` is what the certificate must say. Raises Unreachable."""
     try:
         hosts = (place.path,) if place.path else await place.hosts()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise Unreachable(f"{place.host} cannot be looked up: {error}") from None
     why = "it has no address"
     for host in hosts:

@@ -118,7 +118,7 @@ def test_who_takes_a_connection_and_does_not_speak_grpc_is_unavailable(
     scenes(story)
 
 
-@pytest.mark.parametrize("address", ["nobody.invalid:1", "unix:/nowhere/at/all"])
+@pytest.mark.parametrize("address", ["nobody.invalid:1", "unix:/nowhere/at/all", f"{'a' * 80}.test:1"])
 def test_places_that_are_none(address: str) -> None:
     async def story() -> None:
         channel = Channel(address, READING)
@@ -126,6 +126,24 @@ def test_places_that_are_none(address: str) -> None:
         await channel.close()
 
     scenes(story)
+
+
+def test_a_mistake_of_our_own_in_dialling_leaves_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def mistaken(*_: object) -> None:
+        raise RuntimeError("by mistake")
+
+    monkeypatch.setattr(dial, "_dialled", mistaken)
+
+    async def story() -> None:
+        channel = Channel("127.0.0.1:1", READING)
+        assert await told(channel) == "UNAVAILABLE"
+        assert await told(channel, wait_for_ready=True, timeout=0.2) == "DEADLINE_EXCEEDED"
+        await channel.close()
+
+    scenes(story)
+    assert "dialling 127.0.0.1:1 failed" in caplog.text
 
 
 def test_closing_cancels_whoever_waits_wherever_they_wait() -> None:
