@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+from grpc.aio import EOF, AioRpcError
 
 from octet.rpc.bind import Tls
 from octet.rpc.certificates import grpc_credentials
@@ -132,3 +133,20 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         pass
     finally:
         writer.close()
+
+
+async def outcome(call: Any) -> tuple[Any, ...]:
+    """Messages, and how it ended."""
+    messages: list[bytes] = []
+    try:
+        while (raw := await call.read()) is not EOF:
+            messages.append(raw)
+    except AioRpcError as error:
+        return messages, error.code(), error.details(), tuple(error.trailing_metadata())
+    except asyncio.CancelledError:
+        return messages, "cancelled"
+    return messages, "OK"
+
+
+def stream(channel: Any, method: str, ask: bytes, **options: Any) -> Any:
+    return channel.unary_stream(f"/test.Test/{method}")(ask, **options)
