@@ -16,9 +16,9 @@ from bench.simulation.process import Process
 from bench.simulation.replica import ReplicaSpec
 from bench.simulation.router import RouterHouse
 from octet.config.ensemble import Ensemble
+from octet.rpc.http2.channel import Reading
 from router.after.verifiers import open_verifiers
 from router.replicas.address import Target
-from router.replicas.channel import Options
 
 _T = TypeVar("_T")
 _WARM_SECONDS = 60.0
@@ -75,7 +75,7 @@ class Site:
     def _fork(self) -> Random:
         return Random(self._random.getrandbits(64))
 
-    def _dial(self, target: Target, _: Any, __: Options) -> Channel:
+    def _dial(self, target: Target, _: Any, __: Reading) -> Channel:
         return self._by_address[target.address].channel()
 
     async def start(self) -> None:

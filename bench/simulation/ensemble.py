@@ -14,10 +14,10 @@ from bench.simulation.process import Process
 from bench.simulation.replica import ReplicaSpec, no_fault
 from bench.simulation.router import Judges, RouterHouse
 from octet.config.ensemble import Ensemble
+from octet.rpc.http2.channel import Reading
 from router.after.verifiers import open_verifiers
 from router.decide.decider import Opinions
 from router.replicas.address import Target
-from router.replicas.channel import Options
 from specialist.engines.sim import FaultSource
 
 _T = TypeVar("_T")
@@ -74,7 +74,7 @@ class SimEnsemble:
         self.machines[machine.name] = self._by_address[address] = machine
         return address
 
-    def _dial(self, target: Target, _: Any, __: Options) -> Channel:
+    def _dial(self, target: Target, _: Any, __: Reading) -> Channel:
         return self._by_address[target.address].channel()
 
     async def start(self) -> None:

@@ -19,7 +19,7 @@ class Target:
     label: str
     """What its name ends with: the same on every router with the same configuration."""
     address: str
-    """As gRPC dials it."""
+    """As it is dialled: host:port or unix:PATH."""
     authority: str = ""
     """Whose certificate it shows, where that is not plain from the address."""
 

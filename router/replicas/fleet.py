@@ -11,7 +11,7 @@ from octet.clock import Clock
 from octet.config.ensemble import DispatchConfig, Ensemble
 from router.background import background, for_good
 from router.replicas.address import Target, check_address, fixed, is_dns, resolve
-from router.replicas.channel import OPTIONS, Connect, connect
+from router.replicas.channel import READING, Connect, connect
 from router.replicas.lane import Lane
 from router.replicas.pace import Pace, kept_pace, pace_of
 from router.replicas.replica import Replica
@@ -76,8 +76,7 @@ class Fleet:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for replica in [*self._tasks]:
-            await replica.channel.close()
+        await asyncio.gather(*(replica.channel.close() for replica in self._tasks))
 
     def apply(self, ensemble: Ensemble) -> None:
         """Other figures for the same specialists: breakers and buckets begin anew, watches where they must."""
@@ -126,7 +125,7 @@ class Fleet:
 
     def _welcome(self, lane: Lane, target: Target) -> None:
         max_running = self._ensemble.specialist(lane.specialist).max_running
-        channel = self._dial(target, self._credentials, OPTIONS)
+        channel = self._dial(target, self._credentials, READING)
         replica = Replica(lane.specialist, target, channel, self._breaker(), self._clock, max_running)
         lane.replicas[replica.name] = replica
         self._watch(lane, replica)

@@ -63,26 +63,31 @@ class Watcher:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _watch_health(self) -> AsyncGenerator[None, None]:
+        call = self._health(health_pb2.HealthCheckRequest(), wait_for_ready=True)
         try:
-            async for raw in self._health(health_pb2.HealthCheckRequest(), wait_for_ready=True):
+            async for raw in call:
                 response = health_pb2.HealthCheckResponse.FromString(raw)
                 self._replica.connected(response.status == health_pb2.HealthCheckResponse.SERVING)
                 yield
         except Exception as error:
             self._replica.lost(_words(error))
             raise
+        finally:
+            call.cancel()
         self._replica.lost("its health is told no more")
 
     async def _watch_load(self) -> AsyncGenerator[None, None]:
+        call = self._load(self._ask_load, wait_for_ready=True)
         self._replica.num_watches += 1
         try:
-            async for raw in self._load(self._ask_load, wait_for_ready=True):
+            async for raw in call:
                 if mishap("report.lost"):
                     continue
                 self._replica.heard(_report(raw))
                 yield
         finally:
             self._replica.num_watches -= 1
+            call.cancel()
 
 
 def _report(raw: bytes) -> wire.LoadReport:

@@ -5,12 +5,13 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from router.replicas.channel import ALIKE, Connect, connect
+from octet.rpc.http2.channel import Reading
+from router.replicas.channel import LOOKAHEAD_BYTES, Connect, connect
 from router.replicas.replica import Replica
 
 MOST_MESSAGE = 1 << 20
 """Bytes of one event."""
-_OPTIONS = (*ALIKE, ("grpc.max_receive_message_length", MOST_MESSAGE))
+_READING = Reading(MOST_MESSAGE, LOOKAHEAD_BYTES)
 
 
 class Lines:
@@ -30,7 +31,7 @@ class Lines:
         """Bytes to bytes. Lines to replicas that are not `there` any more are closed."""
         if replica not in self._channels:
             self._leave_all_but({replica, *there})
-            self._channels[replica] = self._dial(replica.target, self._credentials, _OPTIONS)
+            self._channels[replica] = self._dial(replica.target, self._credentials, _READING)
         return self._channels[replica].unary_stream("/octet.v1.Specialist/Generate")
 
     async def close(self) -> None:

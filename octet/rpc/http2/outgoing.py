@@ -1,0 +1,63 @@
+"""What calls have still to send, as far as the other side's windows let them: a frame of each in turn."""
+
+from collections import OrderedDict
+
+from octet.rpc.http2.call import Call
+from octet.rpc.http2.frames import DATA, END_STREAM, FRAME_BYTES, USUAL_WINDOW, head
+
+_MOST_FRAME = 1 << 16
+"""In longer ones a short message would wait for a long one."""
+
+
+class Outgoing:
+    def __init__(self) -> None:
+        self.window = USUAL_WINDOW
+        """For all of them together."""
+        self.initial_window = USUAL_WINDOW
+        """Of a call that begins. When it changes, every call's own changes with it."""
+        self.most_frame = FRAME_BYTES
+        self._turns: OrderedDict[Call, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def allow_frames(self, size: int) -> None:
+        self.most_frame = min(size, _MOST_FRAME)
+
+    def whole(self, call: Call) -> bytes:
+        """All that it has to send, as one frame. Empty where it must be sent in its turn."""
+        size = len(call.unsent)
+        if self._turns or size > self._room(call):
+            return b""
+        return self._frame(call, size)
+
+    def queue(self, call: Call) -> None:
+        self._turns[call] = None
+
+    def drop(self, call: Call) -> None:
+        """It is over."""
+        self._turns.pop(call, None)
+
+    def next_frame(self) -> bytes:
+        """Empty when nobody may send anything now."""
+        for _ in range(len(self._turns)):
+            if self.window <= 0:
+                break
+            call, _none = self._turns.popitem(last=False)
+            size = min(len(call.unsent), self._room(call))
+            frame = self._frame(call, size) if size > 0 else b""
+            if call.unsent:
+                self._turns[call] = None
+            if frame:
+                return frame
+        return b""
+
+    def _room(self, call: Call) -> int:
+        return min(self.initial_window + call.credit, self.window, self.most_frame)
+
+    def _frame(self, call: Call, size: int) -> bytes:
+        part = call.unsent[:size]
+        call.unsent = memoryview(call.unsent)[size:] if size < len(call.unsent) else b""
+        call.credit -= size
+        self.window -= size
+        return head(size, DATA, 0 if call.unsent else END_STREAM, call.stream) + part

@@ -1,0 +1,64 @@
+"""An encoder of headers that may do all that one may: as a peer would, for a decoder to be tested with."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from octet.rpc.http2.header_block import integer
+from octet.rpc.http2.huffman import codes
+from octet.rpc.http2.static_table import STATIC, Header
+
+_CODES = {symbol: f"{code:0{bits}b}" for symbol, code, bits in codes()}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one header is to be written."""
+
+    use_index: bool = True
+    remember: bool = True
+    huffman: bool = True
+    never: bool = False
+
+
+def huffman(raw: bytes) -> bytes:
+    bits = "".join(_CODES[byte] for byte in raw)
+    bits += "1" * (-len(bits) % 8)
+    return int(bits or "0", 2).to_bytes(len(bits) // 8, "big")
+
+
+class Encoder:
+    def __init__(self) -> None:
+        self._table: deque[Header] = deque()
+        self._most = 4096
+
+    def resize(self, most: int) -> bytes:
+        self._most = most
+        self._evict()
+        return integer(most, 5, 0x20)
+
+    def encode(self, header: Header, way: Way) -> bytes:
+        known = [*STATIC, *self._table]
+        if way.use_index and header in known:
+            return integer(known.index(header) + 1, 7, 0x80)
+        names = [name for name, _ in known]
+        bits, first = (6, 0x40) if way.remember else (4, 0x10 if way.never else 0)
+        if way.use_index and header[0] in names:
+            block = integer(names.index(header[0]) + 1, bits, first)
+        else:
+            block = integer(0, bits, first) + _string(header[0], way)
+        block += _string(header[1], way)
+        if way.remember:
+            self._table.appendleft(header)
+            self._evict()
+        return block
+
+    def _evict(self) -> None:
+        while sum(len(name) + len(value) + 32 for name, value in self._table) > self._most:
+            self._table.pop()
+
+
+def _string(text: str, way: Way) -> bytes:
+    raw = text.encode("latin-1")
+    if way.huffman:
+        raw = huffman(raw)
+    return integer(len(raw), 7, 0x80 if way.huffman else 0) + raw

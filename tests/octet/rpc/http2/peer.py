@@ -1,0 +1,165 @@
+"""The other end of a connection, by hand: it hears every frame, and says what it likes."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeAlias
+
+import grpc
+import uvloop
+from grpc.aio import EOF, AioRpcError
+
+from octet.rpc.http2 import frames
+from octet.rpc.http2.call import Call
+from octet.rpc.http2.connection import Connection
+from octet.rpc.http2.frames import END_HEADERS, END_STREAM
+from octet.rpc.http2.header_block import literal, opening
+from octet.rpc.http2.inbox import framed
+
+GREETING = b"\x88" + literal("content-type", "application/grpc")
+WELL = literal("grpc-status", "0")
+MOST_MESSAGE = 1 << 20
+Loop: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
+
+
+class Frame(NamedTuple):
+    kind: int
+    flags: int
+    stream: int
+    payload: bytes
+
+
+def frames_of(raw: bytes) -> list[Frame]:
+    found, at = [], 0
+    while at < len(raw):
+        word, flags, stream = frames.HEAD.unpack_from(raw, at)
+        end = at + 9 + (word >> 8)
+        found.append(Frame(word & 255, flags, stream, raw[at + 9 : end]))
+        at = end
+    assert at == len(raw), "only whole frames are written"
+    return found
+
+
+def greeting(stream: int) -> bytes:
+    return frames.frame(frames.HEADERS, END_HEADERS, stream, GREETING)
+
+
+def message(stream: int, raw: bytes) -> bytes:
+    return frames.frame(frames.DATA, 0, stream, framed(raw))
+
+
+def trailers(stream: int, block: bytes = WELL) -> bytes:
+    return frames.frame(frames.HEADERS, END_HEADERS | END_STREAM, stream, block)
+
+
+class Wire(asyncio.Transport):
+    """What is written to it is kept."""
+
+    def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._connection = connection
+        self._loop = loop
+        self.written = b""
+        self.num_writes = 0
+        self.is_closed = False
+
+    def write(self, data: Any) -> None:
+        assert not self.is_closed
+        self.written += bytes(data)
+        self.num_writes += 1
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self._loop.call_soon(self._connection.connection_lost, None)
+
+    abort = close
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+class Peer:
+    def __init__(self, lookahead: int = frames.USUAL_WINDOW) -> None:
+        loop = asyncio.get_running_loop()
+        self.lookahead = lookahead
+        self.gone: list[Connection] = []
+        self.connection = Connection(loop, lookahead, self.gone.append)
+        self.wire = Wire(self.connection, loop)
+        self.connection.connection_made(self.wire)
+        assert self.wire.written.startswith(frames.PREFACE)
+        self.wire.written = self.wire.written.removeprefix(frames.PREFACE)
+
+    def say(self, *raw: bytes) -> None:
+        for each in raw:
+            if not self.wire.is_closed:
+                self.connection.data_received(each)
+
+    def hear(self) -> list[Frame]:
+        """Since the last time."""
+        heard, self.wire.written = frames_of(self.wire.written), b""
+        return heard
+
+    def settle(self, settings: dict[int, int] | None = None) -> None:
+        self.say(frames.settings(settings or {}))
+        self.hear()
+
+    def call(self, raw: bytes = b"ask", timeout: float | None = None) -> Call:
+        call = Call(
+            asyncio.get_running_loop(),
+            opening("http", "there", "/a/B"),
+            framed(raw),
+            timeout,
+            None,
+            MOST_MESSAGE,
+            self.lookahead,
+        )
+        self.connection.begin(call)
+        return call
+
+    async def lose(self) -> None:
+        self.wire.close()
+        await asyncio.sleep(0)
+        self.check_nothing_left()
+
+    def check_nothing_left(self) -> None:
+        assert len(self.connection.calls) == 0
+        assert self.connection.closed.done() and self.connection.ready.done()
+
+
+async def heard(call: Call) -> tuple[list[bytes], str]:
+    """All of it, to its end."""
+    messages: list[bytes] = []
+    try:
+        while (raw := await call.read()) is not EOF:
+            messages.append(raw)
+    except AioRpcError as error:
+        return messages, error.code().name
+    except asyncio.CancelledError:
+        return messages, "cancelled here"
+    return messages, "OK"
+
+
+def status(code: grpc.StatusCode) -> bytes:
+    return literal("grpc-status", str(code.value[0]))
+
+
+def scene(story: Callable[[], Coroutine[Any, Any, None]], loop: Loop = asyncio.new_event_loop) -> None:
+    """On a loop that is empty again at the end."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await story()
+            while len(asyncio.all_tasks()) > 1:  # gRPC's own server takes a moment
+                await asyncio.sleep(0.01)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(bounded())
+
+
+def scenes(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """On the loop that routers run on, and on the one that is there without it."""
+    for loop in (uvloop.new_event_loop, asyncio.new_event_loop):
+        scene(story, loop)

@@ -1,0 +1,152 @@
+"""A real server of gRPC's own, and ways to it that can be cut."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from grpc.aio import EOF, AioRpcError
+
+from octet.rpc.bind import Tls
+from octet.rpc.certificates import grpc_credentials
+
+TRAILING = (("said-bin", b"\x00\xff,="), ("said-bin", b"twice"), ("x-plain", "as it is"))
+
+
+async def count(ask: bytes, context: Any) -> None:
+    """So many messages, of such a length."""
+    number, length = map(int, ask.split())
+    for index in range(number):
+        await context.write(b"%05d" % index + b"x" * length)
+
+
+async def blank(_: bytes, context: Any) -> None:
+    await context.write(b"")
+    await context.write(b"")
+
+
+async def echo(ask: bytes, _: Any) -> bytes:
+    return ask
+
+
+async def refuse(ask: bytes, context: Any) -> None:
+    """Behind so many messages, with such a status."""
+    number, code, details = ask.split(b"|")
+    for _ in range(int(number)):
+        await context.write(b"before")
+    status = {str(each.value[0]): each for each in grpc.StatusCode}[code.decode()]
+    await context.abort(status, details.decode(), TRAILING)
+
+
+async def hang(_: bytes, context: Any) -> None:
+    await context.write(b"begun")
+    await asyncio.sleep(60)
+
+
+async def fail(_: bytes, __: Any) -> None:
+    raise RuntimeError("by mistake")
+
+
+async def said(ask: bytes, context: Any) -> bytes:
+    """What the caller said beside its message."""
+    told = [f"{key}={value!r}" for key, value in context.invocation_metadata() if key.startswith("x-")]
+    has_time = context.time_remaining() is not None and 0 < context.time_remaining() < 100
+    return ask + " ".join([*sorted(told), str(has_time)]).encode()
+
+
+HANDLERS = {
+    "Count": grpc.unary_stream_rpc_method_handler(count),
+    "Blank": grpc.unary_stream_rpc_method_handler(blank),
+    "Refuse": grpc.unary_stream_rpc_method_handler(refuse),
+    "Hang": grpc.unary_stream_rpc_method_handler(hang),
+    "Fail": grpc.unary_stream_rpc_method_handler(fail),
+    "Echo": grpc.unary_unary_rpc_method_handler(echo),
+    "Said": grpc.unary_unary_rpc_method_handler(said),
+}
+
+
+class Real:
+    def __init__(self, server: Any, address: str) -> None:
+        self.server = server
+        self.address = address
+
+
+@asynccontextmanager
+async def served(tls: Tls | None = None, address: str = "127.0.0.1:0", most_streams: int = 1000) -> AsyncIterator[Real]:
+    server = grpc.aio.server(
+        options=(
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_concurrent_streams", most_streams),
+        )
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", HANDLERS),))
+    port = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, grpc_credentials(tls))
+    await server.start()
+    try:
+        yield Real(server, address if address.startswith("unix:") else f"127.0.0.1:{port}")
+    finally:
+        await server.stop(0)
+
+
+class Cable:
+    """Between a client and a server; it can be cut, and then it takes nobody."""
+
+    def __init__(self, address: str) -> None:
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.num_made = 0
+
+    async def __aenter__(self) -> "Cable":
+        self._server = await asyncio.start_server(self._join, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cut()
+        await asyncio.sleep(0.01)
+
+    def cut(self) -> None:
+        self._server.close()
+        self.sever()
+
+    def sever(self) -> None:
+        """What is there; others may come."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_made += 1
+        there_reader, there = await asyncio.open_connection(self._host, self._port)
+        self._writers |= {writer, there}
+        await asyncio.gather(_pass(reader, there), _pass(there_reader, writer))
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+async def outcome(call: Any) -> tuple[Any, ...]:
+    """Messages, and how it ended."""
+    messages: list[bytes] = []
+    try:
+        while (raw := await call.read()) is not EOF:
+            messages.append(raw)
+    except AioRpcError as error:
+        return messages, error.code(), error.details(), tuple(error.trailing_metadata())
+    except asyncio.CancelledError:
+        return messages, "cancelled"
+    return messages, "OK"
+
+
+def stream(channel: Any, method: str, ask: bytes, **options: Any) -> Any:
+    return channel.unary_stream(f"/test.Test/{method}")(ask, **options)
