@@ -16,7 +16,7 @@ _EPSILON = 1e-9
 _EXACT_LINE = 32
 """So many of those who wait are followed one by one; those behind them as a stream."""
 _EXACT_CHUNKS = 20
-"""So many are dealt out one by one: as a rule two turns of everybody. Those behind them are, by shares."""
+"""So many, two turns of everybody as a rule, are dealt out one by one; those behind them by shares."""
 
 
 class Refill(NamedTuple):
