@@ -44,14 +44,14 @@ def add_generate_command(commands: "argparse._SubParsersAction[argparse.Argument
     parser.set_defaults(run=lambda arguments: _run(parser, arguments))
 
 
-def add_request(parser: argparse.ArgumentParser) -> None:
+def add_request(parser: argparse.ArgumentParser, *, is_awaited: bool = True) -> None:
     """All that may be asked for beside the prompt."""
     parser.add_argument("--system", metavar="TEXT", help="a system message before the prompt")
     parser.add_argument("--adapter", action="append", default=[], metavar="NAME", help="repeatable, in order")
     add_sampling(parser)
     add_structure(parser)
     parser.add_argument("--priority", type=int, metavar="N", help="0 to 9, higher is served first")
-    add_timeouts(parser)
+    add_timeouts(parser, is_awaited=is_awaited)
     add_routing(parser)
     parser.add_argument("--session", metavar="ID", help="of a conversation: goes where its beginning is in memory")
     parser.add_argument("--user", metavar="ID", help="whoever the request is for")

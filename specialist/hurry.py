@@ -25,17 +25,20 @@ class Hurry:
         """A decode step took so long."""
         self._round += _FRESH * (seconds - self._round) if self._round else seconds
 
-    def holds(self, prompt: Sequence, running: Iterable[Sequence], now: float) -> bool:
-        """Whether the prompt waits for one of those who run."""
+    def holds(self, prompt: Sequence, running: Iterable[Sequence], now: float, num_chunks: int) -> bool:
+        """Whether the prompt, of so many chunks, waits for one of those who run."""
         return any(
-            seq.rank < prompt.rank and not seq.prefilling and not seq.suspect and self._needs_every_round(seq, now)
+            seq.rank < prompt.rank
+            and not seq.prefilling
+            and not seq.suspect
+            and self._needs_every_round(seq, now, num_chunks)
             for seq in running
         )
 
-    def _needs_every_round(self, seq: Sequence, now: float) -> bool:
+    def _needs_every_round(self, seq: Sequence, now: float, num_chunks: int) -> bool:
         if seq.request.deadline is None or not self._round:
             return False
         time_left = seq.request.deadline - now
         rounds = seq.max_total_tokens - seq.num_tokens
-        behind_chunks = rounds * (self._round + self._chunk) + _STALL * self._chunk
+        behind_chunks = rounds * self._round + (min(rounds, num_chunks) + _STALL) * self._chunk
         return rounds * self._round <= time_left < behind_chunks

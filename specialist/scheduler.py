@@ -109,10 +109,16 @@ class Scheduler:
             return self._prefill_rows(alone) if alone[0].prefilling else self._decode_rows(alone)
         if len(running.to_prefill):
             prompts = running.to_prefill.pick()
-            if self.hurry is None or not self.hurry.holds(prompts[0], running, self.clock.now()):
+            if not self._is_held(prompts[0]):
                 return self._prefill_rows(prompts)
             self._owe_steps()
         return self._decode_rows(running.to_decode.pick())
+
+    def _is_held(self, prompt: Sequence) -> bool:
+        if self.hurry is None:
+            return False
+        num_chunks = ceil(prompt.remaining / self.budget.tokens())
+        return self.hurry.holds(prompt, self.running, self.clock.now(), num_chunks)
 
     def _prefill_rows(self, seqs: list[Sequence]) -> list[Row]:
         """Prompts of one adapter stack share a chunk that costs those who decode no more than the budget."""

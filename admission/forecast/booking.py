@@ -25,7 +25,3 @@ class Booking:
     """The same for whoever only asks again; empty where that is not known."""
     first_deadline: float | None = None
     """Of the first token."""
-
-    @property
-    def timed(self) -> bool:
-        return self.deadline is not None or self.first_deadline is not None

@@ -250,7 +250,7 @@ class Desk:
         for entry in [each for each in self.books.aside if each.booking.key not in late]:
             if num_asked == MOST_BACK:
                 break
-            if patient_wait and not entry.booking.timed:
+            if patient_wait and not entry.timed:
                 continue
             num_asked += 1
             fresh = self.judge.trial(trial.now) if back else trial
@@ -259,7 +259,7 @@ class Desk:
                 if trial.late_alone(entry, SWEEP_SECONDS):
                     late += (entry.booking.key,)
                     continue
-                if entry.booking.timed:
+                if entry.timed:
                     return Sweep(shed=late, back=tuple(back))
                 patient_wait = True
                 continue

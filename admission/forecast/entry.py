@@ -120,13 +120,18 @@ class Entry:
         return None if self.generated else self.booking.first_deadline
 
     @property
+    def timed(self) -> bool:
+        """Whether there is a deadline that it may still miss."""
+        return self.booking.deadline is not None or self.first_deadline is not None
+
+    @property
     def shed_first(self) -> tuple[float, ...]:
         """Smallest goes first: shadows, the lowest class, who can wait, those without output, the newest."""
         booking = self.booking
         return (
             not booking.shadow,
             booking.priority,
-            booking.timed,
+            self.timed,
             self.generated > 0,
             -booking.arrival,
             -self.rank[3],

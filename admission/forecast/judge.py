@@ -91,7 +91,7 @@ class Judge:
             return ()
         keys = shadows.in_its_place(entry, displaced, self.books, self.room)
         beside = self.trial(trial.now)
-        if beside is not None and (entry.booking.timed or trial.timed):
+        if beside is not None and (entry.timed or trial.timed):
             check = beside.check(entry, displaced + keys, refill)
             if check.own_late > 0 or check.hurt:
                 return shadows.all_but(displaced, self.books)
@@ -109,7 +109,7 @@ class Judge:
         share = self.kept.hindsight.share(load, quiet.total(entry.expected_left))
         promise = Promise(now, load, quiet, bound_of(entry), share)
         total = promise.total(entry.expected_left)
-        slack = trial.slack(entry, Times(promise.first, total)) if entry.booking.timed else None
+        slack = trial.slack(entry, Times(promise.first, total)) if entry.timed else None
         return Admit(Outlook(promise.wait, total, slack), leaving.shed, leaving.aside, promise)
 
     def seconds_to_return(self, entry: Entry, trial: Trial, late: float) -> float | None:

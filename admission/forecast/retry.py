@@ -53,7 +53,7 @@ class Return:
 
     def _is_in_time(self, after: float) -> bool:
         trial, entry = self.trial, self.entry
-        if not entry.booking.timed:
+        if not entry.timed:
             return True
         walk = trial.walk(refill=self.refill, later=Later(entry, after), until=entry)
         return trial.own_late(walk, entry, after) <= 0

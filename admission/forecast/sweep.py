@@ -44,7 +44,7 @@ def parted(keys: tuple[str, ...], books: Books, trial: Trial) -> Leaving:
 
 
 def _can_wait(entry: Entry, trial: Trial) -> bool:
-    if entry.booking.shadow or not entry.booking.timed:
+    if entry.booking.shadow or not entry.timed:
         return not entry.booking.shadow
     return trial.has_time_for(entry, TIME_TO_WAIT)
 

@@ -30,4 +30,4 @@ class Told:
 
 
 def _kind(booking: Booking) -> tuple[int, bool]:
-    return booking.priority, booking.timed
+    return booking.priority, booking.deadline is not None or booking.first_deadline is not None

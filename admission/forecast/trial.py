@@ -73,7 +73,7 @@ class Trial:
             self._start = Start(under_way.seconds_left(prices, now), under_way.tokens)
         self._grace = self._cycle_seconds()
         self._before: dict[str, Times] | None = None
-        self._timed = [entry for entry in books.entries if entry.booking.timed]
+        self._timed = [entry for entry in books.entries if entry.timed]
         self.num_walks = 0
 
     def walk(
@@ -113,7 +113,7 @@ class Trial:
 
     def slack_alone(self, entry: Entry, since: float = 0.0) -> float:
         """Seconds it would be in time by if there were nobody else `since` seconds from now."""
-        if not entry.booking.timed:
+        if not entry.timed:
             return inf
         return self.slack(entry, self._alone(entry, 1 + self._margin)) - since
 
@@ -243,7 +243,7 @@ class Trial:
         without = frozenset(without)
         own_late = -inf
         missed: Deadline = "end"
-        if entry.booking.timed:
+        if entry.timed:
             own = self._own_times(self.walk(entry, without, refill, until=entry), entry)
             own_late, missed = -self.slack(entry, own), self._missed(entry, own)
             if own_late > 0 or not self.timed:

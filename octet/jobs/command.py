@@ -57,7 +57,7 @@ def add_jobs_command(commands: "argparse._SubParsersAction[argparse.ArgumentPars
 def _add_submit(verbs: Any) -> None:
     submit = _verb(verbs, "submit", "hand a request in, and get the id of its job", _submit, add_json=False)
     submit.add_argument("prompt", nargs="?", help="default: standard input")
-    add_request(submit)
+    add_request(submit, is_awaited=False)
     submit.add_argument("--idempotency-key", metavar="KEY", help="submitted twice with the same key, it is one job")
     submit.add_argument("--json", action="store_true", help="the job as JSON")
     submit.set_defaults(request_id=None)

@@ -196,6 +196,7 @@ def past_first_token() -> Refusal:
         wire.ERROR_REASON_DEADLINE,
         "the first token did not come in time",
         field="first_token_timeout_ms",
+        limit="a first token within that time",
     )
 
 

@@ -64,7 +64,8 @@ class Options(TypedDict, total=False):
     timeout: float | None
     """Seconds for everything, retries and the whole answer included."""
     first_token_timeout: float | None
-    """Seconds to the first token, retries included: without it by then, the request ends."""
+    """Seconds to the first token, retries included: without it by then, the router ends the request. A router that does
+    not answer at all is given up at `timeout`."""
     session: str | None
     """Requests of one conversation, to be sent where its beginning is still in memory."""
     user: str | None

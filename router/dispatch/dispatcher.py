@@ -75,6 +75,7 @@ class Dispatcher:
                     course.start_over()
                     continue
             if replica is None:
+                self._seconds_to_begin(errand)  # where there is no time left, that is why
                 raise course.refusal()
             trial = await self.quarantine.trial(errand.content, replica.link)
             attempt = Attempt(replica, partial(course.let_in, replica), trial)

@@ -127,7 +127,8 @@ class Watch:
 
     async def _wait(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._event.wait(), None if seconds == inf else seconds)
+            async with asyncio.timeout(None if seconds == inf else seconds):
+                await self._event.wait()
         except TimeoutError:
             return
         self._event.clear()

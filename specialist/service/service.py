@@ -72,7 +72,8 @@ class SpecialistService:
                 if not await write(context, report, self._settings.stall_seconds):
                     raise caller_stalled(f"nothing was taken for {self._settings.stall_seconds:g} s")
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._board.closed.wait(), interval)
+                    async with asyncio.timeout(interval):
+                        await self._board.closed.wait()
 
     async def _load_adapter(self, ask: wire.LoadAdapterRequest) -> wire.LoadAdapterResponse:
         name = self._validator.adapter_name(ask.name)

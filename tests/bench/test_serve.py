@@ -204,6 +204,9 @@ def test_figures_add_up_and_goodput_is_not_throughput() -> None:
     assert found[ALL, "within both deadlines, of the offered"] == 50
     assert found[ALL, "throughput"] > 0
     assert found[ALL, "goodput, tokens"] == 8
+    late = [replace(each, answers=(*each.answers, replace(each.answers[0], total=99.0))) for each in rounds]
+    told = {(each.case, each.metric): each.value for each in [*class_records(late, [SLOW, HASTY]), *records(late)]}
+    assert (told[ALL, "answered"], told[ALL, GOODPUT]) == (3, 2), "who is answered late is answered, and of no use"
 
 
 def test_a_late_load_generator_is_warned_of_and_failures_are_told() -> None:

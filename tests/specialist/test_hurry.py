@@ -49,16 +49,23 @@ def hurry() -> Hurry:
     ids=["no deadline", "late whatever is done", "just in time without chunks", "not with chunks", "time to spare"],
 )
 def test_a_prompt_waits_for_who_can_be_in_time_without_it_alone(deadline: float | None, held: bool) -> None:
-    assert hurry().holds(make_sequence(2), [decoding(1, priority=1, deadline=deadline)], now=0.0) is held
+    assert hurry().holds(make_sequence(2), [decoding(1, priority=1, deadline=deadline)], 0.0, ROUNDS) is held
+
+
+def test_a_short_prompt_waits_for_less_than_a_long_one() -> None:
+    """It puts few chunks between the steps, however many are left."""
+    urgent = [decoding(1, priority=1, deadline=ROUNDS * ROUND + 3 * CHUNK + 2 * CHUNK)]
+    held = [hurry().holds(make_sequence(2), urgent, 0.0, chunks) for chunks in (1, 2, 3, 99)]
+    assert held == [False, False, True, True]
 
 
 def test_only_prompts_behind_it_wait_and_only_for_who_decodes() -> None:
     before, behind = make_sequence(1, priority=2), make_sequence(2, priority=0)
     urgent = decoding(3, priority=1, deadline=ROUNDS * ROUND)
     computing = make_sequence(4, priority=1, max_tokens=ROUNDS, deadline=ROUNDS * ROUND)
-    assert hurry().holds(behind, [urgent], now=0.0)
-    assert not hurry().holds(before, [urgent], now=0.0)
-    assert not hurry().holds(behind, [computing], now=0.0)
+    assert hurry().holds(behind, [urgent], 0.0, 1)
+    assert not hurry().holds(before, [urgent], 0.0, 1)
+    assert not hurry().holds(behind, [computing], 0.0, 1)
 
 
 class HoldsOne(Hurry):
@@ -68,7 +75,7 @@ class HoldsOne(Hurry):
         super().__init__(CHUNK)
         self.name = name
 
-    def holds(self, prompt: Sequence, running: Iterable[Sequence], now: float) -> bool:
+    def holds(self, prompt: Sequence, running: Iterable[Sequence], now: float, num_chunks: int) -> bool:
         return prompt.request.request_id == self.name
 
 

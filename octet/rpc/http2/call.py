@@ -185,7 +185,7 @@ class Call:
                 self.cancel()
                 raise
         raw = messages.popleft()
-        return raw if self._parse is None else self._parsed(raw)
+        return self._parsed(raw)
 
     def _ask_for_enough(self) -> None:
         """For somebody who waits: of a message that is longer, all of it."""
@@ -200,10 +200,13 @@ class Call:
         raise self._error(self._status or _NO_ANSWER)
 
     def _parsed(self, raw: bytes) -> Any:
+        if self._parse is None:
+            return raw
         try:
-            return self._parse(raw) if self._parse is not None else raw
+            return self._parse(raw)
         except Exception:
             _log.warning("an answer of %d bytes cannot be read", len(raw), exc_info=True)
+            self.cancel()
             raise self._error(_UNREADABLE) from None
 
     def _error(self, status: Status) -> AioRpcError:

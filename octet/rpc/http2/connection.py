@@ -7,7 +7,7 @@ from typing import cast
 
 import grpc
 
-from octet.rpc.http2 import errors, frames
+from octet.rpc.http2 import errors, frames, header_block
 from octet.rpc.http2.call import Call
 from octet.rpc.http2.errors import ConnectionBroken
 from octet.rpc.http2.header_decoder import MOST_LIST_BYTES
@@ -57,6 +57,8 @@ class Connection(asyncio.Protocol):
         self._thirsty: dict[Call, None] = {}
         """Calls that somebody waits for, and that may not bring enough."""
         self._answers: list[bytes] = []
+        self._table_update = b""
+        """Goes before the next headers: the other side keeps a smaller table, and ours is told to be none."""
         self._ending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -113,7 +115,8 @@ class Connection(asyncio.Protocol):
     def _send_first(self, call: Call) -> None:
         """With its headers all that it has to say, where that may be."""
         outgoing = self._outgoing
-        opening = frames.header_frames(call.stream, call.headers(), outgoing.most_frame)
+        block, self._table_update = self._table_update + call.headers(), b""
+        opening = frames.header_frames(call.stream, block, outgoing.most_frame)
         message = b"" if self._paused else outgoing.whole(call)
         self._write(opening + message)
         if not message:
@@ -144,6 +147,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.take(data)
             self._answer()
+            self._send()  # once, however many windows have moved
         except ConnectionBroken as error:
             self._end(error.code, str(error))
         except Exception:
@@ -209,9 +213,8 @@ class Connection(asyncio.Protocol):
             self._outgoing.window += more
             _check_window(self._outgoing.window)
         elif (call := self.calls.find(stream)) is not None:
-            call.credit += more
+            self._outgoing.widen(call, more)
             _check_window(self._outgoing.initial_window + call.credit)
-        self._send()
 
     def reset(self, stream: int, code: int) -> None:
         call = self.calls.find(stream)
@@ -232,7 +235,6 @@ class Connection(asyncio.Protocol):
             self.is_open = True
             self.ready.set_result(True)
         self._answer()  # first: what is allowed now is allowed to somebody who has said that he knows
-        self._send()
         self.calls.advance()
 
     def _set(self, name: int, value: int) -> None:
@@ -240,7 +242,9 @@ class Connection(asyncio.Protocol):
             self.calls.most = value
         elif name == frames.INITIAL_WINDOW_SIZE:
             _check_window(value)
-            self._outgoing.initial_window = value
+            self._outgoing.widen_all(value)
+        elif name == frames.HEADER_TABLE_SIZE:
+            self._table_update = header_block.NO_TABLE if value < frames.USUAL_TABLE else b""
         elif name == frames.MAX_FRAME_SIZE:
             if not frames.FRAME_BYTES <= value <= frames.MOST_FRAME_BYTES:
                 raise ConnectionBroken(errors.PROTOCOL_ERROR, "frames of a length that cannot be")

@@ -7,7 +7,6 @@ from typing import Final
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA: Final = 0x0
 HEADERS: Final = 0x1
-PRIORITY: Final = 0x2
 RST_STREAM: Final = 0x3
 SETTINGS: Final = 0x4
 PUSH_PROMISE: Final = 0x5
@@ -36,6 +35,8 @@ FRAME_BYTES: Final = 16_384
 """The most that a frame carries unless somebody has allowed more."""
 MOST_FRAME_BYTES: Final = 2**24 - 1
 USUAL_WINDOW: Final = 65_535
+USUAL_TABLE: Final = 4096
+"""Bytes of headers that each side keeps."""
 MOST_WINDOW: Final = 2**31 - 1
 LAST_STREAM: Final = 2**31 - 1
 _PING_BYTES = 8

@@ -10,6 +10,8 @@ _SCHEMES = {"http": b"\x86", "https": b"\x87"}
 _AUTHORITY, _PATH, _CONTENT_TYPE, _USER_AGENT = 1, 4, 31, 58
 _PLAIN = b"\x00"
 """Begins a literal that no table is to keep, and whose name is spelled out."""
+NO_TABLE = b"\x20"
+"""Makes the table one of no entries, which is what is used of it."""
 _UNITS = ((1e6, "u"), (1e3, "m"), (1.0, "S"))
 _MOST_TIMEOUT = 99_999_999
 """Eight digits."""

@@ -17,9 +17,20 @@ class Outgoing:
         """Of a call that begins. When it changes, every call's own changes with it."""
         self.most_frame = FRAME_BYTES
         self._turns: OrderedDict[Call, None] = OrderedDict()
+        self._shut: dict[Call, None] = {}
+        """Those whose own windows are. They have no turns: a window that is widened costs nobody a look at all of them."""
+        self._has_grown = False
+        """The window of a call that begins, since that was looked at."""
 
-    def __len__(self) -> int:
-        return len(self._turns)
+    def widen(self, call: Call, more: int) -> None:
+        call.credit += more
+        if call in self._shut and self._own_room(call) > 0:
+            del self._shut[call]
+            self._turns[call] = None
+
+    def widen_all(self, initial_window: int) -> None:
+        self._has_grown = self._has_grown or initial_window > self.initial_window
+        self.initial_window = initial_window
 
     def allow_frames(self, size: int) -> None:
         self.most_frame = min(size, _MOST_FRAME)
@@ -37,23 +48,33 @@ class Outgoing:
     def drop(self, call: Call) -> None:
         """It is over."""
         self._turns.pop(call, None)
+        self._shut.pop(call, None)
 
     def next_frame(self) -> bytes:
         """Empty when nobody may send anything now."""
-        for _ in range(len(self._turns)):
-            if self.window <= 0:
-                break
-            call, _none = self._turns.popitem(last=False)
-            size = min(len(call.unsent), self._room(call))
-            frame = self._frame(call, size) if size > 0 else b""
+        if self._has_grown:
+            self._look_again()
+        while self._turns and self.window > 0:
+            call, _ = self._turns.popitem(last=False)
+            if self._own_room(call) <= 0:
+                self._shut[call] = None
+                continue
+            frame = self._frame(call, min(len(call.unsent), self._room(call)))
             if call.unsent:
                 self._turns[call] = None
-            if frame:
-                return frame
+            return frame
         return b""
 
+    def _look_again(self) -> None:
+        self._has_grown = False
+        self._turns.update(self._shut)
+        self._shut.clear()
+
+    def _own_room(self, call: Call) -> int:
+        return self.initial_window + call.credit
+
     def _room(self, call: Call) -> int:
-        return min(self.initial_window + call.credit, self.window, self.most_frame)
+        return min(self._own_room(call), self.window, self.most_frame)
 
     def _frame(self, call: Call, size: int) -> bytes:
         part = call.unsent[:size]

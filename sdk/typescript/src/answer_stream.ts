@@ -88,22 +88,23 @@ export class AnswerStream implements AsyncIterable<Chunk> {
   async *#persist(deadline: Deadline): AsyncGenerator<Chunk, void, undefined> {
     const effort = this.caller.effort(this.options, deadline);
     for (;;) {
+      const call = this.make(deadline.leftMs());
       try {
-        yield* this.#attempt(deadline);
+        yield* this.#attempt(call, deadline);
         effort.answered();
         return;
       } catch (error) {
         if (this.#ending !== null) return;
         if (this.#said.begun) throw this.#told(error);
-        const wait = effort.waitAfter(error, true);
+        const wait = effort.waitAfter(error, true, call.until);
         if (wait === null) throw error;
         await deadline.sleep(wait);
       }
     }
   }
 
-  async *#attempt(deadline: Deadline): AsyncGenerator<Chunk, void, undefined> {
-    const response = await this.caller.transport.send(this.make(deadline.leftMs()), deadline);
+  async *#attempt(call: Call, deadline: Deadline): AsyncGenerator<Chunk, void, undefined> {
+    const response = await this.caller.transport.send(call, deadline);
     this.#requestId = response.headers.get("x-request-id");
     for await (const event of eventsOf(response, deadline)) {
       const chunk = this.#ending === null ? this.#hear(event) : null;

@@ -51,13 +51,14 @@ export class Caller {
     const effort = this.effort(options, deadline);
     try {
       for (;;) {
+        const call = make(deadline.leftMs());
         try {
-          const response = await this.transport.send(make(deadline.leftMs()), deadline);
+          const response = await this.transport.send(call, deadline);
           const whole = await jsonOf<T>(response, deadline);
           effort.answered();
           return whole;
         } catch (error) {
-          const wait = effort.waitAfter(error, repeatable);
+          const wait = effort.waitAfter(error, repeatable, call.until);
           if (wait === null) throw error;
           await deadline.sleep(wait);
         }

@@ -57,12 +57,14 @@ export class Effort {
     private readonly random: () => number = Math.random,
   ) {}
 
-  /** Milliseconds until the next attempt, which is paid for; null to give up. `repeatable`: twice harms nobody. */
-  waitAfter(error: unknown, repeatable: boolean): number | null {
+  /** Milliseconds until the next attempt, which is paid for; null to give up. `repeatable`: twice harms nobody;
+   * `until`, by performance.now(): when nobody wants an answer to begin any more. */
+  waitAfter(error: unknown, repeatable: boolean, until = Infinity): number | null {
     if (!(error instanceof OctetError) || !isWorthIt(error, repeatable)) return null;
     if (this.#retries >= this.policy.maxRetries) return null;
     const wait = waitMs(this.policy, this.#retries, error.retryAfterMs, this.random);
-    if ((error.retryAfterMs ?? 0) > this.policy.longestRetryAfterMs || wait >= this.leftMs()) return null;
+    const left = Math.min(this.leftMs(), until - performance.now());
+    if ((error.retryAfterMs ?? 0) > this.policy.longestRetryAfterMs || wait >= left) return null;
     if (!this.budget.spend()) return null;
     this.#retries += 1;
     return wait;

@@ -12,6 +12,8 @@ export interface Call {
   readonly path: string;
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
+  /** By performance.now(): when the beginning of an answer is of no use any more. */
+  readonly until?: number;
 }
 
 /** As a URL writes hosts. */

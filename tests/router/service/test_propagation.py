@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from contextlib import AsyncExitStack
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from octet.rpc.calls import Context
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
 from router.dispatch.sweep import DEADLINE_SLACK
+from router.replicas.lane import PATIENCE_SECONDS
 from specialist.engines.sim import CostModel
 from tests.router.service.harness import asking, quick, routing
 from tests.router.service.spy import ACCEPTED, hang, spying
@@ -100,10 +102,16 @@ def test_behind_its_first_token_only_the_whole_answers_deadline_counts() -> None
 
 def test_nobody_waits_for_a_replica_longer_than_for_the_first_token() -> None:
     async def story() -> None:
-        async with routing({"writer": ["127.0.0.1:1"]}, warm=False) as routed:
+        replica = AsyncExitStack()
+        async with replica, routing({"writer": [(await replica.enter_async_context(spying())).address]}) as routed:
+            await replica.aclose()
+            lane = routed.server.fleet.lanes["writer"]
+            await routed.until(lambda: not lane.usable)
             began = time.monotonic()
             heard = await routed.ask(asking(first_token_timeout_ms=200, timeout_ms=20_000))
-            assert heard.code is not grpc.StatusCode.OK and time.monotonic() - began < 5
+            assert 0.15 < time.monotonic() - began < PATIENCE_SECONDS - 0.1
+            assert heard.reason == error_pb2.ERROR_REASON_DEADLINE
+            assert heard.error is not None and heard.error.field == "first_token_timeout_ms"
 
     run(story())
 

@@ -90,10 +90,26 @@ def test_nothing_that_is_said_does_more_than_end_the_connection(
             peer.settle()
             calls = [peer.call(), peer.call(b"x" * 200_000)]
         peer.say(bytes(said) + noise) if settled else peer.say(noise)
+        farewells = [frame.payload[4:8] for frame in peer.hear() if frame.kind == frames.GOAWAY]
+        assert errors.INTERNAL_ERROR.to_bytes(4, "big") not in farewells, "a mistake of ours"
         await peer.lose()
         for call in calls:
             await heard(call)
             assert call.is_over
+
+    scene(story)
+
+
+def test_a_smaller_table_is_acknowledged_before_the_next_headers() -> None:
+    async def story() -> None:
+        peer = Peer()
+        peer.settle({frames.HEADER_TABLE_SIZE: 0})
+        calls = [peer.call(b"x"), peer.call(b"x")]
+        blocks = [frame.payload for frame in peer.hear() if frame.kind == frames.HEADERS]
+        assert [block[:1] for block in blocks] == [b"\x20", b"\x83"]
+        for call in calls:
+            call.cancel()
+        await peer.lose()
 
     scene(story)
 

@@ -33,6 +33,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("case", "expected", "why"),
     [
         ("good", "OK", ""),
+        ("pinned", "OK", ""),
         ("wrong CA", grpc.StatusCode.UNAVAILABLE, "certificate verify failed"),
         ("wrong name", grpc.StatusCode.UNAVAILABLE, "not valid for 'somebody.else'"),
         ("no certificate", grpc.StatusCode.UNAVAILABLE, ""),
@@ -40,7 +41,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_certificates_are_believed_alike(pki: Path, stranger: Path, case: str, expected: object, why: str) -> None:
-    ca = stranger if case == "wrong CA" else pki / "ca.pem"
+    ca = {"wrong CA": stranger, "pinned": pki / "replica.pem"}.get(case, pki / "ca.pem")
     own = (None, None) if case == "no certificate" else (pki / "caller.pem", pki / "caller.key")
     name = "somebody.else" if case == "wrong name" else ""
 

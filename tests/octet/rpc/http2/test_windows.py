@@ -12,6 +12,7 @@ from octet.rpc.http2 import errors, frames
 from octet.rpc.http2.call import Call
 from octet.rpc.http2.frames import END_STREAM, PADDED
 from octet.rpc.http2.inbox import framed
+from octet.rpc.http2.outgoing import Outgoing
 from tests.octet.rpc.http2.peer import GREETING, Peer, greeting, heard, message, scene, status, trailers
 
 Code = grpc.StatusCode
@@ -211,6 +212,37 @@ def test_nothing_is_sent_into_a_transport_that_is_full() -> None:
     scene(story)
 
 
+def test_windows_that_move_cost_no_look_at_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    own_room = Outgoing._own_room
+
+    def counted(outgoing: Outgoing, call: Call) -> int:
+        nonlocal looks
+        looks += 1
+        return own_room(outgoing, call)
+
+    monkeypatch.setattr(Outgoing, "_own_room", counted)
+
+    async def story() -> None:
+        nonlocal looks
+        peer = Peer()
+        peer.settle({frames.INITIAL_WINDOW_SIZE: 0})
+        calls = [peer.call(b"x" * 1000) for _ in range(100)]
+        looks = 0
+        peer.say(frames.window_update(0, 1) * 1000)
+        peer.say(*([frames.window_update(0, 1)] * 1000))
+        peer.say(b"".join(frames.settings({frames.INITIAL_WINDOW_SIZE: size % 2}) for size in range(1000)))
+        assert looks <= 1000
+        peer.hear()
+        peer.say(frames.window_update(3, 2000))
+        assert [frame.stream for frame in peer.hear() if frame.kind == frames.DATA] == [3]
+        for call in calls:
+            call.cancel()
+        await peer.lose()
+
+    scene(story)
+
+
 def test_calls_that_could_not_send_and_are_over_wait_for_nothing() -> None:
     async def story() -> None:
         peer = Peer()
@@ -220,7 +252,6 @@ def test_calls_that_could_not_send_and_are_over_wait_for_nothing() -> None:
         peer.say(frames.reset(3, errors.CANCEL), trailers(5, GREETING + status(Code.ABORTED)), message(7, b"too early"))
         peer.say(frames.frame(frames.GOAWAY, 0, 0, (9).to_bytes(4, "big") + bytes(4)))
         assert [call.is_over for call in calls] == [True, True, True, True, False, True]
-        assert len(peer.connection._outgoing) == 1
         peer.hear()
         peer.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 2000}))
         assert [frame.stream for frame in peer.hear() if frame.kind == frames.DATA] == [9]
