@@ -18,7 +18,7 @@ class Outgoing:
         self.most_frame = FRAME_BYTES
         self._turns: OrderedDict[Call, None] = OrderedDict()
         self._shut: dict[Call, None] = {}
-        """Those whose own windows are. They have no turns: a window that is widened costs nobody a look at all of them."""
+        """Those whose own windows are. They have no turns: a window that is widened costs no look at all of them."""
         self._has_grown = False
         """The window of a call that begins, since that was looked at."""
 
