@@ -17,7 +17,8 @@ from bench.router_site import SiteFailed
 
 _WAKE_SECONDS = 60.0
 _CASE_SECONDS = 120.0
-_ATTEMPTS = 3
+_PAUSES = (1.0, 10.0, 40.0)
+"""Seconds before each further attempt. What a moment without processors has tripped is trusted again after 30."""
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ async def run_rounds(site: Site, cases: Sequence[FirstTokens | Flood], runs: int
 
 async def _attempt(site: Site, system: str, case: FirstTokens | Flood, found: Found, say: Say) -> None:
     """Whoever fails is given another chance, and that is noted."""
-    for left in reversed(range(_ATTEMPTS)):
+    for pause in (*_PAUSES, None):
         way = site.ways.get(system)
         if way is None:
             return
@@ -62,10 +63,11 @@ async def _attempt(site: Site, system: str, case: FirstTokens | Flood, found: Fo
                 return
         except (CallFailed, PeerFailed, TimeoutError) as error:
             why = f"{system}: {case.name}: {error or f'not over after {_CASE_SECONDS:g} s'}"
-            if left and not isinstance(error, PeerFailed):
+            if pause is not None and not isinstance(error, PeerFailed):
                 if (again := f"tried again: {why}") not in site.notes:
                     site.notes.append(again)
                 say(again)
+                await asyncio.sleep(pause)
             else:
                 say(why)
                 _fail(site, way, why)

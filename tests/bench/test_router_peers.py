@@ -14,6 +14,7 @@ import pytest
 from bench.peers.environment import Environment, PeerUnavailable
 from bench.peers.process import PeerFailed
 from bench.record import Record
+from bench.router_peers import rounds
 from bench.router_peers import site as site_module
 from bench.router_peers.case import LONG_STREAMS, SERIAL, SHORT, SHORT_STREAMS, STOCK, FirstTokens, Flood, rate_case
 from bench.router_peers.drawing import plot_added
@@ -150,7 +151,8 @@ class FakeCaller:
         return 0.001
 
 
-def test_a_peer_that_fails_is_left_out_and_what_it_did_counts(tmp_path: Path) -> None:
+def test_a_peer_that_fails_is_left_out_and_what_it_did_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_PAUSES", (0.0, 0.0))
     process = _process(tmp_path, "import time; time.sleep(600)", "frail")
     good, frail = FakeCaller(10_000), FakeCaller(8)
     site = Site({LIMIT: Way(LIMIT, None, lambda _: good), "frail": Way("frail", process, lambda _: frail)})
