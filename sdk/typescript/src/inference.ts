@@ -29,14 +29,14 @@ export class Inference {
     const isGiven = this.caller.given(options) !== undefined;
     let began: number | undefined;
     return (leftMs) => {
-      began ??= performance.now();
+      began ??= Date.now();
       const request = asked();
       const first = request.first_token_timeout_ms;
       const body: InferRequest & { stream: boolean } = { ...request, stream };
       if (isGiven) body.timeout_ms = Math.min(request.timeout_ms ?? Infinity, Math.max(1, Math.floor(leftMs)));
       if (!(first !== undefined && first > 0)) return { method: "POST", path: "/v1/infer", body };
       const until = began + first;
-      body.first_token_timeout_ms = Math.max(1, Math.round(until - performance.now()));
+      body.first_token_timeout_ms = Math.max(1, Math.round(until - Date.now()));
       return { method: "POST", path: "/v1/infer", body, until };
     };
   }

@@ -58,12 +58,12 @@ export class Effort {
   ) {}
 
   /** Milliseconds until the next attempt, which is paid for; null to give up. `repeatable`: twice harms nobody;
-   * `until`, by performance.now(): when nobody wants an answer to begin any more. */
+   * `until`, by Date.now(): when nobody wants an answer to begin any more. */
   waitAfter(error: unknown, repeatable: boolean, until = Infinity): number | null {
     if (!(error instanceof OctetError) || !isWorthIt(error, repeatable)) return null;
     if (this.#retries >= this.policy.maxRetries) return null;
     const wait = waitMs(this.policy, this.#retries, error.retryAfterMs, this.random);
-    const left = Math.min(this.leftMs(), until - performance.now());
+    const left = Math.min(this.leftMs(), until - Date.now());
     if ((error.retryAfterMs ?? 0) > this.policy.longestRetryAfterMs || wait >= left) return null;
     if (!this.budget.spend()) return null;
     this.#retries += 1;

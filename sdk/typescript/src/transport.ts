@@ -12,7 +12,7 @@ export interface Call {
   readonly path: string;
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
-  /** By performance.now(): when the beginning of an answer is of no use any more. */
+  /** By Date.now(): when the beginning of an answer is of no use any more. */
   readonly until?: number;
 }
 
