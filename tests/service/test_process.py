@@ -41,7 +41,8 @@ class Process:
         return self.popen.stdout
 
     def rest(self) -> tuple[int, str, str]:
-        out, err = self.popen.communicate(timeout=30)
+        out = self.stdout.read()  # `communicate` would miss what was read ahead with what has been looked at
+        _, err = self.popen.communicate(timeout=30)
         return self.popen.returncode, out, err
 
 
