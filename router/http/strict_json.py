@@ -10,6 +10,8 @@ MOST_DEPTH = 32
 MOST_VALUES = 20_000
 """Objects, lists, texts, numbers, true, false and null, at every level. A byte of an empty list costs fifty in
 memory."""
+_MOST_QUOTES = 20_000
+"""Up to so many, strings are cut out before anything is counted. Each costs some of what a page of plain text does."""
 _MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)(\s*+:)?|[\[\]{}]|[^\s\[\]{},:"]++', re.DOTALL)
 """Strings as a whole, ended or not, with the colon behind a key; brackets; everything else that is a value. Every byte
 is looked at once, but the blanks behind a string, twice; plain text is run through, not chosen byte by byte."""
@@ -31,11 +33,12 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 def _check_shape(raw: bytes) -> None:
     """What is no JSON at all is left to the parser, which says where."""
-    if _is_surely_small(raw):
+    outline = _outline(raw)
+    if _is_surely_small(outline):
         return
     depth = num_values = num_keys = 0
-    for mark in _MARKS.finditer(raw):
-        first = raw[mark.start()]
+    for mark in _MARKS.finditer(outline):
+        first = outline[mark.start()]
         depth += (first in b"[{") - (first in b"]}")
         if mark[1]:
             num_keys += 1
@@ -53,6 +56,26 @@ def _is_surely_small(raw: bytes) -> bool:
     """Told by counting, which costs next to nothing: a value is the first of its brackets or stands behind a comma."""
     num_opened = raw.count(b"[") + raw.count(b"{")
     return num_opened <= MOST_DEPTH and 1 + num_opened + raw.count(b",") <= MOST_VALUES
+
+
+def _outline(raw: bytes) -> bytes:
+    """The same with all strings empty, where there are not too many: a prompt full of brackets is nothing deep, and to cut
+    it out takes a tenth of looking at it."""
+    if raw.count(b'"') > _MOST_QUOTES:
+        return raw
+    outside: list[bytes] = []
+    is_inside = False
+    for part in raw.split(b'"'):
+        if not is_inside:
+            outside.append(part)
+            is_inside = True
+        elif not part.endswith(b"\\") or _num_backslashes_behind(part) % 2 == 0:
+            is_inside = False
+    return b'""'.join(outside)
+
+
+def _num_backslashes_behind(part: bytes) -> int:
+    return len(part) - len(part.rstrip(b"\\"))
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -105,15 +105,30 @@ def num_values(value: Any) -> int:
     return 1 + sum(map(num_values, inner))
 
 
-@given(st.dictionaries(st.text(max_size=4), JSON, max_size=4), st.booleans(), st.sampled_from([None, 1]))
-def test_values_are_what_is_counted(body: dict[str, Any], escapes: bool, indent: int | None) -> None:
+TEXTS = st.text(max_size=4) | st.text('a"\\[]{},:', max_size=8)
+
+
+@given(st.dictionaries(TEXTS, JSON | TEXTS, max_size=4), st.booleans(), st.sampled_from([None, 1]), st.booleans())
+def test_values_are_what_is_counted(body: dict[str, Any], escapes: bool, indent: int | None, cut: bool) -> None:
     raw = json.dumps(body, ensure_ascii=escapes, indent=indent).encode()
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(strict_json, "_MOST_QUOTES", len(raw) if cut else 0)
         patched.setattr(strict_json, "MOST_VALUES", num_values(body))
         assert parse_object(raw) == body
         patched.setattr(strict_json, "MOST_VALUES", num_values(body) - 1)
         with pytest.raises(Fault, match="more than"):
             parse_object(raw)
+
+
+@pytest.mark.parametrize("most_quotes", [0, 100_000])
+def test_brackets_and_quotes_in_a_prompt_are_text(most_quotes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strict_json, "_MOST_QUOTES", most_quotes)
+    prompt = 'a[0] = "\\"; b["c"] = \'{\';\\' * 1000
+    deep = b"[" * (MOST_DEPTH + 1)
+    raw = json.dumps({"prompt": prompt}).encode()
+    assert parse_object(raw) == {"prompt": prompt}
+    with pytest.raises(Fault, match="deeper than"):
+        parse_object(raw[:-1] + b',"deep":' + deep + b"}")
 
 
 def test_what_is_too_large_is_413_and_never_held_whole() -> None:
