@@ -17,7 +17,7 @@ from bench.commands.common import (
 )
 from bench.table import table_by_metric, table_of_spreads
 
-RUNS = 3
+RUNS = 7
 LIVE_RUNS = 2
 FIRST_SEED = 101
 _MOST_LOAD = 1000

@@ -59,8 +59,8 @@ def _is_surely_small(raw: bytes) -> bool:
 
 
 def _outline(raw: bytes) -> bytes:
-    """The same with all strings empty, where there are not too many: a prompt full of brackets is nothing deep, and to cut
-    it out takes a tenth of looking at it."""
+    """The same with all strings empty, where there are not too many: a prompt full of brackets is nothing deep, and to
+    cut it out takes a tenth of looking at it."""
     if raw.count(b'"') > _MOST_QUOTES:
         return raw
     outside: list[bytes] = []
