@@ -150,6 +150,7 @@ def test_the_highest_class_fares_as_if_it_were_nearly_alone(flooded: list[Run], 
         assert top_answered(one) >= 0.7 * top_answered(top_alone(rate, one.seed))
 
 
+@pytest.mark.slow
 def test_without_condition_c_those_who_were_let_in_are_late(rate: float, request: pytest.FixtureRequest) -> None:
     """None of the highest class, whom the order of the line protects, but many of the others."""
     assert late(played(10.0, 2, rate)) == 0
@@ -157,6 +158,7 @@ def test_without_condition_c_those_who_were_let_in_are_late(rate: float, request
     assert late(played(10.0, 2, rate)) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("half_the_price")
 def test_with_forecasts_of_half_the_time_those_who_were_let_in_are_late(rate: float) -> None:
     assert sum(each.end in MISSED for each in played(10.0, 2, rate).outcomes) > 2

@@ -240,4 +240,4 @@ class PoolLaws(RuleBasedStateMachine):
 
 
 TestPoolLaws = PoolLaws.TestCase
-TestPoolLaws.settings = settings(max_examples=120, stateful_step_count=50)
+TestPoolLaws.settings = settings(max_examples=max(60, settings().max_examples), stateful_step_count=50)

@@ -58,7 +58,7 @@ def test_it_tells_stories(told: list[str]) -> None:
     assert len(set(told)) == len(told)
 
 
-@pytest.mark.parametrize("engine", ["torch", "fused"])
+@pytest.mark.parametrize("engine", [pytest.param("torch", marks=pytest.mark.slow), "fused"])
 @pytest.mark.parametrize(
     ("num_blocks", "block_size", "how"),
     [

@@ -301,4 +301,4 @@ class SchedulerLaws(RuleBasedStateMachine):
 
 
 TestSchedulerLaws = SchedulerLaws.TestCase
-TestSchedulerLaws.settings = settings(max_examples=120, stateful_step_count=50)
+TestSchedulerLaws.settings = settings(max_examples=max(60, settings().max_examples), stateful_step_count=50)

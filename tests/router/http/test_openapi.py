@@ -114,7 +114,7 @@ def test_whatever_is_sent_the_answer_is_one_the_document_knows(schema: Any, path
     checks = [check for check in schemathesis.checks.CHECKS.get_all() if check.__name__ not in _NOT_ASKED]
 
     @given(case=schema[path][method.upper()].as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
-    @settings(max_examples=25, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)
+    @settings(max_examples=max(12, settings().max_examples // 3), phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)
     def law(case: Any) -> None:
         response = case.call()
         heard[response.status_code] += 1

@@ -106,6 +106,7 @@ def test_an_answer_does_not_write_the_compilers_output(driver: str) -> None:
     assert verifier._preamble.is_precompiled and not verifier._preamble.is_lost
 
 
+@pytest.mark.slow
 def test_another_compiler_says_the_same() -> None:
     verdicts = all_judged(make_cpp("g++"), [ANSWERS[name][1] for name in SOME])
     assert {name: v for name, v in zip(SOME, verdicts, strict=True) if v.outcome != ANSWERS[name][0]} == {}
