@@ -16,8 +16,8 @@ NUM_EVENTS = 500
 SEEDS = 1000
 SHARE = 50
 USUAL = 250
-"""So many at any time; the others are proofs. The simulation of the whole ensemble keeps the same laws with seeds of its
-own."""
+"""So many at any time; the others are proofs. The simulation of the whole ensemble keeps the same laws with seeds of
+its own."""
 ONCE_BROKEN = (20775, 21042, 21719, 22157)
 """Seeds beyond the thousand that once found a mistake, in the scheduler or in a law."""
 

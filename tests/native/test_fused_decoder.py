@@ -56,7 +56,10 @@ def test_greedy_tokens_and_logits_equal_transformers(name: str, tmp_path: Path) 
         assert replica.answer(f"r{i}") == tokens
 
 
-@pytest.fixture(scope="module", params=["float32", pytest.param("4 bits", marks=pytest.mark.slow), "8 bits", "4 bits, half cache"])
+@pytest.fixture(
+    scope="module",
+    params=["float32", pytest.param("4 bits", marks=pytest.mark.slow), "8 bits", "4 bits, half cache"],
+)
 def decoders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     model = random_model("llama", seed=1, **SIZES)
     bits: Literal[4, 8] = 8 if "8" in request.param else 4

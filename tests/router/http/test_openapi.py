@@ -108,13 +108,17 @@ def test_its_examples_are_answered(schema: Any, path: str) -> None:
     case.validate_response(response)
 
 
+_EXAMPLES = max(12, settings().max_examples // 3)
+"""Of each operation."""
+
+
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 @pytest.mark.parametrize(("path", "method"), [each for each in OPERATIONS if each not in _ENDLESS])
 def test_whatever_is_sent_the_answer_is_one_the_document_knows(schema: Any, path: str, method: str, mode: str) -> None:
     checks = [check for check in schemathesis.checks.CHECKS.get_all() if check.__name__ not in _NOT_ASKED]
 
     @given(case=schema[path][method.upper()].as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
-    @settings(max_examples=max(12, settings().max_examples // 3), phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)
+    @settings(max_examples=_EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)
     def law(case: Any) -> None:
         response = case.call()
         heard[response.status_code] += 1
