@@ -1,7 +1,7 @@
 """The rows of the fault suite with the figures that it wrote, and the tests that it ran."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,20 +44,20 @@ class Row:
     """As pytest names them; a file stands for all that is in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """Of one file, or of several runs that were written to the same."""
+@dataclass(slots=True)
+class Run:
+    """What one call of the suite wrote."""
 
     figures: dict[tuple[int, str], Finding] = field(default_factory=dict)
     """By row and name, in the order they were first written; of figures that were measured twice, the worse."""
     passed: dict[str, bool] = field(default_factory=dict)
     """By test. One that has failed once did not pass."""
-
-    runs: list[Result] = field(default_factory=list)
+    result: Result | None = None
+    """Where and when; None where it was cut off."""
 
     def add(self, line: Mapping[str, Any]) -> None:
         if "run" in line:
-            self.runs.append(result_of(line["run"]))
+            self.result = result_of(line["run"])
             return
         if "test" in line:
             self.passed[line["test"]] = line["passed"] and self.passed.get(line["test"], True)
@@ -66,6 +66,9 @@ class Findings:
         before = self.figures.get((found.row, found.what))
         if before is None or not found.is_better_than(before):
             self.figures[found.row, found.what] = found
+
+    def has_all_of(self, row: Row) -> bool:
+        return all(map(self._outcomes, row.tests))
 
     def words(self, row: Row) -> str:
         said = [found.words() for found in self.figures.values() if found.row == row.number]
@@ -86,17 +89,41 @@ class Findings:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Of one file, to which runs are added and from which nothing is taken away."""
+
+    runs: list[Run]
+
+    def of(self, row: Row) -> Run:
+        """The last run that has all of it, however it ended; where none has, the last that has some."""
+        behind = self.runs[::-1]
+        whole = next((run for run in behind if run.has_all_of(row)), None)
+        return whole or next((run for run in behind if run.words(row) != NOT_RUN), Run())
+
+
 def read_findings(path: Path) -> Findings:
-    found = Findings()
+    runs = [Run()]
     for line in path.read_text(encoding="utf-8").splitlines():
-        found.add(json.loads(line))
-    return found
+        runs[-1].add(json.loads(line))
+        if runs[-1].result is not None:
+            runs.append(Run())
+    return Findings(runs)
 
 
-def fault_table(rows: Iterable[Row], findings: Findings) -> str:
-    lines = [[str(row.number), row.fault, row.demand, findings.words(row), _tests(row)] for row in rows]
+def fault_table(rows: Sequence[Row], findings: Findings) -> str:
+    found = [(row, findings.of(row)) for row in rows]
+    lines = [[str(row.number), row.fault, row.demand, run.words(row), _tests(row)] for row, run in found]
     table = markdown(["row", "fault", "demanded", "seen", "shown by"], lines, "rllll")
-    return "\n".join((table, "", *(f"- {origin(run)}" for run in findings.runs))).rstrip()
+    return "\n".join((table, "", *_origins(found))).rstrip()
+
+
+def _origins(found: Sequence[tuple[Row, Run]]) -> Iterator[str]:
+    """Of the runs that some row is taken from, with those rows."""
+    for run in {id(run): run for _, run in found}.values():
+        if run.result is not None:
+            rows = ", ".join(str(row.number) for row, other in found if other is run)
+            yield f"- Rows {rows}: {origin(run.result)}"
 
 
 def _tests(row: Row) -> str:

@@ -12,9 +12,11 @@ MOST_VALUES = 20_000
 memory."""
 _MOST_QUOTES = 20_000
 """Up to so many, strings are cut out before anything is counted. Each costs some of what a page of plain text does."""
-_MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)(\s*+:)?|[\[\]{}]|[^\s\[\]{},:"]++', re.DOTALL)
-"""Strings as a whole, ended or not, with the colon behind a key; brackets; everything else that is a value. Every byte
-is looked at once, but the blanks behind a string, twice; plain text is run through, not chosen byte by byte."""
+_MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)(\s*+:)?|[\[\]{}]|[^\s\[\]{},:"]++|[\s,:]++', re.DOTALL)
+"""Strings as a whole, ended or not, with the colon behind a key; brackets; everything else that is a value; what stands
+between them, however long it is. Every byte is looked at once, but the blanks behind a string, twice; plain text is run
+through, not chosen byte by byte."""
+_BETWEEN = b" \t\n\r\f\v,:"
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
@@ -39,6 +41,8 @@ def _check_shape(raw: bytes) -> None:
     depth = num_values = num_keys = 0
     for mark in _MARKS.finditer(outline):
         first = outline[mark.start()]
+        if first in _BETWEEN:
+            continue
         depth += (first in b"[{") - (first in b"]}")
         if mark[1]:
             num_keys += 1
@@ -60,7 +64,7 @@ def _is_surely_small(raw: bytes) -> bool:
 
 def _outline(raw: bytes) -> bytes:
     """The same with all strings empty, where there are not too many: a prompt full of brackets is nothing deep, and to
-    cut it out takes a tenth of looking at it."""
+    cut it out takes a tenth of looking at it. One that does not end is left out."""
     if raw.count(b'"') > _MOST_QUOTES:
         return raw
     outside: list[bytes] = []

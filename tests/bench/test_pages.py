@@ -84,7 +84,7 @@ def seen(folder: Path, *lines: str) -> list[str]:
     """By row."""
     path = folder / "faults.jsonl"
     path.write_text("".join(f"{line}\n" for line in lines))
-    return [line.split(" | ")[3] for line in fault_table(ROWS, read_findings(path)).splitlines()[2:]]
+    return [line.split(" | ")[3] for line in fault_table(ROWS, read_findings(path)).splitlines()[2 : 2 + len(ROWS)]]
 
 
 def test_a_fault_is_shown_with_what_was_seen_and_who_shows_it(tmp_path: Path) -> None:
@@ -119,13 +119,25 @@ def test_a_test_that_failed_once_did_not_pass(tmp_path: Path) -> None:
     assert "0 tests passed, 1 **failed**" in seen(tmp_path, *tests[::-1])[1]
 
 
+def of_a_run(command: str, *lines: str) -> tuple[str, ...]:
+    """Ended as the suite ends it."""
+    return (*lines, json.dumps({"run": asdict(Meter.start().result("faults", command, []))}))
+
+
 def test_where_the_faults_were_tried_is_said_below_them(tmp_path: Path) -> None:
-    run = Meter.start().result("faults", "python -m tests.faults --rows 1", [])
     path = tmp_path / "faults.jsonl"
-    path.write_text(
-        "".join(json.dumps(line) + "\n" for line in ({"run": asdict(run)}, {"test": "a::b", "passed": True}))
-    )
-    assert fault_table(ROWS, read_findings(path)).splitlines()[-1] == f"- {origin(run)}"
+    path.write_text("\n".join(of_a_run("python -m tests.faults --rows 1", '{"test": "a::b", "passed": true}')))
+    (run,) = (each.result for each in read_findings(path).runs if each.result is not None)
+    assert fault_table(ROWS, read_findings(path)).splitlines()[-1] == f"- Rows 1: {origin(run)}"
+
+
+def test_of_a_row_its_last_whole_run_counts_however_it_ended(tmp_path: Path) -> None:
+    good = of_a_run("first", BACK % ("1", "< 2 s", "true"), '{"test": "a::b", "passed": true}')
+    bad = of_a_run("second", BACK % ("3", "< 2 s", "false"), '{"test": "a::b", "passed": false}')
+    cut = (BACK % ("0.1", "< 2 s", "true"),)
+    assert seen(tmp_path, *good, *bad)[0] == "back: 3 s (wanted < 2 s, **missed**); 0 tests passed, 1 **failed**"
+    assert seen(tmp_path, *bad, *good)[0] == "back: 1 s (wanted < 2 s); 1 tests passed"
+    assert seen(tmp_path, *good, *cut)[0] == "back: 1 s (wanted < 2 s); 1 tests passed", "half a run stands for nothing"
 
 
 def test_the_pages_say_what_was_measured() -> None:

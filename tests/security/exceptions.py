@@ -44,7 +44,7 @@ EXCEPTIONS = (
     Allowed(
         "secret_compared", "specialist/ops/cpu/prepared.py", "_is_intact", "a checksum of our own cache, no secret"
     ),
-    Allowed("everywhere", "bench/pages/faults.py", "Findings._outcomes", "pytest writes tests with two colons"),
+    Allowed("everywhere", "bench/pages/faults.py", "Run._outcomes", "pytest writes tests with two colons"),
     Allowed("everywhere", "router/rules/linker.py", "_is_symbol", "C++ writes scopes with two colons"),
     Allowed("everywhere", "router/verify/cpp_text.py", "_name", "C++ writes scopes with two colons"),
 )

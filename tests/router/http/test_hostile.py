@@ -40,6 +40,9 @@ BODIES = {
     "keys of keys": b'{"a":' * 5 + b'"a":' * 1_000_000,
     "closed brackets": b"]" * 4_000_000,
     "blanks": b'{"a"' + b" " * 4_000_000,
+    "blanks between values": b'{"a":[' + b"[]," * 33 + b" " * 3_000_000 + b"]}",
+    "colons": b'{"a":[' + b"[]," * 33 + b":" * 3_000_000 + b"1]}",
+    "commas": b'{"a":[' + b"," * 3_000_000 + b"1]}",
     "many keys": b"{" + b",".join(b'"%d":1' % index for index in range(100_000)) + b"}",
     "a long number": b'{"seed": ' + b"9" * 100_000 + b"}",
     "half a surrogate pair": b'{"model": "octet/writer", "messages": [{"role": "user", "content": "\\ud800"}]}',
@@ -118,6 +121,11 @@ def test_values_are_what_is_counted(body: dict[str, Any], escapes: bool, indent:
         patched.setattr(strict_json, "MOST_VALUES", num_values(body) - 1)
         with pytest.raises(Fault, match="more than"):
             parse_object(raw)
+
+
+def test_what_stands_between_values_is_one_mark_however_long() -> None:
+    marks = [mark[0][:1] for mark in strict_json._MARKS.finditer(b"[1" + b" ,:\n" * 1000 + b"2]")]
+    assert marks == [b"[", b"1", b" ", b"2", b"]"]
 
 
 @pytest.mark.parametrize("most_quotes", [0, 100_000])
