@@ -59,12 +59,14 @@ def add(benches: Benches) -> None:
     parser.add_argument("--runs", type=count, metavar="N", help=rounds)
     parser.add_argument("--timeout", type=count, default=600, metavar="S", help="seconds an engine may take to answer")
     parser.add_argument("--calibrate", type=Path, metavar="FILE", help="write what steps cost, for the simulation")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw each part by how much is asked: .svg or .png")
     parser.set_defaults(run=reporting(lambda arguments: _run_engine(parser, arguments)))
 
 
 def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     from bench.engine import PARTS, Options, engine_targets, measure_engine  # loads torch: other benches do without
     from bench.engine_model import open_model
+    from bench.engine_picture import plot_engine
     from specialist.models.demo import cache_directory, demo_model
     from specialist.models.progress import bar
 
@@ -86,4 +88,6 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
     )
     outcome = measure_engine(open_model(model, cache), options, say)
     publish(arguments, outcome.records, table_of_spreads(outcome.records, engine_targets()), outcome.notes)
+    if arguments.plot is not None:
+        plot_engine(arguments.plot, outcome.records)
     return 1 if outcome.failures else 0
