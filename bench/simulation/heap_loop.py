@@ -86,7 +86,7 @@ class HeapLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        due = _Due(self._now, callback, args, context or copy_context())
+        due = _Due(self._now, callback, args, copy_context() if context is None else context)
         self._ready.append(due)
         return due
 
@@ -107,7 +107,7 @@ class HeapLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        due = _Due(when, callback, args, context or copy_context())
+        due = _Due(when, callback, args, copy_context() if context is None else context)
         heapq.heappush(self._timers, (when, next(self._numbers), due))
         return due
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import gc
+from contextvars import Context
 
 import pytest
 
 from bench.simulation.heap_loop import HeapLoop, NothingLeft
-from bench.simulation.process import Process
+from bench.simulation.process import PROCESS, Process
 
 
 def test_time_goes_from_one_event_to_the_next() -> None:
@@ -87,6 +88,28 @@ def test_a_process_does_nothing_while_it_is_stopped_and_nothing_more_once_it_is_
     loop.run_until_complete(work())
     assert (-1.0 in said) == (end == "stop")
     loop.wind_up()
+    loop.close()
+
+
+def test_who_belongs_to_nobody_is_not_taken_over_by_the_process_that_wakes_it() -> None:
+    """An empty context counts as false."""
+    loop, process = HeapLoop(), Process("waker")
+    found: list[Process | None] = []
+
+    async def wait_for(other: asyncio.Future[None]) -> None:
+        await other
+        found.append(PROCESS.get())
+        await asyncio.sleep(1.0)
+        found.append(PROCESS.get())
+
+    async def wake(other: asyncio.Future[None]) -> None:
+        await asyncio.sleep(1.0)
+        other.set_result(None)
+
+    other: asyncio.Future[None] = loop.create_future()
+    loop.create_task(wake(other), context=process.context.copy())
+    loop.run_until_complete(loop.create_task(wait_for(other), context=Context()))
+    assert found == [None, None]
     loop.close()
 
 
