@@ -34,7 +34,7 @@ def test_the_same_calls_at_every_door(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with (
-            serving(lambda: native_replica(settings, SystemClock())) as served,
+            serving(lambda: native_replica(settings, SystemClock()), piece_gap=0.0) as served,
             routing({"writer": [served.address]}) as routed,
         ):
             heard = await ask(served.client, asking())

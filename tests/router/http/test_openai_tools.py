@@ -44,7 +44,7 @@ NAMED: Any = {"type": "function", "function": {"name": "weather"}}
 async def tooled(folder: Path, **how: Any) -> AsyncIterator[Fronted]:
     settings = ReplicaSettings(name="writer", model=tool_model(folder, **how), num_blocks=512, threads=1)
     async with (
-        serving(lambda: native_replica(settings, SystemClock())) as served,
+        serving(lambda: native_replica(settings, SystemClock()), piece_gap=0.0) as served,
         fronting({"writer": [served.address]}) as fronted,
     ):
         yield fronted
@@ -75,7 +75,8 @@ def test_a_call_that_is_required_is_made_whole_and_as_it_streams(tmp_path: Path,
                 assert final.message.tool_calls is not None and final.finish_reason == "tool_calls"
                 assert final.message.tool_calls[0].function.arguments == call.function.arguments
                 parts = [event for event in events if event.type == "tool_calls.function.arguments.delta"]
-                assert len(parts) > 1, "arguments come while they are written"
+                least = 2 if call.function.name == "weather" else 1  # a clock's are too few to come in parts
+                assert len(parts) >= least, "arguments come while they are written"
 
     run(story())
 

@@ -96,7 +96,8 @@ def test_a_caller_that_hangs_up_finds_everything_again() -> None:
 
     async def story() -> None:
         async with AsyncExitStack() as stack:
-            served = [await stack.enter_async_context(serving(sim(QUICK, **LONG))) for _ in range(2)]
+            build = sim(QUICK, **LONG)
+            served = [await stack.enter_async_context(serving(build, piece_gap=0.0)) for _ in range(2)]
             routed = await stack.enter_async_context(routing({"writer": [each.address for each in served]}))
             talk = Talk(routed, {"session_id": "chat", "max_tokens": 400, "ignore_eos": True})
             await talk.cut_turn(40)
