@@ -67,3 +67,5 @@ class LoadReport(Record):
     """Since the start, and so the next two."""
     cache_hit_tokens: int
     evicted_blocks: int
+    instance: str
+    """Drawn when the process started: another one at the same address has another."""

@@ -29,6 +29,27 @@ def messages(kind: type[Message], most: int = 2) -> st.SearchStrategy[Any]:
     return _messages(kind.DESCRIPTOR, most)
 
 
+def whole(kind: type[Message]) -> st.SearchStrategy[Any]:
+    """Every field is there, and one of every list."""
+    return _whole(kind.DESCRIPTOR)
+
+
+def _whole(descriptor: Any) -> st.SearchStrategy[Any]:
+    fields = {field.name: _whole_field(field) for field in descriptor.fields if not _is_second_choice(field)}
+    return st.fixed_dictionaries(fields).map(lambda values: GetMessageClass(descriptor)(**values))
+
+
+def _is_second_choice(field: FieldDescriptor) -> bool:
+    """Of several fields that exclude each other, not the first."""
+    group = field.containing_oneof
+    return group is not None and group.fields[0] is not field
+
+
+def _whole_field(field: FieldDescriptor) -> st.SearchStrategy[Any]:
+    value = _whole(field.message_type) if field.message_type is not None else _value(field, 1)
+    return st.tuples(value).map(list) if field.is_repeated else value
+
+
 @cache
 def _messages(descriptor: Any, most: int) -> st.SearchStrategy[Any]:
     fields = {field.name: _field(field, most) for field in descriptor.fields}

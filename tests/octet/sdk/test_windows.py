@@ -19,7 +19,7 @@ from octet.sdk.slo import Slo
 from octet.sdk.story import Story
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
-from tests.octet.messages import messages
+from tests.octet.messages import messages, whole
 from tests.octet.operate.windows import windows_served
 
 KINDS: tuple[tuple[type[Record], Any], ...] = ((Slo, wire.Slo), (Overview, wire.Overview), (History, wire.History))
@@ -38,7 +38,7 @@ def unspecified_is_empty(found: Any) -> Any:
 @given(data=st.data())
 @settings(max_examples=20, deadline=None)
 def test_every_field_of_a_message_is_a_field_of_its_record(kind: type[Record], message: Any, data: Any) -> None:
-    drawn = data.draw(messages(message))
+    drawn = data.draw(messages(message) | whole(message))
     said = json.loads(json.dumps(kind.from_wire(drawn).to_dict()))
     assert said == json.loads(json.dumps(unspecified_is_empty(plain(drawn))))
 
