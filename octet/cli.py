@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -206,6 +206,7 @@ gone away. What went wrong is one line on standard error.
 """
 
 
+_VERSION = "--version"
 _WRONG, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
 
 
@@ -274,14 +275,20 @@ def _parser(asked: str) -> "argparse.ArgumentParser":
         epilog=_EXIT_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"octet {__version__}")
+    parser.add_argument(_VERSION, action="version", version=f"octet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in [_COMMANDS[asked]] if asked in _COMMANDS else dict.fromkeys(_COMMANDS.values()):
+    for add in _asked_for(asked):
         try:
             add(commands)
         except ModuleNotFoundError as error:
             _add_missing(commands, next(name for name in _COMMANDS if _COMMANDS[name] is add), error)
     return parser
+
+
+def _asked_for(asked: str) -> Iterable[Callable[[Any], None]]:
+    if asked == _VERSION:
+        return ()
+    return [_COMMANDS[asked]] if asked in _COMMANDS else dict.fromkeys(_COMMANDS.values())
 
 
 def _add_missing(commands: Any, name: str, error: ModuleNotFoundError) -> None:

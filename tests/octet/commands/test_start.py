@@ -39,3 +39,15 @@ print([name for name in ("torch", "sklearn", "matplotlib", "transformers") if na
 def test_one_command_is_not_slowed_by_the_others() -> None:
     ended = fresh("import sys; from octet.cli import _parser; _parser('check'); sys.exit('grpc' in sys.modules)")
     assert ended.returncode == 0
+
+
+def test_the_version_needs_no_command() -> None:
+    ended = fresh("""
+import sys
+from octet.cli import main
+try:
+    main(["--version"])
+finally:
+    print([name for name in sys.modules if name.partition(".")[0] in ("grpc", "google", "bench", "router", "yaml")])
+""")
+    assert (ended.returncode, ended.stderr) == (0, "") and ended.stdout.splitlines()[1] == "[]"
