@@ -12,7 +12,7 @@ from admission.forecast.estimator import Estimator
 from admission.forecast.judge import Judge
 from admission.forecast.lengths import Lengths
 from admission.forecast.names import Names
-from admission.forecast.retry import jittered
+from admission.forecast.retry import jittered, seconds_to_return
 from admission.forecast.room import Room
 from admission.forecast.sentence import due_in, own_part, unreachable, would_delay
 from admission.forecast.shape import Shape
@@ -122,7 +122,7 @@ class Desk:
 
     def _refusal(self, entry: Entry, trial: Trial, check: Check) -> Refuse:
         late = max([check.own_late, *(hurt.late for hurt in check.hurt)])
-        seconds = self.judge.seconds_to_return(entry, trial, late)
+        seconds = seconds_to_return(entry, trial, check)
         retry = self._spread(seconds)
         if check.own_late > 0:
             left = trial.time_left(entry, check.missed)
@@ -171,7 +171,7 @@ class Desk:
             return None
         entry = self.books.new_entry(_coming_at(now, booking))
         entry.guess(self.lengths)
-        return self.judge.seconds_to_return(entry, trial, 0.0)
+        return self.judge.seconds_after_shedding(entry, trial)
 
     def started(self, key: str, num_tokens: int, hit_tokens: int) -> None:
         entry = self.books.get(key)

@@ -8,7 +8,7 @@ from admission.forecast.errors import Kept
 from admission.forecast.estimator import Estimator
 from admission.forecast.prices import Prices
 from admission.forecast.promise import Bound, Promise
-from admission.forecast.retry import Return
+from admission.forecast.retry import seconds_to_return
 from admission.forecast.room import Room
 from admission.forecast.sweep import Leaving, parted
 from admission.forecast.trial import Check, Times, Trial, bound_of
@@ -72,7 +72,7 @@ class Judge:
             return NOBODY_ELSE
         if self.usual.is_topmost(trial.now, entry.priority):
             return self.usual.refill(trial.now, entry.priority)
-        return Refill(higher=_CHANCE * self.usual.refill_above(trial.now, entry.priority).higher)
+        return Refill(higher=_CHANCE * self.usual.share_above(trial.now, entry.priority))
 
     def _is_worth_a_try(self, entry: Entry, trial: Trial) -> bool:
         """Prices change with steps only, and who is refused takes none: where nobody is there and nothing was measured
@@ -112,8 +112,10 @@ class Judge:
         slack = trial.slack(entry, Times(promise.first, total)) if entry.timed else None
         return Admit(Outlook(promise.wait, total, slack), leaving.shed, leaving.aside, promise)
 
-    def seconds_to_return(self, entry: Entry, trial: Trial, late: float) -> float | None:
-        """By the time it comes back, others of its class who come now have gone."""
-        topmost = self.usual.is_topmost(trial.now, entry.priority)
-        usual = self.usual.refill_above(trial.now, entry.priority) if topmost else self._expected(entry, trial)
-        return Return(entry, trial, usual).seconds(late)
+    def seconds_after_shedding(self, entry: Entry, trial: Trial) -> float | None:
+        """When one that was let in and had to give way may come back; where the line is full, not before a place in it
+        is free."""
+        seconds = seconds_to_return(entry, trial, trial.check(entry, (), self._expected(entry, trial)))
+        if seconds is None or self.books.num_live < self.room.total:
+            return seconds
+        return max(seconds, trial.seconds_to_an_end())

@@ -20,8 +20,8 @@ class Stream(NamedTuple):
     cycle: float
     """Seconds from a token of an answer to its next, the prompts between them included."""
 
-    def carry(self, entries: list[Entry], at: float) -> tuple[float, float]:
-        """Seat them one behind the other. When the last of them begins, and when the last of them has ended."""
+    def carry(self, entries: list[Entry], at: float) -> float:
+        """Seat them one behind the other. When the last of them has ended."""
         prompt_token, answer_token, cycle = self.prompt_token, self.answer_token, self.cycle
         slow, begun_at, begun_round, last = prompt_token + self.waiting, self.at, self.rounds, at
         for entry in entries:  # hundreds of them for every verdict
@@ -37,7 +37,7 @@ class Stream(NamedTuple):
             entry.end_round = begun_round + (end - begun_at) / cycle
             if end > last:
                 last = end
-        return at, last
+        return last
 
     def work(self, entry: Entry) -> float:
         return entry.left * self.prompt_token + entry.to_go * self.answer_token

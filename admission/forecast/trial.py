@@ -1,7 +1,7 @@
 """What would become of everybody if one more were let in."""
 
 from bisect import insort
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from math import inf
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from admission.forecast.promise import Bound
 from admission.forecast.room import Room
 from admission.forecast.under_way import UnderWay
 from admission.forecast.verdict import Deadline
-from admission.forecast.walk import NOBODY_ELSE, NOTHING_UNDER_WAY, Later, Pace, Refill, Start, Walk
+from admission.forecast.walk import NOBODY_ELSE, NOTHING_UNDER_WAY, Pace, Refill, Start, Walk
 
 NOBODY: frozenset[str] = frozenset()
 _STILL = 1e-4
@@ -66,12 +66,12 @@ class Trial:
         self._room = room
         self._prices = prices
         self._pace = pace
-        self._margin = margin
+        self.margin = margin
         self.now = now
         self._start = NOTHING_UNDER_WAY
         if under_way is not None:
             self._start = Start(under_way.seconds_left(prices, now), under_way.tokens)
-        self._grace = self._cycle_seconds()
+        self.grace = self._cycle_seconds()
         self._before: dict[str, Times] | None = None
         self._timed = [entry for entry in books.entries if entry.timed]
         self.num_walks = 0
@@ -81,7 +81,6 @@ class Trial:
         extra: Entry | None = None,
         without: Collection[str] = NOBODY,
         refill: Refill = NOBODY_ELSE,
-        later: Later | None = None,
         until: Entry | None = None,
     ) -> Walk:
         running, line = self._seated()
@@ -92,7 +91,7 @@ class Trial:
             line = list(line)
             insort(line, extra, key=rank_of)
         self.num_walks += 1
-        return Walk(self._room, self._prices, self._pace, refill).run(running, line, later, self._start, until)
+        return Walk(self._room, self._prices, self._pace, refill).run(running, line, self._start, until)
 
     def _seated(self) -> tuple[list[Entry], list[Entry]]:
         """Who runs and who waits; who is in the step under way runs, even if the books do not say so yet."""
@@ -115,7 +114,7 @@ class Trial:
         """Seconds it would be in time by if there were nobody else `since` seconds from now."""
         if not entry.timed:
             return inf
-        return self.slack(entry, self._alone(entry, 1 + self._margin)) - since
+        return self.slack(entry, self._alone(entry, 1 + self.margin)) - since
 
     def has_time_for(self, entry: Entry, times: float) -> bool:
         """Whether it has more than so many times what it takes alone."""
@@ -127,21 +126,17 @@ class Trial:
         end = self._own_end(walk, entry, alone=True)
         return Times(entry.first_at * stretch, end * stretch)
 
-    def own_late(self, walk: Walk, entry: Entry, since: float = 0.0) -> float:
-        """Seconds the newcomer is past its deadline, where it comes `since` seconds from now."""
-        return -self.slack(entry, self._own_times(walk, entry, since))
-
-    def _own_times(self, walk: Walk, entry: Entry, since: float = 0.0) -> Times:
-        """From when it comes to that by which its deadlines are judged, the margin included.
+    def _own_times(self, walk: Walk, entry: Entry) -> Times:
+        """Of the newcomer, to that by which its deadlines are judged, the margin included.
 
         A lone one whose answer may well be shorter than it may be is in time when its first token is: refusing it
         would help nobody.
         """
         alone = not len(self.books)
-        stretch = (1 + self._margin) / (1 - walk.refill.higher)
-        grace = 0.0 if alone else self._grace
+        stretch = (1 + self.margin) / (1 - walk.refill.higher)
+        grace = 0.0 if alone else self.grace
         end = self._own_end(walk, entry, alone=alone)
-        return Times((entry.first_at - since) * stretch + grace, (end - since) * stretch + grace)
+        return Times(entry.first_at * stretch + grace, end * stretch + grace)
 
     @staticmethod
     def _own_end(walk: Walk, entry: Entry, *, alone: bool) -> float:
@@ -192,7 +187,7 @@ class Trial:
         return late if entry.first_deadline is None else max(late, self._past(entry.first_deadline, times.first))
 
     def _past(self, deadline: float | None, at: float) -> float:
-        return -inf if deadline is None else self.now + at * (1 + self._margin) + self._grace - deadline
+        return -inf if deadline is None else self.now + at * (1 + self.margin) + self.grace - deadline
 
     def _is_pushed(self, entry: Entry, times: Times, before: Times) -> bool:
         return self._is_pushed_past(entry.booking.deadline, times.end, before.end) or self._is_pushed_past(
@@ -202,7 +197,7 @@ class Trial:
     def _is_pushed_past(self, deadline: float | None, at: float, before: float) -> bool:
         if self._past(deadline, at) <= 0 or deadline is None:
             return False
-        if self.now + before * (1 - self._margin) - self._grace > deadline:
+        if self.now + before * (1 - self.margin) - self.grace > deadline:
             return False
         return self._past(deadline, before) <= 0 or at > before + _STILL
 
@@ -219,9 +214,9 @@ class Trial:
             self._before = {entry.booking.key: _times(walk, entry) for entry in self.books.entries}
         return self._before
 
-    def seconds_to_the_end(self) -> float:
-        """Until the last of those who are there has ended, with a long answer."""
-        return max((times.end for times in self._times_before().values()), default=0.0)
+    def seconds_to_the_end(self, entries: Iterable[Entry]) -> float:
+        """Until the last of these has ended, with a long answer, if nobody is let in."""
+        return max((self._times_before()[entry.booking.key].end for entry in entries), default=0.0)
 
     def seconds_to_an_end(self) -> float:
         """Until the first of those who are there has ended, at a glance."""

@@ -46,10 +46,10 @@ class Usual:
         """Whether nobody above asks."""
         return not self.load(now, priority + 1)
 
-    def refill_above(self, now: float, priority: int) -> Refill:
-        """Only those above: for somebody who comes back when the others of its kind have gone."""
+    def share_above(self, now: float, priority: int) -> float:
+        """Of the time, what those above take as long as one can remember, and not in a burst alone."""
         long = self._let_in_long.from_priority(now, priority + 1)
-        return self._refill(self.load(now, priority + 1), min(long, self._higher(now, priority)))
+        return min(long, self._higher(now, priority))
 
     def _higher(self, now: float, priority: int) -> float:
         """The share of the time that those above take: what was let in, as long as there is more of it."""

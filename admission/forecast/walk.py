@@ -53,13 +53,6 @@ class Start(NamedTuple):
 NOTHING_UNDER_WAY = Start()
 
 
-class Later(NamedTuple):
-    """Somebody who is not there yet."""
-
-    entry: Entry
-    at: float
-
-
 class Walk:
     """From finish to finish, not from step to step. A round is a decode step for everybody who decodes.
 
@@ -97,7 +90,6 @@ class Walk:
         self,
         running: list[Entry],
         line: list[Entry],
-        later: Later | None = None,
         start: Start = NOTHING_UNDER_WAY,
         until: Entry | None = None,
     ) -> "Walk":
@@ -110,28 +102,22 @@ class Walk:
             entry.begun_at = entry.first_at = entry.finish_at = inf
             entry.to_go = entry.expected_left
             entry.left = entry.prompt_left
-        if later is not None:
-            later.entry.finish_at = inf
         for entry in running:
             self._seat_runner(entry, start.tokens.get(entry.booking.key, 0))
         self._prompts.sort()
         heapify(self._decoding)
         while True:
-            if later is not None and (self._now >= later.at or not (self._prompts or self._decoding)):
-                self._now = max(self._now, later.at)
-                self._join_line(later.entry)
-                later = None
             self._enter()
             if self._next >= _EXACT_LINE and len(self._line) - self._next > _EXACT_LINE:
-                self._flow(later, until)
+                self._flow(until)
                 break
             if until is not None and self._is_over(until):
                 break
             if self._prompts:
                 self._take_chunks()
             elif self._decoding:
-                self._take_rounds(inf if later is None else later.at - self._now)
-            elif later is None:
+                self._take_rounds()
+            else:
                 break
             self._curve_rounds.append(self._rounds)
             self._curve_times.append(self._now)
@@ -142,7 +128,7 @@ class Walk:
         """Whether all is known about it."""
         return entry.finish_at < inf and self._rounds >= self._long_round(entry)
 
-    def _flow(self, later: Later | None, until: Entry | None) -> None:
+    def _flow(self, until: Entry | None) -> None:
         """The rest as a stream: each begins when the work of those before it is done."""
         stream = self._stream()
         last = at = self._now
@@ -152,7 +138,7 @@ class Walk:
             last = max(last, stream.seat(entry, at))
             at += entry.left * stream.prompt_token
         if until is None or until.finish_at == inf:
-            last = max(last, self._carry(stream, later, self._now + self._work_ahead(stream)))
+            last = max(last, stream.carry(self._line[self._next :], self._now + self._work_ahead(stream)))
         else:
             last = max(last, self._now + (self._long_round(until) - self._rounds) * stream.cycle)
         self._curve_rounds.append(stream.round_at(last))
@@ -165,20 +151,6 @@ class Walk:
         rest = self._line[self._next :]
         usual = sum(map(stream.work, rest)) / len(rest)
         return max(0.0, seated - (len(self._decoding) + len(self._prompts)) * usual / 2)
-
-    def _carry(self, stream: Stream, later: Later | None, at: float) -> float:
-        """When the last of those in line has ended."""
-        rest = self._line[self._next :]
-        if later is None:
-            return stream.carry(rest, at)[1]
-        split = bisect_left(rest, later.entry.rank, key=rank_of)
-        at, last = stream.carry(rest[:split], at)
-        while split < len(rest) and at < later.at:
-            at, end = stream.carry(rest[split : split + 1], at)
-            split, last = split + 1, max(last, end)
-        at = max(at, later.at)
-        self._join_line(later.entry)
-        return max(last, stream.carry([later.entry, *rest[split:]], at)[1])
 
     def _stream(self) -> Stream:
         """As many as are seated now share each round."""
@@ -214,12 +186,6 @@ class Walk:
             return
         entry.to_go -= done
         self._decode_on(entry)
-
-    def _join_line(self, entry: Entry) -> None:
-        entry.begun_at = entry.first_at = entry.finish_at = inf
-        entry.to_go = entry.expected_left
-        entry.left = entry.prompt_left
-        self._line.insert(bisect_left(self._line, entry.rank, lo=self._next, key=rank_of), entry)
 
     def _enter(self) -> None:
         room = self._room
@@ -397,8 +363,8 @@ class Walk:
     def _known(entry: Entry) -> float:
         return entry.booking.prompt_tokens + entry.generated + entry.expected_left - entry.to_go
 
-    def _take_rounds(self, seconds: float) -> None:
-        """Until the first of them ends, the pool is full, or so many seconds have gone."""
+    def _take_rounds(self) -> None:
+        """Until the first of them ends, or the pool is full."""
         count = max(self._decoding[0][0] - self._rounds, _EPSILON)
         growth = len(self._decoding) * self._pace.tokens
         free = self._room.num_slots - self._held
@@ -407,10 +373,7 @@ class Walk:
             if count < 1:
                 self._make_way(None, recompute=True)
                 return
-        per_round = self._round_seconds(float(self._room.age_bound), count)
-        if count * per_round > seconds:
-            count = max(1.0, seconds / per_round)
-        self._now += count * per_round
+        self._now += count * self._round_seconds(float(self._room.age_bound), count)
         self._advance(count)
 
     def _round_seconds(self, turns: float, count: float = 1.0) -> float:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from admission.forecast import Admit, Booking, Desk, Refuse, shadows
 from admission.forecast.desk import TOGETHER_SECONDS
 from admission.forecast.promise import Bound, Hindsight, Promise
-from admission.forecast.retry import Return
 from admission.forecast.sweep import TIME_TO_WAIT, parted
 from admission.forecast.told import Told
-from admission.forecast.walk import NOBODY_ELSE
-from tests.admission.forecast.builders import booking, let_in, new_desk, run_at_once
+from tests.admission.forecast.builders import PRICES, booking, let_in, new_desk, run_at_once
 
+A_TOKEN = PRICES.decode_step + PRICES.decode_token
+"""Seconds, alone."""
 A_PROMISE = Promise(0.0, 0.0, Bound(0.0, 0.1, 0.01), Bound(0.0, 0.2, 0.02), 0.0)
 
 
@@ -270,16 +270,77 @@ def test_whoever_is_told_to_come_back_waits_for_what_is_there_and_hardly_longer(
     let_in(desk, booking("first", max_tokens=tokens, deadline=60.0 if limited else None))
     run_at_once(desk, "first")
     asked = booking("x", max_tokens=100, deadline=0.8 + spare)
-    verdict, trial = desk.ask(asked, 0.0), desk.judge.trial(0.0)
-    assert trial is not None
+    verdict = desk.ask(asked, 0.0)
     told = [desk.retry_after(asked, 0.0)] + ([verdict.retry_after] if isinstance(verdict, Refuse) else [])
-    entry = desk.books.new_entry(asked)
-    entry.guess(desk.lengths)
-    back = Return(entry, trial, NOBODY_ELSE)
+
+    def is_welcome(seconds: float) -> bool:
+        """The first has gone on for so long."""
+        later = new_desk(max_running=1)
+        first = booking("first", max_tokens=tokens, deadline=60.0 if limited else None)
+        later.enter(first, Admit(None), 0.0)
+        run_at_once(later, "first")
+        done = round(seconds / A_TOKEN)
+        later.progressed("first", min(done, tokens - 2))
+        if done >= tokens - 1:
+            later.ended("first", whole=True, cut=True, now=seconds)
+        return isinstance(later.ask(replace(asked, arrival=seconds, deadline=seconds + 0.8 + spare), seconds), Admit)
+
     for seconds in told:
         assert seconds is not None
-        assert seconds >= 24.0 or back._is_welcome(seconds)
-        assert seconds <= 0.1 or not back._is_welcome(seconds / 2.5)
+        assert seconds >= 24.0 or is_welcome(seconds)
+        assert seconds <= 0.1 or not is_welcome(seconds / 2.5)
+
+
+@given(
+    seats=st.integers(1, 4),
+    runners=st.integers(1, 4),
+    tokens=st.integers(100, 3000),
+    spare=st.floats(0.1, 3.0),
+    first=st.booleans(),
+)
+def test_who_comes_back_as_told_is_let_in_before_long(
+    seats: int, runners: int, tokens: int, spare: float, first: bool
+) -> None:
+    """Whether it would wait for a seat or share the steps of those who have one."""
+    runners = min(seats, runners)
+    a_step = PRICES.decode_step + runners * PRICES.decode_token
+    at, asked = 0.0, booking("x", max_tokens=100)
+    for _ in range(6):
+        desk = new_desk(max_running=seats)
+        left = tokens - round(at / a_step)
+        for each in range(runners if left > 2 else 0):
+            desk.enter(booking(f"r{each}", max_tokens=tokens), Admit(None), 0.0)
+            run_at_once(desk, f"r{each}")
+            desk.progressed(f"r{each}", tokens - left)
+        due = at + (0.1 if first else 0.8) + spare
+        now = replace(asked, arrival=at, deadline=None if first else due, first_deadline=due if first else None)
+        verdict = desk.ask(now, at)
+        if isinstance(verdict, Admit):
+            return
+        assert verdict.retry_after is not None
+        at += verdict.retry_after
+    pytest.fail(f"refused until {at:.1f} s of {tokens * a_step:.1f} s")
+
+
+def test_who_would_make_others_late_is_told_when_the_last_of_them_has_ended() -> None:
+    desk = new_desk()
+    enter(desk, booking("short", max_tokens=100, deadline=1.25), booking("long", max_tokens=200, deadline=2.2))
+    run_at_once(desk, "short", "long")
+    verdict = desk.ask(booking("x", prompt_tokens=300, deadline=60.0), 0.0)
+    assert isinstance(verdict, Refuse) and verdict.reason == "would_delay_others" and verdict.retry_after is not None
+    trial = desk.judge.trial(0.0)
+    assert trial is not None
+    ends = {each.booking.key: trial.seconds_to_the_end([each]) for each in desk.books.entries}
+    assert ends["short"] < verdict.retry_after == pytest.approx(ends["long"])
+
+
+def test_who_is_shed_from_a_full_line_does_not_come_back_to_a_full_line() -> None:
+    desk = new_desk(max_running=1, max_waiting=1)
+    enter(desk, booking("a", max_tokens=1000))
+    run_at_once(desk, "a")
+    enter(desk, booking("b", priority=1, max_tokens=1000))
+    told, trial = desk.retry_after(booking("shed", deadline=60.0), 0.0), desk.judge.trial(0.0)
+    assert told is not None and trial is not None and told >= trial.seconds_to_an_end() > 1
 
 
 def test_of_the_lowest_who_can_wait_goes_first() -> None:
