@@ -52,6 +52,8 @@ class Run:
     """By row and name, in the order they were first written; of figures that were measured twice, the worse."""
     passed: dict[str, bool] = field(default_factory=dict)
     """By test. One that has failed once did not pass."""
+    seeds: dict[int, int] = field(default_factory=dict)
+    """Of the rows whose trouble is drawn."""
     result: Result | None = None
     """Where and when; None where it was cut off."""
 
@@ -61,6 +63,9 @@ class Run:
             return
         if "test" in line:
             self.passed[line["test"]] = line["passed"] and self.passed.get(line["test"], True)
+            return
+        if "seed" in line:
+            self.seeds[line["row"]] = line["seed"]
             return
         found = Finding(**line)
         before = self.figures.get((found.row, found.what))
@@ -72,6 +77,8 @@ class Run:
 
     def words(self, row: Row) -> str:
         said = [found.words() for found in self.figures.values() if found.row == row.number]
+        if said and row.number in self.seeds:
+            said.append(f"seed {self.seeds[row.number]}")
         ran = {test: found for test in row.tests if (found := self._outcomes(test))}
         if not said and not ran:
             return NOT_RUN

@@ -94,6 +94,11 @@ def test_a_fault_is_shown_with_what_was_seen_and_who_shows_it(tmp_path: Path) ->
     assert table[2] == "| 1 | kill -9 | < 2 s | back: 0.50 s (wanted < 2 s); 1 tests passed | `a::b` |"
 
 
+def test_the_seed_of_drawn_trouble_is_shown(tmp_path: Path) -> None:
+    lines = ('{"row": 1, "seed": 4711}', BACK % ("0.5", "< 2 s", "true"), '{"test": "a::b", "passed": true}')
+    assert seen(tmp_path, *lines)[0] == "back: 0.50 s (wanted < 2 s); seed 4711; 1 tests passed"
+
+
 def test_a_row_that_nobody_ran_is_not_said_to_hold(tmp_path: Path) -> None:
     assert seen(tmp_path) == ["**not run**"] * 3
     first, second, third = seen(tmp_path, BACK % ("1", "< 2 s", "true"), '{"test": "c::d[7]", "passed": true}')

@@ -22,6 +22,7 @@ _SERVICE = "/octet.v1.Inference/"
 _numbers = count(1)
 _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_reconnect_backoff_ms", 500),
     # Little is held here for one who does not read.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 4096),
@@ -32,7 +33,9 @@ _AnswerT = TypeVar("_AnswerT", bound=Message)
 class Line:
     """To a router."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, patient: bool = False) -> None:
+        """`patient` calls wait for a connection where there is none; one that breaks ends them as UNAVAILABLE."""
+        self._patient = patient
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         self._generate = self._channel.unary_stream(
             f"{_SERVICE}Generate", wire.InferRequest.SerializeToString, wire.InferEvent.FromString
@@ -44,7 +47,9 @@ class Line:
     async def ask(self, question: Question, *, leave_after: float | None = None, **fields: Any) -> Account:
         """`leave_after` so many seconds, whatever has been heard."""
         account = Account(f"f-{next(_numbers)}", question, began=time.monotonic())
-        call = self._generate(_request(account.request_id, question, **fields), timeout=60)
+        call = self._generate(
+            _request(account.request_id, question, **fields), timeout=60, wait_for_ready=self._patient
+        )
         try:
             async with asyncio.timeout(leave_after):
                 async for event in call:
@@ -86,7 +91,7 @@ class Line:
 
     async def _call(self, path: str, request: Message, answer: type[_AnswerT]) -> _AnswerT:
         method = self._channel.unary_unary(path, type(request).SerializeToString, answer.FromString)
-        answered: _AnswerT = await method(request)
+        answered: _AnswerT = await method(request, timeout=60, wait_for_ready=self._patient)
         return answered
 
 
@@ -104,8 +109,8 @@ def _request(request_id: str, question: Question, **fields: Any) -> wire.InferRe
 
 
 @asynccontextmanager
-async def line(address: str) -> AsyncIterator[Line]:
-    made = Line(address)
+async def line(address: str, *, patient: bool = False) -> AsyncIterator[Line]:
+    made = Line(address, patient=patient)
     try:
         yield made
     finally:

@@ -48,6 +48,11 @@ def put_figure(row: int, what: str, value: float, unit: str, bound: str, *, shor
     assert holds(value, counts), f"row {row}, {what}: {value:g} {unit}, demanded is {counts}"
 
 
+def put_seed(row: int, seed: int) -> None:
+    """What the row's trouble was drawn from: whoever wants the same has it from here."""
+    _write({"row": row, "seed": seed})
+
+
 def put_test(node: str, *, passed: bool) -> None:
     """`node` as pytest names it."""
     _write({"test": node, "passed": passed})

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Literal
 
 import grpc
@@ -72,6 +73,8 @@ class Account:
 class History:
     golden: Golden
     accounts: list[Account] = field(default_factory=list)
+    outages: list["Outage"] = field(default_factory=list)
+    """Of the router itself, in their order."""
 
     @property
     def answered(self) -> list[Account]:
@@ -81,10 +84,45 @@ class History:
     def failed(self) -> list[Account]:
         return [each for each in self.accounts if not each.is_answered and not each.left]
 
+    @property
+    def cut(self) -> list[Account]:
+        """Whose line broke with the router itself: nobody was left to give a reason."""
+        return [each for each in self.accounts if any(outage.cut(each) for outage in self.outages)]
+
+    @property
+    def remembered(self) -> list[Account]:
+        """By the router that is there now: it was begun last before they asked."""
+        last = max((each.ended for each in self.outages), default=-inf)
+        return [each for each in self.accounts if each.began > last]
+
     def violations(self) -> list["Violation"]:
         ids = [each.request_id for each in self.accounts]
         twice = [Violation(name, "end", "two have this id") for name, number in Counter(ids).items() if number > 1]
-        return twice + [wrong for each in self.accounts for wrong in violations(each, self.golden)]
+        cut = {each.request_id for each in self.cut}
+        found = [wrong for each in self.accounts for wrong in violations(each, self.golden)]
+        return twice + [wrong for wrong in found if wrong.kind != "end" or wrong.request_id not in cut]
+
+
+_DYING = 0.1
+"""Seconds from the intention to kill until nothing is there any more."""
+
+
+@dataclass(slots=True)
+class Outage:
+    """The router ended, and was there again."""
+
+    began: float
+    sudden: bool
+    """It was killed; told to end, it owes everybody a word."""
+    ended: float = inf
+
+    def cut(self, account: Account) -> bool:
+        """Whether it was under way when the router was killed, and ended once, without a word, before it was there
+        again. Who asks a router that is not there waits for it, and is owed a reason as ever."""
+        under_way = account.began <= self.began + _DYING
+        broke = account.ended is not None and self.began <= account.ended <= self.ended
+        silent = account.error is None and account.codes == [grpc.StatusCode.UNAVAILABLE]
+        return self.sudden and under_way and broke and silent
 
 
 @dataclass(frozen=True, slots=True)

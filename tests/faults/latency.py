@@ -7,10 +7,13 @@ from math import ceil
 from random import Random
 
 from tests.faults.callers import Callers, Line
+from tests.faults.figures import Figure
 from tests.faults.history import Account, Golden, History
 
 FLOOR = 0.1
 """Seconds."""
+AGAINST = "against before and after"
+"""What is usual is measured half before the fault and half after it: no fault makes the machine itself slower."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -22,6 +25,12 @@ def percentile(values: Sequence[float], share: float) -> float:
 def against(after: float, before: float, *, long: bool) -> float:
     """How many times as long. In the short form, which shares its machine, a wait below FLOOR counts as that."""
     return after / max(before, 0.0 if long else FLOOR)
+
+
+def put_lasting(row: int, before: History, after: History, figure: Figure, *, long: bool) -> None:
+    """What a fault leaves behind would make it look harmless, where what is usual is measured on both sides of it."""
+    p50s = [percentile(waited(each.answered), 0.5) for each in (before, after)]
+    figure(row, "p50 TTFT after it, against before", against(p50s[1], p50s[0], long=long), "", "<= 1.2", short="<= 10")
 
 
 def waited(accounts: Sequence[Account]) -> list[float]:

@@ -5,32 +5,39 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
 from tests.faults.cgroups import Cgroup
+from tests.faults.history import Outage
 from tests.faults.network import Cable
 from tests.faults.process import PATIENCE, Process
 from tests.faults.proxy import Proxy
 from tests.faults.site import Replica
 
 Act = Callable[[], None]
+ROUTER = "router"
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that can be done, and undone, to one replica."""
+    """Something that can be done, and undone, to one process."""
 
     what: str
     victim: str
     do: Act
     undo: Act
 
+    @property
+    def kind(self) -> str:
+        """Replicas are alike; a router is not like them."""
+        return f"{'the router' if self.victim == ROUTER else 'a replica'} {self.what}"
+
 
 @dataclass(slots=True)
 class Nemesis:
-    """At most `most` replicas are in trouble at once, and at least one of each specialist is in none."""
+    """At most `most` processes are in trouble at once, and at least one replica of each specialist is in none."""
 
     troubles: Sequence[Trouble]
     random: Random
@@ -49,15 +56,15 @@ class Nemesis:
         async with asyncio.TaskGroup() as tasks:
             while time.monotonic() - began < seconds:
                 await asyncio.sleep(self.random.uniform(0.05, self.longest / 3))
-                trouble = self.random.choice(self.troubles)
+                trouble, lasts = self.random.choice(self.troubles), self.random.uniform(0.0, self.longest)
                 together = self._busy | {trouble.victim}
                 if trouble.victim not in self._busy and len(together) <= self.most and self.spared(together):
-                    tasks.create_task(self._inflict(trouble, self.random.uniform(0.0, self.longest), began))
+                    tasks.create_task(self._inflict(trouble, lasts, began))
 
     async def _inflict(self, trouble: Trouble, seconds: float, began: float) -> None:
         self._busy.add(trouble.victim)
         self.log.append(f"{time.monotonic() - began:7.2f} s: {trouble.victim} {trouble.what} for {seconds:.2f} s")
-        self.done[trouble.what] += 1
+        self.done[trouble.kind] += 1
         try:
             trouble.do()
             await asyncio.sleep(seconds)
@@ -70,9 +77,7 @@ def _nothing() -> None:
     """Is undone by itself."""
 
 
-def of_process(replica: Replica) -> list[Trouble]:
-    process = replica.process
-
+def of_process(name: str, process: Process) -> list[Trouble]:
     def is_ended() -> None:
         process.popen.wait(PATIENCE)
         _begin_again()
@@ -82,10 +87,28 @@ def of_process(replica: Replica) -> list[Trouble]:
         process.ready()
 
     return [
-        Trouble("is killed", replica.name, process.kill, _begin_again),
-        Trouble("is stopped", replica.name, process.stop, process.go_on),
-        Trouble("is told to end", replica.name, process.terminate, is_ended),
+        Trouble("is killed", name, process.kill, _begin_again),
+        Trouble("is stopped", name, process.stop, process.go_on),
+        Trouble("is told to end", name, process.terminate, is_ended),
     ]
+
+
+def of_router(process: Process, outages: list[Outage]) -> list[Trouble]:
+    """All that may happen to a process; its ends are noted among the `outages`."""
+    killed, stopped, told = of_process(ROUTER, process)
+    return [_noted(killed, outages, sudden=True), stopped, _noted(told, outages, sudden=False)]
+
+
+def _noted(trouble: Trouble, outages: list[Outage], *, sudden: bool) -> Trouble:
+    def do() -> None:
+        outages.append(Outage(time.monotonic(), sudden))
+        trouble.do()
+
+    def undo() -> None:
+        trouble.undo()
+        outages[-1].ended = time.monotonic()
+
+    return replace(trouble, do=do, undo=undo)
 
 
 def of_cable(replica: Replica, cable: Cable) -> list[Trouble]:

@@ -1,5 +1,6 @@
 """The checker sees what it is there to see: every kind of wrong history is found, and a right one passes."""
 
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -9,7 +10,7 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from octet.v1.specialist_pb2 import Chunk, Lane, Usage
 from tests.faults.figures import holds, put_figure
-from tests.faults.history import Account, History, Question, Violation, disagreements, violations
+from tests.faults.history import Account, History, Outage, Question, Violation, disagreements, violations
 
 GOLDEN = {("poet", "a"): (1, 2, 3, 4, 5, 6), ("poet", "b"): (7, 8, 9, 7, 8, 1), ("cook", "a"): (3, 1, 4, 1, 5, 9)}
 OK = grpc.StatusCode.OK
@@ -91,6 +92,31 @@ def test_ends_that_are_none_two_or_without_a_reason_are_found() -> None:
         made.receipt = wrong
         assert kinds(made) == ["end"]
     assert kinds(account(1, 2, 3, 4), account(1, 2, 3, 4)) == ["end"], "two of one id"
+
+
+def test_only_whom_a_killed_router_left_may_go_without_a_reason() -> None:
+    cut = account(1, code=grpc.StatusCode.UNAVAILABLE)
+    cut.began, cut.ended = 1.0, 2.0
+
+    def found(*outages: Outage, made: Account = cut) -> list[str]:
+        return [each.kind for each in History(GOLDEN, [made], list(outages)).violations()]
+
+    assert found(Outage(1.5, True, 3.0)) == found(Outage(1.5, True)) == []
+    assert found() == found(Outage(1.5, False, 3.0)) == ["end"], "one that was told to end owes a reason"
+    assert found(Outage(2.5, True, 3.0)) == found(Outage(0.1, True, 0.5)) == ["end"], "the router was there"
+    assert found(Outage(1.5, True, 1.9)) == ["end"], "it was there again"
+    assert found(Outage(0.5, True, 3.0)) == ["end"], "who asks in vain waits"
+    wrong = replace(cut, tokens=[9])
+    assert found(Outage(1.5, True, 3.0), made=wrong) == ["tokens"], "what it did say was right"
+    twice = replace(cut, codes=[*cut.codes, OK])
+    assert "end" in found(Outage(1.5, True, 3.0), made=twice)
+
+
+def test_a_router_remembers_who_asked_since_it_was_begun() -> None:
+    early, late = account(1, 2, 3, 4), account(1, 2, 3, 4)
+    early.began, late.began = 1.0, 5.0
+    assert History(GOLDEN, [early, late]).remembered == [early, late]
+    assert History(GOLDEN, [early, late], [Outage(2.0, False, 3.0)]).remembered == [late]
 
 
 def test_events_out_of_order_are_found() -> None:

@@ -11,17 +11,18 @@ from random import Random
 
 import pytest
 
+from tests.faults.audit import auditing
 from tests.faults.callers import Callers, golden_run, line
 from tests.faults.cgroups import Cgroup, cgroup, want_of_cgroups
-from tests.faults.figures import Figure, is_long
+from tests.faults.figures import Figure, is_long, put_seed
 from tests.faults.history import History
-from tests.faults.nemesis import Nemesis, of_cable, of_cpu, of_memory, of_process, of_proxy, one_is_spared
+from tests.faults.nemesis import Nemesis, of_cable, of_cpu, of_memory, of_process, of_proxy, of_router, one_is_spared
 from tests.faults.network import Cable, cables, want_of_cables
-from tests.faults.ports import free_port
 from tests.faults.proxy import proxying
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, until_serving
 from tests.forbidden import do_without
+from tests.ports import free_port
 
 SEED, SECONDS = "OCTET_FAULTS_SEED", "OCTET_FAULTS_SECONDS"
 """Of the environment: to have the same trouble again, and for how long."""
@@ -63,7 +64,9 @@ def scene() -> Iterator[Scene]:
             memory = stack.enter_context(cgroup("memory"))
             hosts |= {name: Host(cgroups=(each.folder,)) for name, each in (*cgroups.items(), ("poet-1", memory))}
         settings = "dispatch: {max_cool_down: 2s}\n"
-        made = stack.enter_context(site(Plan({"writer": 3, "poet": 2}, settings, hosts=hosts), wait=False))
+        door = ("--port", str(free_port()), "--http-port", str(free_port()))
+        plan = Plan({"writer": 3, "poet": 2}, settings, hosts=hosts, router_options=door)
+        made = stack.enter_context(site(plan, wait=False))
         yield Scene(made, cable, port, cgroups, memory)
 
 
@@ -71,6 +74,7 @@ def test_17_nobody_is_told_anything_untrue_whatever_happens(scene: Scene, figure
     seed = int(os.environ.get(SEED) or secrets.randbits(32))
     seconds = float(os.environ.get(SECONDS) or (600 if is_long() else 10))
     print(f"{SEED}={seed}, {seconds:g} s")
+    put_seed(17, seed)
     asyncio.run(_story(scene, seed, seconds, figure))
 
 
@@ -80,9 +84,10 @@ async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> Non
         behind = replicas["writer-2"]
         proxy = await stack.enter_async_context(proxying(scene.port, behind.socket))
         await asyncio.to_thread(site.ready)
-        router = await stack.enter_async_context(line(site.address))
+        router = await stack.enter_async_context(line(site.address, patient=True))
         history = History(await golden_run(router, site.specialists))
-        troubles = [trouble for each in site.replicas for trouble in of_process(each)]
+        troubles = [trouble for each in site.replicas for trouble in of_process(each.name, each.process)]
+        troubles += of_router(site.router, history.outages)
         troubles += of_proxy(behind, proxy)
         troubles += [trouble for name, each in scene.cgroups.items() for trouble in of_cpu(replicas[name], each)]
         if scene.cable is not None:
@@ -93,7 +98,8 @@ async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> Non
         groups = {name: [each.name for each in site.of(name)] for name in site.specialists}
         nemesis = Nemesis(troubles, Random(seed), one_is_spared(groups), longest=3.0 if is_long() else 1.0)
         callers = Callers(router, history, Random(seed + 1), pause=0.05)
-        async with callers.calling(12 if is_long() else 5, leave_share=0.1):
+        num_callers = 12 if is_long() else 5
+        async with auditing(router, history) as audit, callers.calling(num_callers, leave_share=0.1):
             began = time.monotonic()
             await nemesis.rage(seconds)
             lasted = time.monotonic() - began
@@ -102,12 +108,20 @@ async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> Non
         print(*nemesis.log, sep="\n")
         figure(17, "random trouble, for so long", lasted, "s", f">= {seconds:g} s")
         figure(17, "random trouble, times", sum(nemesis.done.values()), "times", f">= {max(1, seconds // 5):.0f}")
-        missing = {trouble.what for trouble in troubles} - nemesis.done.keys()
+        missing = {trouble.kind for trouble in troubles} - nemesis.done.keys()
         if seconds >= FOR_ALL:
             figure(17, "random trouble: kinds of it that never came", len(missing), "kinds", "== 0")
         figure(17, "random trouble: requests", len(history.accounts), "requests", f">= {20 + seconds:.0f}")
         answered = len(history.answered) / len([each for each in history.accounts if not each.left])
         figure(17, "random trouble: answered, of those that were waited for", answered, "", "> 0.5", short="> 0.1")
+        figure(17, "random trouble: receipts compared", audit.num_compared, "receipts", f">= {seconds:.0f}")
+        print(*audit.found, sep="\n")
+        figure(17, "random trouble: receipts that say something else", len(audit.found), "receipts", "== 0")
+        if kills := sum(each.sudden for each in history.outages):
+            cut = len(history.cut) / (kills * num_callers)
+            figure(
+                17, "random trouble: cut off with a router that was killed, of the most there can be", cut, "", "<= 1"
+            )
         if scene.memory is not None:
             figure(26, "random trouble: killed for want of memory", scene.memory.num_killed, "processes", "== 0")
         await put_verdict(17, router, history, figure)

@@ -10,7 +10,7 @@ from tests.faults.site import Replica
 
 async def put_verdict(row: int, router: Line, history: History, figure: Figure) -> None:
     """Of a history that is over: what no caller may see, and what may not be left behind."""
-    await put_verdict_of(row, router, history.accounts, history.violations(), figure)
+    await put_verdict_of(row, router, history.remembered, history.violations(), figure)
 
 
 async def put_verdict_of(
@@ -29,14 +29,17 @@ async def put_verdict_of(
 
 
 async def _disagreements(router: Line, accounts: Sequence[Account]) -> list[str]:
-    found: list[str] = []
-    for account in accounts[-1000:]:
-        kept = None if account.left else await router.receipt(account.request_id)
-        if kept is not None:
-            found += disagreements(account, kept)
-        elif account.tokens and not account.left:
-            found.append(f"{account.request_id}: nothing is kept of it")
-    return found
+    return [words for account in accounts[-1000:] for words in await disagreement(router, account)]
+
+
+async def disagreement(router: Line, account: Account) -> list[str]:
+    """Of what its caller was told with its receipt."""
+    if account.left:
+        return []
+    kept = await router.receipt(account.request_id)
+    if kept is not None:
+        return disagreements(account, kept)
+    return [f"{account.request_id}: nothing is kept of it"] if account.tokens else []
 
 
 async def held_in_the_end(router: Line, seconds: float = 20.0) -> int:

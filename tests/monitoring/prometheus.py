@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import socket
 import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator
@@ -17,6 +16,7 @@ import pytest
 import yaml
 
 from tests.monitoring.board import MONITORING
+from tests.ports import free_port
 
 
 def tool(name: str) -> str:
@@ -50,13 +50,6 @@ def _get(url: str) -> Any:
         return json.loads(answer.read() or b"null")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def configured(folder: Path, target: str) -> Path:
     """The example, at this target, once a second."""
     config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
@@ -71,7 +64,7 @@ def configured(folder: Path, target: str) -> Path:
 
 @asynccontextmanager
 async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
-    port = _free_port()
+    port = free_port()
     process = await asyncio.create_subprocess_exec(
         tool("prometheus"),
         f"--config.file={configured(folder, target)}",

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 
 from octet import AsyncClient, JobEvent
 from tests.octet.store.postgres_server import MISSING, PostgresServer, binaries, postgres_server
+from tests.ports import free_port
 from tests.router.jobs.harness import saying, until
 from tests.router.service.spy import Spy, spying
 from tests.service.test_process import ROOT
@@ -43,12 +43,6 @@ def ensemble(folder: Path, url: str) -> Path:
     file = folder / "ensemble.yaml"
     file.write_text(json.dumps(config))
     return file
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Router:

@@ -1,0 +1,55 @@
+"""Receipts compared with what callers heard, while routers come and go: each as long as its router remembers it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import grpc
+
+from tests.faults.callers import Line
+from tests.faults.history import Account, History
+from tests.faults.verdict import disagreement
+
+_PAUSE = 0.2
+"""Seconds; a receipt is written within it."""
+
+
+@dataclass(slots=True)
+class Audit:
+    router: Line
+    history: History
+    num_compared: int = 0
+    found: list[str] = field(default_factory=list)
+    _num_seen: int = 0
+
+    async def go_on(self) -> None:
+        while True:
+            fresh = self.history.accounts[self._num_seen :]
+            self._num_seen += len(fresh)
+            await asyncio.sleep(_PAUSE)
+            for account in fresh:
+                await self._compare(account)
+
+    async def _compare(self, account: Account) -> None:
+        """Unless its router ended meanwhile, and what it knew with it."""
+        if account.left:
+            return
+        try:
+            found = await disagreement(self.router, account)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            return
+        if not any(outage.ended >= account.began for outage in self.history.outages):
+            self.num_compared += 1
+            self.found += found
+
+
+@asynccontextmanager
+async def auditing(router: Line, history: History) -> AsyncIterator[Audit]:
+    audit = Audit(router, history)
+    async with asyncio.TaskGroup() as tasks:
+        going_on = tasks.create_task(audit.go_on())
+        yield audit
+        going_on.cancel()

@@ -1,0 +1,18 @@
+"""Ports that nobody has."""
+
+import random
+import socket
+
+_LOW, _HIGH = 15_000, 30_000
+"""Below those that the kernel gives to whoever connects: a port stays free while its server is away."""
+
+
+def free_port() -> int:
+    while True:
+        port = random.SystemRandom().randrange(_LOW, _HIGH)
+        with socket.socket() as asked:
+            try:
+                asked.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
