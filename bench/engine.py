@@ -4,13 +4,13 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from bench.atomic_file import write_atomically
-from bench.engine_adapters import FULL_MIX, QUICK_MIX, measure_mixes
+from bench.engine_adapters import FULL_MIX, QUICK_MIX, cannot_mix, measure_mixes
 from bench.engine_board import Board, Key
 from bench.engine_calibration import calibrate
 from bench.engine_jobs import (
@@ -100,6 +100,7 @@ class _Systems:
         options, vocab_size = self._options, self._model.vocab_size
         if part == ADAPTERS:
             sizes = QUICK_MIX if options.quick else FULL_MIX
+            self.notes += cannot_mix(self.live)
             return list(measure_mixes(self.live, sizes, options.runs, vocab_size, self.failures))
         if part == OPEN_LOOP:
             loop = QUICK_LOOP if options.quick else FULL_LOOP
@@ -166,7 +167,12 @@ class _Systems:
     def _start_peer(self, name: str) -> tuple[Peer, str]:
         if name not in PEERS:
             raise PeerUnavailable(f"{name}: no such peer, there are {', '.join(PEERS)}")
-        return start_peer(PEERS[name], self._place, self._say, try_all=not self._options.quick)
+        spec = PEERS[name]
+        if self._options.parts == (ADAPTERS,):
+            if not spec.mixing:
+                raise PeerUnavailable(f"{name}: does not share a batch among adapters")
+            spec = replace(spec, variants=tuple((*variant, *spec.mixing) for variant in spec.variants))
+        return start_peer(spec, self._place, self._say, try_all=not self._options.quick)
 
     def _fail(self, why: str) -> None:
         self.failures.add(why)

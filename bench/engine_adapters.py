@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.engine_board import Board, Key
 from bench.engine_jobs import Figure, Job, checked_times, spread
-from bench.engine_rounds import OCTET, Failures, rotated
+from bench.engine_rounds import OCTET, SERVED, Failures, rotated
 from bench.peers.process import Peer
 from bench.record import Record
 
@@ -36,26 +36,35 @@ def mix_case(number: int, sizes: MixSizes) -> str:
     return f"{sizes.sequences} sequences, {number} adapter{'s' if number > 1 else ''}"
 
 
+def cannot_mix(peers: Mapping[str, Peer]) -> list[str]:
+    """Notes: who has no adapters."""
+    others = [name for name, peer in peers.items() if name not in (OCTET, SERVED) and MIX not in peer.calls]
+    return [f"adapters: {name} was not started for them: left out" for name in others]
+
+
 def measure_mixes(
     peers: dict[str, Peer], sizes: MixSizes, runs: int, vocab_size: int, failures: Failures
 ) -> Iterator[Record]:
-    board = Board(list(RULES))
+    rules = {**RULES, **{name: None for name, peer in peers.items() if name not in RULES and MIX in peer.calls}}
+    board = Board(list(rules))
     for number in range(runs + 1):
         failures.say(f"adapters: round {number} of {runs}" if number else "adapters: a round that does not count")
         for num_adapters in NUMS:
             case = mix_case(num_adapters, sizes)
             job = Job(case, sizes.sequences, sizes.prompt_tokens, sizes.new_tokens)
             prompts = job.prompts(str(number), vocab_size)
-            for system in rotated(list(RULES), number):
-                asked = partial(_mix, job=job, prompts=prompts, num_adapters=num_adapters, age_bound=RULES[system])
-                figures = failures.attempt(peers, OCTET, asked)
+            for system in rotated(list(rules), number):
+                asked = partial(_mix, job=job, prompts=prompts, num_adapters=num_adapters, age_bound=rules[system])
+                figures = failures.attempt(peers, OCTET if system in RULES else system, asked)
                 if figures and number:
                     board.add(number, case, system, figures)
     yield from board.records()
     for num_adapters in NUMS:
         case = mix_case(num_adapters, sizes)
-        mine, base = Key(case, GROUPED, THROUGHPUT), Key(case, INTERLEAVED, THROUGHPUT)
-        yield from board.ratio(mine, base, f"{case} vs interleaved")
+        mine = Key(case, GROUPED, THROUGHPUT)
+        yield from board.ratio(mine, Key(case, INTERLEAVED, THROUGHPUT), f"{case} vs interleaved")
+        for peer in [name for name in rules if name not in RULES]:
+            yield from board.ratio(mine, Key(case, peer, THROUGHPUT), f"{case} vs {peer}")
 
 
 def _mix(peer: Peer, job: Job, prompts: list[list[int]], num_adapters: int, age_bound: int | None) -> list[Figure]:
@@ -63,10 +72,12 @@ def _mix(peer: Peer, job: Job, prompts: list[list[int]], num_adapters: int, age_
         MIX, prompts=prompts, new_tokens=job.new_tokens, num_adapters=num_adapters, age_bound=age_bound
     )
     times = checked_times(job, told)
-    return [
+    figures = [
         Figure(THROUGHPUT, "tok/s", sum(map(len, times)) / max(mine[-1] for mine in times)),
         *spread("TTFT", [mine[0] for mine in times]),
         *spread("ITL", [b - a for mine in times for a, b in pairwise(mine)]),
-        Figure("longest wait of an adapter", "steps", float(told["longest"])),
-        Figure("steps a turn", "steps", told["steps"] / told["turns"]),
     ]
+    if "turns" in told:  # a peer has none: all adapters share its steps
+        figures.append(Figure("longest wait of an adapter", "steps", float(told["longest"])))
+        figures.append(Figure("steps a turn", "steps", told["steps"] / told["turns"]))
+    return figures

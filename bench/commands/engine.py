@@ -30,7 +30,7 @@ the capacity that is measured first, also over gRPC: TTFT, ITL, and how many
 have their first token within a second and the others at 100 ms on average
 (goodput); of the peers, vllm takes part. The part "adapters" has 16 sequences
 share 1, 4 and 16 adapters, with turns that last ("octet") and with a turn after
-every step ("octet interleaved").
+every step ("octet interleaved"); asked for alone, of the peers vllm takes part.
 
 With --peers, other engines do the same in the same rounds: hf (transformers),
 llamacpp (llama-cpp-python), vllm (vLLM's CPU build). Each is installed into an

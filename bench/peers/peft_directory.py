@@ -16,7 +16,7 @@ def write_adapter(directory: Path, shapes: Mapping[str, tuple[int, ...]], seed: 
 
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
-    for name, (rows, columns) in shapes.items():
+    for name, (rows, columns) in sorted(shapes.items()):  # the same of one seed, whoever writes it
         layers, layer, kind = name.split(".")
         if kind in TARGETS:
             stem = f"base_model.model.model.{layers}.{layer}.{TARGETS[kind]}"

