@@ -1,7 +1,8 @@
 """The same loads in real time: a replica behind a socket, and callers that do not wait for each other."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from time import perf_counter
 
@@ -15,6 +16,8 @@ from bench.admission.offer import Offer
 from bench.admission.outcome import Outcome
 from bench.admission.run import Errors, Plan, Run
 from octet.v1 import specialist_pb2 as wire
+from router.replicas.address import Target
+from router.replicas.channel import connect
 
 _PATIENT = 600.0
 _MIDDLE = (0.2, 0.8)
@@ -29,8 +32,7 @@ def play_live(plan: Plan, site: LiveSite) -> tuple[float, list[Run]]:
 
 
 async def _play(plan: Plan, site: LiveSite) -> tuple[float, list[Run]]:
-    async with aio.insecure_channel(site.replica) as replica, aio.insecure_channel(site.router or site.replica) as door:
-        stream = to_replica(door) if site.router is None else to_router(door)
+    async with aio.insecure_channel(site.replica) as replica, _door(site) as stream:
         capacity = await _capacity(plan, stream)
         runs = []
         for seed in plan.seeds:
@@ -39,6 +41,20 @@ async def _play(plan: Plan, site: LiveSite) -> tuple[float, list[Run]]:
                 runs.append(Run(load, "octet", seed, plan.window(load), outcomes, await _errors(replica), ()))
                 await asyncio.sleep(_BREATH)
     return capacity, runs
+
+
+@asynccontextmanager
+async def _door(site: LiveSite) -> AsyncIterator[Stream]:
+    """Callers ask the router; a replica is asked by the router's own client, as it is in an ensemble."""
+    if site.router is not None:
+        async with aio.insecure_channel(site.router) as channel:
+            yield to_router(channel)
+        return
+    line = connect(Target("0", site.replica), None)
+    try:
+        yield to_replica(line)
+    finally:
+        await line.close()
 
 
 async def knock(asked: Iterable[Offer], stream: Stream) -> list[Outcome]:

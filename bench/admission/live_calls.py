@@ -10,6 +10,7 @@ from grpc import aio
 from bench.admission.offer import Offer
 from bench.admission.outcome import End, Outcome
 from bench.admission.replica import LANE, name_of
+from octet.rpc.http2.channel import Channel
 from octet.rpc.refusal import METADATA_KEY
 from octet.v1 import inference_pb2 as router_wire
 from octet.v1 import specialist_pb2 as wire
@@ -24,7 +25,7 @@ _AFTER: dict[int, End] = {
 _CAPACITY = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-def to_replica(channel: aio.Channel) -> Stream:
+def to_replica(channel: aio.Channel | Channel) -> Stream:
     generate = channel.unary_stream(
         "/octet.v1.Specialist/Generate",
         request_serializer=wire.GenerateRequest.SerializeToString,
