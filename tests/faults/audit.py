@@ -37,13 +37,16 @@ class Audit:
             return
         try:
             found = await disagreement(self.router, account)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+        except grpc.aio.AioRpcError:
+            if not self._is_forgotten(account):
                 raise
             return
-        if not any(outage.ended >= account.began for outage in self.history.outages):
+        if not self._is_forgotten(account):
             self.num_compared += 1
             self.found += found
+
+    def _is_forgotten(self, account: Account) -> bool:
+        return any(outage.ended >= account.began for outage in self.history.outages)
 
 
 @asynccontextmanager

@@ -103,8 +103,13 @@ def test_the_end_waits_for_nobody() -> None:
 
 
 def test_without_a_gap_each_comes_by_itself() -> None:
-    a, b = Piece("a", (1,)), Piece("b", (1,))
-    assert [news for _, news in heard_of(0.0, (0.0, a), (0.01, b), (0.02, USAGE))] == [[a], [b], [USAGE]]
+    async def scenario() -> None:
+        stream = Stream(1000, lambda: None, 0.0)
+        for news in (Piece("a", (1,)), Piece("b", (1,)), USAGE):
+            stream.put(news)
+            assert stream._ready.is_set() and await stream.take() == [news]
+
+    asyncio.run(scenario())
 
 
 def test_much_does_not_wait_for_its_time() -> None:
