@@ -67,6 +67,8 @@ _MOST_RECEIVED = 4 << 20
 """Larger than any request that is served, so that most of what is too large gets our answer."""
 _LAST_WORDS_SECONDS = 0.2
 """For the statuses of calls that have ended."""
+_LATE_WORDS_SECONDS = 3.0
+"""For those of calls that have not, or that come at the last moment."""
 _PATIENCE_SECONDS = 5.0
 """A start that takes longer between two steps is worth a line."""
 _SPARE_CALLS = 128
@@ -289,7 +291,7 @@ class Server:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self.drain()
-        await asyncio.gather(self._server.stop(min(grace, _LAST_WORDS_SECONDS)), self._stop_http(grace))
+        await asyncio.gather(self._stop_grpc(grace), self._stop_http(grace))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -299,6 +301,12 @@ class Server:
         await self.backstage.close()
         await self.fleet.close()
         await self.traces.close(grace)
+
+    async def _stop_grpc(self, grace: float) -> None:
+        """gRPC cancels whoever is left after a while, as those who only watch. Where somebody asks to the last, it is
+        long enough for his refusal on a machine that has much else to do; it is over as soon as all have ended."""
+        words = _LAST_WORDS_SECONDS if self.service.calls.are_quiet() else _LATE_WORDS_SECONDS
+        await self._server.stop(min(grace, words))
 
     async def _stop_http(self, grace: float) -> None:
         if self.http is not None:

@@ -11,6 +11,7 @@ import grpc
 from octet.clock import Clock
 from octet.rpc.calls import CallerGone, Context, relaying, unary, unary_with_context
 from octet.rpc.memory_guard import MemoryGuard
+from octet.rpc.open_calls import OpenCalls
 from octet.rpc.refusal import Refusal, cancelled, draining, failed_inside
 from octet.telemetry.handling import handling
 from octet.v1 import inference_pb2 as wire
@@ -63,6 +64,8 @@ class InferenceService:
         """In force for requests that come from now on; replaced whole."""
         self.reception = reception
         self.draining = False
+        self.calls = OpenCalls()
+        """By gRPC."""
         self._answering = answering
         self._live = live
         self._receipts = receipts
@@ -76,18 +79,18 @@ class InferenceService:
 
     def handler(self) -> Any:
         most = self.reception.limits.request_bytes
+        handlers = {
+            "Generate": relaying(wire.InferRequest, self._generate, most, self._unread),
+            "Infer": unary_with_context(wire.InferRequest, wire.InferResponse, self._infer, most, self._unread),
+            "Route": unary_with_context(wire.InferRequest, wire.Receipt, self._route, most, self._unread),
+            "CountTokens": unary_with_context(
+                wire.InferRequest, wire.CountResponse, self._count_tokens, most, self._unread
+            ),
+            "GetReceipt": unary(wire.GetReceiptRequest, wire.Receipt, self._get_receipt, most),
+            "Cancel": unary(wire.CancelRequest, wire.CancelResponse, self._cancel, most),
+        }
         return grpc.method_handlers_generic_handler(
-            NAME,
-            {
-                "Generate": relaying(wire.InferRequest, self._generate, most, self._unread),
-                "Infer": unary_with_context(wire.InferRequest, wire.InferResponse, self._infer, most, self._unread),
-                "Route": unary_with_context(wire.InferRequest, wire.Receipt, self._route, most, self._unread),
-                "CountTokens": unary_with_context(
-                    wire.InferRequest, wire.CountResponse, self._count_tokens, most, self._unread
-                ),
-                "GetReceipt": unary(wire.GetReceiptRequest, wire.Receipt, self._get_receipt, most),
-                "Cancel": unary(wire.CancelRequest, wire.CancelResponse, self._cancel, most),
-            },
+            NAME, {name: self.calls.counted(handler) for name, handler in handlers.items()}
         )
 
     def answer(

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -10,6 +11,8 @@ from grpc_health.v1 import health_pb2
 
 from octet.config.read import read_ensemble
 from octet.config.reload import ConfigWatch
+from octet.rpc import calls
+from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.decide.policy import Policy
@@ -48,6 +51,40 @@ def test_health_says_serving_when_every_lane_is_warm_and_not_while_draining() ->
                 assert await health(routed) == NOT_SERVING
 
     run(story())
+
+
+def test_whoever_asks_a_router_that_ends_is_told_so_however_slowly_it_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by the nemesis on a busy machine: gRPC cancelled those whose refusal was on its way."""
+    speak, asked = calls.refuse, asyncio.Event()
+
+    async def slowly(context: Any, refusal: Refusal) -> None:
+        asked.set()
+        await asyncio.sleep(0.8)
+        await speak(context, refusal)
+
+    async def story() -> None:
+        async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+            watching = _watch_health(routed)
+            assert (await watching.read()).status == SERVING
+            await routed.server.drain()
+            monkeypatch.setattr(calls, "refuse", slowly)
+            asking_now = asyncio.create_task(routed.ask(asking()))
+            await asked.wait()
+            async with asyncio.timeout(8):  # who only watches holds nobody up
+                await routed.server.stop(10)
+            heard = await asking_now
+            assert (heard.code, heard.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_DRAINING)
+
+    run(story())
+
+
+def _watch_health(routed: Routed) -> Any:
+    method = routed.channel.unary_stream(
+        "/grpc.health.v1.Health/Watch",
+        health_pb2.HealthCheckRequest.SerializeToString,
+        health_pb2.HealthCheckResponse.FromString,
+    )
+    return method(health_pb2.HealthCheckRequest(service="octet.v1.Inference"))
 
 
 def test_another_configuration_under_load_fails_nobody_and_counts_from_then_on() -> None:
