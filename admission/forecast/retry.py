@@ -1,5 +1,7 @@
 """When somebody who was refused would be let in."""
 
+from math import ceil
+
 from admission.forecast.entry import Entry
 from admission.forecast.trial import Check, Trial
 
@@ -12,18 +14,27 @@ _LEAST_SECONDS = 0.05
 def seconds_to_return(entry: Entry, trial: Trial, check: Check) -> float | None:
     """Until what is wrong has passed, as far as one can tell; None where it never would.
 
-    Who would make others late waits until the last of them has ended. Who would be late itself waits for a part of the
-    time that everybody takes to go: of what they hold it up by, as much has to go as it is late by. To walk the known
-    work for later moments instead takes longer than all the rest of a verdict (docs/benchmarks.md).
+    Who would make others late waits until the last of them has ended. Who would be late itself waits until as large a
+    part of the others has gone as it is late by, of what they hold it up by. To walk the known work for later moments
+    instead takes longer than all the rest of a verdict (docs/benchmarks.md).
     """
     spare = trial.slack_alone(entry)
     if spare < 0:
         return None
     if check.own_late > 0:
-        seconds = _part(check.own_late, spare, trial) * trial.seconds_to_the_end(trial.books.entries)
+        seconds = _until(_part(check.own_late, spare, trial), trial, in_line=check.wait >= check.own_late)
     else:
         seconds = trial.seconds_to_the_end([hurt.entry for hurt in check.hurt])
     return min(max(seconds, _LEAST_SECONDS), MOST_SECONDS)
+
+
+def _until(part: float, trial: Trial, *, in_line: bool) -> float:
+    """Seconds until such a part of the others has gone: of their work, which goes all the time, for one that waits in
+    line; of themselves for one that has a seat and shares its steps with them as long as they are there."""
+    ends = sorted(trial.ends())
+    if not ends:
+        return 0.0
+    return part * ends[-1] if in_line else ends[max(0, ceil(part * len(ends)) - 1)]
 
 
 def _part(late: float, spare: float, trial: Trial) -> float:

@@ -218,6 +218,10 @@ class Trial:
         """Until the last of these has ended, with a long answer, if nobody is let in."""
         return max((self._times_before()[entry.booking.key].end for entry in entries), default=0.0)
 
+    def ends(self) -> list[float]:
+        """Of everybody, with a long answer, if nobody is let in."""
+        return [times.end for times in self._times_before().values()]
+
     def seconds_to_an_end(self) -> float:
         """Until the first of those who are there has ended, at a glance."""
         prices, rows = self._prices, max(1, len(self.books.running))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from admission.forecast import Admit, Booking, Desk, Refuse, shadows
@@ -298,6 +298,8 @@ def test_whoever_is_told_to_come_back_waits_for_what_is_there_and_hardly_longer(
     spare=st.floats(0.1, 3.0),
     first=st.booleans(),
 )
+@example(seats=4, runners=3, tokens=1200, spare=0.1, first=False)
+@example(seats=4, runners=3, tokens=1200, spare=0.7, first=False)
 def test_who_comes_back_as_told_is_let_in_before_long(
     seats: int, runners: int, tokens: int, spare: float, first: bool
 ) -> None:
