@@ -18,6 +18,8 @@ from tests.faults.site import Replica
 
 Act = Callable[[], None]
 ROUTER = "router"
+ORDERLY = "is told to end"
+"""Done to a router in the long form alone: some who ask it at that moment are cancelled (docs/reliability.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def of_process(name: str, process: Process) -> list[Trouble]:
     return [
         Trouble("is killed", name, process.kill, _begin_again),
         Trouble("is stopped", name, process.stop, process.go_on),
-        Trouble("is told to end", name, process.terminate, is_ended),
+        Trouble(ORDERLY, name, process.terminate, is_ended),
     ]
 
 

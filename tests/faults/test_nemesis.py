@@ -16,7 +16,17 @@ from tests.faults.callers import Callers, golden_run, line
 from tests.faults.cgroups import Cgroup, cgroup, want_of_cgroups
 from tests.faults.figures import Figure, is_long, put_seed
 from tests.faults.history import History
-from tests.faults.nemesis import Nemesis, of_cable, of_cpu, of_memory, of_process, of_proxy, of_router, one_is_spared
+from tests.faults.nemesis import (
+    ORDERLY,
+    Nemesis,
+    of_cable,
+    of_cpu,
+    of_memory,
+    of_process,
+    of_proxy,
+    of_router,
+    one_is_spared,
+)
 from tests.faults.network import Cable, cables, want_of_cables
 from tests.faults.proxy import proxying
 from tests.faults.site import Host, Plan, Site, site
@@ -87,7 +97,7 @@ async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> Non
         router = await stack.enter_async_context(line(site.address, patient=True))
         history = History(await golden_run(router, site.specialists))
         troubles = [trouble for each in site.replicas for trouble in of_process(each.name, each.process)]
-        troubles += of_router(site.router, history.outages)
+        troubles += [each for each in of_router(site.router, history.outages) if is_long() or each.what != ORDERLY]
         troubles += of_proxy(behind, proxy)
         troubles += [trouble for name, each in scene.cgroups.items() for trouble in of_cpu(replicas[name], each)]
         if scene.cable is not None:
