@@ -41,19 +41,17 @@ class Vllm:
         return str(self._vllm.__version__)
 
     def generate(self, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
-        stopwatch, prompt_of = Stopwatch(len(prompts)), dict[str, int]()
-        for i, prompt in enumerate(prompts):
-            prompt_of[self._submit(prompt, new_tokens)] = i
-        while self._engine.has_unfinished_requests():
-            self._step(prompt_of, stopwatch)
-        return stopwatch.result()
+        return self._answer(prompts, new_tokens, [None])
 
     def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: None) -> dict[str, Any]:
         """Prompts go to the adapters in turn, and whoever is there shares a step."""
         self._load(num_adapters)
+        return self._answer(prompts, new_tokens, self._adapters[:num_adapters])
+
+    def _answer(self, prompts: Prompts, new_tokens: int, adapters: Sequence[Any]) -> dict[str, Any]:
         stopwatch, prompt_of = Stopwatch(len(prompts)), dict[str, int]()
         for i, prompt in enumerate(prompts):
-            prompt_of[self._submit(prompt, new_tokens, self._adapters[i % num_adapters])] = i
+            prompt_of[self._submit(prompt, new_tokens, adapters[i % len(adapters)])] = i
         while self._engine.has_unfinished_requests():
             self._step(prompt_of, stopwatch)
         return stopwatch.result()
