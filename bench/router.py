@@ -10,6 +10,7 @@ from grpc import aio
 
 from bench.measure import percentile, summary
 from bench.record import Record
+from bench.router_choice import choice_records
 from bench.router_decision import decision_records
 from bench.router_hose import NAME as HOSE
 from bench.router_load import Ask, at_once, call_of, steady
@@ -60,7 +61,7 @@ def measure(runs: int, *, quick: bool) -> list[Record]:
     """Raises SiteFailed."""
     with site() as where:
         records = uvloop.run(_measure(where, runs, 1.0 if quick else 6.0, WORDS // 10 if quick else WORDS))
-    return [*records, *decision_records(runs)]
+    return [*records, *decision_records(runs), *choice_records(runs)]
 
 
 async def _measure(where: Site, runs: int, seconds: float, tokens: int) -> list[Record]:

@@ -107,10 +107,11 @@ class Heard:
         self._receipt = Receipt.from_wire(event.receipt if self._complete else event.routed)
         return None
 
-    def _fail(self, error: grpc.RpcError) -> float:
-        """Seconds until the next attempt. Raises OctetError when there is none; never another after the first chunk."""
+    def _fail(self, error: grpc.RpcError, *, cancelled: bool) -> float:
+        """Seconds until the next attempt. Raises OctetError when there is none; never another after the first chunk.
+        `cancelled`: by its reader."""
         try:
-            return self._asking.failed(error, begun=self._begun)
+            return self._asking.failed(error, begun=self._begun, cancelled=cancelled)
         except OctetError as problem:
             self._receipt = problem.receipt or self._receipt
             problem.partial = self.text

@@ -12,7 +12,8 @@ from octet.sdk.async_jobs import AsyncJobs
 from octet.sdk.caller import LOOKUP_S, SERVICE, Caller
 from octet.sdk.channel import dial, serialize
 from octet.sdk.conversation import AsyncConversation
-from octet.sdk.faults import cancelled, closed
+from octet.sdk.ending import ending_of
+from octet.sdk.faults import cancelled
 from octet.sdk.gathering import Gathering
 from octet.sdk.options import Options
 from octet.sdk.receipt import Receipt
@@ -64,13 +65,8 @@ class AsyncClient(Caller):
             try:
                 async for event in call:
                     heard.hear(event)
-            except grpc.aio.AioRpcError as error:
-                wait = heard.failed(error)
-            except asyncio.CancelledError:
-                call.cancel()
-                if _being_cancelled():
-                    raise
-                raise closed(asking.request_id) from None
+            except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+                wait = heard.failed(await ending_of(call, error))
             else:
                 return heard.answer()
             await asyncio.sleep(wait)
@@ -113,14 +109,11 @@ class AsyncClient(Caller):
         method = self._connected().unary_unary(service + name, serialize, answer.FromString)
         while True:
             message, seconds = asking.attempt()
+            call = method(message, timeout=seconds, metadata=metadata)
             try:
-                response = await method(message, timeout=seconds, metadata=metadata)
-            except grpc.aio.AioRpcError as error:
-                wait = asking.failed(error)
-            except asyncio.CancelledError:
-                if _being_cancelled():
-                    raise
-                raise closed(asking.request_id) from None
+                response = await call
+            except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+                wait = asking.failed(await ending_of(call, error))
             else:
                 asking.answered()
                 return response
@@ -173,26 +166,21 @@ class AsyncStream(Heard):
         self.cancel()
 
     async def _step(self) -> Chunk | None:
+        call = self._open()
         try:
-            event = await self._open().read()
+            event = await call.read()
             if event is not grpc.aio.EOF:
                 return self._hear(event)
             self._over = True
             self._end()
-        except grpc.aio.AioRpcError as error:
-            await self._again(error)
-        except asyncio.CancelledError:
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
             self._over = True
-            if _being_cancelled():
-                raise
-            why = cancelled if self._cancelled.is_set() else closed
-            raise why(self.request_id) from None
+            await self._again(await ending_of(call, error))
         return None
 
     async def _again(self, error: grpc.aio.AioRpcError) -> None:
         """Wait for the next attempt; raise where there is none."""
-        self._over = True
-        wait = self._fail(error)
+        wait = self._fail(error, cancelled=self._cancelled.is_set())
         self._over = False
         self._call = None
         try:
@@ -210,9 +198,3 @@ class AsyncStream(Heard):
             self._loop = asyncio.get_running_loop()
             self._call = self._method(message, timeout=seconds, metadata=self._metadata)
         return self._call
-
-
-def _being_cancelled() -> bool:
-    """The task, not only the call."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -10,6 +10,7 @@ from octet.clock import Clock
 from octet.sdk.asking import Asking
 from octet.sdk.caller import LOOKUP_S
 from octet.sdk.channel import serialize
+from octet.sdk.ending import ending_of
 from octet.sdk.job import Job, JobEvent
 from octet.sdk.job_calls import SERVICE, Watching, last_of, listing, named, submission
 from octet.sdk.options import Options
@@ -78,8 +79,8 @@ class AsyncJobs:
                     if event.is_last:
                         return
                 return
-            except grpc.RpcError as error:
-                wait = watching.failed(error)
+            except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+                wait = watching.failed(await ending_of(call, error))
             finally:
                 call.cancel()
             await asyncio.sleep(wait)

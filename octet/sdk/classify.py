@@ -56,7 +56,8 @@ _BY_REASON: dict[int, type[OctetError]] = {
     wire.ERROR_REASON_QUARANTINED: InvalidRequest,
 }
 _BY_CODE: dict[grpc.StatusCode, type[OctetError]] = {
-    grpc.StatusCode.CANCELLED: Cancelled,
+    # Who cancels gives a reason; gRPC gives none to calls that a server which stops has not looked at yet.
+    grpc.StatusCode.CANCELLED: Unavailable,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.NOT_FOUND: NotFound,

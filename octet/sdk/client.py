@@ -162,7 +162,7 @@ class Stream(Heard):
     def _again(self, error: grpc.RpcError) -> None:
         """Wait for the next attempt; raise where there is none."""
         self._over = True
-        wait = self._fail(error)
+        wait = self._fail(error, cancelled=self._cancelled.is_set())
         self._over = False
         self._call = None
         self._cancelled.wait(wait)

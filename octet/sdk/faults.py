@@ -101,12 +101,12 @@ def _advised(kind: type[OctetError], said: wire.Error, after: float | None) -> s
 
 def _unsaid(kind: type[OctetError], code: grpc.StatusCode, details: str, address: str) -> str:
     """The server never got to say anything: gRPC itself, or something in between, ended the call."""
+    if code is grpc.StatusCode.CANCELLED:
+        return f"the router at {address} ended the call without a word, as one that stops; {_ADVICE[Unavailable]}"
     if kind is Unavailable:
         return unreachable(address, details)
     if kind is DeadlineExceeded:
         return f"no answer from {address} within the time given"
-    if kind is Cancelled:
-        return "the request was cancelled"
     if kind is InvalidRequest and code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return f"the request, or its answer, is too large to be sent: {details}"
     if code == grpc.StatusCode.UNIMPLEMENTED:

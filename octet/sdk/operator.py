@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from octet.sdk.caller import DEFAULT_ADDRESS, LOOKUP_S
 from octet.sdk.channel import PathName, serialize
 from octet.sdk.errors import OctetError
-from octet.sdk.faults import invalid, typed
+from octet.sdk.faults import closed, invalid, typed
 from octet.sdk.history import History
 from octet.sdk.operating import (
     AuditEntry,
@@ -272,6 +272,8 @@ class Operator(SyncCaller):
         return getattr(self._channel, kind)(SERVICE + name, serialize, answer.FromString)
 
     def _problem(self, error: Any, *, changes: bool = False, begun: bool = False) -> OctetError:
+        if error.code() is grpc.StatusCode.CANCELLED and self._is_closed():
+            return closed("")
         problem = typed(error, address=self.address, begun=begun)
         if problem.reason:
             return problem

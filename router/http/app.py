@@ -58,6 +58,8 @@ _ID_BYTES = 16
 _ESCAPES = 2
 """A text takes more bytes in JSON than on Octet's own wire."""
 _BODIES_TOGETHER = 64 << 20
+_CLOSE = ((b"connection", b"close"),)
+"""Of a router that ends: who asks again asks another, or a new one."""
 _CHAT = Dialect(chat_order, OpenAITelling)
 _COMPLETION = Dialect(completion_order, OpenAITelling)
 _MESSAGES = Dialect(message_order, AnthropicTelling)
@@ -133,7 +135,8 @@ class App:
                 self._windows.responses[scope.get(ROUTE, ""), message["status"]] += 1
                 headers = message.get("headers", ())
                 slo = slo_headers(headers, self._windows.slos)
-                message["headers"] = [*headers, *names, *slo, *call.headers()]
+                last = _CLOSE if self._service.draining else ()
+                message["headers"] = [*headers, *names, *slo, *call.headers(), *last]
             await send(message)
 
         try:

@@ -27,6 +27,9 @@ _CALLERS_FIELD = {"chat": "prompt", "chat.messages": "prompt", "chat.messages.ro
 """What a replica calls the conversation. Whether the caller sent one message or many is not known here."""
 _UNSERVED = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.ABORTED}
 
+_NEVER_HANDED_OVER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+"""gRPC cancels, without a reason, what a server that stops has not looked at yet."""
+
 _SOONEST_MS = 50
 _SPREAD_MS = 250
 
@@ -64,7 +67,7 @@ def failure_of(error: Any, replica: str, *, was_open: bool, accepted: bool) -> F
         return Failure("final", past_deadline())
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return Failure("full", _full(replica))
-    if code is grpc.StatusCode.UNAVAILABLE and not accepted:
+    if code in _NEVER_HANDED_OVER and not accepted:
         return Failure("dropped" if was_open else "free", unreachable(replica), was_open)
     told = lost(replica, f"the call ended with {code.name}")
     return Failure("failed" if code in _UNSERVED else "lost", told, code is grpc.StatusCode.UNAVAILABLE)

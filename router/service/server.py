@@ -21,6 +21,7 @@ from octet.config.ensemble import Ensemble, JobsConfig
 from octet.config.reload import ConfigWatch, Reloaded
 from octet.rpc.bind import bind, check_keyed
 from octet.rpc.cgroup_memory import memory_reader
+from octet.rpc.doorstep import Doorstep
 from octet.rpc.memory_guard import MemoryGuard, MemoryLimits
 from octet.rpc.server_options import SERVER_OPTIONS
 from octet.rpc.unread import MOST_SILENT
@@ -129,6 +130,7 @@ class Server:
         self._health: Any = health.aio.HealthServicer()
         most_silent = max(router.max_inflight, MOST_SILENT)
         max_calls = router.max_inflight + router.jobs.watchers + most_silent + _SPARE_CALLS
+        self._doorstep = Doorstep()
         self._server = self._grpc_server(max_calls, most_silent)
         for door in (settings, settings.http):
             if door is not None:
@@ -209,7 +211,7 @@ class Server:
     def _grpc_server(self, max_calls: int, most_silent: int) -> Any:
         limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_calls))
         server = aio.server(
-            interceptors=(KeyInterceptor(self.gate, most_silent=most_silent),),
+            interceptors=(self._doorstep, KeyInterceptor(self.gate, most_silent=most_silent)),
             options=(*SERVER_OPTIONS, *limits),
             maximum_concurrent_rpcs=max_calls,
         )
@@ -306,7 +308,7 @@ class Server:
         """gRPC cancels whoever is left after a while, as those who only watch. Where somebody asks to the last, it is
         long enough for his refusal on a machine that has much else to do; it is over as soon as all have ended."""
         words = _LAST_WORDS_SECONDS if self.service.calls.are_quiet() else _LATE_WORDS_SECONDS
-        await self._server.stop(min(grace, words))
+        await self._doorstep.stop(self._server, min(grace, words))
 
     async def _stop_http(self, grace: float) -> None:
         if self.http is not None:

@@ -17,7 +17,6 @@ from tests.faults.cgroups import Cgroup, cgroup, want_of_cgroups
 from tests.faults.figures import Figure, is_long, put_seed
 from tests.faults.history import History
 from tests.faults.nemesis import (
-    ORDERLY,
     Nemesis,
     of_cable,
     of_cpu,
@@ -97,7 +96,7 @@ async def _story(scene: Scene, seed: int, seconds: float, figure: Figure) -> Non
         router = await stack.enter_async_context(line(site.address, patient=True))
         history = History(await golden_run(router, site.specialists))
         troubles = [trouble for each in site.replicas for trouble in of_process(each.name, each.process)]
-        troubles += [each for each in of_router(site.router, history.outages) if is_long() or each.what != ORDERLY]
+        troubles += of_router(site.router, history.outages)
         troubles += of_proxy(behind, proxy)
         troubles += [trouble for name, each in scene.cgroups.items() for trouble in of_cpu(replicas[name], each)]
         if scene.cable is not None:

@@ -44,8 +44,9 @@ def events(*said: "wire.Job | str | int") -> list[wire.JobEvent]:
 
 
 class Jobs:
-    def __init__(self, told: list[wire.JobEvent], cuts: tuple[int, ...]) -> None:
+    def __init__(self, told: list[wire.JobEvent], cuts: tuple[int, ...], cut_as: grpc.StatusCode) -> None:
         self._told = told
+        self._cut_as = cut_as
         self._cuts = list(cuts)
         """Connections break after these numbers, one each."""
         self.address = ""
@@ -68,7 +69,7 @@ class Jobs:
             if request.after < event.number <= cut:
                 yield event
         if cut < len(self._told):
-            context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+            context.abort(self._cut_as, "gone")
         if not self._told[-1].status.HasField("ended_unix_ms") and not self.released.is_set():
             self.hangs.set()
             context.add_callback(self.released.set)
@@ -76,8 +77,12 @@ class Jobs:
 
 
 @contextmanager
-def jobs_served(*said: "wire.Job | str | int", cuts: tuple[int, ...] = ()) -> Iterator[Jobs]:
-    jobs = Jobs(events(*said), cuts)
+def jobs_served(
+    *said: "wire.Job | str | int",
+    cuts: tuple[int, ...] = (),
+    cut_as: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE,
+) -> Iterator[Jobs]:
+    jobs = Jobs(events(*said), cuts, cut_as)
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers([_handler(jobs)])
     jobs.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

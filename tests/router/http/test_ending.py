@@ -145,6 +145,7 @@ def test_a_drain_finishes_what_runs_and_refuses_what_comes() -> None:
             await fronted.routed.until(lambda: fronted.routed.server.service.draining)
             heard = await fronted.ask()
             assert (heard.status, heard.error["code"]) == (503, "draining")
+            assert heard.headers["connection"] == "close", "who asks again asks somebody else"
             assert (await fronted.get("/readyz")).json == {"status": "draining"}
             assert (await fronted.get("/healthz")).status == 200
             assert (await asked).events[-1] == "[DONE]"
