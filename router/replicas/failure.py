@@ -16,7 +16,7 @@ from octet.v1 import error_pb2 as wire
 Kind = Literal["free", "full", "dropped", "lost", "failed", "final"]
 """free: it was refused at the door or never got there, which cost nothing.
 full: there is no room for it now: too many wait, or somebody would be late.
-dropped: the connection went away, or the request did not get through it in time, before the replica had accepted it.
+dropped: the connection or the replica went away, or the request did not get through in time, before it was accepted.
 lost: the replica went away, or hung, while it had the request.
 failed: the replica could not answer, and another one might.
 final: another one would say the same."""
@@ -67,10 +67,11 @@ def failure_of(error: Any, replica: str, *, was_open: bool, accepted: bool) -> F
         return Failure("final", past_deadline())
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return Failure("full", _full(replica))
+    is_gone = code is grpc.StatusCode.UNAVAILABLE
     if code in _NEVER_HANDED_OVER and not accepted:
-        return Failure("dropped" if was_open else "free", unreachable(replica), was_open)
+        return Failure("dropped" if was_open else "free", unreachable(replica), was_open and is_gone)
     told = lost(replica, f"the call ended with {code.name}")
-    return Failure("failed" if code in _UNSERVED else "lost", told, code is grpc.StatusCode.UNAVAILABLE)
+    return Failure("failed" if code in _UNSERVED else "lost", told, is_gone)
 
 
 def lost(replica: str, why: str) -> Refusal:

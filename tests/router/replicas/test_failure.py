@@ -1,0 +1,37 @@
+"""What a status without a reason means: who gave it, and whether the request had got there."""
+
+from typing import Any
+
+import grpc
+import pytest
+
+from octet.v1 import error_pb2
+from router.replicas.failure import failure_of
+
+LOST, NOBODY = error_pb2.ERROR_REASON_REPLICA_LOST, error_pb2.ERROR_REASON_NO_REPLICA
+
+
+def bare(code: grpc.StatusCode) -> Any:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata())
+
+
+@pytest.mark.parametrize(
+    ("name", "was_open", "accepted", "kind", "reason", "is_break"),
+    [
+        ("UNAVAILABLE", True, False, "dropped", NOBODY, True),
+        ("UNAVAILABLE", False, False, "free", NOBODY, False),
+        ("UNAVAILABLE", True, True, "lost", LOST, True),
+        # gRPC's own word for calls that a replica which stops has not looked at: no request has broken anything.
+        ("CANCELLED", True, False, "dropped", NOBODY, False),
+        ("CANCELLED", False, False, "free", NOBODY, False),
+        ("CANCELLED", True, True, "lost", LOST, False),
+        ("INTERNAL", True, False, "failed", LOST, False),
+        ("DEADLINE_EXCEEDED", True, False, "final", error_pb2.ERROR_REASON_DEADLINE, False),
+        ("RESOURCE_EXHAUSTED", True, False, "full", error_pb2.ERROR_REASON_QUEUE_FULL, False),
+    ],
+)
+def test_a_status_without_a_reason(
+    name: str, was_open: bool, accepted: bool, kind: str, reason: int, is_break: bool
+) -> None:
+    failure = failure_of(bare(grpc.StatusCode[name]), "stl-0", was_open=was_open, accepted=accepted)
+    assert (failure.kind, failure.refusal.error.reason, failure.is_break) == (kind, reason, is_break)
