@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from octet.rpc.calls import CallerGone
+from octet.rpc.doorstep import Doorstep
 from octet.rpc.refusal import Refusal
 from octet.sdk.receipt import Receipt
 from octet.v1 import inference_pb2 as wire
@@ -87,9 +88,11 @@ class App:
         jobs: Jobs,
         gate: Gate,
         windows: Windows,
+        doorstep: Doorstep,
     ) -> None:
         """`wall_ms` is milliseconds since 1970, for people."""
         self._windows = windows
+        self._doorstep = doorstep
         self._gate = gate
         self._service = service
         self._fleet = fleet
@@ -140,6 +143,7 @@ class App:
             await send(message)
 
         try:
+            await self._doorstep.come()
             await self._table(scope, receive, send_named)
         except CallerGone:
             await abort(scope, receive)

@@ -64,6 +64,8 @@ class HttpServer:
         if self._serving is None:
             self._socket.close()
             return
+        for listening in self._server.servers:
+            listening.close()  # now, and not when uvicorn looks next
         self._server.config.timeout_graceful_shutdown = max(grace, _LEAST_SECONDS)  # type: ignore[assignment]  # seconds, whole or not
         self._server.should_exit = True
         await self._serving

@@ -21,7 +21,7 @@ from octet.config.ensemble import Ensemble, JobsConfig
 from octet.config.reload import ConfigWatch, Reloaded
 from octet.rpc.bind import bind, check_keyed
 from octet.rpc.cgroup_memory import memory_reader
-from octet.rpc.doorstep import Doorstep
+from octet.rpc.doorstep import Doorstep, DoorstepInterceptor, begun
 from octet.rpc.memory_guard import MemoryGuard, MemoryLimits
 from octet.rpc.server_options import SERVER_OPTIONS
 from octet.rpc.unread import MOST_SILENT
@@ -126,11 +126,11 @@ class Server:
         self.observers.add(self.view.parts.traffic, gaps=False)
         self.jobs = self._jobs(ensemble.router.jobs, random)
         self._responses: Counter[tuple[str, int]] = Counter()
+        self._doorstep = Doorstep()
         self.metrics = self._metrics()
         self._health: Any = health.aio.HealthServicer()
         most_silent = max(router.max_inflight, MOST_SILENT)
         max_calls = router.max_inflight + router.jobs.watchers + most_silent + _SPARE_CALLS
-        self._doorstep = Doorstep()
         self._server = self._grpc_server(max_calls, most_silent)
         for door in (settings, settings.http):
             if door is not None:
@@ -143,7 +143,9 @@ class Server:
     def _http_app(self) -> App:
         pages = self.metrics.page, self.metrics.replicas
         windows = Windows(self.desk, self.view, self.slos, self._responses, *pages)
-        return App(self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate, windows)
+        return App(
+            self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate, windows, self._doorstep
+        )
 
     def _metrics(self) -> Metrics:
         requests = RequestTally(lambda: self.service.policy.ensemble)
@@ -211,7 +213,7 @@ class Server:
     def _grpc_server(self, max_calls: int, most_silent: int) -> Any:
         limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_calls))
         server = aio.server(
-            interceptors=(self._doorstep, KeyInterceptor(self.gate, most_silent=most_silent)),
+            interceptors=(DoorstepInterceptor(self._doorstep), KeyInterceptor(self.gate, most_silent=most_silent)),
             options=(*SERVER_OPTIONS, *limits),
             maximum_concurrent_rpcs=max_calls,
         )
@@ -293,7 +295,9 @@ class Server:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self.drain()
-        await asyncio.gather(self._stop_grpc(grace), self._stop_http(grace))
+        async with self._doorstep.held(grace):
+            ending = await begun(self._stop_grpc(grace), self._stop_http(grace))
+        await ending
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -308,7 +312,7 @@ class Server:
         """gRPC cancels whoever is left after a while, as those who only watch. Where somebody asks to the last, it is
         long enough for his refusal on a machine that has much else to do; it is over as soon as all have ended."""
         words = _LAST_WORDS_SECONDS if self.service.calls.are_quiet() else _LATE_WORDS_SECONDS
-        await self._doorstep.stop(self._server, min(grace, words))
+        await self._server.stop(min(grace, words))
 
     async def _stop_http(self, grace: float) -> None:
         if self.http is not None:

@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection
 
 from octet.rpc.bind import bind, check_signed
 from octet.rpc.cgroup_memory import memory_reader
-from octet.rpc.doorstep import Doorstep
+from octet.rpc.doorstep import Doorstep, DoorstepInterceptor, begun
 from octet.rpc.memory_guard import MemoryGuard, MemoryLimits
 from octet.rpc.server_options import SERVER_OPTIONS
 from octet.rpc.unread import ReadInterceptor, Silence
@@ -133,7 +133,7 @@ class Server:
     def _grpc_server(self, max_calls: int, max_streams: int, silence: Silence) -> Any:
         limits = (("grpc.max_receive_message_length", _MOST_RECEIVED), ("grpc.max_concurrent_streams", max_streams))
         server = aio.server(
-            interceptors=(self._doorstep, ReadInterceptor(silence)),
+            interceptors=(DoorstepInterceptor(self._doorstep), ReadInterceptor(silence)),
             options=(*SERVER_OPTIONS, *limits),
             maximum_concurrent_rpcs=max_calls,
         )
@@ -166,7 +166,9 @@ class Server:
         self.board.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.generator.flushed(), grace)
-        await self._doorstep.stop(self._server, min(grace, _LAST_WORDS_SECONDS))
+        async with self._doorstep.held(grace):
+            ending = await begun(self._server.stop(min(grace, _LAST_WORDS_SECONDS)))
+        await ending
         if self.metrics is not None:
             await self.metrics.stop()
         await asyncio.to_thread(self.engine.stop)

@@ -154,6 +154,31 @@ def test_a_drain_finishes_what_runs_and_refuses_what_comes() -> None:
     run(story())
 
 
+@pytest.mark.parametrize("num_callers", [1, 24])
+def test_who_asks_again_as_soon_as_he_is_refused_is_never_cut_off(num_callers: int) -> None:
+    """A new connection each time, as he was told to. Whoever had one that was not looked at yet was reset."""
+
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            statuses: list[list[int]] = [[] for _ in range(num_callers)]
+
+            async def ask_for_ever(heard: list[int]) -> None:
+                while True:
+                    try:
+                        heard.append((await fronted.ask(max_tokens=2)).status)
+                    except ConnectionRefusedError:
+                        return
+
+            asking = [asyncio.create_task(ask_for_ever(heard)) for heard in statuses]
+            await asyncio.sleep(0.3)
+            await fronted.routed.server.stop(10)
+            await asyncio.gather(*asking)
+            assert all(heard[-1] == 503 for heard in statuses), "told, and then there was nobody"
+            assert {status for heard in statuses for status in heard} <= {200, 503}
+
+    run(story())
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_end_without_grace_leaves_nothing_behind(stream: bool) -> None:
     async def story() -> None:
