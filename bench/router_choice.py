@@ -27,7 +27,6 @@ def choice_case(num_replicas: int) -> str:
 
 
 def choice_records(runs: int) -> list[Record]:
-    """On a running event loop."""
     subjects = [
         Subject(choice_case(number), way, "µs", partial(_ready, lane, is_drawn), _CHOICES)
         for number, lane in ((number, _lane(number)) for number in LANES)
@@ -37,7 +36,10 @@ def choice_records(runs: int) -> list[Record]:
 
 
 def _ready(lane: Lane, is_drawn: bool) -> Work:
+    """All have room, as they have just said: not so long ago that it would not count."""
     random = Random(7)
+    for index, replica in enumerate(lane.replicas.values()):
+        replica.heard(wire.LoadReport(max_running=_SEATS, max_waiting=_SEATS, running=index % _SEATS))
 
     def work() -> None:
         for _ in range(_CHOICES):
@@ -47,7 +49,7 @@ def _ready(lane: Lane, is_drawn: bool) -> Work:
 
 
 def _lane(num_replicas: int) -> Lane:
-    """All of them connected, warm and with room, as they have just said."""
+    """All of them connected and warm."""
     clock, dispatch = SystemClock(), DispatchConfig()
     lane = Lane("stl", dispatch, clock)
     for index in range(num_replicas):
@@ -56,6 +58,5 @@ def _lane(num_replicas: int) -> Lane:
         breaker = Breaker(clock, failures=dispatch.failures, **cooling)
         replica = Replica("stl", target, connect(target, None), breaker, clock, _SEATS)
         replica.connected(warm=True)
-        replica.heard(wire.LoadReport(max_running=_SEATS, max_waiting=_SEATS, running=index % _SEATS))
         lane.replicas[replica.name] = replica
     return lane

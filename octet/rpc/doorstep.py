@@ -11,41 +11,51 @@ from grpc import aio
 _STILL_SECONDS = 0.25
 """Without anybody new. Whoever came is handed over within that on a machine that has much else to do."""
 _MOST_SECONDS = 2.0
+_TURN_SECONDS = 0.01
+_LONGEST_TURN_SECONDS = 0.02
+"""That counts: what is longer is time in which the loop stood still, and nobody could be handed over."""
 
 
 class Doorstep:
     """Belongs to the event loop."""
 
     def __init__(self) -> None:
-        self._held: asyncio.Event | None = None
-        """Set when they are let go on."""
-        self._last = 0.0
-        """When somebody came who is held."""
+        self._gate = asyncio.Event()
+        self._gate.set()
+        self._num_come = 0
+        self.num_held = 0
 
     async def come(self) -> None:
         """Returns at once, but while the doors are being closed."""
-        if self._held is not None:
-            self._last = asyncio.get_running_loop().time()
-            await self._held.wait()
+        self._num_come += 1
+        if not self._gate.is_set():
+            self.num_held += 1
+            try:
+                await self._gate.wait()
+            finally:
+                self.num_held -= 1
 
     @asynccontextmanager
-    async def held(self, grace: float) -> AsyncIterator[None]:
-        """Whoever comes waits to the end of this context, in which all doors are to be told that they take no more: so
-        he who asks again as soon as he is refused does not ask here. Without any grace nobody is waited for."""
-        self._held = asyncio.Event()
+    async def held(self) -> AsyncIterator[None]:
+        """Once it is still. Whoever comes waits to the end of this context, in which all doors are to be told that they
+        take no more: so he who asks again as soon as he is refused does not ask here."""
+        self._gate.clear()
         try:
-            if grace > 0:
-                await self._still()
+            await self.still()
             yield
         finally:
-            self._held.set()
+            self._gate.set()
 
-    async def _still(self) -> None:
-        """Until nobody has come for a while: a shorter one the longer they go on coming."""
+    async def still(self) -> None:
+        """Returns when nobody has come for a while: a shorter one the longer they go on coming."""
         now = asyncio.get_running_loop().time
-        self._last = began = now()
-        while (patience := _STILL_SECONDS * (1 - (now() - began) / _MOST_SECONDS)) > (still := now() - self._last):
-            await asyncio.sleep(patience - still)
+        waited = still = 0.0
+        while still < _STILL_SECONDS * (1 - waited / _MOST_SECONDS):
+            began, before = now(), self._num_come
+            await asyncio.sleep(_TURN_SECONDS)
+            turned = min(now() - began, _LONGEST_TURN_SECONDS)
+            waited += turned
+            still = still + turned if self._num_come == before else 0.0
 
 
 class DoorstepInterceptor(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import grpc
 from google.protobuf.message import Message
 
 from octet.sdk.faults import cancelled as cancelled_here
-from octet.sdk.faults import closed, typed
+from octet.sdk.faults import closed, is_unsaid_cancel, typed
 from octet.sdk.retry import Effort, Left
 
 _GRACE_S = 0.5
@@ -38,9 +37,11 @@ class Asking:
     def failed(self, error: Any, *, begun: bool = False, cancelled: bool = False) -> float:
         """Seconds until the next attempt. Raises OctetError when there is none: never once an answer has begun, nor for
         what was `cancelled` here."""
-        if error.code() is grpc.StatusCode.CANCELLED and (cancelled or self.is_closed()):
-            raise (cancelled_here if cancelled else closed)(self.request_id) from None
         problem = typed(error, address=self._address, request_id=self.request_id, begun=begun)
+        if is_unsaid_cancel(problem) and cancelled:
+            raise cancelled_here(self.request_id) from None
+        if is_unsaid_cancel(problem) and self.is_closed():
+            raise closed(self.request_id) from None
         wait = None if begun else self._effort.wait_after(problem)
         if wait is None:
             raise problem from None

@@ -66,9 +66,11 @@ class AsyncClient(Caller):
                 async for event in call:
                     heard.hear(event)
             except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-                wait = heard.failed(await ending_of(call, error))
+                wait = heard.failed(ending_of(call, error))
             else:
                 return heard.answer()
+            finally:
+                call.cancel()
             await asyncio.sleep(wait)
 
     async def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
@@ -113,7 +115,7 @@ class AsyncClient(Caller):
             try:
                 response = await call
             except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-                wait = asking.failed(await ending_of(call, error))
+                wait = asking.failed(ending_of(call, error))
             else:
                 asking.answered()
                 return response
@@ -175,7 +177,7 @@ class AsyncStream(Heard):
             self._end()
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
             self._over = True
-            await self._again(await ending_of(call, error))
+            await self._again(ending_of(call, error))
         return None
 
     async def _again(self, error: grpc.aio.AioRpcError) -> None:

@@ -80,7 +80,7 @@ class AsyncJobs:
                         return
                 return
             except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-                wait = watching.failed(await ending_of(call, error))
+                wait = watching.failed(ending_of(call, error), is_closed=self._is_closed())
             finally:
                 call.cancel()
             await asyncio.sleep(wait)

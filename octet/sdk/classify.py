@@ -56,7 +56,7 @@ _BY_REASON: dict[int, type[OctetError]] = {
     wire.ERROR_REASON_QUARANTINED: InvalidRequest,
 }
 _BY_CODE: dict[grpc.StatusCode, type[OctetError]] = {
-    # Who cancels gives a reason; gRPC gives none to calls that a server which stops has not looked at yet.
+    # Who cancels gives a reason. gRPC gives none to what nobody has looked at: the server stops, or too many wait.
     grpc.StatusCode.CANCELLED: Unavailable,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,

@@ -1,4 +1,5 @@
-"""How a call of grpc.aio ended: a status CANCELLED, whoever gave it, is raised there as if the task were cancelled."""
+"""How a call of grpc.aio ended. One that is cancelled here, and not the task that waits for it, is raised there as if
+the task were."""
 
 import asyncio
 from typing import Any
@@ -6,13 +7,12 @@ from typing import Any
 import grpc
 
 
-async def ending_of(call: Any, raised: BaseException) -> grpc.aio.AioRpcError:
-    """The call's own end. Raises CancelledError where the task is being cancelled, and not only the call."""
+def ending_of(call: Any, raised: BaseException) -> grpc.aio.AioRpcError:
+    """Raises CancelledError where the task is being cancelled, and not only the call."""
     if isinstance(raised, grpc.aio.AioRpcError):
         return raised
+    call.cancel()
     task = asyncio.current_task()
     if task is not None and task.cancelling() > 0:
-        call.cancel()
         raise raised
-    code, trailing = await call.code(), await call.trailing_metadata()
-    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing or grpc.aio.Metadata(), await call.details())
+    return grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, grpc.aio.Metadata(), grpc.aio.Metadata())

@@ -86,6 +86,11 @@ def closed(request_id: str) -> Cancelled:
     return cancelled(request_id, "the client is closed")
 
 
+def is_unsaid_cancel(problem: OctetError) -> bool:
+    """Cancelled here, or by gRPC itself: no server gave a reason."""
+    return problem.code is grpc.StatusCode.CANCELLED and not problem.reason
+
+
 _ADVICE_BY_REASON = {
     wire.ERROR_REASON_DEADLINE_UNREACHABLE: "give it more time, or ask for less",
     wire.ERROR_REASON_BELOW_FLOOR: "ask with a higher priority, or later",
@@ -102,7 +107,7 @@ def _advised(kind: type[OctetError], said: wire.Error, after: float | None) -> s
 def _unsaid(kind: type[OctetError], code: grpc.StatusCode, details: str, address: str) -> str:
     """The server never got to say anything: gRPC itself, or something in between, ended the call."""
     if code is grpc.StatusCode.CANCELLED:
-        return f"the router at {address} ended the call without a word, as one that stops; {_ADVICE[Unavailable]}"
+        return f"{address} ended the call without a word: it stops, or too many wait; {_ADVICE[Unavailable]}"
     if kind is Unavailable:
         return unreachable(address, details)
     if kind is DeadlineExceeded:

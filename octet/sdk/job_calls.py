@@ -8,7 +8,7 @@ import grpc
 
 from octet.clock import Clock
 from octet.sdk.errors import Busy, OctetError, ReplicaLost, Unavailable
-from octet.sdk.faults import closed, invalid, typed
+from octet.sdk.faults import closed, invalid, is_unsaid_cancel, typed
 from octet.sdk.job import Job, JobEvent
 from octet.sdk.request import check_timeout, prepare
 from octet.sdk.retry import Left
@@ -82,9 +82,11 @@ class Watching:
         self._pause = _FIRST_PAUSE_S
         return JobEvent.from_wire(message)
 
-    def failed(self, error: Any) -> float:
+    def failed(self, error: Any, *, is_closed: bool) -> float:
         """Seconds until the stream is taken up where it ended. Raises OctetError when it is not."""
         problem = typed(error, address=self._address)
+        if is_unsaid_cancel(problem) and is_closed:
+            raise closed("") from None
         wait = self._pause if problem.retry_after is None else problem.retry_after
         self._pause = min(_LONGEST_PAUSE_S, 2 * self._pause)
         end = self._heard_at + PATIENCE_S if self._end is None else self._end

@@ -79,7 +79,7 @@ class Jobs:
                         return
                 return
             except grpc.RpcError as error:
-                wait = watching.failed(error)
+                wait = watching.failed(error, is_closed=self._is_closed())
             finally:
                 call.cancel()
             time.sleep(wait)

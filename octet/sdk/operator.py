@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from octet.sdk.caller import DEFAULT_ADDRESS, LOOKUP_S
 from octet.sdk.channel import PathName, serialize
 from octet.sdk.errors import OctetError
-from octet.sdk.faults import closed, invalid, typed
+from octet.sdk.faults import closed, invalid, is_unsaid_cancel, typed
 from octet.sdk.history import History
 from octet.sdk.operating import (
     AuditEntry,
@@ -272,11 +272,11 @@ class Operator(SyncCaller):
         return getattr(self._channel, kind)(SERVICE + name, serialize, answer.FromString)
 
     def _problem(self, error: Any, *, changes: bool = False, begun: bool = False) -> OctetError:
-        if error.code() is grpc.StatusCode.CANCELLED and self._is_closed():
-            return closed("")
         problem = typed(error, address=self.address, begun=begun)
         if problem.reason:
             return problem
+        if is_unsaid_cancel(problem) and self._is_closed():
+            problem = closed("")
         if problem.code == grpc.StatusCode.UNIMPLEMENTED:
             words = f"what answers at {self.address} has no octet.v1.Operator: it is no router, or an older one"
             return type(problem)(words, code=problem.code)

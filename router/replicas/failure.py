@@ -27,8 +27,9 @@ _CALLERS_FIELD = {"chat": "prompt", "chat.messages": "prompt", "chat.messages.ro
 """What a replica calls the conversation. Whether the caller sent one message or many is not known here."""
 _UNSERVED = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.ABORTED}
 
-_NEVER_HANDED_OVER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
-"""gRPC cancels, without a reason, what a server that stops has not looked at yet."""
+_AWAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+"""The connection; or gRPC itself cancels, without a reason, what nobody has looked at: the replica stops, or too many
+wait."""
 
 _SOONEST_MS = 50
 _SPREAD_MS = 250
@@ -68,7 +69,7 @@ def failure_of(error: Any, replica: str, *, was_open: bool, accepted: bool) -> F
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return Failure("full", _full(replica))
     is_gone = code is grpc.StatusCode.UNAVAILABLE
-    if code in _NEVER_HANDED_OVER and not accepted:
+    if code in _AWAY and not accepted:
         return Failure("dropped" if was_open else "free", unreachable(replica), was_open and is_gone)
     told = lost(replica, f"the call ended with {code.name}")
     return Failure("failed" if code in _UNSERVED else "lost", told, is_gone)

@@ -295,9 +295,7 @@ class Server:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self.drain()
-        async with self._doorstep.held(grace):
-            ending = await begun(self._stop_grpc(grace), self._stop_http(grace))
-        await ending
+        await self._close_doors(grace)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -308,10 +306,19 @@ class Server:
         await self.fleet.close()
         await self.traces.close(grace)
 
+    async def _close_doors(self, grace: float) -> None:
+        if grace > 0:
+            async with self._doorstep.held():
+                ending = await begun(self._stop_grpc(grace), self._stop_http(grace))
+            await ending
+        else:
+            await asyncio.gather(self._stop_grpc(0), self._stop_http(0))
+
     async def _stop_grpc(self, grace: float) -> None:
         """gRPC cancels whoever is left after a while, as those who only watch. Where somebody asks to the last, it is
         long enough for his refusal on a machine that has much else to do; it is over as soon as all have ended."""
-        words = _LAST_WORDS_SECONDS if self.service.calls.are_quiet() else _LATE_WORDS_SECONDS
+        is_quiet = self.service.calls.are_quiet() and not self._doorstep.num_held
+        words = _LAST_WORDS_SECONDS if is_quiet else _LATE_WORDS_SECONDS
         await self._server.stop(min(grace, words))
 
     async def _stop_http(self, grace: float) -> None:

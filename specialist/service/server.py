@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection
 
 from octet.rpc.bind import bind, check_signed
 from octet.rpc.cgroup_memory import memory_reader
-from octet.rpc.doorstep import Doorstep, DoorstepInterceptor, begun
+from octet.rpc.doorstep import Doorstep, DoorstepInterceptor
 from octet.rpc.memory_guard import MemoryGuard, MemoryLimits
 from octet.rpc.server_options import SERVER_OPTIONS
 from octet.rpc.unread import ReadInterceptor, Silence
@@ -166,9 +166,9 @@ class Server:
         self.board.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.generator.flushed(), grace)
-        async with self._doorstep.held(grace):
-            ending = await begun(self._server.stop(min(grace, _LAST_WORDS_SECONDS)))
-        await ending
+        if grace > 0:
+            await self._doorstep.still()  # whoever comes is refused at once, and goes to another replica
+        await self._server.stop(min(grace, _LAST_WORDS_SECONDS))
         if self.metrics is not None:
             await self.metrics.stop()
         await asyncio.to_thread(self.engine.stop)

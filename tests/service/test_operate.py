@@ -15,6 +15,7 @@ from specialist.engines.sim import Fault
 from specialist.service.server import Server
 from specialist.service.settings import ServiceSettings
 from specialist.service.warm import NotWarm
+from tests.octet.rpc.unseen import asked_unseen, codes_of, connected
 from tests.service.harness import QUICK, Served, adapter_directory, ask, asking, expected, run, serving, sim
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -290,6 +291,17 @@ async def ask_once(port: int) -> SpecialistError:
         heard = await ask(client, asking())
     assert heard.error is not None
     return heard.error
+
+
+def test_whoever_grpc_has_not_handed_over_when_a_replica_ends_is_told_so() -> None:
+    async def scenario() -> None:
+        server = Server(sim()(), ServiceSettings(port=0))
+        await server.start()
+        calls = asked_unseen(await connected(f"127.0.0.1:{server.port}", "/octet.v1.Specialist/Generate", b""))
+        await server.stop(30)
+        assert grpc.StatusCode.CANCELLED not in await codes_of(calls)
+
+    run(scenario())
 
 
 def test_whoever_watches_does_not_hold_up_the_end() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,10 +10,11 @@ import grpc
 import pytest
 
 from octet.rpc.doorstep import Doorstep, DoorstepInterceptor, begun
+from tests.octet.rpc.unseen import NUM_CALLS, asked_unseen, codes_of, connected, details_of
 from tests.service.harness import run
 
+ASK = "/a.Server/Ask"
 TOLD = (grpc.StatusCode.UNAVAILABLE, "this server is ending")
-NUM_CALLS = 32
 GRACE = 10.0
 
 
@@ -33,44 +35,44 @@ async def serving(ask: Callable[[bytes, Any], Awaitable[bytes]]) -> tuple[Any, D
 
 
 async def stop(server: Any, doorstep: Doorstep, grace: float = GRACE) -> None:
-    async with doorstep.held(grace):
+    async with doorstep.held():
         ending = await begun(server.stop(grace))
     await ending
-
-
-async def asked_while_nobody_looks(address: str) -> list[Any]:
-    """Calls that gRPC has taken from their connection, and that no turn of this loop has seen."""
-    channel = grpc.insecure_channel(address)
-    ask = channel.unary_unary("/a.Server/Ask")
-    first = ask.future(b"", timeout=20)
-    await asyncio.to_thread(first.code)
-    calls = [ask.future(b"", timeout=20) for _ in range(NUM_CALLS)]
-    time.sleep(0.3)  # the loop is to stand still
-    return calls
-
-
-async def ends_of(calls: list[Any]) -> set[tuple[grpc.StatusCode, str]]:
-    return {(await asyncio.to_thread(call.code), await asyncio.to_thread(call.details)) for call in calls}
 
 
 def test_grpc_alone_cancels_whom_it_has_not_handed_over() -> None:
     """Why there is a doorstep. Where this fails, it may no longer be needed."""
 
-    async def story() -> None:
+    async def story() -> bool:
         server, _, address = await serving(_refuse)
-        calls = await asked_while_nobody_looks(address)
+        calls = asked_unseen(await connected(address, ASK, b""))
         await server.stop(GRACE)
-        assert (grpc.StatusCode.CANCELLED, "CANCELLED") in await ends_of(calls)
+        return grpc.StatusCode.CANCELLED in await codes_of(calls)
 
-    run(story())
+    assert any(run(story()) for _ in range(5)), "on a busy machine they may not have come so far"
 
 
 def test_whom_grpc_has_not_handed_over_is_told() -> None:
     async def story() -> None:
         server, doorstep, address = await serving(_refuse)
-        calls = await asked_while_nobody_looks(address)
+        calls = asked_unseen(await connected(address, ASK, b""))
         await stop(server, doorstep)
-        assert await ends_of(calls) == {TOLD}
+        assert await codes_of(calls) == {TOLD[0]} and TOLD[1] in await details_of(calls)
+
+    run(story())
+
+
+def test_a_loop_that_stands_still_meanwhile_is_not_taken_for_quiet() -> None:
+    """Found in review: it was, and all but one were cancelled."""
+
+    async def story() -> None:
+        server, doorstep, address = await serving(_refuse)
+        ask = await connected(address, ASK, b"")
+        stopping = asyncio.create_task(stop(server, doorstep))
+        await asyncio.sleep(0.05)
+        calls = asked_unseen(ask)
+        await stopping
+        assert await codes_of(calls) == {TOLD[0]} and TOLD[1] in await details_of(calls)
 
     run(story())
 
@@ -83,7 +85,7 @@ def test_who_asks_again_as_soon_as_he_is_refused_is_never_cancelled() -> None:
 
             async def ask_for_ever(heard: list[tuple[grpc.StatusCode, str]]) -> None:
                 while not heard or heard[-1] == TOLD:
-                    call = channel.unary_unary("/a.Server/Ask")(b"", timeout=20)
+                    call = channel.unary_unary(ASK)(b"", timeout=20)
                     heard.append((await call.code(), await call.details()))
 
             asking = [asyncio.create_task(ask_for_ever(heard)) for heard in ends]
@@ -104,20 +106,21 @@ def test_who_never_stops_coming_holds_it_up_for_a_while_only() -> None:
 
             async def come() -> None:
                 while True:
-                    calls.append(channel.unary_unary("/a.Server/Ask")(b"", timeout=20))
+                    calls.append(channel.unary_unary(ASK)(b"", timeout=20))
                     await asyncio.sleep(0.01)
 
             coming = asyncio.create_task(come())
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(15):
                 await stop(server, doorstep)
             coming.cancel()
-            assert TOLD in {(await call.code(), await call.details()) for call in calls}
+            ends = Counter([(await call.code(), await call.details()) for call in calls])
+            cancelled = sum(number for (code, _), number in ends.items() if code is grpc.StatusCode.CANCELLED)
+            assert cancelled <= ends[TOLD] / 10, ends
 
     run(story())
 
 
-@pytest.mark.parametrize("grace", [0.0, 0.5])
-def test_its_grace_is_for_those_who_are_inside(grace: float) -> None:
+def test_its_grace_is_for_those_who_are_inside() -> None:
     async def story() -> None:
         inside = asyncio.Event()
 
@@ -127,30 +130,46 @@ def test_its_grace_is_for_those_who_are_inside(grace: float) -> None:
 
         server, doorstep, address = await serving(hang)
         async with grpc.aio.insecure_channel(address) as channel:
-            call = channel.unary_unary("/a.Server/Ask")(b"", timeout=20)
+            call = channel.unary_unary(ASK)(b"", timeout=30)
             await inside.wait()
             began = time.monotonic()
-            await stop(server, doorstep, grace)
-            assert time.monotonic() - began >= grace
-            assert await call.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+            await stop(server, doorstep, 0.5)
+            assert 0.5 <= time.monotonic() - began < 10
+            assert await call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
     run(story())
 
 
-def test_who_is_held_goes_on_also_where_the_end_is_given_up() -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_who_is_held_goes_on_also_where_the_end_is_given_up(times: int) -> None:
     async def story() -> None:
         doorstep = Doorstep()
 
         async def end() -> None:
-            async with doorstep.held(GRACE):
+            async with doorstep.held():
                 await asyncio.get_running_loop().create_future()
 
-        ending = asyncio.create_task(end())
+        endings = [asyncio.create_task(end()) for _ in range(times)]
         await asyncio.sleep(0)
         coming = asyncio.create_task(doorstep.come())
         await asyncio.sleep(0.05)
-        assert not coming.done()
-        ending.cancel()
+        assert not coming.done() and doorstep.num_held == 1
+        for ending in endings:
+            ending.cancel()
         await coming
+        assert doorstep.num_held == 0
+
+    run(story())
+
+
+def test_who_leaves_while_he_is_held_is_counted_no_more() -> None:
+    async def story() -> None:
+        doorstep = Doorstep()
+        async with doorstep.held():
+            coming = asyncio.create_task(doorstep.come())
+            await asyncio.sleep(0)
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+            assert doorstep.num_held == 0
 
     run(story())

@@ -7,13 +7,19 @@ from collections.abc import Awaitable, Callable
 from threading import Timer
 from typing import Any
 
+import grpc
 import pytest
 
-from octet import AsyncClient, Cancelled, Client
+from octet import AsyncClient, Cancelled, Client, Unavailable
+from octet.clock import ManualClock
+from octet.sdk.job_calls import Watching
+from octet.v1 import jobs_pb2
+from tests.octet.jobs.server import job, jobs_served
 from tests.octet.sdk.server import Act, busy, scripted
 from tests.service.harness import run
 
 HANGS = Act(hangs=True)
+RUNNING = job(jobs_pb2.JOB_STATUS_RUNNING)
 SYNC: dict[str, Callable[[Client], object]] = {
     "stream": lambda client: list(client.stream("x")),
     "infer": lambda client: client.infer("x"),
@@ -90,6 +96,43 @@ def test_closing_from_another_thread_ends_the_call(call: str, acts: Act) -> None
         with pytest.raises(Cancelled):
             SYNC[call](client)
         closer.join()
+
+
+def test_closing_ends_whoever_watches_a_job() -> None:
+    with jobs_served(RUNNING) as at:
+        client = Client(at.address)
+        closer = Timer(0.2, client.close)
+        closer.start()
+        with pytest.raises(Cancelled, match="the client is closed"):
+            list(client.jobs.events("job-1"))
+        closer.join()
+
+
+def test_closing_ends_a_coroutine_that_watches_a_job() -> None:
+    async def watch(client: AsyncClient) -> None:
+        async for _ in client.jobs.events("job-1"):
+            pass
+
+    async def scenario() -> None:
+        with jobs_served(RUNNING) as at:
+            client = AsyncClient(at.address)
+            watching = asyncio.create_task(watch(client))
+            assert await asyncio.to_thread(at.hangs.wait, 5)
+            await client.close()
+            with pytest.raises(Cancelled, match="the client is closed"):
+                await watching
+            assert not watching.cancelled()
+
+    run(scenario())
+
+
+def test_who_watches_a_job_is_told_of_his_own_close_however_little_time_is_left() -> None:
+    watching = Watching("job-1", 0, 0.01, ManualClock(), "127.0.0.1:1")
+    ended = grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, grpc.aio.Metadata(), grpc.aio.Metadata())
+    with pytest.raises(Cancelled, match="the client is closed"):
+        watching.failed(ended, is_closed=True)
+    with pytest.raises(Unavailable, match="without a word"):
+        watching.failed(ended, is_closed=False)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in the loop", "in a thread"])

@@ -18,6 +18,7 @@ from octet.v1 import inference_pb2 as wire
 from router.decide.policy import Policy
 from router.replicas.channel import ReplicaTls
 from router.service.settings import RouterSettings, addresses_of
+from tests.octet.rpc.unseen import asked_unseen, codes_of, connected, details_of
 from tests.router.service.harness import Heard, Routed, asking, ensemble_of, quick, routing
 from tests.router.service.spy import hang, spying
 from tests.service.harness import run, serving, sim
@@ -74,6 +75,21 @@ def test_whoever_asks_a_router_that_ends_is_told_so_however_slowly_it_speaks(mon
                 await routed.server.stop(10)
             heard = await asking_now
             assert (heard.code, heard.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_DRAINING)
+
+    run(story())
+
+
+def test_whoever_grpc_has_not_handed_over_when_a_router_ends_is_told_so() -> None:
+    """Found by the nemesis: gRPC cancelled them without a word."""
+
+    async def story() -> None:
+        async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+            await routed.server.drain()
+            address, request = f"127.0.0.1:{routed.server.port}", asking().SerializeToString()
+            calls = asked_unseen(await connected(address, "/octet.v1.Inference/Generate", request))
+            await routed.server.stop(10)
+            assert await codes_of(calls) == {grpc.StatusCode.UNAVAILABLE}
+            assert "this router is draining" in " ".join(await details_of(calls))
 
     run(story())
 

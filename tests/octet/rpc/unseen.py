@@ -1,0 +1,38 @@
+"""Calls that gRPC has taken from their connection, and that no turn of the server's loop has seen."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+NUM_CALLS = 32
+_STALL_SECONDS = 0.4
+Ask = Callable[[], Any]
+
+
+async def connected(address: str, method: str, request: bytes) -> Ask:
+    """Over a connection that is there, to a server in this loop."""
+    method_of = grpc.insecure_channel(address).unary_unary(method)
+
+    def ask() -> Any:
+        return method_of.future(request, timeout=20)
+
+    await asyncio.to_thread(ask().code)
+    return ask
+
+
+def asked_unseen(ask: Ask) -> list[Any]:
+    """The loop stands still meanwhile."""
+    calls = [ask() for _ in range(NUM_CALLS)]
+    time.sleep(_STALL_SECONDS)
+    return calls
+
+
+async def codes_of(calls: list[Any]) -> set[grpc.StatusCode]:
+    return {await asyncio.to_thread(call.code) for call in calls}
+
+
+async def details_of(calls: list[Any]) -> set[str]:
+    return {await asyncio.to_thread(call.details) for call in calls}
