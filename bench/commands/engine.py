@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import get_args
 
 from bench.commands.common import (
     FIGURES,
@@ -17,8 +18,10 @@ from bench.commands.common import (
     say,
 )
 from bench.table import table_of_spreads
+from specialist.engines.native.settings import DType
 
 RUNS, PEER_RUNS = 9, 5
+DTYPES: tuple[str, ...] = get_args(DType)
 ABOUT = f"""\
 Time the engine on a real model: decoding 1, 4, 16 and 32 sequences at once,
 prefill, time to the first token (TTFT) and between tokens (ITL), and a warm
@@ -54,6 +57,8 @@ def add(benches: Benches) -> None:
         metavar="PART,...",
         help="decode, open-loop, adapters (default: decode)",
     )
+    parser.add_argument("--device", default="cpu", help="that Octet's engine computes on: cpu, cuda (default: cpu)")
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help=f"on cuda (default: {DTYPES[0]})")
     parser.add_argument("--served", action="store_true", help="measure Octet over gRPC as well")
     rounds = f"rounds that count (default: {RUNS}, with --peers {PEER_RUNS})"
     parser.add_argument("--runs", type=count, metavar="N", help=rounds)
@@ -75,6 +80,7 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
     cache = cache_directory()
     model = arguments.model or demo_model(cache, bar())
     usual = PEER_RUNS if arguments.peers else RUNS
+    where = arguments.device, arguments.dtype
     runs = arguments.runs or (QUICK_RUNS if arguments.quick else usual)
     options = Options(
         arguments.peers,
@@ -84,6 +90,7 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         quick=arguments.quick,
         calibrate=arguments.calibrate,
         served=arguments.served,
+        octet=() if where == ("cpu", DTYPES[0]) else ("--device", where[0], "--dtype", where[1]),
         parts=arguments.parts,
     )
     outcome = measure_engine(open_model(model, cache), options, say)

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from bench.peers.octet_adapters import AdapterMix
 from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
@@ -16,6 +16,7 @@ from octet import __version__
 from octet.clock import SystemClock
 from octet.identity import Lane
 from specialist.engines.base import Engine
+from specialist.engines.native.settings import DType
 from specialist.events import Emitted, Finished
 from specialist.loop import StepLoop
 from specialist.request import Request
@@ -47,6 +48,8 @@ class Opened:
 
     work: Callable[[], Mapping[str, float]] | None = None
     """Seconds the decoder has spent, by kind of work; None where it does not tell."""
+
+    device: str = "cpu"
 
     @property
     def lane(self) -> Lane:
@@ -101,12 +104,14 @@ class Octet:
                 sleep(max(0.0, at[num_here] - stopwatch.seconds))
 
     def steps(self, prompts: Prompts, new_tokens: int) -> list[tuple[str, int, int, float]]:
-        """Generates, and tells of each step its mode, tokens, pairs, and how long it took, scheduling included."""
+        """Generates, and tells of each step its mode, tokens, pairs, and how long it took, scheduling included. On an
+        accelerator each is waited for, as those are that end with a token."""
         prompt_of = self._submit(prompts, new_tokens)
         steps: list[tuple[str, int, int, float]] = []
         start = perf_counter()
         while (step := self._loop.run_once()) is not None:
             self._note(prompt_of, Stopwatch(len(prompts)))
+            settle(self._opened.device)
             now = perf_counter()
             steps.append((step.mode, step.num_tokens, _pairs(step), now - start))
             start = now
@@ -137,7 +142,7 @@ class Octet:
 
     def read(self, nbytes: int | None) -> dict[str, Any]:
         """Seconds to read that many bytes with all threads, over and over; of None, as many as the weights have."""
-        return timed_read(self._opened.weight_bytes if nbytes is None else nbytes)._asdict()
+        return timed_read(self._opened.weight_bytes if nbytes is None else nbytes, self._opened.device)._asdict()
 
     def _submit(self, prompts: Prompts, new_tokens: int) -> dict[str, int]:
         """Greedy, and never ended by an end-of-text token."""
@@ -158,14 +163,27 @@ def _pairs(step: Step) -> int:
     return sum(len(row.tokens) * row.stop for row in step.rows)
 
 
-def timed_read(nbytes: int) -> Timed:
+def settle(device: str) -> None:
+    """Returns when it has done all that it was given."""
+    if device != "cpu":
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def timed_read(nbytes: int, device: str = "cpu") -> Timed:
     import torch
 
-    numbers = torch.ones(max(1, nbytes // 4), dtype=torch.float32)
+    numbers = torch.ones(max(1, nbytes // 4), dtype=torch.float32, device=device)
+
+    def read() -> None:
+        numbers.sum()
+        settle(device)
+
     threads = torch.get_num_threads()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     try:
-        return Timed(nbytes, mean_seconds(numbers.sum))
+        return Timed(nbytes, mean_seconds(read))
     finally:
         torch.set_num_threads(threads)
 
@@ -191,7 +209,7 @@ def open_sim() -> Opened:
     return Opened(replica.scheduler, replica.engine, "simulated, no model", 2**20, None, replica.adapters, tiny)
 
 
-def open_native(model: Path) -> Opened:
+def open_native(model: Path, device: str = "cpu", dtype: DType = "float32") -> Opened:
     """A replica as it would serve the model, without the service around it."""
     from specialist.adapters.load import matrix_shapes
     from specialist.engines.native.engine import NativeEngine
@@ -200,7 +218,7 @@ def open_native(model: Path) -> Opened:
     from specialist.service.assemble import assemble
     from specialist.service.settings import ReplicaSettings
 
-    replica = assemble(ReplicaSettings(model=model), SystemClock())
+    replica = assemble(ReplicaSettings(model=model, device=device, dtype=dtype), SystemClock())
     if not isinstance(replica.engine, NativeEngine):
         raise TypeError(f"a native replica runs {type(replica.engine).__name__}")
     decoder = replica.engine.decoder
@@ -217,6 +235,7 @@ def open_native(model: Path) -> Opened:
         replica.adapters,
         matrix_shapes(checkpoint.config),
         decoder.seconds if isinstance(decoder, FusedDecoder) else None,
+        device,
     )
 
 
@@ -241,9 +260,19 @@ def load(arguments: Sequence[str]) -> Loaded:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("--engine", choices=("native", "sim"), default="native")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", choices=get_args(DType), default="float32")
     options = parser.parse_args(arguments)
-    opened = open_sim() if options.engine == "sim" else open_native(options.model)
-    return Loaded(f"{opened.settings}, {len(os.sched_getaffinity(0))} threads", Octet(opened).calls)
+    opened = open_sim() if options.engine == "sim" else open_native(options.model, options.device, options.dtype)
+    return Loaded(f"{opened.settings}, {_computed_by(opened.device)}", Octet(opened).calls)
+
+
+def _computed_by(device: str) -> str:
+    if device == "cpu":
+        return f"{len(os.sched_getaffinity(0))} threads"
+    import torch
+
+    return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
 
 
 if __name__ == "__main__":
