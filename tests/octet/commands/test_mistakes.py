@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -111,16 +113,21 @@ def test_http_where_grpc_is_asked_for(capsys: Captured) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         port = server.getsockname()[1]
 
-        def greet() -> None:
-            for _ in range(3):
-                connection, _ = server.accept()
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                connection.close()
+        server.settimeout(0.1)
+        over = Event()
 
-        greeting = pool.submit(greet)
-        status = main(["route", "x", "--address", f"127.0.0.1:{port}"])
-        while not greeting.done():
-            socket.create_connection(("127.0.0.1", port)).close()
+        def greet() -> None:
+            while not over.is_set():
+                with suppress(OSError):
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        pool.submit(greet)
+        try:
+            status = main(["route", "x", "--address", f"127.0.0.1:{port}"])
+        finally:
+            over.set()
     assert status == 3
     assert told(capsys) == (
         f"octet route: nothing answers at 127.0.0.1:{port}: HTTP is spoken there, and not gRPC, "

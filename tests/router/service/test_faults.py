@@ -221,9 +221,10 @@ def test_the_breaker_opens_and_lets_a_probe_through_when_it_has_cooled_down() ->
             assert len(bad.asked) == 2, "an open breaker lets nobody through"
             bad.behave = answer
             await asyncio.sleep(1.6)
-            heard = [await routed.ask(asking()) for _ in range(20)]
+            heard = []
+            while len(bad.asked) <= 3:  # a probe, and then it closes again
+                heard.append(await routed.ask(asking()))
             assert "half_open" in {each.receipt.breaker for each in heard if each.receipt}
-            assert len(bad.asked) > 3, "and closes again"
 
     run(story())
 
