@@ -77,6 +77,8 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
 
     if not arguments.parts or not set(arguments.parts) <= set(PARTS):
         parser.error(f"parts are {', '.join(PARTS)}, got {','.join(arguments.parts)!r}")
+    if arguments.peers and arguments.device != "cpu":
+        parser.error(f"peers compute on the CPU, and nothing is compared with {arguments.device}")
     cache = cache_directory()
     model = arguments.model or demo_model(cache, bar())
     usual = PEER_RUNS if arguments.peers else RUNS

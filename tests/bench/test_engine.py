@@ -211,6 +211,12 @@ def test_a_part_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     assert "parts are decode, open-loop, adapters, got 'decode,encode'" in capsys.readouterr().err
 
 
+def test_peers_are_not_compared_with_an_accelerator(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "engine", "--device", "cuda", "--peers", "hf"])
+    assert "peers compute on the CPU, and nothing is compared with cuda" in capsys.readouterr().err
+
+
 def test_capacity_is_a_whole_crowds_from_its_arrival_to_its_last_answer() -> None:
     """Also where all prompts were computed before anybody was answered."""
     times = [[1.0, 8.0], [2.0, 9.0], [], [3.0, 10.0]]
