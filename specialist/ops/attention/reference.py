@@ -7,6 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+_PLANLESS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 
 
 class View(NamedTuple):
@@ -83,14 +86,20 @@ def _attend(q: Tensor, k_cache: Tensor, v_cache: Tensor, view: View) -> Tensor:
     flat = view.slots.view(-1)
     k = k_cache.view(-1, kv_heads, head_dim).index_select(0, flat).view(rows, context, kv_heads, head_dim)
     v = v_cache.view(-1, kv_heads, head_dim).index_select(0, flat).view(rows, context, kv_heads, head_dim)
-    mixed = functional.scaled_dot_product_attention(
-        q.view(rows, -1, *q.shape[1:]).transpose(1, 2),  # [R, heads, Q, D]
-        k.transpose(1, 2),
-        v.transpose(1, 2),
-        attn_mask=view.visible,
-        enable_gqa=True,
-    )
+    queries = q.view(rows, -1, *q.shape[1:]).transpose(1, 2)  # [R, heads, Q, D]
+    mixed = _mixed(queries, k.transpose(1, 2), v.transpose(1, 2), view.visible)
     return mixed.transpose(1, 2).reshape(q.shape)
+
+
+def _mixed(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """On CUDA every head gets keys and values of its own: of the kernels that take a mask, none shares them but those
+    of cuDNN, which plan for some 40 ms whenever they see a new length."""
+    if not q.is_cuda:
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=visible, enable_gqa=True)
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    with sdpa_kernel(_PLANLESS):
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=visible)
 
 
 def paged_attention(
