@@ -35,6 +35,9 @@ have their first token within a second and the others at 100 ms on average
 share 1, 4 and 16 adapters, with turns that last ("octet") and with a turn after
 every step ("octet interleaved"); asked for alone, of the peers vllm takes part.
 
+With --device cuda Octet's own engine computes on an accelerator, in plain
+PyTorch, and nobody is compared with it.
+
 With --peers, other engines do the same in the same rounds: hf (transformers),
 llamacpp (llama-cpp-python), vllm (vLLM's CPU build). Each is installed into an
 environment of its own below $OCTET_CACHE (default: ~/.cache/octet), tried with
@@ -79,10 +82,11 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         parser.error(f"parts are {', '.join(PARTS)}, got {','.join(arguments.parts)!r}")
     if arguments.peers and arguments.device != "cpu":
         parser.error(f"peers compute on the CPU, and nothing is compared with {arguments.device}")
+    if arguments.device == "cpu" and arguments.dtype != DTYPES[0]:
+        parser.error(f"on a CPU everything is computed in {DTYPES[0]}, got --dtype {arguments.dtype}")
     cache = cache_directory()
     model = arguments.model or demo_model(cache, bar())
     usual = PEER_RUNS if arguments.peers else RUNS
-    where = arguments.device, arguments.dtype
     runs = arguments.runs or (QUICK_RUNS if arguments.quick else usual)
     options = Options(
         arguments.peers,
@@ -92,7 +96,7 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         quick=arguments.quick,
         calibrate=arguments.calibrate,
         served=arguments.served,
-        octet=() if where == ("cpu", DTYPES[0]) else ("--device", where[0], "--dtype", where[1]),
+        octet=() if arguments.device == "cpu" else ("--device", arguments.device, "--dtype", arguments.dtype),
         parts=arguments.parts,
     )
     outcome = measure_engine(open_model(model, cache), options, say)

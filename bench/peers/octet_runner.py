@@ -264,15 +264,15 @@ def load(arguments: Sequence[str]) -> Loaded:
     parser.add_argument("--dtype", choices=get_args(DType), default="float32")
     options = parser.parse_args(arguments)
     opened = open_sim() if options.engine == "sim" else open_native(options.model, options.device, options.dtype)
-    return Loaded(f"{opened.settings}, {_computed_by(opened.device)}", Octet(opened).calls)
+    return Loaded(f"{opened.settings}, {_computed_by(opened.device, options.dtype)}", Octet(opened).calls)
 
 
-def _computed_by(device: str) -> str:
+def _computed_by(device: str, dtype: str) -> str:
     if device == "cpu":
         return f"{len(os.sched_getaffinity(0))} threads"
     import torch
 
-    return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    return f"{dtype} on {torch.cuda.get_device_name(device)}, torch {torch.__version__}"
 
 
 if __name__ == "__main__":

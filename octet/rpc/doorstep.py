@@ -11,6 +11,9 @@ from grpc import aio
 _STILL_SECONDS = 0.25
 """Without anybody new. Whoever came is handed over within that on a machine that has much else to do."""
 _MOST_SECONDS = 2.0
+_LONGEST_SECONDS = 5.0
+"""Of a loop that hardly turns."""
+_HEALTH = "/grpc.health."
 _TURN_SECONDS = 0.01
 _LONGEST_TURN_SECONDS = 0.02
 """That counts: what is longer is time in which the loop stood still, and nobody could be handed over."""
@@ -37,8 +40,9 @@ class Doorstep:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Once it is still. Whoever comes waits to the end of this context, in which all doors are to be told that they
-        take no more: so he who asks again as soon as he is refused does not ask here."""
+        """Begins when it is still. Whoever comes meanwhile waits to the end of this context, in which all doors are to
+        be told that they take no more: so he who asks again as soon as he is refused does not ask here. One at a
+        time."""
         self._gate.clear()
         try:
             await self.still()
@@ -50,7 +54,8 @@ class Doorstep:
         """Returns when nobody has come for a while: a shorter one the longer they go on coming."""
         now = asyncio.get_running_loop().time
         waited = still = 0.0
-        while still < _STILL_SECONDS * (1 - waited / _MOST_SECONDS):
+        end = now() + _LONGEST_SECONDS
+        while still < _STILL_SECONDS * (1 - waited / _MOST_SECONDS) and now() < end:
             began, before = now(), self._num_come
             await asyncio.sleep(_TURN_SECONDS)
             turned = min(now() - began, _LONGEST_TURN_SECONDS)
@@ -59,13 +64,14 @@ class Doorstep:
 
 
 class DoorstepInterceptor(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
-    """Every call comes over it."""
+    """Every call comes over it, but who asks how the server is."""
 
     def __init__(self, doorstep: Doorstep) -> None:
         self._doorstep = doorstep
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        await self._doorstep.come()
+        if not details.method.startswith(_HEALTH):
+            await self._doorstep.come()
         return await continuation(details)
 
 

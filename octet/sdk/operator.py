@@ -283,7 +283,7 @@ class Operator(SyncCaller):
         details = error.details() or ""
         if changes and not any(words in details for words in _NEVER_ARRIVED):
             words = f"{problem}; whether the change was made is not known: octet audit tells"
-            return type(problem)(words, code=problem.code)
+            return type(problem)(words, code=problem.code, reason=problem.reason)
         return problem
 
 

@@ -59,6 +59,8 @@ _ID_BYTES = 16
 _ESCAPES = 2
 """A text takes more bytes in JSON than on Octet's own wire."""
 _BODIES_TOGETHER = 64 << 20
+_PROBES = ("/healthz", "/readyz", "/metrics")
+"""Are answered while the doors are closed, too."""
 _CLOSE = ((b"connection", b"close"),)
 """Of a router that ends: who asks again asks another, or a new one."""
 _CHAT = Dialect(chat_order, OpenAITelling)
@@ -143,7 +145,8 @@ class App:
             await send(message)
 
         try:
-            await self._doorstep.come()
+            if scope["path"] not in _PROBES:
+                await self._doorstep.come()
             await self._table(scope, receive, send_named)
         except CallerGone:
             await abort(scope, receive)

@@ -2,15 +2,14 @@
 were held up for is no doing of whatever is measured beside them."""
 
 import os
-import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[2]
 Interval = tuple[float, float]
@@ -33,16 +32,26 @@ class Pauses:
 def noting_pauses() -> Iterator[Pauses]:
     pauses = Pauses()
     with ExitStack() as stack:
-        notes = [stack.enter_context(TemporaryFile("w+")) for _ in os.sched_getaffinity(0)]
-        sleepers = [_sleeper(*each) for each in zip(sorted(os.sched_getaffinity(0)), notes, strict=True)]
-        try:
-            yield pauses
-        finally:
-            for sleeper in sleepers:
-                sleeper.terminate()
-            if {sleeper.wait() for sleeper in sleepers} != {-signal.SIGTERM}:
-                raise RuntimeError("a sleeper ended by itself")
+        notes = [stack.enter_context(_sleeping(processor)) for processor in sorted(os.sched_getaffinity(0))]
+        yield pauses
         pauses.intervals += joined([interval for each in notes for interval in _read(each)])
+
+
+@contextmanager
+def _sleeping(processor: int) -> Iterator[Path]:
+    """What one notes. It sleeps already."""
+    with TemporaryDirectory(prefix="octet-pauses-") as folder:
+        notes = Path(folder) / "notes"
+        command = [sys.executable, "-m", "tests.faults.sleeper", str(processor)]
+        with notes.open("w") as file, subprocess.Popen(command, cwd=ROOT, stdout=file) as sleeper:
+            try:
+                while not notes.stat().st_size:
+                    if sleeper.poll() is not None:
+                        raise RuntimeError("the sleeper did not begin")
+                    time.sleep(0.01)
+                yield notes
+            finally:
+                sleeper.kill()
 
 
 def joined(intervals: Sequence[Interval]) -> list[Interval]:
@@ -56,14 +65,9 @@ def joined(intervals: Sequence[Interval]) -> list[Interval]:
     return apart
 
 
-def _read(notes: IO[str]) -> Iterator[Interval]:
-    """What it was writing when it was ended is not whole, and counts for nothing."""
-    notes.seek(0)
-    for line in notes:
+def _read(notes: Path) -> Iterator[Interval]:
+    """What is being written is not whole, and counts for nothing."""
+    for line in notes.read_text().splitlines(keepends=True):
         if line.endswith("\n"):
             due, woken = line.split()
             yield float(due), float(woken)
-
-
-def _sleeper(processor: int, notes: IO[str]) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-m", "tests.faults.sleeper", str(processor)], cwd=ROOT, stdout=notes)

@@ -4,6 +4,7 @@ import asyncio
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -84,12 +85,17 @@ async def _cut(site: Site, router: Line) -> float:
     await until(lambda: _num_running(router, 0), 90)
     seconds = time.monotonic() - began
     for name, call in unread:
+        await until(partial(_is_told_of, router, name))  # a replica may give up before its router has
         receipt = await router.receipt(name)
         assert receipt is not None and receipt.error.reason == error_pb2.ERROR_REASON_CALLER_STALLED
         call.cancel()
     for each in silent:
         each.close()
     return seconds
+
+
+async def _is_told_of(router: Line, request_id: str) -> bool:
+    return await router.receipt(request_id) is not None
 
 
 async def _num_running(router: Line, number: int) -> bool:

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional
 
-from specialist.ops.attention.reference import paged_attention, write_kv
+from specialist.ops.attention.reference import paged_attention, spread, write_kv
 from tests.native.device import DEVICE
 from tests.ops.naive_attention import naive_attention
 
@@ -107,3 +108,11 @@ def test_writes_go_to_their_slots_and_nowhere_else() -> None:
     for cache, written in ((k_cache, k), (v_cache, v)):
         assert torch.equal(cache.view(12, 1, 2)[slots], written)
         assert int(cache.count_nonzero()) == written.numel()
+
+
+def test_heads_with_keys_of_their_own_see_what_they_see_when_they_share() -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 6, 5, 8), torch.randn(2, 3, 9, 8), torch.randn(2, 3, 9, 8)
+    shared = functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    own = functional.scaled_dot_product_attention(q, spread(k, q), spread(v, q))
+    torch.testing.assert_close(own, shared)

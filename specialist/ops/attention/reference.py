@@ -92,14 +92,17 @@ def _attend(q: Tensor, k_cache: Tensor, v_cache: Tensor, view: View) -> Tensor:
 
 
 def _mixed(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
-    """On CUDA every head gets keys and values of its own: of the kernels that take a mask, none shares them but those
-    of cuDNN, which plan for some 40 ms whenever they see a new length."""
+    """On CUDA every head gets keys and values of its own: of the fast kernels that take a mask, none shares them but
+    cuDNN's, which plan for some 40 ms whenever they see a new length."""
     if not q.is_cuda:
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=visible, enable_gqa=True)
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     with sdpa_kernel(_PLANLESS):
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+        return functional.scaled_dot_product_attention(q, spread(k, q), spread(v, q), attn_mask=visible)
+
+
+def spread(shared: Tensor, q: Tensor) -> Tensor:
+    """[R, kv heads, L, D] to one for each head of q [R, heads, Q, D]."""
+    return shared.repeat_interleave(q.shape[1] // shared.shape[1], 1)
 
 
 def paged_attention(

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-import pytest
 
 from octet.rpc.doorstep import Doorstep, DoorstepInterceptor, begun
 from tests.octet.rpc.unseen import NUM_CALLS, asked_unseen, codes_of, connected, details_of
@@ -134,14 +133,13 @@ def test_its_grace_is_for_those_who_are_inside() -> None:
             await inside.wait()
             began = time.monotonic()
             await stop(server, doorstep, 0.5)
-            assert 0.5 <= time.monotonic() - began < 10
+            assert 0.7 <= time.monotonic() - began < 10, "a quarter of a second of quiet, and then its grace"
             assert await call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
     run(story())
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_who_is_held_goes_on_also_where_the_end_is_given_up(times: int) -> None:
+def test_who_is_held_goes_on_also_where_the_end_is_given_up() -> None:
     async def story() -> None:
         doorstep = Doorstep()
 
@@ -149,13 +147,12 @@ def test_who_is_held_goes_on_also_where_the_end_is_given_up(times: int) -> None:
             async with doorstep.held():
                 await asyncio.get_running_loop().create_future()
 
-        endings = [asyncio.create_task(end()) for _ in range(times)]
+        ending = asyncio.create_task(end())
         await asyncio.sleep(0)
         coming = asyncio.create_task(doorstep.come())
         await asyncio.sleep(0.05)
         assert not coming.done() and doorstep.num_held == 1
-        for ending in endings:
-            ending.cancel()
+        ending.cancel()
         await coming
         assert doorstep.num_held == 0
 
