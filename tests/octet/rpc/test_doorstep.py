@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+import pytest
 
+from octet.rpc import doorstep as doorstep_module
 from octet.rpc.doorstep import Doorstep, DoorstepInterceptor, begun
 from tests.octet.rpc.unseen import NUM_CALLS, asked_unseen, codes_of, connected, details_of
 from tests.service.harness import run
@@ -22,12 +24,13 @@ async def _refuse(_request: bytes, context: Any) -> bytes:
     return b""
 
 
-async def serving(ask: Callable[[bytes, Any], Awaitable[bytes]]) -> tuple[Any, Doorstep, str]:
-    """The server, what is before its door, and its address."""
+async def serving(ask: Callable[[bytes, Any], Awaitable[bytes]], also: str | None = None) -> tuple[Any, Doorstep, str]:
+    """The server, what is before its door, and its address. By another name, `also`, it can be asked, too."""
     doorstep = Doorstep()
     server = grpc.aio.server(interceptors=(DoorstepInterceptor(doorstep),))
     handlers = {"Ask": grpc.unary_unary_rpc_method_handler(ask)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a.Server", handlers),))
+    names = ["a.Server", *([also] if also else [])]
+    server.add_generic_rpc_handlers(tuple(grpc.method_handlers_generic_handler(name, handlers) for name in names))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     return server, doorstep, f"127.0.0.1:{port}"
@@ -115,6 +118,43 @@ def test_who_never_stops_coming_holds_it_up_for_a_while_only() -> None:
             ends = Counter([(await call.code(), await call.details()) for call in calls])
             cancelled = sum(number for (code, _), number in ends.items() if code is grpc.StatusCode.CANCELLED)
             assert cancelled <= ends[TOLD] / 10, ends
+
+    run(story())
+
+
+def test_a_loop_that_hardly_turns_holds_it_up_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorstep_module, "_LONGEST_SECONDS", 0.5)
+
+    async def story() -> None:
+        async def stand_still() -> None:
+            while True:
+                time.sleep(0.3)
+                await asyncio.sleep(0)
+
+        standing = asyncio.create_task(stand_still())
+        began = time.monotonic()
+        await Doorstep().still()
+        assert time.monotonic() - began >= 0.5, "that it stood still is not taken for quiet"
+        assert time.monotonic() - began < 2.5, "a dozen turns that count would have taken 3.6"
+        standing.cancel()
+
+    run(story())
+
+
+def test_who_asks_how_the_server_is_passes_while_others_are_held() -> None:
+    async def story() -> None:
+        async def answer(_request: bytes, _context: Any) -> bytes:
+            return b"well"
+
+        server, doorstep, address = await serving(answer, also="grpc.health.v1.Health")
+        async with grpc.aio.insecure_channel(address) as channel, doorstep.held():
+            held = channel.unary_unary(ASK)(b"", timeout=60)
+            async with asyncio.timeout(30):
+                while not doorstep.num_held:
+                    await asyncio.sleep(0.01)
+                assert await channel.unary_unary("/grpc.health.v1.Health/Ask")(b"") == b"well"
+            assert not held.done()
+        await server.stop(GRACE)
 
     run(story())
 

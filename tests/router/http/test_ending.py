@@ -154,6 +154,22 @@ def test_a_drain_finishes_what_runs_and_refuses_what_comes() -> None:
     run(story())
 
 
+def test_probes_pass_while_the_doors_are_being_closed_and_others_wait() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+            doorstep = fronted.routed.server._doorstep
+            async with doorstep.held():
+                asked = asyncio.create_task(fronted.ask(max_tokens=2))
+                await fronted.routed.until(lambda: doorstep.num_held == 1)
+                async with asyncio.timeout(30):
+                    statuses = {path: (await fronted.get(path)).status for path in ("/healthz", "/readyz", "/metrics")}
+                assert statuses == {"/healthz": 200, "/readyz": 200, "/metrics": 200}
+                assert not asked.done()
+            assert (await asked).status == 200
+
+    run(story())
+
+
 @pytest.mark.parametrize("num_callers", [1, 24])
 def test_who_asks_again_as_soon_as_he_is_refused_is_never_cut_off(num_callers: int) -> None:
     """A new connection each time, as he was told to. Whoever had one that was not looked at yet was reset."""
