@@ -94,6 +94,20 @@ def test_whoever_grpc_has_not_handed_over_when_a_router_ends_is_told_so() -> Non
     run(story())
 
 
+def test_whoever_asks_while_the_doors_are_being_closed_waits_and_who_asks_how_it_is_does_not() -> None:
+    async def story() -> None:
+        async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+            doorstep = routed.server._doorstep
+            async with doorstep.held():
+                asked = asyncio.create_task(routed.ask(asking()))
+                await routed.until(lambda: doorstep.num_held == 1)
+                assert await health(routed) == SERVING
+                assert not asked.done()
+            assert (await asked).code is grpc.StatusCode.OK
+
+    run(story())
+
+
 def _watch_health(routed: Routed) -> Any:
     method = routed.channel.unary_stream(
         "/grpc.health.v1.Health/Watch",
