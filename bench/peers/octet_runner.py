@@ -1,6 +1,5 @@
 """Octet itself, asked like any peer: the scheduler and the engine in one process, without the wire."""
 
-import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +7,10 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.peers.octet_adapters import AdapterMix
+from bench.peers.octet_options import parsed
 from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
 from octet import __version__
 from octet.clock import SystemClock
@@ -257,12 +257,7 @@ def _stored_bytes(weight: "Weight") -> int:
 
 
 def load(arguments: Sequence[str]) -> Loaded:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--engine", choices=("native", "sim"), default="native")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", choices=get_args(DType), default="float32")
-    options = parser.parse_args(arguments)
+    options = parsed(arguments)
     opened = open_sim() if options.engine == "sim" else open_native(options.model, options.device, options.dtype)
     return Loaded(f"{opened.settings}, {_computed_by(opened.device, options.dtype)}", Octet(opened).calls)
 

@@ -86,7 +86,7 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
                 without = await asking
             status, seconds_http = await asyncio.to_thread(_status, site.http, away)
             figure(4, "status over HTTP", status, "", "== 503")
-            slowest = max(ended - began for began, ended in refused)
+            took = [ended - began for began, ended in refused]
             own = max(ended - began - pauses.within(began, ended) for began, ended in refused)
             figure(
                 4,
@@ -96,9 +96,12 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
                 "< 50 ms",
                 short="< 5000 ms",
             )
+            usually = percentile(took, 0.99) * 1000
             figure(
-                4, "the slowest refusal, whatever the machine did", slowest * 1000, "ms", "< 1000 ms", short="< 5000 ms"
+                4, "99 of 100 refusals, whatever the machine did, within", usually, "ms", "< 50 ms", short="< 5000 ms"
             )
+            slowest = max(took) * 1000
+            figure(4, "the slowest refusal, whatever the machine did", slowest, "ms", "< 1000 ms", short="< 5000 ms")
             figure(4, "the refusal over HTTP", seconds_http * 1000, "ms", "< 50 ms", short="< 5000 ms")
             for replica in site.of(away):
                 replica.process.begin_again()

@@ -297,9 +297,10 @@ def test_whoever_grpc_has_not_handed_over_when_a_replica_ends_is_told_so() -> No
     async def scenario() -> None:
         server = Server(sim()(), ServiceSettings(port=0))
         await server.start()
-        calls = asked_unseen(await connected(f"127.0.0.1:{server.port}", "/octet.v1.Specialist/Generate", b""))
-        await server.stop(30)
-        assert grpc.StatusCode.CANCELLED not in await codes_of(calls)
+        async with connected(f"127.0.0.1:{server.port}", "/octet.v1.Specialist/Generate", b"") as ask:
+            calls = asked_unseen(ask)
+            await server.stop(30)
+            assert grpc.StatusCode.CANCELLED not in await codes_of(calls)
 
     run(scenario())
 

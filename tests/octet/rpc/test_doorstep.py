@@ -47,9 +47,10 @@ def test_grpc_alone_cancels_whom_it_has_not_handed_over() -> None:
 
     async def story() -> bool:
         server, _, address = await serving(_refuse)
-        calls = asked_unseen(await connected(address, ASK, b""))
-        await server.stop(GRACE)
-        return grpc.StatusCode.CANCELLED in await codes_of(calls)
+        async with connected(address, ASK, b"") as ask:
+            calls = asked_unseen(ask)
+            await server.stop(GRACE)
+            return grpc.StatusCode.CANCELLED in await codes_of(calls)
 
     assert any(run(story()) for _ in range(5)), "on a busy machine they may not have come so far"
 
@@ -57,9 +58,10 @@ def test_grpc_alone_cancels_whom_it_has_not_handed_over() -> None:
 def test_whom_grpc_has_not_handed_over_is_told() -> None:
     async def story() -> None:
         server, doorstep, address = await serving(_refuse)
-        calls = asked_unseen(await connected(address, ASK, b""))
-        await stop(server, doorstep)
-        assert await codes_of(calls) == {TOLD[0]} and TOLD[1] in await details_of(calls)
+        async with connected(address, ASK, b"") as ask:
+            calls = asked_unseen(ask)
+            await stop(server, doorstep)
+            assert await codes_of(calls) == {TOLD[0]} and TOLD[1] in await details_of(calls)
 
     run(story())
 
@@ -69,12 +71,12 @@ def test_a_loop_that_stands_still_meanwhile_is_not_taken_for_quiet() -> None:
 
     async def story() -> None:
         server, doorstep, address = await serving(_refuse)
-        ask = await connected(address, ASK, b"")
-        stopping = asyncio.create_task(stop(server, doorstep))
-        await asyncio.sleep(0.05)
-        calls = asked_unseen(ask)
-        await stopping
-        assert await codes_of(calls) == {TOLD[0]} and TOLD[1] in await details_of(calls)
+        async with connected(address, ASK, b"") as ask:
+            stopping = asyncio.create_task(stop(server, doorstep))
+            await asyncio.sleep(0.05)
+            calls = asked_unseen(ask)
+            await stopping
+            assert await codes_of(calls) == {TOLD[0]} and TOLD[1] in await details_of(calls)
 
     run(story())
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -12,15 +13,17 @@ _STALL_SECONDS = 0.4
 Ask = Callable[[], Any]
 
 
-async def connected(address: str, method: str, request: bytes) -> Ask:
+@asynccontextmanager
+async def connected(address: str, method: str, request: bytes) -> AsyncIterator[Ask]:
     """Over a connection that is there, to a server in this loop."""
-    method_of = grpc.insecure_channel(address).unary_unary(method)
+    with grpc.insecure_channel(address) as channel:
+        method_of = channel.unary_unary(method)
 
-    def ask() -> Any:
-        return method_of.future(request, timeout=20)
+        def ask() -> Any:
+            return method_of.future(request, timeout=20)
 
-    await asyncio.to_thread(ask().code)
-    return ask
+        await asyncio.to_thread(ask().code)
+        yield ask
 
 
 def asked_unseen(ask: Ask) -> list[Any]:

@@ -86,10 +86,11 @@ def test_whoever_grpc_has_not_handed_over_when_a_router_ends_is_told_so() -> Non
         async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
             await routed.server.drain()
             address, request = f"127.0.0.1:{routed.server.port}", asking().SerializeToString()
-            calls = asked_unseen(await connected(address, "/octet.v1.Inference/Generate", request))
-            await routed.server.stop(10)
-            assert await codes_of(calls) == {grpc.StatusCode.UNAVAILABLE}
-            assert "this router is draining" in " ".join(await details_of(calls))
+            async with connected(address, "/octet.v1.Inference/Generate", request) as ask:
+                calls = asked_unseen(ask)
+                await routed.server.stop(10)
+                assert await codes_of(calls) == {grpc.StatusCode.UNAVAILABLE}
+                assert "this router is draining" in " ".join(await details_of(calls))
 
     run(story())
 
