@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from time import perf_counter
+from time import monotonic
 
 import uvloop
 from grpc import aio
@@ -59,10 +59,10 @@ async def _door(site: LiveSite) -> AsyncIterator[Stream]:
 
 async def knock(asked: Iterable[Offer], stream: Stream) -> list[Outcome]:
     """Each call begins on time, whether or not others have ended."""
-    start = perf_counter()
+    start = monotonic()
     calls = []
     for offer in asked:
-        await asyncio.sleep(max(0.0, start + offer.at - perf_counter()))
+        await asyncio.sleep(max(0.0, start + offer.at - monotonic()))
         calls.append(asyncio.ensure_future(call(stream, offer, start)))
     return list(await asyncio.gather(*calls))
 

@@ -1,7 +1,7 @@
 """Calls to a replica or to a router, one for each offer, and what the caller learns."""
 
 from collections.abc import Callable
-from time import perf_counter
+from time import monotonic
 from typing import Any
 
 import grpc
@@ -62,22 +62,17 @@ def to_router(channel: aio.Channel) -> Stream:
 
 
 async def call(stream: Stream, offer: Offer, start: float) -> Outcome:
-    """`start` is when the load began, on the performance counter."""
-    asked, accepted, usage = perf_counter(), False, None
-    behind = asked - start - offer.at
+    """`start` is when the load began, on the monotonic clock."""
+    asked, accepted, usage = monotonic(), False, None
     try:
         async for event in stream(offer):
             accepted = True
             usage = _usage(event) or usage
     except aio.AioRpcError as error:
-        now = perf_counter()
-        return (
-            _accepted(offer, error, now - start)
-            if accepted
-            else _refused(offer, error, now - start, now - asked, behind)
-        )
+        now = monotonic()
+        return _accepted(offer, error, now - start) if accepted else _refused(offer, error, asked, now, start)
     in_time = usage is not None and usage.timings.total <= offer.patience
-    return Outcome(offer, "in time" if in_time else "late", perf_counter() - start)
+    return Outcome(offer, "in time" if in_time else "late", monotonic() - start)
 
 
 def _accepted(offer: Offer, error: aio.AioRpcError, at: float) -> Outcome:
@@ -85,13 +80,14 @@ def _accepted(offer: Offer, error: aio.AioRpcError, at: float) -> Outcome:
     return Outcome(offer, _AFTER.get(detail.reason, "failed"), at, _reason(detail))
 
 
-def _refused(offer: Offer, error: aio.AioRpcError, at: float, latency: float, behind: float) -> Outcome:
+def _refused(offer: Offer, error: aio.AioRpcError, asked: float, now: float, start: float) -> Outcome:
     """Only want of capacity is a refusal; whatever else keeps a request out is a failure."""
     detail = _detail(error)
     if error.code() not in _CAPACITY:
-        return Outcome(offer, "failed", at, _reason(detail))
+        return Outcome(offer, "failed", now - start, _reason(detail))
     told = detail.retry_after_ms / 1000 if detail.HasField("retry_after_ms") else None
-    return Outcome(offer, "refused", at, _reason(detail), told, latency, behind=behind)
+    behind = asked - start - offer.at
+    return Outcome(offer, "refused", now - start, _reason(detail), told, now - asked, asked=asked, behind=behind)
 
 
 def _reason(detail: wire.Error) -> str:

@@ -1,6 +1,6 @@
 """`octet bench admission`: the plan from what was asked for, and the figures from the plan."""
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from bench.admission.azure import fitted, read_azure
@@ -10,6 +10,7 @@ from bench.admission.report import class_records, load_records
 from bench.admission.run import LENGTHS, Plan, Run
 from bench.admission.shapes import Source, drawn, recorded
 from bench.record import Record
+from bench.spells import noting_spells
 from specialist.engines.sim import CostModel
 
 LOADS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
@@ -70,8 +71,9 @@ def _played(plan: Plan, options: Options) -> tuple[float, list[Run]]:
         from bench.admission.live import play_live  # loads gRPC and an event loop
         from bench.admission.live_site import live_site
 
-        with live_site(plan.plant, routed=options.routed) as site:
-            return play_live(plan, site)
+        with noting_spells() as spells, live_site(plan.plant, routed=options.routed) as site:
+            capacity, runs = play_live(plan, site)
+        return capacity, [replace(run, spells=spells) for run in runs]
     from bench.admission.simulate import simulate
 
     return simulate(plan)

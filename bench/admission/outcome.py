@@ -27,6 +27,8 @@ class Outcome:
     """Seconds from asking to the refusal, where that is measured."""
     cpu: float | None = field(default=None, compare=False)
     """Seconds of the processor that the refusal took, where that is measured: not the same in every run."""
+    asked: float | None = field(default=None, compare=False)
+    """When its caller did, in seconds of the monotonic clock, where that is measured."""
     behind: float | None = None
     """Seconds that the caller itself was late to ask, where that is measured."""
     beside_lower: bool | None = None

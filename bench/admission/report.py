@@ -39,6 +39,7 @@ def targets(loads: Sequence[float]) -> Targets:
         **{(load_case(load), "error of totals, p90"): "< 25 %" for load in loads},
         **{(load_case(load), f"retry-after within a factor of {WITHIN:g}"): ">= 80 %" for load in loads},
         **{(load_case(load), f"refusal, p{percent}"): "< 5 ms" for load in loads for percent in (50, 99)},
+        **{(load_case(load), f"refusal in no spell, p{percent}"): "< 5 ms" for load in loads for percent in (50, 99)},
         **{(load_case(load), f"CPU of a refusal, p{percent}"): "< 5 ms" for load in loads for percent in (50, 99)},
     }
 
@@ -178,6 +179,9 @@ def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, 
         ("missed beside a lower class", "", lambda run: len(missed_while_lower_served(run.outcomes))),
         ("refusal, p50", "ms", lambda run: _milliseconds([each.latency for each in run.outcomes], 50)),
         ("refusal, p99", "ms", lambda run: _milliseconds([each.latency for each in run.outcomes], 99)),
+        ("refusal in no spell, p50", "ms", lambda run: _milliseconds(_undisturbed(run), 50)),
+        ("refusal in no spell, p99", "ms", lambda run: _milliseconds(_undisturbed(run), 99)),
+        ("refusals in a spell", "%", _share_disturbed),
         ("CPU of a refusal, p50", "ms", lambda run: _milliseconds([each.cpu for each in run.outcomes], 50)),
         ("CPU of a refusal, p99", "ms", lambda run: _milliseconds([each.cpu for each in run.outcomes], 99)),
         ("callers behind their time, p50", "ms", lambda run: _milliseconds([each.behind for each in run.outcomes], 50)),
@@ -191,6 +195,25 @@ def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, 
         ("retry-after, told to true, p50", "x", _median_ratio),
         ("let in when back as told", "%", lambda run: _percent(_welcome(run))),
     )
+
+
+def _undisturbed(run: Run) -> list[float]:
+    """Seconds of refusals that met no spell in which the machine was not itself."""
+    return [seconds for seconds, disturbed in _refusals(run) if not disturbed]
+
+
+def _share_disturbed(run: Run) -> float | None:
+    disturbed = [disturbed for _, disturbed in _refusals(run)]
+    return 100 * sum(disturbed) / len(disturbed) if disturbed else None
+
+
+def _refusals(run: Run) -> Iterator[tuple[float, bool]]:
+    """Their seconds, and whether the machine was not itself meanwhile; none where that was not looked at."""
+    if run.spells is None:
+        return
+    for each in run.outcomes:
+        if each.asked is not None and each.latency is not None:
+            yield each.latency, run.spells.within(each.asked, each.asked + each.latency) > 0
 
 
 def _milliseconds(seconds: Sequence[float | None], percent: int) -> float | None:

@@ -1,7 +1,7 @@
 """What is played, and what came of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, NamedTuple
 
@@ -10,6 +10,7 @@ from bench.admission.offer import Offer
 from bench.admission.outcome import Outcome
 from bench.admission.replica import Plant
 from bench.admission.shapes import Source
+from bench.spells import Spells
 
 System = Literal["octet", "fcfs", "fcfs tuned", "priority"]
 """With admission, or with nothing but a bounded queue: first come, first served, as long as a replica's line may be or
@@ -89,3 +90,5 @@ class Run:
     """Let in and not ended at one time, where that is known."""
     length: int | None = None
     """Of the queue, where it is one."""
+    spells: Spells | None = field(default=None, compare=False)
+    """In which the machine was not itself, where time is real."""

@@ -21,6 +21,7 @@ from bench.admission.run import Comeback, Plan, Run, System
 from bench.admission.shapes import drawn
 from bench.admission.simulate import SYSTEMS, run, simulate
 from bench.admission.tally import by_class, tally
+from bench.spells import Spells
 from octet.clock import ManualClock
 from specialist.events import Emitted, Event
 
@@ -46,6 +47,18 @@ def played(load: float, system: System, seed: int, seconds: float = 20.0) -> Run
 
 def offer(number: int = 0, priority: int = 1, at: float = 0.0, patience: float = 1.0) -> Offer:
     return Offer(number, at, priority, 10, 5, 5, patience, work=0.1)
+
+
+def test_refusals_in_spells_of_the_machine_are_told_apart() -> None:
+    offer = Offer(0, 0.0, 1, 1, 1, 1, 1.0, work=1.0)
+    refused = [Outcome(offer, "refused", at, latency=latency, asked=at) for at, latency in ((1.0, 0.5), (2.0, 0.004))]
+    outcomes = [*refused, Outcome(offer, "in time", 2.0)]
+    run = Run(10.0, "octet", 1, (0.0, 3.0), outcomes, None, (), spells=Spells([(0.9, 1.1)]))
+    figures = {record.metric: record.value for record in load_records([run])}
+    assert figures["refusal, p99"] == 500 and figures["refusal in no spell, p99"] == 4
+    assert figures["refusals in a spell"] == 50
+    unseen = {record.metric for record in load_records([replace(run, spells=None)])}
+    assert "refusal in no spell, p99" not in unseen and "refusals in a spell" not in unseen
 
 
 def test_capacity_is_measured_alike_every_time_and_is_more_than_one_at_a_time() -> None:

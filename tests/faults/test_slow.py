@@ -8,13 +8,13 @@ import urllib.request
 
 import pytest
 
+from bench.spells import noting_spells
 from octet.v1 import error_pb2
 from tests.faults.callers import PROMPTS, Line, golden_run, line, until
 from tests.faults.cgroups import Cgroup, cgroup
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question
 from tests.faults.latency import AGAINST, against, by, percentile, put_lasting, spell, waited
-from tests.faults.pauses import noting_pauses
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, states, until_serving
 
@@ -75,7 +75,7 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
             seconds_first = first.ended - first.began
             figure(4, "the first refusal, which waits for a restart", seconds_first, "s", "< 1.5 s", short="< 10 s")
             await asyncio.sleep(6.0)
-            with noting_pauses() as pauses:
+            with noting_spells() as spells:
                 asking = asyncio.create_task(spell(router, golden, seconds, 20.0, seed=5))
                 refused = []
                 while not asking.done():
@@ -87,15 +87,10 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
             status, seconds_http = await asyncio.to_thread(_status, site.http, away)
             figure(4, "status over HTTP", status, "", "== 503")
             took = [ended - began for began, ended in refused]
-            own = max(ended - began - pauses.within(began, ended) for began, ended in refused)
-            figure(
-                4,
-                "the slowest refusal, while the machine did not stand still",
-                own * 1000,
-                "ms",
-                "< 50 ms",
-                short="< 5000 ms",
-            )
+            itself = [last - first for first, last in refused if not spells.within(first, last)]
+            assert len(itself) > len(took) / 3, "this machine is hardly ever itself"
+            own = max(itself) * 1000
+            figure(4, "the slowest refusal, while the machine was itself", own, "ms", "< 50 ms", short="< 5000 ms")
             usually = percentile(took, 0.99) * 1000
             figure(
                 4, "99 of 100 refusals, whatever the machine did, within", usually, "ms", "< 50 ms", short="< 5000 ms"
