@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from bench.spells import noting_spells
 from octet.v1 import operator_pb2 as wire
 from tests.faults.callers import LONGEST, Line, golden_run, line
 from tests.faults.figures import Figure
@@ -32,29 +33,30 @@ def test_30_a_shadow_that_hangs_or_dies_is_nobodys_business(long: bool, figure: 
         async with line(site.address) as router:
             golden = await golden_run(router, site.specialists)
             await _told(router, golden, 2.0, seed=0)
-            usual = await _told(router, golden, seconds / 2, seed=1)
-            sent = await _num_sent(router)
-            assert sent > 0, "there are copies"
-            shadow.process.stop()
-            try:
-                hung = await _told(router, golden, seconds, seed=2)
-            finally:
-                shadow.process.go_on()
-            await until_serving(router, *site.replicas)
-            shadow.process.kill()
-            dead = await _told(router, golden, seconds, seed=3)
-            shadow.process.begin_again()
-            await until_serving(router, *site.replicas)
-            after = await _told(router, golden, seconds / 2, seed=4)
-            put_lasting(30, usual, after, figure, long=long)
+            with noting_spells() as spells:
+                usual = await _told(router, golden, seconds / 2, seed=1)
+                sent = await _num_sent(router)
+                assert sent > 0, "there are copies"
+                shadow.process.stop()
+                try:
+                    hung = await _told(router, golden, seconds, seed=2)
+                finally:
+                    shadow.process.go_on()
+                await until_serving(router, *site.replicas)
+                shadow.process.kill()
+                dead = await _told(router, golden, seconds, seed=3)
+                shadow.process.begin_again()
+                await until_serving(router, *site.replicas)
+                after = await _told(router, golden, seconds / 2, seed=4)
+            put_lasting(30, usual, after, spells, figure, long=long)
             usual.accounts += after.accounts
             accounts = usual.accounts + hung.accounts + dead.accounts
             await put_verdict(30, router, History(golden, accounts), figure)
             failed = len(hung.failed) + len(dead.failed)
             figure(30, "requests that a shadow failed", failed, "requests", "== 0")
-            usual_p99 = percentile(waited(usual.answered), 0.99)
+            usual_p99 = percentile(waited(usual.answered, spells), 0.99)
             for what, told in (("hangs", hung), ("is dead", dead)):
-                longer = against(percentile(waited(told.answered), 0.99), usual_p99, long=long)
+                longer = against(percentile(waited(told.answered, spells), 0.99), usual_p99, long=long)
                 figure(30, f"p99 TTFT while the shadow {what}, {AGAINST}", longer, "", "<= 1.2", short="<= 10")
 
     with site(Plan({"left": 1, "right": 1}, SETTINGS, about=ABOUT)) as made:

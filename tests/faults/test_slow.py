@@ -8,13 +8,13 @@ import urllib.request
 
 import pytest
 
-from bench.spells import noting_spells
+from bench.spells import Interval, Spells, noting_spells
 from octet.v1 import error_pb2
 from tests.faults.callers import PROMPTS, Line, golden_run, line, until
 from tests.faults.cgroups import Cgroup, cgroup
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question
-from tests.faults.latency import AGAINST, against, by, percentile, put_lasting, spell, waited
+from tests.faults.latency import AGAINST, against, by, heard_at, itself, percentile, put_lasting, waited
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, states, until_serving
 
@@ -29,21 +29,22 @@ def test_3_a_slow_replica_gets_less_and_nobody_elses_callers_wait(long: bool, fi
         async with line(site.address) as router:
             golden = await golden_run(router, site.specialists)
             seconds = 20.0 if long else 3.0
-            await spell(router, golden, 2.0, 20.0, seed=0)
-            usual = await spell(router, golden, seconds / 2, RATE, seed=3)
-            group.allow_cpu(0.1)
-            await asyncio.sleep(1.0)
-            slow = await spell(router, golden, seconds, RATE, seed=4)
-            group.allow_cpu(None)
-            await until_serving(router, *site.replicas)
-            await asyncio.sleep(1.0)
-            after = await spell(router, golden, seconds / 2, RATE, seed=5)
-            put_lasting(3, usual, after, figure, long=long)
+            await heard_at(20.0, router, golden, 2.0, seed=0)
+            with noting_spells() as spells:
+                usual = await heard_at(RATE, router, golden, seconds / 2, seed=3)
+                group.allow_cpu(0.1)
+                await asyncio.sleep(1.0)
+                slow = await heard_at(RATE, router, golden, seconds, seed=4)
+                group.allow_cpu(None)
+                await until_serving(router, *site.replicas)
+                await asyncio.sleep(1.0)
+                after = await heard_at(RATE, router, golden, seconds / 2, seed=5)
+            put_lasting(3, usual, after, spells, figure, long=long)
             usual.accounts += after.accounts
             await put_verdict(3, router, History(golden, usual.accounts + slow.accounts), figure)
             shares = [len(by(each.answered, _is_slow)) / len(each.answered) for each in (usual, slow)]
             figure(3, f"share of the slow one, {AGAINST}", shares[1] / shares[0], "", "< 1")
-            p99s = [percentile(waited(by(each.answered, _is_another)), 0.99) for each in (usual, slow)]
+            p99s = [percentile(waited(by(each.answered, _is_another), spells), 0.99) for each in (usual, slow)]
             longer = against(p99s[1], p99s[0], long=long)
             figure(3, f"p99 TTFT at the others, {AGAINST}", longer, "", "<= 1.2", short="<= 10")
 
@@ -66,17 +67,14 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
         async with line(site.address) as router:
             golden = await golden_run(router, others)
             seconds = 20.0 if long else 2.0
-            await spell(router, golden, 2.0, 20.0, seed=0)
-            usual = await spell(router, golden, seconds / 2, 20.0, seed=4)
-            for replica in site.of(away):
-                replica.process.kill()
-            first = await router.ask(Question(away, PROMPTS[0], 8))
-            assert first.reason and first.ended
-            seconds_first = first.ended - first.began
-            figure(4, "the first refusal, which waits for a restart", seconds_first, "s", "< 1.5 s", short="< 10 s")
-            await asyncio.sleep(6.0)
+            await heard_at(20.0, router, golden, 2.0, seed=0)
             with noting_spells() as spells:
-                asking = asyncio.create_task(spell(router, golden, seconds, 20.0, seed=5))
+                usual = await heard_at(20.0, router, golden, seconds / 2, seed=4)
+                for replica in site.of(away):
+                    replica.process.kill()
+                first = await router.ask(Question(away, PROMPTS[0], 8))
+                await asyncio.sleep(6.0)
+                asking = asyncio.create_task(heard_at(20.0, router, golden, seconds, seed=5))
                 refused = []
                 while not asking.done():
                     account = await router.ask(Question(away, PROMPTS[0], 8))
@@ -84,27 +82,20 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
                     refused.append((account.began, account.ended or 0.0))
                     await asyncio.sleep(0.05)
                 without = await asking
-            status, seconds_http = await asyncio.to_thread(_status, site.http, away)
+                status, seconds_http = await asyncio.to_thread(_status, site.http, away)
+                for replica in site.of(away):
+                    replica.process.begin_again()
+                await until_serving(router, *site.replicas)
+                after = await heard_at(20.0, router, golden, seconds / 2, seed=6)
+            assert first.reason and first.ended
+            seconds_first = first.ended - first.began
+            figure(4, "the first refusal, which waits for a restart", seconds_first, "s", "< 1.5 s", short="< 10 s")
             figure(4, "status over HTTP", status, "", "== 503")
-            took = [ended - began for began, ended in refused]
-            itself = [last - first for first, last in refused if not spells.within(first, last)]
-            assert len(itself) > len(took) / 3, "this machine is hardly ever itself"
-            own = max(itself) * 1000
-            figure(4, "the slowest refusal, while the machine was itself", own, "ms", "< 50 ms", short="< 5000 ms")
-            usually = percentile(took, 0.99) * 1000
-            figure(
-                4, "99 of 100 refusals, whatever the machine did, within", usually, "ms", "< 50 ms", short="< 5000 ms"
-            )
-            slowest = max(took) * 1000
-            figure(4, "the slowest refusal, whatever the machine did", slowest, "ms", "< 1000 ms", short="< 5000 ms")
+            _put_refusals(refused, spells, figure)
             figure(4, "the refusal over HTTP", seconds_http * 1000, "ms", "< 50 ms", short="< 5000 ms")
-            for replica in site.of(away):
-                replica.process.begin_again()
-            await until_serving(router, *site.replicas)
-            after = await spell(router, golden, seconds / 2, 20.0, seed=6)
-            put_lasting(4, usual, after, figure, long=long)
+            put_lasting(4, usual, after, spells, figure, long=long)
             usual.accounts += after.accounts
-            p95s = [percentile(waited(each.answered), 0.95) for each in (usual, without)]
+            p95s = [percentile(waited(each.answered, spells), 0.95) for each in (usual, without)]
             longer = against(p95s[1], p95s[0], long=long)
             figure(4, f"p95 TTFT of the others, {AGAINST}", longer, "", "<= 1.1", short="<= 10")
             assert usual.failed == without.failed == []
@@ -112,6 +103,15 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
 
     with site(Plan(dict.fromkeys(EIGHT if long else EIGHT[:3], 1))) as made:
         asyncio.run(scenario(made))
+
+
+def _put_refusals(refused: list[Interval], spells: Spells, figure: Figure) -> None:
+    own = max(itself(refused, spells)) * 1000
+    figure(4, "the slowest refusal, while the machine was itself", own, "ms", "< 50 ms", short="< 5000 ms")
+    took = [1000 * (ended - began) for began, ended in refused]
+    usually = percentile(took, 0.99)
+    figure(4, "99 of 100 refusals, whatever the machine did, within", usually, "ms", "< 50 ms", short="< 5000 ms")
+    figure(4, "the slowest refusal, whatever the machine did", max(took), "ms", "< 1000 ms", short="< 5000 ms")
 
 
 def _status(http: str, specialist: str) -> tuple[int, float]:
