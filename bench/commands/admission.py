@@ -33,7 +33,9 @@ serves whoever came first and knows of no deadline; "fcfs tuned", the same with
 the length that answers most in time, chosen afterwards; and "priority", a queue
 of 256 by priority. Callers hang up at their deadlines. With --live, a replica
 process behind a socket in real time; with --router as well, through a router
-before it.
+before it. Where this process may come before all others on its machine, as root
+may, refusals in spells in which the machine did the same work much slower, or
+stood still, are told apart.
 
 {FIGURES}"""
 
