@@ -213,7 +213,7 @@ def _refusals(run: Run) -> Iterator[tuple[float, bool]]:
         return
     for each in run.outcomes:
         if each.asked is not None and each.latency is not None:
-            yield each.latency, run.spells.within(each.asked, each.asked + each.latency) > 0
+            yield each.latency, run.spells.meets(each.asked)
 
 
 def _milliseconds(seconds: Sequence[float | None], percent: int) -> float | None:

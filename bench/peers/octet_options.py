@@ -8,7 +8,7 @@ from typing import get_args
 from specialist.engines.native.settings import DType
 
 
-def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def octet_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("--engine", choices=("native", "sim"), default="native")

@@ -10,7 +10,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.peers.octet_adapters import AdapterMix
-from bench.peers.octet_options import parsed
+from bench.peers.octet_options import octet_options
 from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
 from octet import __version__
 from octet.clock import SystemClock
@@ -257,7 +257,7 @@ def _stored_bytes(weight: "Weight") -> int:
 
 
 def load(arguments: Sequence[str]) -> Loaded:
-    options = parsed(arguments)
+    options = octet_options(arguments)
     opened = open_sim() if options.engine == "sim" else open_native(options.model, options.device, options.dtype)
     return Loaded(f"{opened.settings}, {_computed_by(opened.device, options.dtype)}", Octet(opened).calls)
 

@@ -50,9 +50,8 @@ def offer(number: int = 0, priority: int = 1, at: float = 0.0, patience: float =
 
 
 def test_refusals_in_spells_of_the_machine_are_told_apart() -> None:
-    offer = Offer(0, 0.0, 1, 1, 1, 1, 1.0, work=1.0)
-    refused = [Outcome(offer, "refused", at, latency=latency, asked=at) for at, latency in ((1.0, 0.5), (2.0, 0.004))]
-    outcomes = [*refused, Outcome(offer, "in time", 2.0)]
+    refused = [Outcome(offer(), "refused", at, latency=latency, asked=at) for at, latency in ((1.0, 0.5), (2.0, 0.004))]
+    outcomes = [*refused, Outcome(offer(), "in time", 2.0)]
     run = Run(10.0, "octet", 1, (0.0, 3.0), outcomes, None, (), spells=Spells([(0.9, 1.1)]))
     figures = {record.metric: record.value for record in load_records([run])}
     assert figures["refusal, p99"] == 500 and figures["refusal in no spell, p99"] == 4

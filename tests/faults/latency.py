@@ -1,12 +1,14 @@
 """How long callers waited."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import repeat
 from math import ceil
 from random import Random
 
-from bench.spells import Interval, Spells
+from bench.spells import Interval, Spells, noting_spells
 from tests.faults.callers import Callers, Line
 from tests.faults.figures import Figure
 from tests.faults.history import Account, Golden, History
@@ -15,6 +17,10 @@ FLOOR = 0.1
 """Seconds."""
 AGAINST = "against before and after"
 """What is usual is measured half before the fault and half after it: no fault makes the machine itself slower."""
+Both = tuple[Sequence[Interval], Sequence[Interval]]
+"""Waits as usual, and with the fault."""
+_WHATEVER = "<= 4"
+"""Bound of a ratio that spells of the machine may have made."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -28,22 +34,65 @@ def against(after: float, before: float, *, long: bool) -> float:
     return after / max(before, 0.0 if long else FLOOR)
 
 
-def put_lasting(row: int, before: History, after: History, spells: Spells, figure: Figure, *, long: bool) -> None:
-    """What a fault leaves behind would make it look harmless, where what is usual is measured on both sides of it."""
-    p50s = [percentile(waited(each.answered, spells), 0.5) for each in (before, after)]
-    figure(row, "p50 TTFT after it, against before", against(p50s[1], p50s[0], long=long), "", "<= 1.2", short="<= 10")
+@contextmanager
+def noting_spells_if(long: bool) -> Iterator[Spells | None]:
+    """In the short form, which shares its machine with other tests, all waits count, and its bounds are wide."""
+    with noting_spells() if long else nullcontext() as spells:
+        yield spells
 
 
-def waited(accounts: Sequence[Account], spells: Spells) -> list[float]:
-    """Seconds to the first token, of those that got one while the machine was itself."""
-    return itself([(each.began, each.first) for each in accounts if each.first is not None], spells)
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Of waits with a fault and without it."""
+
+    row: int
+    figure: Figure
+    spells: Spells | None
+    """None: not known, and all waits count."""
+    long: bool
+
+    @property
+    def where(self) -> str:
+        return "" if self.spells is None else ", where the machine was itself"
+
+    def put_lasting(self, before: History, after: History) -> None:
+        """What a fault leaves behind would make it look harmless, where what is usual is measured on both sides of
+        it."""
+        usual, now = (undisturbed(waits(each.answered), self.spells) for each in (before, after))
+        longer = against(_part(now, 0.5), _part(usual, 0.5), long=self.long)
+        self.figure(self.row, f"p50 TTFT after it, against before{self.where}", longer, "", "<= 1.2", short="<= 10")
+
+    def put_longer(self, what: str, share: float, usual: History, now: History, bound: str) -> None:
+        """How many times as long as usual such a share waits at most."""
+        both = waits(usual.answered), waits(now.answered)
+        self._put_ratio(f"{what}, {AGAINST}{self.where}", share, both, self.spells, bound)
+        if self.spells is not None:
+            self._put_ratio(f"{what}, {AGAINST}, whatever the machine did", share, both, None, _WHATEVER)
+            num_left = sum(len(undisturbed(each, self.spells)) for each in both)
+            left_out = 1 - num_left / sum(len(each) for each in both)
+            self.figure(self.row, f"{what}: share of the waits that met a spell of the machine", left_out, "", "< 0.67")
+
+    def _put_ratio(self, what: str, share: float, both: Both, spells: Spells | None, bound: str) -> None:
+        usual, now = (_part(undisturbed(each, spells), share) for each in both)
+        self.figure(self.row, what, against(now, usual, long=self.long), "", bound, short="<= 10")
 
 
-def itself(waits: Sequence[Interval], spells: Spells) -> list[float]:
-    """Seconds of those in which the machine was."""
-    seconds = [last - first for first, last in waits if not spells.within(first, last)]
-    assert len(seconds) > len(waits) / 3, "this machine is hardly ever itself"
-    return seconds
+def _part(intervals: Sequence[Interval], share: float) -> float:
+    return percentile(seconds_of(intervals), share)
+
+
+def waits(accounts: Sequence[Account]) -> list[Interval]:
+    """For the first token, of those that got one."""
+    return [(each.began, each.first) for each in accounts if each.first is not None]
+
+
+def undisturbed(intervals: Sequence[Interval], spells: Spells | None) -> list[Interval]:
+    """Those that did not begin in a spell of the machine, or shortly before one; all, where spells were not noted."""
+    return [each for each in intervals if spells is None or not spells.meets(each[0])]
+
+
+def seconds_of(intervals: Sequence[Interval]) -> list[float]:
+    return [last - first for first, last in intervals]
 
 
 async def heard_at(rate: float, router: Line, golden: Golden, seconds: float, seed: int) -> History:
@@ -55,6 +104,7 @@ async def heard_at(rate: float, router: Line, golden: Golden, seconds: float, se
     return history
 
 
-def by(accounts: Sequence[Account], answers: Callable[[str], bool]) -> list[Account]:
+def by(history: History, answers: Callable[[str], bool]) -> History:
     """Those that such a replica answered."""
-    return [each for each in accounts if each.receipt is not None and answers(each.receipt.replica)]
+    mine = [each for each in history.answered if each.receipt is not None and answers(each.receipt.replica)]
+    return History(history.golden, mine)

@@ -5,12 +5,11 @@ from random import Random
 
 import pytest
 
-from bench.spells import noting_spells
 from octet.v1 import operator_pb2 as wire
 from tests.faults.callers import LONGEST, Line, golden_run, line
 from tests.faults.figures import Figure
 from tests.faults.history import Golden, History, Question
-from tests.faults.latency import AGAINST, against, percentile, put_lasting, waited
+from tests.faults.latency import Comparison, noting_spells_if
 from tests.faults.site import Plan, Site, site
 from tests.faults.verdict import put_verdict, until_serving
 
@@ -33,7 +32,7 @@ def test_30_a_shadow_that_hangs_or_dies_is_nobodys_business(long: bool, figure: 
         async with line(site.address) as router:
             golden = await golden_run(router, site.specialists)
             await _told(router, golden, 2.0, seed=0)
-            with noting_spells() as spells:
+            with noting_spells_if(long) as spells:
                 usual = await _told(router, golden, seconds / 2, seed=1)
                 sent = await _num_sent(router)
                 assert sent > 0, "there are copies"
@@ -48,16 +47,15 @@ def test_30_a_shadow_that_hangs_or_dies_is_nobodys_business(long: bool, figure: 
                 shadow.process.begin_again()
                 await until_serving(router, *site.replicas)
                 after = await _told(router, golden, seconds / 2, seed=4)
-            put_lasting(30, usual, after, spells, figure, long=long)
+            comparison = Comparison(30, figure, spells, long)
+            comparison.put_lasting(usual, after)
             usual.accounts += after.accounts
             accounts = usual.accounts + hung.accounts + dead.accounts
             await put_verdict(30, router, History(golden, accounts), figure)
             failed = len(hung.failed) + len(dead.failed)
             figure(30, "requests that a shadow failed", failed, "requests", "== 0")
-            usual_p99 = percentile(waited(usual.answered, spells), 0.99)
-            for what, told in (("hangs", hung), ("is dead", dead)):
-                longer = against(percentile(waited(told.answered, spells), 0.99), usual_p99, long=long)
-                figure(30, f"p99 TTFT while the shadow {what}, {AGAINST}", longer, "", "<= 1.2", short="<= 10")
+            for ill, told in (("hangs", hung), ("is dead", dead)):
+                comparison.put_longer(f"p99 TTFT while the shadow {ill}", 0.99, usual, told, "<= 1.2")
 
     with site(Plan({"left": 1, "right": 1}, SETTINGS, about=ABOUT)) as made:
         asyncio.run(scenario(made))

@@ -8,13 +8,22 @@ import urllib.request
 
 import pytest
 
-from bench.spells import Interval, Spells, noting_spells
+from bench.spells import Interval
 from octet.v1 import error_pb2
 from tests.faults.callers import PROMPTS, Line, golden_run, line, until
 from tests.faults.cgroups import Cgroup, cgroup
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question
-from tests.faults.latency import AGAINST, against, by, heard_at, itself, percentile, put_lasting, waited
+from tests.faults.latency import (
+    AGAINST,
+    Comparison,
+    by,
+    heard_at,
+    noting_spells_if,
+    percentile,
+    seconds_of,
+    undisturbed,
+)
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, states, until_serving
 
@@ -30,7 +39,7 @@ def test_3_a_slow_replica_gets_less_and_nobody_elses_callers_wait(long: bool, fi
             golden = await golden_run(router, site.specialists)
             seconds = 20.0 if long else 3.0
             await heard_at(20.0, router, golden, 2.0, seed=0)
-            with noting_spells() as spells:
+            with noting_spells_if(long) as spells:
                 usual = await heard_at(RATE, router, golden, seconds / 2, seed=3)
                 group.allow_cpu(0.1)
                 await asyncio.sleep(1.0)
@@ -39,14 +48,14 @@ def test_3_a_slow_replica_gets_less_and_nobody_elses_callers_wait(long: bool, fi
                 await until_serving(router, *site.replicas)
                 await asyncio.sleep(1.0)
                 after = await heard_at(RATE, router, golden, seconds / 2, seed=5)
-            put_lasting(3, usual, after, spells, figure, long=long)
+            comparison = Comparison(3, figure, spells, long)
+            comparison.put_lasting(usual, after)
             usual.accounts += after.accounts
             await put_verdict(3, router, History(golden, usual.accounts + slow.accounts), figure)
-            shares = [len(by(each.answered, _is_slow)) / len(each.answered) for each in (usual, slow)]
+            shares = [len(by(each, _is_slow).answered) / len(each.answered) for each in (usual, slow)]
             figure(3, f"share of the slow one, {AGAINST}", shares[1] / shares[0], "", "< 1")
-            p99s = [percentile(waited(by(each.answered, _is_another), spells), 0.99) for each in (usual, slow)]
-            longer = against(p99s[1], p99s[0], long=long)
-            figure(3, f"p99 TTFT at the others, {AGAINST}", longer, "", "<= 1.2", short="<= 10")
+            others = by(usual, _is_another), by(slow, _is_another)
+            comparison.put_longer("p99 TTFT at the others", 0.99, *others, "<= 1.2")
 
     with cgroup("cpu") as group, site(Plan({"writer": 3}, hosts={"writer-0": Host(cgroups=(group.folder,))})) as made:
         asyncio.run(scenario(made, group))
@@ -68,11 +77,14 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
             golden = await golden_run(router, others)
             seconds = 20.0 if long else 2.0
             await heard_at(20.0, router, golden, 2.0, seed=0)
-            with noting_spells() as spells:
+            with noting_spells_if(long) as spells:
                 usual = await heard_at(20.0, router, golden, seconds / 2, seed=4)
                 for replica in site.of(away):
                     replica.process.kill()
                 first = await router.ask(Question(away, PROMPTS[0], 8))
+                assert first.reason and first.ended
+                seconds_first = first.ended - first.began
+                figure(4, "the first refusal, which waits for a restart", seconds_first, "s", "< 1.5 s", short="< 10 s")
                 await asyncio.sleep(6.0)
                 asking = asyncio.create_task(heard_at(20.0, router, golden, seconds, seed=5))
                 refused = []
@@ -87,17 +99,13 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
                     replica.process.begin_again()
                 await until_serving(router, *site.replicas)
                 after = await heard_at(20.0, router, golden, seconds / 2, seed=6)
-            assert first.reason and first.ended
-            seconds_first = first.ended - first.began
-            figure(4, "the first refusal, which waits for a restart", seconds_first, "s", "< 1.5 s", short="< 10 s")
             figure(4, "status over HTTP", status, "", "== 503")
-            _put_refusals(refused, spells, figure)
+            comparison = Comparison(4, figure, spells, long)
+            _put_refusals(refused, comparison)
             figure(4, "the refusal over HTTP", seconds_http * 1000, "ms", "< 50 ms", short="< 5000 ms")
-            put_lasting(4, usual, after, spells, figure, long=long)
+            comparison.put_lasting(usual, after)
             usual.accounts += after.accounts
-            p95s = [percentile(waited(each.answered, spells), 0.95) for each in (usual, without)]
-            longer = against(p95s[1], p95s[0], long=long)
-            figure(4, f"p95 TTFT of the others, {AGAINST}", longer, "", "<= 1.1", short="<= 10")
+            comparison.put_longer("p95 TTFT of the others", 0.95, usual, without, "<= 1.1")
             assert usual.failed == without.failed == []
             await put_verdict(4, router, History(golden, usual.accounts + without.accounts), figure)
 
@@ -105,13 +113,15 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
         asyncio.run(scenario(made))
 
 
-def _put_refusals(refused: list[Interval], spells: Spells, figure: Figure) -> None:
-    own = max(itself(refused, spells)) * 1000
-    figure(4, "the slowest refusal, while the machine was itself", own, "ms", "< 50 ms", short="< 5000 ms")
-    took = [1000 * (ended - began) for began, ended in refused]
-    usually = percentile(took, 0.95)
+def _put_refusals(refused: list[Interval], comparison: Comparison) -> None:
+    figure = comparison.figure
+    own = max(seconds_of(undisturbed(refused, comparison.spells))) * 1000
+    figure(4, f"the slowest refusal{comparison.where}", own, "ms", "< 50 ms", short="< 5000 ms")
+    took = seconds_of(refused)
+    usually = percentile(took, 0.95) * 1000
     figure(4, "95 of 100 refusals, whatever the machine did, within", usually, "ms", "< 50 ms", short="< 5000 ms")
-    figure(4, "the slowest refusal, whatever the machine did", max(took), "ms", "< 1000 ms", short="< 5000 ms")
+    slowest = max(took) * 1000
+    figure(4, "the slowest refusal, whatever the machine did", slowest, "ms", "< 1000 ms", short="< 5000 ms")
 
 
 def _status(http: str, specialist: str) -> tuple[int, float]:

@@ -102,7 +102,8 @@ def test_whoever_asks_while_the_doors_are_being_closed_waits_and_who_asks_how_it
             async with doorstep.held():
                 asked = asyncio.create_task(routed.ask(asking()))
                 await routed.until(lambda: doorstep.num_held == 1)
-                assert await health(routed) == SERVING
+                async with asyncio.timeout(30):
+                    assert await health(routed) == SERVING
                 assert not asked.done()
             assert (await asked).code is grpc.StatusCode.OK
 
