@@ -19,7 +19,7 @@ AGAINST = "against before and after"
 """What is usual is measured half before the fault and half after it: no fault makes the machine itself slower."""
 Both = tuple[Sequence[Interval], Sequence[Interval]]
 """Waits as usual, and with the fault."""
-_WHATEVER = "<= 4"
+_WHATEVER = "<= 2"
 """Bound of a ratio that spells of the machine may have made."""
 
 

@@ -71,7 +71,8 @@ ROWS = (
         4,
         "all replicas of a specialist are down",
         f"503 within 50 ms, or a stand-in that the receipt names; p95 of the others within 10 %{_ITSELF}. (Measured "
-        "from 6 s after the loss on: in the first 5 s a request waits for a restart, 1 s at most, which is a figure too)",
+        "from 6 s after the loss on: in the first 5 s a request waits for a restart, 1 s at most, which is a figure, "
+        "too)",
         (f"{_FAULTS}a_lane_that_is_away_is_told_at_once",),
     ),
     Row(
