@@ -13,7 +13,7 @@ import signal
 import sys
 from time import monotonic, sleep
 
-SLEEP_SECONDS = 0.005
+_SLEEP_SECONDS = 0.005
 FIRST, NOT_FIRST = "first", "not first"
 _WORK = range(350)
 """Some thirty microseconds."""
@@ -32,7 +32,7 @@ def main() -> None:
     beats = []
     done = monotonic()
     while not told and os.getppid() == parent:
-        due = done + SLEEP_SECONDS
+        due = done + _SLEEP_SECONDS
         sleep(max(0.0, due - monotonic()))
         woken = monotonic()
         _work()

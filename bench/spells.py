@@ -75,8 +75,6 @@ def noting_spells() -> Iterator[Spells | None]:
 
 def spells_of(beats: Sequence[Beat]) -> Iterator[Interval]:
     """Of one processor. A beat that was slow speaks for the time since the one before and until the one after."""
-    if not beats:
-        return
     usual = percentile([beat.done - beat.woken for beat in beats], _USUAL_PERCENT)
     for before, beat, after in zip([beats[0], *beats], beats, [*beats[1:], beats[-1]], strict=False):
         if beat.woken - beat.due > _LATE_SECONDS:

@@ -208,7 +208,7 @@ def _share_disturbed(run: Run) -> float | None:
 
 
 def _refusals(run: Run) -> Iterator[tuple[float, bool]]:
-    """Their seconds, and whether the machine was not itself meanwhile; none where that was not looked at."""
+    """Their seconds, and whether they met a spell of the machine; none where that was not looked at."""
     if run.spells is None:
         return
     for each in run.outcomes:

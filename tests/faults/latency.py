@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import repeat
-from math import ceil
 from random import Random
 
+from bench.measure import percentile
 from bench.spells import Interval, Spells, noting_spells
 from tests.faults.callers import Callers, Line
 from tests.faults.figures import Figure
@@ -21,12 +21,6 @@ Both = tuple[Sequence[Interval], Sequence[Interval]]
 """Waits as usual, and with the fault."""
 _WHATEVER = "<= 2"
 """Bound of a ratio that spells of the machine may have made."""
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value that so many do not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
 
 def against(after: float, before: float, *, long: bool) -> float:
@@ -59,26 +53,26 @@ class Comparison:
         """What a fault leaves behind would make it look harmless, where what is usual is measured on both sides of
         it."""
         usual, now = (undisturbed(waits(each.answered), self.spells) for each in (before, after))
-        longer = against(_part(now, 0.5), _part(usual, 0.5), long=self.long)
+        longer = against(_part(now, 50), _part(usual, 50), long=self.long)
         self.figure(self.row, f"p50 TTFT after it, against before{self.where}", longer, "", "<= 1.2", short="<= 10")
 
-    def put_longer(self, what: str, share: float, usual: History, now: History, bound: str) -> None:
-        """How many times as long as usual such a share waits at most."""
+    def put_longer(self, what: str, percent: int, usual: History, now: History, bound: str) -> None:
+        """How many times as long as usual so many of a hundred wait at most."""
         both = waits(usual.answered), waits(now.answered)
-        self._put_ratio(f"{what}, {AGAINST}{self.where}", share, both, self.spells, bound)
+        self._put_ratio(f"{what}, {AGAINST}{self.where}", percent, both, self.spells, bound)
         if self.spells is not None:
-            self._put_ratio(f"{what}, {AGAINST}, whatever the machine did", share, both, None, _WHATEVER)
+            self._put_ratio(f"{what}, {AGAINST}, whatever the machine did", percent, both, None, _WHATEVER)
             num_left = sum(len(undisturbed(each, self.spells)) for each in both)
             left_out = 1 - num_left / sum(len(each) for each in both)
             self.figure(self.row, f"{what}: share of the waits that met a spell of the machine", left_out, "", "< 0.67")
 
-    def _put_ratio(self, what: str, share: float, both: Both, spells: Spells | None, bound: str) -> None:
-        usual, now = (_part(undisturbed(each, spells), share) for each in both)
+    def _put_ratio(self, what: str, percent: int, both: Both, spells: Spells | None, bound: str) -> None:
+        usual, now = (_part(undisturbed(each, spells), percent) for each in both)
         self.figure(self.row, what, against(now, usual, long=self.long), "", bound, short="<= 10")
 
 
-def _part(intervals: Sequence[Interval], share: float) -> float:
-    return percentile(seconds_of(intervals), share)
+def _part(intervals: Sequence[Interval], percent: int) -> float:
+    return percentile(seconds_of(intervals), percent)
 
 
 def waits(accounts: Sequence[Account]) -> list[Interval]:

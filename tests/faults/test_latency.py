@@ -35,7 +35,7 @@ SPELLS = Spells([(10.9, 11.1)])
 def test_who_met_a_spell_is_left_out_and_shown_beside() -> None:
     figures = Figures()
     comparison = Comparison(3, figures, SPELLS, long=True)
-    comparison.put_longer("waits", 1.0, USUAL, SLOW, "<= 1.2")
+    comparison.put_longer("waits", 100, USUAL, SLOW, "<= 1.2")
     assert figures.put == {
         "waits, against before and after, where the machine was itself": pytest.approx(2),
         "waits, against before and after, whatever the machine did": pytest.approx(9),
@@ -45,13 +45,13 @@ def test_who_met_a_spell_is_left_out_and_shown_beside() -> None:
 
 def test_where_spells_are_not_known_all_count_and_nothing_is_said_of_the_machine() -> None:
     figures = Figures()
-    Comparison(3, figures, None, long=True).put_longer("waits", 1.0, USUAL, SLOW, "<= 1.2")
+    Comparison(3, figures, None, long=True).put_longer("waits", 100, USUAL, SLOW, "<= 1.2")
     assert figures.put == {"waits, against before and after": pytest.approx(9)}
 
 
 def test_what_lasts_is_compared_in_the_same_way() -> None:
     figures = Figures()
-    Comparison(3, figures, SPELLS, long=True).put_lasting(USUAL, history((10, 0.3), (11, 0.9)))
+    Comparison(3, figures, SPELLS, long=True).put_lasting(USUAL, history((10, 0.3), (11, 0.02)))
     assert figures.put == {"p50 TTFT after it, against before, where the machine was itself": pytest.approx(3)}
 
 

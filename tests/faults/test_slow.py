@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 
+from bench.measure import percentile
 from bench.spells import Interval
 from octet.v1 import error_pb2
 from tests.faults.callers import PROMPTS, Line, golden_run, line, until
@@ -20,7 +21,6 @@ from tests.faults.latency import (
     by,
     heard_at,
     noting_spells_if,
-    percentile,
     seconds_of,
     undisturbed,
 )
@@ -55,7 +55,7 @@ def test_3_a_slow_replica_gets_less_and_nobody_elses_callers_wait(long: bool, fi
             shares = [len(by(each, _is_slow).answered) / len(each.answered) for each in (usual, slow)]
             figure(3, f"share of the slow one, {AGAINST}", shares[1] / shares[0], "", "< 1")
             others = by(usual, _is_another), by(slow, _is_another)
-            comparison.put_longer("p99 TTFT at the others", 0.99, *others, "<= 1.2")
+            comparison.put_longer("p99 TTFT at the others", 99, *others, "<= 1.2")
 
     with cgroup("cpu") as group, site(Plan({"writer": 3}, hosts={"writer-0": Host(cgroups=(group.folder,))})) as made:
         asyncio.run(scenario(made, group))
@@ -105,7 +105,7 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
             figure(4, "the refusal over HTTP", seconds_http * 1000, "ms", "< 50 ms", short="< 5000 ms")
             comparison.put_lasting(usual, after)
             usual.accounts += after.accounts
-            comparison.put_longer("p95 TTFT of the others", 0.95, usual, without, "<= 1.1")
+            comparison.put_longer("p95 TTFT of the others", 95, usual, without, "<= 1.1")
             assert usual.failed == without.failed == []
             await put_verdict(4, router, History(golden, usual.accounts + without.accounts), figure)
 
@@ -118,7 +118,7 @@ def _put_refusals(refused: list[Interval], comparison: Comparison) -> None:
     own = max(seconds_of(undisturbed(refused, comparison.spells))) * 1000
     figure(4, f"the slowest refusal{comparison.where}", own, "ms", "< 50 ms", short="< 5000 ms")
     took = seconds_of(refused)
-    usually = percentile(took, 0.95) * 1000
+    usually = percentile(took, 95) * 1000
     figure(4, "95 of 100 refusals, whatever the machine did, within", usually, "ms", "< 50 ms", short="< 5000 ms")
     slowest = max(took) * 1000
     figure(4, "the slowest refusal, whatever the machine did", slowest, "ms", "< 1000 ms", short="< 5000 ms")
