@@ -231,7 +231,7 @@ def test_the_breaker_opens_and_lets_a_probe_through_when_it_has_cooled_down() ->
 
 def test_a_probe_whose_caller_goes_leaves_the_next_one_its_turn() -> None:
     async def story() -> None:
-        dispatch = quick(failures=1, cool_down=1.5, max_cool_down=1.5)
+        dispatch = quick(failures=1, cool_down=1.5, max_cool_down=60)
         async with lane(refusing(replica_failed()), answer, dispatch=dispatch) as (routed, (bad, _good)):
             while not bad.asked:
                 await routed.ask(asking())
@@ -241,9 +241,11 @@ def test_a_probe_whose_caller_goes_leaves_the_next_one_its_turn() -> None:
             while len(bad.asked) < 2:
                 calls.append(routed.generate(asking()))
                 await asyncio.sleep(0.02)
+            await asyncio.sleep(0.4)  # it is reported that somebody is there, whom a second one would rather not join
             for call in calls:
                 call.cancel()
             await routed.idle()
+            await routed.until(lambda: not any(each.load and each.load.depth for each in routed.server.fleet.replicas))
             bad.behave = answer
             for _ in range(20):
                 await routed.ask(asking())
