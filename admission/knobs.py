@@ -1,24 +1,23 @@
-"""The two knobs of an intent, and who turns them: the configuration, escalation, or an operator, whose word is last."""
+"""The two knobs of an intent, shadow threshold and priority floor: configured, escalated or set by an operator."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from admission.escalation import Ladder, Rules, knobs_at
-from admission.kept import kept
+from admission.budgets import restore_record
+from admission.escalation import EscalationLadder, EscalationRules, knobs_at_level
 from octet.config.ensemble import IntentConfig
 
 Knob = Literal["shadow_threshold", "priority_floor"]
-UNSPECIFIED = "unspecified"
-"""The intent of requests that declare none."""
+UNSPECIFIED_INTENT = "unspecified"  # the intent of requests that declare none
 ESCALATION = "escalation"
 _KNOBS: tuple[Knob, ...] = get_args(Knob)
 _SHAPE = "INTENT.KNOB or INTENT/SPECIALIST.KNOB with KNOB " + " or ".join(_KNOBS)
-_MOST_FLOOR = 9
+_MAX_FLOOR = 9
 
 
 class KnobError(ValueError):
-    """Says which field is wrong and what would be right."""
+    """Names the invalid field and its limit."""
 
     def __init__(self, field: str, limit: str, value: str) -> None:
         super().__init__(f"{field} must be {limit}, got {value}")
@@ -30,8 +29,7 @@ class KnobError(ValueError):
 @dataclass(frozen=True, slots=True)
 class KnobName:
     intent: str
-    specialist: str | None
-    """None: whoever answers."""
+    specialist: str | None  # None: every specialist
     knob: Knob
 
     def __str__(self) -> str:
@@ -39,18 +37,18 @@ class KnobName:
 
     @classmethod
     def parse(cls, text: str) -> "KnobName":
-        """Intents and specialists may have dots of their own. Raises KnobError."""
-        whose, _, last = text.rpartition(".")
+        """Names of intents and specialists may contain dots. Raises KnobError."""
+        owner, _, last = text.rpartition(".")
         knob = next((each for each in _KNOBS if each == last), None)
-        intent, slash, specialist = whose.partition("/")
+        intent, slash, specialist = owner.partition("/")
         if knob is None or not intent or bool(slash) != bool(specialist) or "/" in specialist:
             raise KnobError("name", _SHAPE, repr(text))
         return cls(intent, specialist or None, knob)
 
 
 @dataclass(frozen=True, slots=True)
-class SetKnob:
-    """By an operator, until released."""
+class OperatorKnob:
+    """A value set by an operator, valid until released."""
 
     value: float
     by: str
@@ -61,97 +59,96 @@ class SetKnob:
         return asdict(self)
 
     @classmethod
-    def from_body(cls, body: Mapping[str, Any]) -> "SetKnob":
-        """Raises ValueError for what is none."""
-        return kept(cls, body, "a knob that was set")
+    def from_body(cls, body: Mapping[str, Any]) -> "OperatorKnob":
+        """Raises ValueError for an invalid body."""
+        return restore_record(cls, body, "an operator knob")
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
+class ConfiguredKnobs:
     threshold: float
     floor: int
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """Why a knob is as it is."""
-
-    by: str = ""
-    """Empty for the configuration, `escalation`, or whoever set it."""
+class KnobSource:
+    by: str = ""  # empty for the configuration, `escalation`, or the operator who set it
     why: str = ""
     since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
-    """Both, as they are for one intent and one specialist."""
+class EffectiveKnobs:
+    """The knobs of one intent and one specialist."""
 
     threshold: float
     floor: int
-    threshold_turn: Turn = Turn()
-    floor_turn: Turn = Turn()
+    threshold_turn: KnobSource = KnobSource()
+    floor_turn: KnobSource = KnobSource()
     is_escalated: bool = False
-    """Escalation has raised the threshold, whatever an operator has set in its place: load is to be taken off."""
+    """Escalation has raised the threshold, even if an operator has overridden it: the specialist needs relief."""
 
     @property
     def by(self) -> str:
-        """Who turned one of them last."""
+        """The source of the last change."""
         return max(self.threshold_turn, self.floor_turn, key=lambda turn: turn.since).by
 
 
-def configured_of(intent: IntentConfig) -> Configured:
-    return Configured(intent.shadow_threshold, intent.priority_floor)
+def configured_knobs(intent: IntentConfig) -> ConfiguredKnobs:
+    return ConfiguredKnobs(intent.shadow_threshold, intent.priority_floor)
 
 
-def parse(text: str, intents: Collection[str], specialists: Collection[str]) -> KnobName:
-    """A knob that there is. Raises KnobError."""
+def parse_knob(text: str, intents: Collection[str], specialists: Collection[str]) -> KnobName:
+    """Return the name of an existing knob. Raises KnobError."""
     name = KnobName.parse(text)
-    if name.intent != UNSPECIFIED and name.intent not in intents:
-        raise KnobError("name", f"a knob of an intent ({_listed({*intents, UNSPECIFIED})})", repr(text))
+    if name.intent != UNSPECIFIED_INTENT and name.intent not in intents:
+        raise KnobError("name", f"a knob of an intent ({_join_names({*intents, UNSPECIFIED_INTENT})})", repr(text))
     if name.specialist is not None and name.specialist not in specialists:
-        raise KnobError("name", f"a knob of a specialist ({_listed(specialists)})", repr(text))
+        raise KnobError("name", f"a knob of a specialist ({_join_names(specialists)})", repr(text))
     return name
 
 
-def checked(name: KnobName, value: float) -> float:
-    """The value, where this knob can have it. Raises KnobError."""
+def check_knob_value(name: KnobName, value: float) -> float:
+    """Returns the value. Raises KnobError if it is out of range."""
     if name.knob == "shadow_threshold":
         if not 0 <= value <= 1:
             raise KnobError("value", "in [0, 1] for shadow_threshold", f"{value:g}")
-    elif not (0 <= value <= _MOST_FLOOR and value == int(value)):
-        raise KnobError("value", f"a whole number from 0 to {_MOST_FLOOR} for priority_floor", f"{value:g}")
+    elif not (0 <= value <= _MAX_FLOOR and value == int(value)):
+        raise KnobError("value", f"a whole number from 0 to {_MAX_FLOOR} for priority_floor", f"{value:g}")
     return value
 
 
-def effective(
+def effective_knobs(
     intent: str,
     specialist: str,
-    configured: Configured,
-    operator: Mapping[KnobName, SetKnob],
-    ladder: Ladder,
-    rules: Rules,
-) -> Knobs:
-    """What an operator set for this intent and specialist, else for this intent, whether it is more or less than all
-    else; else what is configured, or what the specialist's escalation made of it."""
-    threshold, floor = knobs_at(ladder.level, configured.threshold, configured.floor, rules)
+    configured: ConfiguredKnobs,
+    operator: Mapping[KnobName, OperatorKnob],
+    ladder: EscalationLadder,
+    rules: EscalationRules,
+) -> EffectiveKnobs:
+    """An operator's setting for this intent and specialist takes precedence, then one for the intent; then the
+    configured value, raised by the specialist's escalation."""
+    threshold, floor = knobs_at_level(ladder.level, configured.threshold, configured.floor, rules)
     is_escalated = threshold > configured.threshold
     threshold_turn = _escalated(is_escalated, ladder)
     floor_turn = _escalated(floor > configured.floor, ladder)
     if turned := _set_by_operator(intent, specialist, "shadow_threshold", operator):
-        threshold, threshold_turn = turned.value, Turn(turned.by, turned.why, turned.since)
+        threshold, threshold_turn = turned.value, KnobSource(turned.by, turned.why, turned.since)
     if turned := _set_by_operator(intent, specialist, "priority_floor", operator):
-        floor, floor_turn = int(turned.value), Turn(turned.by, turned.why, turned.since)
-    return Knobs(threshold, floor, threshold_turn, floor_turn, is_escalated)
+        floor, floor_turn = int(turned.value), KnobSource(turned.by, turned.why, turned.since)
+    return EffectiveKnobs(threshold, floor, threshold_turn, floor_turn, is_escalated)
 
 
-def _set_by_operator(intent: str, specialist: str, knob: Knob, operator: Mapping[KnobName, SetKnob]) -> SetKnob | None:
+def _set_by_operator(
+    intent: str, specialist: str, knob: Knob, operator: Mapping[KnobName, OperatorKnob]
+) -> OperatorKnob | None:
     of_both = operator.get(KnobName(intent, specialist, knob))
     return of_both if of_both is not None else operator.get(KnobName(intent, None, knob))
 
 
-def _escalated(is_raised: bool, ladder: Ladder) -> Turn:
-    return Turn(ESCALATION, f"level {ladder.level}", ladder.since) if is_raised else Turn()
+def _escalated(is_raised: bool, ladder: EscalationLadder) -> KnobSource:
+    return KnobSource(ESCALATION, f"level {ladder.level}", ladder.since) if is_raised else KnobSource()
 
 
-def _listed(names: Collection[str]) -> str:
+def _join_names(names: Collection[str]) -> str:
     return ", ".join(sorted(names))

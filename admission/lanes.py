@@ -1,32 +1,147 @@
-"""The lanes of one specialist: which one serves, which one waits to, and which one it can go back to.
-
-Every change of one says by whom and why; a number is never given twice.
-"""
+"""The lanes of a specialist: candidate, serving, previous; promotion and roll-back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, fields, replace
+from math import exp, inf, log
+from typing import Any, Literal, get_args
 
-from admission.lane import HELD, AdapterRef, LaneRecord, Status, clashes, lane_of
-from admission.pass_rate import pass_rate
-from admission.trial import Rules, bar_of, breach, is_below
-from admission.window import Counts
+from admission.budgets import Counts, format_pass_rate
+from octet.config.ensemble import LanesConfig
+from octet.identity import digest_parts
 
-What = Literal["begin", "load", "promote", "roll_back", "trust"]
-CONFIGURATION = "configuration"
-POLICY = "lanes"
-"""Who did what nobody asked for."""
-_MOST_LANES = 20
-"""Kept, those that replicas hold among them; the oldest of the others go first."""
-
-
-class LaneError(ValueError):
-    """A sentence for whoever asked for it."""
+LaneState = Literal["serving", "candidate", "previous", "retired", "rolled_back"]
+HELD_STATES: tuple[LaneState, ...] = ("serving", "candidate", "previous")  # replicas keep the adapters of such lanes
+_SHORT_DIGEST = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """What the configuration said when a lane was last begun for it."""
+class AdapterRef:
+    name: str  # its name for callers and operators
+    load_name: str  # its name on replicas: a different one for each content
+    digest: str  # sha256 of its content, hex
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRecord:
+    number: int
+    adapters: tuple[AdapterRef, ...]
+    revision: str  # sha256 of the model's content, hex
+    status: LaneState
+    since: float  # Unix seconds of the last change of status; `by` and `why` are of that change
+    by: str
+    why: str
+    fresh: bool  # it has too few evaluated answers to be trusted
+
+    @property
+    def name(self) -> str:
+        """Empty for the base model."""
+        return "+".join(adapter.name for adapter in self.adapters)
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        return tuple(adapter.digest for adapter in self.adapters)
+
+    def __str__(self) -> str:
+        return f"lane {self.number} ({self.name or 'bare model'})"
+
+
+def lane_id(specialist: str, lane: LaneRecord) -> str:
+    """Unique, and the same on every router that shares the store."""
+    digest = digest_parts(part.encode() for part in (lane.revision, *lane.digests)).hex()
+    return f"{specialist}|{lane.number}|{digest[:_SHORT_DIGEST]}"
+
+
+def has_name_clash(lane: LaneRecord, adapters: Sequence[AdapterRef]) -> bool:
+    """Whether a replica would hold different contents under one name."""
+    known = {adapter.load_name: adapter.digest for adapter in lane.adapters}
+    return any(known.get(adapter.load_name, adapter.digest) != adapter.digest for adapter in adapters)
+
+
+def restore_lane(body: Mapping[str, Any]) -> LaneRecord:
+    """Raises ValueError, KeyError or TypeError for an invalid body."""
+    adapters = tuple(AdapterRef(**adapter) for adapter in body["adapters"])
+    lane = LaneRecord(**{**body, "adapters": adapters})
+    if lane.status not in get_args(LaneState):
+        raise ValueError(f"invalid lane status {lane.status!r}")
+    return lane
+
+
+_FEWEST = 10  # evaluated answers before a lane may be rolled back by policy
+_DOUBT = 0.001  # a result that is less likely than this is not chance
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRules:
+    promote: Literal["auto", "manual"]
+    min_samples: int
+    margin: float  # how much worse than the serving lane a candidate may be
+    roll_back: bool
+    worse: float  # how much worse than its reference lane a fresh lane must be to be rolled back
+
+
+def load_lane_rules(config: LanesConfig) -> LaneRules:
+    return LaneRules(**{field.name: getattr(config, field.name) for field in fields(LaneRules)})
+
+
+@dataclass(frozen=True, slots=True)
+class QualityBar:
+    """The pass rate below which a fresh lane is rolled back, and its origin."""
+
+    rate: float
+    text: str
+
+
+def quality_bar(
+    measure: LaneRecord | None, counts: Mapping[int, Counts], rules: LaneRules, floor: float | None
+) -> QualityBar | None:
+    """The floor or the reference lane's rate less a margin, whichever is higher; None if neither is known."""
+    bars = [] if floor is None else [QualityBar(floor, f"the floor of {floor:.1%}")]
+    reference = Counts() if measure is None else counts.get(measure.number, Counts())
+    if reference.rate is not None and reference.total >= rules.min_samples:
+        rate = reference.rate - rules.worse
+        bars.append(QualityBar(rate, f"{rate:.1%}, which is {measure}'s {reference.rate:.1%} less {rules.worse:.1%}"))
+    return max(bars, default=None, key=lambda bar: bar.rate)
+
+
+def is_below_bar(counts: Counts, bar: QualityBar | None) -> bool:
+    return bar is not None and counts.rate is not None and counts.rate < bar.rate
+
+
+def find_breach(counts: Counts, bar: QualityBar | None, rules: LaneRules) -> str:
+    """Return why a lane is rolled back; empty if it is not. With enough samples the rate decides; before that, the
+    breach must be statistically certain."""
+    if not rules.roll_back or bar is None or counts.total < _FEWEST:
+        return ""
+    if counts.total >= rules.min_samples:
+        return f"{format_pass_rate(counts)}, below {bar.text}" if is_below_bar(counts, bar) else ""
+    return f"{format_pass_rate(counts)}, beyond doubt below {bar.text}" if _chance(counts, bar.rate) < _DOUBT else ""
+
+
+def _chance(counts: Counts, bar: float) -> float:
+    """An upper bound (Chernoff) on the probability of so few passes if the true rate is at the bar."""
+    if counts.rate is None or counts.rate >= bar:
+        return 1.0
+    exponent = 0.0
+    for count, share in ((counts.good, bar), (counts.bad, 1 - bar)):
+        if count:
+            exponent += count * log(count / counts.total / share) if share > 0 else inf
+    return exp(-exponent)
+
+
+LaneMoveKind = Literal["begin", "load", "promote", "roll_back", "trust"]
+BY_CONFIGURATION = "configuration"
+BY_POLICY = "lanes"  # the actor of automatic moves
+_MAX_LANES = 20  # lanes that are kept; the oldest that no replica holds are dropped first
+
+
+class LaneError(ValueError):
+    """The message is meant for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneOrigin:
+    """The configured adapters and model from which a lane was last created."""
 
     digests: tuple[str, ...]
     revision: str
@@ -35,7 +150,7 @@ class Origin:
 @dataclass(frozen=True, slots=True)
 class LaneMove:
     at: float
-    what: What
+    what: LaneMoveKind
     lane: int
     before: str
     after: str
@@ -44,12 +159,11 @@ class LaneMove:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneBook:
+class SpecialistLanes:
     specialist: str
-    lanes: tuple[LaneRecord, ...]
-    """By number."""
+    lanes: tuple[LaneRecord, ...]  # by number
     next_number: int
-    origin: Origin
+    origin: LaneOrigin
 
     @property
     def serving(self) -> LaneRecord:
@@ -71,88 +185,86 @@ class LaneBook:
         raise KeyError(number)
 
     def wanted(self) -> tuple[AdapterRef, ...]:
-        """Every replica is to hold these, each once."""
-        held = (lane for status in HELD for lane in self.lanes if lane.status == status)
+        """The adapters that every replica should hold, without duplicates."""
+        held = (lane for status in HELD_STATES for lane in self.lanes if lane.status == status)
         return tuple({adapter.load_name: adapter for lane in held for adapter in lane.adapters}.values())
 
     def load(
         self, adapters: Sequence[AdapterRef], by: str, why: str, now: float, *, revision: str | None = None
-    ) -> tuple["LaneBook", LaneMove]:
-        """As a candidate, on the model that serves or on another; a candidate that there was is retired. Raises
-        LaneError for what is serving or a candidate already, by content, whatever it is called; and for a `load_name`
-        of another content."""
+    ) -> tuple["SpecialistLanes", LaneMove]:
+        """Add a candidate on the serving model or on another; a former candidate is retired. Raises LaneError if this
+        content is serving or a candidate already, or if its `load_name` has other content."""
         serving, former = self.serving, self.candidate
         lane = LaneRecord(
             self.next_number, tuple(adapters), revision or serving.revision, "candidate", now, by, why, fresh=True
         )
         self._check_is_new(lane)
-        book = self if former is None else self._with(_turned(former, "retired", by, f"replaced: {why}", now))
+        book = self if former is None else self._with(_with_status(former, "retired", by, f"replaced: {why}", now))
         before = "" if former is None else f"{former} candidate"
         return book._with(lane), LaneMove(now, "load", lane.number, before, f"{lane} candidate", by, why)
 
-    def promote(self, name: str | None, by: str, why: str, now: float) -> tuple["LaneBook", LaneMove]:
-        """The candidate serves. Raises LaneError where there is none, or none of this name."""
+    def promote(self, name: str | None, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
+        """Let the candidate serve. Raises LaneError if there is none, or if it has another name."""
         candidate = self.candidate
         if candidate is None:
             raise LaneError(f"{self.specialist} has no candidate to promote; load an adapter first")
         if name and name != candidate.name:
             raise LaneError(f"the candidate of {self.specialist} is {candidate.name!r}, not {name!r}")
-        return self._promoted(candidate, by, why, now)
+        return self._promote(candidate, by, why, now)
 
-    def roll_back(self, by: str, why: str, now: float) -> tuple["LaneBook", LaneMove]:
-        """The candidate goes; without one the lane that served before serves again, and the one that serves goes.
-        Raises LaneError where there is neither."""
+    def roll_back(self, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
+        """Drop the candidate; without one, return to the previous lane. Raises LaneError if there is neither."""
         if self.candidate is not None:
-            return self._dropped(self.candidate, by, why, now)
+            return self._drop(self.candidate, by, why, now)
         if self.previous is None:
-            raise LaneError(f"{self.specialist} has neither a candidate nor a lane before {self.serving} to go back to")
-        return self._returned(self.previous, by, why, now)
+            raise LaneError(f"{self.specialist} has neither a candidate nor a lane before {self.serving} to return to")
+        return self._return_to(self.previous, by, why, now)
 
-    def give_up(self, why: str, now: float) -> tuple["LaneBook", LaneMove] | None:
-        """Nobody can serve the lane that is to any more: the one before serves again, by policy, and a candidate stays.
-        None where there is none before it."""
-        return None if self.previous is None else self._returned(self.previous, POLICY, why, now)
+    def give_up(self, why: str, now: float) -> tuple["SpecialistLanes", LaneMove] | None:
+        """Return to the previous lane, because no replica can serve the current one; the candidate is kept. None
+        without a previous lane."""
+        return None if self.previous is None else self._return_to(self.previous, BY_POLICY, why, now)
 
     def evidence_from(self) -> dict[int, float]:
-        """From when on the judged answers of each lane that matters count: all of them, but of a fresh lane that serves
-        those since it does. `judge` takes just these."""
-        held = [lane for lane in self.lanes if lane.status in HELD]
+        """By lane, the time from which evaluated answers count for `judge`: for a fresh serving lane, when it began to
+        serve; for the others, always."""
+        held = [lane for lane in self.lanes if lane.status in HELD_STATES]
         return {lane.number: lane.since if _is_on_trial(lane) else 0.0 for lane in held}
 
     def judge(
-        self, counts: Mapping[int, Counts], now: float, rules: Rules, floor: float | None
-    ) -> tuple["LaneBook", LaneMove | None]:
-        """What the judged answers by lane make of it: one move at most. The lane that serves comes first."""
+        self, counts: Mapping[int, Counts], now: float, rules: LaneRules, floor: float | None
+    ) -> tuple["SpecialistLanes", LaneMove | None]:
+        """Apply the evaluated answers by lane, with at most one move. The serving lane is judged first."""
         serving, candidate, previous = self.serving, self.candidate, self.previous
         mine = counts.get(serving.number, Counts())
         if serving.fresh:
-            bar = bar_of(previous, counts, rules, floor)
-            if previous is not None and (why := breach(mine, bar, rules)):
-                return self._returned(previous, POLICY, why, now)
-            if mine.total >= rules.min_samples and not is_below(mine, bar):
-                return self._trusted(serving, mine, now)
+            bar = quality_bar(previous, counts, rules, floor)
+            if previous is not None and (why := find_breach(mine, bar, rules)):
+                return self._return_to(previous, BY_POLICY, why, now)
+            if mine.total >= rules.min_samples and not is_below_bar(mine, bar):
+                return self._trust(serving, mine, now)
         if candidate is None:
             return self, None
         theirs = counts.get(candidate.number, Counts())
-        if why := breach(theirs, bar_of(serving, counts, rules, floor), rules):
-            return self._dropped(candidate, POLICY, why, now)
+        if why := find_breach(theirs, quality_bar(serving, counts, rules, floor), rules):
+            return self._drop(candidate, BY_POLICY, why, now)
         if why := self._merit(theirs, mine, rules, floor):
-            return self._promoted(candidate, POLICY, why, now)
+            return self._promote(candidate, BY_POLICY, why, now)
         return self, None
 
-    def outlook(self, number: int, counts: Mapping[int, Counts], rules: Rules, floor: float | None) -> str:
-        """What would happen to a lane next, for people; `counts` as for `judge`. Raises KeyError."""
+    def outlook(self, number: int, counts: Mapping[int, Counts], rules: LaneRules, floor: float | None) -> str:
+        """Describe what would happen to a lane next; `counts` as for `judge`. Raises KeyError."""
         lane = self.lane(number)
         own = counts.get(number, Counts())
         so_far = f"{min(own.total, rules.min_samples)} of {rules.min_samples} samples"
         if lane.status == "serving":
-            return f"fresh: {so_far}, then trusted" if lane.fresh else "serves"
+            return f"fresh: {so_far}, then trusted" if lane.fresh else "serving"
         if lane.status == "previous":
-            return "waits, to be gone back to"
+            return "kept for a roll-back"
         if lane.status != "candidate":
             return f"{lane.status.replace('_', ' ')}: {lane.why}"
         if rules.promote == "manual":
-            return f"shadows: {so_far}; promoted by hand"
+            return f"shadows: {so_far}; promote it by hand"
         if own.total < rules.min_samples:
             return f"shadows: {so_far}"
         obstacle = self._obstacle(own, counts.get(self.serving.number, Counts()), rules, floor)
@@ -162,114 +274,113 @@ class LaneBook:
         return asdict(self)
 
     @classmethod
-    def from_body(cls, body: Mapping[str, Any]) -> "LaneBook":
-        """Raises ValueError for what is none."""
+    def from_body(cls, body: Mapping[str, Any]) -> "SpecialistLanes":
+        """Raises ValueError for an invalid body."""
         try:
-            origin = Origin(tuple(body["origin"]["digests"]), body["origin"]["revision"])
-            lanes = tuple(lane_of(lane) for lane in body["lanes"])
+            origin = LaneOrigin(tuple(body["origin"]["digests"]), body["origin"]["revision"])
+            lanes = tuple(restore_lane(lane) for lane in body["lanes"])
             book = cls(body["specialist"], lanes, body["next_number"], origin)
         except (KeyError, TypeError) as wrong:
-            raise ValueError(f"a book of lanes is not whole: {wrong!r}") from None
+            raise ValueError(f"the stored lanes are incomplete: {wrong!r}") from None
         statuses = [lane.status for lane in lanes]
         if statuses.count("serving") != 1 or statuses.count("candidate") > 1 or statuses.count("previous") > 1:
-            raise ValueError(f"of a specialist's lanes one serves, one may be a candidate, one the last: {statuses}")
+            raise ValueError(f"exactly one lane must serve, and at most one be candidate or previous: {statuses}")
         if [lane.number for lane in lanes] != sorted({lane.number for lane in lanes if lane.number < book.next_number}):
-            raise ValueError(f"lanes are numbered in order and below {book.next_number}")
+            raise ValueError(f"lanes must be numbered in order and below {book.next_number}")
         return book
 
     def _check_is_new(self, coming: LaneRecord) -> None:
         for lane in self.lanes:
             is_same = (lane.revision, lane.digests) == (coming.revision, coming.digests)
             if is_same and lane.status in ("serving", "candidate"):
-                raise LaneError(f"{lane} of {self.specialist} has this very content and is {lane.status} already")
-            if lane.status in HELD and clashes(lane, coming.adapters):
-                raise LaneError(f"{lane} of {self.specialist} has another content under the same name at the replicas")
+                raise LaneError(f"{lane} of {self.specialist} already has this content and is {lane.status}")
+            if lane.status in HELD_STATES and has_name_clash(lane, coming.adapters):
+                raise LaneError(f"{lane} of {self.specialist} has other content under the same name on the replicas")
 
-    def _merit(self, theirs: Counts, mine: Counts, rules: Rules, floor: float | None) -> str:
-        """Why the candidate is promoted by policy; empty where it is not."""
+    def _merit(self, theirs: Counts, mine: Counts, rules: LaneRules, floor: float | None) -> str:
+        """Why the candidate is promoted by policy; empty if it is not."""
         if rules.promote != "auto" or self._obstacle(theirs, mine, rules, floor):
             return ""
-        measured = "" if mine.total < rules.min_samples else f", of the lane that serves {pass_rate(mine)}"
-        return f"{pass_rate(theirs)}{measured}" + ("" if floor is None else f"; the floor is {floor:.1%}")
+        measured = "" if mine.total < rules.min_samples else f", of the lane that serves {format_pass_rate(mine)}"
+        return f"{format_pass_rate(theirs)}{measured}" + ("" if floor is None else f"; the floor is {floor:.1%}")
 
-    def _obstacle(self, theirs: Counts, mine: Counts, rules: Rules, floor: float | None) -> str:
-        """Why a candidate is not promoted by policy; empty where it is."""
+    def _obstacle(self, theirs: Counts, mine: Counts, rules: LaneRules, floor: float | None) -> str:
+        """Why the candidate is not promoted by policy; empty if it is."""
         if theirs.total < rules.min_samples or theirs.rate is None:
             return f"{theirs.total} of {rules.min_samples} samples"
         if self.serving.fresh:
             return f"waits until {self.serving} is trusted"
         if floor is not None and theirs.rate < floor:
-            return f"{pass_rate(theirs)}, below the floor of {floor:.1%}"
+            return f"{format_pass_rate(theirs)}, below the floor of {floor:.1%}"
         if mine.rate is None or mine.total < rules.min_samples:
-            return "" if floor is not None else "nothing to measure it by: promoted by hand"
+            return "" if floor is not None else "no reference to compare with: promote it by hand"
         if theirs.rate < mine.rate - rules.margin:
-            return f"{pass_rate(theirs)}, {self.serving} is better: {pass_rate(mine)}"
+            return f"{format_pass_rate(theirs)}, {self.serving} is better: {format_pass_rate(mine)}"
         return ""
 
-    def _promoted(self, candidate: LaneRecord, by: str, why: str, now: float) -> tuple["LaneBook", LaneMove]:
-        book = self._with(_turned(candidate, "serving", by, why, now))
-        book = book._with(_turned(self.serving, "previous", by, f"{candidate} promoted: {why}", now))
+    def _promote(self, candidate: LaneRecord, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
+        book = self._with(_with_status(candidate, "serving", by, why, now))
+        book = book._with(_with_status(self.serving, "previous", by, f"{candidate} promoted: {why}", now))
         if self.previous is not None:
-            book = book._with(_turned(self.previous, "retired", by, f"{candidate} promoted: {why}", now))
+            book = book._with(_with_status(self.previous, "retired", by, f"{candidate} promoted: {why}", now))
         return book, LaneMove(now, "promote", candidate.number, str(self.serving), f"{candidate} serving", by, why)
 
-    def _dropped(self, candidate: LaneRecord, by: str, why: str, now: float) -> tuple["LaneBook", LaneMove]:
-        book = self._with(_turned(candidate, "rolled_back", by, why, now))
+    def _drop(self, candidate: LaneRecord, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
+        book = self._with(_with_status(candidate, "rolled_back", by, why, now))
         return book, LaneMove(now, "roll_back", candidate.number, f"{candidate} candidate", str(self.serving), by, why)
 
-    def _returned(self, previous: LaneRecord, by: str, why: str, now: float) -> tuple["LaneBook", LaneMove]:
+    def _return_to(self, previous: LaneRecord, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
         serving = self.serving
-        book = self._with(_turned(previous, "serving", by, f"{serving} rolled back: {why}", now))
-        book = book._with(_turned(serving, "rolled_back", by, why, now))
+        book = self._with(_with_status(previous, "serving", by, f"{serving} rolled back: {why}", now))
+        book = book._with(_with_status(serving, "rolled_back", by, why, now))
         return book, LaneMove(now, "roll_back", serving.number, f"{serving} serving", f"{previous} serving", by, why)
 
-    def _trusted(self, serving: LaneRecord, counts: Counts, now: float) -> tuple["LaneBook", LaneMove]:
+    def _trust(self, serving: LaneRecord, counts: Counts, now: float) -> tuple["SpecialistLanes", LaneMove]:
         book = self._with(replace(serving, fresh=False))
         return book, LaneMove(
-            now, "trust", serving.number, f"{serving} fresh", f"{serving} trusted", POLICY, pass_rate(counts)
+            now, "trust", serving.number, f"{serving} fresh", f"{serving} trusted", BY_POLICY, format_pass_rate(counts)
         )
 
-    def _with(self, lane: LaneRecord) -> "LaneBook":
-        """The lane in its place, or at the end."""
+    def _with(self, lane: LaneRecord) -> "SpecialistLanes":
+        """Replace the lane, or add it at the end."""
         by_number = {each.number: each for each in self.lanes} | {lane.number: lane}
-        gone = [number for number, each in by_number.items() if each.status not in HELD]
-        for number in gone[: max(0, len(by_number) - _MOST_LANES)]:
+        gone = [number for number, each in by_number.items() if each.status not in HELD_STATES]
+        for number in gone[: max(0, len(by_number) - _MAX_LANES)]:
             del by_number[number]
         return replace(self, lanes=tuple(by_number.values()), next_number=max(self.next_number, lane.number + 1))
 
 
-def begin(
-    book: LaneBook | None, specialist: str, adapters: Sequence[AdapterRef], revision: str, now: float
-) -> tuple[LaneBook, LaneMove | None]:
-    """What is configured, beside what is known. The very first lane is trusted: it is what the operator chose. Where
-    model or configured adapters are others than those known, a fresh lane serves, as nothing else is there, or nothing
-    else was asked for; what ran on another model cannot be gone back to. Where they are the same, all stays, whatever
-    was promoted since."""
-    origin = Origin(tuple(adapter.digest for adapter in adapters), revision)
+def configure_lanes(
+    book: SpecialistLanes | None, specialist: str, adapters: Sequence[AdapterRef], revision: str, now: float
+) -> tuple[SpecialistLanes, LaneMove | None]:
+    """Compare the configuration with the known lanes. The first lane ever is trusted: the operator chose it. If the
+    model or the configured adapters have changed, a fresh lane serves; lanes on other models are never restored.
+    Otherwise all lanes stay, whatever was promoted since."""
+    origin = LaneOrigin(tuple(adapter.digest for adapter in adapters), revision)
     if book is None:
-        lane = LaneRecord(1, tuple(adapters), revision, "serving", now, CONFIGURATION, "the first", fresh=False)
+        lane = LaneRecord(1, tuple(adapters), revision, "serving", now, BY_CONFIGURATION, "the first", fresh=False)
         move = LaneMove(now, "begin", 1, "", f"{lane} serving", lane.by, lane.why)
-        return LaneBook(specialist, (lane,), 2, origin), move
+        return SpecialistLanes(specialist, (lane,), 2, origin), move
     if book.origin == origin:
         return book, None
     why = "another model" if book.origin.revision != revision else "other adapters are configured"
-    lane = LaneRecord(book.next_number, tuple(adapters), revision, "serving", now, CONFIGURATION, why, fresh=True)
+    lane = LaneRecord(book.next_number, tuple(adapters), revision, "serving", now, BY_CONFIGURATION, why, fresh=True)
     move = LaneMove(now, "begin", lane.number, f"{book.serving} serving", f"{lane} serving", lane.by, why)
-    return replace(_cleared(book, lane), origin=origin)._with(lane), move
+    return replace(_clear_for(book, lane), origin=origin)._with(lane), move
 
 
-def _cleared(book: LaneBook, coming: LaneRecord) -> LaneBook:
-    """For another lane to serve. Those that it leaves nothing of are retired."""
+def _clear_for(book: SpecialistLanes, coming: LaneRecord) -> SpecialistLanes:
+    """Make room for another serving lane. Lanes that cannot coexist with it are retired."""
     for lane in book.lanes:
-        gone = lane.revision != coming.revision or clashes(lane, coming.adapters)
-        if lane.status == "previous" or (lane.status in HELD and gone):
-            book = book._with(_turned(lane, "retired", coming.by, coming.why, coming.since))
+        gone = lane.revision != coming.revision or has_name_clash(lane, coming.adapters)
+        if lane.status == "previous" or (lane.status in HELD_STATES and gone):
+            book = book._with(_with_status(lane, "retired", coming.by, coming.why, coming.since))
         elif lane.status == "serving":
-            book = book._with(_turned(lane, "previous", coming.by, coming.why, coming.since))
+            book = book._with(_with_status(lane, "previous", coming.by, coming.why, coming.since))
     return book
 
 
-def _turned(lane: LaneRecord, status: Status, by: str, why: str, now: float) -> LaneRecord:
+def _with_status(lane: LaneRecord, status: LaneState, by: str, why: str, now: float) -> LaneRecord:
     return replace(lane, status=status, by=by, why=why, since=now)
 
 

@@ -1,20 +1,18 @@
-"""How much two texts have in common, as a share of both."""
+"""How much two texts have in common."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from itertools import pairwise
 
-_END = 24 << 10
-"""Characters that are looked at from the beginning of a text, and as many from its end."""
+_END = 24 << 10  # characters that are compared at the beginning of a text, and as many at its end
 _MARKS = "!\"#$%&'()*+,-./:;<=>?@[\\]^`{|}~"
-"""Tokens by themselves; all else between them and white space is a word."""
+"""Each mark is a separate token; words are separated by marks and white space."""
 
 
 def similarity(a: str, b: str) -> float:
-    """1 for texts of the same words and marks in the same order, whatever their case and spacing; 0 for those that
-    share none. Between them: Dice's coefficient over tokens and pairs of neighbours together, so that a changed name
-    costs its places and their neighbourhoods, and a changed order the neighbourhoods alone. Symmetric, and linear in
-    what is looked at, which is bounded."""
+    """Return 0 for no token in common, up to 1 for the same tokens in the same order, ignoring case and spacing. This
+    is Dice's coefficient over tokens and pairs of neighbours: a changed name affects both, a changed order only the
+    pairs. Symmetric, and linear in the compared characters, which are bounded."""
     mine, yours = _tokens(a), _tokens(b)
     if mine == yours:
         return 1.0

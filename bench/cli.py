@@ -1,20 +1,10 @@
 """`octet bench`: what Octet costs on this computer."""
 
 import argparse
+from collections.abc import Callable
+from typing import Any
 
-from bench.commands import (
-    admission,
-    doors,
-    engine,
-    kv,
-    overview,
-    receipts,
-    router,
-    scheduler,
-    serve,
-    sessions,
-    tracing,
-)
+from bench.commands import admission, engine, machinery, serve
 from bench.commands.common import FIGURES, Benches, BenchParser
 
 _BENCH = f"""\
@@ -32,5 +22,9 @@ def add_bench_command(commands: Benches) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True, parser_class=BenchParser)
-    for each in (kv, scheduler, router, doors, overview, admission, sessions, serve, receipts, tracing, engine):
-        each.add(benches)
+    adds: tuple[Callable[[Any], None], ...] = (
+        *(machinery.add_kv, machinery.add_scheduler, machinery.add_router, machinery.add_doors, machinery.add_overview),
+        *(admission.add, machinery.add_sessions, serve.add, machinery.add_receipts, machinery.add_tracing, engine.add),
+    )
+    for add in adds:
+        add(benches)

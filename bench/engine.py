@@ -1,4 +1,4 @@
-"""How fast Octet's engine is here, beside its peers and the limits."""
+"""How fast Octet's engine is, beside its peers and the limits of the machine."""
 
 import os
 import sys
@@ -9,18 +9,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from bench.atomic_file import write_atomically
-from bench.engine_adapters import FULL_MIX, QUICK_MIX, cannot_mix, measure_mixes
-from bench.engine_board import Board, Key
 from bench.engine_calibration import calibrate
 from bench.engine_jobs import (
+    AT_BANDWIDTH,
+    BARE_LINEAR,
     COLD,
     DECODE,
     FULL,
+    LIMIT,
+    OCTET,
     PREFILL,
     QUICK,
+    SERVED,
     WARM,
+    BenchModel,
+    Board,
+    EngineRounds,
+    Failures,
     Job,
+    Key,
+    Say,
     Workload,
     decode_case,
     decode_jobs,
@@ -28,34 +36,26 @@ from bench.engine_jobs import (
     prefill_job,
     prefix_case,
 )
-from bench.engine_limits import AT_BANDWIDTH, BARE_LINEAR
-from bench.engine_model import BenchModel
-from bench.engine_open_loop import FULL_LOOP, QUICK_LOOP, measure_open_loop
-from bench.engine_rounds import LIMIT, OCTET, SERVED, Failures, Rounds, Say
-from bench.peers.environment import PeerUnavailable
+from bench.engine_parts import FULL_LOOP, FULL_MIX, QUICK_LOOP, QUICK_MIX, cannot_mix, measure_mixes, measure_open_loop
+from bench.peers.environment import PEERS, PeerUnavailable, PeerWorkspace, link_bench, start_peer
 from bench.peers.process import Peer, PeerFailed
-from bench.peers.spec import PEERS
-from bench.peers.start import Place, link_bench, start_peer
-from bench.record import Record
-from bench.table import Targets
+from bench.timing import Targets
+from simulation.results import BenchRecord, write_atomically
 
 SHARES = "shares"
 DECODING, OPEN_LOOP, ADAPTERS = PARTS = ("decode", "open-loop", "adapters")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class EngineOptions:
     peers: tuple[str, ...]
     runs: int
     cache: Path
-    timeout: float
-    """Seconds within which a system has loaded, or answers."""
+    timeout: float  # seconds to load, or to answer
     quick: bool = False
     calibrate: Path | None = None
-    served: bool = False
-    """Octet is measured over gRPC as well."""
-    octet: tuple[str, ...] = ()
-    """More arguments for Octet's own runners."""
+    served: bool = False  # also over gRPC
+    octet: tuple[str, ...] = ()  # more arguments of Octet's runners
     parts: tuple[str, ...] = (DECODING,)
 
     @property
@@ -63,16 +63,14 @@ class Options:
         return QUICK if self.quick else FULL
 
 
-class Outcome(NamedTuple):
-    records: list[Record]
-    notes: list[str]
-    """Whose settings were what, a line each."""
-    failures: list[str]
-    """What could not be measured and why, a line each. They have been said already."""
+class BenchOutcome(NamedTuple):
+    records: list[BenchRecord]
+    notes: list[str]  # settings of each system
+    failures: list[str]  # already printed
 
 
-def measure_engine(model: BenchModel, options: Options, say: Say) -> Outcome:
-    """Whoever cannot be started, dies or hangs is told and left out; the others are measured."""
+def measure_engine(model: BenchModel, options: EngineOptions, say: Say) -> BenchOutcome:
+    """A system that cannot be started, dies or hangs is reported and left out."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="octet-bench-")))
         systems = _Systems(model, options, say, link_bench(scratch))
@@ -81,22 +79,20 @@ def measure_engine(model: BenchModel, options: Options, say: Say) -> Outcome:
         records = [record for part in options.parts for record in systems.measure(part)]
         if options.calibrate is not None:
             systems.calibrate(options.calibrate)
-        return Outcome(records, systems.notes, systems.failures.told)
+        return BenchOutcome(records, systems.notes, systems.failures.reply)
 
 
 class _Systems:
-    """Everyone who is measured: loaded before anything is, and paused."""
-
-    def __init__(self, model: BenchModel, options: Options, say: Say, path: Path) -> None:
+    def __init__(self, model: BenchModel, options: EngineOptions, say: Say, path: Path) -> None:
         peers = options.cache / "peers"
         peers.mkdir(parents=True, exist_ok=True)
         self._model, self._options, self._say = model, options, say
-        self._place = Place(peers, path, model.path, model.hf_directory, options.timeout)
+        self._place = PeerWorkspace(peers, path, model.path, model.hf_directory, options.timeout)
         self.live: dict[str, Peer] = {}
         self.notes: list[str] = []
         self.failures = Failures(say)
 
-    def measure(self, part: str) -> list[Record]:
+    def measure(self, part: str) -> list[BenchRecord]:
         options, vocab_size = self._options, self._model.vocab_size
         if part == ADAPTERS:
             sizes = QUICK_MIX if options.quick else FULL_MIX
@@ -108,7 +104,7 @@ class _Systems:
             self.notes += notes
             return records
         jobs = [*decode_jobs(options.workload), prefill_job(options.workload)]
-        rounds = Rounds(self.live, jobs, options.workload, vocab_size, self.failures)
+        rounds = EngineRounds(self.live, jobs, options.workload, vocab_size, self.failures)
         rounds.run(options.runs)
         self.tell_shares(decode_jobs(options.workload))
         return [*rounds.board.records(), *ratios(rounds.board, options)]
@@ -140,7 +136,6 @@ class _Systems:
         self.notes.append(f"{path}: {summary}")
 
     def tell_shares(self, jobs: Sequence[Job]) -> None:
-        """Where Octet's time goes, where its engine tells."""
         octet = self.live.get(OCTET)
         if octet is None or SHARES not in octet.calls:
             return
@@ -183,7 +178,7 @@ def shares(spent: Mapping[str, float]) -> str:
     return ", ".join(f"{kind} {100 * seconds / whole:.0f} %" for kind, seconds in spent.items())
 
 
-def ratios(board: Board, options: Options) -> Iterator[Record]:
+def ratios(board: Board, options: EngineOptions) -> Iterator[BenchRecord]:
     """Octet over each peer and each limit, in rates, and a warm prefix over a cold one, in time."""
     workload = options.workload
     for case, metric in _rates(workload):

@@ -1,13 +1,91 @@
-"""Measuring what Octet's steps cost, by their shape."""
+"""Measure what Octet's steps cost by their shape, and fit the cost model."""
 
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any, Literal, NamedTuple
 
-from bench.engine_fit import MeasuredStep, fit_cost_model
+import numpy as np
+from numpy.typing import NDArray
+
 from bench.engine_jobs import Job
 from bench.peers.process import Peer
-from specialist.engines.sim.calibration import cost_model_to_json
+from specialist.engines.sim.engine import CostModel, cost_model_to_json
+
+Mode = Literal["prefill", "decode"]
+SHARE_LEFT_OUT = 0.1  # share of the slowest steps, in which another process ran
+
+
+class MeasuredStep(NamedTuple):
+    mode: str
+    num_tokens: int
+    num_pairs: int  # of a token and a token that it attends to
+    seconds: float
+
+
+class TooFewSteps(ValueError):
+    """There are too few steps to fit a cost model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    step: float
+    token: float
+    pair: float
+    num_steps: int
+    median_error: float  # relative
+
+
+def fit_cost_model(steps: Sequence[MeasuredStep]) -> tuple[CostModel, dict[Mode, Fit]]:
+    """Adapter switches and preemptions are not measured: they keep the defaults."""
+    prefill, decode = fit_mode(steps, "prefill"), fit_mode(steps, "decode")
+    cost = replace(
+        CostModel(),
+        prefill_step=prefill.step,
+        prefill_token=prefill.token,
+        prefill_pair=prefill.pair,
+        decode_step=decode.step,
+        decode_token=decode.token,
+        decode_pair=decode.pair,
+    )
+    return cost, {"prefill": prefill, "decode": decode}
+
+
+def fit_mode(steps: Sequence[MeasuredStep], mode: Mode) -> Fit:
+    """Least squares of the relative errors, without negative costs."""
+    mine = [step for step in steps if step.mode == mode]
+    shapes = {(step.num_tokens, step.num_pairs) for step in mine}
+    if len(shapes) < 3:
+        raise TooFewSteps(f"{mode}: three costs need steps of at least 3 shapes, got {len(shapes)}")
+    features = np.array([(1, step.num_tokens, step.num_pairs) for step in mine], dtype=np.float64)
+    relative = features / np.array([[step.seconds] for step in mine])
+    errors = relative @ non_negative_fit(relative) - 1
+    kept = np.argsort(errors)[int(SHARE_LEFT_OUT * len(mine)) :]  # most negative: took longer than predicted
+    costs = non_negative_fit(relative[kept])
+    step, token, pair = map(float, costs)
+    return Fit(step, token, pair, len(mine), float(np.median(np.abs(relative @ costs - 1))))
+
+
+def non_negative_fit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """x >= 0 with the least |rows @ x - 1|, found by trying every choice of columns."""
+    num_columns = rows.shape[1]
+    best, least = np.zeros(num_columns), float(len(rows))
+    for count in range(1, num_columns + 1):
+        for columns in combinations(range(num_columns), count):
+            x = np.zeros(num_columns)
+            x[list(columns)] = _least_squares(rows[:, columns])
+            error = float(np.sum((rows @ x - 1) ** 2))
+            if (x >= 0).all() and error < least:
+                best, least = x, error
+    return best
+
+
+def _least_squares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Columns are scaled alike first: a pair costs a hundred thousandth of a step."""
+    scale = np.linalg.norm(rows, axis=0)
+    solution = np.linalg.lstsq(rows / scale, np.ones(len(rows)), rcond=None)[0]
+    return np.asarray(solution / scale, dtype=np.float64)
+
 
 _ANSWER = 16
 # Sequences, and the length of their prompts: short and long, few and many, so that each cost shows somewhere.
@@ -16,7 +94,6 @@ QUICK_SHAPES = ((1, 4), (1, 32), (4, 8), (4, 64))
 
 
 def measured_steps(peer: Peer, vocab_size: int, *, quick: bool) -> Iterator[MeasuredStep]:
-    """Two passes, with other prompts; the first is not counted."""
     for seed in ("warm-up", "counted"):
         for concurrency, prompt_tokens in QUICK_SHAPES if quick else FULL_SHAPES:
             job = Job(f"{concurrency} x {prompt_tokens}", concurrency, prompt_tokens, _ANSWER)
@@ -26,7 +103,6 @@ def measured_steps(peer: Peer, vocab_size: int, *, quick: bool) -> Iterator[Meas
 
 
 def calibrate(peer: Peer, vocab_size: int, revision: str, *, quick: bool) -> tuple[str, str]:
-    """The file's content, and a summary for a person."""
     cost, fits = fit_cost_model(list(measured_steps(peer, vocab_size, quick=quick)))
     about: dict[str, Any] = {
         "revision": revision,

@@ -5,17 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.atomic_file import write_atomically
-from bench.plot import LIMIT, LINE, MUTED, STYLE, PlotUnavailable, rendered
-from bench.record import Record
+from simulation.plots import LIMIT, LINE, MUTED, open_figure
+from simulation.results import BenchRecord
 
 _OCTET = "octet"
 _OTHERS = (LIMIT, MUTED, "#3d7a4a", "#8a5a9e")
 
 
 class _View(NamedTuple):
-    case: re.Pattern[str]
-    """Its group is the number that is drawn from left to right."""
+    case: re.Pattern[str]  # its group is the x value
     metric: str
     across: str
     up: str
@@ -31,26 +29,17 @@ _VIEWS = (
     ),
     _View(re.compile(r"\d+ sequences, (\d+) adapters?"), "throughput", "adapters", "throughput, tok/s"),
 )
-Points = dict[str, list[tuple[int, Record]]]
+Points = dict[str, list[tuple[int, BenchRecord]]]
 
 
-def plot_engine(path: Path, records: Sequence[Record]) -> None:
-    """Write an SVG, or a PNG when the name says so. The same figures give the same bytes."""
-    try:
-        from matplotlib import rc_context  # heavy, and not part of the base install
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PlotUnavailable from error
+def plot_engine(path: Path, records: Sequence[BenchRecord]) -> None:
     drawn = [(view, points) for view in _VIEWS if (points := _points(view, records))]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(6 * max(1, len(drawn)), 4), layout="constrained")
+    with open_figure(path, 6 * max(1, len(drawn))) as figure:
         for number, (view, points) in enumerate(drawn, 1):
             _draw(figure.add_subplot(1, len(drawn), number), view, points)
-        write_atomically(path, rendered(figure, path.suffix))
 
 
-def _points(view: _View, records: Sequence[Record]) -> Points:
-    """By system, from left to right."""
+def _points(view: _View, records: Sequence[BenchRecord]) -> Points:
     found: Points = {}
     for record in records:
         if record.metric == view.metric and (case := view.case.fullmatch(record.case)):

@@ -4,10 +4,13 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
+from typing import Any
 
-from bench.record import Record
-from bench.trace import TRACE_BLOCK_SIZE, TraceRequest
 from kvpool import BlockPool, TokenChain
+from simulation.plots import LIMIT, LINE, MUTED, open_figure
+from simulation.results import BenchRecord
+from simulation.traces import TRACE_BLOCK_SIZE, TraceRequest
 
 BENCH = "kv trace"
 POOL_SIZES = tuple(1_000 * 2**i for i in range(9))
@@ -15,13 +18,9 @@ POOL_SIZES = tuple(1_000 * 2**i for i in range(9))
 
 @dataclass(frozen=True, slots=True)
 class InfiniteCache:
-    """What a cache that forgets nothing would have found."""
-
-    num_blocks: int
-    """All blocks of all prompts: what every hit rate here is a share of."""
+    num_blocks: int  # all blocks of all prompts
     num_hits: int
-    num_distinct: int
-    """The working set: a pool of this many blocks never has to evict."""
+    num_distinct: int  # a pool of this size never evicts
 
     @property
     def hit_rate(self) -> float:
@@ -30,16 +29,13 @@ class InfiniteCache:
 
 @dataclass(frozen=True, slots=True)
 class PoolReplay:
-    """What a pool of `pool_size` blocks did find. Hits and misses add up to the trace's blocks."""
-
     pool_size: int
     num_hits: int
     misses: Mapping[str, int]
     """Blocks by reason: the pool's own reasons; "uncacheable" for the one block of a prompt with its last token,
     which must be computed; "refused" for those of prompts that are larger than the pool."""
     num_evictions: int
-    num_refused: int
-    """Prompts that are larger than the pool."""
+    num_refused: int  # prompts that are larger than the pool
 
     @property
     def hit_rate(self) -> float:
@@ -47,7 +43,7 @@ class PoolReplay:
 
 
 class PoolReplayer:
-    """Serves one prompt after the other from a real pool, as a replica would that runs one request at a time."""
+    """Serves one prompt after the other from a real pool, as a replica with one request at a time would."""
 
     def __init__(self, pool_size: int) -> None:
         self.pool = BlockPool(pool_size + 1, TRACE_BLOCK_SIZE)
@@ -90,7 +86,6 @@ def replay_infinite(requests: Sequence[TraceRequest]) -> InfiniteCache:
 
 
 def replay_pools(requests: Sequence[TraceRequest], pool_sizes: Sequence[int]) -> list[PoolReplay]:
-    """All pools see each prompt in turn, so that it is made and hashed only once."""
     replayers = [PoolReplayer(size) for size in pool_sizes]
     for request in requests:
         prompt = prompt_of(request)
@@ -100,7 +95,7 @@ def replay_pools(requests: Sequence[TraceRequest], pool_sizes: Sequence[int]) ->
 
 
 def prompt_of(request: TraceRequest) -> TokenChain:
-    """Tokens that are equal exactly where the trace's ids are."""
+    """Tokens are equal exactly where the trace's ids are."""
     tokens = array("I")
     for hash_id in request.hash_ids:
         tokens.extend(array("I", [hash_id]) * TRACE_BLOCK_SIZE)
@@ -108,7 +103,7 @@ def prompt_of(request: TraceRequest) -> TokenChain:
     return TokenChain(b"trace", TRACE_BLOCK_SIZE, tokens)
 
 
-def hit_rate_records(infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> list[Record]:
+def hit_rate_records(infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> list[BenchRecord]:
     limit = "infinite cache"
     records = [_exact(limit, "limit", "hit rate", "%", 100 * infinite.hit_rate)]
     for replay in replays:
@@ -117,7 +112,7 @@ def hit_rate_records(infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> 
     return records
 
 
-def _replay_records(replay: PoolReplay, infinite: InfiniteCache) -> Iterator[Record]:
+def _replay_records(replay: PoolReplay, infinite: InfiniteCache) -> Iterator[BenchRecord]:
     case = f"pool of {replay.pool_size:,} blocks"
     yield _exact(case, "octet", "hit rate", "%", 100 * replay.hit_rate)
     yield _exact(case, "octet", "of infinite", "%", 100 * share_of(replay, infinite))
@@ -128,10 +123,65 @@ def _replay_records(replay: PoolReplay, infinite: InfiniteCache) -> Iterator[Rec
 
 
 def share_of(replay: PoolReplay, infinite: InfiniteCache) -> float:
-    """Of what the infinite cache finds; all of nothing when that is nothing."""
     return replay.hit_rate / infinite.hit_rate if infinite.num_hits else 1.0
 
 
-def _exact(case: str, system: str, metric: str, unit: str, value: float) -> Record:
-    """Counted, not timed: every run gives the same."""
-    return Record(BENCH, case, system, metric, unit, value, value, value, runs=1)
+def _exact(case: str, system: str, metric: str, unit: str, value: float) -> BenchRecord:
+    return BenchRecord(BENCH, case, system, metric, unit, value, value, value, runs=1)
+
+
+NEARLY_ALL = 0.97
+
+
+def plot_hit_rate(path: Path, infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> None:
+    with open_figure(path) as figure:
+        _draw(figure.add_subplot(), infinite, sorted(replays, key=lambda replay: replay.pool_size))
+
+
+def _draw(axes: Any, infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> None:
+    sizes = [replay.pool_size for replay in replays]
+    axes.plot(sizes, [100 * replay.hit_rate for replay in replays], color=LINE, marker="o", markersize=5)
+    _draw_limit(axes, 100 * infinite.hit_rate)
+    _draw_working_set(axes, infinite.num_distinct)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [_short(size) for size in sizes])
+    axes.set_ylim(0, max(1, 118 * infinite.hit_rate))
+    axes.set_xlabel("pool size, blocks (log scale)")
+    axes.set_ylabel("prefix hit rate, % of all blocks")
+    axes.set_title(_conclusion(infinite, replays), loc="left", fontsize=12)
+
+
+def _draw_limit(axes: Any, percent: float) -> None:
+    axes.axhline(percent, color=LIMIT, linestyle="--", linewidth=1.2)
+    axes.annotate(
+        f"infinite cache, {percent:.1f} %",
+        xy=(0.01, percent),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 5),
+        textcoords="offset points",
+        color=LIMIT,
+    )
+
+
+def _draw_working_set(axes: Any, num_distinct: int) -> None:
+    axes.axvline(num_distinct, color=MUTED, linestyle=":", linewidth=1.2)
+    axes.annotate(
+        f"working set,\n{_short(num_distinct)} blocks",
+        xy=(num_distinct, 0.04),
+        xycoords=("data", "axes fraction"),
+        xytext=(-6, 0),
+        textcoords="offset points",
+        ha="right",
+        color=MUTED,
+    )
+
+
+def _conclusion(infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> str:
+    enough = [replay for replay in replays if share_of(replay, infinite) >= NEARLY_ALL]
+    pool = enough[0] if enough else replays[-1]
+    found = 100 * share_of(pool, infinite)
+    return f"{pool.pool_size:,} blocks find {found:.0f} % of what an infinite cache would"
+
+
+def _short(count: int) -> str:
+    return f"{count / 1000:.3g}k" if count >= 1000 else str(count)

@@ -1,12 +1,137 @@
 """What the block pool's operations cost, and how that grows with the pool and the prompt."""
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from itertools import count
 
-from bench.measure import Subject, Timing, Work, interleave
-from bench.pool_states import TABLE_BLOCKS, EmptyPool, FullPool, SharedPrefix
-from bench.prefix import BareHash, Lookup
-from bench.record import Record
-from bench.table import Targets
+from bench.timing import Subject, Targets, Work, interleave
+from kvpool import BlockPool, BlockTable, TokenChain, chain_root
+from octet.identity import Lane
+from simulation.results import BenchRecord
+
+BLOCK_SIZE = 16
+TABLE_BLOCKS = 512  # the same table in every pool, so that only the pool's size differs
+
+LANE = Lane("bench", "0" * 64)
+
+
+def new_pool(size: int, block_size: int = BLOCK_SIZE) -> BlockPool:
+    return BlockPool(size + 1, block_size)
+
+
+def new_tokens(first: int, length: int) -> "array[int]":
+    return array("I", [first, *range(1, length)])
+
+
+def new_chain(first: int, length: int, block_size: int = BLOCK_SIZE) -> TokenChain:
+    root = chain_root(LANE, b"", "float32", block_size)
+    return TokenChain(root, block_size, new_tokens(first, length))
+
+
+def hold(pool: BlockPool, chain: TokenChain) -> BlockTable:
+    table = pool.apply(pool.admit(chain, len(chain)))
+    pool.register(table, chain, len(chain))
+    return table
+
+
+class EmptyPool:
+    def __init__(self, size: int) -> None:
+        self.pool = new_pool(size)
+        self._stub = new_chain(first=0, length=1)
+
+    def ready(self) -> Work:
+        return self._allocate_and_free
+
+    def _allocate_and_free(self) -> None:
+        pool = self.pool
+        pool.release(pool.apply(pool.admit(self._stub, TABLE_BLOCKS * BLOCK_SIZE)))
+
+
+class FullPool(EmptyPool):
+    """Every block is an unused cache entry: each allocation evicts one."""
+
+    TIMES_REPLACED = 2  # evictions of each block before the first measurement
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._names = count(1)
+        for _ in range(1 + self.TIMES_REPLACED):
+            self._cache(size)
+
+    def ready(self) -> Work:
+        num_empty = self.pool.num_free - len(self.pool.index)
+        if num_empty:
+            self._cache(num_empty)
+        return self._allocate_and_free
+
+    def _cache(self, num_blocks: int) -> None:
+        """Empty blocks are taken first."""
+        chain = new_chain(next(self._names), num_blocks * BLOCK_SIZE)
+        self.pool.release(hold(self.pool, chain))
+
+
+class SharedPrefix:
+    """A prefix that one table holds throughout and another shares for a while."""
+
+    def __init__(self, size: int) -> None:
+        self.pool = new_pool(size)
+        self._chain = new_chain(first=0, length=TABLE_BLOCKS * BLOCK_SIZE + 1)
+        self.holder = hold(self.pool, self._chain)
+        self.sharer = self._share()
+
+    def ready_to_share(self) -> Work:
+        self._leave()
+        return self._share
+
+    def ready_to_leave(self) -> Work:
+        self._leave()
+        self._share()
+        return self._leave
+
+    def _share(self) -> BlockTable:
+        self.sharer = self.pool.apply(self.pool.admit(self._chain, TABLE_BLOCKS * BLOCK_SIZE))
+        return self.sharer
+
+    def _leave(self) -> None:
+        self.pool.release(self.sharer)
+
+
+class Lookup:
+    """A prompt that is not hashed yet, and a pool that has cached all of it or nothing."""
+
+    def __init__(self, length: int, block_size: int, *, cached: bool) -> None:
+        self._length = length
+        self._block_size = block_size
+        self.pool = new_pool(length // block_size + 1, block_size)
+        if cached:
+            self.pool.release(hold(self.pool, self._new_chain()))
+
+    def ready(self) -> Work:
+        chain = self._new_chain()
+        return lambda: self.pool.admit(chain, self._length)
+
+    def _new_chain(self) -> TokenChain:
+        return new_chain(0, self._length, self._block_size)
+
+
+class BareHash:
+    """sha256 over the same bytes, chained in the same way."""
+
+    def __init__(self, length: int, block_size: int) -> None:
+        tokens = new_tokens(0, length)
+        num_blocks = (length - 1) // block_size
+        self._pieces = [tokens[i * block_size : (i + 1) * block_size].tobytes() for i in range(num_blocks)]
+
+    def ready(self) -> Work:
+        return self._hash
+
+    def _hash(self) -> bytes:
+        key = bytes(32)
+        for piece in self._pieces:
+            key = sha256(key + piece).digest()
+        return key
+
 
 BENCH = "kv"
 POOL_SIZES = (1_000, 10_000, 100_000)
@@ -22,10 +147,22 @@ POOL_METRICS: dict[str, Callable[[int], Callable[[], Work]]] = {
 COLD, HIT, LIMIT = "hash+match, all misses", "hash+match, all hits", "sha256 alone"
 
 
-def measure_kv(runs: int, pool_sizes: Sequence[int] = POOL_SIZES) -> list[Record]:
+def measure_kv(runs: int, pool_sizes: Sequence[int] = POOL_SIZES) -> list[BenchRecord]:
     timings = interleave([*_pool_subjects(pool_sizes), *_prefix_subjects()], runs)
-    growth = _growth(timings, smallest=min(pool_sizes), largest=max(pool_sizes))
-    return [*(timing.record(BENCH) for timing in timings), *growth, *_above_limit(timings)]
+    found = {(timing.subject.case, timing.subject.metric): timing for timing in timings}
+    smallest, largest = min(pool_sizes), max(pool_sizes)
+    growth = [
+        found[_pool_case(largest), metric].ratio(
+            found[_pool_case(smallest), metric], BENCH, f"pool of {largest:,} blocks vs {smallest:,}", metric
+        )
+        for metric in POOL_METRICS
+    ]
+    above_limit = [
+        timing.ratio(found[case, LIMIT], BENCH, f"{case} vs limit", metric)
+        for (case, metric), timing in found.items()
+        if metric in (COLD, HIT)
+    ]
+    return [*(timing.record(BENCH) for timing in timings), *growth, *above_limit]
 
 
 def kv_targets() -> Targets:
@@ -47,22 +184,6 @@ def _prefix_subjects() -> Iterator[Subject]:
             yield Subject(case, COLD, "µs", Lookup(length, block_size, cached=False).ready)
             yield Subject(case, HIT, "µs", Lookup(length, block_size, cached=True).ready)
             yield Subject(case, LIMIT, "µs", BareHash(length, block_size).ready, system="limit")
-
-
-def _growth(timings: Sequence[Timing], smallest: int, largest: int) -> Iterator[Record]:
-    found = {(timing.subject.case, timing.subject.metric): timing for timing in timings}
-    case = f"pool of {largest:,} blocks vs {smallest:,}"
-    for metric in POOL_METRICS:
-        base = found[_pool_case(smallest), metric]
-        yield found[_pool_case(largest), metric].ratio(base, BENCH, case, metric)
-
-
-def _above_limit(timings: Sequence[Timing]) -> Iterator[Record]:
-    limits = {timing.subject.case: timing for timing in timings if timing.subject.system == "limit"}
-    for timing in timings:
-        case, metric = timing.subject.case, timing.subject.metric
-        if metric in (COLD, HIT):
-            yield timing.ratio(limits[case], BENCH, f"{case} vs limit", metric)
 
 
 def _pool_case(size: int) -> str:

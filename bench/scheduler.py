@@ -1,43 +1,196 @@
 """What scheduling itself costs: a step, a submission, a cancellation."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as ListLike
 from functools import partial
+from itertools import count
 
-from bench.measure import Subject, Timing, Work, interleave
-from bench.record import Record
-from bench.replica import ANSWER, Replica
-from bench.situations import (
-    DRAFT_WINDOW,
-    SHORT_PROMPT,
-    blocked,
-    decoding,
-    outgrowing,
-    overtaken,
-    prefilling,
-    queueing,
-    speculating,
-)
-from bench.table import Targets
-from specialist.step import StepOutcome
+from bench.kv import BLOCK_SIZE, LANE, hold, new_pool
+from bench.timing import Subject, Targets, Work, interleave
+from kvpool import BlockTable, TokenChain, chain_root
+from octet.clock import ManualClock
+from simulation.results import BenchRecord
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
+from specialist.scheduling.sequence import Request, Sequence
+from specialist.scheduling.step import FixedBudget, Proposer, Step, StepOutcome
+
+ANSWER = 7  # the sampled token
+
+_ENDLESS = 1_000_000
+
+
+class Replica:
+    def __init__(
+        self,
+        num_blocks: int,
+        *,
+        max_running: int = 128,
+        chunk: int = _ENDLESS,
+        watermark: float = 0.0,
+        proposer: Proposer | None = None,
+    ) -> None:
+        self.pool = new_pool(num_blocks)
+        config = SchedulerConfig(LANE, max_running=max_running, max_step_tokens=chunk, watermark=watermark)
+        self.scheduler = Scheduler(self.pool, config, ManualClock(), budget=FixedBudget(chunk), proposer=proposer)
+        self._names = count(1)
+
+    @property
+    def in_flight(self) -> Step:
+        step = self.scheduler.in_flight
+        if step is None:
+            raise RuntimeError("nothing is in flight")
+        return step
+
+    @property
+    def running(self) -> list[Sequence]:
+        return list(self.scheduler.running)
+
+    def requests(self, how_many: int, prompt_length: int, *, priority: int = 0, draft_window: int = 0) -> list[Request]:
+        """Prompts share nothing; answers and deadlines never end."""
+        return [
+            Request(
+                request_id=f"r{name}",
+                lane=LANE,
+                prompt=(name, *range(1, prompt_length)),
+                max_tokens=_ENDLESS,
+                priority=priority,
+                deadline=1e9,
+                draft_window=draft_window,
+            )
+            for name in (next(self._names) for _ in range(how_many))
+        ]
+
+    def submit(self, requests: list[Request]) -> None:
+        for request in requests:
+            self.scheduler.submit(request)
+
+    def decode(self, requests: list[Request]) -> None:
+        self.submit(requests)
+        self.scheduler.assemble_step()
+        while self.in_flight.mode == "prefill" or len(self.in_flight.rows) < len(requests):
+            self.step(self.answer())
+
+    def answer(self) -> StepOutcome:
+        return StepOutcome(tuple((ANSWER,) * row.num_samples for row in self.in_flight.rows))
+
+    def step(self, outcome: StepOutcome) -> None:
+        """What a replica does between two forward passes."""
+        scheduler = self.scheduler
+        scheduler.commit(self.in_flight, outcome)
+        scheduler.take_events()
+        scheduler.assemble_step()
+
+    def pin_all_but(self, num_free: int) -> BlockTable:
+        stub = TokenChain(b"pinned", BLOCK_SIZE, (0,))
+        return self.pool.apply(self.pool.admit(stub, (self.pool.num_free - num_free) * BLOCK_SIZE))
+
+
+SHORT_PROMPT = 64
+DRAFT_WINDOW = 4
+
+
+class ConstantProposer:
+    def __init__(self, token: int) -> None:
+        self._token = token
+
+    def propose(self, tokens: ListLike[int], limit: int) -> tuple[int, ...]:
+        return (self._token,) * limit
+
+
+def decoding(num_running: int, prompt_length: int = SHORT_PROMPT, max_running: int = 128) -> Replica:
+    replica = Replica(2 * num_running * (prompt_length // BLOCK_SIZE + 8), max_running=max_running)
+    replica.decode(replica.requests(num_running, prompt_length))
+    return replica
+
+
+def queueing(num_running: int, num_waiting: int) -> Replica:
+    replica = decoding(num_running, max_running=num_running)
+    replica.submit(replica.requests(num_waiting, SHORT_PROMPT))
+    replica.scheduler.take_events()
+    return replica
+
+
+def speculating(num_running: int, prompt_length: int, *, accepted: bool) -> Replica:
+    proposer = ConstantProposer(ANSWER if accepted else ANSWER + 1)
+    replica = Replica(2 * num_running * (prompt_length // BLOCK_SIZE + 16), proposer=proposer)
+    replica.decode(replica.requests(num_running, prompt_length, draft_window=DRAFT_WINDOW))
+    return replica
+
+
+def blocked(
+    num_running: int,
+    head_length: int,
+    *,
+    cached: bool = False,
+    prompt_length: int = SHORT_PROMPT,
+    more_important: bool = False,
+) -> Replica:
+    """Places are free, blocks are not: the head of the queue is planned again in every step and never fits."""
+    replica = Replica(2 * (head_length // BLOCK_SIZE) + 8_192, watermark=0.05)
+    replica.decode(replica.requests(num_running, prompt_length))
+    head = replica.requests(1, head_length, priority=int(more_important))
+    if cached:
+        root = chain_root(LANE, head[0].tenant_salt, replica.scheduler.config.kv_dtype, BLOCK_SIZE)
+        hold(replica.pool, TokenChain(root, BLOCK_SIZE, head[0].prompt))
+    replica.pin_all_but(2 * num_running)
+    replica.submit(head)
+    replica.step(replica.answer())
+    return replica
+
+
+def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> Replica:
+    """The first chunk of a long prompt is in flight; the next step decodes, if there is anything to decode."""
+    replica = Replica(4 * (prompt_length // BLOCK_SIZE) + 4_096, chunk=chunk)
+    if num_decoding:
+        replica.decode(replica.requests(num_decoding, SHORT_PROMPT))
+    replica.submit(replica.requests(1, prompt_length))
+    if num_decoding:
+        replica.step(replica.answer())
+    else:
+        replica.scheduler.assemble_step()
+    return replica
+
+
+def outgrowing(num_running: int, prompt_length: int) -> Replica:
+    """Each sequence needs a block for its next step, and there is one block too few: one is preempted."""
+    replica = decoding(num_running, prompt_length)
+    first = replica.in_flight.rows[0]
+    while first.sequence.num_tokens < first.table.num_slots:
+        replica.step(replica.answer())
+    replica.pin_all_but(num_running - 1)
+    return replica
+
+
+def overtaken(num_running: int, num_victims: int) -> Replica:
+    """A prompt of higher priority arrives that fits only if `num_victims` sequences are preempted."""
+    replica = decoding(num_running)
+    replica.pin_all_but(0)
+    num_blocks = num_victims * len(replica.in_flight.rows[0].table)
+    replica.submit(replica.requests(1, num_blocks * BLOCK_SIZE - 1, priority=1))
+    return replica
+
 
 BENCH = "scheduler"
 STEP = "step"
-STEPS_A_RUN = 16
-"""Tokens in a block: in every run each sequence takes exactly one new block."""
+STEPS_A_RUN = 16  # a block: in every run each sequence takes one new block
 
 NUMS_RUNNING = (1, 8, 32, 128)
 NUMS_WAITING = (100, 1_000, 10_000)
 NUM_RUNNING = 32
 NUM_SUBMITTED = 1_000
-SHARE_CANCELLED = 0.6
-"""Enough of a queue to have the dead swept out of it once."""
+SHARE_CANCELLED = 0.6  # enough to have cancelled entries swept out once
 LONG_CONTEXT = 4_096
 
 
-def measure_scheduler(runs: int, nums_waiting: Sequence[int] = NUMS_WAITING) -> list[Record]:
+def measure_scheduler(runs: int, nums_waiting: ListLike[int] = NUMS_WAITING) -> list[BenchRecord]:
     timings = interleave(list(_subjects(nums_waiting)), runs)
-    growth = _growth(timings, fewest=min(nums_waiting), most=max(nums_waiting))
-    return [*(timing.record(BENCH) for timing in timings), *_per_sequence(timings), growth]
+    steps = {timing.subject.case: timing for timing in timings if timing.subject.metric == STEP}
+    fewest, most = min(nums_waiting), max(nums_waiting)
+    return [
+        *(timing.record(BENCH) for timing in timings),
+        *(steps[_running_case(each)].scaled(BENCH, "step per sequence", 1 / each) for each in NUMS_RUNNING),
+        steps[_waiting_case(most)].ratio(steps[_waiting_case(fewest)], BENCH, _growth_case(fewest, most), STEP),
+    ]
 
 
 def scheduler_targets() -> Targets:
@@ -45,31 +198,15 @@ def scheduler_targets() -> Targets:
     return {(_running_case(NUM_RUNNING), STEP): "< 200 µs", (growth_case, STEP): "at most 2 x"}
 
 
-def _subjects(nums_waiting: Sequence[int]) -> Iterator[Subject]:
-    yield from _decoding_subjects(nums_waiting)
-    yield from _queue_subjects(max(nums_waiting))
-    yield from _blocked_subjects()
-    yield from _prefill_subjects()
-    yield from _speculation_subjects()
-    yield from _preemption_subjects()
-
-
-def _decoding_subjects(nums_waiting: Sequence[int]) -> Iterator[Subject]:
+def _subjects(nums_waiting: ListLike[int]) -> Iterator[Subject]:
     for num_running in NUMS_RUNNING:
         yield _steps(_running_case(num_running), partial(decoding, num_running))
     for num_waiting in nums_waiting:
         yield _steps(_waiting_case(num_waiting), partial(queueing, NUM_RUNNING, num_waiting))
-
-
-def _queue_subjects(num_waiting: int) -> Iterator[Subject]:
-    case = f"{num_waiting:,} waiting"
-    num_cancelled = int(SHARE_CANCELLED * num_waiting)
-    yield Subject(case, "submit", "µs", partial(_ready_to_submit, num_waiting), NUM_SUBMITTED)
-    ready = partial(_ready_to_cancel, num_waiting, num_cancelled)
-    yield Subject(case, "cancel from the middle", "µs", ready, num_cancelled)
-
-
-def _blocked_subjects() -> Iterator[Subject]:
+    most = max(nums_waiting)
+    case, num_cancelled = f"{most:,} waiting", int(SHARE_CANCELLED * most)
+    yield Subject(case, "submit", "µs", partial(_ready_to_submit, most), NUM_SUBMITTED)
+    yield Subject(case, "cancel from the middle", "µs", partial(_ready_to_cancel, most, num_cancelled), num_cancelled)
     for length, cached in ((1_000, False), (50_000, False), (50_000, True)):
         prefix = ", all of it cached" if cached else ""
         case = f"{NUM_RUNNING} running, blocked head of {length:,} tokens{prefix}"
@@ -77,23 +214,13 @@ def _blocked_subjects() -> Iterator[Subject]:
     for context in (SHORT_PROMPT, 1_024):
         case = f"{NUM_RUNNING} running on {context:,} tokens, blocked head is more important"
         yield _steps(case, partial(blocked, NUM_RUNNING, 50_000, prompt_length=context, more_important=True))
-
-
-def _prefill_subjects() -> Iterator[Subject]:
     yield _steps("chunks of 2,048 of a prompt of 50,000", partial(prefilling, 50_000, 2_048))
     build = partial(prefilling, 50_000, 256, NUM_RUNNING)
     yield _steps(f"{NUM_RUNNING} running, in turns with chunks of 256", build, _in_turns)
-
-
-def _speculation_subjects() -> Iterator[Subject]:
     for context in (SHORT_PROMPT, LONG_CONTEXT):
-        for accepted in (True, False):
-            kept = "all" if accepted else "none"
+        for kept, accepted in (("all", True), ("none", False)):
             case = f"{NUM_RUNNING} running on {context:,} tokens, {DRAFT_WINDOW} drafts, {kept} accepted"
             yield _steps(case, partial(speculating, NUM_RUNNING, context, accepted=accepted))
-
-
-def _preemption_subjects() -> Iterator[Subject]:
     for context in (SHORT_PROMPT, LONG_CONTEXT):
         case = f"{NUM_RUNNING} running on {context:,} tokens, 1 preempted to grow"
         yield _steps(case, partial(outgrowing, NUM_RUNNING, context), _one)
@@ -107,7 +234,6 @@ def _same(replica: Replica) -> list[StepOutcome]:
 
 
 def _in_turns(replica: Replica) -> list[StepOutcome]:
-    """To a chunk inside a prompt, then to a step of those who decode."""
     return [replica.answer(), StepOutcome(((ANSWER,),) * NUM_RUNNING)] * (STEPS_A_RUN // 2)
 
 
@@ -146,21 +272,6 @@ def _ready_to_cancel(num_waiting: int, num_cancelled: int) -> Work:
             scheduler.end(name, "cancelled")
 
     return work
-
-
-def _per_sequence(timings: Sequence[Timing]) -> Iterator[Record]:
-    found = _step_timings(timings)
-    for num_running in NUMS_RUNNING:
-        yield found[_running_case(num_running)].scaled(BENCH, "step per sequence", 1 / num_running)
-
-
-def _growth(timings: Sequence[Timing], fewest: int, most: int) -> Record:
-    found = _step_timings(timings)
-    return found[_waiting_case(most)].ratio(found[_waiting_case(fewest)], BENCH, _growth_case(fewest, most), STEP)
-
-
-def _step_timings(timings: Sequence[Timing]) -> dict[str, Timing]:
-    return {timing.subject.case: timing for timing in timings if timing.subject.metric == STEP}
 
 
 def _running_case(num_running: int) -> str:

@@ -1,33 +1,28 @@
 """How long a conversation's turns wait for their first token as it grows, with and without reuse."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 
-from bench.admission.live_site import started
-from bench.measure import summary
-from bench.record import Record
-from bench.table import Targets
-from octet.sdk.client import Client
-from octet.sdk.options import Message
+from bench.processes import replica_and_router
+from bench.timing import Targets
+from octet.client.options import MessageDict
+from octet.client.sync_client import Client
+from simulation.results import BenchRecord, summary
 
 TURNS = 20
 EARLY, LATE = 2, TURNS
-ANSWER, QUICK_ANSWER = 12, 4
-"""Tokens of every answer."""
-AGAIN = 5
-"""Times that each of the two turns is asked, in turns: what else the machine does then meets both."""
+ANSWER, QUICK_ANSWER = 12, 4  # tokens of an answer
+AGAIN = 5  # times that each turn is asked, alternating
 _BENCH = "sessions"
 _NAME = "talker"
 _QUESTION = (
     "{} was the last one. Now tell me about the next one, and say in plain words what it is good for and what it costs."
 )
-"""The number is in front: a question is never the beginning of another, and none of it was computed before."""
-_FIRST = 100
-"""Numbers of three digits, as many tokens each; those asked again differ in the first of them."""
+# the number comes first, so that no question is the beginning of another
+_FIRST = 100  # three digits: the same number of tokens each
 RATIO = f"turn {LATE} over turn {EARLY}"
 ON, OFF = f"{TURNS} turns, with reuse", f"{TURNS} turns, without"
 SESSION_TARGETS: Targets = {(ON, RATIO): "<= 1.5 x"}
@@ -35,22 +30,17 @@ SESSION_TARGETS: Targets = {(ON, RATIO): "<= 1.5 x"}
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    seconds: float
-    """To the first token."""
-    computed: int
-    """Prompt tokens."""
+    seconds: float  # to the first token
+    computed: int  # prompt tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two turns of one conversation."""
-
     early: Turn
     late: Turn
 
 
-def measure_sessions(model: Path | None, runs: int, length: int) -> list[Record]:
-    """Through a router, to a replica of the model; None: the demo model. Raises SiteFailed."""
+def measure_sessions(model: Path | None, runs: int, length: int) -> list[BenchRecord]:
     with _site(model, reuse=True) as usual, _site(model, reuse=False) as plain:
         rounds = [_round(usual, plain, number, length) for number in range(runs + 1)][1:]
     return [
@@ -59,7 +49,7 @@ def measure_sessions(model: Path | None, runs: int, length: int) -> list[Record]
     ]
 
 
-def _records(case: str, pairs: Sequence[Pair]) -> Iterator[Record]:
+def _records(case: str, pairs: Sequence[Pair]) -> Iterator[BenchRecord]:
     for name, turns in ((EARLY, [pair.early for pair in pairs]), (LATE, [pair.late for pair in pairs])):
         yield summary([turn.seconds * 1e3 for turn in turns], _BENCH, case, f"TTFT of turn {name}", "ms", "octet")
         yield summary([turn.computed for turn in turns], _BENCH, case, f"computed at turn {name}", "tokens", "octet")
@@ -68,9 +58,9 @@ def _records(case: str, pairs: Sequence[Pair]) -> Iterator[Record]:
 
 
 def _round(usual: Client, plain: Client, number: int, length: int) -> tuple[Pair, Pair]:
-    """The same conversation for both; whoever reuses nothing needs to hear only the turns that count."""
-    messages: list[Message] = []
-    before: dict[int, list[Message]] = {}
+    """The same conversation for both; without reuse only the measured turns are asked."""
+    messages: list[MessageDict] = []
+    before: dict[int, list[MessageDict]] = {}
     anew: dict[int, Turn] = {}
     for turn in range(1, TURNS + 1):
         before[turn] = list(messages)
@@ -82,13 +72,13 @@ def _round(usual: Client, plain: Client, number: int, length: int) -> tuple[Pair
     return _alternating(usual, before, number), Pair(anew[EARLY], anew[LATE])
 
 
-def _alternating(client: Client, before: Mapping[int, Sequence[Message]], number: int) -> Pair:
-    """Other questions at the same two places of a conversation that was had, first at one, then at the other."""
+def _alternating(client: Client, before: Mapping[int, Sequence[MessageDict]], number: int) -> Pair:
+    """Other questions at the same two places of the conversation, in turns."""
     asked: dict[int, list[Turn]] = {EARLY: [], LATE: []}
     for again in range(AGAIN):
-        for turn, heard in asked.items():
+        for turn, answers in asked.items():
             question = _question((2 + again) * _FIRST)
-            heard.append(_ask(client, [*before[turn], question], number, 1)[0])
+            answers.append(_ask(client, [*before[turn], question], number, 1)[0])
     return Pair(_middle(asked[EARLY]), _middle(asked[LATE]))
 
 
@@ -96,12 +86,12 @@ def _middle(turns: Sequence[Turn]) -> Turn:
     return sorted(turns, key=lambda turn: turn.seconds)[len(turns) // 2]
 
 
-def _question(number: int) -> Message:
+def _question(number: int) -> MessageDict:
     return {"role": "user", "content": _QUESTION.format(number)}
 
 
-def _ask(client: Client, messages: Sequence[Message], number: int, length: int) -> tuple[Turn, str]:
-    """Every round has a salt of its own: no conversation finds what another one computed."""
+def _ask(client: Client, messages: Sequence[MessageDict], number: int, length: int) -> tuple[Turn, str]:
+    """Every round has its own salt, so that no conversation reuses another."""
     salt = number.to_bytes(4, "little")
     begun, first = perf_counter(), 0.0
     with client.stream(
@@ -118,14 +108,9 @@ def _ask(client: Client, messages: Sequence[Message], number: int, length: int) 
 
 @contextmanager
 def _site(model: Path | None, *, reuse: bool) -> Iterator[Client]:
-    with TemporaryDirectory(prefix="octet-bench-") as name, ExitStack() as stack:
-        folder = Path(name)
-        specialist = ["specialist", "--name", _NAME, "--socket", str(folder / "replica.sock")]
-        specialist += [] if model is None else ["--model", str(model)]
-        specialist += [] if reuse else ["--no-prefix-cache"]
-        replica = stack.enter_context(started(specialist, folder / "replica.log"))
-        config = folder / "ensemble.yaml"
-        config.write_text(f"engine: sim\nspecialists: {{{_NAME}}}\n")
-        router = ["router", "--config", str(config), "--port", "0", "--replica", f"{_NAME}={replica}"]
-        address = stack.enter_context(started(router, folder / "router.log"))
-        yield stack.enter_context(Client(address))
+    options = [] if model is None else ["--model", str(model)]
+    options += [] if reuse else ["--no-prefix-cache"]
+    with replica_and_router(_NAME, options) as (_, router):
+        if router is not None:
+            with Client(router.address) as client:
+                yield client

@@ -13,15 +13,14 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 from octet.clock import SystemClock
-from specialist.guide.guide import Guide
-from specialist.guide.structure import Structure
-from specialist.loop import StepLoop
 from specialist.models.demo import cache_directory, demo_model
-from specialist.request import Request
-from specialist.sampling import Sampling
-from specialist.service.native_replica import native_replica
-from specialist.service.replica import Replica
-from specialist.service.settings import ReplicaSettings
+from specialist.scheduling.scheduler import StepLoop
+from specialist.scheduling.sequence import Request, Sampling
+from specialist.server.native_replica import create_native_replica
+from specialist.server.replica import AssembledReplica
+from specialist.server.settings import ReplicaSettings
+from specialist.text.prompt import Structure
+from specialist.text.structured_output import Guide
 
 _PERSON = {
     "type": "object",
@@ -33,8 +32,7 @@ _PERSON = {
     },
     "required": ["name", "age", "address", "tags"],
 }
-_PEOPLE = json.dumps({"type": "array", "items": _PERSON, "minItems": 1000})
-"""Goes on for as long as anybody measures."""
+_PEOPLE = json.dumps({"type": "array", "items": _PERSON, "minItems": 1000})  # longer than any measurement
 STRUCTURES = {
     "people": Structure("json_schema", _PEOPLE),
     "prose": Structure("regex", r"(\w+( |, |\. ))*\w+"),
@@ -51,8 +49,7 @@ BATCHES = (1, 16)
 
 class Case(NamedTuple):
     sampling: str
-    structure: str
-    """Empty for none."""
+    structure: str  # empty for none
     batch: int
 
 
@@ -66,14 +63,15 @@ def main() -> None:
     arguments = parser.parse_args()
     clock = time.thread_time if arguments.cpu else time.perf_counter
     model = arguments.model or demo_model(cache_directory())
-    replica = native_replica(ReplicaSettings(name="bench", model=model, max_running=max(BATCHES)), SystemClock())
+    replica = create_native_replica(ReplicaSettings(name="bench", model=model, max_running=max(BATCHES)), SystemClock())
     for batch in BATCHES:
         cases = [Case(*kind, batch) for kind in product(SAMPLINGS, ("", *STRUCTURES))]
         _tell(cases, _measured(replica, cases, arguments.rounds, clock))
 
 
-def _measured(replica: Replica, cases: list[Case], rounds: int, clock: Callable[[], float]) -> dict[Case, list[float]]:
-    """Seconds of a step, the median of each round; the cases take turns."""
+def _measured(
+    replica: AssembledReplica, cases: list[Case], rounds: int, clock: Callable[[], float]
+) -> dict[Case, list[float]]:
     names = count()
     for case in cases:
         _round(replica, case, names, clock)
@@ -84,9 +82,9 @@ def _measured(replica: Replica, cases: list[Case], rounds: int, clock: Callable[
     return found
 
 
-def _round(replica: Replica, case: Case, names: "count[int]", clock: Callable[[], float]) -> float:
+def _round(replica: AssembledReplica, case: Case, names: "count[int]", clock: Callable[[], float]) -> float:
     loop = StepLoop(replica.scheduler, replica.engine)
-    prompt = replica.words.prompt("People of the village, one by one:")
+    prompt = replica.codec.encode("People of the village, one by one:")
     for index in range(case.batch):
         guide = None
         if case.structure:

@@ -1,13 +1,20 @@
-"""A fixed pool of KV blocks with a prefix cache. Knows tokens and keys; nothing of requests or priorities."""
+"""A fixed pool of KV blocks with a prefix cache. It handles tokens and keys, not requests or priorities."""
 
-from kvpool.block import GARBAGE, Block, BlockId, BlockKey
+from kvpool.block import (
+    GARBAGE,
+    AdmissionPlan,
+    Block,
+    BlockId,
+    BlockKey,
+    BlockTable,
+    InvariantViolation,
+    MissReason,
+    PoolCounters,
+    PoolExhausted,
+    StalePlan,
+)
 from kvpool.chain import TokenChain, as_tokens, chain_root
-from kvpool.counters import Counters, MissReason
-from kvpool.errors import InvariantViolation, PoolExhausted, StalePlan
-from kvpool.plan import AdmissionPlan
-from kvpool.pool import BlockPool
-from kvpool.reclaim import Reclaim
-from kvpool.table import BlockTable
+from kvpool.pool import BlockPool, Reclaim
 
 __all__ = [
     "GARBAGE",
@@ -17,9 +24,9 @@ __all__ = [
     "BlockKey",
     "BlockPool",
     "BlockTable",
-    "Counters",
     "InvariantViolation",
     "MissReason",
+    "PoolCounters",
     "PoolExhausted",
     "Reclaim",
     "StalePlan",

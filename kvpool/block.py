@@ -1,17 +1,18 @@
-"""Blocks of KV cache and the list of those that nobody uses."""
+"""Blocks, the tables of sequences, and the plan of an admission."""
 
-from collections.abc import Iterable, Iterator
-from typing import NewType
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NewType, get_args
 
 BlockId = NewType("BlockId", int)
 BlockKey = NewType("BlockKey", bytes)
 
-GARBAGE = BlockId(0)
-"""Padding rows write here. Never allocated, never cached, never read."""
+GARBAGE = BlockId(0)  # padding rows write here. Never allocated, never cached, never read.
 
 
 class Block:
-    """A fixed run of token slots. Free with a key: an evictable cache entry. Free without: empty."""
+    """A fixed run of token slots. A free block with a key is an evictable cache entry; without a key it is empty."""
 
     __slots__ = ("block_id", "key", "next", "prev", "ref_count", "tokens")
 
@@ -29,54 +30,82 @@ class Block:
         return f"Block({self.block_id}, ref_count={self.ref_count}, keyed={self.key is not None})"
 
 
-class FreeList:
-    """A ring of blocks around a sentinel, linked through the blocks themselves: every change is O(1) a block.
+class BlockTable:
+    """Block ids in token order. Only the pool changes it, and only by appending. A reader that remembers a length may
+    therefore keep reading that many entries without a copy, until the table is released."""
 
-    The front is reused first. Empty blocks go to the front, cache entries to the back, so that the entry
-    unused for longest is the first to be evicted.
-    """
+    __slots__ = ("block_ids", "block_size", "num_registered", "released")
 
-    def __init__(self, blocks: Iterable[Block]) -> None:
-        self.ring = Block(BlockId(-1))
-        self._length = 0
-        for block in blocks:
-            self.push_back(block)
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.block_ids = array("i")
+        self.num_registered = 0
+        """Leading blocks that need no registration: hits, and blocks already registered by a commit."""
+        self.released = False
 
     def __len__(self) -> int:
-        return self._length
+        return len(self.block_ids)
 
-    def __iter__(self) -> Iterator[Block]:
-        block = self.ring.next
-        while block is not self.ring:
-            yield block
-            block = block.next
+    @property
+    def num_slots(self) -> int:
+        return len(self.block_ids) * self.block_size
 
-    def take(self, count: int) -> list[Block]:
-        """Cut the first `count` blocks out."""
-        ring = self.ring
-        taken = []
-        block = ring.next
-        for _ in range(count):
-            taken.append(block)
-            block = block.next
-        ring.next = block
-        block.prev = ring
-        self._length -= count
-        return taken
+    def slots(self, start: int, stop: int) -> Iterator[int]:
+        """Physical slot of each token position in [start, stop)."""
+        size = self.block_size
+        for position in range(start, stop):
+            yield self.block_ids[position // size] * size + position % size
 
-    def remove(self, block: Block) -> None:
-        block.prev.next = block.next
-        block.next.prev = block.prev
-        self._length -= 1
 
-    def push_front(self, block: Block) -> None:
-        self._insert(block, self.ring, self.ring.next)
+class PoolExhausted(RuntimeError):
+    """Fewer blocks are free than a plan or a caller requires."""
 
-    def push_back(self, block: Block) -> None:
-        self._insert(block, self.ring.prev, self.ring)
 
-    def _insert(self, block: Block, before: Block, after: Block) -> None:
-        block.prev = before
-        block.next = after
-        before.next = after.prev = block
-        self._length += 1
+class StalePlan(RuntimeError):
+    """The pool changed between `admit()` and `apply()`; plan again."""
+
+
+class InvariantViolation(AssertionError):
+    """The pool is inconsistent: a bug, never a consequence of load."""
+
+
+MissReason = Literal["cold", "evicted", "tokens_differ", "no_boundary", "disabled"]
+"""Why a cacheable block was not reused: never seen; seen and evicted since; the key matched and the tokens did
+not; cached, but past the last boundary its owner could resume from; or the prefix cache is off."""
+
+
+@dataclass(slots=True)
+class PoolCounters:
+    """Numbers of blocks since the pool was created."""
+
+    hits: int = 0
+    misses: dict[MissReason, int] = field(default_factory=lambda: dict.fromkeys(get_args(MissReason), 0))
+    evictions: int = 0
+    reads: int = 0  # blocks that steps gathered through their tables
+    writes: int = 0  # blocks that steps wrote tokens into
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionPlan:
+    """The blocks of one admission, planned by `BlockPool.admit()`. Valid until the pool changes."""
+
+    block_size: int
+    hit: tuple[Block, ...]  # cached blocks to share, from the first token on
+    num_cached: int  # leading blocks that are cached, shared or not: more than `hit` when a boundary held it back
+    num_uncached: int  # blocks that could have been cached and are not
+    uncached_reason: MissReason
+    num_fresh: int  # blocks to allocate behind the hit
+    shortage: int  # blocks that must come free before this plan can be applied; 0 when it can be applied now
+    pool: object = field(repr=False)
+    version: int
+
+    @property
+    def misses(self) -> dict[MissReason, int]:
+        """Counts, by reason, the cacheable blocks that must be computed."""
+        held_back = self.num_cached - len(self.hit)
+        reasons: list[tuple[MissReason, int]] = [("no_boundary", held_back), (self.uncached_reason, self.num_uncached)]
+        return {reason: count for reason, count in reasons if count}
+
+    @property
+    def num_hit_tokens(self) -> int:
+        return len(self.hit) * self.block_size

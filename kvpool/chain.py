@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 from kvpool.block import BlockKey
-from octet.identity import Lane, digest_of
+from octet.identity import Lane, digest_parts
 
 _TOKEN = "I"  # unsigned, 32 bits
 _TOKEN_BYTES = array(_TOKEN).itemsize
@@ -14,8 +14,8 @@ _TOKEN_BYTES = array(_TOKEN).itemsize
 
 def chain_root(lane: Lane, tenant_salt: bytes, kv_dtype: str, block_size: int) -> bytes:
     """The key before the first block: two chains with different roots never share a block."""
-    adapters = digest_of(adapter.encode() for adapter in lane.adapters)
-    return digest_of(
+    adapters = digest_parts(adapter.encode() for adapter in lane.adapters)
+    return digest_parts(
         (
             lane.specialist.encode(),
             lane.revision.encode(),
@@ -37,7 +37,7 @@ def _packed_tokens(tokens: Iterable[int]) -> "array[int]":
 
 
 def as_tokens(tokens: Iterable[int]) -> tuple[int, ...]:
-    """The same tokens, checked. Raises ValueError for one that is not an integer in [0, 2**32)."""
+    """Return the tokens as a tuple. Raises ValueError for a token that is not an integer in [0, 2**32)."""
     return tuple(_packed_tokens(tokens))
 
 
@@ -46,7 +46,7 @@ def _not_tokens(why: object) -> ValueError:
 
 
 class TokenChain:
-    """A growing token sequence with the key of each full block, hashed once and only when asked for."""
+    """A growing token sequence with the key of each full block, hashed once and only on demand."""
 
     __slots__ = ("_keys", "_packed", "_tokens", "block_size", "root")
 
@@ -62,7 +62,7 @@ class TokenChain:
         return len(self._tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Raises ValueError, having added nothing."""
+        """Raises ValueError without adding anything."""
         if len(tokens) == 1:
             self._append(tokens[0])
         else:
@@ -80,17 +80,17 @@ class TokenChain:
         return tuple(self._tokens[start:stop])
 
     def view(self) -> Sequence[int]:
-        """All tokens without a copy. Not to be changed, nor kept past the next append."""
+        """Return all tokens without a copy. Do not change them, nor keep them past the next append."""
         return self._tokens
 
     def keys(self, num_blocks: int) -> list[BlockKey]:
-        """Keys of at least the first `num_blocks` blocks, which must be full. Not to be changed."""
+        """Return keys of at least the first `num_blocks` blocks, which must be full. Read-only."""
         if num_blocks > len(self._keys):
             self._hash_up_to(num_blocks)
         return self._keys
 
     def packed(self, num_blocks: int) -> list[bytes]:
-        """Tokens of at least the first `num_blocks` blocks as bytes, to compare on a hit. Not to be changed."""
+        """Return the tokens of at least the first `num_blocks` blocks as bytes, to compare on a hit. Read-only."""
         if num_blocks > len(self._keys):
             self._hash_up_to(num_blocks)
         return self._packed

@@ -1,17 +1,16 @@
 """The pool's invariants as code. Tests run this after every event."""
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from kvpool.block import GARBAGE, Block, BlockKey, FreeList
-from kvpool.errors import InvariantViolation
-from kvpool.table import BlockTable
+from kvpool.block import GARBAGE, Block, BlockKey, BlockTable, InvariantViolation
+
+if TYPE_CHECKING:
+    from kvpool.pool import FreeList
 
 
 def check_pool(
-    blocks: Sequence[Block],
-    free: FreeList,
-    index: dict[BlockKey, Block],
-    tables: Collection[BlockTable],
+    blocks: Sequence[Block], free: "FreeList", index: dict[BlockKey, Block], tables: Collection[BlockTable]
 ) -> None:
     listed = _check_free_list(free, len(blocks))
     used = _check_reference_counts(blocks, tables)
@@ -21,8 +20,8 @@ def check_pool(
     _check_index(blocks, index)
 
 
-def _check_free_list(free: FreeList, most: int) -> set[int]:
-    """Linked both ways, no block twice, none in use, empty blocks before cache entries."""
+def _check_free_list(free: "FreeList", most: int) -> set[int]:
+    """Check that blocks are linked both ways, unique and unused, with empty blocks before cache entries."""
     listed: set[int] = set()
     seen_keyed = False
     previous = ring = free.ring
@@ -35,7 +34,7 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
         if block.ref_count != 0:
             raise InvariantViolation(f"{block} is free and in use")
         if seen_keyed and block.key is None:
-            raise InvariantViolation(f"{block} is empty and queues behind cache entries")
+            raise InvariantViolation(f"{block} is empty but behind cache entries")
         seen_keyed = block.key is not None
         listed.add(block.block_id)
         previous, block = block, block.next
@@ -47,7 +46,7 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
 
 
 def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable]) -> int:
-    """How many are in use."""
+    """Returns the number of blocks in use."""
     holders = [0] * len(blocks)
     for table in tables:
         if table.released:
@@ -64,13 +63,13 @@ def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable
 
 def _check_garbage_bin(block: Block) -> None:
     if block.ref_count or block.key is not None or block.next is not block:
-        raise InvariantViolation("the garbage bin is in use, cached or free")
+        raise InvariantViolation("the reserved block 0 is in use, cached or free")
 
 
 def _check_index(blocks: Sequence[Block], index: dict[BlockKey, Block]) -> None:
     if [block.key for block in index.values()] != list(index):
         stray = next(block for key, block in index.items() if block.key != key)
-        raise InvariantViolation(f"{stray} is found under a key that is not its own")
+        raise InvariantViolation(f"{stray} is indexed under another key")
     keyed = len(blocks) - [block.key for block in blocks].count(None)
     if keyed != len(index):
-        raise InvariantViolation(f"{keyed} blocks carry a key, {len(index)} can be found")
+        raise InvariantViolation(f"{keyed} blocks have a key, but {len(index)} are indexed")

@@ -1,25 +1,82 @@
-"""The pool: shares cached blocks, hands out free ones, and takes them back."""
+"""The pool: it shares cached blocks, allocates free ones, and takes them back."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from kvpool.block import GARBAGE, Block, BlockId, BlockKey, FreeList
+from kvpool.block import (
+    GARBAGE,
+    AdmissionPlan,
+    Block,
+    BlockId,
+    BlockKey,
+    BlockTable,
+    InvariantViolation,
+    MissReason,
+    PoolCounters,
+    PoolExhausted,
+    StalePlan,
+)
 from kvpool.chain import TokenChain
 from kvpool.check import check_pool
-from kvpool.counters import Counters, MissReason
-from kvpool.errors import InvariantViolation, PoolExhausted, StalePlan
-from kvpool.evicted import RecentlyEvicted
-from kvpool.plan import AdmissionPlan
-from kvpool.table import BlockTable
-from octet.mishap import mishap, words_of
+
+
+class FreeList:
+    """A ring of blocks around a sentinel, linked through the blocks themselves: every change is O(1) per block. The
+    front is reused first. Empty blocks go to the front, cache entries to the back, so that the least recently used
+    entry is evicted first."""
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self.ring = Block(BlockId(-1))
+        self._length = 0
+        for block in blocks:
+            self.push_back(block)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Block]:
+        block = self.ring.next
+        while block is not self.ring:
+            yield block
+            block = block.next
+
+    def take(self, count: int) -> list[Block]:
+        """Remove and return the first `count` blocks."""
+        ring = self.ring
+        taken = []
+        block = ring.next
+        for _ in range(count):
+            taken.append(block)
+            block = block.next
+        ring.next = block
+        block.prev = ring
+        self._length -= count
+        return taken
+
+    def remove(self, block: Block) -> None:
+        block.prev.next = block.next
+        block.next.prev = block.prev
+        self._length -= 1
+
+    def push_front(self, block: Block) -> None:
+        self._insert(block, self.ring, self.ring.next)
+
+    def push_back(self, block: Block) -> None:
+        self._insert(block, self.ring.prev, self.ring)
+
+    def _insert(self, block: Block, before: Block, after: Block) -> None:
+        block.prev = before
+        block.next = after
+        before.next = after.prev = block
+        self._length += 1
 
 
 class BlockPool:
-    """`num_blocks` blocks of `block_size` tokens, allocated once and never grown. Block 0 is the garbage bin."""
+    """`num_blocks` blocks of `block_size` tokens, allocated once and never grown. Block 0 is reserved."""
 
     def __init__(self, num_blocks: int, block_size: int, *, prefix_cache: bool = True) -> None:
         if num_blocks < 2:
-            raise ValueError(f"num_blocks must be at least 2 (block 0 is the garbage bin), got {num_blocks}")
+            raise ValueError(f"num_blocks must be at least 2 (block 0 is reserved), got {num_blocks}")
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1, got {block_size}")
         self.block_size = block_size
@@ -27,26 +84,25 @@ class BlockPool:
         self.blocks = [Block(BlockId(i)) for i in range(num_blocks)]
         self.free = FreeList(self.blocks[GARBAGE + 1 :])
         self.index: dict[BlockKey, Block] = {}
-        """One block a key. A second copy, computed at the same time, stays unkeyed and private to its owner."""
-        self.tables: dict[int, BlockTable] = {}
-        """Live tables by `id()`: who holds the reference counts."""
-        self.counters = Counters()
+        """One block for each key. A second copy, computed at the same time, has no key and is not shared."""
+        self.tables: dict[int, BlockTable] = {}  # live tables by `id()`: the holders of the reference counts
+        self.counters = PoolCounters()
         self._version = 0
         self._evicted = RecentlyEvicted(self.capacity)
 
     @property
     def capacity(self) -> int:
-        """Blocks that sequences can ever hold."""
+        """The number of blocks that sequences can hold."""
         return len(self.blocks) - 1
 
     @property
     def num_slots(self) -> int:
-        """Tokens that a single sequence can ever hold."""
+        """The number of tokens that a single sequence can hold."""
         return self.capacity * self.block_size
 
     @property
     def num_free(self) -> int:
-        """Blocks that can be allocated now; evictable cache entries are among them."""
+        """The number of blocks that can be allocated now, including evictable cache entries."""
         return len(self.free)
 
     @property
@@ -64,15 +120,13 @@ class BlockPool:
         headroom: int = 0,
         resumable: Callable[[BlockKey], bool] | None = None,
     ) -> AdmissionPlan:
-        """Plan a table of `num_tokens` slots for `chain`, with `headroom` blocks left over. Changes nothing.
-
-        The hit never covers the chain's last token, which must be computed to sample the next. With
-        `resumable`, it ends only behind a block whose key that accepts.
-        """
+        """Plan a table of `num_tokens` slots for `chain`, leaving `headroom` blocks free. Changes nothing. The hit
+        never covers the chain's last token, which must be computed to sample the next one. With `resumable`, it ends
+        only after a block whose key that function accepts."""
         if headroom < 0:
             raise ValueError(f"headroom must be at least 0, got {headroom}")
         if chain.block_size != self.block_size:
-            raise ValueError(f"a chain of blocks of {chain.block_size} in a pool of blocks of {self.block_size}")
+            raise ValueError(f"the chain has blocks of {chain.block_size} tokens, the pool of {self.block_size}")
         cached, uncached_reason = self._match(chain)
         num_hit = len(cached)
         if resumable is not None:
@@ -89,21 +143,19 @@ class BlockPool:
             num_uncached=self._cacheable(chain) - len(cached),
             uncached_reason=uncached_reason,
             num_fresh=num_fresh,
-            shortage=max(0, num_fresh + num_revived + headroom - len(self.free)) + mishap("pool.shortage"),
+            shortage=max(0, num_fresh + num_revived + headroom - len(self.free)),
             pool=self,
             version=self._version,
         )
 
     def apply(self, plan: AdmissionPlan) -> BlockTable:
-        """Do what the plan says. Raises StalePlan or PoolExhausted, and then has changed nothing."""
+        """Carry out the plan. Raises StalePlan or PoolExhausted, changing nothing."""
         if plan.pool is not self:
             raise StalePlan("planned by another pool")
         if plan.version != self._version:
             raise StalePlan(f"planned at version {plan.version}, the pool is at {self._version}")
         if plan.shortage:
-            raise PoolExhausted(f"{plan.shortage} blocks short")
-        if mishap("pool.apply"):
-            raise PoolExhausted(words_of("pool.apply"))
+            raise PoolExhausted(f"{plan.shortage} more free blocks are needed")
         table = BlockTable(self.block_size)
         for block in plan.hit:
             if block.ref_count == 0:
@@ -119,11 +171,11 @@ class BlockPool:
         return table
 
     def blocks_short(self, table: BlockTable, num_tokens: int) -> int:
-        """Blocks that `grow()` would allocate."""
+        """The number of blocks that `grow()` would allocate."""
         return max(0, -(-num_tokens // self.block_size) - len(table.block_ids))
 
     def grow(self, table: BlockTable, num_tokens: int) -> None:
-        """Append blocks until the table has `num_tokens` slots. Raises PoolExhausted, having changed nothing."""
+        """Append blocks until the table has `num_tokens` slots. Raises PoolExhausted, changing nothing."""
         self._require_live(table)
         short = self.blocks_short(table, num_tokens)
         if short > len(self.free):
@@ -131,7 +183,7 @@ class BlockPool:
         self._allocate(table, short)
 
     def register(self, table: BlockTable, chain: TokenChain, num_computed: int) -> None:
-        """Make the table's full blocks below `num_computed` findable. Only for tokens that are computed for good."""
+        """Add the table's full blocks below `num_computed` to the cache. Their tokens must be final."""
         full = num_computed // self.block_size
         first = table.num_registered
         if full <= first:
@@ -151,14 +203,12 @@ class BlockPool:
         self._version += 1
 
     def release(self, table: BlockTable) -> None:
-        """Give the table's blocks back, last block first, so that a prefix outlives what was built on it.
-
-        Releasing twice is harmless. Registered blocks stay findable until they are evicted.
-        """
+        """Return the table's blocks to the pool, last block first, so that a prefix outlives its continuations.
+        Releasing twice is harmless. Registered blocks stay in the cache until they are evicted."""
         if table.released:
             return
         if self.tables.pop(id(table), None) is not table:
-            raise InvariantViolation("the table is of another pool")
+            raise InvariantViolation("the table belongs to another pool")
         table.released = True
         for block_id in reversed(table.block_ids):
             block = self.blocks[block_id]
@@ -190,16 +240,16 @@ class BlockPool:
         self.counters.writes += writes
 
     def check(self) -> None:
-        """Prove every invariant, or raise InvariantViolation. O(pool)."""
+        """Check every invariant and raise InvariantViolation if one is broken. O(pool)."""
         check_pool(self.blocks, self.free, self.index, self.tables.values())
 
     @staticmethod
     def _require_live(table: BlockTable) -> None:
         if table.released:
-            raise InvariantViolation("the table has been released: its blocks may be somebody else's")
+            raise InvariantViolation("the table has been released: its blocks may belong to another table")
 
     def _cacheable(self, chain: TokenChain) -> int:
-        """Blocks that a hit may cover: full ones that leave at least the last token to compute."""
+        """The number of blocks that a hit may cover: full ones that leave at least the last token to compute."""
         return max(0, (len(chain) - 1) // self.block_size)
 
     def _match(self, chain: TokenChain) -> tuple[list[Block], MissReason]:
@@ -218,7 +268,7 @@ class BlockPool:
         return hit, "cold"
 
     def _allocate(self, table: BlockTable, count: int) -> None:
-        """The only place that takes free blocks, and therefore the only one that evicts."""
+        """Take free blocks, evicting cache entries. No other method does either."""
         append = table.block_ids.append
         for block in self.free.take(count):
             if block.key is not None:
@@ -232,3 +282,47 @@ class BlockPool:
         block.key, block.tokens = None, b""
         self._evicted.add(key)
         self.counters.evictions += 1
+
+
+class RecentlyEvicted:
+    """Distinguishes a prompt never seen from one that was evicted because the pool is too small. Remembers at least the
+    last `capacity` keys and less than twice as many, in constant time for each key. It keeps two generations: when the
+    younger one is full it replaces the older one."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._younger: set[BlockKey] = set()
+        self._older: set[BlockKey] = set()
+
+    def __contains__(self, key: BlockKey) -> bool:
+        return key in self._younger or key in self._older
+
+    def add(self, key: BlockKey) -> None:
+        self._younger.add(key)
+        if len(self._younger) == self._capacity:
+            self._younger, self._older = set(), self._younger
+
+
+class Reclaim:
+    """Counts what releasing tables one by one would free, without changing the pool."""
+
+    def __init__(self, pool: BlockPool, keep: Iterable[Block] = ()) -> None:
+        """`keep` are blocks that will be taken again at once and do not count as freed."""
+        self._blocks = pool.blocks
+        self._kept = {block.block_id for block in keep}
+        self._holders: dict[int, int] = {}
+        self.num_blocks = 0  # blocks that would come free
+
+    def gain(self, table: BlockTable) -> int:
+        """Return how many more blocks would be free if this table were released as well."""
+        blocks, holders, kept = self._blocks, self._holders, self._kept
+        return sum(
+            1
+            for block_id in table.block_ids
+            if blocks[block_id].ref_count == holders.get(block_id, 0) + 1 and block_id not in kept
+        )
+
+    def add(self, table: BlockTable) -> None:
+        self.num_blocks += self.gain(table)
+        for block_id in table.block_ids:
+            self._holders[block_id] = self._holders.get(block_id, 0) + 1

@@ -4,35 +4,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from octet.sdk import (
-        Answer,
-        AsyncClient,
-        AsyncConversation,
+    from octet.client.answer import Answer, Chunk
+    from octet.client.async_client import AsyncClient
+    from octet.client.conversation import AsyncConversation, Conversation
+    from octet.client.errors import (
         Busy,
         CallerStalled,
         Cancelled,
-        Choice,
-        Chunk,
-        Client,
-        Conversation,
         DeadlineExceeded,
         Forbidden,
         InvalidRequest,
-        Job,
-        JobEvent,
-        Json,
         NoSpecialist,
         NotFound,
         OctetError,
-        Operator,
-        Receipt,
-        Regex,
         ReplicaLost,
         ServerError,
-        ToolCall,
         Unauthenticated,
         Unavailable,
     )
+    from octet.client.jobs import Job, JobEvent
+    from octet.client.operator import Operator
+    from octet.client.options import Choice, Json, Regex, ToolCall
+    from octet.client.receipts import Receipt
+    from octet.client.sync_client import Client
 
 __version__ = "0.1.0"
 __all__ = [
@@ -65,10 +59,12 @@ __all__ = [
     "Unavailable",
     "__version__",
 ]
+_PARTS = ("errors", "options", "receipts", "answer", "jobs", "conversation", "sync_client", "async_client", "operator")
 
 
 def __getattr__(name: str) -> Any:
-    """The SDK is loaded when somebody asks for it: other processes share this package and never do."""
+    """Load the SDK on first use, because server processes import this package without it."""
     if name in __all__:
-        return getattr(import_module("octet.sdk"), name)
+        modules = (import_module(f"octet.client.{module}") for module in _PARTS)
+        return next(getattr(module, name) for module in modules if hasattr(module, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Time is handed in: a state machine that never reads the clock itself can be replayed and simulated."""
+"""Clocks that are passed in, so that state machines can be replayed and simulated."""
 
 import time
 from math import inf
@@ -6,27 +6,24 @@ from typing import Protocol
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970, for people."""
+    """Return milliseconds since 1970, for display."""
     return time.time_ns() // 1_000_000
 
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds on a clock that never steps back. Only differences mean anything."""
+        """Return monotonic seconds. Only differences are meaningful."""
 
     def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
-    def now(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    now = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
 
 
 class ManualClock:
-    """A clock that moves only when told to: sleeping is instant and exact."""
+    """A clock that moves only by `sleep`, which is instant and exact."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._now = start
@@ -36,5 +33,5 @@ class ManualClock:
 
     def sleep(self, seconds: float) -> None:
         if not 0 <= seconds < inf:
-            raise ValueError(f"a clock never steps back and never leaps to infinity, got {seconds} seconds")
+            raise ValueError(f"a clock can be moved only by a finite time of at least 0, got {seconds} seconds")
         self._now += seconds

@@ -1,19 +1,20 @@
-"""Who computed something: the one identity that prefix caches, receipts and packages carry.
+"""The identity of what computed a result, as used by prefix caches, receipts and packages.
 
-Models and adapters are named by the digest of their content, never by a name or a load order: a name that
-is given new weights would otherwise go on answering from the old ones' cache.
+Models and adapters are identified by the digest of their content, never by a name or a load order: otherwise a name
+with new weights would be answered from the cache of the old ones.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from hashlib import sha256
+from pathlib import Path
 
 _HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def digest_of(parts: Iterable[bytes]) -> bytes:
-    """sha256 over length-prefixed parts, so that ("a", "bc") and ("ab", "c") differ."""
+def digest_parts(parts: Iterable[bytes]) -> bytes:
+    """Return the sha256 over length-prefixed parts, so that ("a", "bc") and ("ab", "c") differ."""
     hasher = sha256()
     for part in parts:
         hasher.update(len(part).to_bytes(8, "little"))
@@ -21,13 +22,21 @@ def digest_of(parts: Iterable[bytes]) -> bytes:
     return hasher.digest()
 
 
+def file_stamp(path: Path) -> tuple[int, ...] | None:
+    """Return a value that changes whenever the file is written, replaced or relinked; None if it is not accessible."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """(specialist, model revision, adapter stack): everything that decides what a token sequence computes to."""
+    """(specialist, model revision, adapter stack): everything that determines the result for a token sequence."""
 
     specialist: str
-    revision: str
-    """sha256 of the model's content, hex."""
+    revision: str  # sha256 of the model's content, hex
     adapters: tuple[str, ...] = ()
     """sha256 of each adapter's content, hex, in the order they are applied; empty for the bare model."""
 
@@ -39,11 +48,11 @@ class Lane:
                 raise ValueError(f"{name} must be a sha256 digest (64 lowercase hex digits), got {digest!r}")
 
     def digest(self) -> bytes:
-        adapters = digest_of(adapter.encode() for adapter in self.adapters)
-        return digest_of((self.specialist.encode(), self.revision.encode(), adapters))
+        adapters = digest_parts(adapter.encode() for adapter in self.adapters)
+        return digest_parts((self.specialist.encode(), self.revision.encode(), adapters))
 
     def differences(self, other: "Lane") -> list[str]:
-        """What differs, a line each, for whoever refuses a mismatch."""
+        """Return one line for each field that differs."""
         return [
             f"{field.name}: {getattr(self, field.name)!r} != {getattr(other, field.name)!r}"
             for field in fields(self)

@@ -1,1 +1,1 @@
-"""One endpoint over all specialists: who answers, which replica, and why."""
+"""One endpoint over all specialists."""

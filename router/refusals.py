@@ -1,61 +1,93 @@
-"""Why a request found nobody here to answer it."""
+"""Typed refusals of the router: the reason, the field, the limit and the value."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import grpc
 
-from octet.rpc.refusal import Refusal, cancelled, invalid, past_deadline, shorten
+from octet.rpc.checks import shorten
+from octet.rpc.refusal import Refusal, cancelled, deadline_exceeded, invalid_field
 from octet.v1 import error_pb2 as wire
-from router.decide.decision import Decision
+from router.request import Request, RoutingDecision
 
 _DEADLINE_GRAIN = 0.05
-_DEADLINE_ROUNDING = 0.01
-"""Seconds, and a share of the whole time a request had."""
+_DEADLINE_ROUNDING = 0.01  # seconds, and a share of the request's whole time
+_KNOB_SETTERS: Mapping[str, str] = {"": "the configuration", "operator": "an operator"}
+_FORCED_ONLY = "the caller allows no other specialist (force_specialists)"
 
 
-def no_specialist(decision: Decision) -> Refusal:
-    """Trying again would change nothing, unless nobody decided because the classifier did not answer."""
-    return Refusal(
-        grpc.StatusCode.FAILED_PRECONDITION if decision.decided_by else grpc.StatusCode.UNAVAILABLE,
-        wire.ERROR_REASON_NO_SPECIALIST,
-        f"no specialist should answer this: {decision.why}",
-    )
+def no_specialist(decision: RoutingDecision) -> Refusal:
+    """A retry helps only if the classifier was unavailable."""
+    code = grpc.StatusCode.FAILED_PRECONDITION if decision.decided_by else grpc.StatusCode.UNAVAILABLE
+    message = f"no specialist should answer this request: {decision.why}"
+    return Refusal(wire.ERROR_REASON_NO_SPECIALIST, message, code=code)
 
 
 def unknown_specialist(field: str, name: str, known: Iterable[str]) -> Refusal:
-    listed = ", ".join(known)
-    return Refusal(
-        grpc.StatusCode.NOT_FOUND,
-        wire.ERROR_REASON_UNKNOWN_SPECIALIST,
-        f"there is no specialist {shorten(name)}; there are {listed}",
-        field=field,
-        limit=f"one of {listed}",
-        value=shorten(name),
-    )
+    listed, shown = ", ".join(known), shorten(name)
+    message = f"unknown specialist {shown}; known are {listed}"
+    limit = f"one of {listed}"
+    return Refusal(wire.ERROR_REASON_UNKNOWN_SPECIALIST, message, field=field, limit=limit, value=shown)
 
 
 def unknown_intent(name: str, known: Iterable[str]) -> Refusal:
     listed = ", ".join(known)
-    return invalid("intent", f"one of {listed}" if listed else "unset: no intents are configured", shorten(name))
+    return invalid_field("intent", f"one of {listed}" if listed else "unset: no intents are configured", shorten(name))
 
 
 def no_replica(specialist: str) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_NO_REPLICA, f"no replica of {specialist} can be reached"
-    )
+    return Refusal(wire.ERROR_REASON_NO_REPLICA, f"no replica of {specialist} can be reached")
 
 
-def quarantined(num_deaths: int, seconds: float) -> Refusal:
-    """The caller is not told to come back: whoever does brings the same."""
-    return Refusal(
-        grpc.StatusCode.FAILED_PRECONDITION,
-        wire.ERROR_REASON_QUARANTINED,
-        f"{num_deaths} replicas died with this request in flight: it is asked of nobody for another {seconds:.0f} s",
-    )
+def no_fit_replica(reasons: Iterable[str]) -> Refusal:
+    return Refusal(wire.ERROR_REASON_NO_REPLICA, "; ".join(reasons))
 
 
-def caller_gone(arrival: float, deadline: float, now: float) -> Refusal:
-    """A call is ended by its transport at its deadline too, and it looks the same. The caller's clock is a little
-    ahead: gRPC rounds what it has left up, by a hundredth at most."""
-    grain = max(_DEADLINE_GRAIN, (deadline - arrival) * _DEADLINE_ROUNDING)
-    return past_deadline() if now >= deadline - grain else cancelled()
+def content_quarantined(num_deaths: int, seconds: float) -> Refusal:
+    """Has no retry-after, because a retry would send the same content."""
+    died = f"{num_deaths} replicas died with this request in flight"
+    return Refusal(wire.ERROR_REASON_QUARANTINED, f"{died}: it is refused for another {seconds:.0f} s")
+
+
+def caller_gone(request: Request, now: float) -> Refusal:
+    """A transport also ends a call at its deadline, which looks like a cancellation. The caller's clock is slightly
+    ahead: gRPC rounds the remaining time up by at most one percent."""
+    grain = max(_DEADLINE_GRAIN, (request.deadline - request.arrival) * _DEADLINE_ROUNDING)
+    return deadline_exceeded() if now >= request.deadline - grain else cancelled()
+
+
+def below_priority_floor(intent: str, specialist: str, floor: int, set_by: str, priority: int) -> Refusal:
+    """Has no retry-after, because only a higher priority or a lower floor helps."""
+    rule = f"the intent {intent!r} needs priority {floor} or higher at {specialist}"
+    message = f"{rule} (set by {_KNOB_SETTERS.get(set_by, set_by)}), this request has {priority}"
+    limit = f"at least {floor}"
+    return Refusal(wire.ERROR_REASON_BELOW_FLOOR, message, field="priority", limit=limit, value=str(priority))
+
+
+def specialist_demoted(primary: str, reason: str, rejected: Iterable[str], *, forced: bool) -> Refusal:
+    """`rejected` states for every fallback why it cannot serve."""
+    reasons = "; ".join(rejected) or "no fallback is configured"
+    message = f"{primary} does not serve now: {reason}; "
+    if not forced:
+        return Refusal(wire.ERROR_REASON_DEMOTED, message + reasons)
+    message += f"{_FORCED_ONLY}; {reasons}" if rejected else _FORCED_ONLY
+    limit = "a specialist that serves"
+    return Refusal(wire.ERROR_REASON_DEMOTED, message, field="force_specialists", limit=limit, value=primary)
+
+
+def duplicate_request(request_id: str) -> Refusal:
+    shown = shorten(request_id)
+    message = f"a request with the id {shown} is in progress"
+    limit = "an id that no request in progress has"
+    return Refusal(wire.ERROR_REASON_DUPLICATE_REQUEST, message, field="request_id", limit=limit, value=shown)
+
+
+def too_many_bytes(max_bytes: int) -> Refusal:
+    message = f"requests in progress already hold {max_bytes:,} bytes of prompts"
+    limit = f"at most {max_bytes:,} bytes in all requests together"
+    return Refusal(wire.ERROR_REASON_QUEUE_FULL, message, field="prompt", limit=limit)
+
+
+def unknown_request(request_id: str) -> Refusal:
+    shown, limit = shorten(request_id), "the id of a known request"
+    message = f"unknown request id {shown}"
+    return Refusal(wire.ERROR_REASON_UNKNOWN_REQUEST, message, field="request_id", limit=limit, value=shown)

@@ -1,10 +1,14 @@
 """What every test shares."""
 
+import asyncio
+import functools
+import inspect
 import os
 import signal
 from collections.abc import Generator, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,6 +37,25 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         if worker is not None and [Path(each).resolve() for each in session.config.args] == [_HERE]:
             import_from(int(worker["workerid"].removeprefix("gw")) / worker["workercount"])
         return (yield)
+
+
+ASYNC_TEST_SECONDS = 150.0
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Bound every async test, so that a hang fails with a traceback. The marker `bound` gives one more seconds."""
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        marker = item.get_closest_marker("bound")
+        item.obj = _bound(item.obj, ASYNC_TEST_SECONDS if marker is None else marker.args[0])
+
+
+def _bound(test: Any, seconds: float) -> Any:
+    @functools.wraps(test)
+    async def bounded(*args: Any, **kwargs: Any) -> None:
+        async with asyncio.timeout(seconds):
+            await test(*args, **kwargs)
+
+    return bounded
 
 
 _frozen = Frozen()
@@ -76,7 +99,7 @@ def state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 
 @pytest.fixture
 def shared_data() -> Path:
-    """Public traces that are not part of the repository; docs/benchmarks.md says where they come from."""
+    """Public traces that are not part of the repository; docs/performance.md says where they come from."""
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no data folder at {SHARED_DATA}")
     return SHARED_DATA

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from octet.config.default import default_ensemble
+from octet.config.loader import default_ensemble
 from tests.serve.ensemble import serving
 
 ROOT = Path(__file__).parents[1]

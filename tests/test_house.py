@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("octet", "kvpool", "specialist", "admission", "router", "bench")
+ROOMS = ("octet", "kvpool", "specialist", "admission", "router", "simulation", "bench")
 
 
 def lint(house: Path) -> subprocess.CompletedProcess[str]:
@@ -30,19 +30,19 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("module", "forbidden"),
     [
-        ("kvpool/pool.py", "import specialist.scheduler"),
-        ("kvpool/table.py", "import time"),
-        ("specialist/victims.py", "import random"),
-        ("specialist/step.py", "import torch"),
-        ("specialist/loop.py", "import bench.cli"),
+        ("kvpool/pool.py", "import specialist.scheduling.scheduler"),
+        ("kvpool/block.py", "import time"),
+        ("specialist/scheduling/sequence.py", "import random"),
+        ("specialist/scheduling/step.py", "import torch"),
+        ("specialist/scheduling/loop.py", "import bench.cli"),
         ("octet/identity.py", "import kvpool"),
-        ("octet/supervise/child.py", "import specialist.role"),
-        ("admission/breaker.py", "import router.rules"),
-        ("admission/bucket.py", "import random"),
-        ("router/decide/policy.py", "import time"),
-        ("router/dispatch/course.py", "import kvpool"),
-        ("router/classify/linear.py", "import sklearn"),
-        ("octet/sdk/client.py", "import starlette"),
+        ("octet/supervisor/process.py", "import specialist.server.roles"),
+        ("admission/breakers.py", "import router.routing.rules"),
+        ("admission/budgets.py", "import random"),
+        ("router/routing/policy.py", "import time"),
+        ("router/dispatch/attempts.py", "import kvpool"),
+        ("router/routing/classifier/linear.py", "import sklearn"),
+        ("octet/client/sync_client.py", "import starlette"),
     ],
 )
 def test_a_forbidden_import_is_noticed(house: Path, module: str, forbidden: str) -> None:

@@ -1,1 +1,1 @@
-"""More is asked of a replica than it can do: who is served, who is refused, and whether what was said came true."""
+"""A replica under more load than it can serve: which requests are answered, and whether forecasts were right."""

@@ -1,33 +1,154 @@
-"""The same loads in real time: a replica behind a socket, and callers that do not wait for each other."""
+"""The same loads in real time: a replica behind a socket, on request with a router in front."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from tempfile import NamedTemporaryFile
 from time import monotonic
+from typing import Any
 
+import grpc
 import uvloop
 from grpc import aio
 
-from bench.admission.live_calls import Stream, call, to_replica, to_router
-from bench.admission.live_site import LiveSite
-from bench.admission.mix import offers
-from bench.admission.offer import Offer
-from bench.admission.outcome import Outcome
-from bench.admission.run import Errors, Plan, Run
+from bench.admission.load import LANE, End, Errors, Offer, OfferOutcome, Plan, ReplicaSetup, Run, name_of, offers
+from bench.processes import replica_and_router
+from octet.rpc.refusal import ERROR_METADATA_KEY
+from octet.v1 import inference_pb2 as router_wire
 from octet.v1 import specialist_pb2 as wire
-from router.replicas.address import Target
-from router.replicas.channel import connect
+from router.dispatch.transport import READ_LIMITS, ReplicaChannel, ReplicaTarget, open_transport
+from specialist.engines.sim.engine import cost_model_to_json
+
+Stream = Callable[[Offer], Any]  # starts a call
+_AFTER: dict[int, End] = {
+    wire.ERROR_REASON_SHED: "shed",
+    wire.ERROR_REASON_DEADLINE: "late",
+    wire.ERROR_REASON_CANCELLED: "cancelled",
+}
+_CAPACITY = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def to_replica(channel: ReplicaChannel) -> Stream:
+    async def generate(offer: Offer) -> AsyncIterator[wire.GenerateEvent]:
+        request = wire.GenerateRequest(
+            request_id=name_of(offer),
+            text=_text(offer),
+            max_tokens=offer.max_tokens,
+            ignore_eos=True,
+            priority=offer.priority,
+            timeout_ms=_timeout(offer),
+        )
+        async for raw in channel.stream("/octet.v1.Specialist/Generate", request.SerializeToString()):
+            yield wire.GenerateEvent.FromString(raw)
+
+    return generate
+
+
+def to_router(channel: aio.Channel) -> Stream:
+    generate = channel.unary_stream(
+        "/octet.v1.Inference/Generate",
+        request_serializer=router_wire.InferRequest.SerializeToString,
+        response_deserializer=router_wire.InferEvent.FromString,
+    )
+    return lambda offer: generate(
+        router_wire.InferRequest(
+            prompt=_text(offer),
+            force_specialists=[LANE.specialist],
+            max_tokens=offer.max_tokens,
+            ignore_eos=True,
+            priority=offer.priority,
+            timeout_ms=_timeout(offer),
+        )
+    )
+
+
+async def call(stream: Stream, offer: Offer, start: float) -> OfferOutcome:
+    asked, accepted, usage = monotonic(), False, None
+    try:
+        async for event in stream(offer):
+            accepted = True
+            usage = _usage(event) or usage
+    except aio.AioRpcError as error:
+        now = monotonic()
+        return _accepted(offer, error, now - start) if accepted else _refused(offer, error, asked, now, start)
+    in_time = usage is not None and usage.timings.total <= offer.patience
+    return OfferOutcome(offer, "in time" if in_time else "late", monotonic() - start)
+
+
+def _accepted(offer: Offer, error: aio.AioRpcError, at: float) -> OfferOutcome:
+    detail = _detail(error)
+    return OfferOutcome(offer, _AFTER.get(detail.reason, "failed"), at, _reason(detail))
+
+
+def _refused(offer: Offer, error: aio.AioRpcError, asked: float, now: float, start: float) -> OfferOutcome:
+    """Only lack of capacity is a refusal; any other error is a failure."""
+    detail = _detail(error)
+    if error.code() not in _CAPACITY:
+        return OfferOutcome(offer, "failed", now - start, _reason(detail))
+    stated_wait = detail.retry_after_ms / 1000 if detail.HasField("retry_after_ms") else None
+    behind = asked - start - offer.at
+    return OfferOutcome(
+        offer, "refused", now - start, _reason(detail), stated_wait, now - asked, asked=asked, behind=behind
+    )
+
+
+def _reason(detail: wire.Error) -> str:
+    name: str = wire.ErrorReason.Name(detail.reason)
+    return name.removeprefix("ERROR_REASON_").lower().replace("_", " ")
+
+
+def _detail(error: aio.AioRpcError) -> wire.Error:
+    for key, value in error.trailing_metadata() or ():
+        if key == ERROR_METADATA_KEY and isinstance(value, bytes):
+            detail: wire.Error = wire.Error.FromString(value)
+            return detail
+    return wire.Error()
+
+
+def _usage(event: Any) -> wire.Usage | None:
+    kind = event.WhichOneof("event")
+    usage: wire.Usage | None = None
+    if kind in ("usage", "receipt"):
+        usage = event.usage if kind == "usage" else event.receipt.usage
+    return usage
+
+
+def _text(offer: Offer) -> str:
+    """A byte is a token, and no two prompts begin alike."""
+    return f"{offer.number:08d}".ljust(offer.prompt_tokens, ".")[-offer.prompt_tokens :]
+
+
+def _timeout(offer: Offer) -> int:
+    return max(1, round(offer.patience * 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSite:
+    replica: str  # address
+    router: str | None
+
+
+@contextmanager
+def live_site(setup: ReplicaSetup, *, routed: bool) -> Iterator[LiveSite]:
+    with NamedTemporaryFile("w", suffix=".json") as cost:
+        cost.write(cost_model_to_json(setup.cost, {"from": "octet bench admission"}))
+        cost.flush()
+        options = [
+            *("--engine", "sim", "--cost-model", cost.name, "--context", str(setup.context)),
+            *("--kv-blocks", str(setup.num_blocks), "--block-size", str(setup.block_size)),
+            *("--max-running", str(setup.max_running), "--max-waiting", str(setup.max_waiting)),
+        ]
+        with replica_and_router(LANE.specialist, options, routed=routed) as (replica, router):
+            yield LiveSite(replica.address, None if router is None else router.address)
+
 
 _PATIENT = 600.0
-_MIDDLE = (0.2, 0.8)
-"""Shares of a crowd's answers between which its replica counts as full."""
-_BREATH = 1.0
-"""Seconds between two loads."""
+_MIDDLE = (0.2, 0.8)  # shares of a crowd's answers between which the replica counts as full
+_BREATH = 1.0  # seconds between two loads
 
 
 def play_live(plan: Plan, site: LiveSite) -> tuple[float, list[Run]]:
-    """The capacity, and a run for each load and seed."""
     return uvloop.run(_play(plan, site))
 
 
@@ -37,7 +158,7 @@ async def _play(plan: Plan, site: LiveSite) -> tuple[float, list[Run]]:
         runs = []
         for seed in plan.seeds:
             for load in plan.order(seed):
-                outcomes = await knock(plan.offers(load, capacity, seed), stream)
+                outcomes = await submit_on_time(plan.offers(load, capacity, seed), stream)
                 runs.append(Run(load, "octet", seed, plan.window(load), outcomes, await _errors(replica), ()))
                 await asyncio.sleep(_BREATH)
     return capacity, runs
@@ -45,20 +166,19 @@ async def _play(plan: Plan, site: LiveSite) -> tuple[float, list[Run]]:
 
 @asynccontextmanager
 async def _door(site: LiveSite) -> AsyncIterator[Stream]:
-    """Callers ask the router; a replica is asked by the router's own client, as it is in an ensemble."""
+    """A replica is called through the router's own client, as in an ensemble."""
     if site.router is not None:
         async with aio.insecure_channel(site.router) as channel:
             yield to_router(channel)
         return
-    line = connect(Target("0", site.replica), None)
+    line = open_transport()(ReplicaTarget("0", site.replica), READ_LIMITS)
     try:
         yield to_replica(line)
     finally:
         await line.close()
 
 
-async def knock(asked: Iterable[Offer], stream: Stream) -> list[Outcome]:
-    """Each call begins on time, whether or not others have ended."""
+async def submit_on_time(asked: Iterable[Offer], stream: Stream) -> list[OfferOutcome]:
     start = monotonic()
     calls = []
     for offer in asked:
@@ -68,17 +188,16 @@ async def knock(asked: Iterable[Offer], stream: Stream) -> list[Outcome]:
 
 
 async def _capacity(plan: Plan, stream: Stream) -> float:
-    """Seconds of lone work done in a second: as many as may wait and run, all there at once and none in a hurry."""
-    plant = plan.plant
+    """Seconds of lone work done per second, with as many requests at once as may wait and run."""
+    setup = plan.setup
     work = plan.seconds * 2
-    asked = offers(plan.source, plan.mix, plant.cost, 1.0, work, seed=-1)[: plant.max_running + plant.max_waiting]
+    asked = offers(plan.source, plan.mix, setup.cost, 1.0, work, seed=-1)[: setup.max_running + setup.max_waiting]
     crowd = [replace(offer, at=0.0, priority=0, patience=_PATIENT) for offer in asked]
-    done = sorted(await knock(crowd, stream), key=lambda outcome: outcome.at)
+    done = sorted(await submit_on_time(crowd, stream), key=lambda outcome: outcome.at)
     return rate_between(done, *_MIDDLE)
 
 
-def rate_between(done: Sequence[Outcome], low: float, high: float) -> float:
-    """Work a second of those who were answered between these shares of the answers."""
+def rate_between(done: Sequence[OfferOutcome], low: float, high: float) -> float:
     first, last = (round(share * (len(done) - 1)) for share in (low, high))
     work = sum(outcome.offer.work for outcome in done[first + 1 : last + 1])
     return work / (done[last].at - done[first].at)

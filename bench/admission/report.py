@@ -1,27 +1,25 @@
-"""Runs as figures."""
+"""Runs as figures: goodput, refusals, and whether retry-after was right."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
+from math import inf
+from pathlib import Path
 from statistics import median
+from typing import Any
 
-from bench.admission.comebacks import HORIZON, ratio
-from bench.admission.outcome import MISSED, End, Outcome
-from bench.admission.run import Run, System
-from bench.admission.tally import Tally, tally
-from bench.measure import percentile, summary
-from bench.record import Record
-from bench.table import Targets, figure
+from bench.admission.load import MISSED, End, OfferOutcome, Run, System, Tally, tally
+from bench.admission.simulated import HORIZON, ratio
+from bench.timing import Targets
+from simulation.plots import LIMIT, LINE, MUTED, open_figure
+from simulation.results import BenchRecord, format_figure, percentile, summary
 
 BENCH = "admission"
-MUST_SHOW = (3.0, 10.0)
-"""Loads at which goodput is compared with first come, first served."""
-WITHIN = 2.0
-"""A retry-after is right when it is neither so many times too long nor too short."""
+MUST_SHOW = (3.0, 10.0)  # loads at which goodput is compared
+WITHIN = 2.0  # the factor within which a retry-after is right
 
 
 def load_case(load: float) -> str:
-    return f"{figure(load)} x"
+    return f"{format_figure(load)} x"
 
 
 def class_case(load: float, priority: int) -> str:
@@ -29,34 +27,31 @@ def class_case(load: float, priority: int) -> str:
 
 
 def targets(loads: Sequence[float]) -> Targets:
-    most = max(loads)
+    bounds = {
+        "missed in the top class": "0",
+        "missed while a lower class was served": "0",
+        "error of steps, p90": "< 25 %",
+        "error of totals, p90": "< 25 %",
+        f"retry-after within a factor of {WITHIN:g}": ">= 80 %",
+        **dict.fromkeys((f"{name}, p{percent}" for name in REFUSAL_TIMES for percent in (50, 99)), "< 5 ms"),
+    }
     return {
         **{(load_case(load), "answers in time, to fcfs"): ">= 1.5 x" for load in loads if load in MUST_SHOW},
-        **{(load_case(load), "missed in the top class"): "0" for load in loads},
-        **{(load_case(load), "missed beside a lower class"): "0" for load in loads},
-        (load_case(most), "work in time, of the peak"): ">= 90 %",
-        **{(load_case(load), "error of steps, p90"): "< 25 %" for load in loads},
-        **{(load_case(load), "error of totals, p90"): "< 25 %" for load in loads},
-        **{(load_case(load), f"retry-after within a factor of {WITHIN:g}"): ">= 80 %" for load in loads},
-        **{(load_case(load), f"refusal, p{percent}"): "< 5 ms" for load in loads for percent in (50, 99)},
-        **{(load_case(load), f"refusal in no spell, p{percent}"): "< 5 ms" for load in loads for percent in (50, 99)},
-        **{(load_case(load), f"CPU of a refusal, p{percent}"): "< 5 ms" for load in loads for percent in (50, 99)},
+        **{(load_case(load), metric): bound for load in loads for metric, bound in bounds.items()},
+        (load_case(max(loads)), "work in time, of the peak"): ">= 90 %",
     }
 
 
-def class_records(runs: Sequence[Run], priorities: Sequence[int]) -> Iterator[Record]:
-    """What became of each class: medians over the seeds."""
+def class_records(runs: Sequence[Run], priorities: Sequence[int]) -> Iterator[BenchRecord]:
     for load, system, group in _grouped(runs):
         for priority in priorities:
+            case = class_case(load, priority)
             tallies = [tally(run.outcomes, run.window, _of_class(priority)) for run in group]
             for metric, unit, value in _CLASS_FIGURES:
-                yield summary(
-                    [value(each) for each in tallies], BENCH, class_case(load, priority), metric, unit, system
-                )
+                yield summary([value(each) for each in tallies], BENCH, case, metric, unit, system)
 
 
-def load_records(runs: Sequence[Run]) -> Iterator[Record]:
-    """What a load as a whole did."""
+def load_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
     best = {system: peaks(runs, system) for system in dict.fromkeys(run.system for run in runs)}
     top = max((each.offer.priority for run in runs for each in run.outcomes), default=0)
     for load, system, group in _grouped(runs):
@@ -67,8 +62,8 @@ def load_records(runs: Sequence[Run]) -> Iterator[Record]:
     yield from ratio_records(runs)
 
 
-def ratio_records(runs: Sequence[Run]) -> Iterator[Record]:
-    """Octet's goodput to that of each other system, seed by seed, where that one had any."""
+def ratio_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
+    """Octet's goodput relative to every other system, seed by seed."""
     goodputs = {(run.load, run.system, run.seed): _whole(run) for run in runs}
     for load, system, group in _grouped(runs):
         if system == "octet":
@@ -90,16 +85,13 @@ _GOODPUTS: tuple[tuple[str, Callable[[Tally], float]], ...] = (
 _BROKEN: frozenset[End] = MISSED | {"shed"}
 
 
-def missed_of(outcomes: Sequence[Outcome], priority: int) -> list[Outcome]:
+def missed_of(outcomes: Sequence[OfferOutcome], priority: int) -> list[OfferOutcome]:
     return [each for each in outcomes if each.end in MISSED and each.offer.priority == priority]
 
 
-def missed_while_lower_served(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Those who were let in and not answered in time, though not all of the lower classes had been shed for them.
-
-    That is: somebody of a lower priority holds a seat at that moment (where seats are not seen: is still inside), or
-    was answered in the second half of their time.
-    """
+def missed_while_lower_served(outcomes: Sequence[OfferOutcome]) -> list[OfferOutcome]:
+    """Admitted requests that missed their deadline although a lower priority was running at that moment, or was
+    answered in the second half of their time."""
     inside = [each for each in outcomes if each.end != "refused"]
     return [
         missed
@@ -108,7 +100,7 @@ def missed_while_lower_served(outcomes: Sequence[Outcome]) -> list[Outcome]:
     ]
 
 
-def _spared(missed: Outcome, other: Outcome) -> bool:
+def _spared(missed: OfferOutcome, other: OfferOutcome) -> bool:
     if other.offer.priority >= missed.offer.priority or other.offer.at > missed.at:
         return False
     half = missed.offer.at + missed.offer.patience / 2
@@ -117,15 +109,15 @@ def _spared(missed: Outcome, other: Outcome) -> bool:
     return other.end == "in time" and other.at >= half
 
 
-def within_factor(run: Run, factor: float = WITHIN) -> float | None:
-    """Share of the watched refusals whose retry-after was right. None told is none right."""
-    ratios = [ratio(comeback) for comeback in run.comebacks]
+def within_factor(run: Run, factor: float = WITHIN, below: float = inf) -> float | None:
+    """Share of the followed refusals whose retry-after was right."""
+    ratios = [ratio(refusal) for refusal in run.followed_refusals if refusal.wait < below]
     if not ratios:
         return None
     return sum(each is not None and 1 / factor <= each <= factor for each in ratios) / len(ratios)
 
 
-def _of_class(priority: int) -> Callable[[Outcome], bool]:
+def _of_class(priority: int) -> Callable[[OfferOutcome], bool]:
     return lambda outcome: outcome.offer.priority == priority
 
 
@@ -134,7 +126,7 @@ def _whole(run: Run) -> Tally:
 
 
 def peaks(runs: Sequence[Run], system: System) -> dict[int, Tally]:
-    """By seed, what the load did that is the best of all in the median: one load, so that no luck is picked."""
+    """By seed, the tally of the load that is best in the median over all seeds."""
     goodputs = {
         load: {run.seed: _whole(run) for run in group} for load, mine, group in _grouped(runs) if mine == system
     }
@@ -147,18 +139,23 @@ def _grouped(runs: Sequence[Run]) -> Iterator[tuple[float, System, list[Run]]]:
         yield load, system, list(group)
 
 
+def _ended(*ends: End) -> Callable[[Tally], float]:
+    return lambda each: sum(each.ends[end] for end in ends)
+
+
+def _refused(reason: str) -> Callable[[Tally], float]:
+    return lambda each: each.refusals[reason]
+
+
 _CLASS_FIGURES: tuple[tuple[str, str, Callable[[Tally], float]], ...] = (
     ("offered", "", lambda each: each.offered),
-    ("refused", "", lambda each: each.ends["refused"]),
-    ("let in", "", lambda each: each.admitted),
-    ("in time", "", lambda each: each.ends["in time"]),
-    ("late", "", lambda each: each.ends["late"]),
-    ("given up", "", lambda each: each.ends["given up"]),
-    ("shed", "", lambda each: each.ends["shed"]),
-    ("failed", "", lambda each: each.ends["failed"] + each.ends["cancelled"]),
-    ("of the refused: deadline", "", lambda each: each.refusals["deadline unreachable"]),
-    ("others", "", lambda each: each.refusals["would delay others"]),
-    ("full", "", lambda each: each.refusals["queue full"]),
+    ("refused", "", _ended("refused")),
+    ("admitted", "", lambda each: each.admitted),
+    *((end, "", _ended(end)) for end in ("in time", "late", "given up", "shed")),
+    ("failed", "", _ended("failed", "cancelled")),
+    ("of the refused: deadline", "", _refused("deadline unreachable")),
+    ("others", "", _refused("would delay others")),
+    ("full", "", _refused("queue full")),
     ("answers/s", "in time", lambda each: each.answers),
     ("tokens/s", "in time", lambda each: each.tokens),
 )
@@ -171,35 +168,27 @@ def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, 
         ("work in time", "s/s", lambda run: _whole(run).work),
         ("work in time, of the peak", "%", lambda run: 100 * _whole(run).work / peak[run.seed].work),
         ("busy", "%", lambda run: _percent(run.busy)),
-        ("places in the queue", "", lambda run: run.length),
-        ("inside at one time, most", "", lambda run: run.most_inside),
-        ("let in and not answered in time", "", lambda run: sum(each.end in _BROKEN for each in run.outcomes)),
-        ("missed after being let in", "", lambda run: sum(each.end in MISSED for each in run.outcomes)),
+        ("queue length", "", lambda run: run.length),
+        ("most admitted at once", "", lambda run: run.most_admitted),
+        ("admitted and not answered in time", "", lambda run: sum(each.end in _BROKEN for each in run.outcomes)),
+        ("missed after admission", "", lambda run: sum(each.end in MISSED for each in run.outcomes)),
         ("missed in the top class", "", lambda run: len(missed_of(run.outcomes, top))),
-        ("missed beside a lower class", "", lambda run: len(missed_while_lower_served(run.outcomes))),
-        ("refusal, p50", "ms", lambda run: _milliseconds([each.latency for each in run.outcomes], 50)),
-        ("refusal, p99", "ms", lambda run: _milliseconds([each.latency for each in run.outcomes], 99)),
-        ("refusal in no spell, p50", "ms", lambda run: _milliseconds(_undisturbed(run), 50)),
-        ("refusal in no spell, p99", "ms", lambda run: _milliseconds(_undisturbed(run), 99)),
-        ("refusals in a spell", "%", _share_disturbed),
-        ("CPU of a refusal, p50", "ms", lambda run: _milliseconds([each.cpu for each in run.outcomes], 50)),
-        ("CPU of a refusal, p99", "ms", lambda run: _milliseconds([each.cpu for each in run.outcomes], 99)),
-        ("callers behind their time, p50", "ms", lambda run: _milliseconds([each.behind for each in run.outcomes], 50)),
-        ("callers behind their time, p99", "ms", lambda run: _milliseconds([each.behind for each in run.outcomes], 99)),
+        ("missed while a lower class was served", "", lambda run: len(missed_while_lower_served(run.outcomes))),
+        *((f"{name}, p{p}", "ms", _milliseconds(of, p)) for name, of in REFUSAL_TIMES.items() for p in (50, 99)),
+        ("refusals in slow periods", "%", _share_disturbed),
+        *(
+            (f"callers late, p{p}", "ms", _milliseconds(lambda run: [o.behind for o in run.outcomes], p))
+            for p in (50, 99)
+        ),
         ("error of steps, p50", "%", lambda run: None if run.errors is None else 100 * run.errors.step_p50),
         ("error of steps, p90", "%", lambda run: None if run.errors is None else 100 * run.errors.step_p90),
         ("error of totals, p50", "%", lambda run: None if run.errors is None else _percent(run.errors.total_p50)),
         ("error of totals, p90", "%", lambda run: None if run.errors is None else _percent(run.errors.total_p90)),
         (f"retry-after within a factor of {WITHIN:g}", "%", lambda run: _percent(within_factor(run))),
-        ("the same, of waits under 30 s", "%", lambda run: _percent(within_factor(_uncapped(run)))),
-        ("retry-after, told to true, p50", "x", _median_ratio),
-        ("let in when back as told", "%", lambda run: _percent(_welcome(run))),
+        ("the same, of waits under 30 s", "%", lambda run: _percent(within_factor(run, below=HORIZON))),
+        ("retry-after, stated over true, p50", "x", _median_ratio),
+        ("admitted after the stated wait", "%", lambda run: _percent(_welcome(run))),
     )
-
-
-def _undisturbed(run: Run) -> list[float]:
-    """Seconds of refusals that met no spell in which the machine was not itself."""
-    return [seconds for seconds, disturbed in _refusals(run) if not disturbed]
 
 
 def _share_disturbed(run: Run) -> float | None:
@@ -208,17 +197,26 @@ def _share_disturbed(run: Run) -> float | None:
 
 
 def _refusals(run: Run) -> Iterator[tuple[float, bool]]:
-    """Their seconds, and whether they met a spell of the machine; none where that was not looked at."""
-    if run.spells is None:
+    if run.slow_periods is None:
         return
     for each in run.outcomes:
         if each.asked is not None and each.latency is not None:
-            yield each.latency, run.spells.meets(each.asked)
+            yield each.latency, run.slow_periods.meets(each.asked)
 
 
-def _milliseconds(seconds: Sequence[float | None], percent: int) -> float | None:
-    known = [each for each in seconds if each is not None]
-    return 1000 * percentile(known, percent) if known else None
+def _milliseconds(of: Callable[[Run], Sequence[float | None]], percent: int) -> Callable[[Run], float | None]:
+    def value(run: Run) -> float | None:
+        known = [each for each in of(run) if each is not None]
+        return 1000 * percentile(known, percent) if known else None
+
+    return value
+
+
+REFUSAL_TIMES: dict[str, Callable[[Run], Sequence[float | None]]] = {
+    "refusal": lambda run: [each.latency for each in run.outcomes],
+    "refusal outside slow periods": lambda run: [seconds for seconds, disturbed in _refusals(run) if not disturbed],
+    "CPU of a refusal": lambda run: [each.cpu for each in run.outcomes],
+}
 
 
 def _percent(share: float | None) -> float | None:
@@ -226,15 +224,53 @@ def _percent(share: float | None) -> float | None:
 
 
 def _median_ratio(run: Run) -> float | None:
-    ratios = [each for comeback in run.comebacks if (each := ratio(comeback)) is not None]
+    ratios = [each for refusal in run.followed_refusals if (each := ratio(refusal)) is not None]
     return percentile(ratios, 50) if ratios else None
 
 
 def _welcome(run: Run) -> float | None:
-    back = [comeback.welcome for comeback in run.comebacks if comeback.told is not None]
+    back = [refusal.is_admitted_again for refusal in run.followed_refusals if refusal.stated_wait is not None]
     return sum(back) / len(back) if back else None
 
 
-def _uncapped(run: Run) -> Run:
-    """Without those who would not have been let in as long as anybody looked."""
-    return replace(run, comebacks=[each for each in run.comebacks if each.wait < HORIZON])
+GOODPUT = "answers in time"
+_LOOKS = {
+    "octet": (LINE, "-", "o"),
+    "fcfs": (MUTED, "--", "s"),
+    "fcfs tuned": (MUTED, "-", "^"),
+    "priority": (LIMIT, "-", "d"),
+}
+
+
+def plot_goodput(path: Path, records: Sequence[BenchRecord]) -> None:
+    with open_figure(path) as figure:
+        _draw(figure.add_subplot(), [record for record in records if record.metric == GOODPUT])
+
+
+def _draw(axes: Any, records: Sequence[BenchRecord]) -> None:
+    for system in dict.fromkeys(record.system for record in records):
+        mine = [record for record in records if record.system == system]
+        color, line, marker = _LOOKS[system]
+        axes.errorbar(
+            [_load(record) for record in mine],
+            [record.value for record in mine],
+            yerr=[[each.value - each.low for each in mine], [each.high - each.value for each in mine]],
+            color=color,
+            linestyle=line,
+            marker=marker,
+            markersize=5,
+            capsize=2,
+            label=system,
+        )
+    loads = sorted({_load(record) for record in records})
+    axes.set_xscale("log")
+    axes.set_xticks(loads, [f"{load:g}" for load in loads])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("load, multiples of the capacity (log scale)")
+    axes.set_ylabel("answered in time, requests a second")
+    axes.legend(frameon=False)
+
+
+def _load(record: BenchRecord) -> float:
+    return float(record.case.split()[0])

@@ -1,4 +1,4 @@
-"""What the benches' commands share: their options, and how figures are published."""
+"""The options that all benches have, and how their figures are published."""
 
 import argparse
 import sys
@@ -6,28 +6,28 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bench.plot import PlotUnavailable
-from bench.record import Record, lines_of, write_records
-from bench.result import Meter, write_result
-from bench.router_site import SiteFailed
-from bench.trace import TraceError
-from octet.text_io import file_words
-from specialist.models.errors import ModelRefused
+from bench.processes import SiteFailed
+from bench.timing import Targets, lines_of, table_of_spreads, write_records
+from octet.terminal import format_os_error
+from simulation.plots import PlotUnavailable
+from simulation.results import BenchRecord, RunMeter, write_result
+from simulation.traces import TraceError
+from specialist.models.fields import ModelRefused
 
 Benches: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Run = Callable[[argparse.ArgumentParser, argparse.Namespace], int]
 QUICK_RUNS = 2
 FIGURES = """\
 Every figure is the median of its runs; p10 and p90, in JSON low and high, are
-the 10th and the 90th percentile by nearest rank. What is compared runs in
-turns, in an order that changes from round to round; a ratio is taken round by
-round. The system is "octet", a peer, or "limit" for a bound that nothing can
-beat.
+the 10th and the 90th percentile by nearest rank. Systems run in turns, in an
+order that changes from round to round; a ratio is taken round by round. The
+system is "octet", a peer, or "limit" for a bound that nothing can beat.
 """
 _STANDARD_OUTPUT = Path("-")
 
 
 class BenchParser(argparse.ArgumentParser):
-    """Remembers the words it was given, for the result to say how it came about."""
+    """Keeps the arguments, so that a result can name its command."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         parsed, rest = super().parse_known_args(args, namespace)
@@ -35,32 +35,24 @@ class BenchParser(argparse.ArgumentParser):
         return parsed, rest
 
 
-def command(benches: Benches, name: str, about: str, summary: str) -> argparse.ArgumentParser:
-    return benches.add_parser(
-        name, description=about, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+def add_bench(
+    benches: Benches, name: str, about: str, summary: str, smaller: str, runs: int, run: Run
+) -> argparse.ArgumentParser:
+    """A command with the options that all benches have. `smaller` is what --quick changes besides the runs."""
+    parser = benches.add_parser(
+        name,
+        description=f"{about}\n{FIGURES}",
+        help=summary,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-
-
-def add_common(parser: argparse.ArgumentParser, smaller: str, runs: int) -> None:
-    parser.add_argument(
-        "--json",
-        type=Path,
-        nargs="?",
-        const=_STANDARD_OUTPUT,
-        metavar="FILE",
-        help="also write the figures, one JSON record a line; without a file: to standard output, and no table",
-    )
-    parser.add_argument(
-        "--result",
-        type=Path,
-        metavar="FILE",
-        help="also write the figures as one JSON document, with the machine they are of",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help=f"{QUICK_RUNS} runs instead of {runs}, and {smaller}: to see that it works, not how fast",
-    )
+    records = "also write the figures, one JSON record a line; without a file: to standard output, and no table"
+    parser.add_argument("--json", type=Path, nargs="?", const=_STANDARD_OUTPUT, metavar="FILE", help=records)
+    document = "also write the figures as one JSON document, with the machine they are of"
+    parser.add_argument("--result", type=Path, metavar="FILE", help=document)
+    quick = f"{QUICK_RUNS} runs instead of {runs}, and {smaller}: to see that it works, not how fast"
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.set_defaults(run=lambda arguments: _report_errors(run, parser, arguments))
+    return parser
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -73,47 +65,31 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in text.split(",") if name))
 
 
-def count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, got {text!r}")
-    return int(text)
-
-
-def share(text: str) -> float:
+def _report_errors(run: Run, parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    """Errors that a user can correct are printed in one line."""
+    arguments.meter = RunMeter()
     try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"a share is a number from 0 to 1, got {text!r}")
-    return number
-
-
-def reporting(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """What a user can put right is told in one line."""
-
-    def run_and_report(arguments: argparse.Namespace) -> int:
-        arguments.meter = Meter.start()
-        try:
-            return run(arguments)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            say(file_words(error))
-            return 2
-        except (TraceError, PlotUnavailable, ModelRefused, SiteFailed) as error:
-            say(str(error))
-            return 2
-
-    return run_and_report
+        return run(parser, arguments)
+    except BrokenPipeError:
+        raise
+    except (OSError, TraceError, PlotUnavailable, ModelRefused, SiteFailed) as error:
+        say(format_os_error(error) if isinstance(error, OSError) else str(error))
+        return 2
 
 
 def say(line: str) -> None:
     print(f"octet bench: {line}", file=sys.stderr, flush=True)
 
 
-def publish(arguments: argparse.Namespace, records: Sequence[Record], table: str, notes: Sequence[str] = ()) -> None:
-    """The table, and the figures wherever they were asked for. Notes are for people, and are kept in the result."""
+def publish_with_targets(arguments: argparse.Namespace, records: Sequence[BenchRecord], targets: Targets) -> int:
+    publish(arguments, records, table_of_spreads(records, targets))
+    return 0
+
+
+def publish(
+    arguments: argparse.Namespace, records: Sequence[BenchRecord], table: str, notes: Sequence[str] = ()
+) -> None:
+    """Prints the table and writes the records where the options say. Notes are kept in the result."""
     if arguments.json == _STANDARD_OUTPUT:
         print(lines_of(records), end="")
     else:
@@ -123,17 +99,16 @@ def publish(arguments: argparse.Namespace, records: Sequence[Record], table: str
     if notes:
         add_words(arguments, "\n".join(["", *notes]))
     if arguments.result is not None:
-        meter: Meter = arguments.meter
-        write_result(arguments.result, meter.result(arguments.bench, _told(arguments), records, notes))
+        meter: RunMeter = arguments.meter
+        write_result(arguments.result, meter.result(arguments.bench, _command_line(arguments), records, notes))
 
 
 def add_words(arguments: argparse.Namespace, words: str) -> None:
-    """What is for people only."""
     print(words, file=sys.stderr if arguments.json == _STANDARD_OUTPUT else sys.stdout)
 
 
-def _told(arguments: argparse.Namespace) -> str:
-    """The command as it was typed, less where its figures went; of files only the names."""
+def _command_line(arguments: argparse.Namespace) -> str:
+    """The command as typed, without output options; of files only the names."""
     words = list(arguments.words)
     for option in ("--json", "--result"):
         while option in words:

@@ -6,28 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.commands.common import (
-    FIGURES,
-    QUICK_RUNS,
-    Benches,
-    add_common,
-    add_words,
-    command,
-    count,
-    names,
-    publish,
-    reporting,
-    say,
-)
-from bench.serving.classes import USUAL, CallerClass, checked, parse_class, read_classes
-from bench.serving.draws import parse_gaps, parse_length
-from bench.serving.usage import ServeMistake
-from bench.table import table_by_metric, table_of_spreads
+from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_words, names, publish, say
+from bench.serving import workload
+from bench.serving.workload import CallerClass, ServeMistake
+from bench.timing import table_by_metric, table_of_spreads
+from octet.cli.arguments import parse_positive
 
 if TYPE_CHECKING:
-    from bench.serving.asks import Source
-    from bench.serving.endpoint import Endpoint
-    from bench.serving.options import Own
+    from bench.serving.callers import Endpoint
+    from bench.serving.systems import OwnEnsemble
+    from bench.serving.workload import Source
 
 RUNS, PEER_RUNS = 3, 5
 SECONDS, PEER_SECONDS, QUICK_SECONDS = 20, 12, 4
@@ -35,42 +23,44 @@ RATE = 4.0
 SHARES = (0.5, 0.9, 1.5)
 PROMPT, OUTPUT = "lognormal:64:0.8", "lognormal:24:0.6"
 _DOORS = ("http", "grpc")
-ABOUT = f"""\
+ABOUT = """\
 Put a load on an endpoint end to end and show how much of it is answered within
-the deadlines of its class (goodput), beside throughput, TTFT, ITL and who is
-refused. Without an address, on an ensemble of its own; with --url, on any
-OpenAI endpoint; with several, on each in turns, with the same requests.
+the deadlines of its class (goodput), beside throughput, TTFT, ITL and refusals.
+Without an address, on an ensemble of its own; with --url, on any OpenAI
+endpoint; with several, on each in turns, with the same requests.
 
 Arrivals do not wait for answers. Times are counted from when a request was
-due: where the load generator itself is late, which is told and warned of, the
-endpoint looks worse, never better. A piece of a stream may be several tokens;
-ITL is the time between pieces. Goodput is over the seconds of arrivals,
-throughput over the time until the last answer.
+due: if the load generator itself is late, which is reported, the endpoint looks
+worse, never better. A piece of a stream may be several tokens; ITL is the time
+between pieces. Goodput is over the seconds of arrivals, throughput over the
+time until the last answer.
 
-A class is NAME:SHARE:PRIORITY:TTFT_MS:TOTAL_MS. Priority, and the deadline of
-the whole answer, are told to Octet (a model named octet or octet/NAME); peers are
-told priorities, other endpoints neither. At that deadline a caller hangs up,
-whoever is asked. Only whole answers within both deadlines count as goodput.
+A class is NAME:SHARE:PRIORITY:TTFT_MS:TOTAL_MS. Octet (a model named octet or
+octet/NAME) gets priority and deadline of a request; peers get priorities, other
+endpoints neither. At the deadline a caller hangs up, with any endpoint. Only
+whole answers within both deadlines count as goodput.
 
-With --peers, another engine's own OpenAI server stands beside the own ensemble,
-in front of the same demo model: vllm (vLLM's CPU build, over the same weights as
+With --peers, another engine's own OpenAI server runs beside the own ensemble,
+with the same demo model: vllm (vLLM's CPU build, over the same weights as
 floats). It is installed into an environment of its own below $OCTET_CACHE
-(default: ~/.cache/octet), told priorities but no deadlines, and stopped while
-Octet runs. Rates are then shares of what Octet does of a crowd, measured first.
-One that cannot be installed or started, or dies, is told in a line and left out;
+(default: ~/.cache/octet), gets priorities but no deadlines, and is stopped while
+Octet runs. Rates are then shares of Octet's capacity, which is measured first.
+A peer that cannot be installed or started, or dies, is reported and left out;
 the exit code is then 1.
-
-{FIGURES}"""
+"""
 
 
 def add(benches: Benches) -> None:
-    parser = command(benches, "serve", ABOUT, "any endpoint under load: goodput within deadlines")
-    add_common(parser, "shorter ones, on simulated engines unless told otherwise", RUNS)
+    summary, smaller = (
+        "any endpoint under load: goodput within deadlines",
+        "shorter ones, on simulated engines by default",
+    )
+    parser = add_bench(benches, "serve", ABOUT, summary, smaller, RUNS, _run_serve)
     _add_endpoints(parser)
     _add_load(parser)
-    parser.add_argument("--runs", type=count, metavar="N", help=f"rounds (default: {RUNS}, with --peers {PEER_RUNS})")
+    runs = f"rounds (default: {RUNS}, with --peers {PEER_RUNS})"
+    parser.add_argument("--runs", type=parse_positive, metavar="N", help=runs)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw goodput and first tokens as .svg or .png")
-    parser.set_defaults(run=reporting(lambda arguments: _run_serve(parser, arguments)))
 
 
 def _add_endpoints(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +74,8 @@ def _add_endpoints(parser: argparse.ArgumentParser) -> None:
         group.add_argument(option, action="append", default=[], metavar=place, help=about)
     group.add_argument("--key", metavar="VARIABLE", help="of the environment, that holds the API key")
     group.add_argument("--engine", choices=("native", "sim"), help="of the own ensemble: the demo model, or simulated")
-    group.add_argument("--replicas", type=count, default=1, metavar="N", help="of the own ensemble (default: 1)")
+    replicas = "of the own ensemble (default: 1)"
+    group.add_argument("--replicas", type=parse_positive, default=1, metavar="N", help=replicas)
     group.add_argument("--ensemble", type=Path, metavar="FILE", help="what the own ensemble is to be")
     group.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="beside the own ensemble: vllm")
     doors = "of the own ensemble: http, grpc (default: http)"
@@ -105,20 +96,16 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         shapes = f"N, uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA (default: {usual})"
         group.add_argument(option, metavar="N", help=shapes)
     cut = "tokens of prompt and answer; longer ones are cut (default: 2048)"
-    group.add_argument("--context", type=count, default=2048, metavar="N", help=cut)
+    group.add_argument("--context", type=parse_positive, default=2048, metavar="N", help=cut)
     usual_classes = "repeated; default: interactive:0.7:6:1000:10000 and batch:0.3:2:5000:30000"
     group.add_argument("--class", dest="classes", action="append", default=[], metavar="CLASS", help=usual_classes)
     yaml = "as YAML: NAME: {share, priority, ttft_ms, total_ms}"
     group.add_argument("--classes", dest="classes_file", type=Path, metavar="FILE", help=yaml)
-    group.add_argument(
-        "--seconds",
-        type=count,
-        metavar="S",
-        help=f"of arrivals, each load (default: {SECONDS}, with --peers {PEER_SECONDS})",
-    )
+    seconds = f"of arrivals, each load (default: {SECONDS}, with --peers {PEER_SECONDS})"
+    group.add_argument("--seconds", type=parse_positive, metavar="S", help=seconds)
     group.add_argument("--seed", type=int, default=0, metavar="N", help="decides all that is drawn (default: 0)")
     patience = "a caller hangs up after so long, if not at its deadline (default: 120)"
-    group.add_argument("--give-up", type=count, default=120, metavar="S", help=patience)
+    group.add_argument("--give-up", type=parse_positive, default=120, metavar="S", help=patience)
 
 
 def _rate(text: str) -> float:
@@ -143,13 +130,12 @@ def _shares(text: str) -> tuple[float, ...]:
 
 def _run_serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     from bench.serving.measure import measure_serve  # loads gRPC and an event loop
-    from bench.serving.options import Options
-    from bench.serving.picture import plot_serve
-    from bench.serving.report import class_records, records, warnings
+    from bench.serving.report import class_records, plot_serve, records, warnings
+    from bench.serving.systems import ServeOptions
 
     try:
         classes = _classes(parser, arguments)
-        options = Options(
+        options = ServeOptions(
             source=_source(parser, arguments),
             rate=arguments.rate,
             shares=_loads(parser, arguments),
@@ -196,29 +182,27 @@ def _classes(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
     if arguments.classes and arguments.classes_file:
         parser.error("either --class or --classes")
     if arguments.classes_file:
-        return read_classes(arguments.classes_file)
-    return checked([parse_class(text) for text in arguments.classes]) or USUAL
+        return workload.read_classes(arguments.classes_file)
+    return workload.checked([workload.parse_class(text) for text in arguments.classes]) or workload.USUAL
 
 
 def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Callable[[float | None], Source]":
-    from bench.arrivals import read_arrivals
-    from bench.serving.asks import drawn, recorded
+    from simulation.traces import read_arrivals
 
     drawing = (arguments.arrivals, arguments.prompt_tokens, arguments.output_tokens)
     if arguments.trace is None:
         arrivals, prompt, output = drawing
-        gaps = parse_gaps(arrivals or "poisson")
-        lengths = parse_length(prompt or PROMPT), parse_length(output or OUTPUT)
-        return lambda rate: drawn(rate or RATE, gaps, *lengths)
+        gaps = workload.parse_gaps(arrivals or "poisson")
+        lengths = workload.parse_length(prompt or PROMPT), workload.parse_length(output or OUTPUT)
+        return lambda rate: workload.drawn(rate or RATE, gaps, *lengths)
     if any(drawing):
         parser.error("--arrivals, --prompt-tokens and --output-tokens are the trace's own with --trace")
     traffic = read_arrivals(arguments.trace)
-    return lambda rate: recorded(traffic, rate)
+    return lambda rate: workload.recorded(traffic, rate)
 
 
-def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Own | None":
-    from bench.serving.options import Own
-    from bench.serving.site import Engine
+def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "OwnEnsemble | None":
+    from bench.serving.systems import Engine, OwnEnsemble
 
     if not set(arguments.doors) <= set(_DOORS) or not arguments.doors:
         parser.error(f"doors are {' and '.join(_DOORS)}, got {','.join(arguments.doors)!r}")
@@ -231,11 +215,11 @@ def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Own
     if arguments.peers and (arguments.engine == "sim" or arguments.ensemble):
         parser.error("--peers serve the demo model, and so must the own ensemble: without --ensemble and --engine sim")
     engine: Engine = arguments.engine or ("sim" if arguments.quick and not arguments.peers else "native")
-    return Own(engine, arguments.replicas, arguments.doors, arguments.ensemble)
+    return OwnEnsemble(engine, arguments.replicas, arguments.doors, arguments.ensemble)
 
 
 def _peers(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[str, ...]:
-    from bench.serving.server_peer import SERVER_PEERS
+    from bench.serving.systems import SERVER_PEERS
 
     unknown = [name for name in arguments.peers if name not in SERVER_PEERS]
     if unknown:
@@ -244,8 +228,7 @@ def _peers(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tu
 
 
 def _endpoints(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "tuple[Endpoint, ...]":
-    from bench.serving.endpoint import Endpoint
-    from bench.serving.http import parse_origin
+    from bench.serving.callers import Endpoint, parse_origin
 
     urls = [*arguments.url, *arguments.beside]
     places = [("http", url, parse_origin(url).name) for url in urls]

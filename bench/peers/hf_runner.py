@@ -34,7 +34,6 @@ class Transformers:
         self._model = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
 
     def generate(self, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
-        """Prompts of one call are equally long, so nothing is padded."""
         input_ids = torch.tensor(prompts)
         stopwatch = Stopwatch(len(prompts))
         with torch.inference_mode():

@@ -57,7 +57,6 @@ class LlamaCpp:
         return stopwatch.result()
 
     def _prefill(self, prompts: Prompts, stopwatch: Stopwatch) -> list[int]:
-        """As many tokens at a time as a batch takes; a prompt may go on in the next."""
         entries = [
             _Entry(token, position, i, position == len(prompt) - 1)
             for i, prompt in enumerate(prompts)
@@ -71,7 +70,7 @@ class LlamaCpp:
         return firsts
 
     def _decode(self, entries: Sequence[_Entry]) -> list[int]:
-        """One forward pass. Returns the likeliest token behind each entry that is sampled."""
+        """One forward pass. Returns the likeliest token after each entry that is sampled."""
         batch = llama.llama_batch_init(len(entries), 0, 1)
         try:
             batch.n_tokens = len(entries)

@@ -7,25 +7,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.peers.peft_directory import write_adapter
+from bench.peers.model_files import write_adapter
 from bench.peers.serve import Prompts, Stopwatch
 from kvpool import BlockPool
 from octet.identity import Lane
+from specialist.adapters.catalog import AdapterCatalog
 from specialist.engines.base import Engine
-from specialist.events import Emitted, Finished
-from specialist.loop import StepLoop
-from specialist.request import Request
-from specialist.scheduler import Scheduler
-from specialist.service.adapters import Adapters
-from specialist.step import Step
+from specialist.scheduling.scheduler import Scheduler, StepLoop
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Emitted, Finished, Step
 
 
 @dataclass(slots=True)
 class Waits:
-    """For how many steps each adapter that has something to do was passed over."""
-
-    left: dict[str, int]
-    """By adapter, how many of its sequences are not at their end."""
+    left: dict[str, int]  # unfinished sequences by adapter
     longest: int = 0
     num_turns: int = 0
     num_steps: int = 0
@@ -42,10 +37,10 @@ class Waits:
 
 
 class AdapterMix:
-    """The scheduler is made anew for each mix, over the engine as it is: turns may be taken by another rule."""
+    """Creates a scheduler for each mix over the same engine."""
 
     def __init__(
-        self, scheduler: Scheduler, engine: Engine, adapters: Adapters, shapes: Mapping[str, tuple[int, ...]]
+        self, scheduler: Scheduler, engine: Engine, adapters: AdapterCatalog, shapes: Mapping[str, tuple[int, ...]]
     ) -> None:
         self._scheduler, self._engine = scheduler, engine
         self._adapters, self._shapes = adapters, shapes
@@ -53,7 +48,7 @@ class AdapterMix:
         self._names = count()
 
     def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: int | None) -> dict[str, Any]:
-        """Prompts go to the adapters in turn. `age_bound` None is the replica's own; 1 is a turn after every step."""
+        """Prompts go to the adapters in turn. `age_bound` None is the default of a replica; 1 is a turn per step."""
         self._load(num_adapters)
         scheduler = self._fresh(age_bound)
         loop = StepLoop(scheduler, self._engine)
@@ -64,8 +59,8 @@ class AdapterMix:
         while (step := loop.run_once()) is not None:
             waits.step(_adapter(step))
             self._note(scheduler, prompt_of, owners, waits, stopwatch)
-        told = {"longest": waits.longest, "turns": waits.num_turns, "steps": waits.num_steps}
-        return {**stopwatch.result(), **told}
+        mixed = {"longest": waits.longest, "turns": waits.num_turns, "steps": waits.num_steps}
+        return {**stopwatch.result(), **mixed}
 
     def _load(self, number: int) -> None:
         with TemporaryDirectory(prefix="octet-bench-") as folder:

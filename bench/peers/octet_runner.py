@@ -15,21 +15,18 @@ from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
 from octet import __version__
 from octet.clock import SystemClock
 from octet.identity import Lane
+from specialist.adapters.catalog import AdapterCatalog
 from specialist.engines.base import Engine
 from specialist.engines.native.settings import DType
-from specialist.events import Emitted, Finished
-from specialist.loop import StepLoop
-from specialist.request import Request
-from specialist.scheduler import Scheduler
-from specialist.service.adapters import Adapters
-from specialist.step import Step
+from specialist.scheduling.scheduler import Scheduler, StepLoop
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Emitted, Finished
 
 if TYPE_CHECKING:
     from specialist.models.checkpoint import Checkpoint
-    from specialist.models.weight import Weight
+    from specialist.models.weights import Weight
 
-_LONG_ENOUGH = 0.1
-"""Seconds."""
+_LONG_ENOUGH = 0.1  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +34,16 @@ class Opened:
     scheduler: Scheduler
     engine: Engine
     settings: str
-    weight_bytes: int
-    """What a decode step has to read at least."""
+    weight_bytes: int  # the least bytes of a decode step
     linear_only: Callable[[int, int], object] | None = None
     """Runs every matrix of the model once for so many tokens and outputs; None where there is none to run."""
 
-    adapters: Adapters | None = None
+    adapters: AdapterCatalog | None = None
     matrices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """[out, in] of what an adapter may change, by name."""
 
     work: Callable[[], Mapping[str, float]] | None = None
-    """Seconds the decoder has spent, by kind of work; None where it does not tell."""
+    # seconds of the decoder by kind of work, if it reports them
 
     device: str = "cpu"
 
@@ -89,7 +85,6 @@ class Octet:
         return stopwatch.result()
 
     def arrive(self, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
-        """Each prompt comes at its time, whoever is at work; at the end of a step where one is under way."""
         stopwatch, prompt_of, num_here = Stopwatch(len(prompts)), dict[str, int](), 0
         while True:
             while num_here < len(at) and at[num_here] <= stopwatch.seconds:
@@ -104,8 +99,7 @@ class Octet:
                 sleep(max(0.0, at[num_here] - stopwatch.seconds))
 
     def steps(self, prompts: Prompts, new_tokens: int) -> list[tuple[str, int, int, float]]:
-        """Generates, and tells of each step its mode, tokens, pairs, and how long it took, scheduling included. On an
-        accelerator each is waited for, as those are that end with a token."""
+        """Generates, and returns mode, tokens, pairs and seconds of each step, scheduling included."""
         prompt_of = self._submit(prompts, new_tokens)
         steps: list[tuple[str, int, int, float]] = []
         start = perf_counter()
@@ -113,15 +107,16 @@ class Octet:
             self._note(prompt_of, Stopwatch(len(prompts)))
             settle(self._opened.device)
             now = perf_counter()
-            steps.append((step.mode, step.num_tokens, _pairs(step), now - start))
+            steps.append(
+                (step.mode, step.num_tokens, sum(len(row.tokens) * row.stop for row in step.rows), now - start)
+            )
             start = now
         return steps
 
     def shares(self, prompts: Prompts, new_tokens: int) -> dict[str, float]:
-        """Seconds of all decode steps: each kind of the decoder's work, and what is done around it."""
         work = self._opened.work
         if work is None:
-            raise ValueError("this engine does not tell where its time goes")
+            raise ValueError("this engine does not report its time by kind of work")
         prompt_of = self._submit(prompts, new_tokens)
         spent: dict[str, float] = {}
         before, start = work(), perf_counter()
@@ -141,11 +136,9 @@ class Octet:
         return {"seconds": mean_seconds(partial(self._opened.linear_only, tokens, outputs))}
 
     def read(self, nbytes: int | None) -> dict[str, Any]:
-        """Seconds to read that many bytes with all threads, over and over; of None, as many as the weights have."""
         return timed_read(self._opened.weight_bytes if nbytes is None else nbytes, self._opened.device)._asdict()
 
     def _submit(self, prompts: Prompts, new_tokens: int) -> dict[str, int]:
-        """Greedy, and never ended by an end-of-text token."""
         prompt_of = {f"r{next(self._names)}": i for i in range(len(prompts))}
         for name, i in prompt_of.items():
             self._scheduler.submit(Request(name, self._opened.lane, tuple(prompts[i]), new_tokens))
@@ -159,12 +152,7 @@ class Octet:
                 raise RuntimeError(f"{event.request_id} ended by {event.reason}: {event.detail}")
 
 
-def _pairs(step: Step) -> int:
-    return sum(len(row.tokens) * row.stop for row in step.rows)
-
-
 def settle(device: str) -> None:
-    """Returns when it has done all that it was given."""
     if device != "cpu":
         import torch
 
@@ -189,7 +177,6 @@ def timed_read(nbytes: int, device: str = "cpu") -> Timed:
 
 
 def mean_seconds(work: Callable[[], object]) -> float:
-    """Of one run, over as many as take long enough to be timed."""
     start, num_runs = perf_counter(), 0
     while (seconds := perf_counter() - start) < _LONG_ENOUGH:
         work()
@@ -198,27 +185,26 @@ def mean_seconds(work: Callable[[], object]) -> float:
 
 
 def open_sim() -> Opened:
-    """Arithmetic instead of a model: shows that the bench works, not how fast anything is."""
-    from specialist.engines.sim import CostModel
-    from specialist.service.settings import ReplicaSettings
-    from specialist.service.sim_replica import sim_replica
+    """Arithmetic instead of a model: shows that the bench works."""
+    from specialist.engines.sim.engine import CostModel
+    from specialist.server.replica import create_sim_replica
+    from specialist.server.settings import ReplicaSettings
 
     cost = CostModel(1e-4, 1e-5, 1e-9, 2e-4, 2e-5, 1e-9, 0.0, 0.0)
-    replica = sim_replica(ReplicaSettings(engine="sim"), SystemClock(), cost)
+    replica = create_sim_replica(ReplicaSettings(engine="sim"), SystemClock(), cost)
     tiny = {"layers.0.q": (4, 4)}
     return Opened(replica.scheduler, replica.engine, "simulated, no model", 2**20, None, replica.adapters, tiny)
 
 
 def open_native(model: Path, device: str = "cpu", dtype: DType = "float32") -> Opened:
-    """A replica as it would serve the model, without the service around it."""
-    from specialist.adapters.load import matrix_shapes
+    from specialist.adapters.adapter import matrix_shapes
     from specialist.engines.native.engine import NativeEngine
     from specialist.engines.native.fused_decoder import FusedDecoder
     from specialist.models.open import open_checkpoint
-    from specialist.service.assemble import assemble
-    from specialist.service.settings import ReplicaSettings
+    from specialist.server.replica import assemble_replica
+    from specialist.server.settings import ReplicaSettings
 
-    replica = assemble(ReplicaSettings(model=model, device=device, dtype=dtype), SystemClock())
+    replica = assemble_replica(ReplicaSettings(model=model, device=device, dtype=dtype), SystemClock())
     if not isinstance(replica.engine, NativeEngine):
         raise TypeError(f"a native replica runs {type(replica.engine).__name__}")
     decoder = replica.engine.decoder
@@ -240,7 +226,7 @@ def open_native(model: Path, device: str = "cpu", dtype: DType = "float32") -> O
 
 
 def least_bytes(checkpoint: "Checkpoint") -> int:
-    """What one token needs of the weights as they are stored: each matrix once, of an untied embedding only a row."""
+    """Bytes of weights that one token needs: each matrix once, of an untied embedding only a row."""
     weights = checkpoint.weights
     names = [name for name in weights if name != "embed" or checkpoint.config.tied_head]
     return sum(_stored_bytes(weights[name]) for name in names)
@@ -248,7 +234,7 @@ def least_bytes(checkpoint: "Checkpoint") -> int:
 
 def _stored_bytes(weight: "Weight") -> int:
     """Symmetric formats store no minima: half the range times the scale."""
-    from specialist.models.weight import Affine
+    from specialist.models.weights import Affine
 
     if not isinstance(weight, Affine):
         return weight.nbytes

@@ -12,7 +12,7 @@ import grpc
 
 from bench.peers.serve import Loaded, Prompts, Stopwatch, serve
 from octet import __version__
-from octet.client import SpecialistClient, SpecialistError
+from octet.client.replica import SpecialistClient, SpecialistError
 from octet.v1 import specialist_pb2 as wire
 
 _REFUSALS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
@@ -28,7 +28,6 @@ def arrive(address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequen
 
 
 async def _arrive(address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
-    """Each prompt comes at its time, whether or not others have been answered."""
     async with SpecialistClient(address) as client:
         await client.describe()
         stopwatch = Stopwatch(len(prompts))
@@ -42,7 +41,6 @@ async def _arrive(address: str, prompts: Prompts, new_tokens: Sequence[int], at:
 
 
 async def _unless_refused(stream: Awaitable[None]) -> None:
-    """There is no room for everybody at every rate: who is refused has no tokens."""
     try:
         await stream
     except SpecialistError as error:
@@ -73,13 +71,12 @@ async def _stream(
 
 
 def load(arguments: Sequence[str]) -> Loaded:
-    """The service belongs to this process's group: it is paused and killed with it."""
     command = [sys.executable, "-m", "bench.peers.octet_service", *arguments]
     service = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)  # noqa: S603
     line = service.stdout.readline() if service.stdout is not None else ""
     ready = _READY.search(line)
     if ready is None:
-        raise RuntimeError(f"the specialist did not say that it is ready but {line!r}")
+        raise RuntimeError(f"the specialist was not ready, but printed {line!r}")
     address, details = ready.groups()
     calls = {"generate": partial(generate, address), "arrive": partial(arrive, address)}
     return Loaded(f"octet {__version__} over gRPC, {details}", calls)

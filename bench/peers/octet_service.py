@@ -4,10 +4,10 @@ import sys
 
 from bench.peers.octet_options import octet_options
 from octet.clock import SystemClock
-from specialist.service.assemble import assemble
-from specialist.service.process import serve
-from specialist.service.settings import ReplicaSettings, ServiceSettings
+from specialist.server.process import serve
+from specialist.server.replica import assemble_replica
+from specialist.server.settings import ReplicaSettings, ServiceSettings
 
 if __name__ == "__main__":
-    replica = assemble(ReplicaSettings(**vars(octet_options())), SystemClock())
+    replica = assemble_replica(ReplicaSettings(**vars(octet_options())), SystemClock())
     sys.exit(serve(replica, ServiceSettings(port=0)))

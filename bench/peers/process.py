@@ -1,84 +1,139 @@
-"""The far end of the pipe: a peer's process, paused whenever nobody waits for it."""
+"""Processes of peers: started, paused, measured and ended with everything they started."""
 
 import json
 import os
 import signal
+import socket
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from bench.slow_periods import cpu_seconds
+
+_WAIT_AND_KILL = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
+
+
+class Guard:
+    """A process that kills a process group when the pipe from here closes.
+
+    The signal that the kernel sends at the death of a parent would reach only the first process of the group.
+    """
+
+    def __init__(self, group: int) -> None:
+        self._process = subprocess.Popen(  # noqa: S603
+            (sys.executable, "-I", "-S", "-c", _WAIT_AND_KILL, str(group)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def dismiss(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+HOST = "127.0.0.1"
+
+
+def free_ports(number: int) -> list[int]:
+    with ExitStack() as stack:
+        taken = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for each in taken:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in taken]
+
 
 _LAST_WORDS = 300
+_Running = TypeVar("_Running")
 
 
 class PeerFailed(RuntimeError):
-    """A peer died, hung, or could not do what it was asked. One line."""
-
     def __init__(self, name: str, why: str, *, signalled: bool = False) -> None:
         super().__init__(f"{name}: {why}")
-        self.signalled = signalled
-        """The system killed it: an illegal instruction, a bad address."""
+        self.signalled = signalled  # killed by a signal such as SIGILL
 
 
-class Peer:
-    """Only one computes at a time: threads that spin while they wait would slow the others down, so it is stopped."""
+class _ProcessGroup:
+    """A process in a group of its own, whose errors go to a log."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, **options: Any) -> None:
+        self.name, self._log = name, log
+        with log.open("wb") as errors:
+            settings: dict[str, Any] = {"stderr": errors, "stdout": errors, "start_new_session": True, **options}
+            self._process = subprocess.Popen(command, **settings)  # noqa: S603
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def output(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # it has died already
+            os.killpg(self.pid, number)
+
+    def _death(self, doing: str = "") -> PeerFailed:
+        code = self._process.wait()
+        cause = f"of {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        words = [line.strip() for line in self.output().split("\n") if line.strip()]
+        last = f"; its last words: {words[-1][-_LAST_WORDS:]}" if words else ""
+        return PeerFailed(self.name, f"died {cause}{doing}{last}; see {self._log}", signalled=code < 0)
+
+
+class Peer(_ProcessGroup):
+    """Only one peer computes at a time; the others are stopped, because waiting threads may spin."""
 
     def __init__(
         self, name: str, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, timeout: float
     ) -> None:
-        """Starts loading. Raises PeerFailed unless it says within `timeout` seconds that it is ready."""
-        self.name = name
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "encoding": "utf-8"}
+        super().__init__(name, command, log, cwd=cwd, env=dict(env), **pipes)
         self._timeout = timeout
-        self._log = log
-        with log.open("wb") as stderr:
-            self._process = subprocess.Popen(  # noqa: S603
-                command,
-                cwd=cwd,
-                env=dict(env),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                start_new_session=True,
-                text=True,
-                encoding="utf-8",
-            )
         self._lines: Queue[str | None] = Queue()
         Thread(target=self._read, daemon=True).start()
         try:
             ready = self._receive("loading")
             self.settings = str(ready["ready"])
             self.calls = frozenset(ready["calls"])
-            self._signal(signal.SIGSTOP)
+            self.pause()
         except BaseException:
             self.close()
             raise
 
     def call(self, name: str, **arguments: object) -> Any:
-        """Wake it, ask, wait for the answer, and put it to sleep again. Raises PeerFailed; it is then closed."""
         try:
-            self._signal(signal.SIGCONT)
-            self._send({"call": name, **arguments})
+            self.resume()
+            with suppress(BrokenPipeError):  # it has died: its answer will not come
+                print(json.dumps({"call": name, **arguments}), file=self._process.stdin, flush=True)
             result = self._receive(name)["result"]
-            self._signal(signal.SIGSTOP)
+            self.pause()
         except BaseException:
             self.close()
             raise
         return result
 
     def close(self) -> None:
-        """Kills it and whatever it has started."""
-        self._signal(signal.SIGKILL)
-        self._process.wait()
+        super().close()
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):  # what it was never going to read
                 self._process.stdin.close()
-
-    def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # it has died already: whoever waits for its answer is told
-            os.killpg(self._process.pid, number)
 
     def _read(self) -> None:
         if self._process.stdout is None:
@@ -88,45 +143,102 @@ class Peer:
                 self._lines.put(line)
         self._lines.put(None)
 
-    def _send(self, message: dict[str, object]) -> None:
-        if self._process.stdin is None:
-            raise RuntimeError("a peer is started with a pipe")
-        with suppress(BrokenPipeError):  # it has died: its answer will not come
-            self._process.stdin.write(json.dumps(message) + "\n")
-            self._process.stdin.flush()
-
     def _receive(self, doing: str) -> dict[str, Any]:
         try:
             line = self._lines.get(timeout=self._timeout)
         except Empty:
-            raise PeerFailed(
-                self.name, f"no answer within {self._timeout:g} s while {doing}; see {self._log}"
-            ) from None
+            why = f"no answer within {self._timeout:g} s while {doing}; see {self._log}"
+            raise PeerFailed(self.name, why) from None
         if line is None:
-            raise self._death(doing)
-        message = _parsed(line)
-        if message is None:
+            raise self._death(f" while {doing}")
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
             raise PeerFailed(self.name, f"answered {line[:80]!r} while {doing}, which is no JSON object")
         if "error" in message:
-            raise PeerFailed(self.name, f"failed while {doing}: {_one_line(str(message['error']))}; see {self._log}")
+            error = " ".join(str(message["error"]).split())[:_LAST_WORDS]
+            raise PeerFailed(self.name, f"failed while {doing}: {error}; see {self._log}")
         return message
 
-    def _death(self, doing: str) -> PeerFailed:
-        code = self._process.wait()
-        cause = f"of {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        said = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
-        words = [line.strip() for line in said if line.strip()]
-        last = f"; its last words: {words[-1][-_LAST_WORDS:]}" if words else ""
-        return PeerFailed(self.name, f"died {cause} while {doing}{last}; see {self._log}", signalled=code < 0)
+
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
+class ServerProcess(_ProcessGroup):
+    def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+        super().__init__(name, command, log, env=dict(env), cwd=log.parent, stdin=subprocess.DEVNULL)
+        try:
+            self._guard = Guard(self.pid)
+        except BaseException:
+            super().close()
+            raise
+
+    def cpu(self) -> float:
+        try:
+            return cpu_of_tree(self.pid)
+        except OSError:
+            self.check()
+            raise PeerFailed(self.name, "a process of it ended while it was measured") from None
+
+    def check(self) -> None:
+        """Raise PeerFailed once it is dead."""
+        if self._process.poll() is not None:
+            raise self._death()
+
+    def close(self) -> None:
+        super().close()
+        self._guard.dismiss()
+
+
+class Trial(NamedTuple, Generic[_Running]):
+    """A started variant: the least cost wins."""
+
+    cost: float
+    line: str
+    running: _Running
+    close: Callable[[], None]
+
+
+def keep_fastest(launches: Sequence[Callable[[], Trial[_Running]]], say: Callable[[str], None]) -> _Running:
+    """Start each variant, and close all but the fastest. Raises PeerFailed if all fail."""
+    best: Trial[_Running] | None = None
+    failures: list[PeerFailed] = []
     try:
-        message = json.loads(line)
-    except ValueError:
-        return None
-    return message if isinstance(message, dict) else None
+        for launch in launches:
+            try:
+                trial = launch()
+            except PeerFailed as failure:
+                failures.append(failure)
+                if len(launches) > 1:
+                    say(str(failure))
+                continue
+            best, loser = (trial, best) if best is None or trial.cost < best.cost else (best, trial)
+            if loser is not None:
+                loser.close()
+            say(trial.line)
+    except BaseException:
+        if best is not None:
+            best.close()
+        raise
+    if best is None:
+        raise failures[-1]
+    return best.running
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_LAST_WORDS]
+def tree(pid: int) -> Iterator[int]:
+    yield pid
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            yield from tree(int(child))
+
+
+def cpu_of_tree(pid: int) -> float:
+    return sum(map(_cpu_of, tree(pid)))
+
+
+def _cpu_of(pid: int) -> float:
+    """In nanoseconds; of ended children, in ticks."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return cpu_seconds(pid) + sum(map(int, fields[13:15])) / _TICKS

@@ -19,29 +19,22 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Generated(NamedTuple):
-    tokens: list[list[int]]
-    """The answer to each prompt, `new_tokens` long: an end-of-text token does not end it."""
-    times: list[list[float]]
-    """When each of them was there, in seconds since all prompts were handed over."""
+    tokens: list[list[int]]  # of each answer
+    times: list[list[float]]  # of each token, in seconds
 
 
 class Loaded(NamedTuple):
-    settings: str
-    """What runs, in words: versions, number format, threads."""
-    calls: Mapping[str, Call]
-    """What can be asked of it, by name. Takes and returns what JSON can say."""
+    settings: str  # versions, number format, threads
+    calls: Mapping[str, Call]  # by name; arguments and results are JSON
 
 
 class Stopwatch:
-    """Notes when tokens arrive."""
-
     def __init__(self, num_prompts: int) -> None:
         self._generated = Generated([[] for _ in range(num_prompts)], [[] for _ in range(num_prompts)])
         self._start = perf_counter()
 
     @property
     def seconds(self) -> float:
-        """Since it was started."""
         return perf_counter() - self._start
 
     def arrived(self, prompt: int, tokens: Sequence[int]) -> None:
@@ -54,7 +47,6 @@ class Stopwatch:
 
 
 def serve(load: Callable[[Sequence[str]], Loaded]) -> None:
-    """Load with what the command line says, then answer until nobody asks any more."""
     out = _claim_stdout()
     _die_with_parent()
     loaded = _try(lambda: load(sys.argv[1:]))
@@ -79,7 +71,6 @@ class _Failed(NamedTuple):
 
 
 def _try(work: Callable[[], Any]) -> Any:
-    """Whatever goes wrong is told to the other end, which knows who was asked what."""
     try:
         return work()
     except Exception as error:
@@ -92,13 +83,13 @@ def _say(out: TextIO, message: dict[str, Any]) -> None:
 
 
 def _claim_stdout() -> TextIO:
-    """What libraries print must not run into the answers: it goes to stderr from now on."""
+    """Output of libraries goes to stderr, so that it does not mix with answers."""
     own = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return own
 
 
 def _die_with_parent() -> None:
-    """A paused process would otherwise outlive a bench that was killed, and never notice."""
+    """A paused process would otherwise outlive a killed bench."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from time import sleep
 from typing import Any
 
-from bench.peers.peft_directory import RANK, TARGETS, write_adapter
+from bench.peers.model_files import RANK, TARGETS, write_adapter
 from bench.peers.serve import Call, Loaded, Prompts, Stopwatch, serve
 
 _CONTEXT = 2048
@@ -20,7 +20,6 @@ _KV_SPACE_GIB = "3"
 
 class Vllm:
     def __init__(self, model: str, dtype: str, most_adapters: int) -> None:
-        """A batch may have so many adapters; made for none, it can have none."""
         self._vllm = import_module("vllm")
         adapters = {"enable_lora": True, "max_loras": most_adapters, "max_lora_rank": RANK} if most_adapters else {}
         self._engine = self._vllm.LLM(
@@ -44,7 +43,6 @@ class Vllm:
         return self._answer(prompts, new_tokens, [None])
 
     def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: None) -> dict[str, Any]:
-        """Prompts go to the adapters in turn, and whoever is there shares a step."""
         self._load(num_adapters)
         return self._answer(prompts, new_tokens, self._adapters[:num_adapters])
 
@@ -65,7 +63,6 @@ class Vllm:
                 self._engine.add_lora(self._adapters[-1])
 
     def arrive(self, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
-        """Each prompt comes at its time, whoever is at work; at the end of a step where one is under way."""
         stopwatch, prompt_of, num_here = Stopwatch(len(prompts)), dict[str, int](), 0
         while True:
             while num_here < len(at) and at[num_here] <= stopwatch.seconds:
@@ -96,7 +93,6 @@ class Vllm:
 
 
 def _shapes(model: Path) -> dict[str, tuple[int, ...]]:
-    """[out, in] of what an adapter changes, by the names it has at ours."""
     from safetensors import safe_open
 
     shapes: dict[str, tuple[int, ...]] = {}

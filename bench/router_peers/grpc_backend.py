@@ -15,11 +15,11 @@ import grpc
 import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from bench.peers.ports import HOST
-from bench.router_peers.order import WORD, Order
-from octet.rpc.calls import CallerGone, Context, relaying, streaming
+from bench.peers.process import HOST
+from bench.router_peers.callers import WORD, Order
+from octet.rpc.handlers import CallerGone, Context, relay_handler, streaming_handler
 from octet.v1 import specialist_pb2 as wire
-from specialist.service.settings import ServiceSettings
+from specialist.server.settings import ServiceSettings
 
 _MOST_BYTES = 4 << 20
 _MANY = 1024
@@ -33,49 +33,48 @@ def _chunk(tokens: int) -> bytes:
     return bytes(wire.GenerateEvent(chunk=chunk).SerializeToString())
 
 
-class Speech:
-    """Goes on at its pace, or a token a turn of the loop where it has none, whether or not anybody listens."""
+class TokenStream:
+    """Produces tokens at its pace, or one per turn of the event loop, whether or not they are read."""
 
     def __init__(self, order: Order) -> None:
         self._order, self._loop = order, asyncio.get_running_loop()
         self._began = self._loop.time()
-        self._said = 1
+        self._produced = 1
         self._more = asyncio.Event()
         if not order.pace_us:
             self._loop.call_soon(self._say)
 
-    async def beyond(self, heard: int) -> int:
-        """How many tokens have been said, once that is more than these."""
+    async def beyond(self, sent: int) -> int:
         if self._order.pace_us:
-            return await self._in_time(heard)
-        while self._said <= heard:
+            return await self._in_time(sent)
+        while self._produced <= sent:
             self._more.clear()
             await self._more.wait()
-        return self._said
+        return self._produced
 
-    async def _in_time(self, heard: int) -> int:
+    async def _in_time(self, sent: int) -> int:
         pace, now = self._order.pace_us / 1e6, self._loop.time()
-        gap = _GAP if heard and self._order.joins else 0.0
-        due, end = (self._began + number * pace for number in (heard, self._order.tokens - 1))
+        gap = _GAP if sent and self._order.joins else 0.0
+        due, end = (self._began + number * pace for number in (sent, self._order.tokens - 1))
         await asyncio.sleep(max(0.0, min(max(due, now + gap), end) - now))
         on_time = int((self._loop.time() - self._began) / pace) + 1
-        return min(self._order.tokens, max(heard + 1, on_time))
+        return min(self._order.tokens, max(sent + 1, on_time))
 
     def _say(self) -> None:
-        if self._said < self._order.tokens:
-            self._said += 1
+        if self._produced < self._order.tokens:
+            self._produced += 1
             self._more.set()
             self._loop.call_soon(self._say)
 
 
 async def _generate(ask: wire.GenerateRequest, context: Context) -> None:
     order = Order.read(ask.chat.messages[-1].content.encode())
-    speech, sent = Speech(order), 0
+    speech, sent = TokenStream(order), 0
     await _send(context, _ACCEPTED)
     while sent < order.tokens:
-        said = await speech.beyond(sent)
-        await _send(context, _chunk(said - sent))
-        sent = said
+        produced = await speech.beyond(sent)
+        await _send(context, _chunk(produced - sent))
+        sent = produced
     usage = wire.Usage(finish_reason=wire.FINISH_REASON_LENGTH, completion_tokens=order.tokens)
     await _send(context, wire.GenerateEvent(usage=usage).SerializeToString())
 
@@ -94,11 +93,10 @@ async def _watch(ask: wire.WatchLoadRequest, context: Context) -> None:
 
 
 async def _start() -> tuple[Any, int]:
-    """A server, and its port."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", _MOST_BYTES)])
     handlers = {
-        "Generate": relaying(wire.GenerateRequest, _generate, _MOST_BYTES),
-        "WatchLoad": streaming(wire.WatchLoadRequest, wire.LoadReport, _watch, _MOST_BYTES),
+        "Generate": relay_handler(wire.GenerateRequest, _generate, _MOST_BYTES),
+        "WatchLoad": streaming_handler(wire.WatchLoadRequest, wire.LoadReport, _watch, _MOST_BYTES),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("octet.v1.Specialist", handlers),))
     servicer: Any = health.aio.HealthServicer()

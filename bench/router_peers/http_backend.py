@@ -14,8 +14,8 @@ from typing import cast
 
 import uvloop
 
-from bench.peers.ports import HOST
-from bench.router_peers.order import WORD, Order, OrderMissing
+from bench.peers.process import HOST
+from bench.router_peers.callers import WORD, Order, OrderMissing
 
 MODEL = "word"
 _HEAD_END = b"\r\n\r\n"
@@ -23,8 +23,7 @@ _LENGTH = b"content-length:"
 _METHODS = (b"GET ", b"POST ")
 _LAST = b"0\r\n\r\n"
 _STREAMED = b'"stream":true'
-_MOST_HEAD = 400
-"""Bytes from either end of a body within which it says whether it wants a stream."""
+_MOST_HEAD = 400  # bytes at either end of a body that are searched for "stream"
 
 
 def _frame(event: str) -> bytes:
@@ -47,16 +46,13 @@ _STREAM_END = _chunk({}, "length") + _frame("[DONE]") + _LAST
 
 
 class Backend(asyncio.Protocol):
-    """One connection. Requests on it are answered one after the other."""
-
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._heard = bytearray()
         self._needed = 0
         self._transport: asyncio.Transport | None = None
         self._blocked = False
-        self._waiting: Order | None = None
-        """What goes on once there is room again."""
+        self._waiting: Order | None = None  # continues once the transport can write
         self._said = 0
         self._began = 0.0
 
@@ -83,7 +79,6 @@ class Backend(asyncio.Protocol):
             self._answer(line, body)
 
     def _requests(self) -> Iterator[tuple[bytes, bytes]]:
-        """Those that are there as a whole: first line and body."""
         while (end := self._heard.find(_HEAD_END)) >= 0:
             head = bytes(self._heard[:end])
             _, found, rest = head.lower().partition(_LENGTH)
@@ -98,7 +93,7 @@ class Backend(asyncio.Protocol):
             yield head.partition(b"\r\n")[0], body
 
     def _answer(self, line: bytes, body: bytes) -> None:
-        if not line.startswith(_METHODS):  # somebody tries whether this is HTTP/2
+        if not line.startswith(_METHODS):  # a probe for HTTP/2
             self._close()
             return
         path = line.split(b" ")[1]
@@ -110,7 +105,7 @@ class Backend(asyncio.Protocol):
         except OrderMissing as error:
             self._send_json({"error": {"message": str(error)}}, "400 Bad Request")
             return
-        if not _wants_stream(body):
+        if _STREAMED not in (body[:_MOST_HEAD] + body[-_MOST_HEAD:]).replace(b" ", b""):
             self._send_json(_whole(order))
             return
         self._said, self._began = 0, self._loop.time()
@@ -119,7 +114,7 @@ class Backend(asyncio.Protocol):
         self._go_on(order)
 
     def _go_on(self, order: Order) -> None:
-        """A turn of the loop between any two tokens: they are never one write."""
+        """A turn of the event loop between two tokens, so that each is a write of its own."""
         if order.pace_us:
             self._loop.call_at(self._began + self._said * order.pace_us / 1e6, self._say, order)
         else:
@@ -155,10 +150,6 @@ _PAGES: dict[bytes, object] = {
     b"/health": {"status": "ok"},
     b"/v1/models": {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 1, "owned_by": "bench"}]},
 }
-
-
-def _wants_stream(body: bytes) -> bool:
-    return _STREAMED in (body[:_MOST_HEAD] + body[-_MOST_HEAD:]).replace(b" ", b"")
 
 
 def _whole(order: Order) -> object:

@@ -1,30 +1,224 @@
-"""Octet's router and its peers, measured beside each other."""
+"""Octet's router and its peers beside each other, as figures."""
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
 
 import uvloop
 
 from bench.peers.environment import Say
-from bench.record import Record
-from bench.router_peers.case import Size, cases
-from bench.router_peers.report import records_of
-from bench.router_peers.rounds import run_rounds
-from bench.router_peers.site import site
-from bench.router_peers.spec import ROUTER_PEERS, RouterPeer
+from bench.router_peers.callers import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, REPLICA_LIMIT
+from bench.router_peers.cases import (
+    LONG_STREAMS,
+    PACED,
+    PROMPTS,
+    RATES,
+    SERIAL,
+    SHORT_STREAMS,
+    STOCK,
+    STOCK_RATES,
+    FirstTokens,
+    Flood,
+    Size,
+    cases,
+    prompt_case,
+    rate_case,
+)
+from bench.router_peers.rounds import FloodResult, RoundResults, run_rounds
+from bench.router_peers.site import ROUTER_PEERS, RouterPeer, site
+from bench.timing import ENOUGH, Targets
+from simulation.plots import LIMIT as LIMIT_COLOR
+from simulation.plots import LINE, MUTED, open_figure
+from simulation.results import BenchRecord, percentile, summary
+
+BENCH = "router peers"
+P50, P99 = "added to the first token, p50", "added to the first token, p99"
+STALL = "more than where acknowledgements come at once, p50"
+LITELLM, SGLANG = "litellm", "sglang"
+_WHOLE = "first token, p50"
+_BACKEND = "first token of a backend"
+_RESAMPLES = 200
+_BASES = {OCTET: REPLICA_LIMIT, CLASSIFIED: REPLICA_LIMIT, GRPC: GRPC_LIMIT}
+_LIMITS = {LIMIT, GRPC_LIMIT, REPLICA_LIMIT}
+_AT_ONCE = tuple(map(rate_case, RATES))
+TARGETS: Targets = {
+    (f"{SERIAL} vs {LITELLM}", P50): "<= 0.1 x",
+    **{(f"{case} vs {SGLANG}", P50): "<= 2 ms" for case in (SERIAL, *_AT_ONCE)},
+    (SERIAL + STOCK, STALL): "no stall: < 2 ms",
+    (f"{SHORT_STREAMS} vs {LITELLM}", "streams a second of CPU"): ">= 10 x",
+    **{(f"{case} vs {LITELLM}", "tokens a second of CPU"): ">= 10 x" for case in (LONG_STREAMS, PACED)},
+    **{(f"{case} vs {SGLANG}", "tokens a second of CPU"): ">= 0.33 x" for case in (LONG_STREAMS, PACED)},
+}
+
+
+def records_of(found: RoundResults, cases: Sequence[FirstTokens | Flood], peers: Sequence[str]) -> list[BenchRecord]:
+    firsts = [case for case in cases if isinstance(case, FirstTokens)]
+    floods = [case for case in cases if isinstance(case, Flood)]
+    return [
+        *(record for case in firsts for record in _first_records(found, case, peers)),
+        *(record for case in floods for record in _flood_records(found, case, peers)),
+        *(summary([size / 1e6], BENCH, "memory", "router", "MB", name) for name, size in found.memory.items()),
+        *(record for peer in peers for record in _comparisons(found, floods, peer)),
+        *_stalls(found, peers),
+    ]
+
+
+def _base(system: str) -> str:
+    """The direct path to a backend of the same kind."""
+    return _BASES.get(system, LIMIT)
+
+
+def _whole_p50(found: RoundResults, case: str, system: str) -> list[float]:
+    return [percentile(each, 50) * 1e3 for each in found.first[case, system]]
+
+
+def added_p50(found: RoundResults, case: str, system: str) -> list[float]:
+    rounds = zip(found.first[case, system], found.first[case, _base(system)], strict=False)
+    return [(percentile(mine, 50) - percentile(bare, 50)) * 1e3 for mine, bare in rounds]
+
+
+def _added_p99(found: RoundResults, case: str, system: str) -> list[float]:
+    """Milliseconds, over the calls of all rounds, resampled with replacement."""
+    mine, bare = (list(chain(*found.first[case, each])) for each in (system, _base(system)))
+    random = Random(0)
+    return [
+        (percentile(random.choices(mine, k=len(mine)), 99) - percentile(random.choices(bare, k=len(bare)), 99)) * 1e3
+        for _ in range(_RESAMPLES)
+    ]
+
+
+def _first_records(found: RoundResults, case: FirstTokens, peers: Sequence[str]) -> Iterator[BenchRecord]:
+    for system in (*case.systems, *peers):
+        rounds = found.first[case.name, system]
+        if not rounds:
+            continue
+        enough = sum(map(len, rounds)) >= ENOUGH
+        if system in _LIMITS:
+            for percent in (50, 99) if enough else (50,):
+                samples = [percentile(each, percent) * 1e3 for each in rounds]
+                yield summary(samples, BENCH, case.name, f"{_BACKEND}, p{percent}", "ms", system)
+            continue
+        yield summary(_whole_p50(found, case.name, system), BENCH, case.name, _WHOLE, "ms", system)
+        yield summary(added_p50(found, case.name, system), BENCH, case.name, P50, "ms", system)
+        if enough:
+            drawn = _added_p99(found, case.name, system)
+            low, high = percentile(drawn, 10), percentile(drawn, 90)
+            yield BenchRecord(BENCH, case.name, system, P99, "ms", median(drawn), low, high, len(rounds))
+
+
+def _amount(case: Flood, took: FloodResult) -> float:
+    return took.tokens if case.counts == "tokens" else took.tokens / case.order.tokens
+
+
+def _flood_records(found: RoundResults, case: Flood, peers: Sequence[str]) -> Iterator[BenchRecord]:
+    for system in (*case.systems, *peers):
+        rounds = found.floods[case.name, system]
+        if not rounds:
+            continue
+        unit = "tok/s" if case.counts == "tokens" else "requests/s"
+        by_clock = [_amount(case, took) / took.seconds for took in rounds]
+        yield summary(by_clock, BENCH, case.name, f"{case.counts} a second", unit, system)
+        if system not in _LIMITS:
+            yield summary(
+                _by_cpu(found, case, system), BENCH, case.name, f"{case.counts} a second of CPU", unit, system
+            )
+            busy = [100 * took.cpu / took.seconds for took in rounds]
+            yield summary(busy, BENCH, case.name, "of its core", "%", system)
+        if case.counts == "tokens" and system not in peers:
+            joined = [took.tokens / max(1, took.messages) for took in rounds]
+            yield summary(joined, BENCH, case.name, "tokens a message", "", system)
+
+
+def _by_cpu(found: RoundResults, case: Flood, system: str) -> list[float]:
+    return [_amount(case, took) / took.cpu for took in found.floods[case.name, system]]
+
+
+def _comparisons(found: RoundResults, floods: Sequence[Flood], peer: str) -> Iterator[BenchRecord]:
+    for name in (SERIAL, *map(prompt_case, PROMPTS), *_AT_ONCE):
+        case = f"{name} vs {peer}"
+        ours, its = (_whole_p50(found, name, system) for system in (OCTET, peer))
+        yield from _together(ours, its, lambda mine, theirs: mine - theirs, case, _WHOLE, "ms")
+        ours, its = (added_p50(found, name, system) for system in (OCTET, peer))
+        if peer == LITELLM:
+            yield from _together(ours, its, lambda mine, theirs: mine / theirs, case, P50, "x")
+        else:
+            yield from _together(ours, its, lambda mine, theirs: mine - theirs, case, P50, "ms")
+    for flood in floods:
+        ours, its = (_by_cpu(found, flood, system) for system in (OCTET, peer))
+        metric = f"{flood.counts} a second of CPU"
+        yield from _together(ours, its, lambda mine, theirs: mine / theirs, f"{flood.name} vs {peer}", metric, "x")
+
+
+def _together(
+    ours: Sequence[float],
+    its: Sequence[float],
+    compared: Callable[[float, float], float],
+    case: str,
+    metric: str,
+    unit: str,
+) -> Iterator[BenchRecord]:
+    samples = [compared(mine, theirs) for mine, theirs in zip(ours, its, strict=False)]
+    if samples:
+        yield summary(samples, BENCH, case, metric, unit, OCTET)
+
+
+def _stalls(found: RoundResults, peers: Sequence[str]) -> Iterator[BenchRecord]:
+    for system in (OCTET, *peers):
+        rounds = zip(found.first[SERIAL + STOCK, system], found.first[SERIAL, system], strict=False)
+        more = [(percentile(stock, 50) - percentile(quick, 50)) * 1e3 for stock, quick in rounds]
+        if more:
+            yield summary(more, BENCH, SERIAL + STOCK, STALL, "ms", system)
+
+
+_COLOURS = {OCTET: LINE, CLASSIFIED: LINE, GRPC: LINE, LITELLM: LIMIT_COLOR, SGLANG: MUTED}
+_STYLES = {CLASSIFIED: "--", GRPC: ":"}
+
+
+def plot_added(path: Path, records: Sequence[BenchRecord]) -> None:
+    with open_figure(path, 8, 4.5) as figure:
+        _draw(figure.add_subplot(), records)
+
+
+def _draw(axes: Any, records: Sequence[BenchRecord]) -> None:
+    for system in dict.fromkeys(record.system for record in records if record.metric == P50):
+        _line(axes, records, system, RATES, "")
+    _line(axes, records, SGLANG, STOCK_RATES, STOCK)
+    axes.set_yscale("log", nonpositive="clip")
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    axes.set_xticks(RATES, [str(rate) for rate in RATES])
+    axes.set_xlabel("requests a second (log scale)")
+    axes.set_ylabel("added to the first token, ms (log scale)")
+    axes.set_title("What a router adds to the first token: median, p10 to p90 of the rounds", loc="left", fontsize=12)
+    axes.legend(frameon=False, fontsize=9)
+
+
+def _line(axes: Any, records: Sequence[BenchRecord], system: str, rates: Sequence[int], suffix: str) -> None:
+    found = {(record.case, record.system): record for record in records if record.metric == P50 and record.unit == "ms"}
+    points = [(rate, found[case, system]) for rate in rates if (case := rate_case(rate) + suffix, system) in found]
+    if not points:
+        return
+    at = [rate for rate, _ in points]
+    colour = _COLOURS.get(system, MUTED)
+    style = "-." if suffix else _STYLES.get(system, "-")
+    axes.plot(at, [record.value for _, record in points], style, color=colour, marker="o", label=system + suffix)
+    axes.fill_between(
+        at, [record.low for _, record in points], [record.high for _, record in points], color=colour, alpha=0.12
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    records: list[Record]
-    notes: list[str]
-    """Whose settings were what, a line each."""
-    failures: list[str]
-    """What could not be measured and why, a line each. They have been said already."""
+class BenchOutcome:
+    records: list[BenchRecord]
+    notes: list[str]  # settings of each system
+    failures: list[str]  # already printed
 
 
-def measure_router_peers(names: tuple[str, ...], cache: Path, say: Say, size: Size) -> Outcome:
-    """Raises SiteFailed."""
+def measure_router_peers(names: tuple[str, ...], cache: Path, say: Say, size: Size) -> BenchOutcome:
     known = [ROUTER_PEERS[name] for name in names if name in ROUTER_PEERS]
     unknown = [
         f"{name}: no such router; there are {', '.join(ROUTER_PEERS)}" for name in names if name not in ROUTER_PEERS
@@ -36,9 +230,9 @@ def measure_router_peers(names: tuple[str, ...], cache: Path, say: Say, size: Si
     return outcome
 
 
-async def _measure(peers: list[RouterPeer], cache: Path, say: Say, size: Size) -> Outcome:
+async def _measure(peers: list[RouterPeer], cache: Path, say: Say, size: Size) -> BenchOutcome:
     planned = cases(size)
     async with site(peers, cache, say) as where:
         found = await run_rounds(where, planned, size.runs, say)
         records = records_of(found, planned, [peer.name for peer in peers])
-        return Outcome(records, where.notes, where.failures)
+        return BenchOutcome(records, where.notes, where.failures)

@@ -1,19 +1,122 @@
-"""Rounds in which every router is put into every situation, one router at a time."""
+"""Rounds in which every router is measured in every situation, one router at a time."""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
+from time import perf_counter
 
 from bench.peers.environment import Say
 from bench.peers.process import PeerFailed
-from bench.router_peers.case import FirstTokens, Flood
-from bench.router_peers.http_caller import CallFailed
-from bench.router_peers.load import Took, calm, first_tokens, flood
-from bench.router_peers.site import Site
-from bench.router_peers.way import OCTET, Way, until_it_answers
-from bench.router_site import SiteFailed
+from bench.processes import SiteFailed
+from bench.router import steady
+from bench.router_peers.callers import (
+    OCTET,
+    Caller,
+    CallFailed,
+    OnTokens,
+    RoutePath,
+    RouterProcess,
+    prompts,
+    until_it_answers,
+)
+from bench.router_peers.cases import SHORT, FirstTokens, Flood
+from bench.router_peers.site import RouterPeersSite
+
+_WARM_CALLS, _WARM_AT_ONCE = 2, 4
+_CALM_SECONDS, _CALM_SHARE, _MOST_WAITS = 0.05, 0.3, 100
+_RAMP = 0.25  # the share of a flood that comes before counting
+_ENOUGH, _LONGER, _MOST_SECONDS = 8, 0.5, 10.0
+"""Tokens of each caller on average; a flood that has brought fewer goes on, for so many seconds at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloodResult:
+    tokens: int
+    seconds: float
+    cpu: float  # seconds of the router; 0 without one
+    messages: int  # with tokens
+
+
+async def first_tokens(way: RoutePath, case: FirstTokens) -> list[float]:
+    texts = prompts(case.prompt_bytes)
+    async with way.caller(case.acks_at_once) as caller:
+        for _ in range(_WARM_CALLS):
+            await asyncio.gather(*(caller.call(next(texts), SHORT) for _ in range(_WARM_AT_ONCE if case.rate else 1)))
+        if case.rate is None:
+            return [await caller.call(next(texts), SHORT) for _ in range(case.requests)]
+        return await steady(lambda: caller.call(next(texts), SHORT), case.rate, case.requests / case.rate)
+
+
+async def flood(way: RoutePath, case: Flood) -> FloodResult:
+    tally = _Tally()
+    async with way.caller(True) as caller:
+        callers = [
+            asyncio.ensure_future(_again_and_again(caller, case, tally.of(each))) for each in range(case.at_once)
+        ]
+        try:
+            await _all_begun(callers, case, tally)
+            before, messages, began, cpu = tally.tokens, tally.messages, perf_counter(), _cpu(way.router)
+            await _unless_failed(callers, case.seconds)
+            while tally.tokens - before < _ENOUGH * case.at_once and perf_counter() - began < _MOST_SECONDS:
+                await _unless_failed(callers, _LONGER)
+            if tally.tokens == before:
+                raise CallFailed(f"no token came within {perf_counter() - began:.0f} s")
+            seconds, spent = perf_counter() - began, _cpu(way.router) - cpu
+            return FloodResult(tally.tokens - before, seconds, spent, tally.messages - messages)
+        finally:
+            for each in callers:
+                each.cancel()
+            await asyncio.gather(*callers, return_exceptions=True)
+
+
+async def calm(router: RouterProcess) -> bool:
+    """Whether the router becomes idle within a few seconds."""
+    for _ in range(_MOST_WAITS):
+        before = router.cpu()
+        await asyncio.sleep(_CALM_SECONDS)
+        if router.cpu() - before < _CALM_SHARE * _CALM_SECONDS:
+            return True
+    return False
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.messages = 0
+        self.begun: set[int] = set()  # callers that have received a token
+
+    def of(self, caller: int) -> OnTokens:
+        def on_tokens(tokens: int, messages: int) -> None:
+            self.tokens += tokens
+            self.messages += messages
+            self.begun.add(caller)
+
+        return on_tokens
+
+
+async def _again_and_again(caller: Caller, case: Flood, on_tokens: OnTokens) -> None:
+    for prompt in prompts(0):
+        await caller.call(prompt, case.order, on_tokens, stream=case.stream)
+
+
+async def _all_begun(callers: Sequence["asyncio.Task[None]"], case: Flood, tally: _Tally) -> None:
+    began = perf_counter()
+    await _unless_failed(callers, _RAMP * case.seconds)
+    while len(tally.begun) < len(callers) and perf_counter() - began < _MOST_SECONDS:
+        await _unless_failed(callers, _CALM_SECONDS)
+
+
+async def _unless_failed(callers: Sequence["asyncio.Task[None]"], seconds: float) -> None:
+    done, _ = await asyncio.wait(callers, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    for each in done:
+        each.result()
+
+
+def _cpu(router: RouterProcess | None) -> float:
+    return router.cpu() if router is not None else 0.0
+
 
 _WAKE_SECONDS = 60.0
 _CASE_SECONDS = 120.0
@@ -22,19 +125,16 @@ _PAUSES = (1.0, 10.0, 40.0)
 
 
 @dataclass(slots=True)
-class Found:
-    """Round by round, by case and system."""
-
+class RoundResults:
     first: dict[tuple[str, str], list[list[float]]] = field(default_factory=lambda: defaultdict(list))
     """Seconds to the first token of each call."""
-    floods: dict[tuple[str, str], list[Took]] = field(default_factory=lambda: defaultdict(list))
-    memory: dict[str, int] = field(default_factory=dict)
-    """Bytes, by router, at the end."""
+    floods: dict[tuple[str, str], list[FloodResult]] = field(default_factory=lambda: defaultdict(list))
+    memory: dict[str, int] = field(default_factory=dict)  # bytes by router, at the end
 
 
-async def run_rounds(site: Site, cases: Sequence[FirstTokens | Flood], runs: int, say: Say) -> Found:
-    """Whoever fails is told and left out; what it did in earlier rounds counts. Raises SiteFailed if Octet fails."""
-    found = Found()
+async def run_rounds(site: RouterPeersSite, cases: Sequence[FirstTokens | Flood], runs: int, say: Say) -> RoundResults:
+    """A peer that fails is reported and left out; its earlier rounds count. Raises SiteFailed if Octet fails."""
+    found = RoundResults()
     for number in range(runs):
         say(f"round {number + 1} of {runs}")
         for position, case in enumerate(cases):
@@ -50,8 +150,9 @@ async def run_rounds(site: Site, cases: Sequence[FirstTokens | Flood], runs: int
     return found
 
 
-async def _attempt(site: Site, system: str, case: FirstTokens | Flood, found: Found, say: Say) -> None:
-    """Whoever fails is given another chance, and that is noted."""
+async def _attempt(
+    site: RouterPeersSite, system: str, case: FirstTokens | Flood, found: RoundResults, say: Say
+) -> None:
     for pause in (*_PAUSES, None):
         way = site.ways.get(system)
         if way is None:
@@ -73,7 +174,7 @@ async def _attempt(site: Site, system: str, case: FirstTokens | Flood, found: Fo
                 _fail(site, way, why)
 
 
-def _fail(site: Site, way: Way, why: str) -> None:
+def _fail(site: RouterPeersSite, way: RoutePath, why: str) -> None:
     if way.router is None or way.router.name == OCTET:
         raise SiteFailed(why)
     site.failures.append(why)
@@ -81,8 +182,7 @@ def _fail(site: Site, way: Way, why: str) -> None:
     site.drop(way.router.name)
 
 
-async def _measured(way: Way, case: FirstTokens | Flood, found: Found) -> bool:
-    """Whether the router was at rest before and after."""
+async def _measured(way: RoutePath, case: FirstTokens | Flood, found: RoundResults) -> bool:
     was_calm = is_calm = True
     if way.router is not None:
         way.router.resume()

@@ -1,36 +1,129 @@
-"""Backends, Octet's router and its peers: everybody started, every router paused."""
+"""Backends, Octet's router and its peers as processes."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from bench.peers.environment import PeerUnavailable, Say, prepare
-from bench.peers.ports import HOST, free_ports
-from bench.peers.process import PeerFailed
-from bench.router_peers.backends import ROOT, backends
-from bench.router_peers.bare_caller import BareCaller
-from bench.router_peers.grpc_caller import REPLICA, ROUTER, GrpcCaller, replica_request, router_request
-from bench.router_peers.http_backend import MODEL
-from bench.router_peers.http_caller import HttpCaller
-from bench.router_peers.octet_router import NAMED, octet_command, octet_doors
-from bench.router_peers.process import RouterProcess, pinned
-from bench.router_peers.spec import Place, RouterPeer
-from bench.router_peers.way import (
+from bench.peers.process import HOST, PeerFailed, free_ports
+from bench.processes import ROOT, SiteFailed, pinned, scratch_folder, started
+from bench.router import SPECIALISTS
+from bench.router_peers import callers
+from bench.router_peers.callers import (
     CLASSIFIED,
     GRPC,
     GRPC_LIMIT,
     LIMIT,
     OCTET,
+    REPLICA,
     REPLICA_LIMIT,
-    Way,
-    until_it_answers,
-    warm_up,
+    ROUTER,
+    GrpcCaller,
+    HttpCaller,
+    RoutePath,
+    RouterProcess,
+    replica_request,
+    router_request,
 )
-from bench.router_site import SPECIALISTS, SiteFailed
+from bench.router_peers.http_backend import MODEL
+
+
+@contextmanager
+def backends(module: str, number: int) -> Iterator[list[int]]:
+    """Ports of so many backends in one process."""
+    with scratch_folder() as folder:
+        log = folder / "backends.log"
+        with started(f"bench.router_peers.{module}", [str(number)], log, ready="^ready on (.+)") as process:
+            yield [int(port) for port in process.ready[1].split()]
+
+
+@dataclass(frozen=True, slots=True)
+class RouterPlace:
+    environment: Path  # virtual environment
+    folder: Path  # for its files
+    backends: Sequence[int]  # ports
+    port: int  # to listen on
+    other_port: int  # for metrics
+
+
+@dataclass(frozen=True, slots=True)
+class RouterPeer:
+    name: str
+    packages: tuple[str, ...]
+    command: Callable[[RouterPlace], Sequence[str]]
+    settings: str  # description
+    environment: tuple[tuple[str, str], ...] = ()
+    unwanted: tuple[str, ...] = ()
+    compiled: bool = False
+
+
+def _litellm(place: RouterPlace) -> Sequence[str]:
+    config = place.folder / "litellm.yaml"
+    models = "".join(map(_litellm_backend, place.backends))
+    config.write_text(f"model_list:\n{models}router_settings: {{disable_cooldowns: true}}\n")
+    options = ("--host", HOST, "--port", str(place.port), "--num_workers", "1", "--telemetry", "False")
+    return (str(place.environment / "bin" / "litellm"), "--config", str(config), *options)
+
+
+def _litellm_backend(port: int) -> str:
+    where = f"{{model: openai/{MODEL}, api_base: 'http://{HOST}:{port}/v1', api_key: none}}"
+    return f"  - model_name: {MODEL}\n    litellm_params: {where}\n"
+
+
+def _sglang(place: RouterPlace) -> Sequence[str]:
+    workers = (f"http://{HOST}:{port}" for port in place.backends)
+    options = ("--host", HOST, "--port", str(place.port), "--prometheus-port", str(place.other_port))
+    module = (str(place.environment / "bin" / "python"), "-m", "sglang_router.launch_router")
+    return (*module, "--worker-urls", *workers, *options, "--policy", "round_robin", "--log-level", "warn")
+
+
+ROUTER_PEERS: Mapping[str, RouterPeer] = {
+    peer.name: peer
+    for peer in (
+        RouterPeer(
+            "litellm",
+            ("litellm[proxy]==1.106.2",),
+            _litellm,
+            "LiteLLM's proxy 1.106.2, one worker, no keys, no database, no callbacks, no cooldowns of backends",
+            environment=(
+                ("LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY", "true"),
+                ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+                ("LITELLM_LOG", "ERROR"),
+                ("LITELLM_MODE", "PRODUCTION"),
+            ),
+        ),
+        RouterPeer("sglang", ("sglang-router==0.3.2",), _sglang, "sglang-router 0.3.2, round robin"),
+    )
+}
+
+
+NAMED = SPECIALISTS[-1]  # the specialist that callers name
+_HANG_SECONDS = 15
+# instead of 1.2, because replicas share a busy core with all callers
+_READY = re.compile(r"ready on (\S+) .*http://127\.0\.0\.1:(\d+)")
+
+
+def octet_command(folder: Path, ports: Sequence[int]) -> Sequence[str]:
+    config = folder / "ensemble.yaml"
+    config.write_text(
+        f"classifier: {{path: default}}\nengine: sim\nspecialists: {{{', '.join(SPECIALISTS)}}}\n"
+        f"dispatch: {{hang_seconds: {_HANG_SECONDS}}}\n"
+    )
+    command = [sys.executable, "-m", "octet.cli", "router", "--config", str(config), "--port", "0", "--http-port", "0"]
+    for number, port in enumerate(ports):
+        command += ["--replica", f"{SPECIALISTS[number % len(SPECIALISTS)]}={HOST}:{port}"]
+    return command
+
+
+def octet_addresses(output: str) -> tuple[str, int] | None:
+    found = _READY.search(output)
+    return (found[1], int(found[2])) if found else None
+
 
 BACKENDS = 2
 _OCTET_SECONDS, _PEER_SECONDS = 60.0, 180.0
@@ -38,17 +131,15 @@ _POLL = 0.25
 
 
 @dataclass(slots=True)
-class Site:
-    ways: dict[str, Way] = field(default_factory=dict)
+class RouterPeersSite:
+    ways: dict[str, RoutePath] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def routers(self) -> Mapping[str, RouterProcess]:
-        """By name, each once."""
         return {way.router.name: way.router for way in self.ways.values() if way.router is not None}
 
     def drop(self, router: str) -> None:
-        """Whoever has failed is not asked again."""
         for system, way in list(self.ways.items()):
             if way.router is not None and way.router.name == router:
                 way.router.close()
@@ -56,19 +147,15 @@ class Site:
 
 
 @asynccontextmanager
-async def site(peers: Sequence[RouterPeer], cache: Path, say: Say) -> AsyncIterator[Site]:
-    """Pins this process, too, to the cores that are not the routers', for as long as it lasts.
-
-    A peer that cannot be installed or started is told in a line and left out. Raises SiteFailed when Octet's own
-    processes do not start.
-    """
+async def site(peers: Sequence[RouterPeer], cache: Path, say: Say) -> AsyncIterator[RouterPeersSite]:
+    """Pins this process to the cores that the routers do not use. A peer that does not start is left out."""
     core, *other = sorted(os.sched_getaffinity(0))
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="octet-bench-")))
+        folder = stack.enter_context(scratch_folder())
         stack.enter_context(pinned(set(other) or {core}))
         http = stack.enter_context(backends("http_backend", BACKENDS))
         grpc = stack.enter_context(backends("grpc_backend", BACKENDS * len(SPECIALISTS)))
-        found = Site()
+        found = RouterPeersSite()
         routers = stack.enter_context(ExitStack())
         found.ways |= _straight(http[0], grpc[0])
         found.ways |= await _octet(folder, grpc, core, routers)
@@ -83,57 +170,60 @@ async def site(peers: Sequence[RouterPeer], cache: Path, say: Say) -> AsyncItera
         yield found
 
 
-def _straight(http_port: int, grpc_port: int) -> dict[str, Way]:
+def _straight(http_port: int, grpc_port: int) -> dict[str, RoutePath]:
+    replica = f"{HOST}:{grpc_port}"
     return {
-        LIMIT: Way(LIMIT, None, lambda acks: HttpCaller(HOST, http_port, MODEL, acks_at_once=acks)),
-        GRPC_LIMIT: Way(GRPC_LIMIT, None, lambda _: GrpcCaller(f"{HOST}:{grpc_port}", REPLICA, replica_request)),
-        REPLICA_LIMIT: Way(REPLICA_LIMIT, None, lambda _: BareCaller(HOST, grpc_port, REPLICA, replica_request)),
+        LIMIT: RoutePath(LIMIT, None, lambda acks: HttpCaller(HOST, http_port, MODEL, acks_at_once=acks)),
+        GRPC_LIMIT: RoutePath(GRPC_LIMIT, None, lambda _: GrpcCaller(replica, REPLICA, replica_request)),
+        REPLICA_LIMIT: RoutePath(
+            REPLICA_LIMIT, None, lambda _: GrpcCaller(replica, REPLICA, replica_request, own_client=True)
+        ),
     }
 
 
-async def _octet(folder: Path, ports: Sequence[int], core: int, routers: ExitStack) -> dict[str, Way]:
+async def _octet(folder: Path, ports: Sequence[int], core: int, routers: ExitStack) -> dict[str, RoutePath]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     router = RouterProcess(OCTET, octet_command(folder, ports), env, folder / "octet.log", {core})
     routers.callback(router.close)
     try:
         async with asyncio.timeout(_OCTET_SECONDS):
-            while (doors := octet_doors(router.said())) is None:
+            while (doors := octet_addresses(router.output())) is None:
                 router.check()
                 await asyncio.sleep(_POLL)
-        ways = _octet_ways(router, *doors)
-        for way in ways.values():
-            await until_it_answers(way, _OCTET_SECONDS)
-            await warm_up(way)
+        found = _octet_ways(router, *doors)
+        for way in found.values():
+            await callers.until_it_answers(way, _OCTET_SECONDS)
+            await callers.warm_up(way)
     except (TimeoutError, PeerFailed) as error:
-        raise SiteFailed(f"the router did not start: {error or router.said()[-500:]}") from error
+        raise SiteFailed(f"the router did not start: {error or router.output()[-500:]}") from error
     router.pause()
-    return ways
+    return found
 
 
-def _octet_ways(router: RouterProcess, address: str, port: int) -> dict[str, Way]:
+def _octet_ways(router: RouterProcess, address: str, port: int) -> dict[str, RoutePath]:
     return {
-        OCTET: Way(OCTET, router, lambda acks: HttpCaller(HOST, port, f"octet/{NAMED}", acks_at_once=acks)),
-        CLASSIFIED: Way(CLASSIFIED, router, lambda acks: HttpCaller(HOST, port, "octet", acks_at_once=acks)),
-        GRPC: Way(GRPC, router, lambda _: GrpcCaller(address, ROUTER, router_request(NAMED))),
+        OCTET: RoutePath(OCTET, router, lambda acks: HttpCaller(HOST, port, f"octet/{NAMED}", acks_at_once=acks)),
+        CLASSIFIED: RoutePath(CLASSIFIED, router, lambda acks: HttpCaller(HOST, port, "octet", acks_at_once=acks)),
+        GRPC: RoutePath(GRPC, router, lambda _: GrpcCaller(address, ROUTER, router_request(NAMED))),
     }
 
 
 async def _peer(
     peer: RouterPeer, folder: Path, peers: Path, backends: Sequence[int], core: int, routers: ExitStack, say: Say
-) -> Way:
+) -> RoutePath:
     installed = await asyncio.to_thread(prepare, peer, peers, say)
     own = folder / peer.name
     own.mkdir()
     port, other_port = free_ports(2)
-    command = peer.command(Place(installed.directory, own, backends, port, other_port))
+    command = peer.command(RouterPlace(installed.directory, own, backends, port, other_port))
     env = {**os.environ, **dict(peer.environment)}
     env.pop("PYTHONPATH", None)  # a peer must not find our packages
     router = RouterProcess(peer.name, command, env, peers / f"{peer.name}.run.log", {core})
     routers.callback(router.close)
-    way = Way(peer.name, router, lambda acks: HttpCaller(HOST, port, MODEL, acks_at_once=acks))
+    way = RoutePath(peer.name, router, lambda acks: HttpCaller(HOST, port, MODEL, acks_at_once=acks))
     try:
-        await until_it_answers(way, _PEER_SECONDS)
-        await warm_up(way)
+        await callers.until_it_answers(way, _PEER_SECONDS)
+        await callers.warm_up(way)
     except BaseException:
         router.close()
         raise

@@ -1,1 +1,1 @@
-"""One YAML file into frozen dataclasses: the ensemble as its owner describes it."""
+"""Converts one YAML file to frozen dataclasses."""

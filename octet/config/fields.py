@@ -1,22 +1,24 @@
-"""A dataclass of the configuration as a reader sees it: each field with its type, default and annotations."""
+"""The fields of an ensemble: descriptions, the digest, differences between two ensembles."""
 
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from octet.config.annotations import FieldFlag
 from octet.config.ensemble import Ensemble, SpecialistConfig
-from octet.config.kinds import Mark
 
 _NoteT = TypeVar("_NoteT")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Field:
+class SchemaField:
     name: str
-    kind: Any
-    """Without None, which `optional` tells."""
+    kind: Any  # the type without None
     optional: bool
     notes: tuple[object, ...]
     _field: "dataclasses.Field[Any]"
@@ -32,7 +34,7 @@ class Field:
     def note(self, of: type[_NoteT]) -> _NoteT | None:
         return next((note for note in self.notes if isinstance(note, of)), None)
 
-    def has(self, mark: Mark) -> bool:
+    def has(self, mark: FieldFlag) -> bool:
         return mark in self.notes
 
     @property
@@ -41,35 +43,112 @@ class Field:
 
     @property
     def item(self) -> type | None:
-        """Of a tuple of dataclasses: the dataclass."""
+        """Returns the dataclass of a tuple of dataclasses."""
         kind: Any = get_args(self.kind)[0] if get_origin(self.kind) is tuple else None
         return kind if dataclasses.is_dataclass(kind) and isinstance(kind, type) else None
 
 
 @cache
-def fields_of(kind: type) -> Mapping[str, Field]:
+def fields_of(kind: type) -> Mapping[str, SchemaField]:
     hints = get_type_hints(kind, include_extras=True)
-    return {field.name: _described(field, hints[field.name]) for field in dataclasses.fields(kind)}
+    return {field.name: _describe_field(field, hints[field.name]) for field in dataclasses.fields(kind)}
 
 
-def _described(field: "dataclasses.Field[Any]", hint: Any) -> Field:
+def _describe_field(field: "dataclasses.Field[Any]", hint: Any) -> SchemaField:
     notes: tuple[object, ...] = ()
     if get_origin(hint) is Annotated:
         hint, *rest = get_args(hint)
         notes = tuple(rest)
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (part for part in get_args(hint) if part is not NoneType)
-        return Field(field.name, hint, True, notes, field)
-    return Field(field.name, hint, False, notes, field)
+        return SchemaField(field.name, hint, True, notes, field)
+    return SchemaField(field.name, hint, False, notes, field)
 
 
-def keys_of(kind: type) -> Mapping[str, Field]:
-    """What may stand in the file for it."""
+def file_keys(kind: type) -> Mapping[str, SchemaField]:
     fields = {name: field for name, field in fields_of(kind).items() if not (kind is Ensemble and name == "source")}
     return {**fields, **shared_fields()} if kind is Ensemble else fields
 
 
 @cache
-def shared_fields() -> Mapping[str, Field]:
-    """Of a specialist: what may stand once, at the top."""
-    return {name: field for name, field in fields_of(SpecialistConfig).items() if field.has(Mark.SHARED)}
+def shared_fields() -> Mapping[str, SchemaField]:
+    """Return the fields of a specialist that may also be set at the top of the file."""
+    return {name: field for name, field in fields_of(SpecialistConfig).items() if field.has(FieldFlag.SHARED)}
+
+
+def ensemble_digest(ensemble: Ensemble) -> str:
+    """Return a hex sha256 of everything that affects which specialist answers."""
+    canonical = json.dumps(_digested_fields(ensemble), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return sha256(canonical.encode()).hexdigest()
+
+
+def _digested_fields(table: Any) -> dict[str, Any]:
+    kind: type = type(table)
+    return {
+        name: _digested_value(field, getattr(table, name))
+        for name, field in fields_of(kind).items()
+        if not field.has(FieldFlag.RUNS)
+    }
+
+
+def _digested_value(field: SchemaField, value: Any) -> Any:
+    if field.is_table:
+        return None if value is None else _digested_fields(value)
+    if field.item is not None:
+        items = [_digested_fields(item) for item in value]
+        return {item["name"]: item for item in items} if field.has(FieldFlag.BY_NAME) else items
+    if isinstance(value, Mapping):
+        return dict(value)
+    return float(value) if field.kind is float else value
+
+
+_CLASSIFIER_TEXT = ("describe", "examples")  # of a specialist: what the classifier is made of where none was trained
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanges:
+    """Changed keys have dotted names, such as `specialists.sql.system`."""
+
+    reloadable: tuple[str, ...]
+    needs_restart: tuple[str, ...]  # with any of these, nothing of the new configuration is taken over
+
+    def __bool__(self) -> bool:
+        return bool(self.reloadable or self.needs_restart)
+
+
+def compare_ensembles(old: Ensemble, new: Ensemble) -> ConfigChanges:
+    """Ignores the file's name and the order of tables of names."""
+    trained = old.classifier.path is not None
+    found = list(_table_changes(old, new, "", live=False, trained=trained))
+    return ConfigChanges(
+        reloadable=tuple(name for name, live in found if live),
+        needs_restart=tuple(name for name, live in found if not live),
+    )
+
+
+def _table_changes(old: Any, new: Any, where: str, live: bool, trained: bool) -> Iterator[tuple[str, bool]]:
+    kind: type = type(old)
+    for name, field in fields_of(kind).items():
+        before, after = getattr(old, name), getattr(new, name)
+        if before == after or (kind is Ensemble and name == "source"):
+            continue
+        here = f"{where}{name}"
+        alive = live or field.has(FieldFlag.LIVE) or (trained and name in _CLASSIFIER_TEXT)
+        if field.is_table and not field.optional:
+            yield from _table_changes(before, after, f"{here}.", alive, trained)
+        elif field.has(FieldFlag.BY_NAME):
+            yield from _named_changes(before, after, f"{here}.", alive, trained)
+        else:
+            yield here, alive
+
+
+def _named_changes(
+    old: tuple[Any, ...], new: tuple[Any, ...], where: str, live: bool, trained: bool
+) -> Iterator[tuple[str, bool]]:
+    """Compare tables by name; an added or removed table is reported by its name only."""
+    before, after = {item.name: item for item in old}, {item.name: item for item in new}
+    for name in before | after:
+        if name not in before or name not in after:
+            yield f"{where}{name}", live
+        else:
+            yield from _table_changes(before[name], after[name], f"{where}{name}.", live, trained)

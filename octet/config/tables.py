@@ -1,33 +1,29 @@
-"""Tables into dataclasses, by the annotations of their fields: unknown, missing and wrong keys, all of them."""
+"""Converts YAML tables to schema dataclasses."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from octet.config.fields import Field, fields_of, keys_of
-from octet.config.kinds import NAME, Mark, Short
-from octet.config.sheet import Place, Sheet
-from octet.config.tree import Entry, Items, Node, Scalar, Table, shown
-from octet.config.values import Values, Wrong, check_count, check_name
+from octet.config.annotations import NAME, FieldFlag, Shorthand
+from octet.config.fields import SchemaField, fields_of, file_keys
+from octet.config.values import InvalidValue, KeyIndex, KeyPath, ValueReader, check_count, check_name
+from octet.config.yaml_tree import YamlEntry, YamlList, YamlNode, YamlScalar, YamlTable, describe_node
 
 Presets = Callable[[type, str], Mapping[str, Any]]
-"""What a dataclass of this kind and name starts from, instead of its own defaults."""
+"""Values that replace the defaults of a dataclass of this kind and name."""
 
-_NO_MERGING = "nothing is merged here, but defaults for every specialist may stand at the top"
+_NO_MERGING = "YAML merging is not supported; put defaults for every specialist at the top"
 
 
-class Tables:
-    def __init__(self, sheet: Sheet, values: Values, presets: Presets) -> None:
-        self._sheet = sheet
+class TableReader:
+    def __init__(self, index: KeyIndex, values: ValueReader, presets: Presets) -> None:
+        self._index = index
         self._values = values
         self._presets = presets
-        self.built: list[tuple[Place, Any]] = []
-        """Every instance and where it stands, the inner before the outer."""
+        self.built: list[tuple[KeyPath, Any]] = []  # every instance with its key path, inner instances first
 
-    def read(self, kind: type, node: Node, place: Place, name: str | None = None) -> Any | None:
-        """An instance, with defaults where something was wrong; None where what is wrong has no default.
-
-        `name` is the key that the table stands under, where that key is its name.
-        """
+    def read(self, kind: type, node: YamlNode, place: KeyPath, name: str | None = None) -> Any | None:
+        """Return an instance, with defaults for invalid values; None if an invalid value has no default. `name` is the
+        key of the table, if that key is its name."""
         found = self.keys(kind, node, place, name)
         if found is None:
             return None
@@ -35,88 +31,80 @@ class Tables:
         values = {**self._presets(kind, name or ""), **own, **found}
         missing = [key for key, field in fields_of(kind).items() if field.required and key not in values]
         for key in missing:
-            if self._sheet.sound(*place, key):
-                self._sheet.wrong((*place, key), "is missing")
+            if self._index.is_valid(*place, key):
+                self._index.add_problem((*place, key), "is missing")
         if missing:
             return None
         built = kind(**values)
         self.built.append((place, built))
         return built
 
-    def keys(self, kind: type, node: Node, place: Place, name: str | None = None) -> dict[str, Any] | None:
-        """Every key that is right, read; None where there is no table."""
-        if isinstance(node, Scalar) and node.is_null:
+    def keys(self, kind: type, node: YamlNode, place: KeyPath, name: str | None = None) -> dict[str, Any] | None:
+        """Return the values of all valid keys; None if the node is not a table."""
+        if isinstance(node, YamlScalar) and node.is_null:
             return {}
-        if not isinstance(node, Table):
-            self._sheet.wrong(place, f"must be a table of keys and values, got {shown(node)}", node.line)
+        if not isinstance(node, YamlTable):
+            self._index.add_problem(place, f"must be a table of keys and values, got {describe_node(node)}", node.line)
             return None
-        known = {key: field for key, field in keys_of(kind).items() if not (name is not None and key == "name")}
+        known = {key: field for key, field in file_keys(kind).items() if not (name is not None and key == "name")}
         found: dict[str, Any] = {}
         for entry in node.entries:
-            field = known.get(entry.key)
-            if field is None:
-                self._unknown(entry, list(known), place)
+            here = (*place, entry.key)
+            self._index.set_line(here, entry.line)
+            if entry.key in known:
+                self._field(known[entry.key], entry, here, found)
+            elif entry.key == "<<":
+                self._index.add_problem(here, f"is no known key: {_NO_MERGING}")
             else:
-                self._field(field, entry, (*place, entry.key), found)
+                self._index.add_unknown(here, "is no known key", entry.key, list(known))
         return found
 
-    def _unknown(self, entry: Entry, known: list[str], place: Place) -> None:
-        here = (*place, entry.key)
-        self._sheet.stands(here, entry.line)
-        if entry.key == "<<":
-            self._sheet.wrong(here, f"is no known key: {_NO_MERGING}")
-        else:
-            self._sheet.unknown(here, "is no known key", entry.key, known)
-
-    def _field(self, field: Field, entry: Entry, place: Place, found: dict[str, Any]) -> None:
-        self._sheet.stands(place, entry.line)
+    def _field(self, field: SchemaField, entry: YamlEntry, place: KeyPath, found: dict[str, Any]) -> None:
         try:
             value = self._value(field, entry.value, place)
-        except Wrong as wrong:
-            empty = isinstance(entry.value, Scalar) and entry.value.is_null
-            self._sheet.wrong(place, str(wrong), entry.line if empty else entry.value.line)
+        except InvalidValue as wrong:
+            empty = isinstance(entry.value, YamlScalar) and entry.value.is_null
+            self._index.add_problem(place, str(wrong), entry.line if empty else entry.value.line)
         else:
             if value is not None or field.optional:
                 found[field.name] = value
 
-    def _value(self, field: Field, node: Node, place: Place) -> Any:
+    def _value(self, field: SchemaField, node: YamlNode, place: KeyPath) -> Any:
         if field.item is not None:
-            return self._named(field, node, place) if field.has(Mark.BY_NAME) else self._listed(field, node, place)
+            return self._named(field, node, place) if field.has(FieldFlag.BY_NAME) else self._listed(field, node, place)
         if field.is_table:
-            if field.optional and isinstance(node, Scalar) and node.is_null:
+            if field.optional and isinstance(node, YamlScalar) and node.is_null:
                 return None
             return self.read(field.kind, node, place)
         return self._values.read(field, node, place)
 
-    def _named(self, field: Field, node: Node, place: Place) -> tuple[Any, ...]:
-        if isinstance(node, Scalar) and node.is_null:
-            node = Table((), node.line)
-        if not isinstance(node, Table):
-            raise Wrong("a table of names, each with its own keys below it", node)
+    def _named(self, field: SchemaField, node: YamlNode, place: KeyPath) -> tuple[Any, ...]:
+        if isinstance(node, YamlScalar) and node.is_null:
+            node = YamlTable((), node.line)
+        if not isinstance(node, YamlTable):
+            raise InvalidValue("a table of names, each with its own keys below it", node)
         check_count(field, len(node.entries))
         read = [self._entry(field, entry, (*place, entry.key)) for entry in node.entries]
         return tuple(item for item in read if item is not None)
 
-    def _entry(self, field: Field, entry: Entry, place: Place) -> Any | None:
-        self._sheet.stands(place, entry.line)
-        try:
+    def _entry(self, field: SchemaField, entry: YamlEntry, place: KeyPath) -> Any | None:
+        self._index.set_line(place, entry.line)
+        with self._index.report_invalid(place):
             check_name(entry.key, NAME, entry.line)
-        except Wrong as wrong:
-            self._sheet.wrong(place, str(wrong))
-        short = field.note(Short)
+        short = field.note(Shorthand)
         value = entry.value
-        if short is not None and isinstance(value, Scalar) and not value.is_null:
-            value = Table((Entry(short.field, value.line, value),), value.line)
+        if short is not None and isinstance(value, YamlScalar) and not value.is_null:
+            value = YamlTable((YamlEntry(short.field, value.line, value),), value.line)
         return self.read(field.item or object, value, place, name=entry.key)
 
-    def _listed(self, field: Field, node: Node, place: Place) -> tuple[Any, ...]:
-        if isinstance(node, Scalar) and node.is_null:
+    def _listed(self, field: SchemaField, node: YamlNode, place: KeyPath) -> tuple[Any, ...]:
+        if isinstance(node, YamlScalar) and node.is_null:
             return ()
-        if not isinstance(node, Items):
-            raise Wrong("a list, each item a table that starts with `- `", node)
+        if not isinstance(node, YamlList):
+            raise InvalidValue("a list, each item a table that starts with `- `", node)
         check_count(field, len(node.items))
         read = []
         for index, item in enumerate(node.items):
-            self._sheet.stands((*place, index), item.line)
+            self._index.set_line((*place, index), item.line)
             read.append(self.read(field.item or object, item, (*place, index)))
         return tuple(item for item in read if item is not None)

@@ -1,42 +1,141 @@
-"""One value: a node and what its field may be into text, a number, a list or a mapping."""
+"""Converts YAML nodes to text, numbers, lists and mappings, checked against the schema."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ParamSpec, get_args, get_origin
+from typing import Any, TypeAlias, get_args, get_origin
 
-from octet.config.fields import Field
-from octet.config.kinds import Count, FilePath, Known, Range, Text, Unit
-from octet.config.scalars import number, seconds, show_size, size, whole_number
-from octet.config.sheet import Place, Sheet
-from octet.config.tree import Entry, Items, Node, Scalar, Table, shown
+from octet.config.annotations import CountLimits, FilePath, OneOf, TextLimits, ValueUnit
+from octet.config.fields import SchemaField
+from octet.config.yaml_tree import Problems, YamlList, YamlNode, YamlScalar, YamlTable, describe_node, quote_if_needed
+from octet.rpc.checks import Range
 
-_ANY_TEXT = Text(most=4096, least=1)
-_ADAPTER_NAME = Text(most=64, least=1, what="a name")
-P = ParamSpec("P")
-_TRUTH = {"true": True, "false": False}
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""Keys and list indices from the top, such as ("specialists", "sql", "model")."""
+_MAX_COMPARED = 64
 
 
-class Wrong(Exception):
-    """The node is not what its field must be. The message goes on after the field's name."""
-
-    def __init__(self, right: str, got: Node | str) -> None:
-        super().__init__(f"must be {right}, got {got if isinstance(got, str) else shown(got)}")
+_ANY_TEXT = TextLimits(most=4096, least=1)
+_ADAPTER_NAME = TextLimits(most=64, least=1, what="a name")
 
 
-class Values:
-    """Reads what is no dataclass. Wrong items of lists and mappings are told one by one."""
+class InvalidValue(Exception):
+    """The value is not allowed. The message continues after the key."""
 
-    def __init__(self, sheet: Sheet, folder: Path) -> None:
-        self._sheet = sheet
+    def __init__(self, right: str, got: YamlNode | str) -> None:
+        super().__init__(f"must be {right}, got {got if isinstance(got, str) else describe_node(got)}")
+
+
+def format_key_path(place: KeyPath) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{quote_if_needed(part)}" for part in place)
+    return text.removeprefix(".")
+
+
+def suggest_name(text: str, known: list[str]) -> str:
+    close = get_close_matches(text[:_MAX_COMPARED], [name[:_MAX_COMPARED] for name in known], n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(map(quote_if_needed, known))}"
+
+
+class KeyIndex:
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._lines: dict[KeyPath, int] = {(): 1}
+        self._invalid: set[KeyPath] = set()
+
+    def set_line(self, place: KeyPath, line: int) -> None:
+        self._lines[place] = line
+
+    def has_key(self, *place: str | int) -> bool:
+        return place in self._lines
+
+    def line_of(self, place: KeyPath) -> int:
+        """Returns the line of the key, or of the closest enclosing key."""
+        while place not in self._lines:
+            place = place[:-1]
+        return self._lines[place]
+
+    def add_problem(self, place: KeyPath, message: str, line: int | None = None) -> None:
+        """Report a problem; later checks skip this key and the tables around it."""
+        self._invalid.update(place[:length] for length in range(1, len(place) + 1))
+        self._problems.add(self.line_of(place) if line is None else line, f"{format_key_path(place)} {message}")
+
+    def add_unknown(self, place: KeyPath, what: str, name: str, known: list[str]) -> None:
+        hint = "" if self._problems.is_full else suggest_name(name, known)
+        self.add_problem(place, f"{what}: {hint}")
+
+    @contextmanager
+    def report_invalid(self, place: KeyPath) -> Iterator[None]:
+        try:
+            yield
+        except InvalidValue as wrong:
+            self.add_problem(place, str(wrong))
+
+    def is_valid(self, *place: str | int) -> bool:
+        """Whether there is no problem at this key or below it."""
+        return place not in self._invalid
+
+    def names(self, section: str) -> list[str]:
+        """Returns the keys of a section, valid or not."""
+        return [str(place[1]) for place in self._lines if len(place) == 2 and place[0] == section]
+
+
+_INTEGER = re.compile(r"[-+]?(0|[1-9](_?[0-9]){0,24})")
+_NUMBER = re.compile(r"[-+]?[0-9](_?[0-9]){0,24}(\.[0-9]{0,24})?([eE][-+]?[0-9]{1,3})?")
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)([kmgt])(?:ib)?", re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(us|ms|s|m|h)")
+_BYTES_PER_UNIT = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SECONDS_PER_UNIT = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_integer(text: str) -> int | None:
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def parse_number(text: str) -> float | None:
+    """Return None for `.nan` and `.inf`; a number that is too large becomes infinite, which is out of every range."""
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def parse_size(text: str) -> int | None:
+    """Parses bytes: `192m`, `1g`, `1.5gib`, or just a number."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        return parse_integer(text)
+    return int(float(match[1]) * _BYTES_PER_UNIT[match[2].lower()])
+
+
+def parse_duration(text: str) -> float | None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return parse_number(text)
+    value, unit = float(match[1]), match[2]
+    return value / 1000 if unit == "ms" else value * _SECONDS_PER_UNIT[unit]
+
+
+def format_size(num_bytes: float) -> str:
+    for unit in ("t", "g", "m", "k"):
+        if num_bytes and num_bytes % _BYTES_PER_UNIT[unit] == 0:
+            return f"{num_bytes / _BYTES_PER_UNIT[unit]:.0f}{unit}"
+    return f"{num_bytes:.0f}" if num_bytes < inf else "inf"
+
+
+class ValueReader:
+    """Reads scalars, lists and mappings. Invalid items are reported one by one."""
+
+    def __init__(self, index: KeyIndex, folder: Path) -> None:
+        self._index = index
         self._folder = folder
 
-    def read(self, field: Field, node: Node, place: Place) -> Any:
-        """Raises Wrong."""
-        if isinstance(node, Scalar) and node.is_null:
+    def read(self, field: SchemaField, node: YamlNode, place: KeyPath) -> Any:
+        """Raises InvalidValue."""
+        if isinstance(node, YamlScalar) and node.is_null:
             if field.optional:
                 return None
-            raise Wrong(_right(field), node)
+            raise InvalidValue(_describe_allowed(field), node)
         if field.kind in (int, float, bool):
             return _number(field, node)
         if field.kind is str:
@@ -48,119 +147,107 @@ class Values:
             return self._mapping(field, node, place)
         return _choice(get_args(field.kind), node)
 
-    def _text(self, field: Field, node: Node) -> str:
-        known = field.note(Known)
+    def _text(self, field: SchemaField, node: YamlNode) -> str:
+        known = field.note(OneOf)
         if known is not None:
             return str(_choice(known.names, node))
-        text = _text(field.note(Text) or _ANY_TEXT, node)
+        text = _text(field.note(TextLimits) or _ANY_TEXT, node)
         path = field.note(FilePath)
-        return text if path is None or text == path.word else self._path(text, node)
-
-    def _path(self, text: str, node: Node) -> str:
+        if path is None or text == path.word:
+            return text
         try:
             return str(self._folder / Path(text).expanduser())
         except RuntimeError:
-            raise Wrong("a path; this one's home folder is unknown", node) from None
+            raise InvalidValue("a path; this one's home folder is unknown", node) from None
 
-    def _list(self, field: Field, node: Node, place: Place) -> tuple[str, ...]:
-        if not isinstance(node, Items):
-            raise Wrong("a list of texts, such as [one, two]", node)
+    def _list(self, field: SchemaField, node: YamlNode, place: KeyPath) -> tuple[str, ...]:
+        if not isinstance(node, YamlList):
+            raise InvalidValue("a list of texts, such as [one, two]", node)
         check_count(field, len(node.items))
         seen: dict[str, int] = {}
         for index, item in enumerate(node.items):
-            self._sheet.stands((*place, index), item.line)
-            self._attempt((*place, index), self._new, field, item, seen)
+            self._index.set_line((*place, index), item.line)
+            with self._index.report_invalid((*place, index)):
+                text = _text(field.note(TextLimits) or _ANY_TEXT, item)
+                if text.startswith("unix:") and not text.startswith("unix:/"):
+                    text = f"unix:{self._folder / text.removeprefix('unix:')}"
+                if text in seen:
+                    raise InvalidValue(f"in the list only once (it is already on line {seen[text]})", item)
+                seen[text] = item.line
         return tuple(seen)
 
-    def _new(self, field: Field, node: Node, seen: dict[str, int]) -> None:
-        text = _text(field.note(Text) or _ANY_TEXT, node)
-        if text.startswith("unix:") and not text.startswith("unix:/"):
-            text = f"unix:{self._folder / text.removeprefix('unix:')}"
-        if text in seen:
-            raise Wrong(f"in the list once (it stands on line {seen[text]} already)", node)
-        seen[text] = node.line
-
-    def _mapping(self, field: Field, node: Node, place: Place) -> Mapping[str, str]:
-        if not isinstance(node, Table):
-            raise Wrong("a table, such as {tuned: path/to/adapter}", node)
+    def _mapping(self, field: SchemaField, node: YamlNode, place: KeyPath) -> Mapping[str, str]:
+        if not isinstance(node, YamlTable):
+            raise InvalidValue("a table, such as {tuned: path/to/adapter}", node)
         check_count(field, len(node.entries))
         read: dict[str, str] = {}
         for entry in node.entries:
             here = (*place, entry.key)
-            self._sheet.stands(here, entry.line)
-            self._attempt(here, check_name, entry.key, _ADAPTER_NAME, entry.line)
-            self._attempt(here, self._pair, field, entry, read)
+            self._index.set_line(here, entry.line)
+            with self._index.report_invalid(here):
+                check_name(entry.key, _ADAPTER_NAME, entry.line)
+            with self._index.report_invalid(here):
+                read[entry.key] = self._text(field, entry.value)
         return MappingProxyType(read)
 
-    def _pair(self, field: Field, entry: Entry, read: dict[str, str]) -> None:
-        read[entry.key] = self._text(field, entry.value)
 
-    def _attempt(self, place: Place, read: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
-        try:
-            read(*arguments, **options)
-        except Wrong as wrong:
-            self._sheet.wrong(place, str(wrong))
+def check_name(text: str, right: TextLimits, line: int) -> None:
+    """Raises InvalidValue."""
+    _text(right, YamlScalar(text, line, plain=False))
 
 
-def check_name(text: str, right: Text, line: int) -> None:
-    """Raises Wrong."""
-    _text(right, Scalar(text, line, plain=False))
-
-
-def check_count(field: Field, num_items: int) -> None:
-    """Raises Wrong."""
-    count = field.note(Count)
+def check_count(field: SchemaField, num_items: int) -> None:
+    """Raises InvalidValue."""
+    count = field.note(CountLimits)
     if count is not None and not count.least <= num_items <= count.most:
-        raise Wrong(f"{count.least} to {count.most:,} entries long", f"{num_items:,}")
+        raise InvalidValue(f"{count.least} to {count.most:,} entries long", f"{num_items:,}")
 
 
-def _text(right: Text, node: Node) -> str:
-    """Any scalar is the text that was written: `on` and `1.10` need no quotes where only text can be meant."""
-    if not isinstance(node, Scalar) or node.is_null:
-        raise Wrong(right.what, node)
+def _text(right: TextLimits, node: YamlNode) -> str:
+    """Read any scalar as it is written: `on` and `1.10` need no quotes where text is expected."""
+    if not isinstance(node, YamlScalar) or node.is_null:
+        raise InvalidValue(right.what, node)
     text = node.text
     if any("\ud800" <= character <= "\udfff" or character == "\0" for character in text):
-        raise Wrong(f"{right.what} without surrogates and null characters", node)
+        raise InvalidValue(f"{right.what} without surrogates and null characters", node)
     if not right.least <= len(text) <= right.most:
-        raise Wrong(f"{right.what}, {right.least} to {right.most:,} characters long", node)
+        raise InvalidValue(f"{right.what}, {right.least} to {right.most:,} characters long", node)
     if right.pattern is not None and not right.pattern.fullmatch(text):
-        raise Wrong(right.what, node)
+        raise InvalidValue(right.what, node)
     return text
 
 
-def _number(field: Field, node: Node) -> float:
-    unit = field.note(Unit)
-    if not isinstance(node, Scalar) or (unit is None and not node.plain):
-        raise Wrong(_right(field), node)
-    value = _parser(field)(node.text)
-    limits = field.note(Range)
+def _number(field: SchemaField, node: YamlNode) -> float:
+    unit, limits = field.note(ValueUnit), field.note(Range)
+    if not isinstance(node, YamlScalar) or (unit is None and not node.plain):
+        raise InvalidValue(_describe_allowed(field), node)
+    value = _PARSERS[unit or field.kind](node.text)
     if value is None or (limits is not None and value not in limits):
-        raise Wrong(_right(field), node)
+        raise InvalidValue(_describe_allowed(field), node)
     return value
 
 
-def _parser(field: Field) -> Callable[[str], float | None]:
-    if field.kind is bool:
-        return _TRUTH.get
-    if field.note(Unit) is Unit.BYTES:
-        return size
-    if field.note(Unit) is Unit.SECONDS:
-        return seconds
-    return whole_number if field.kind is int else number
+_PARSERS: Mapping[Any, Callable[[str], float | None]] = {
+    bool: {"true": True, "false": False}.get,
+    int: parse_integer,
+    float: parse_number,
+    ValueUnit.BYTES: parse_size,
+    ValueUnit.SECONDS: parse_duration,
+}
 
 
-def _choice(names: tuple[str, ...], node: Node) -> str:
-    if not isinstance(node, Scalar) or node.text not in names:
-        raise Wrong(f"one of {', '.join(names)}", node)
+def _choice(names: tuple[str, ...], node: YamlNode) -> str:
+    if not isinstance(node, YamlScalar) or node.text not in names:
+        raise InvalidValue(f"one of {', '.join(names)}", node)
     return node.text
 
 
-def _right(field: Field) -> str:
-    limits, unit = field.note(Range), field.note(Unit)
-    if unit is Unit.BYTES and limits is not None:
-        return f"a size such as 192m or 1g, from {show_size(limits.least)} to {show_size(limits.most)}"
+def _describe_allowed(field: SchemaField) -> str:
+    limits, unit = field.note(Range), field.note(ValueUnit)
+    if unit is ValueUnit.BYTES and limits is not None:
+        return f"a size such as 192m or 1g, from {format_size(limits.least)} to {format_size(limits.most)}"
     noun = {int: "a whole number", float: "a number", bool: "true or false"}.get(field.kind)
-    if unit is Unit.SECONDS:
+    if unit is ValueUnit.SECONDS:
         noun = "seconds, such as 2, 250ms or 1m,"
     if noun is None:
         return "a list of texts" if get_origin(field.kind) is tuple else "text"

@@ -1,1 +1,1 @@
-"""What every gRPC server of the house does alike: parse, refuse, listen."""
+"""Shared by every gRPC server: parsing, refusals, listening."""

@@ -1,4 +1,4 @@
-"""Certificates that are followed: whoever connects after the files have changed is shown the new ones."""
+"""TLS certificates that are reloaded when their files change."""
 
 import logging
 import ssl
@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from octet.identity import file_stamp
+
 _log = logging.getLogger(__name__)
 _Stamp: TypeAlias = tuple[tuple[int, ...] | None, ...]
 
@@ -17,47 +19,46 @@ _Stamp: TypeAlias = tuple[tuple[int, ...] | None, ...]
 class Tls:
     certificate: Path
     key: Path
-    client_ca: Path | None = None
-    """With it, only callers whose certificate it has signed are served."""
+    client_ca: Path | None = None  # if set, only callers with a certificate signed by this CA are served
 
     @classmethod
-    def named(cls, certificate: str, key: str, client_ca: str | None) -> "Tls":
+    def from_paths(cls, certificate: str, key: str, client_ca: str | None) -> "Tls":
         return cls(Path(certificate), Path(key), None if client_ca is None else Path(client_ca))
 
-    def load(self) -> "Loaded":
-        """Raises OSError for files that cannot be read, do not belong together, or change meanwhile."""
-        contents = self._read()  # OpenSSL does not name what it cannot read
-        context = self._context()
+    def load(self) -> "LoadedCertificate":
+        """Raises OSError for files that are unreadable, do not match, or change while they are read."""
+        contents = self._read()  # OpenSSL does not name the file that it cannot read
+        context = self._make_context()
         if self._read() != contents:
-            raise OSError(f"{self.certificate} and {self.key} change while they are read")
+            raise OSError(f"{self.certificate} and {self.key} changed while being read")
         certificate, key, *client_ca = contents
-        return Loaded(context, certificate, key, client_ca[0] if client_ca else None)
+        return LoadedCertificate(context, certificate, key, client_ca[0] if client_ca else None)
+
+    def stamp(self) -> _Stamp:
+        return tuple(map(file_stamp, self._files()))
+
+    def _files(self) -> list[Path]:
+        return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
     def _read(self) -> list[bytes]:
-        return [path.read_bytes() for path in self.files()]
+        return [path.read_bytes() for path in self._files()]
 
-    def _context(self) -> ssl.SSLContext:
+    def _make_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(self.certificate, self.key, password=_no_password)
+            context.load_cert_chain(self.certificate, self.key, password=_refuse_password)
             if self.client_ca is not None:
                 context.load_verify_locations(self.client_ca)
                 context.verify_mode = ssl.CERT_REQUIRED
         except ssl.SSLError as error:
-            raise OSError(f"{self.certificate} and {self.key} are no certificate and its key: {error}") from None
+            raise OSError(f"{self.certificate} and {self.key} are not a certificate and its key: {error}") from None
         return context
-
-    def stamp(self) -> _Stamp:
-        return tuple(map(_stamp, self.files()))
-
-    def files(self) -> list[Path]:
-        return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """What the files held at one time, and that it can be used: nothing of it is read again."""
+class LoadedCertificate:
+    """The checked contents of the files at one point in time."""
 
     context: ssl.SSLContext
     certificate: bytes
@@ -69,8 +70,8 @@ class Loaded:
         return grpc.ssl_server_certificate_configuration([pair], root_certificates=self.client_ca)
 
 
-class Followed:
-    """Looks at the files whenever somebody connects. What cannot be used changes nothing, and is told once."""
+class CertificateWatcher:
+    """Checks the files for every new connection. Unusable files are logged once and otherwise ignored."""
 
     def __init__(self, tls: Tls) -> None:
         """Raises OSError."""
@@ -79,63 +80,52 @@ class Followed:
         self._lock = Lock()
         self.first = tls.load()
 
-    def renewed(self) -> Loaded | None:
-        """What the files hold, where they have changed since they were last looked at and can be used."""
+    def reload(self) -> LoadedCertificate | None:
+        """Return the new certificate, if the files have changed since the last check and are usable."""
         with self._lock:
             stamp = self._tls.stamp()
             if stamp == self._seen:
                 return None
             self._seen = stamp
         try:
-            found = self._tls.load()
+            loaded = self._tls.load()
         except OSError as error:
-            _log.error("the certificate stays as it was: %s", error)
+            _log.error("keeping the old certificate: %s", error)
             return None
-        _log.info("the certificate has changed: %s", self._tls.certificate)
-        return found
+        _log.info("reloaded the certificate %s", self._tls.certificate)
+        return loaded
 
 
-class FollowingContext(ssl.SSLContext):
-    """Stands where a context does, and has the newest speak for it."""
+class ReloadingSslContext(ssl.SSLContext):
+    """An SSL context that uses the newest certificate for every new connection."""
 
-    _followed: Followed
+    _watcher: CertificateWatcher
     _current: ssl.SSLContext
 
     @classmethod
-    def over(cls, tls: Tls) -> "FollowingContext":
+    def watch(cls, tls: Tls) -> "ReloadingSslContext":
         """Raises OSError."""
         made = cls(ssl.PROTOCOL_TLS_SERVER)
-        made._followed = Followed(tls)
-        made._current = made._followed.first.context
+        made._watcher = CertificateWatcher(tls)
+        made._current = made._watcher.first.context
         return made
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
-        """One connection."""
-        renewed = self._followed.renewed()
-        self._current = self._current if renewed is None else renewed.context
+        loaded = self._watcher.reload()
+        self._current = self._current if loaded is None else loaded.context
         return self._current.wrap_bio(*arguments, **options)
 
 
-def grpc_credentials(tls: Tls) -> Any:
-    """A server's. Raises OSError."""
-    followed = Followed(tls)
+def server_credentials(tls: Tls) -> Any:
+    """Create credentials for a gRPC server that are reloaded when the files change. Raises OSError."""
+    watcher = CertificateWatcher(tls)
 
-    def renewed() -> Any | None:
-        loaded = followed.renewed()
+    def reload() -> Any | None:
+        loaded = watcher.reload()
         return None if loaded is None else loaded.for_grpc()
 
-    is_required = tls.client_ca is not None
-    return grpc.dynamic_ssl_server_credentials(followed.first.for_grpc(), renewed, is_required)
+    return grpc.dynamic_ssl_server_credentials(watcher.first.for_grpc(), reload, tls.client_ca is not None)
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _no_password() -> str:
-    """Nobody is there to be asked for one."""
-    raise OSError("a key that is locked with a password cannot be used")
+def _refuse_password() -> str:
+    raise OSError("a password-protected key cannot be used")

@@ -1,21 +1,95 @@
-"""Single values from outside against a table of limits. Every method raises Refusal: field, limit, value."""
+"""Checks of external values. Imports no gRPC, so that the configuration can use it."""
 
+import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
+from functools import cache
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from octet.rpc.range import Range
-from octet.rpc.refusal import invalid, shorten
-from octet.v1 import specialist_pb2 as wire
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
+    from octet.rpc.refusal import Refusal
+    from octet.v1 import specialist_pb2 as wire
+
+ASSISTANT, TOOL = "assistant", "tool"
+MAX_JSON_DEPTH = 64  # nested brackets in a schema or in the arguments of a call
+MAX_TOOL_NAME = 128  # characters, the maximum that any vendor's clients may send
+TOOL_NAME_PATTERN = rf"[a-zA-Z0-9_-]{{1,{MAX_TOOL_NAME}}}"
+_TOOL_NAME = re.compile(TOOL_NAME_PATTERN)
 _NAME = re.compile(r"[a-z0-9._-]+")
 _ROLE = re.compile(r"[a-z_]+")
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKET = re.compile(r"[\[{\]}]")
+_MAX_SHOWN = 60
 
 
-class Checks:
-    """By the field's name on the wire."""
+class Range(NamedTuple):
+    least: float
+    most: float
+    open: bool = False  # `least` itself is excluded
+    or_zero: bool = False  # 0 is allowed as well
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, int | float) or not isfinite(value):
+            return False
+        if self.or_zero and value == 0:
+            return True
+        return (self.least < value if self.open else self.least <= value) and value <= self.most
+
+    def __str__(self) -> str:
+        zero = "0 or " if self.or_zero else ""
+        return f"{zero}in {'(' if self.open else '['}{self.least:,}, {self.most:,}]"
+
+
+class InvalidJsonObject(ValueError):
+    def __init__(self, limit: str, value: str) -> None:
+        super().__init__(f"must be {limit}, got {value}")
+        self.limit = limit
+        self.value = value
+
+
+def parse_json_object(text: str, max_depth: int) -> dict[str, Any]:
+    """Checks the nesting depth before parsing. Raises InvalidJsonObject."""
+    deepest = depth = 0
+    for bracket in _BRACKET.findall(_JSON_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    if deepest > max_depth:
+        raise InvalidJsonObject(f"at most {max_depth} brackets deep", f"{deepest:,}")
+    try:
+        parsed = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise InvalidJsonObject("JSON", str(error)) from None
+    if not isinstance(parsed, dict):
+        raise InvalidJsonObject("a JSON object", type(parsed).__name__)
+    return parsed
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def shorten(value: object) -> str:
+    """Shorten a value from a request to fit into a message."""
+    shown = value[:_MAX_SHOWN] if isinstance(value, str) else value
+    text = repr(shown)
+    return text if len(text) <= _MAX_SHOWN and shown == value else text[: _MAX_SHOWN - 3] + "..."
+
+
+def _invalid(field: str, limit: str, value: str) -> "Refusal":
+    from octet.rpc.refusal import invalid_field  # imports gRPC
+
+    return invalid_field(field, limit, value)
+
+
+class FieldChecks:
+    """Checks of single fields by their name on the wire. Every check raises Refusal with field, limit and value."""
 
     def __init__(self, ranges: Mapping[str, Range], sizes: Mapping[str, int], counts: Mapping[str, int]) -> None:
-        """`sizes` are bytes of a text, `counts` elements of a list, at most."""
+        """`sizes` are maximum bytes of a text, `counts` maximum items of a list."""
         self._ranges = ranges
         self._sizes = sizes
         self._counts = counts
@@ -23,13 +97,13 @@ class Checks:
     def in_range(self, field: str, value: float) -> float:
         allowed = self._ranges[field]
         if value not in allowed:
-            raise invalid(field, str(allowed), str(value))
+            raise _invalid(field, str(allowed), str(value))
         return value
 
     def size(self, field: str, raw: bytes) -> bytes:
         most = self._sizes[field]
         if len(raw) > most:
-            raise invalid(field, f"at most {most:,} bytes", f"{len(raw):,} bytes")
+            raise _invalid(field, f"at most {most:,} bytes", f"{len(raw):,} bytes")
         return raw
 
     def text(self, field: str, text: str) -> str:
@@ -40,17 +114,17 @@ class Checks:
     def count(self, field: str, values: Sized) -> None:
         most = self._counts[field]
         if len(values) > most:
-            raise invalid(field, f"at most {most:,} of them", f"{len(values):,}")
+            raise _invalid(field, f"at most {most:,} items", f"{len(values):,}")
 
     def identifier(self, field: str, text: str) -> str:
-        """It is written to logs: nothing in it may look like another line."""
+        """Identifiers are logged, so they must not contain line breaks or control characters."""
         if not self.text(field, text).isprintable():
-            raise invalid(field, "printable", shorten(text))
+            raise _invalid(field, "printable", shorten(text))
         return text
 
     def name(self, field: str, name: str) -> str:
         if not _NAME.fullmatch(self.text(field, name)):
-            raise invalid(field, "lowercase letters, digits, dots, dashes and underscores", shorten(name))
+            raise _invalid(field, "lowercase letters, digits, dots, dashes and underscores", shorten(name))
         return name
 
     def names(self, field: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -58,41 +132,160 @@ class Checks:
             return ()
         self.count(field, names)
         if len(set(names)) < len(names):
-            raise invalid(field, "names that differ", shorten(", ".join(names)))
+            raise _invalid(field, "unique names", shorten(", ".join(names)))
         return tuple(self.name(field, name) for name in names)
 
     def role(self, field: str, role: str) -> str:
         if not _ROLE.fullmatch(self.text(field, role)):
-            raise invalid(field, "lowercase letters and underscores", shorten(role))
+            raise _invalid(field, "lowercase letters and underscores", shorten(role))
         return role
 
     def stops(self, stops: Sequence[str]) -> tuple[str, ...]:
-        self.count("stop", stops)
-        for stop in stops:
-            if not self.text("stop", stop):
-                raise invalid("stop", "not empty", "''")
+        self._texts("stop", stops)
         return tuple(stops)
 
-    def structure(self, structure: wire.Structure) -> None:
-        """Sizes and numbers; whether anything can be made of it is for the replica to say."""
+    def structure(self, structure: "wire.Structure") -> None:
+        """Checks sizes and counts only; the replica decides whether it can compile the structure."""
         kind = structure.WhichOneof("kind")
         if kind is None:
-            raise invalid("structure", "one of json_object, json_schema, regex and choice", "none of them")
+            raise _invalid("structure", "one of json_object, json_schema, regex and choice", "none")
         if kind == "choice":
             self._choices(structure.choice.choices)
         elif not getattr(structure, kind):
-            raise invalid(f"structure.{kind}", "true" if kind == "json_object" else "not empty", "nothing")
+            raise _invalid(f"structure.{kind}", "true" if kind == "json_object" else "not empty", "nothing")
         elif kind != "json_object":
             self.text(f"structure.{kind}", getattr(structure, kind))
 
     def _choices(self, choices: Sequence[str]) -> None:
         field = "structure.choice.choices"
-        self.count(field, choices)
         if not choices:
-            raise invalid(field, "not empty", "none")
-        for choice in choices:
-            if not self.text(field, choice):
-                raise invalid(field, "not empty", "''")
+            raise _invalid(field, "not empty", "none")
+        self._texts(field, choices)
         if len(set(choices)) < len(choices):
-            raise invalid(field, "choices that differ", f"{len(choices):,} of them")
+            raise _invalid(field, "unique choices", f"{len(choices):,} choices with duplicates")
         self.size("structure.choice", "".join(choices).encode())
+
+    def _texts(self, field: str, texts: Sequence[str]) -> None:
+        self.count(field, texts)
+        for text in texts:
+            if not self.text(field, text):
+                raise _invalid(field, "not empty", "''")
+
+
+class ToolChecks:
+    """Checks of tools and of tool calls in a conversation. Every check raises Refusal with field, limit and value."""
+
+    def __init__(self, checks: FieldChecks, prefix: str = "") -> None:
+        """`prefix` precedes the names of fields in messages."""
+        self._checks = checks
+        self._tools = f"{prefix}tools"
+        self._choice = f"{prefix}tool_choice"
+        self._messages = f"{prefix}messages"
+
+    def tools(self, tools: "Sequence[wire.Tool]") -> None:
+        self._checks.count(self._tools, tools)
+        for tool in tools:
+            self._name(f"{self._tools}.name", tool.name)
+            self._checks.text(f"{self._tools}.description", tool.description)
+            self._schema(f"{self._tools}.parameters", tool.parameters)
+        _check_unique(f"{self._tools}.name", "names", [tool.name for tool in tools])
+        texts = (text for tool in tools for text in (tool.name, tool.description, tool.parameters))
+        self._checks.size(self._tools, "".join(texts).encode())
+
+    def choice(self, choice: "wire.ToolChoice", tools: "Sequence[wire.Tool]") -> None:
+        if not tools:
+            raise _invalid(self._choice, "unset without tools", "set")
+        if choice.mode not in choice.Mode.values():
+            raise _invalid(f"{self._choice}.mode", "one of AUTO, NONE and REQUIRED", str(choice.mode))
+        if choice.name and choice.name not in (tool.name for tool in tools):
+            raise _invalid(f"{self._choice}.name", "the name of one of the tools", shorten(choice.name))
+
+    def conversation(self, messages: "Sequence[wire.Message]") -> None:
+        """Check that only an assistant makes calls, and every tool message answers exactly one earlier call."""
+        open_ids: set[str] = set()
+        ids: list[str] = []
+        for message in messages:
+            if message.tool_calls and message.role != ASSISTANT:
+                limit = "unset unless the role is assistant"
+                raise _invalid(f"{self._messages}.tool_calls", limit, shorten(message.role))
+            if bool(message.tool_call_id) != (message.role == TOOL):
+                limit = "set if the role is tool, and unset otherwise"
+                raise _invalid(f"{self._messages}.tool_call_id", limit, shorten(message.tool_call_id))
+            if message.role == TOOL and message.tool_call_id not in open_ids:
+                limit = "the id of an earlier unanswered call"
+                raise _invalid(f"{self._messages}.tool_call_id", limit, shorten(message.tool_call_id))
+            open_ids.discard(message.tool_call_id)
+            self._calls(message.tool_calls)
+            new_ids = [call.id for call in message.tool_calls]
+            ids += new_ids
+            open_ids.update(new_ids)
+        _check_unique(f"{self._messages}.tool_calls.id", "ids", ids)
+
+    def _calls(self, calls: "Sequence[wire.ToolCall]") -> None:
+        field = f"{self._messages}.tool_calls"
+        self._checks.count(field, calls)
+        for call in calls:
+            self._name(f"{field}.name", call.name)
+            if not self._checks.identifier(f"{field}.id", call.id):
+                raise _invalid(f"{field}.id", "not empty", "''")
+            self._object(f"{field}.arguments", self._checks.text(f"{field}.arguments", call.arguments))
+
+    def _name(self, field: str, name: str) -> None:
+        if not _TOOL_NAME.fullmatch(name):
+            raise _invalid(field, f"1 to {MAX_TOOL_NAME} letters, digits, dashes and underscores", shorten(name))
+
+    def _schema(self, field: str, schema: str) -> None:
+        """Check a schema, empty for a tool without arguments. The replica decides whether it can compile it."""
+        if not self._checks.text(field, schema):
+            return
+        kind = self._object(field, schema).get("type", "object")
+        if kind != "object":
+            raise _invalid(field, "a schema of type object", shorten(kind))
+
+    def _object(self, field: str, text: str) -> dict[str, object]:
+        try:
+            return parse_json_object(text, MAX_JSON_DEPTH)
+        except InvalidJsonObject as error:
+            raise _invalid(field, error.limit, error.value) from None
+
+
+def _check_unique(field: str, noun: str, values: Sequence[str]) -> None:
+    if len(set(values)) < len(values):
+        duplicate = next(value for value, count in Counter(values).items() if count > 1)
+        raise _invalid(field, f"unique {noun}", shorten(duplicate))
+
+
+def message_texts(message: "wire.Message") -> tuple[str, ...]:
+    return (message.content, *(call.name + call.arguments for call in message.tool_calls))
+
+
+class _NumberField(NamedTuple):
+    name: str
+    is_repeated: bool
+    nested: "tuple[_NumberField, ...] | None"  # the number fields of a nested message; None for a number
+
+
+def has_finite_numbers(message: "Message") -> bool:
+    """Return False if any number, nested messages included, is NaN or infinite: NaN passes range comparisons, and JSON
+    cannot represent it. No message type may contain itself."""
+    return _are_finite(message, _number_fields(message.DESCRIPTOR))
+
+
+def _are_finite(message: Any, fields: tuple[_NumberField, ...]) -> bool:
+    for name, is_repeated, nested in fields:
+        value = getattr(message, name)
+        for each in value if is_repeated else (value,):
+            if not (isfinite(each) if nested is None else _are_finite(each, nested)):
+                return False
+    return True
+
+
+@cache
+def _number_fields(descriptor: Any) -> tuple[_NumberField, ...]:
+    found = []
+    for field in descriptor.fields:
+        if field.type in (field.TYPE_DOUBLE, field.TYPE_FLOAT):
+            found.append(_NumberField(field.name, field.is_repeated, None))
+        elif field.message_type is not None and (nested := _number_fields(field.message_type)):
+            found.append(_NumberField(field.name, field.is_repeated, nested))
+    return tuple(found)

@@ -1,216 +1,172 @@
-"""Why a call was not served: a status for machines, a sentence for people, and the details beside it."""
+"""Refusals: a gRPC status, a human-readable message, and machine-readable details."""
+
+from collections.abc import Mapping
 
 import grpc
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from grpc import StatusCode
 
-from octet.rpc import retry_info
-from octet.rpc.retry_info import status_details
+from octet.rpc.checks import shorten
 from octet.v1 import error_pb2 as wire
 
-METADATA_KEY = "octet-error-bin"
-_SHOWN = 60
-_MESSAGE = 1024
-_DETAIL = 200
-"""A caller's own text never makes the trailing metadata so large that gRPC drops them."""
+ERROR_METADATA_KEY = "octet-error-bin"
+STATUS_DETAILS_KEY = "grpc-status-details-bin"
+_RETRY_INFO_TYPE = "type.googleapis.com/google.rpc.RetryInfo"
+_MAX_MESSAGE = 1024
+_MAX_DETAIL = 200  # text from the caller must not make the trailing metadata so large that gRPC drops it
+_REASONS_BY_CODE = {
+    StatusCode.INVALID_ARGUMENT: "MALFORMED INVALID_FIELD PROMPT_TOO_LONG NO_TOOLS",
+    StatusCode.NOT_FOUND: "UNKNOWN_ADAPTER UNKNOWN_SPECIALIST UNKNOWN_REQUEST UNKNOWN_NAME UNKNOWN_JOB",
+    StatusCode.FAILED_PRECONDITION: "ADAPTER_REFUSED NO_SPECIALIST QUARANTINED CONFLICT",
+    StatusCode.ALREADY_EXISTS: "DUPLICATE_REQUEST",
+    StatusCode.RESOURCE_EXHAUSTED: (
+        "QUEUE_FULL CALLER_STALLED DEADLINE_UNREACHABLE WOULD_DELAY_OTHERS SHED BELOW_FLOOR KEY_LIMIT"
+    ),
+    StatusCode.UNAVAILABLE: "NOT_READY DRAINING NO_REPLICA REPLICA_LOST DEMOTED STORE_UNAVAILABLE",
+    StatusCode.DEADLINE_EXCEEDED: "DEADLINE",
+    StatusCode.CANCELLED: "CANCELLED",
+    StatusCode.UNAUTHENTICATED: "UNAUTHENTICATED",
+    StatusCode.PERMISSION_DENIED: "FORBIDDEN",
+    StatusCode.INTERNAL: "ENGINE_FAILED REPLICA_FAILED INTERNAL UNSPECIFIED",
+}
+STATUS_BY_REASON: Mapping[int, grpc.StatusCode] = {
+    wire.ErrorReason.Value(f"ERROR_REASON_{reason}"): code
+    for code, reasons in _REASONS_BY_CODE.items()
+    for reason in reasons.split()
+}
 
 
 class Refusal(Exception):
-    """Ends a call with a status. Carries nothing of the inside: no paths, no traces, no addresses."""
+    """Ends a call with a status. It never contains internals such as paths, stack traces or addresses."""
 
     def __init__(
         self,
-        code: grpc.StatusCode,
         reason: wire.ErrorReason,
         message: str,
         *,
+        code: grpc.StatusCode | None = None,
         field: str = "",
         limit: str = "",
         value: str = "",
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(message[:_MESSAGE])
-        self.code = code
+        """The default code is the usual one for the reason."""
+        super().__init__(message[:_MAX_MESSAGE])
+        self.code = STATUS_BY_REASON[reason] if code is None else code
         self.error = wire.Error(
             reason=reason,
             field=field,
-            limit=limit[:_DETAIL],
-            value=value[:_DETAIL],
-            message=message[:_MESSAGE],
+            limit=limit[:_MAX_DETAIL],
+            value=value[:_MAX_DETAIL],
+            message=message[:_MAX_MESSAGE],
             retry_after_ms=None if retry_after is None else max(1, round(retry_after * 1000)),
         )
-        self.beside: list[tuple[str, bytes]] = []
-        """More for the trailing metadata."""
+        self.extra_metadata: list[tuple[str, bytes]] = []
 
     def metadata(self) -> tuple[tuple[str, bytes], ...]:
-        return ((METADATA_KEY, self.error.SerializeToString()), *self._retry_info(), *self.beside)
+        return ((ERROR_METADATA_KEY, self.error.SerializeToString()), *self._retry_info(), *self.extra_metadata)
 
     def _retry_info(self) -> tuple[tuple[str, bytes], ...]:
+        """Repeat retry_after_ms in gRPC's richer error model, for generic clients."""
         if not self.error.HasField("retry_after_ms"):
             return ()
-        return ((retry_info.METADATA_KEY, status_details(self.code, str(self), self.error.retry_after_ms)),)
+        delay = Duration()
+        delay.FromMilliseconds(self.error.retry_after_ms)
+        info = Any(type_url=_RETRY_INFO_TYPE, value=wire.RetryInfo(retry_delay=delay).SerializeToString())
+        # Clients require code and message to equal those of the call.
+        details = wire.StatusDetails(code=self.code.value[0], message=str(self), details=[info])
+        return ((STATUS_DETAILS_KEY, details.SerializeToString()),)
 
 
-def shorten(value: object) -> str:
-    """A value as it is shown to whoever sent it."""
-    shown = value[:_SHOWN] if isinstance(value, str) else value
-    text = repr(shown)
-    return text if len(text) <= _SHOWN and shown == value else text[: _SHOWN - 3] + "..."
+def invalid_field(field: str, limit: str, value: str) -> Refusal:
+    message = f"{field} must be {limit}, got {value}"
+    return Refusal(wire.ERROR_REASON_INVALID_FIELD, message, field=field, limit=limit, value=value)
 
 
-def invalid(field: str, limit: str, value: str) -> Refusal:
-    """The field is not what it must be."""
-    return Refusal(
-        grpc.StatusCode.INVALID_ARGUMENT,
-        wire.ERROR_REASON_INVALID_FIELD,
-        f"{field} must be {limit}, got {value}",
-        field=field,
-        limit=limit,
-        value=value,
-    )
+def malformed_request(message_name: str, field: str, problem: str) -> Refusal:
+    limit = f"a serialised octet.v1.{message_name}"
+    return Refusal(wire.ERROR_REASON_MALFORMED, f"{field}: {problem}", field=field, limit=limit)
 
 
 def prompt_too_long(num_tokens: int, most: int) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.INVALID_ARGUMENT,
-        wire.ERROR_REASON_PROMPT_TOO_LONG,
-        f"the prompt is {num_tokens} tokens long; at most {most} and an answer fit here",
-        field="prompt",
-        limit=f"at most {most} tokens",
-        value=f"{num_tokens} tokens",
-    )
+    message = f"the prompt has {num_tokens} tokens; at most {most} leave room for an answer"
+    limit, value = f"at most {most} tokens", f"{num_tokens} tokens"
+    return Refusal(wire.ERROR_REASON_PROMPT_TOO_LONG, message, field="prompt", limit=limit, value=value)
 
 
-def no_tools(why: str) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.INVALID_ARGUMENT,
-        wire.ERROR_REASON_NO_TOOLS,
-        f"tools are not for this specialist's model: {why}",
-        field="tools",
-        limit="unset, unless the specialist's model was taught to call them",
-    )
-
-
-def malformed(kind: str, field: str, why: str) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.INVALID_ARGUMENT,
-        wire.ERROR_REASON_MALFORMED,
-        f"{field}: {why}",
-        field=field,
-        limit=f"a serialised octet.v1.{kind}",
-    )
+def tools_unsupported(reason: str) -> Refusal:
+    message = f"this specialist's model does not support tools: {reason}"
+    limit = "unset, unless the specialist's model supports tool calls"
+    return Refusal(wire.ERROR_REASON_NO_TOOLS, message, field="tools", limit=limit)
 
 
 def unknown_adapter(name: str) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.NOT_FOUND,
-        wire.ERROR_REASON_UNKNOWN_ADAPTER,
-        f"no adapter is loaded under the name {shorten(name)}",
-        field="adapters",
-        limit="names of loaded adapters",
-        value=shorten(name),
-    )
+    message, limit = f"no adapter named {shorten(name)} is loaded", "names of loaded adapters"
+    return Refusal(wire.ERROR_REASON_UNKNOWN_ADAPTER, message, field="adapters", limit=limit, value=shorten(name))
 
 
-def adapter_refused(field: str, why: str) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.FAILED_PRECONDITION,
-        wire.ERROR_REASON_ADAPTER_REFUSED,
-        f"the adapter was not loaded: {field}: {why}",
-        field=field,
-        limit=why,
-    )
+def adapter_refused(field: str, reason: str) -> Refusal:
+    message = f"the adapter was not loaded: {field}: {reason}"
+    return Refusal(wire.ERROR_REASON_ADAPTER_REFUSED, message, field=field, limit=reason)
 
 
-def queue_full(what: str, most: int, retry_after: float | None) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        wire.ERROR_REASON_QUEUE_FULL,
-        f"{most} requests are {what} already",
-        field=what,
-        limit=f"at most {most} requests",
-        retry_after=retry_after,
-    )
+def queue_full(state: str, most: int, retry_after: float | None) -> Refusal:
+    """`state` describes the requests, such as "waiting"."""
+    message, limit = f"{most} requests are already {state}", f"at most {most} requests"
+    return Refusal(wire.ERROR_REASON_QUEUE_FULL, message, field=state, limit=limit, retry_after=retry_after)
 
 
 def deadline_unreachable(field: str, limit: str, arithmetic: str, retry_after: float | None) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        wire.ERROR_REASON_DEADLINE_UNREACHABLE,
-        f"it could not be answered in time: {arithmetic}",
-        field=field,
-        limit=limit,
-        retry_after=retry_after,
-    )
+    message = f"the request would miss its deadline: {arithmetic}"
+    return Refusal(wire.ERROR_REASON_DEADLINE_UNREACHABLE, message, field=field, limit=limit, retry_after=retry_after)
 
 
 def would_delay_others(limit: str, arithmetic: str, retry_after: float | None) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        wire.ERROR_REASON_WOULD_DELAY_OTHERS,
-        f"it would delay others: {arithmetic}",
-        field="priority",
-        limit=limit,
-        retry_after=retry_after,
-    )
+    message = f"the request would make admitted requests late: {arithmetic}"
+    reason = wire.ERROR_REASON_WOULD_DELAY_OTHERS
+    return Refusal(reason, message, field="priority", limit=limit, retry_after=retry_after)
 
 
-def shed(retry_after: float | None) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        wire.ERROR_REASON_SHED,
-        "it had been let in and had to give way: to something more important, or because its time would not suffice",
-        retry_after=retry_after,
-    )
+def request_shed(retry_after: float | None) -> Refusal:
+    why = "for a higher priority or because it would have missed its deadline"
+    return Refusal(wire.ERROR_REASON_SHED, f"the request was admitted and then shed, {why}", retry_after=retry_after)
 
 
 def not_ready() -> Refusal:
-    return Refusal(
-        grpc.StatusCode.UNAVAILABLE,
-        wire.ERROR_REASON_NOT_READY,
-        "this replica is warming up; health tells when it is done",
-    )
+    message = "this replica is warming up; its health status reports when it is ready"
+    return Refusal(wire.ERROR_REASON_NOT_READY, message)
 
 
-def draining(who: str = "replica") -> Refusal:
-    return Refusal(
-        grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_DRAINING, f"this {who} is draining and takes nothing new"
-    )
+def draining(server: str = "replica") -> Refusal:
+    return Refusal(wire.ERROR_REASON_DRAINING, f"this {server} is draining and accepts no new requests")
 
 
-def caller_stalled(why: str) -> Refusal:
-    return Refusal(
-        grpc.StatusCode.RESOURCE_EXHAUSTED, wire.ERROR_REASON_CALLER_STALLED, f"the stream was not read: {why}"
-    )
+def caller_stalled(reason: str) -> Refusal:
+    return Refusal(wire.ERROR_REASON_CALLER_STALLED, f"the caller did not read its stream: {reason}")
 
 
 def cancelled() -> Refusal:
-    return Refusal(grpc.StatusCode.CANCELLED, wire.ERROR_REASON_CANCELLED, "the request was cancelled")
+    return Refusal(wire.ERROR_REASON_CANCELLED, "the request was cancelled")
 
 
-def past_deadline() -> Refusal:
-    return Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, wire.ERROR_REASON_DEADLINE, "the deadline has passed")
+def deadline_exceeded() -> Refusal:
+    return Refusal(wire.ERROR_REASON_DEADLINE, "the deadline has passed")
 
 
-def past_first_token() -> Refusal:
-    return Refusal(
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        wire.ERROR_REASON_DEADLINE,
-        "the first token did not come in time",
-        field="first_token_timeout_ms",
-        limit="a first token within that time",
-    )
+def first_token_late() -> Refusal:
+    message, limit = "the first token was not generated in time", "a first token within that time"
+    return Refusal(wire.ERROR_REASON_DEADLINE, message, field="first_token_timeout_ms", limit=limit)
 
 
 def engine_failed(request_id: str) -> Refusal:
-    message = f"the engine failed on this request; the replica's log says more under {request_id}"
-    return Refusal(grpc.StatusCode.INTERNAL, wire.ERROR_REASON_ENGINE_FAILED, message)
+    message = f"the engine failed on this request; see {request_id} in the replica's log"
+    return Refusal(wire.ERROR_REASON_ENGINE_FAILED, message)
 
 
-def failed_inside(what: str) -> Refusal:
-    """Of the server itself, and nobody else's."""
-    return Refusal(grpc.StatusCode.INTERNAL, wire.ERROR_REASON_INTERNAL, f"{what} failed; the server's log says more")
+def internal_error(call: str) -> Refusal:
+    return Refusal(wire.ERROR_REASON_INTERNAL, f"{call} failed; see the server's log")
 
 
 def replica_failed() -> Refusal:
-    return Refusal(
-        grpc.StatusCode.INTERNAL, wire.ERROR_REASON_REPLICA_FAILED, "this replica has failed and must be restarted"
-    )
+    return Refusal(wire.ERROR_REASON_REPLICA_FAILED, "this replica has failed and must be restarted")

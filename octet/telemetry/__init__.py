@@ -1,1 +1,1 @@
-"""What every process measures with: sketches, windows, metrics, traces, logs."""
+"""Telemetry that every process shares."""

@@ -1,47 +1,69 @@
-"""Traces by OTLP over gRPC, through OpenTelemetry's own exporter: loaded where it is wanted, not before."""
+"""Sends spans by OTLP over gRPC, through OpenTelemetry's exporter. Imported only where traces are exported."""
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from octet.telemetry.otlp_wire import request_of, resource_of, scope_of
-from octet.telemetry.outbox import Outbox, Post
-from octet.telemetry.span import Span
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
-_SCOPE = "octet"
+from octet import __version__
+from octet.telemetry.requests import AttributeValue, Span
+
+_SCOPE = InstrumentationScope("octet", __version__)
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_KINDS = {"internal": SpanKind.INTERNAL, "server": SpanKind.SERVER, "client": SpanKind.CLIENT}
 
 
-def outbox_to(endpoint: str, resource: Mapping[str, str]) -> Outbox:
-    """`resource` says who sends them, by OpenTelemetry's names."""
-    return Outbox(lambda: otlp_post(endpoint, resource))
+class OtlpSender:
+    """Headers, certificates, compression and timeouts are set by the SDK's environment variables."""
+
+    def __init__(self, endpoint: str, resource: Mapping[str, str]) -> None:
+        """`resource` describes the sending process by OpenTelemetry's attributes."""
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # SpanExporter reports failures, once
+        self._resource = Resource.create(dict(resource))
+        self._exporter = OTLPSpanExporter(endpoint=endpoint)
+        self._is_closed = False
+
+    def send(self, spans: Sequence[Span]) -> bool:
+        sdk_spans = [to_sdk_span(span, self._resource) for span in spans]
+        return self._exporter.export(sdk_spans) is SpanExportResult.SUCCESS
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._exporter.shutdown()
 
 
-def otlp_post(endpoint: str, resource: Mapping[str, str]) -> Post:
-    """Headers, certificates, compression and how long a sending may take are the environment's to say, by the names
-    that the SDK knows. Loads it."""
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace.export import SpanExportResult
+def to_sdk_span(span: Span, resource: Resource) -> ReadableSpan:
+    trace_id = int(span.trace_id, 16)
+    state = TraceState.from_header([span.state]) if span.state else None
+    parent = None
+    if span.parent_id:
+        parent = SpanContext(trace_id, int(span.parent_id, 16), span.is_remote, _SAMPLED)
+    return ReadableSpan(
+        _valid(span.name),
+        context=SpanContext(trace_id, int(span.span_id, 16), False, _SAMPLED, state),
+        parent=parent,
+        resource=resource,
+        attributes={name: _valid_value(value) for name, value in span.attributes.items()},
+        kind=_KINDS[span.kind],
+        status=Status() if span.error is None else Status(StatusCode.ERROR, _valid(span.error)),
+        start_time=span.start,
+        end_time=span.end,
+        instrumentation_scope=_SCOPE,
+    )
 
-    from octet import __version__
 
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # the outbox says what there is to say, once
-    attributes: dict[str, Any] = dict(Resource.create(dict(resource)).attributes)
-    head = resource_of(attributes), scope_of(_SCOPE, __version__)
+def _valid_value(value: AttributeValue) -> AttributeValue:
+    if isinstance(value, str):
+        return _valid(value)
+    return tuple(map(_valid, value)) if isinstance(value, tuple) else value
 
-    class Exporter(OTLPSpanExporter):
-        """With our own spans for the SDK's."""
 
-        def _translate_data(self, data: Sequence[Any]) -> ExportTraceServiceRequest:
-            request: ExportTraceServiceRequest = ExportTraceServiceRequest.FromString(request_of(data, *head))
-            return request
-
-        def send(self, spans: Sequence[Span]) -> bool:
-            return self._export(spans) is SpanExportResult.SUCCESS  # type: ignore[arg-type]
-
-        def close(self) -> None:
-            if not self._shutdown:
-                self.shutdown()
-
-    return Exporter(endpoint=endpoint)
+def _valid(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode: one such name must not lose a whole batch."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,1 +1,1 @@
-"""Generated from proto/octet/v1: the wire, the only contract between processes."""
+"""Generated protobuf messages of octet.v1."""

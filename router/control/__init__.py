@@ -1,1 +1,1 @@
-"""What an operator and the machines may change while everything serves: breakers, knobs, ladders, lanes, cordons."""
+"""State that operators and controllers change at run time: breakers, knobs, ladders, lanes, cordons."""

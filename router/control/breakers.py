@@ -1,155 +1,187 @@
-"""The correctness breakers of the lanes that serve: stepped, held, released."""
+"""Correctness breakers of the serving lanes: step, hold, release."""
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from admission.correctness import Hold, Rules, Standing, Transition, rules_of, step
-from admission.lane import lane_id
-from admission.window import Counts
-from octet.rpc.refusal import invalid, shorten
-from octet.store import AuditRow, Body
-from router.control.change import Signed
-from router.control.known import BREAKER, Known, ids_of
-from router.control.pen import Pen, Revision
-from router.control.refusals import conflict
-from router.control.rows import row
-from router.control.sheet import Sheet
+from admission import breakers as breaker_rules
+from admission.breakers import (
+    BreakerHold,
+    BreakerRecord,
+    CorrectnessRules,
+    advance_breaker,
+    hold_breaker,
+    release_breaker,
+)
+from admission.budgets import Counts
+from admission.lanes import lane_id
+from octet.rpc.checks import shorten
+from octet.rpc.refusal import invalid_field
+from router.control.audit import AuditWriter, ChangeAuthor, DocumentRevision, audit_row, conflict
+from router.control.state import BREAKER, SharedState
+from router.store.rows import DocumentBody
 
-WHO = "breaker"
-_SETTLED = 0.1
-"""A share of the breach: which side of the floor a rate is on is written down when it has stayed there for so long."""
+BREAKER_AUTHOR = "breaker"
+_SETTLED = 0.1  # a change of side of the floor is stored after this share of the breach time
+_NO_HOLD = BreakerRecord()
 
 
 @dataclass(frozen=True, slots=True)
-class _Stepped:
-    """What was made of a document since it was written."""
+class BreakerDocument:
+    """The stored breaker of one specialist: a record for each lane, and the operator's hold, which outlasts them."""
 
-    sheet: Sheet
+    lanes: Mapping[str, BreakerRecord] = field(default_factory=dict)  # by lane id, without the hold
+    held: BreakerRecord = _NO_HOLD  # only its hold matters
+
+    def record(self, lane_id: str, since: float) -> BreakerRecord:
+        return self.with_hold(self.lanes.get(lane_id) or breaker_rules.new_breaker_record(since))
+
+    def with_hold(self, record: BreakerRecord) -> BreakerRecord:
+        held = self.held
+        if held.hold is None:
+            return release_breaker(record) if record.hold else record
+        return hold_breaker(record, held.hold, held.hold_by, held.hold_why, held.hold_since)
+
+    def release(self) -> "BreakerDocument":
+        return replace(self, held=_NO_HOLD)
+
+    def with_lane(self, lane_id: str, record: BreakerRecord, keep: Collection[str]) -> "BreakerDocument":
+        lanes = {name: each for name, each in self.lanes.items() if name in keep}
+        return replace(self, lanes={**lanes, lane_id: release_breaker(record)})
+
+    def to_body(self) -> dict[str, Any]:
+        lanes = {lane_id: record.to_body() for lane_id, record in self.lanes.items()}
+        return {"lanes": lanes, "held": self.held.to_body()}
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> "BreakerDocument":
+        lanes = {lane_id: BreakerRecord.from_body(each) for lane_id, each in body["lanes"].items()}
+        return cls(lanes, BreakerRecord.from_body(body["held"]))
+
+
+_EMPTY = BreakerDocument()
+
+
+def merge_breaker_documents(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Keep the stored hold, and for every lane the record that moved last; None if that is the stored document."""
+    try:
+        theirs, ours = BreakerDocument.from_body(stored), BreakerDocument.from_body(own)
+    except (ValueError, KeyError, TypeError, AttributeError):  # written by another version: it stands
+        return None
+    newer = {name: each for name, each in ours.lanes.items() if _moved_at(each) > _moved_at(theirs.lanes.get(name))}
+    return replace(theirs, lanes={**theirs.lanes, **newer}).to_body() if newer else None
+
+
+def _moved_at(record: BreakerRecord | None) -> float:
+    return record.transition_at if record is not None and record.transition_at is not None else 0.0
+
+
+class _LocalRecord(NamedTuple):
+    document: BreakerDocument
     lane_id: str
-    standing: Standing
+    record: BreakerRecord
     differs_since: float | None
 
 
-class Breakers:
-    def __init__(self, known: Known, pen: Pen) -> None:
-        self._known = known
-        self._pen = pen
-        self._stepped: dict[str, _Stepped] = {}
+class CorrectnessBreakers:
+    def __init__(self, state: SharedState, audit: AuditWriter) -> None:
+        self._state = state
+        self._audit = audit
+        self._local: dict[str, _LocalRecord] = {}
 
-    def sheet(self, specialist: str) -> Sheet:
-        return self._known.shelf.read(BREAKER, specialist, Sheet.from_body) or _EMPTY
+    def record(self, specialist: str) -> BreakerRecord:
+        return self._record(specialist, self._document(specialist))
 
-    def standing(self, specialist: str) -> Standing:
-        """Of the lane that serves, or would."""
-        return self._standing(specialist, self.sheet(specialist))
-
-    def rules(self, specialist: str) -> Rules:
-        ensemble = self._known.ensemble
-        return rules_of(ensemble.correctness, ensemble.specialist(specialist).floor)
+    def rules(self, specialist: str) -> CorrectnessRules:
+        ensemble = self._state.ensemble
+        return breaker_rules.load_correctness_rules(ensemble.correctness, ensemble.specialist(specialist).floor)
 
     def counts(self, specialist: str, now: float) -> Counts:
-        identity, _ = self._lane(specialist)
-        return self._known.judged.counts(identity, now)
+        lane, _ = self._state.serving_lane(specialist)
+        return self._state.correctness.counts(lane, now)
 
     async def tick(self, now: float) -> None:
-        for specialist in self._known.ensemble.names:
-            if self._known.book(specialist) is not None:
-                await self._step(specialist, now)
+        for specialist in self._state.ensemble.names:
+            if self._state.lanes(specialist) is not None:
+                await self._advance(specialist, now)
 
-    async def hold(self, specialist: str, held: str, signed: Signed, now: float) -> None:
-        """Raises Refusal."""
-        if held not in ("open", "closed"):
-            raise invalid("hold", "open or closed", shorten(held))
-        how: Hold = "open" if held == "open" else "closed"
+    async def hold(self, specialist: str, hold: str, author: ChangeAuthor, now: float) -> None:
+        if hold not in ("open", "closed"):
+            raise invalid_field("hold", "open or closed", shorten(hold))
+        how: BreakerHold = "open" if hold == "open" else "closed"
 
-        def revise(body: Body | None) -> Revision:
-            sheet = _sheet_of(body)
-            after = f"held {how}"
-            changed = sheet.hold(how, signed.who, signed.why, now).to_body()
-            return Revision(changed, row(now, *_by(signed), "hold_breaker", specialist, _shown(sheet), after))
+        def revise(body: DocumentBody | None) -> DocumentRevision:
+            document = _decode(body)
+            row = audit_row(now, author, "hold_breaker", specialist, _describe_hold(document), f"held {how}")
+            held = hold_breaker(_NO_HOLD, how, author.who, author.why, now)
+            return DocumentRevision(replace(document, held=held).to_body(), row)
 
-        await self._pen.order(BREAKER, specialist, revise)
+        await self._audit.order(BREAKER, specialist, revise)
 
-    async def release(self, specialist: str, signed: Signed, now: float) -> None:
-        """Raises Refusal."""
+    async def release(self, specialist: str, author: ChangeAuthor, now: float) -> None:
+        def revise(body: DocumentBody | None) -> DocumentRevision:
+            document = _decode(body)
+            if document.held.hold is None:
+                raise conflict(f"the breaker of {specialist} is not held", "specialist")
+            released = document.release()
+            after = self._record(specialist, released).state
+            row = audit_row(now, author, "release_breaker", specialist, _describe_hold(document), after)
+            return DocumentRevision(released.to_body(), row)
 
-        def revise(body: Body | None) -> Revision:
-            sheet = _sheet_of(body)
-            if sheet.held.hold is None:
-                raise conflict(f"nobody holds the breaker of {specialist}", "specialist")
-            released = sheet.release()
-            state = self._standing(specialist, released).state
-            change = row(now, *_by(signed), "release_breaker", specialist, _shown(sheet), state)
-            return Revision(released.to_body(), change)
+        await self._audit.order(BREAKER, specialist, revise)
 
-        await self._pen.order(BREAKER, specialist, revise)
+    def _document(self, specialist: str) -> BreakerDocument:
+        return self._state.documents.read(BREAKER, specialist, BreakerDocument.from_body) or _EMPTY
 
-    async def _step(self, specialist: str, now: float) -> None:
-        sheet, rules = self.sheet(specialist), self.rules(specialist)
-        identity, _ = self._lane(specialist)
-        before = self._standing(specialist, sheet)
-        after, transition = step(before, self.counts(specialist, now), now, rules)
-        differs_since = self._differs_since(specialist, sheet, after, now)
-        self._stepped[specialist] = _Stepped(sheet, identity, after if transition is None else before, differs_since)
-        settled = differs_since is not None and now - differs_since >= rules.breach * _SETTLED
-        if transition is not None or settled:
-            await self._pen.act(BREAKER, specialist, lambda body: self._revised(specialist, body, now))
+    async def _advance(self, specialist: str, now: float) -> None:
+        document, rules = self._document(specialist), self.rules(specialist)
+        lane, _ = self._state.serving_lane(specialist)
+        before = self._record(specialist, document)
+        after, transition = advance_breaker(before, self.counts(specialist, now), now, rules)
+        differs_since = None  # since when the timers differ from the stored ones
+        if _timers(after) != _timers(document.record(*self._state.serving_lane(specialist))):
+            local = self._local.get(specialist)
+            is_known = local is not None and local.document == document and local.differs_since is not None
+            differs_since = local.differs_since if local is not None and is_known else now
+        self._local[specialist] = _LocalRecord(document, lane, after if transition is None else before, differs_since)
+        is_settled = differs_since is not None and now - differs_since >= rules.breach * _SETTLED
+        if transition is not None or is_settled:
+            await self._audit.act(BREAKER, specialist, lambda body: self._revise(specialist, body, now))
 
-    def _revised(self, specialist: str, body: Body | None, now: float) -> Revision | None:
-        """What this moment makes of the document, whoever wrote it last."""
-        sheet, rules = _sheet_of(body), self.rules(specialist)
-        counts, (identity, since) = self.counts(specialist, now), self._lane(specialist)
-        before = self._standing(specialist, sheet)
-        after, transition = step(before, counts, now, rules)
-        if _timers(after) == _timers(sheet.standing(identity, since)) and transition is None:
+    def _revise(self, specialist: str, body: DocumentBody | None, now: float) -> DocumentRevision | None:
+        document, rules = _decode(body), self.rules(specialist)
+        counts, (lane, since) = self.counts(specialist, now), self._state.serving_lane(specialist)
+        before = self._record(specialist, document)
+        after, transition = advance_breaker(before, counts, now, rules)
+        if _timers(after) == _timers(document.record(lane, since)) and transition is None:
             return None
-        book = self._known.book(specialist)
-        changed = sheet.with_lane(identity, after, ids_of(book) if book else ()).to_body()
+        lanes = self._state.lanes(specialist)
+        keep = [lane_id(specialist, each) for each in lanes.lanes] if lanes else ()
+        changed = document.with_lane(lane, after, keep).to_body()
         if transition is not None:
-            return Revision(changed, _row_of(transition, specialist))
-        what = "above_floor" if after.below_since is None else "below_floor"
-        why = f"{counts.good} of {counts.total} passed, the floor is {rules.floor or 0:.1%}"
-        return Revision(changed, row(now, WHO, why, what, specialist, before.state, after.state))
+            author = ChangeAuthor(BREAKER_AUTHOR, transition.why)
+            row = audit_row(transition.at, author, transition.what, specialist, transition.before, transition.after)
+        else:
+            what = "above_floor" if after.below_since is None else "below_floor"
+            why = f"{counts.good} of {counts.total} passed, the floor is {rules.floor or 0:.1%}"
+            row = audit_row(now, ChangeAuthor(BREAKER_AUTHOR, why), what, specialist, before.state, after.state)
+        return DocumentRevision(changed, row)
 
-    def _standing(self, specialist: str, sheet: Sheet) -> Standing:
-        """As it was stepped here since the document was written, else as the document says."""
-        identity, since = self._lane(specialist)
-        stepped = self._stepped.get(specialist)
-        if stepped is not None and stepped.lane_id == identity and stepped.sheet == sheet:
-            return sheet.over(stepped.standing)
-        return sheet.standing(identity, since)
-
-    def _differs_since(self, specialist: str, sheet: Sheet, after: Standing, now: float) -> float | None:
-        """Since when the timers are not as they are written down; None: they are."""
-        if _timers(after) == _timers(sheet.standing(*self._lane(specialist))):
-            return None
-        stepped = self._stepped.get(specialist)
-        known = None if stepped is None or stepped.sheet != sheet else stepped.differs_since
-        return now if known is None else known
-
-    def _lane(self, specialist: str) -> tuple[str, float]:
-        book = self._known.book(specialist)
-        return ("", 0.0) if book is None else (lane_id(specialist, book.serving), book.serving.since)
+    def _record(self, specialist: str, document: BreakerDocument) -> BreakerRecord:
+        lane, since = self._state.serving_lane(specialist)
+        local = self._local.get(specialist)
+        if local is not None and local.lane_id == lane and local.document == document:
+            return document.with_hold(local.record)
+        return document.record(lane, since)
 
 
-_EMPTY = Sheet()
+def _decode(body: DocumentBody | None) -> BreakerDocument:
+    return _EMPTY if body is None else BreakerDocument.from_body(body)
 
 
-def _sheet_of(body: Body | None) -> Sheet:
-    return _EMPTY if body is None else Sheet.from_body(body)
+def _timers(record: BreakerRecord) -> tuple[float | None, float | None]:
+    return record.below_since, record.above_since
 
 
-def _timers(standing: Standing) -> tuple[float | None, float | None]:
-    return standing.below_since, standing.above_since
-
-
-def _shown(sheet: Sheet) -> str:
-    return f"held {sheet.held.hold}" if sheet.held.hold else "not held"
-
-
-def _by(signed: Signed) -> tuple[str, str]:
-    return signed.who, signed.why
-
-
-def _row_of(transition: Transition, specialist: str) -> AuditRow:
-    before, after = transition.before, transition.after
-    return row(transition.at, WHO, transition.why, transition.what, specialist, before, after)
+def _describe_hold(document: BreakerDocument) -> str:
+    return f"held {document.held.hold}" if document.held.hold else "not held"

@@ -1,34 +1,26 @@
-"""What happens, told to everybody who listens. A listener that does not keep up loses the oldest and is told so."""
+"""Operator events, broadcast to subscribers with bounded queues. Used on the event loop."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 from octet.v1 import operator_pb2 as wire
 
-MOST_WAITING = 256
+MAX_QUEUED_EVENTS = 256
 
 
-class Subscription:
-    """Use it as a context, and iterate over it."""
+class EventQueue:
+    """A bounded queue. A slow subscriber loses its oldest events and receives their number."""
 
-    def __init__(self, most: int, leave: Callable[["Subscription"], None]) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._leave = leave
-        self._waiting: deque[wire.OperatorEvent] = deque()
-        self._num_dropped = 0
-        self._dropped_at = 0
-        self._news = asyncio.Event()
+        self._queue: deque[wire.OperatorEvent] = deque()
+        self._num_dropped = self._dropped_at = 0
+        self._wakeup = asyncio.Event()
         self._is_closed = False
 
-    def __enter__(self) -> "Subscription":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._leave(self)
-        self.close()
-
-    def __aiter__(self) -> "Subscription":
+    def __aiter__(self) -> "EventQueue":
         return self
 
     async def __anext__(self) -> wire.OperatorEvent:
@@ -36,52 +28,53 @@ class Subscription:
             if self._num_dropped:
                 dropped, self._num_dropped = self._num_dropped, 0
                 return wire.OperatorEvent(at_unix_ms=self._dropped_at, dropped=dropped)
-            if self._waiting:
-                return self._waiting.popleft()
+            if self._queue:
+                return self._queue.popleft()
             if self._is_closed:
                 raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()
 
-    def tell(self, event: wire.OperatorEvent) -> None:
-        if len(self._waiting) >= self._most:
-            self._waiting.popleft()
+    def put(self, event: wire.OperatorEvent) -> None:
+        if len(self._queue) >= self._most:
+            self._queue.popleft()
             self._num_dropped += 1
             self._dropped_at = event.at_unix_ms
-        self._waiting.append(event)
-        self._news.set()
+        self._queue.append(event)
+        self._wakeup.set()
 
     def close(self) -> None:
-        """What waits is still handed out."""
         self._is_closed = True
-        self._news.set()
+        self._wakeup.set()
 
 
-class Events:
-    """Belongs to the event loop."""
-
-    def __init__(self, most_waiting: int = MOST_WAITING) -> None:
-        self._most_waiting = most_waiting
-        self._subscriptions: set[Subscription] = set()
+class OperatorEvents:
+    def __init__(self, max_queued: int = MAX_QUEUED_EVENTS) -> None:
+        self._max_queued = max_queued
+        self._queues: set[EventQueue] = set()
         self._is_closed = False
 
     def __len__(self) -> int:
-        return len(self._subscriptions)
+        return len(self._queues)
 
-    def subscribe(self) -> Subscription:
-        subscription = Subscription(self._most_waiting, self._subscriptions.discard)
+    @contextmanager
+    def subscribe(self) -> Iterator[AsyncIterator[wire.OperatorEvent]]:
+        """Yield the events that are published from now on."""
+        queue = EventQueue(self._max_queued)
+        self._queues.add(queue)
         if self._is_closed:
-            subscription.close()
-        else:
-            self._subscriptions.add(subscription)
-        return subscription
+            queue.close()
+        try:
+            yield queue
+        finally:
+            self._queues.discard(queue)
+            queue.close()
 
-    def tell(self, event: wire.OperatorEvent) -> None:
-        for subscription in self._subscriptions:
-            subscription.tell(event)
+    def publish(self, event: wire.OperatorEvent) -> None:
+        for queue in self._queues:
+            queue.put(event)
 
     def close(self) -> None:
         self._is_closed = True
-        for subscription in self._subscriptions:
-            subscription.close()
-        self._subscriptions.clear()
+        for queue in self._queues:
+            queue.close()

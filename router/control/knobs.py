@@ -1,216 +1,224 @@
-"""The knobs that operators have set, and what all of them come to."""
+"""Knobs set by operators and by escalation, and their effective values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 
-from admission.escalation import Ladder, Rules
-from admission.knobs import (
-    ESCALATION,
-    Configured,
-    KnobError,
-    KnobName,
-    Knobs,
-    SetKnob,
-    checked,
-    configured_of,
-    effective,
-    parse,
-)
-from admission.lanes import CONFIGURATION
+from admission import knobs as knob_rules
+from admission.budgets import Counts
+from admission.escalation import EscalationLadder, EscalationRules, advance_ladder, count_levels, load_escalation_rules
+from admission.knobs import ESCALATION, UNSPECIFIED_INTENT, ConfiguredKnobs, EffectiveKnobs, KnobError, KnobName
+from admission.lanes import BY_CONFIGURATION
 from octet.config.ensemble import IntentConfig
-from octet.rpc.refusal import Refusal, invalid
-from octet.store import Body
+from octet.rpc.refusal import Refusal, invalid_field
 from octet.v1 import operator_pb2 as wire
-from router.between import standing as between
-from router.control.change import Signed
-from router.control.known import KNOB, Known
-from router.control.ladders import Ladders
-from router.control.pen import Pen, Revision
-from router.control.refusals import conflict, unknown_name
-from router.control.rows import row
+from router.control.audit import AuditWriter, ChangeAuthor, DocumentRevision, audit_row, conflict, unknown_name
+from router.control.state import KNOB, LADDER, SharedState
+from router.routing.dispatch_plan import IntentKnobs, configured_knobs
+from router.store.rows import DocumentBody
 
 _OPERATOR = "operator"
-_NO_LADDER = Ladder()
+_BOTTOM = EscalationLadder()
 
 
-class KnobBoard:
-    def __init__(self, known: Known, pen: Pen, ladders: Ladders) -> None:
-        self._known = known
-        self._pen = pen
+class EscalationLadders:
+    def __init__(self, state: SharedState, audit: AuditWriter) -> None:
+        self._state = state
+        self._audit = audit
+        # the stored ladder, and the same as advanced here since: changes of timers alone are not stored
+        self._local: dict[str, tuple[EscalationLadder, EscalationLadder]] = {}
+
+    def ladder(self, specialist: str) -> EscalationLadder:
+        return self._advanced(specialist, self._stored(specialist))
+
+    def rules(self) -> EscalationRules:
+        return load_escalation_rules(self._state.ensemble.escalation)
+
+    async def tick(self, now: float) -> None:
+        rules = self.rules()
+        for specialist in self._state.ensemble.names:
+            counts = self._state.demand.counts(specialist, now)
+            await self._advance(specialist, counts, now, rules, self.top_level(specialist, rules))
+
+    def top_level(self, specialist: str, rules: EscalationRules) -> int:
+        """Return the highest level that changes anything for an intent routed to this specialist."""
+        intents = self._state.ensemble.intents
+        elsewhere = {intent.name for intent in intents if intent.specialist not in (None, specialist)}
+        return max(
+            count_levels(knobs.threshold, knobs.floor, rules)
+            for name, knobs in configured_knobs(intents).items()
+            if name not in elsewhere or name == UNSPECIFIED_INTENT
+        )
+
+    async def _advance(self, specialist: str, counts: Counts, now: float, rules: EscalationRules, top: int) -> None:
+        stored = self._stored(specialist)
+        after, move = advance_ladder(self._advanced(specialist, stored), counts, now, rules, top)
+        if move is None:
+            self._local[specialist] = (stored, after)
+            return
+
+        def revise(body: DocumentBody | None) -> DocumentRevision | None:
+            current = _BOTTOM if body is None else EscalationLadder.from_body(body)
+            ladder, move = advance_ladder(self._advanced(specialist, current), counts, now, rules, top)
+            if move is None:
+                return None
+            author = ChangeAuthor(ESCALATION, move.why)
+            row = audit_row(now, author, move.what, specialist, f"level {move.before}", f"level {move.after}")
+            return DocumentRevision(ladder.to_body(), row)
+
+        await self._audit.act(LADDER, specialist, revise)
+
+    def _stored(self, specialist: str) -> EscalationLadder:
+        return self._state.documents.read(LADDER, specialist, EscalationLadder.from_body) or _BOTTOM
+
+    def _advanced(self, specialist: str, stored: EscalationLadder) -> EscalationLadder:
+        known, after = self._local.get(specialist, (None, stored))
+        return after if known == stored else stored
+
+
+class KnobController:
+    def __init__(self, state: SharedState, audit: AuditWriter, ladders: EscalationLadders) -> None:
+        self._state = state
+        self._audit = audit
         self._ladders = ladders
 
-    def operators(self) -> dict[KnobName, SetKnob]:
-        """Also those of intents and specialists that are not there any more: they wait until they are again."""
-        found = {}
-        for document in list(self._known.shelf.of_kind(KNOB)):
-            held = self._known.shelf.read(KNOB, document.key, partial(_named, document.key))
-            if held is not None:
-                found[held[0]] = held[1]
-        return found
+    def set_by_operators(self) -> dict[KnobName, knob_rules.OperatorKnob]:
+        documents = self._state.documents
+        keys = [document.key for document in documents.of_kind(KNOB)]
+        found = (documents.read(KNOB, key, partial(_decode, key)) for key in keys)
+        return dict(knob for knob in found if knob is not None)
 
-    def configured(self) -> dict[str, Configured]:
-        base = between.configured_knobs(self._known.ensemble.intents)
-        return {intent: Configured(knobs.threshold, knobs.floor) for intent, knobs in base.items()}
+    def configured(self) -> dict[str, ConfiguredKnobs]:
+        base = configured_knobs(self._state.ensemble.intents)
+        return {intent: ConfiguredKnobs(knobs.threshold, knobs.floor) for intent, knobs in base.items()}
 
-    def turned(self) -> dict[tuple[str, str], between.Knobs]:
-        """Wherever they are not as configured."""
-        operators, rules = self.operators(), self._ladders.rules()
-        names = self._known.ensemble.names
+    def overrides(self) -> dict[tuple[str, str], IntentKnobs]:
+        operators, rules = self.set_by_operators(), self._ladders.rules()
+        names = self._state.ensemble.names
         ladders = {name: self._ladders.ladder(name) for name in names}
         touched = {name.intent for name in operators}
-        pressed = [name for name in names if ladders[name].level]
+        escalated = [name for name in names if ladders[name].level]
         found = {}
         for intent, configured in self.configured().items():
-            for name in names if intent in touched else pressed:
-                knobs = effective(intent, name, configured, operators, ladders[name], rules)
+            for name in names if intent in touched else escalated:
+                knobs = knob_rules.effective_knobs(intent, name, configured, operators, ladders[name], rules)
                 if (knobs.threshold, knobs.floor) != (configured.threshold, configured.floor) or knobs.by:
-                    found[(intent, name)] = between.Knobs(
-                        knobs.threshold,
-                        knobs.floor,
-                        _for_callers(knobs.by),
-                        _for_callers(knobs.floor_turn.by),
-                        knobs.is_escalated,
-                    )
+                    setters = (_anonymize(knobs.by), _anonymize(knobs.floor_turn.by))
+                    found[(intent, name)] = IntentKnobs(knobs.threshold, knobs.floor, *setters, knobs.is_escalated)
         return found
 
     def infos(self) -> list[wire.KnobInfo]:
-        """Both of every intent, and those of a single specialist where they differ; at the end those that operators
-        have set for what is not configured any more."""
-        operators, rules = self.operators(), self._ladders.rules()
-        found = [
-            info
-            for intent, configured in self.configured().items()
-            for info in self._of_intent(intent, configured, operators, rules)
-        ]
-        return found + [self.info(knob) for knob in sorted(operators, key=str) if self._gone(knob)]
+        """List both knobs of every intent, those of specialists that differ, and those no longer configured."""
+        operators, rules = self.set_by_operators(), self._ladders.rules()
+        found: list[wire.KnobInfo] = []
+        for intent, configured in self.configured().items():
+            general = self._effective(intent, None, configured, operators, rules)
+            found.append(_info(KnobName(intent, None, "shadow_threshold"), general, configured))
+            found.append(_info(KnobName(intent, None, "priority_floor"), general, configured))
+            for specialist in self._state.ensemble.names:
+                own = self._effective(intent, specialist, configured, operators, rules)
+                if (own.threshold, own.threshold_turn.by) != (general.threshold, general.threshold_turn.by):
+                    found.append(_info(KnobName(intent, specialist, "shadow_threshold"), own, configured))
+                if (own.floor, own.floor_turn.by) != (general.floor, general.floor_turn.by):
+                    found.append(_info(KnobName(intent, specialist, "priority_floor"), own, configured))
+        return found + [self.info(knob) for knob in sorted(operators, key=str) if self._why_without_effect(knob)]
 
-    async def set(self, name: str, value: float, signed: Signed, now: float) -> wire.KnobInfo:
-        """Raises Refusal."""
-        knob = self._parsed(name)
+    async def set(self, name: str, value: float, author: ChangeAuthor, now: float) -> wire.KnobInfo:
+        knob = self._parse(name)
         try:
-            held = SetKnob(checked(knob, value), signed.who, signed.why, now)
+            setting = knob_rules.OperatorKnob(knob_rules.check_knob_value(knob, value), author.who, author.why, now)
         except KnobError as error:
             raise _refusal(error) from None
 
-        def revise(body: Body | None) -> Revision:
-            before = self._described(knob, body)
-            return Revision(
-                held.to_body(), row(now, signed.who, signed.why, "set_knob", str(knob), before, f"{value:g}")
-            )
+        def revise(body: DocumentBody | None) -> DocumentRevision:
+            row = audit_row(now, author, "set_knob", str(knob), self._describe(knob, body), f"{value:g}")
+            return DocumentRevision(setting.to_body(), row)
 
-        await self._pen.order(KNOB, str(knob), revise)
+        await self._audit.order(KNOB, str(knob), revise)
         return self.info(knob)
 
-    async def release(self, name: str, signed: Signed, now: float) -> wire.KnobInfo:
-        """Also of what is not configured any more. Raises Refusal."""
-        knob = self._held(name) or self._parsed(name)
+    async def release(self, name: str, author: ChangeAuthor, now: float) -> wire.KnobInfo:
+        """Release a knob, even one that is no longer configured. Raises Refusal."""
+        knob = next((each for each in self.set_by_operators() if str(each) == name), None) or self._parse(name)
 
-        def revise(body: Body | None) -> Revision:
+        def revise(body: DocumentBody | None) -> DocumentRevision:
             if body is None:
-                raise conflict(f"nobody has set {knob}", "name")
-            before = self._described(knob, body)
-            return Revision(None, row(now, signed.who, signed.why, "release_knob", str(knob), before, "released"))
+                raise conflict(f"{knob} is not set by an operator", "name")
+            row = audit_row(now, author, "release_knob", str(knob), self._describe(knob, body), "released")
+            return DocumentRevision(None, row)
 
-        await self._pen.order(KNOB, str(knob), revise)
+        await self._audit.order(KNOB, str(knob), revise)
         return self.info(knob)
 
     def info(self, knob: KnobName) -> wire.KnobInfo:
-        """As it is now, for its intent, or for its intent and specialist."""
         configured, rules = self._configured(knob.intent), self._ladders.rules()
-        knobs = self._effective(knob.intent, knob.specialist, configured, self.operators(), rules)
+        knobs = self._effective(knob.intent, knob.specialist, configured, self.set_by_operators(), rules)
         info = _info(knob, knobs, configured)
-        if gone := self._gone(knob):
-            info.why = f"{info.why} ({gone})" if info.why else gone
+        if remark := self._why_without_effect(knob):
+            info.why = f"{info.why} ({remark})" if info.why else remark
         return info
 
-    def _configured(self, intent: str) -> Configured:
-        """What a new intent would have, of one that there is not any more."""
-        return self.configured().get(intent) or configured_of(IntentConfig(intent))
+    def _configured(self, intent: str) -> ConfiguredKnobs:
+        return self.configured().get(intent) or knob_rules.configured_knobs(IntentConfig(intent))
 
-    def _gone(self, knob: KnobName) -> str:
-        """Why it changes nothing; empty where it may."""
+    def _why_without_effect(self, knob: KnobName) -> str:
         if knob.intent not in self.configured():
-            return f"there is no intent {knob.intent} any more: it changes nothing"
-        if knob.specialist is not None and knob.specialist not in self._known.ensemble.names:
-            return f"there is no specialist {knob.specialist} any more: it changes nothing"
+            return f"the intent {knob.intent} is no longer configured: the knob has no effect"
+        if knob.specialist is not None and knob.specialist not in self._state.ensemble.names:
+            return f"the specialist {knob.specialist} is no longer configured: the knob has no effect"
         return ""
-
-    def _held(self, name: str) -> KnobName | None:
-        """One that an operator has set."""
-        return next((knob for knob in self.operators() if str(knob) == name), None)
-
-    def _of_intent(
-        self, intent: str, configured: Configured, operators: Mapping[KnobName, SetKnob], rules: Rules
-    ) -> Iterator[wire.KnobInfo]:
-        general = self._effective(intent, None, configured, operators, rules)
-        yield _info(KnobName(intent, None, "shadow_threshold"), general, configured)
-        yield _info(KnobName(intent, None, "priority_floor"), general, configured)
-        for specialist in self._known.ensemble.names:
-            own = self._effective(intent, specialist, configured, operators, rules)
-            if (own.threshold, own.threshold_turn.by) != (general.threshold, general.threshold_turn.by):
-                yield _info(KnobName(intent, specialist, "shadow_threshold"), own, configured)
-            if (own.floor, own.floor_turn.by) != (general.floor, general.floor_turn.by):
-                yield _info(KnobName(intent, specialist, "priority_floor"), own, configured)
 
     def _effective(
         self,
         intent: str,
         specialist: str | None,
-        configured: Configured,
-        operators: Mapping[KnobName, SetKnob],
-        rules: Rules,
-    ) -> Knobs:
-        """Without a specialist: before anybody's escalation."""
-        is_known = specialist in self._known.ensemble.names
-        ladder = self._ladders.ladder(specialist) if specialist is not None and is_known else _NO_LADDER
-        return effective(intent, specialist or "", configured, operators, ladder, rules)
+        configured: ConfiguredKnobs,
+        operators: Mapping[KnobName, knob_rules.OperatorKnob],
+        rules: EscalationRules,
+    ) -> EffectiveKnobs:
+        """Without a specialist, return the values before any escalation."""
+        is_known = specialist in self._state.ensemble.names
+        ladder = self._ladders.ladder(specialist) if specialist is not None and is_known else _BOTTOM
+        return knob_rules.effective_knobs(intent, specialist or "", configured, operators, ladder, rules)
 
-    def _parsed(self, name: str) -> KnobName:
-        """Raises Refusal."""
-        ensemble = self._known.ensemble
-        intents = self.configured()
+    def _parse(self, name: str) -> KnobName:
+        specialists, intents = self._state.ensemble.names, self.configured()
         try:
             knob = KnobName.parse(name)
         except KnobError as error:
             raise _refusal(error) from None
         try:
-            return parse(name, intents, ensemble.names)
+            return knob_rules.parse_knob(name, intents, specialists)
         except KnobError:
-            whose = [*intents, *(f"{knob.intent}/{specialist}" for specialist in ensemble.names)]
-            known = whose if knob.specialist else list(intents)
+            own = [f"{knob.intent}/{specialist}" for specialist in specialists] if knob.specialist else []
+            known = [*intents, *own]
             raise unknown_name("name", name, (f"{each}.{knob.knob}" for each in known)) from None
 
-    def _described(self, knob: KnobName, body: Body | None) -> str:
+    def _describe(self, knob: KnobName, body: DocumentBody | None) -> str:
         if body is not None:
-            held = SetKnob.from_body(body)
-            return f"{held.value:g} by {held.by}"
+            setting = knob_rules.OperatorKnob.from_body(body)
+            return f"{setting.value:g} by {setting.by}"
         configured = self._configured(knob.intent)
         value = configured.threshold if knob.knob == "shadow_threshold" else configured.floor
         return f"{value:g} as configured"
 
 
-def _for_callers(by: str) -> str:
-    """Who an operator is, and why, is for operators."""
+def _anonymize(by: str) -> str:
     return by if by in ("", ESCALATION) else _OPERATOR
 
 
-def _info(name: KnobName, knobs: Knobs, configured: Configured) -> wire.KnobInfo:
-    is_threshold = name.knob == "shadow_threshold"
-    turn = knobs.threshold_turn if is_threshold else knobs.floor_turn
-    return wire.KnobInfo(
-        name=str(name),
-        value=knobs.threshold if is_threshold else knobs.floor,
-        configured=configured.threshold if is_threshold else configured.floor,
-        set_by=turn.by or CONFIGURATION,
-        why=turn.why,
-        since_unix_ms=round(turn.since * 1000),
-    )
+def _info(name: KnobName, knobs: EffectiveKnobs, configured: ConfiguredKnobs) -> wire.KnobInfo:
+    if name.knob == "shadow_threshold":
+        value, turn, default = knobs.threshold, knobs.threshold_turn, configured.threshold
+    else:
+        value, turn, default = knobs.floor, knobs.floor_turn, configured.floor
+    info = wire.KnobInfo(name=str(name), value=value, configured=default, set_by=turn.by or BY_CONFIGURATION)
+    info.why, info.since_unix_ms = turn.why, round(turn.since * 1000)
+    return info
 
 
-def _named(key: str, body: Body) -> tuple[KnobName, SetKnob]:
-    """Raises ValueError."""
-    return KnobName.parse(key), SetKnob.from_body(body)
+def _decode(key: str, body: DocumentBody) -> tuple[KnobName, knob_rules.OperatorKnob]:
+    return KnobName.parse(key), knob_rules.OperatorKnob.from_body(body)
 
 
 def _refusal(error: KnobError) -> Refusal:
-    return invalid(error.field, error.limit, error.value)
+    return invalid_field(error.field, error.limit, error.value)

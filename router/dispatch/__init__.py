@@ -1,1 +1,1 @@
-"""From a decision to an answer: replica after replica, and the relay of its stream."""
+"""Dispatch: from a plan to an answer, replica after replica, and the relay of its stream."""

@@ -1,175 +1,478 @@
-"""From a decision to an answer: replica after replica until one answers, as long as nothing has been said yet."""
+"""Dispatch one request: attempts in order until a replica answers, and the relay of its stream to the caller."""
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
 from octet.clock import Clock
-from octet.rpc.refusal import Refusal, past_deadline, past_first_token
-from router.dispatch.course import Course
-from router.dispatch.leg import Leg
-from router.dispatch.live import Live
-from router.dispatch.quarantine import Content, Quarantine
-from router.dispatch.record import Record
-from router.dispatch.relay import Nonsense, Write, relay
-from router.dispatch.sweep import DEADLINE_SLACK
-from router.reception.trace import Hop
-from router.replicas.attempt import Attempt
-from router.replicas.failure import Failure, failure_of, lost, name_a_time
-from router.replicas.lane import Lane
+from octet.rpc.checks import has_finite_numbers
+from octet.rpc.handlers import CallerGone
+from octet.rpc.refusal import Refusal, deadline_exceeded, first_token_late, queue_full
+from octet.v1 import inference_pb2 as wire
+from octet.v1 import specialist_pb2 as specialist_wire
+from router.dispatch.attempts import (
+    DEADLINE_SLACK,
+    AttemptFailure,
+    AttemptSequence,
+    AttemptTarget,
+    Quarantine,
+    ReplicaAttempt,
+    classify_failure,
+    replica_lost,
+    set_retry_after,
+)
+from router.dispatch.replicas.fleet import Fleet
+from router.dispatch.replicas.replica import Replica
+from router.refusals import caller_gone, duplicate_request, too_many_bytes, unknown_request
+from router.request import Request, Tracer
+from router.routing.dispatch_plan import Candidate, DispatchPlan
+from router.routing.policy import build_replica_request
+
+_log = logging.getLogger(__name__)
+REPORT_SECONDS = 0.25  # observers get the gaps between tokens in batches, this often and at the end
+_GENERATE = "/octet.v1.Specialist/Generate"
+_COUNT_TOKENS = "/octet.v1.Specialist/CountTokens"
+_CHUNK = 0x12
+_USAGE = 0x1A
+"""The tags of an event's only field, equal in GenerateEvent and InferEvent."""
+_MessageT = TypeVar("_MessageT", bound=Message)
+
+Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """One request on its way."""
+class LiveRequests:
+    def __init__(self, max_requests: int, max_bytes: int) -> None:
+        self.max_requests = max_requests
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
+        self._requests: dict[tuple[str, str], Request] = {}
+        self._emptied = asyncio.Event()
+        self._emptied.set()
 
-    live: Live
-    legs: tuple[Leg, ...]
-    """The primary's, and the second choice's where there is one."""
-    session: bytes
-    """The key of the conversation; empty without one."""
-    request_for: Callable[[str, float], bytes]
-    """What the replica of a specialist is asked, with so many seconds left. Raises Refusal."""
-    trace: Callable[[], Hop]
-    """Of an attempt: a span for every one."""
-    gone: Callable[[], Refusal]
-    """Why the caller is not there any more."""
-    record: Record
-    write: Write
-    content: Content
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(tuple(self._requests.values()))
+
+    @property
+    def num_bytes(self) -> int:
+        return self._num_bytes
+
+    def enter(self, request: Request) -> None:
+        """Register the request; the current task serves it until `leave`. Raises Refusal for a duplicate id and for too
+        many requests or bytes; a single request may exceed the byte limit."""
+        key = (request.caller.tenant, request.request_id)
+        if key in self._requests:
+            raise duplicate_request(request.request_id)
+        if len(self._requests) >= self.max_requests:
+            raise queue_full("being answered", self.max_requests, None)
+        if self._num_bytes + request.num_bytes > self._max_bytes and self._requests:
+            raise too_many_bytes(self._max_bytes)
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request must be served by a task")
+        request.start(task)
+        self._requests[key] = request
+        self._num_bytes += request.num_bytes
+        self._emptied.clear()
+
+    def leave(self, request: Request) -> None:
+        del self._requests[request.caller.tenant, request.request_id]
+        self._num_bytes -= request.num_bytes
+        if not self._requests:
+            self._emptied.set()
+
+    def find(self, request_id: str, tenant: str = "") -> Request:
+        request = self._requests.get((tenant, request_id))
+        if request is None:
+            raise unknown_request(request_id)
+        return request
+
+    async def emptied(self) -> None:
+        await self._emptied.wait()
 
 
-class Dispatcher:
-    def __init__(self, clock: Clock, random: Random, quarantine: Quarantine) -> None:
+class RequestObserver:
+    """Called on the event loop while callers wait: work beyond some microseconds must be deferred."""
+
+    def gaps(self, specialist: str, seconds: Sequence[float]) -> None: ...
+
+    def began(self, specialist: str, ttft: float, admission: float) -> None:
+        """The first chunk was sent. `ttft` counts from the request's arrival, `admission` from its admission, in
+        seconds."""
+
+    def ended(self, request: Request, receipt: wire.Receipt) -> None:
+        """An admitted request has ended, whatever its outcome. The receipt must not be changed."""
+
+    def rejected(self, error: wire.Error) -> None:
+        """A request has failed validation or found no room in the router."""
+
+
+class RequestObservers:
+    """Passes every event to all observers. An observer that raises affects no other."""
+
+    def __init__(self) -> None:
+        self._observers: list[RequestObserver] = []
+        self._gap_observers: list[RequestObserver] = []
+
+    def add(self, observer: RequestObserver, *, gaps: bool = True) -> None:
+        """Without `gaps`, the observer does not receive the event that occurs for almost every token."""
+        self._observers.append(observer)
+        if gaps:
+            self._gap_observers.append(observer)
+
+    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
+        self._notify(self._gap_observers, "gaps", specialist, seconds)
+
+    def began(self, specialist: str, ttft: float, admission: float) -> None:
+        self._notify(self._observers, "began", specialist, ttft, admission)
+
+    def ended(self, request: Request, receipt: wire.Receipt) -> None:
+        self._notify(self._observers, "ended", request, receipt)
+
+    def rejected(self, error: wire.Error) -> None:
+        self._notify(self._observers, "rejected", error)
+
+    def _notify(self, observers: list[RequestObserver], event: str, *arguments: Any) -> None:
+        for observer in observers:
+            try:
+                getattr(observer, event)(*arguments)
+            except Exception:
+                _log.error("%s failed at the event %s.", type(observer).__name__, event, exc_info=True)
+
+
+class StreamViolation(Exception):
+    """The replica violated the protocol of its stream."""
+
+
+class RelayListener(Protocol):
+    def accepted(self, accepted: wire.Accepted) -> bytes:
+        """Return the event for the caller."""
+
+    def first_chunk(self) -> None: ...
+    def next_chunk(self) -> None: ...
+    def finished(self, usage: wire.Usage) -> None: ...
+
+
+async def relay(attempt: ReplicaAttempt, write: Write, listener: RelayListener) -> None:
+    """Relay a stream. Chunks are not parsed, only the first and the last message. Raises AioRpcError and
+    StreamViolation for the replica, CallerGone for the caller, CancelledError when the attempt was abandoned or the
+    task is cancelled."""
+    read = attempt.call.read
+    was_accepted = False
+    try:
+        while (raw := await read()) is not grpc.aio.EOF:
+            attempt.num_messages += 1
+            tag = raw[0] if raw else 0
+            if tag == _CHUNK:
+                if not attempt.has_started:
+                    if not was_accepted:
+                        raise StreamViolation("a token arrived before the acceptance")
+                    attempt.start()
+                    listener.first_chunk()
+                else:
+                    listener.next_chunk()
+                attempt.is_writing = True
+                await write(raw)
+                attempt.is_writing = False
+            elif tag == _USAGE:
+                if not was_accepted:
+                    raise StreamViolation("usage arrived before the acceptance")
+                listener.finished(_check_finite(_parse_event(raw).usage))
+                if await read() is not grpc.aio.EOF:
+                    raise StreamViolation("a message arrived after the usage")
+                return
+            else:
+                accepted = _parse_accepted(raw)
+                if was_accepted:
+                    raise StreamViolation("a second acceptance arrived")
+                was_accepted = True
+                attempt.on_accept()
+                event = listener.accepted(accepted)
+                attempt.is_writing = True
+                await write(event)
+                attempt.is_writing = False
+    except (grpc.aio.AioRpcError, StreamViolation):
+        raise
+    except Exception as error:
+        if attempt.is_writing:  # the caller's call is over
+            raise CallerGone from error
+        raise
+    raise StreamViolation("the stream ended without usage")
+
+
+def _parse_accepted(raw: bytes) -> wire.Accepted:
+    event = _parse_event(raw)
+    if event.WhichOneof("event") != "accepted":
+        raise StreamViolation("an event has an unknown type")
+    return _check_finite(event.accepted)
+
+
+def _parse_event(raw: bytes) -> specialist_wire.GenerateEvent:
+    try:
+        event: specialist_wire.GenerateEvent = specialist_wire.GenerateEvent.FromString(raw)
+    except DecodeError:
+        raise StreamViolation("an event is not a GenerateEvent") from None
+    return event
+
+
+def _check_finite(message: _MessageT) -> _MessageT:
+    """Check the numbers: receipts are also written as JSON, which has only finite ones."""
+    if not has_finite_numbers(message):
+        raise StreamViolation("a number is not finite")
+    return message
+
+
+class DispatchRecorder:
+    """Records the attempts of a request on its receipt, and reports tokens to the observers."""
+
+    _attempt: ReplicaAttempt  # the last one
+
+    def __init__(self, request: Request, clock: Clock, observers: RequestObservers) -> None:
+        self._request = request
+        self._draft = request.draft
         self._clock = clock
-        self._random = random
-        self.quarantine = quarantine
+        self._observers = observers
+        self._asked_at = self._accepted_at = self._last_chunk = self._reported_at = 0.0
+        self._gaps: list[float] = []  # not yet reported
+        self._span_id = ""
 
-    async def answer(self, errand: Errand) -> None:
-        """Returns when the whole answer is relayed. Raises Refusal, CallerGone."""
-        self.quarantine.check(errand.content)
-        primary = errand.legs[0].lane
-        bucket = primary.bucket
-        bucket.enter()
+    def attempt_started(self, attempt: ReplicaAttempt, span_id: str = "") -> None:
+        self._attempt = attempt
+        self._span_id = span_id
+        self._asked_at = self._clock.now()
+        self._draft.dispatched(self._asked_at)
+
+    def accepted(self, accepted: wire.Accepted) -> bytes:
+        attempt, replica = self._attempt, self._attempt.replica
+        self._request.was_accepted = True
+        self._request.full.discard(replica.specialist)
+        self._accepted_at = self._clock.now()
+        self._draft.accepted(replica.specialist, replica.name, attempt.breaker_state, accepted, self._accepted_at)
+        return self._draft.routed_event()
+
+    def first_chunk(self) -> None:
+        self._request.has_first_token = True
+        self._last_chunk = self._reported_at = self._clock.now()
+        ttft = self._draft.first_chunk(self._last_chunk)
+        self._observers.began(self._attempt.replica.specialist, ttft, self._last_chunk - self._accepted_at)
+
+    def next_chunk(self) -> None:
+        now = self._clock.now()
+        self._gaps.append(now - self._last_chunk)
+        self._last_chunk = now
+        if now - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = now
+            self._report_gaps()
+
+    def finished(self, usage: wire.Usage) -> None:
+        self._draft.finished(usage, self._clock.now())
+
+    def attempt_ended(self, error: wire.Error | None) -> None:
+        self._report_gaps()
+        replica, began = self._attempt.replica, self._asked_at
+        seconds = self._clock.now() - began
+        self._draft.attempt(replica.specialist, replica.name, seconds, error, began=began, span_id=self._span_id)
+
+    def _report_gaps(self) -> None:
+        if self._gaps:
+            gaps, self._gaps = self._gaps, []
+            self._observers.gaps(self._attempt.replica.specialist, gaps)
+
+
+@dataclass
+class Dispatcher:
+    clock: Clock
+    random: Random
+    fleet: Fleet
+    quarantine: Quarantine
+    tracer: Tracer
+    observers: RequestObservers
+
+    async def answer(self, request: Request, plan: DispatchPlan, write: Write) -> None:
+        """Return when the whole answer is relayed to `write`. Raises Refusal, CallerGone."""
+        quarantine = self.quarantine
+        if quarantine.records:
+            quarantine.check(request.content_digest)
+        retry_budget = self.fleet.replica_sets[plan.candidates[0].specialist].retry_budget
+        retry_budget.enter()
         try:
-            await self._follow(Course(errand.legs, errand.session, self._random), primary, errand)
-            bucket.answered()
-            self.quarantine.answered(errand.content)
+            await self._run(request, plan, write)
+            retry_budget.answered()
+            if quarantine.records:
+                quarantine.answered(request.content_digest)
         except Refusal as refusal:
-            name_a_time(refusal, errand.live.request_id)
+            set_retry_after(refusal, request.request_id)
             raise
         finally:
-            bucket.leave()
+            retry_budget.leave()
 
-    async def _follow(self, course: Course, primary: Lane, errand: Errand) -> None:
-        waited = False
+    async def count(self, request: Request, plan: DispatchPlan) -> wire.CountResponse:
+        """Return the tokens of the prompt, counted by a replica that would answer now. Raises Refusal."""
+        self.quarantine.check(request.content_digest)
+        request.has_first_token = True  # counting has no deadline for a first token
+        attempts = self._attempts(request, plan)
+        while (replica := attempts.next()) is not None:
+            counted = await self._count_at(request, plan, ReplicaAttempt(replica))
+            if isinstance(counted, int):
+                return wire.CountResponse(prompt_tokens=counted, specialist=replica.specialist)
+            attempts.failed(counted)
+        raise attempts.refusal()
+
+    def _attempts(self, request: Request, plan: DispatchPlan) -> AttemptSequence:
+        targets = [self._target(request, candidate) for candidate in plan.candidates]
+        return AttemptSequence(targets, request.session.key, self.random)
+
+    def _target(self, request: Request, candidate: Candidate) -> AttemptTarget:
+        def may_answer(replica: Replica) -> bool:
+            revision = "" if replica.report is None else replica.report.revision
+            return candidate.fits(replica.name, revision, replica.adapters)
+
+        replica_set = self.fleet.replica_sets[candidate.specialist]
+        return AttemptTarget(replica_set, candidate.adapters, bool(request.adapters), may_answer)
+
+    async def _run(self, request: Request, plan: DispatchPlan, write: Write) -> None:
+        attempts = self._attempts(request, plan)
+        primary = self.fleet.replica_sets[plan.candidates[0].specialist]
+        recorder = DispatchRecorder(request, self.clock, self.observers)
+        has_waited = False
         while True:
-            replica = course.next()
-            if replica is None and course.may_wait and not waited:
-                waited = True
-                if await primary.wait_usable(self._seconds_to_begin(errand)):
-                    course.start_over()
+            replica = attempts.next()
+            if replica is None and attempts.may_wait and not has_waited:
+                has_waited = True
+                if await primary.wait_usable(self._seconds_to_start(request)):
+                    attempts.start_over()
                     continue
             if replica is None:
-                self._seconds_to_begin(errand)  # where there is no time left, that is why
-                raise course.refusal()
-            trial = await self.quarantine.trial(errand.content, replica.link)
-            attempt = Attempt(replica, partial(course.let_in, replica), trial)
-            errand.record.spills(course.is_spill)
-            errand.record.takes_over(course.taken_over_from)
-            failure = await self._attempt(errand, attempt)
+                self._seconds_to_start(request)  # without time left, that is the reason
+                raise attempts.refusal()
+            trial = None
+            if self.quarantine.records:
+                trial = await self.quarantine.start_trial(request.content_digest, replica.connection)
+            attempt = ReplicaAttempt(replica, partial(attempts.accepted, replica), trial)
+            request.draft.spilled(attempts.is_spill)
+            request.draft.taken_over(attempts.taken_over_from)
+            failure = await self._attempt(request, plan, attempt, recorder, write)
             if failure is None:
                 return
             if failure.kind == "full":
-                errand.record.had_no_room(replica.specialist)
-            if attempt.started:
+                request.full.add(replica.specialist)
+            if attempt.has_started:
                 raise failure.refusal
-            course.failed(failure)
+            attempts.failed(failure)
 
-    async def _attempt(self, errand: Errand, attempt: Attempt) -> Failure | None:
-        """None when it answered."""
+    async def _attempt(
+        self, request: Request, plan: DispatchPlan, attempt: ReplicaAttempt, recorder: DispatchRecorder, write: Write
+    ) -> AttemptFailure | None:
+        """Return None if the replica answered."""
         try:
-            failure = await self._asked(errand, attempt)
+            failure = await self._ask(request, plan, attempt, recorder, write)
         except BaseException:
-            self._gave_up(errand, attempt)
+            self._left(request, attempt)
             raise
-        if failure is not None and failure.is_break and attempt.lost is None:
-            self.quarantine.died_with(errand.content, attempt.link, tried=attempt.trial is not None)
+        if failure is not None and failure.is_break and attempt.abandoned is None:
+            on_trial = attempt.trial is not None
+            self.quarantine.died_with(request.content_digest, attempt.connection, on_trial=on_trial)
             if attempt.trial is not None:
                 attempt.trial.lost()
         elif failure is not None and failure.is_out_of_time:
-            self._gave_up(errand, attempt)
+            self._left(request, attempt)
         else:
-            _over(attempt)
+            attempt.end_trial()
         return failure
 
-    def _gave_up(self, errand: Errand, attempt: Attempt) -> None:
-        """Before the answer was whole: the caller went, or had no more time."""
+    def _left(self, request: Request, attempt: ReplicaAttempt) -> None:
+        """Handle a request that left before its answer was complete."""
         if attempt.call is not None:
-            self.quarantine.left(errand.content, attempt.link, tried=attempt.trial is not None)
-        _over(attempt)
+            on_trial = attempt.trial is not None
+            self.quarantine.left(request.content_digest, attempt.connection, on_trial=on_trial)
+        attempt.end_trial()
 
-    async def _asked(self, errand: Errand, attempt: Attempt) -> Failure | None:
-        seconds_left = self._seconds_left(errand)
-        request = errand.request_for(attempt.replica.specialist, seconds_left)
-        hop = errand.trace()
-        errand.record.asked(attempt, hop.span_id)
-        errand.live.attempt = attempt
+    async def _ask(
+        self, request: Request, plan: DispatchPlan, attempt: ReplicaAttempt, recorder: DispatchRecorder, write: Write
+    ) -> AttemptFailure | None:
+        self._seconds_to_start(request)
+        left, name = request.deadline - self.clock.now(), attempt.replica.name
+        message = self._compose(request, plan, attempt.replica.specialist, left)
+        trace = self.tracer.outgoing(request.trace)
+        recorder.attempt_started(attempt, trace.span_id)
+        request.attempt = attempt
+        failure = None
         try:
             with attempt:
-                attempt.call = attempt.replica.generate(
-                    request, timeout=seconds_left + DEADLINE_SLACK, metadata=hop.headers
-                )
-                asyncio.get_running_loop().call_soon(errand.record.draft.write_up)  # behind the call, which goes first
-                failure = await _relayed(errand, attempt)
-        except BaseException:
-            attempt.gave_up()
-            errand.record.ended((errand.live.ending or errand.gone()).error)
-            raise
+                stream = attempt.replica.channel.stream
+                attempt.call = stream(_GENERATE, message, timeout=left + DEADLINE_SLACK, metadata=trace.headers)
+                asyncio.get_running_loop().call_soon(request.draft.write_pending)  # the call is sent first
+                await relay(attempt, write, recorder)
+        except grpc.aio.AioRpcError as error:
+            failure = classify_failure(error, name, was_open=attempt.was_open, accepted=attempt.num_messages > 0)
+        except StreamViolation as violation:
+            failure = AttemptFailure("failed", replica_lost(name, str(violation)))
+        except BaseException as error:
+            failure = _abandonment(attempt, error)
+            if failure is None:
+                attempt.report_no_outcome()
+                recorder.attempt_ended((request.ending or caller_gone(request, self.clock.now())).error)
+                raise
         finally:
-            errand.live.attempt = None
-        if failure is None or attempt.started:
-            errand.live.first_deadline = None
-        attempt.judge(failure)
-        errand.record.ended(None if failure is None else failure.refusal.error)
+            request.attempt = None
+        attempt.report_outcome(failure)
+        recorder.attempt_ended(None if failure is None else failure.refusal.error)
         return failure
 
-    def _seconds_left(self, errand: Errand) -> float:
-        self._seconds_to_begin(errand)
-        return errand.live.deadline - self._clock.now()
+    async def _count_at(self, request: Request, plan: DispatchPlan, attempt: ReplicaAttempt) -> int | AttemptFailure:
+        left, replica = request.deadline - self.clock.now(), attempt.replica
+        if left <= 0:
+            raise deadline_exceeded()
+        message = self._compose(request, plan, replica.specialist, left)
+        headers = self.tracer.outgoing(request.trace).headers
+        request.attempt = attempt
+        try:
+            with attempt:
+                attempt.call = replica.channel.call(_COUNT_TOKENS, message, timeout=left, metadata=headers)
+                num_tokens: int = wire.CountTokensResponse.FromString(await attempt.call).prompt_tokens
+                return num_tokens
+        except grpc.aio.AioRpcError as error:
+            return classify_failure(error, replica.name, was_open=attempt.was_open, accepted=False)
+        except DecodeError:
+            return AttemptFailure("failed", replica_lost(replica.name, "its count is not readable"))
+        except asyncio.CancelledError as error:
+            failure = _abandonment(attempt, error)
+            if failure is None:
+                raise
+            return failure
+        finally:
+            request.attempt = None
+            attempt.report_no_outcome()
 
-    def _seconds_to_begin(self, errand: Errand) -> float:
-        """Until there is no more use in asking anybody."""
-        live, now = errand.live, self._clock.now()
-        if now >= live.deadline:
-            raise past_deadline()
-        if live.first_deadline is None:
-            return live.deadline - now
-        if now >= live.first_deadline:
-            raise past_first_token()
-        return min(live.first_deadline, live.deadline) - now
+    def _compose(self, request: Request, plan: DispatchPlan, specialist: str, seconds_left: float) -> bytes:
+        config = request.policy.specialists[specialist]
+        adapters = plan.candidate(specialist).adapters
+        raw: bytes = build_replica_request(request, config, adapters, seconds_left).SerializeToString()
+        return raw
+
+    def _seconds_to_start(self, request: Request) -> float:
+        """Return the seconds until another attempt is pointless. Raises Refusal."""
+        now = self.clock.now()
+        if now >= request.deadline:
+            raise deadline_exceeded()
+        if request.first_deadline is not None and now >= request.first_deadline:
+            raise first_token_late()
+        return request.first_token_by - now
 
 
-def _over(attempt: Attempt) -> None:
-    if attempt.trial is not None:
-        attempt.trial.over()
-
-
-async def _relayed(errand: Errand, attempt: Attempt) -> Failure | None:
-    name = attempt.replica.name
-    try:
-        await relay(attempt, errand.write, errand.record)
-    except grpc.aio.AioRpcError as error:
-        return failure_of(error, name, was_open=attempt.was_open, accepted=attempt.num_messages > 0)
-    except Nonsense as nonsense:
-        return Failure("failed", lost(name, str(nonsense)))
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if attempt.lost is None or (task is not None and task.cancelling()):
-            raise
-        return Failure("lost", lost(name, attempt.lost))
-    return None
+def _abandonment(attempt: ReplicaAttempt, error: BaseException) -> AttemptFailure | None:
+    """Return None unless the watchdog abandoned the attempt."""
+    task = asyncio.current_task()
+    is_cancelled = isinstance(error, asyncio.CancelledError) and not (task is not None and task.cancelling())
+    if not is_cancelled or attempt.abandoned is None:
+        return None
+    return AttemptFailure("lost", replica_lost(attempt.replica.name, attempt.abandoned))

@@ -1,1 +1,1 @@
-"""Requests that nobody waits for: on record before they are acknowledged, and ended once, whoever is lost."""
+"""Background jobs: recorded before they are acknowledged, and ended exactly once."""

@@ -1,221 +1,247 @@
-"""One job in this router's hands: answered like any other request, and written down as it is said."""
+"""One attempt at a job on this router: serve it like any request and record it as it streams."""
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
+
 from octet.clock import Clock
 from octet.config.ensemble import JobsConfig
-from octet.rpc.refusal import Refusal, failed_inside, past_deadline
-from octet.store import StoreUnavailable
-from octet.store.job_rows import Ended, Ending, JobRow, Writing
-from octet.store.jobs import JobStore
+from octet.rpc.refusal import Refusal, deadline_exceeded, internal_error
 from octet.v1 import error_pb2
-from octet.v1 import inference_pb2 as wire
-from octet.v1 import jobs_pb2 as jobs
-from router.dispatch.relay import Write
-from router.jobs.again import seconds_until_again
-from router.jobs.refusals import lost_too_often, too_long
-from router.jobs.tally import Tally
-from router.jobs.told import begun
-from router.receipts.receipt import METADATA_KEY
-from router.reception.caller import Caller
-from router.said import Said
+from octet.v1 import inference_pb2 as inference
+from octet.v1 import jobs_pb2 as wire
+from router.answers import ChunkCollector
+from router.dispatch.dispatcher import Write
+from router.receipts import RECEIPT_METADATA_KEY
+from router.request import CallerIdentity
+from router.store.jobs import EndedStatus, JobEnding, JobRow, JobWrite, RunJobs
+from router.store.rows import StoreUnavailable
 
 _log = logging.getLogger(__name__)
 _FLUSH_SECONDS = 0.25
-_FLUSHES = 1000
-"""A long answer is written down less often: at most once in such a part of the time it has taken. So the number of its
-events stays small, however long it takes."""
-_PAUSE_SECONDS = 0.5
-"""Until a store that did not answer is asked again."""
+_MAX_FLUSHES = 1000  # about the most events of an answer: the flush interval grows with the time an answer takes
+_STORE_RETRY_SECONDS = 0.5
+_FIRST_RETRY_SECONDS = 0.5
+_LONGEST_RETRY_SECONDS = 30.0
+_MAX_RETRY_AFTER_SECONDS = 120.0
+_MAX_DOUBLINGS = 8
+_RETRYABLE = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
-Answer = Callable[[wire.InferRequest, float, Write, Caller], Coroutine[Any, Any, None]]
-"""What every request goes through, with the seconds it has left. Raises Refusal."""
+# serves a request with the seconds it has left; raises Refusal
+ServeJob = Callable[[inference.InferRequest, float, Write, CallerIdentity], Coroutine[Any, Any, None]]
+
+
+@dataclass(slots=True)
+class JobCounters:
+    submitted: int = 0
+    ended: Counter[str] = field(default_factory=Counter)  # by status; without the jobs that callers cancelled
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What all attempts share."""
-
-    store: JobStore
-    answer: Answer
+class JobContext:
+    jobs: RunJobs
+    serve: ServeJob
     config: JobsConfig
     clock: Clock
     wall_ms: Callable[[], int]
-    chance: Callable[[], float]
-    """Draws from [0, 1)."""
-    told: Callable[[str], None]
-    """Hears the id of a job of which something new is on record."""
-    tally: Tally = field(default_factory=Tally)
+    chance: Callable[[], float]  # draws from [0, 1)
+    notify: Callable[[str], None]  # called with the id of a job that has new events in the store
+    counters: JobCounters = field(default_factory=JobCounters)
 
 
-class Attempt:
-    """Belongs to the event loop."""
-
-    def __init__(self, row: JobRow, means: Means) -> None:
+class JobAttempt:
+    def __init__(self, row: JobRow, context: JobContext) -> None:
         self.row = row
-        self._means = means
-        self._written = row.events
-        self._said = Said()
-        """And not yet written."""
+        self._context = context
+        self._num_written = row.events
+        self._unwritten = ChunkCollector()
         self._num_bytes = 0
-        self._is_begun = self._begins = self._is_lost = self._is_given_up = self._is_too_long = False
-        self._receipt: wire.Receipt | None = None
-        self._pending: Writing | None = None
-        """Tried, and it is not known whether it was made."""
-        self._writing = asyncio.Lock()
-        self._answering: asyncio.Task[None] | None = None
+        self._has_started = False
+        self._must_write_start = False
+        self._is_lost = False
+        self._is_abandoned = False
+        self._is_too_long = False
+        self._receipt: inference.Receipt | None = None
+        self._pending: JobWrite | None = None  # a write whose outcome is unknown
+        self._write_lock = asyncio.Lock()
+        self._serving: asyncio.Task[None] | None = None
 
     @property
-    def place(self) -> tuple[str, int]:
+    def lease(self) -> tuple[str, int]:
         return self.row.id, self.row.epoch
 
     def lose(self) -> None:
-        """It is in other hands, or has ended: whatever comes of it now, nobody wants it."""
+        """Write nothing more, because the job was taken over or has ended."""
         self._is_lost = True
-        self.give_up()
+        self.abandon()
 
-    def give_up(self) -> None:
-        """The work ends, or does not begin. Unless it was lost, the job is left to whoever takes it next."""
-        self._is_given_up = True
-        if self._answering is not None:
-            self._answering.cancel()
+    def abandon(self) -> None:
+        """Stop serving, or do not start. Unless it was lost, the job is released to other routers."""
+        self._is_abandoned = True
+        if self._serving is not None:
+            self._serving.cancel()
 
     async def run(self) -> None:
-        """Returns when the job has ended, is left to others, or is in other hands."""
-        hopeless = self._hopeless()
-        if hopeless is not None:
-            await self._end("failed", hopeless)
-            return
-        if self._is_given_up:
-            if not self._is_lost:
-                await self._leave(0.0, lost=False)
-            return
-        self._answering = asyncio.create_task(self._ask())
-        pumping = asyncio.create_task(self._pump())
-        try:
-            await asyncio.wait({self._answering})
-        finally:
-            for task in (self._answering, pumping):
-                task.cancel()
-            await asyncio.gather(self._answering, pumping, return_exceptions=True)
-        if not self._is_lost:
-            await self._settle(self._answering)
-
-    def _hopeless(self) -> Refusal | None:
         if self._seconds_left() <= 0:
-            return past_deadline()
-        return lost_too_often(self.row.lost) if self.row.lost >= self._means.config.attempts else None
+            await self._end("failed", deadline_exceeded())
+            return
+        if self.row.lost >= self._context.config.attempts:
+            times, reason = self.row.lost, error_pb2.ERROR_REASON_ENGINE_FAILED
+            message = f"the router or replica serving the job was lost {times} times"
+            await self._end("failed", Refusal(reason, message, limit=f"at most {times} lost routers or replicas"))
+            return
+        if self._is_abandoned:
+            if not self._is_lost:
+                await self._release(0.0, lost=False)
+            return
+        self._serving = asyncio.create_task(self._serve())
+        flushing = asyncio.create_task(self._keep_flushing())
+        try:
+            await asyncio.wait({self._serving})
+        finally:
+            for task in (self._serving, flushing):
+                task.cancel()
+            await asyncio.gather(self._serving, flushing, return_exceptions=True)
+        if not self._is_lost:
+            await self._settle(self._serving)
 
     def _seconds_left(self) -> float:
-        return (self.row.deadline_ms - self._means.wall_ms()) / 1000
+        return (self.row.deadline_ms - self._context.wall_ms()) / 1000
 
-    async def _ask(self) -> None:
+    async def _serve(self) -> None:
         row = self.row
-        request = wire.InferRequest.FromString(row.request)
+        request = inference.InferRequest.FromString(row.request)
         request.request_id = f"{row.id}-{row.epoch}"
         request.ClearField("timeout_ms")
-        await self._means.answer(request, self._seconds_left(), self._hear, Caller(row.tenant, row.caller))
+        caller = CallerIdentity(row.tenant, row.caller)
+        await self._context.serve(request, self._seconds_left(), self._receive, caller)
 
-    async def _hear(self, raw: bytes) -> None:
-        event = wire.InferEvent.FromString(raw)
+    async def _receive(self, raw: bytes) -> None:
+        event = inference.InferEvent.FromString(raw)
         if event.HasField("chunk"):
-            before = self._said.num_bytes
-            self._said.hear(event.chunk)
-            self._num_bytes += self._said.num_bytes - before
-            if self._num_bytes > self._means.config.answer_bytes and not self._is_too_long:
+            before = self._unwritten.num_bytes
+            self._unwritten.add(event.chunk)
+            self._num_bytes += self._unwritten.num_bytes - before
+            if self._num_bytes > self._context.config.answer_bytes and not self._is_too_long:
                 self._is_too_long = True
-                self.give_up()
+                self.abandon()
         elif event.HasField("routed"):
             self._receipt = event.routed
-            self._begins = self._begins or not self._is_begun
-            self._is_begun = True
+            self._must_write_start = self._must_write_start or not self._has_started
+            self._has_started = True
         else:
             self._receipt = event.receipt
 
-    async def _pump(self) -> None:
-        began = self._means.clock.now()
+    async def _keep_flushing(self) -> None:
+        began = self._context.clock.now()
         while True:
-            await asyncio.sleep(max(_FLUSH_SECONDS, (self._means.clock.now() - began) / _FLUSHES))
-            if (self._begins or self._said.num_bytes) and not await self._write():
+            await asyncio.sleep(max(_FLUSH_SECONDS, (self._context.clock.now() - began) / _MAX_FLUSHES))
+            if not await self._flush():
                 self.lose()
                 return
 
-    async def _settle(self, answering: "asyncio.Task[None]") -> None:
+    async def _settle(self, serving: "asyncio.Task[None]") -> None:
         if self._is_too_long:
-            await self._end("failed", too_long(self._means.config.answer_bytes))
-        elif answering.cancelled():
-            await self._leave(0.0, lost=False)
-        elif (error := answering.exception()) is None:
+            await self._end("failed", _answer_too_long(self._context.config.answer_bytes))
+        elif serving.cancelled():
+            await self._release(0.0, lost=False)
+        elif (error := serving.exception()) is None:
             await self._end("done", None)
         elif isinstance(error, Refusal):
-            await self._refused(error)
+            await self._handle_refusal(error)
         else:
             _log.error("%s failed", self.row.id, exc_info=error)
-            await self._end("failed", failed_inside("the router"))
+            await self._end("failed", internal_error("the router"))
 
-    async def _refused(self, refusal: Refusal) -> None:
-        """What was begun counts as lost: it begins anew, and not for ever."""
-        self._receipt = _receipt_of(refusal) or self._receipt
-        row = self.row
-        seconds = seconds_until_again(refusal, row.epoch // 2, self._means.chance())
-        if seconds is None or (self._is_begun and row.lost + 1 >= self._means.config.attempts):
+    async def _handle_refusal(self, refusal: Refusal) -> None:
+        """Release or end the job. A job that had started counts as lost: it starts again, up to a limit."""
+        row, receipt = self.row, dict(refusal.extra_metadata).get(RECEIPT_METADATA_KEY)
+        if receipt is not None:
+            self._receipt = inference.Receipt.FromString(receipt)
+        seconds = retry_delay(refusal, row.epoch // 2, self._context.chance())
+        if seconds is None or (self._has_started and row.lost + 1 >= self._context.config.attempts):
             is_cancelled = refusal.error.reason == error_pb2.ERROR_REASON_CANCELLED
             await self._end("cancelled" if is_cancelled else "failed", refusal)
         else:
-            await self._leave(seconds, lost=self._is_begun)
+            await self._release(seconds, lost=self._has_started)
 
-    async def _leave(self, seconds: float, *, lost: bool) -> None:
-        """To whoever takes it after so long; not beyond its deadline."""
-        row, means = self.row, self._means
-        if (self._begins or self._said.num_bytes) and not await self._write():
+    async def _release(self, seconds: float, *, lost: bool) -> None:
+        """Let other routers claim the job after `seconds`, but not later than its deadline."""
+        row, context = self.row, self._context
+        if not await self._flush():
             return
-        due_ms = min(row.deadline_ms, means.wall_ms() + round(seconds * 1000)) if seconds else 0  # by any clock
-        await self._surely(lambda: means.store.release(row.id, row.epoch, due_ms, lost=lost))
+        # 0 is due by every router's clock
+        due_ms = min(row.deadline_ms, context.wall_ms() + round(seconds * 1000)) if seconds else 0
+        await self._retry(lambda: context.jobs(lambda table: table.release(row.id, row.epoch, due_ms, lost=lost)))
 
-    async def _end(self, status: Ended, refusal: Refusal | None) -> None:
-        result = jobs.Job(receipt=self._receipt, error=None if refusal is None else refusal.error)
-        if await self._write(Ending(status, self._means.wall_ms(), result.SerializeToString())):
-            self._means.tally.ended[status] += 1
+    async def _end(self, status: EndedStatus, refusal: Refusal | None) -> None:
+        result = wire.Job(receipt=self._receipt, error=None if refusal is None else refusal.error)
+        if await self._write(JobEnding(status, self._context.wall_ms(), result.SerializeToString())):
+            self._context.counters.ended[status] += 1
 
-    async def _write(self, ends: Ending | None = None) -> bool:
-        """What has come since the last time. False: it is in other hands."""
-        async with self._writing:
-            if self._pending is not None and not await self._made(self._pending):
+    async def _flush(self) -> bool:
+        """Write what has arrived, if anything. Return False if the job was taken over."""
+        return not (self._must_write_start or self._unwritten.num_bytes) or await self._write()
+
+    async def _write(self, ends: JobEnding | None = None) -> bool:
+        async with self._write_lock:
+            if self._pending is not None and not await self._commit(self._pending):
                 return False
-            return await self._made(self._next(ends))
+            return await self._commit(self._next_write(ends))
 
-    def _next(self, ends: Ending | None) -> Writing:
+    def _next_write(self, ends: JobEnding | None) -> JobWrite:
+        row, begins_ms = self.row, self._context.wall_ms() if self._must_write_start else None
         events = []
-        now_ms = self._means.wall_ms()
-        if self._begins:
-            events.append(begun(self.row, now_ms).SerializeToString())
-        if self._said.num_bytes:
-            events.append(jobs.JobEvent(chunk=self._said.chunk()).SerializeToString())
-        begins_ms = now_ms if self._begins else None
-        self._said, self._begins = Said(), False
-        self._pending = Writing(self.row.id, self.row.epoch, self._written, events, begins_ms, ends)
+        if begins_ms is not None and row.attempts:
+            events.append(wire.JobEvent(restarted=wire.Restarted(attempt=row.attempts + 1)))
+        elif begins_ms is not None:
+            job = wire.Job(id=row.id, status=wire.JOB_STATUS_RUNNING, submitted_unix_ms=row.submitted_ms, attempts=1)
+            job.started_unix_ms = begins_ms
+            events.append(wire.JobEvent(status=job))
+        if self._unwritten.num_bytes:
+            events.append(wire.JobEvent(chunk=self._unwritten.chunk()))
+        self._unwritten, self._must_write_start = ChunkCollector(), False
+        written = [event.SerializeToString() for event in events]
+        self._pending = JobWrite(row.id, row.epoch, self._num_written, written, begins_ms, ends)
         return self._pending
 
-    async def _made(self, writing: Writing) -> bool:
-        made: bool = await self._surely(lambda: self._means.store.write(writing))
+    async def _commit(self, write: JobWrite) -> bool:
+        made: bool = await self._retry(lambda: self._context.jobs(lambda table: table.write(write)))
         self._pending = None
-        self._written += len(writing.events) + (writing.ends is not None)
-        self._means.told(self.row.id)
+        self._num_written += len(write.events) + (write.ends is not None)
+        self._context.notify(self.row.id)
         return made
 
-    async def _surely(self, do: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """However long the store is away; what is tried again has one effect."""
+    async def _retry(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         while True:
             try:
-                return await do()
+                return await call()
             except StoreUnavailable:
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(_STORE_RETRY_SECONDS)
 
 
-def _receipt_of(refusal: Refusal) -> wire.Receipt | None:
-    raw = dict(refusal.beside).get(METADATA_KEY)
-    return None if raw is None else wire.Receipt.FromString(raw)
+def retry_delay(refusal: Refusal, times: int, chance: float) -> float | None:
+    """Return the seconds until the next attempt; None if the refusal is final. `times` is the number of earlier
+    attempts; `chance` is drawn from [0, 1)."""
+    error = refusal.error
+    is_lost = error.reason == error_pb2.ERROR_REASON_REPLICA_LOST  # its retry time is meant for interactive callers
+    has_time = error.HasField("retry_after_ms") and not is_lost
+    is_unreachable = error.reason == error_pb2.ERROR_REASON_DEADLINE_UNREACHABLE
+    if refusal.code not in _RETRYABLE or (is_unreachable and not has_time):
+        return None
+    if has_time:
+        retry_after: float = error.retry_after_ms / 1000
+        return min(_MAX_RETRY_AFTER_SECONDS, retry_after)
+    longest: float = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2 ** min(times, _MAX_DOUBLINGS))
+    return longest * (1 + chance) / 2
+
+
+def _answer_too_long(most: int) -> Refusal:
+    message = f"the answer exceeds {most:,} bytes, the most that is stored of a job, and was cut off"
+    limit, code = f"an answer of at most {most:,} bytes", grpc.StatusCode.OUT_OF_RANGE
+    return Refusal(error_pb2.ERROR_REASON_INVALID_FIELD, message, code=code, field="max_tokens", limit=limit)

@@ -1,144 +1,224 @@
-"""The hands of one router: takes jobs, gives signs of life for them, and takes over those of routers that give none."""
+"""Claim jobs, renew their leases, and take over jobs of routers that stopped."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
-from octet.store import StoreUnavailable
-from octet.store.job_rows import JobLimits, JobRow, Sight
-from router.background import for_good
-from router.jobs.attempt import Attempt, Means
-from router.jobs.leases import Leases
-from router.jobs.watchers import Watchers
+from octet.rpc.refusal import Refusal
+from octet.telemetry.requests import run_forever
+from octet.v1 import error_pb2
+from router.jobs.attempt import JobAttempt, JobContext
+from router.store.jobs import JobLease, JobProgress, JobRetention, JobRow, JobScan, JobTable
+from router.store.rows import StoreUnavailable
 
 _log = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
-_BEATS = 4
-"""In a lease, at least."""
 PRUNE_SECONDS = 15.0
-_LATE_AT_ONCE = 4096
-_LAST_SECONDS = 5.0
-"""For what was told to end to be on record."""
+_RENEWALS_PER_LEASE = 4
+# At least. A longer gap between two scans counts as a shorter one: while the store was away, no lease could be renewed.
+_SCANS_PER_LEASE = 4
+_MAX_LATE = 4096
+_DRAIN_SECONDS = 5.0  # for the last writes of abandoned attempts
+_WATCH_RETRY_SECONDS = 5.0
+_TENANT_SHARE = 4  # a tenant may hold one watcher in so many, and at least one
 
 
-class Workers:
-    """Belongs to the event loop."""
-
-    def __init__(self, means: Means, watchers: Watchers, new_token: Callable[[], str]) -> None:
-        self._means = means
+class JobWorkers:
+    def __init__(self, context: JobContext, watchers: "JobWatchers", new_token: Callable[[], str]) -> None:
+        self._context = context
         self._watchers = watchers
         self._new_token = new_token
-        self._leases = Leases(means.config.lease)
-        self._attempts: dict[str, Attempt] = {}
+        self._leases = LeaseTracker(context.config.lease)
+        self._attempts: dict[str, JobAttempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._kicked = asyncio.Event()
-        self._turning: asyncio.Task[None] | None = None
-        self._token = new_token()
-        """Of the next claim: kept until it is known what became of it."""
+        self._wakeup = asyncio.Event()
+        self._loop_task: asyncio.Task[None] | None = None
+        self._token = new_token()  # of the next claim; kept until its outcome is known
         self._is_draining = False
-        self._next_beat = self._next_prune = 0.0
+        self._next_renewal = self._next_prune = 0.0
 
     def __len__(self) -> int:
         return len(self._attempts)
 
     def start(self) -> None:
-        self._turning = for_good(self._run, "answering jobs")
+        self._loop_task = run_forever(self._run, "serving jobs")
 
-    def kick(self) -> None:
-        """There is something to do for certain."""
-        self._kicked.set()
+    def wake(self) -> None:
+        self._wakeup.set()
 
     def lose(self, job_id: str) -> None:
-        """It has ended, by somebody's order."""
         attempt = self._attempts.get(job_id)
         if attempt is not None:
             attempt.lose()
 
     async def drain(self) -> None:
-        """Takes nothing more, and leaves what it has to whoever takes it next."""
+        """Claim nothing more, and release the running jobs to other routers."""
         self._is_draining = True
         for attempt in self._attempts.values():
-            attempt.give_up()
+            attempt.abandon()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
+            await asyncio.wait(self._tasks, timeout=_DRAIN_SECONDS)
 
     async def close(self) -> None:
         await self.drain()
-        tasks = [*self._tasks, *(() if self._turning is None else (self._turning,))]
+        tasks = [*self._tasks, *(() if self._loop_task is None else (self._loop_task,))]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self) -> None:
+        seconds = min(TICK_SECONDS, self._context.config.lease / _RENEWALS_PER_LEASE)
         while True:
-            self._kicked.clear()
+            self._wakeup.clear()
             try:
-                await self._turn()
-            except StoreUnavailable as error:  # the store tells of its trouble itself
-                _log.debug("the jobs cannot be looked at: %s", error)
+                await self._tick()
+            except StoreUnavailable as error:  # the store logs its outages
+                _log.debug("jobs cannot be read: %s", error)
             try:
-                async with asyncio.timeout(min(TICK_SECONDS, self._means.config.lease / _BEATS)):
-                    await self._kicked.wait()
+                async with asyncio.timeout(seconds):
+                    await self._wakeup.wait()
             except TimeoutError:
                 continue
 
-    async def _turn(self) -> None:
-        means, watched = self._means, self._watchers.ids
-        sight = await means.store.look(means.wall_ms(), watched)
-        self._watchers.see(watched, sight.heads)
-        await self._beat()
-        await self._take_over(sight)
-        if sight.is_late:
-            await self._claim(_LATE_AT_ONCE, late=True)
-        if sight.waits:
-            await self._claim(means.config.concurrency)
-        if means.clock.now() >= self._next_prune:
-            config = means.config
-            limits = JobLimits(round(config.keep * 1000), config.kept, config.kept_bytes)
-            more = await means.store.prune(limits, means.wall_ms())
-            self._next_prune = means.clock.now() + (0.0 if more else PRUNE_SECONDS)
+    async def _tick(self) -> None:
+        context, watched = self._context, self._watchers.ids
+        now_ms = context.wall_ms()
+        scan = await context.jobs(lambda table: table.scan(now_ms, watched))
+        self._watchers.update(watched, scan.progress)
+        await self._renew()
+        await self._take_over(scan)
+        if scan.has_late:
+            await self._claim(_MAX_LATE, late=True)
+        if scan.has_due:
+            await self._claim(context.config.concurrency)
+        if context.clock.now() >= self._next_prune:
+            config = context.config
+            limits = JobRetention(round(config.keep * 1000), config.kept, config.kept_bytes)
+            more = await context.jobs(lambda table: table.prune(limits, now_ms))
+            self._next_prune = context.clock.now() + (0.0 if more else PRUNE_SECONDS)
 
-    async def _beat(self) -> None:
-        now = self._means.clock.now()
-        if now < self._next_beat or not self._attempts:
+    async def _renew(self) -> None:
+        now = self._context.clock.now()
+        if now < self._next_renewal or not self._attempts:
             return
-        mine = [attempt.place for attempt in self._attempts.values()]
-        held = await self._means.store.beat(mine)
-        self._next_beat = now + self._means.config.lease / _BEATS
-        for job_id, epoch in mine:
+        leases = [attempt.lease for attempt in self._attempts.values()]
+        held = await self._context.jobs(lambda table: table.renew(leases))
+        self._next_renewal = now + self._context.config.lease / _RENEWALS_PER_LEASE
+        for job_id, epoch in leases:
             attempt = self._attempts.get(job_id)
             if job_id not in held and attempt is not None and attempt.row.epoch == epoch:
                 attempt.lose()
 
-    async def _take_over(self, sight: Sight) -> None:
-        stale = self._leases.observe(sight.held, self._attempts.keys(), self._means.clock.now())
-        if stale:
-            _log.warning("nobody answers %s any more: begun anew", ", ".join(each.id for each in stale))
-            await self._means.store.take_away(stale)
-            self.kick()
+    async def _take_over(self, scan: JobScan) -> None:
+        expired = self._leases.find_expired(scan.leases, self._attempts.keys(), self._context.clock.now())
+        if expired:
+            _log.warning("the leases of %s have expired: restarting them", ", ".join(each.id for each in expired))
+            await self._context.jobs(lambda table: table.revoke(expired))
+            self.wake()
 
     async def _claim(self, most: int, *, late: bool = False) -> None:
-        """Until there are so many, or none is left. Those that are late take no more than to be told so."""
+        """Claim jobs until `most` are claimed or none is left. A late job only needs to be marked as failed."""
         while len(self._attempts) < most and not self._is_draining:
-            row = await self._means.store.claim(self._token, self._means.wall_ms(), late=late)
+            now_ms = self._context.wall_ms()
+            row = await self._context.jobs(partial(JobTable.claim, owner=self._token, now_ms=now_ms, late=late))
             self._token = self._new_token()
             if row is None:
                 return
             self._begin(row)
 
     def _begin(self, row: JobRow) -> None:
-        attempt = self._attempts[row.id] = Attempt(row, self._means)
+        attempt = self._attempts[row.id] = JobAttempt(row, self._context)
         task = asyncio.create_task(attempt.run(), name=f"job {row.id}")
         self._tasks.add(task)
-        task.add_done_callback(partial(self._ended, attempt))
+        task.add_done_callback(partial(self._attempt_done, attempt))
         if self._is_draining:
-            attempt.give_up()
+            attempt.abandon()
 
-    def _ended(self, attempt: Attempt, task: "asyncio.Task[None]") -> None:
+    def _attempt_done(self, attempt: JobAttempt, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if self._attempts.get(attempt.row.id) is attempt:
             del self._attempts[attempt.row.id]
         if not task.cancelled() and task.exception() is not None:
-            _log.critical("%s was left alone", attempt.row.id, exc_info=task.exception())
-        self.kick()
+            _log.critical("the attempt at %s failed", attempt.row.id, exc_info=task.exception())
+        self.wake()
+
+
+class LeaseTracker:
+    """Finds expired leases by this router's clock alone: a lease has expired when its beat has not changed during a
+    whole lease of scans. The caller passes the time in."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._seen: dict[str, tuple[JobLease, float]] = {}  # each lease with the seconds for which it has not changed
+        self._last: float | None = None
+
+    def find_expired(self, leases: Sequence[JobLease], own: Collection[str], now: float) -> list[JobLease]:
+        passed = 0.0 if self._last is None else min(max(0.0, now - self._last), self._seconds / _SCANS_PER_LEASE)
+        self._last = now
+        seen, self._seen = self._seen, {}
+        for lease in leases:
+            if lease.id not in own:
+                before, seconds = seen.get(lease.id, (None, 0.0))
+                self._seen[lease.id] = (lease, seconds + passed if before == lease else 0.0)
+        return [lease for lease, seconds in self._seen.values() if seconds >= self._seconds]
+
+
+class JobWatchers:
+    """Wakes the callers that watch jobs when there is more to read, whichever router wrote it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._most_of_tenant = max(1, most // _TENANT_SHARE)
+        self._of_tenant: Counter[str] = Counter()
+        self._events: dict[str, list[asyncio.Event]] = {}
+        self._progress: dict[str, JobProgress | None] = {}  # as last scanned; None if the job does not exist
+
+    def __len__(self) -> int:
+        return sum(map(len, self._events.values()))
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(self._events)
+
+    @contextmanager
+    def watching(self, job_id: str, tenant: str) -> Iterator[asyncio.Event]:
+        """Yield an event that is set whenever there may be more to read. Raises Refusal if there are too many watchers,
+        in total or of the tenant. Callers without a tenant share no limit."""
+        if len(self) >= self._most:
+            raise _too_many_watchers(self._most)
+        if tenant and self._of_tenant[tenant] >= self._most_of_tenant:
+            raise _too_many_watchers(self._most_of_tenant, " of one tenant")
+        changed = asyncio.Event()
+        self._events.setdefault(job_id, []).append(changed)
+        self._of_tenant[tenant] += 1
+        try:
+            yield changed
+        finally:
+            self._of_tenant[tenant] -= 1
+            self._of_tenant += Counter()  # drops zero counts
+            self._events[job_id].remove(changed)
+            if not self._events[job_id]:
+                del self._events[job_id]
+                self._progress.pop(job_id, None)
+
+    def notify(self, job_id: str) -> None:
+        for changed in self._events.get(job_id, ()):
+            changed.set()
+
+    def update(self, scanned: Sequence[str], progress: Sequence[JobProgress]) -> None:
+        found = {each.id: each for each in progress}
+        for job_id in scanned:
+            current = found.get(job_id)
+            if job_id in self._events and (job_id not in self._progress or self._progress[job_id] != current):
+                self._progress[job_id] = current
+                self.notify(job_id)
+
+
+def _too_many_watchers(most: int, scope: str = "") -> Refusal:
+    """The retry time is an estimate, because it is unknown when a watcher leaves."""
+    message = f"{most:,} callers{scope} already watch jobs here; get the job instead of watching it"
+    limit, reason = f"at most {most:,} callers{scope} at once", error_pb2.ERROR_REASON_QUEUE_FULL
+    return Refusal(reason, message, field="watchers", limit=limit, retry_after=_WATCH_RETRY_SECONDS)

@@ -1,1 +1,1 @@
-"""How requests fare, told to whoever wants to know."""
+"""Observation of requests: observers, traces, metrics, overview."""

@@ -1,1 +1,1 @@
-"""Whether an answer is any good, as far as a program can tell: in a process that can be killed."""
+"""Verifiers of answers. Untrusted input is checked in child processes that can be killed."""

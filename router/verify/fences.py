@@ -1,4 +1,4 @@
-"""Fenced code in an answer, as models write it: fences left open, nested, indented or quoted."""
+"""Fenced code blocks in an answer."""
 
 import re
 from collections.abc import Iterator
@@ -6,85 +6,78 @@ from dataclasses import dataclass
 
 _FENCE = re.compile(r"(?P<before>[ \t>]*)(?P<mark>`{3,}|~{3,})(?P<info>[^`\n]*)")
 _LANGUAGE = re.compile(r"[{.\s]*([\w+#-]*)")
-_WRAPS = frozenset({"markdown", "md"})
-"""A fence around a whole answer, fences and all."""
+_MARKDOWN = frozenset({"markdown", "md"})  # languages of a fence that may hold a whole answer, with fences of its own
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    language: str
-    """In lower case; empty where the fence has none."""
+class CodeBlock:
+    language: str  # in lower case; empty if the fence names none
     code: str
     heading: str = ""
-    """The line of prose before it."""
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenFence:
     mark: str
     indent: int
     language: str
     heading: str
     lines: list[str]
 
-    def block(self) -> Block:
-        return Block(self.language, "\n".join(self.lines), self.heading)
+    def block(self) -> CodeBlock:
+        return CodeBlock(self.language, "\n".join(self.lines), self.heading)
 
-    def closes_with(self, mark: str, info: str) -> bool:
-        return not info and mark[0] == self.mark[0] and len(mark) >= len(self.mark)
-
-    def is_cut_by(self, mark: str, info: str) -> bool:
-        """A second opening where the first was never closed: code has no such line."""
-        return bool(info) and mark[0] == self.mark[0] and len(mark) >= len(self.mark) and self.language not in _WRAPS
+    def matches(self, mark: str) -> bool:
+        return mark[0] == self.mark[0] and len(mark) >= len(self.mark)
 
 
-def blocks_in(text: str) -> list[Block]:
-    """In order; those of a fenced Markdown document are its own."""
-    found: list[Block] = []
+def extract_blocks(text: str) -> list[CodeBlock]:
+    """Return blocks in order. A fenced Markdown document is replaced by the blocks inside it."""
+    found: list[CodeBlock] = []
     for block in _outer_blocks(text):
-        inner = list(_outer_blocks(block.code)) if block.language in _WRAPS else []
+        inner = list(_outer_blocks(block.code)) if block.language in _MARKDOWN else []
         found += inner or [block]
     return found
 
 
-def _outer_blocks(text: str) -> Iterator[Block]:
-    block: _Open | None = None
+def _outer_blocks(text: str) -> Iterator[CodeBlock]:
+    block: _OpenFence | None = None
     prose = ""
     depth = 0
     for line in text.replace("\r\n", "\n").split("\n"):
         fence = _FENCE.fullmatch(line.rstrip())
         if fence is None:
             if block is not None:
-                block.lines.append(_without(line, block.indent))
+                block.lines.append(_unindented(line, block.indent))
             elif line.strip():
                 prose = line.strip()
             continue
         mark, info = fence["mark"], fence["info"].strip()
         if block is None:
-            block, depth = _opened(fence, prose), 0
-        elif block.language in _WRAPS and info:
+            block, depth = _open_fence(fence, prose), 0
+        elif block.language in _MARKDOWN and info:
             depth += 1
             block.lines.append(line)
-        elif block.closes_with(mark, info) and depth:
+        elif block.matches(mark) and not info and depth:
             depth -= 1
             block.lines.append(line)
-        elif block.closes_with(mark, info):
+        elif block.matches(mark):
             yield block.block()
-            block, prose = None, ""
-        elif block.is_cut_by(mark, info):
-            yield block.block()
-            block = _opened(fence, "")
+            block, prose = (
+                (_open_fence(fence, "") if info else None),
+                "",
+            )  # code has no opening fence: it cuts the block
         else:
-            block.lines.append(_without(line, block.indent))
+            block.lines.append(_unindented(line, block.indent))
     if block is not None:
         yield block.block()
 
 
-def _opened(fence: "re.Match[str]", prose: str) -> _Open:
+def _open_fence(fence: "re.Match[str]", prose: str) -> _OpenFence:
     language = _LANGUAGE.match(fence["info"])
-    return _Open(fence["mark"], len(fence["before"]), language[1].lower() if language else "", prose, [])
+    return _OpenFence(fence["mark"], len(fence["before"]), language[1].lower() if language else "", prose, [])
 
 
-def _without(line: str, indent: int) -> str:
-    """As far as the fence itself stands indented or quoted, its lines do."""
+def _unindented(line: str, indent: int) -> str:
+    """Remove the indentation or quoting of the fence."""
     return line[indent:] if not line[:indent].strip(" \t>") else line

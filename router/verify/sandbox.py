@@ -1,4 +1,4 @@
-"""A program that is shown a few files and nothing else, and what became of it."""
+"""Run a program in a sandbox with access to only a few files."""
 
 import json
 import os
@@ -12,145 +12,135 @@ from math import ceil
 from pathlib import Path
 from typing import Literal
 
-from router.verify.cage import NAMESPACES, OUT
-from router.verify.filters import MACHINES
-from router.verify.workshop import Done, Job, Workshop, isolated
+from router.verify.pool import PoolTask, TaskResult, VerifierPool, isolated_command
+from router.verify.sandbox_child import AUDIT_ARCHITECTURES, NAMESPACES, OUTPUT_FOLDER
 
-Mode = Literal["namespaces", "landlock"]
-Fate = Literal["exited", "out_of_cpu", "out_of_time", "flood", "trouble"]
-_MODES: tuple[Mode, ...] = ("namespaces", "landlock")
+SandboxMode = Literal["namespaces", "landlock"]
+SandboxEnding = Literal["exited", "out_of_cpu", "out_of_time", "flood", "trouble"]
+_MODES: tuple[SandboxMode, ...] = ("namespaces", "landlock")
+_CHILD = "router.verify.sandbox_child"
 _PROBE_SECONDS = 20
 _KILLED = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     cpu: float
-    """Seconds."""
     seconds: float
-    """By the clock."""
-    memory: int = 2 << 30
-    """Bytes of address space."""
-    file: int = 1 << 20
-    """Bytes that one file may grow to."""
-    said: int = 1 << 16
-    """Bytes of output that are read."""
+    memory: int = 2 << 30  # bytes of address space
+    file: int = 1 << 20  # bytes of one file that it writes
+    output: int = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Caged:
-    """What is to run."""
-
-    program: Sequence[str]
-    view: Sequence[str]
-    """Files and folders that it can read."""
+class SandboxedProgram:
+    command: Sequence[str]
+    readable: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    writable: str | None = None
-    """A folder that it can write; `written` says under which name."""
+    writable: str | None = None  # a folder; `Sandbox.output_path` is its path inside
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    fate: Fate
+class SandboxResult:
+    ending: SandboxEnding
     code: int
-    said: str
-    """By the program; of the sandbox itself where the fate is trouble."""
+    output: str  # the program's output; the sandbox's own error if the ending is `trouble`
     cpu: float
     seconds: float
 
 
 class Sandbox:
-    def __init__(self, mode: Mode, workshop: Workshop, by: str = "") -> None:
-        """`by` is who takes turns with others at the workshop."""
+    def __init__(self, mode: SandboxMode, pool: VerifierPool, owner: str = "") -> None:
         self.mode = mode
-        self._by = by
-        self._workshop = workshop
+        self._owner = owner
+        self._pool = pool
 
-    def written(self, writable: str) -> str:
-        """Where the program finds the folder that it may write."""
-        return OUT if self.mode == NAMESPACES else writable
+    def output_path(self, writable: str) -> str:
+        """The path of the writable folder as the program sees it."""
+        return OUTPUT_FOLDER if self.mode == NAMESPACES else writable
 
-    async def run(self, caged: Caged, given: bytes, limits: Limits) -> Ended:
-        """Never raises but when it is cancelled."""
-        command = isolated("router.verify.cage", _order(self.mode, caged, limits))
+    async def run(self, program: SandboxedProgram, stdin: bytes, limits: SandboxLimits) -> SandboxResult:
+        """Raises nothing but CancelledError."""
+        command = isolated_command(_CHILD, _child_order(self.mode, program, limits))
         try:
-            done = await self._workshop.run(Job(command, given, limits.seconds, limits.said, by=self._by))
+            result = await self._pool.run(PoolTask(command, stdin, limits.seconds, limits.output, owner=self._owner))
         except OSError as error:
-            return Ended("trouble", 0, f"no process can be started: {error}", 0.0, 0.0)
-        return _ended(done, limits)
+            return SandboxResult("trouble", 0, f"cannot start a process: {error}", 0.0, 0.0)
+        return _read_result(result, limits)
 
 
-def _order(mode: Mode, caged: Caged, limits: Limits) -> str:
+def _child_order(mode: SandboxMode, program: SandboxedProgram, limits: SandboxLimits) -> str:
     return json.dumps(
         {
             "mode": mode,
             "parent": os.getpid(),
-            "program": list(caged.program),
-            "view": outermost(caged.view),
-            "writable": caged.writable,
-            "environment": dict(caged.environment),
+            "program": list(program.command),
+            "view": outermost_paths(program.readable),
+            "writable": program.writable,
+            "environment": dict(program.environment),
             "limits": {"cpu": ceil(limits.cpu), "memory": limits.memory, "file": limits.file},
         }
     )
 
 
-def outermost(paths: Sequence[str]) -> list[str]:
-    """Without those that lie in another."""
-    kept: list[str] = []
+def outermost_paths(paths: Sequence[str]) -> list[str]:
+    """Return the existing paths that are not inside another of them."""
+    outer: list[str] = []
     for path in sorted({os.path.normpath(path) for path in paths if Path(path).exists()}):
-        if not any(path == other or path.startswith(f"{other}/") for other in kept):
-            kept.append(path)
-    return kept
+        if not any(path == other or path.startswith(f"{other}/") for other in outer):
+            outer.append(path)
+    return outer
 
 
-def _ended(done: Done, limits: Limits) -> Ended:
-    said = done.said.decode("utf-8", "replace")
-    if done.ending != "exited":
-        return Ended(done.ending, 0, said, 0.0, done.seconds)
+def _read_result(result: TaskResult, limits: SandboxLimits) -> SandboxResult:
+    output = result.stderr.decode("utf-8", "replace")
+    if result.ending != "exited":
+        return SandboxResult(result.ending, 0, output, 0.0, result.seconds)
     try:
-        report = json.loads(done.out)
+        report = json.loads(result.stdout)
     except ValueError:
-        return Ended("trouble", 0, f"the sandbox ended with {done.code} and said nothing", 0.0, done.seconds)
+        error = f"the sandbox exited with {result.code} and wrote no report"
+        return SandboxResult("trouble", 0, error, 0.0, result.seconds)
     if "trouble" in report:
-        return Ended("trouble", 0, report["trouble"], 0.0, done.seconds)
+        return SandboxResult("trouble", 0, report["trouble"], 0.0, result.seconds)
     code, cpu = report["code"], report["cpu"]
-    fate: Fate = "out_of_cpu" if code == -_KILLED and cpu >= limits.cpu - 0.5 else "exited"
-    return Ended(fate, code, said, cpu, done.seconds)
+    ending: SandboxEnding = "out_of_cpu" if code == -_KILLED and cpu >= limits.cpu - 0.5 else "exited"
+    return SandboxResult(ending, code, output, cpu, result.seconds)
 
 
 @cache
-def sandbox_mode() -> tuple[Mode | None, str]:
-    """The strongest that this machine allows, and why it is not a stronger one. Asked once: it starts a process."""
+def sandbox_mode() -> tuple[SandboxMode | None, str]:
+    """Return the strongest mode that this machine allows, and why no stronger one. Cached."""
     reasons: list[str] = []
     for mode in _MODES:
-        trouble = _trouble_with(mode)
-        if trouble is None:
+        error = _probe_mode(mode)
+        if error is None:
             return mode, "; ".join(reasons)
-        reasons.append(f"{mode}: {trouble}")
+        reasons.append(f"{mode}: {error}")
     return None, "; ".join(reasons)
 
 
-def _trouble_with(mode: Mode) -> str | None:
-    """Found by doing: `true` runs in it, or what stands in the way."""
-    if not sys.platform.startswith("linux") or os.uname().machine not in MACHINES:
-        return f"needs Linux on {' or '.join(MACHINES)}"
-    program = shutil.which("true")
-    if program is None:
+def _probe_mode(mode: SandboxMode) -> str | None:
+    """Run `true` in this mode. Return None on success, else the reason for the failure."""
+    if not sys.platform.startswith("linux") or os.uname().machine not in AUDIT_ARCHITECTURES:
+        return f"needs Linux on {' or '.join(AUDIT_ARCHITECTURES)}"
+    path = shutil.which("true")
+    if path is None:
         return "no program `true` to try it with"
-    caged = Caged([program], [program, *libraries_of(program)])
-    command = isolated("router.verify.cage", _order(mode, caged, Limits(5, _PROBE_SECONDS)))
+    program, limits = SandboxedProgram([path], [path, *shared_libraries(path)]), SandboxLimits(5, _PROBE_SECONDS)
+    command = isolated_command(_CHILD, _child_order(mode, program, limits))
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    ended = _ended(Done("exited", done.returncode, done.stdout, done.stderr, 0.0), Limits(5, _PROBE_SECONDS))
-    if ended.fate == "exited" and ended.code == 0:
+    result = _read_result(TaskResult("exited", done.returncode, done.stdout, done.stderr, 0.0), limits)
+    if result.ending == "exited" and result.code == 0:
         return None
-    return ended.said.strip() or f"exit status {ended.code}"
+    return result.output.strip() or f"exit status {result.code}"
 
 
-def libraries_of(program: str) -> list[str]:
-    """What its loader loads, the loader itself among it; nothing for a static one. Raises OSError."""
+def shared_libraries(program: str) -> list[str]:
+    """Return what the dynamic loader loads, itself included; empty for a static program. Raises OSError."""
     done = subprocess.run(  # noqa: S603
         [program], capture_output=True, env={"LD_TRACE_LOADED_OBJECTS": "1"}, timeout=_PROBE_SECONDS, check=False
     )

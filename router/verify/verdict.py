@@ -1,46 +1,48 @@
-"""What a verifier says of an answer, and what a verifier is."""
+"""The verifier interface. `Verdict` is public: custom verifiers import it from here."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Outcome = Literal["passed", "failed", "skipped", "unavailable"]
-"""skipped: there is nothing in the answer to judge. unavailable: nobody could judge it, which says nothing about it."""
+"""skipped: the answer holds nothing to verify. unavailable: the verifier could not run, which says nothing about the
+answer."""
 
-MOST_WHY = 300
-"""Characters."""
+MOST_WHY = 300  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     outcome: Outcome
-    why: str = ""
-    """In a line, for people; at most `MOST_WHY` characters."""
-    seconds: float = 0.0
-    """By the clock, waiting for a turn not counted."""
+    why: str = ""  # the reason, one line of at most `MOST_WHY` characters
+    seconds: float = 0.0  # wall-clock duration, without waiting for a turn
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierLimits:
+    cpu_seconds: float
+    clock_seconds: float
+    answer_bytes: int
 
 
 class Verifier(Protocol):
     @property
     def name(self) -> str:
-        """As the configuration has it."""
-        ...
+        """The name in the configuration."""
 
     async def verify(self, question: str, answer: str) -> Verdict:
-        """Never raises but when it is cancelled, and always ends."""
-        ...
+        """Always returns, and raises nothing but CancelledError."""
 
     async def close(self) -> None:
-        """Ends what it has running. It can be used again."""
-        ...
+        """End running processes. The verifier can be used again."""
 
 
-def too_long(answer: str, most_bytes: int) -> str:
-    """Why it is not judged; empty where it is."""
+def length_error(answer: str, most_bytes: int) -> str:
+    """Return why the answer is too long to verify; empty if it is not."""
     return f"longer than {most_bytes} bytes" if len(answer.encode("utf-8", "replace")) > most_bytes else ""
 
 
 def one_line(text: str) -> str:
-    """Printable, and no longer than a `why` may be."""
+    """Return printable text of at most `MOST_WHY` characters."""
     plain = " ".join(text[: 4 * MOST_WHY].split())
     printable = "".join(character if character.isprintable() else "?" for character in plain)
     return printable if len(printable) <= MOST_WHY else printable[: MOST_WHY - 1] + "…"

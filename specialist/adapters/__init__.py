@@ -1,1 +1,1 @@
-"""LoRA adapters: read and checked from disk, kept by content, lent to a device."""
+"""LoRA adapters: read from disk and checked, stored by content, copied to a device."""

@@ -1,31 +1,182 @@
-"""A LoRA adapter: a low-rank addition to some matrices of a model, named by its content."""
+"""A LoRA adapter, read from a PEFT directory and checked."""
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
 
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
 from torch import Tensor
+
+from octet.identity import digest_parts
+from specialist.adapters.catalog import AdapterRefused
+from specialist.adapters.config import MAX_RANK, AdapterConfig, parse_adapter_config
+from specialist.models.checkpoint import LAYER_MATRICES, ModelConfig, expected_shapes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LowRank:
-    """Adds scale * b @ a to a matrix."""
+    """The low-rank term scale * b @ a, added to a matrix."""
 
-    a: Tensor
-    """[rank, in]"""
-    b: Tensor
-    """[out, rank]"""
+    a: Tensor  # [rank, in]
+    b: Tensor  # [out, rank]
     scale: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adapter:
-    digest: str
-    """sha256 of everything that decides what it computes, hex. Says nothing of a name or a place."""
-    targets: Mapping[str, LowRank]
-    """By the name of the matrix in a checkpoint: `layers.3.q`."""
-    rank: int
-    """The largest of any target."""
+    digest: str  # sha256 of everything that decides what it computes, hex. Independent of name and path.
+    targets: Mapping[str, LowRank]  # by the name of the matrix in a checkpoint, such as `layers.3.q`
+    rank: int  # the largest of any target
 
     @property
     def nbytes(self) -> int:
         return sum(low.a.nbytes + low.b.nbytes for low in self.targets.values())
+
+
+CONFIG = "adapter_config.json"
+TENSORS = "adapter_model.safetensors"
+MAX_CONFIG_BYTES = 1 << 20
+
+
+def read_adapter_config(directory: Path) -> dict[str, Any]:
+    content = _read(directory, CONFIG, MAX_CONFIG_BYTES)
+    try:
+        fields = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise AdapterRefused(CONFIG, f"is not JSON: {error!s:.80}") from error
+    if not isinstance(fields, dict):
+        raise AdapterRefused(CONFIG, f"must hold an object, got {type(fields).__name__}")
+    return fields
+
+
+def read_adapter_tensors(directory: Path, max_bytes: int) -> dict[str, Tensor]:
+    if not (directory / TENSORS).exists() and (directory / "adapter_model.bin").exists():
+        raise AdapterRefused("adapter_model.bin", f"pickle files are never opened: convert it to {TENSORS}")
+    content = _read(directory, TENSORS, max_bytes)
+    try:
+        return load(content)
+    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise AdapterRefused(TENSORS, f"is truncated or damaged: {error!s:.120}") from error
+
+
+def _read(directory: Path, name: str, max_bytes: int) -> bytes:
+    path = directory / name
+    try:
+        place = path.resolve(strict=True)
+        if not place.is_relative_to(directory.resolve()):
+            raise AdapterRefused(name, "is a link out of its directory: copy the file there")
+        if not S_ISREG(place.stat().st_mode):
+            raise AdapterRefused(name, "is not a regular file")
+        with place.open("rb") as file:
+            content = file.read(max_bytes + 1)
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, AdapterRefused):
+            raise
+        raise AdapterRefused(name, f"cannot be read: {error!s:.200}") from error
+    if len(content) > max_bytes:
+        raise AdapterRefused(name, f"is larger than {max_bytes:,} bytes, the most that fits this model")
+    return content
+
+
+_MODULES = {name: f"{'self_attn' if name in 'qkvo' else 'mlp'}.{name}_proj" for name in LAYER_MATRICES}
+_TENSOR = re.compile(
+    r"base_model\.model\.(model\.layers\.(0|[1-9][0-9]{0,4})\.(?:self_attn\.([qkvo])|mlp\.(gate|up|down))_proj)"
+    r"\.lora_([AB])\.weight"
+)
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_HEADER_BYTES = 1 << 20  # more than the names and shapes of any adapter need
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def read_adapter(directory: Path, model: ModelConfig) -> Adapter:
+    """Raise AdapterRefused if the adapter is damaged, does not fit the model, or is not plain LoRA."""
+    shapes = matrix_shapes(model)
+    settings = parse_adapter_config(read_adapter_config(directory))
+    most_bytes = _HEADER_BYTES + sum(4 * MAX_RANK * sum(shape) for shape in shapes.values())
+    halves = _halves(read_adapter_tensors(directory, most_bytes))
+    _check_coverage(halves, settings, model)
+    targets = {name: _low_rank(name, halves[name], settings, shapes[name]) for name in sorted(halves)}
+    return Adapter(content_digest(targets), targets, max(low.a.shape[0] for low in targets.values()))
+
+
+def content_digest(targets: Mapping[str, LowRank]) -> str:
+    """Return a digest of everything that affects the result: matrices, scales and layer numbers."""
+    parts: list[bytes] = []
+    for name in sorted(targets):
+        low = targets[name]
+        parts += [name.encode(), low.scale.hex().encode(), str([*low.a.shape, *low.b.shape]).encode()]
+        parts += [low.a.numpy().tobytes(), low.b.numpy().tobytes()]
+    return digest_parts(parts).hex()
+
+
+def matrix_shapes(model: ModelConfig) -> Shapes:
+    """Return the shape [out, in] of every matrix that an adapter may change."""
+    shapes = dict(expected_shapes(model))
+    return {name: shapes[name] for name in shapes if "." in name and name.rpartition(".")[2] in LAYER_MATRICES}
+
+
+def _halves(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, tuple[str, Tensor]]]:
+    halves: dict[str, dict[str, tuple[str, Tensor]]] = {}
+    for tensor_name, tensor in tensors.items():
+        found = _TENSOR.fullmatch(tensor_name)
+        if found is None:
+            modules = ", ".join(_MODULES.values())
+            raise AdapterRefused(TENSORS, f"{tensor_name!r:.120} is not a lora_A or lora_B of {modules} of a layer")
+        path, layer, attention, mlp, half = found.groups()
+        halves.setdefault(f"layers.{int(layer)}.{attention or mlp}", {})[half] = (path, tensor)
+    return halves
+
+
+def _check_coverage(halves: Mapping[str, object], settings: AdapterConfig, model: ModelConfig) -> None:
+    for layer in settings.layers or ():
+        if not 0 <= layer < model.num_layers:
+            why = f"layer {layer} is not one of the model's {model.num_layers} layers"
+            raise AdapterRefused("layers_to_transform", why)
+    paths = {
+        f"layers.{layer}.{name}": f"model.layers.{layer}.{module}"
+        for layer in range(model.num_layers)
+        for name, module in _MODULES.items()
+    }
+    for target in settings.targets:
+        if not any(path.endswith(f".{target}") or path == target for path in paths.values()):
+            raise AdapterRefused("target_modules", f"{target!r:.80} is not one of {', '.join(_MODULES.values())}")
+    named = {
+        name
+        for name, path in paths.items()
+        if settings.targets_module(path) and (settings.layers is None or int(name.split(".")[1]) in settings.layers)
+    }
+    for name in sorted(set(halves) - paths.keys()):
+        raise AdapterRefused(TENSORS, f"{name} is beyond the model's {model.num_layers} layers")
+    for name in sorted(named - set(halves)):
+        raise AdapterRefused(TENSORS, f"has no tensors for {name}, which target_modules names")
+    for name in sorted(set(halves) - named):
+        raise AdapterRefused(TENSORS, f"has tensors for {name}, which target_modules does not name")
+
+
+def _low_rank(
+    name: str, halves: Mapping[str, tuple[str, Tensor]], settings: AdapterConfig, shape: tuple[int, ...]
+) -> LowRank:
+    if len(halves) != 2:
+        raise AdapterRefused(TENSORS, f"{name} has only lora_{next(iter(halves))}")
+    (path, a), (_, b) = halves["A"], halves["B"]
+    rows, columns = shape
+    rank = settings.rank_of(path)
+    a, b = _checked(f"{name} lora_A", a, (rank, columns)), _checked(f"{name} lora_B", b, (rows, rank))
+    return LowRank(a, b, settings.scale_of(path))
+
+
+def _checked(name: str, tensor: Tensor, shape: tuple[int, int]) -> Tensor:
+    if tensor.dtype not in _FLOATS:
+        raise AdapterRefused(TENSORS, f"{name} must be float32, float16 or bfloat16, got {tensor.dtype}")
+    if tuple(tensor.shape) != shape:
+        raise AdapterRefused(TENSORS, f"{name} must be {list(shape)} for this model and rank, got {list(tensor.shape)}")
+    if not bool(torch.isfinite(tensor).all()):
+        raise AdapterRefused(TENSORS, f"{name} contains a value that is not finite")
+    return tensor.float().contiguous()

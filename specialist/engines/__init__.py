@@ -1,4 +1,4 @@
-"""What can run a step: one interface, several engines."""
+"""Engines: one interface, several implementations."""
 
 from specialist.engines.base import Completion, Engine, EngineFault
 

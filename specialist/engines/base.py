@@ -1,13 +1,13 @@
-"""The interface between deciding and computing."""
+"""The interface between scheduling and computing."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from specialist.step import Outcome, Rollback, Step
+from specialist.scheduling.step import Outcome, Rollback, Step
 
 
 class EngineFault(RuntimeError):
-    """A step failed. Names the request to blame when the engine knows it."""
+    """A step failed. Names the request that caused it, if the engine knows."""
 
     def __init__(self, error: str, culprit: str | None = None) -> None:
         super().__init__(error)
@@ -21,12 +21,9 @@ class Completion(NamedTuple):
 
 class Engine(Protocol):
     def run(self, step: Step) -> Iterable[Completion]:
-        """Compute the rows' tokens, write their KV through their tables, and sample.
-
-        Returns the completions that have arrived: as a rule this step's and no other. May raise; whatever
-        the step has written by then does not count. Once it has returned or raised, the engine no longer
-        writes to the step's blocks: they may belong to somebody else.
-        """
+        """Compute the rows' tokens, write their KV through their tables, and sample. Returns the completions that have
+        arrived, usually only this step's. May raise; then nothing that the step wrote counts. Afterwards the engine no
+        longer writes to the step's blocks, because they may belong to another request."""
 
     def discard(self, rollbacks: Iterable[Rollback]) -> None:
-        """Zero slots whose content does not count."""
+        """Zero the slots of tokens that were rolled back."""

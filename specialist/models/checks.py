@@ -1,23 +1,42 @@
-"""What every model must satisfy before it is served, whatever file it came from."""
+"""Checks that every model must pass, and its revision."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from specialist.models.checkpoint import expected_shapes
-from specialist.models.config import ModelConfig
-from specialist.models.errors import ModelRefused
+from octet.identity import digest_parts
+from specialist.models.checkpoint import ModelConfig, expected_shapes
+from specialist.models.fields import ModelRefused
 from specialist.models.progress import Progress
 
 MAX_CONTEXT = 1 << 24
 MAX_LAYERS = 4096
-SCANNED_AT_ONCE = 1 << 22
-"""Elements; bounds what a scan allocates."""
+SCANNED_AT_ONCE = 1 << 22  # elements; limits the memory of a scan
+
+
+class TensorNames(NamedTuple):
+    """Maps the names that a file format gives to tensors to Octet's names."""
+
+    families: str
+    top: Mapping[str, str]
+    layer: Mapping[str, str]
+    pattern: re.Pattern[str]  # groups: layer, tensor, weight or bias
+
+    def rename(self, name: str, source: str) -> str:
+        if name in self.top:
+            return self.top[name]
+        match = self.pattern.fullmatch(name)
+        if match is None or match[2] not in self.layer:
+            raise ModelRefused(f"{source}: tensor {name!r:.120} is not of a {self.families} model")
+        return f"layers.{match[1]}.{self.layer[match[2]]}{'_bias' if match[3] == 'bias' else ''}"
 
 
 def check_config(config: ModelConfig, source: str) -> None:
-    """Sizes that belong together do."""
     if config.num_heads % config.num_kv_heads:
         raise ModelRefused(
             f"{source}: {config.num_heads} attention heads cannot share {config.num_kv_heads} key-value heads evenly"
@@ -30,7 +49,6 @@ def check_config(config: ModelConfig, source: str) -> None:
 
 
 def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], source: str) -> None:
-    """Every tensor the config promises is there in its shape, and no other."""
     unclaimed = set(shapes)
     for name, shape in expected_shapes(config):
         found = shapes.get(name)
@@ -39,33 +57,49 @@ def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], sou
         if found != shape:
             raise ModelRefused(
                 f"{source}: {name} has shape {list(found)}, but the config says {list(shape)}: "
-                "config and weights are not of one model, fetch both again"
+                "config and weights belong to different models, fetch both again"
             )
         unclaimed.discard(name)
     if unclaimed:
         raise ModelRefused(
-            f"{source}: tensors that such a model does not have: {', '.join(sorted(unclaimed)[:5])}"
-            f"{' ...' if len(unclaimed) > 5 else ''} ({len(unclaimed)} in all): config and weights are not of one model"
+            f"{source}: unexpected tensors: {', '.join(sorted(unclaimed)[:5])}"
+            f"{' ...' if len(unclaimed) > 5 else ''} ({len(unclaimed)} in all): "
+            "config and weights belong to different models"
         )
 
 
 def check_finite(weights: Mapping[str, Callable[[], Iterable[Tensor]]], source: str, progress: Progress) -> None:
-    """Every weight, by the tensors that decide it: NaN or infinity anywhere would poison every answer."""
+    """Each value of `weights` returns the tensors that determine whether that weight is finite."""
     for done, (name, parts) in enumerate(weights.items(), start=1):
-        if not all(finite(part) for part in parts()):
-            raise ModelRefused(f"{source}: {name} holds NaN or infinity: the file is damaged, fetch it again")
+        slices = (part for tensor in parts() for part in torch.split(tensor.flatten(), SCANNED_AT_ONCE))
+        if not all(bool(torch.isfinite(part).all()) for part in slices):
+            raise ModelRefused(f"{source}: {name} contains NaN or infinity: the file is damaged, fetch it again")
         progress("checking weights", done, len(weights))
 
 
-def finite(tensor: Tensor) -> bool:
-    return all(bool(torch.isfinite(part).all()) for part in torch.split(tensor.flatten(), SCANNED_AT_ONCE))
-
-
-def check_ids(ids: Iterable[int], vocab_size: int, source: str) -> None:
-    """The words are the model's: every id has a row in the embedding."""
+def check_vocabulary_ids(ids: Iterable[int], vocab_size: int, source: str) -> None:
     highest = max(ids, default=-1)
     if highest >= vocab_size:
         raise ModelRefused(
-            f"{source}: the tokenizer has id {highest}, but the model has rows for {vocab_size} only: "
-            "tokenizer and weights are not of one model"
+            f"{source}: the tokenizer has id {highest}, but the model has only {vocab_size} rows: "
+            "tokenizer and weights belong to different models"
         )
+
+
+CHUNK = 1 << 20
+
+
+def compute_revision(files: Mapping[str, Path], progress: Progress) -> str:
+    """Return the model's identity: sha256 over the role and content of each file, ordered by role."""
+    total = sum(path.stat().st_size for path in files.values())
+    done = 0
+    parts: list[bytes] = []
+    for part, path in sorted(files.items()):
+        hasher = sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                hasher.update(chunk)
+                done += len(chunk)
+                progress("computing the model's revision", done, total)
+        parts += (part.encode(), hasher.digest())
+    return digest_parts(parts).hex()

@@ -1,15 +1,18 @@
-"""Values out of untrusted files, each with the type and the limits it must have."""
+"""Checked values from untrusted files."""
 
 from collections.abc import Mapping
 from math import isfinite
 
-from specialist.models.errors import ModelRefused
+
+class ModelRefused(ValueError):
+    """The files are not a model that can be served. The message says what is wrong and what to do."""
+
 
 LARGEST = 2**31 - 1
 
 
-class Fields:
-    """A mapping read from `source`. A value of the wrong type or out of range is refused by name."""
+class ModelFields:
+    """Checked access to values read from `source`. A value of the wrong type or range is refused by name."""
 
     def __init__(self, source: str, values: Mapping[str, object]) -> None:
         self.source = source
@@ -27,7 +30,6 @@ class Fields:
         return value
 
     def number(self, name: str, default: float | None = None, *, low: float = 0.0, high: float = 1e12) -> float:
-        """Finite, above `low` and at most `high`."""
         value = self._value(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(name, f"must be a number, got {value!r:.80}")
@@ -35,7 +37,7 @@ class Fields:
             raise self.wrong(name, f"must be above {low:g} and at most {high:g}, got {str(value)[:40]}")
         return float(value)
 
-    def maybe_number(self, name: str) -> float | None:
+    def optional_number(self, name: str) -> float | None:
         return self.number(name) if self.has(name) else None
 
     def flag(self, name: str, default: bool | None = None) -> bool:
@@ -50,14 +52,14 @@ class Fields:
             raise self.wrong(name, f"must be text, got {value!r:.80}")
         return value
 
-    def maybe_text(self, name: str) -> str | None:
+    def optional_text(self, name: str) -> str | None:
         return self.text(name) if self.has(name) else None
 
-    def table(self, name: str) -> "Fields":
+    def table(self, name: str) -> "ModelFields":
         value = self.values.get(name)
         if not isinstance(value, dict):
             raise self.wrong(name, f"must be an object, got {value!r:.80}")
-        return Fields(f"{self.source}: {name}", value)
+        return ModelFields(f"{self.source}: {name}", value)
 
     def listed(self, name: str) -> list[object]:
         value = self._value(name, None)

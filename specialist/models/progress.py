@@ -1,54 +1,35 @@
-"""How far a long task has come."""
+"""Progress of a long task."""
 
 import sys
 from collections.abc import Callable
 from typing import TextIO
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is: bytes, or tensors."""
+"""Called with a task, how much of it is done, and its total: bytes or tensors."""
 
 WIDTH = 30
 
 
-def silent(what: str, done: int, total: int) -> None:
-    """Say nothing."""
+def silent(what: str, done: int, total: int) -> None: ...
 
 
 def bar(stream: TextIO | None = None) -> Progress:
-    """On stderr unless told: a bar that fills on a terminal, elsewhere a line when a task begins and when it ends."""
+    """Show a progress bar on a terminal, elsewhere a line at the start and at the end of a task."""
     stream = stream or sys.stderr
-    return _moving(stream) if stream.isatty() else _plain(stream)
-
-
-def _moving(stream: TextIO) -> Progress:
+    is_terminal = stream.isatty()
     shown = ("", -1)
 
     def draw(what: str, done: int, total: int) -> None:
         nonlocal shown
         percent = 100 * done // total if total else 100
-        if (what, percent) == shown:
-            return
-        shown = (what, percent)
-        filled = WIDTH * percent // 100
-        stream.write(f"\r{what} [{'#' * filled}{'.' * (WIDTH - filled)}] {percent:3d} %")
-        if done >= total:
-            stream.write("\n")
+        if is_terminal and (what, percent) != shown:
+            filled = WIDTH * percent // 100
+            stream.write(f"\r{what} [{'#' * filled}{'.' * (WIDTH - filled)}] {percent:3d} %")
+            stream.write("\n" if done >= total else "")
+        elif not is_terminal:
+            stream.write(f"{what} ...\n" if what != shown[0] else "")
+            stream.write(f"{what}: done\n" if done >= total else "")
+        shown = ("" if done >= total and not is_terminal else what, percent)
         stream.flush()
 
     return draw
-
-
-def _plain(stream: TextIO) -> Progress:
-    begun = ""
-
-    def say(what: str, done: int, total: int) -> None:
-        nonlocal begun
-        if what != begun:
-            begun = what
-            stream.write(f"{what} ...\n")
-        if done >= total:
-            begun = ""
-            stream.write(f"{what}: done\n")
-        stream.flush()
-
-    return say

@@ -1,6 +1,6 @@
-"""Renders one chat template in a process of its own, which may be killed at any moment.
+"""Renders one chat template in its own process, which may be killed at any moment.
 
-Run as a script; it stands on jinja2 and the standard library. One JSON object a line: first {source, aliases,
+Run as a script, with jinja2 and the standard library only. One JSON object per line: first {source, aliases,
 max_characters, max_memory, seconds}, answered by {variables} or {error}; then {variables, now, marked}, each
 answered by {text} or {error}.
 """
@@ -26,14 +26,15 @@ COMPARING_METHODS = frozenset(
     | {"rindex", "rpartition", "rsplit", "rstrip", "split", "startswith", "strip"}
 )
 COMPARING_FILTERS = frozenset({"replace", "trim"})
+TEMPLATE_FAULTS = (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
-class Refusal(Exception):
-    """What a template says with raise_exception, or a limit it went over."""
+class TemplateRefusal(Exception):
+    """A template called raise_exception, or exceeded a limit."""
 
 
 class Generation(Extension):
-    """`{% generation %}` marks what the assistant wrote, for training; here its content simply stands."""
+    """Renders the content of `{% generation %}` unchanged; the tag marks the assistant's text for training."""
 
     tags = {"generation"}  # noqa: RUF012  # as the base class declares it
 
@@ -42,8 +43,8 @@ class Generation(Extension):
         return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
-def environment() -> Environment:
-    """As transformers renders: the same whitespace rules, filters and functions."""
+def create_environment() -> Environment:
+    """Use the same whitespace rules, filters and functions as transformers."""
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     env.filters["tojson"] = _tojson
     env.globals["raise_exception"] = _refuse
@@ -61,11 +62,11 @@ def _tojson(
 
 
 def _refuse(message: object) -> None:
-    raise Refusal(str(message))
+    raise TemplateRefusal(str(message))
 
 
-def marker(aliases: Mapping[str, str]) -> Callable[[str], str]:
-    """Puts its alias for every control token in a text, the longest first."""
+def alias_marker(aliases: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that replaces every control token in a text by its alias, the longest first."""
     if not aliases:
         return lambda text: text
     longest_first = sorted(aliases, key=lambda text: (-len(text), text))
@@ -73,14 +74,14 @@ def marker(aliases: Mapping[str, str]) -> Callable[[str], str]:
     return lambda text: control.sub(lambda found: aliases[found[0]], text)
 
 
-def mark(node: nodes.Node, put_aliases: Callable[[str], str]) -> None:
-    """Give what the template itself writes its aliases; what it compares with other text stays as it is."""
+def mark_control_tokens(node: nodes.Node, put_aliases: Callable[[str], str]) -> None:
+    """Replace control tokens in what the template writes, not in what it only compares with other text."""
     if isinstance(node, nodes.TemplateData):
         node.data = put_aliases(node.data)
     elif isinstance(node, nodes.Const) and isinstance(node.value, str):
         node.value = put_aliases(node.value)
     for child in _written(node):
-        mark(child, put_aliases)
+        mark_control_tokens(child, put_aliases)
 
 
 def _written(node: nodes.Node) -> Iterator[nodes.Node]:
@@ -95,28 +96,28 @@ def _written(node: nodes.Node) -> Iterator[nodes.Node]:
             yield from node.iter_child_nodes()
 
 
-class Renderer:
+class TemplateRenderer:
     def __init__(self, source: str, aliases: Mapping[str, str], max_characters: int) -> None:
-        env = environment()
+        env = create_environment()
         self.variables = sorted(meta.find_undeclared_variables(env.parse(source)))
         self._plain = env.from_string(source)
-        # puts together what is constant, so that a control token is in one piece
+        # folds constants, so that a control token is in one piece
         tree = cast(nodes.Template, optimize(env.parse(source), env))
-        mark(tree, marker(aliases))
+        mark_control_tokens(tree, alias_marker(aliases))
         self._marked = env.from_string(tree)
         self._max_characters = max_characters
 
-    def render(self, variables: Mapping[str, Any], now: str, marked: bool) -> str:
-        template = self._marked if marked else self._plain
-        moment = datetime.fromisoformat(now)
-        return "".join(self._bounded(template, {**variables, "strftime_now": moment.strftime}))
+    def answer(self, request: Mapping[str, Any]) -> dict[str, str]:
+        template = self._marked if request["marked"] else self._plain
+        moment = datetime.fromisoformat(request["now"])
+        return {"text": "".join(self._bounded(template, {**request["variables"], "strftime_now": moment.strftime}))}
 
     def _bounded(self, template: Template, variables: Mapping[str, Any]) -> Iterator[str]:
         written = 0
         for piece in template.generate(variables):
             written += len(piece)
             if written > self._max_characters:
-                raise Refusal(f"its output is above the limit of {self._max_characters} characters")
+                raise TemplateRefusal(f"its output is above the limit of {self._max_characters} characters")
             yield piece
 
 
@@ -127,55 +128,39 @@ def limit_process(max_memory: int) -> None:
 
 
 def allow_seconds(seconds: float) -> None:
-    """The processor time from now on, after which the kernel ends this process, should nobody else do it."""
+    """Let the kernel end this process after this much processor time, in case the parent does not."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (ceil(usage.ru_utime + usage.ru_stime + seconds) + 1, hard))
 
 
-def answered(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def run_guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return work()
-    except Refusal as refusal:
+    except TemplateRefusal as refusal:
         return {"error": str(refusal)}
     except MemoryError:
-        return {"error": "it needs more memory than it may have"}
-    except (
-        TemplateError,
-        ArithmeticError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+        return {"error": "it needs more memory than allowed"}
+    except TEMPLATE_FAULTS as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
 def main() -> None:
-    """The first line sets up, each other one is a conversation."""
+    """The first line is the setup; every other line is a conversation."""
     setting = json.loads(sys.stdin.readline())
     limit_process(setting["max_memory"])
     allow_seconds(setting["seconds"])
-    made: list[Renderer] = []
+    made: list[TemplateRenderer] = []
 
     def make() -> dict[str, Any]:
-        made.append(Renderer(setting["source"], setting["aliases"], setting["max_characters"]))
+        made.append(TemplateRenderer(setting["source"], setting["aliases"], setting["max_characters"]))
         return {"variables": made[0].variables}
 
-    say(answered(make))
+    print(json.dumps(run_guarded(make)), flush=True)
     for line in sys.stdin if made else ():
         allow_seconds(setting["seconds"])
         request = json.loads(line)
-        say(answered(partial(rendered, made[0], request)))
-
-
-def rendered(renderer: Renderer, request: Mapping[str, Any]) -> dict[str, Any]:
-    return {"text": renderer.render(**request)}
-
-
-def say(answer: Mapping[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)
+        print(json.dumps(run_guarded(partial(made[0].answer, request))), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specialist.adapters.load import matrix_shapes
-from specialist.models.config import ModelConfig, Rope
+from specialist.adapters.adapter import matrix_shapes
+from specialist.models.checkpoint import ModelConfig, Rope
 
 MODEL = ModelConfig(
     architecture="llama",

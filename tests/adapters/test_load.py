@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from specialist.adapters.errors import AdapterRefused
-from specialist.adapters.load import matrix_shapes, read_adapter
+from specialist.adapters.adapter import matrix_shapes, read_adapter
+from specialist.adapters.catalog import AdapterRefused
 from tests.adapters.peft_files import MODEL, SETTINGS, random_tensors, tensor_name, write
 
 TENSORS = "adapter_model.safetensors"
@@ -124,15 +124,15 @@ Q_A, Q_B = tensor_name("layers.0.q", "A"), tensor_name("layers.0.q", "B")
         (Q_A, torch.randn(5, 24), r"must be \[4, 24\]"),
         (Q_A, torch.randn(96), r"got \[96\]"),
         (Q_B, torch.randn(4, 24), r"layers.0.q lora_B must be \[24, 4\]"),
-        (Q_B, None, r"layers.0.q has only its lora_A"),
+        (Q_B, None, r"layers.0.q has only lora_A"),
         (Q_A, torch.full((4, 24), torch.nan), "not finite"),
         (Q_A, torch.full((4, 24), -torch.inf, dtype=torch.bfloat16), "not finite"),
         (Q_A, torch.ones(4, 24, dtype=torch.int8), "got torch.int8"),
         (Q_A.replace("layers.0", "layers.2"), torch.randn(4, 24), "beyond the model's 2 layers"),
-        (Q_A.replace("layers.0", "layers.00"), torch.randn(4, 24), "is no lora_A or lora_B"),
-        (Q_A.replace("q_proj", "c_attn"), torch.randn(4, 24), "is no lora_A or lora_B"),
-        (Q_A.replace("lora_A", "lora_magnitude_vector"), torch.randn(4), "is no lora_A or lora_B"),
-        ("base_model.model.lm_head.weight", torch.randn(4, 24), "is no lora_A or lora_B"),
+        (Q_A.replace("layers.0", "layers.00"), torch.randn(4, 24), "is not a lora_A or lora_B"),
+        (Q_A.replace("q_proj", "c_attn"), torch.randn(4, 24), "is not a lora_A or lora_B"),
+        (Q_A.replace("lora_A", "lora_magnitude_vector"), torch.randn(4), "is not a lora_A or lora_B"),
+        ("base_model.model.lm_head.weight", torch.randn(4, 24), "is not a lora_A or lora_B"),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(name: str, tensor: torch.Tensor | None, why: str, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_what_is_no_file_of_the_directory_is_refused(name: str, tmp_path: Path) 
     with pytest.raises(AdapterRefused, match="cannot be read"):
         read_adapter(directory, MODEL)
     place.symlink_to(tmp_path / "real" / name)
-    with pytest.raises(AdapterRefused, match="leads out of its directory"):
+    with pytest.raises(AdapterRefused, match="is a link out of its directory"):
         read_adapter(directory, MODEL)
     place.unlink()
     place.symlink_to(place)
@@ -164,7 +164,7 @@ def test_what_is_no_file_of_the_directory_is_refused(name: str, tmp_path: Path) 
         read_adapter(directory, MODEL)
     place.unlink()
     place.mkdir()
-    with pytest.raises(AdapterRefused, match="no regular file"):
+    with pytest.raises(AdapterRefused, match="not a regular file"):
         read_adapter(directory, MODEL)
 
 

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from specialist.adapters import store as module
-from specialist.adapters.adapter import Adapter
-from specialist.adapters.errors import AdapterRefused, UnknownAdapter
-from specialist.adapters.load import read_adapter
-from specialist.adapters.slots import DeviceSlots
-from specialist.adapters.store import AdapterStore
+from specialist.adapters.adapter import Adapter, read_adapter
+from specialist.adapters.catalog import AdapterRefused, UnknownAdapter
+from specialist.adapters.store import AdapterStore, DeviceSlots
 from tests.adapters.peft_files import MODEL, random_tensors, write
 
 CPU = torch.device("cpu")

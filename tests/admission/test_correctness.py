@@ -11,32 +11,32 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from admission.correctness import (
-    Hold,
-    Rules,
-    Standing,
-    State,
-    Transition,
-    begin,
-    hold,
-    outlook,
-    release,
-    rules_of,
-    serves,
-    shown,
-    step,
+from admission.breakers import (
+    BreakerHold,
+    BreakerRecord,
+    BreakerState,
+    BreakerTransition,
+    CorrectnessRules,
+    advance_breaker,
+    breaker_status,
+    describe_breaker_outlook,
+    hold_breaker,
+    load_correctness_rules,
+    may_serve,
+    new_breaker_record,
+    release_breaker,
 )
-from admission.window import Counts, Window
+from admission.budgets import Counts, RollingWindow
 from octet.config.ensemble import CorrectnessConfig
 
-RULES = Rules(floor=0.8, min_samples=20, window=60.0, breach=10.0)
+RULES = CorrectnessRules(floor=0.8, min_samples=20, window=60.0, breach=10.0)
 GOOD, BAD, FEW_BAD, FEW_GOOD = Counts(90, 10), Counts(10, 90), Counts(0, 19), Counts(19, 0)
 START = 1_000_000.0
 
 seeds = st.integers(0, 1 << 32)
 times = st.one_of(st.none(), st.floats(START - 200, START + 200))
 standings = st.builds(
-    Standing,
+    BreakerRecord,
     state=st.sampled_from(["closed", "shadow_only", "recovering"]),
     since=st.floats(START - 200, START),
     transition_at=times,
@@ -51,15 +51,15 @@ counted = st.builds(Counts, st.integers(0, 60), st.integers(0, 60))
 
 
 class Lane:
-    """A lane whose answers pass with a given chance, and its breaker, looked at every second."""
+    """A lane whose answers pass with a given chance, and its breaker, checked every second."""
 
-    def __init__(self, seed: int = 0, rules: Rules = RULES) -> None:
+    def __init__(self, seed: int = 0, rules: CorrectnessRules = RULES) -> None:
         self.random = Random(seed)
         self.rules = rules
-        self.window = Window(rules.window, 1)
-        self.standing = begin(START)
+        self.window = RollingWindow(rules.window, 1)
+        self.standing = new_breaker_record(START)
         self.now = START
-        self.transitions: list[Transition] = []
+        self.transitions: list[BreakerTransition] = []
 
     def second(self, chance: float, num_samples: int = 3) -> None:
         self.now += 1
@@ -69,7 +69,7 @@ class Lane:
         self.look()
 
     def look(self) -> None:
-        self.standing, transition = step(self.standing, self.window.counts(self.now), self.now, self.rules)
+        self.standing, transition = advance_breaker(self.standing, self.window.counts(self.now), self.now, self.rules)
         if transition is not None:
             self.transitions.append(transition)
 
@@ -77,19 +77,21 @@ class Lane:
         for _ in range(num):
             self.second(chance)
 
-    def states(self) -> list[State]:
+    def states(self) -> list[BreakerState]:
         return [transition.after for transition in self.transitions]
 
 
-def steps(standing: Standing, looks: Iterable[tuple[float, Counts]]) -> tuple[Standing, list[Transition]]:
+def steps(
+    standing: BreakerRecord, looks: Iterable[tuple[float, Counts]]
+) -> tuple[BreakerRecord, list[BreakerTransition]]:
     transitions = []
     for now, counts in looks:
-        standing, transition = step(standing, counts, now, RULES)
+        standing, transition = advance_breaker(standing, counts, now, RULES)
         transitions += [transition] if transition else []
     return standing, transitions
 
 
-def test_the_whole_way_down_and_back() -> None:
+def test_a_lane_is_demoted_recovers_and_closes() -> None:
     lane = Lane()
     lane.seconds(100, 1.0)
     assert lane.transitions == []
@@ -134,13 +136,11 @@ def test_a_pass_rate_that_walks_around_the_floor_does_move_it() -> None:
 
 
 @given(looks=st.lists(st.tuples(st.floats(0, 40), counted), max_size=60), standing=standings)
-def test_whatever_it_is_told_no_two_moves_are_closer_than_a_window(
-    looks: list[tuple[float, Counts]], standing: Standing
-) -> None:
+def test_no_two_moves_are_closer_than_a_window(looks: list[tuple[float, Counts]], standing: BreakerRecord) -> None:
     now, moved_at = START, None
     for seconds, counts in looks:
         now += seconds
-        standing, transition = step(standing, counts, now, RULES)
+        standing, transition = advance_breaker(standing, counts, now, RULES)
         if transition is None:
             continue
         assert moved_at is None or now - moved_at >= RULES.window
@@ -158,45 +158,47 @@ def test_whatever_it_is_told_no_two_moves_are_closer_than_a_window(
     standing=standings,
     looks=st.lists(st.tuples(st.floats(0, 500), st.integers(0, 19), st.floats(0, 1)), max_size=30),
 )
-def test_few_samples_change_nothing_at_all(standing: Standing, looks: list[tuple[float, int, float]]) -> None:
+def test_few_samples_change_nothing_at_all(standing: BreakerRecord, looks: list[tuple[float, int, float]]) -> None:
     now = START
     for seconds, total, share in looks:
         now += seconds
         good = round(total * share)
-        assert step(standing, Counts(good, total - good), now, RULES) == (standing, None)
+        assert advance_breaker(standing, Counts(good, total - good), now, RULES) == (standing, None)
 
 
 @given(standing=standings, counts=counted, seconds=st.floats(0, 1000))
-def test_without_a_floor_nothing_ever_moves(standing: Standing, counts: Counts, seconds: float) -> None:
+def test_without_a_floor_nothing_ever_moves(standing: BreakerRecord, counts: Counts, seconds: float) -> None:
     rules = replace(RULES, floor=None)
-    assert step(standing, counts, START + seconds, rules) == (standing, None)
+    assert advance_breaker(standing, counts, START + seconds, rules) == (standing, None)
 
 
 @pytest.mark.parametrize(("counts", "moves"), [(Counts(16, 4), False), (Counts(15, 5), True), (Counts(15, 4), False)])
 def test_at_the_floor_is_not_below_it_and_enough_samples_are_enough(counts: Counts, moves: bool) -> None:
-    _, transitions = steps(begin(START), [(START + i, counts) for i in range(30)])
+    _, transitions = steps(new_breaker_record(START), [(START + i, counts) for i in range(30)])
     assert bool(transitions) == moves
 
 
 def test_a_breach_lasts_its_time_without_a_break() -> None:
-    _, transitions = steps(begin(START), [(START + i, BAD) for i in range(11)])
+    _, transitions = steps(new_breaker_record(START), [(START + i, BAD) for i in range(11)])
     assert [transition.at for transition in transitions] == [START + 10]
     looks = [(START + i, GOOD if i % 10 == 9 else BAD) for i in range(300)]
-    assert steps(begin(START), looks)[1] == []
+    assert steps(new_breaker_record(START), looks)[1] == []
 
 
 def test_a_gap_counts_where_both_its_ends_are_below_and_no_sample_could_be_gone() -> None:
     down = (START, BAD)
-    assert steps(begin(START), [down, (START + 10, BAD)])[1]
-    assert steps(begin(START), [down, (START + 60, BAD)])[1]
-    assert not steps(begin(START), [down, (START + 5, GOOD), (START + 10, BAD)])[1]
-    assert steps(begin(START), [down, (START + 5, FEW_GOOD), (START + 10, BAD)])[1], "too few are as good as no look"
-    assert not steps(begin(START), [down, (START + 500, BAD)])[1], "nobody knows what was in between"
-    assert steps(begin(START), [down, (START + 500, BAD), (START + 510, BAD)])[1]
+    assert steps(new_breaker_record(START), [down, (START + 10, BAD)])[1]
+    assert steps(new_breaker_record(START), [down, (START + 60, BAD)])[1]
+    assert not steps(new_breaker_record(START), [down, (START + 5, GOOD), (START + 10, BAD)])[1]
+    assert steps(new_breaker_record(START), [down, (START + 5, FEW_GOOD), (START + 10, BAD)])[1], (
+        "too few are as good as no look"
+    )
+    assert not steps(new_breaker_record(START), [down, (START + 500, BAD)])[1], "what was in between is unknown"
+    assert steps(new_breaker_record(START), [down, (START + 500, BAD), (START + 510, BAD)])[1]
 
 
-def at_recovering() -> Standing:
-    standing, transitions = steps(begin(START), [(START, BAD), (START + 10, BAD), (START + 70, GOOD)])
+def at_recovering() -> BreakerRecord:
+    standing, transitions = steps(new_breaker_record(START), [(START, BAD), (START + 10, BAD), (START + 70, GOOD)])
     assert [transition.after for transition in transitions] == ["shadow_only", "recovering"]
     return standing
 
@@ -212,7 +214,7 @@ def test_a_dip_while_recovering_starts_the_wait_anew_and_moves_nothing() -> None
 
 
 def test_too_few_samples_never_bring_it_back() -> None:
-    standing, _ = steps(begin(START), [(START, BAD), (START + 10, BAD)])
+    standing, _ = steps(new_breaker_record(START), [(START, BAD), (START + 10, BAD)])
     assert steps(standing, [(START + i, FEW_GOOD) for i in range(11, 400)])[0].state == "shadow_only"
     standing = at_recovering()
     assert steps(standing, [(START + i, FEW_GOOD) for i in range(71, 400)])[0].state == "recovering"
@@ -226,7 +228,7 @@ def test_below_again_while_recovering_is_a_relapse_once_the_window_is_over() -> 
 
 
 def test_a_recovery_needs_the_floor_at_the_end_of_the_window() -> None:
-    standing, _ = steps(begin(START), [(START, BAD), (START + 10, BAD)])
+    standing, _ = steps(new_breaker_record(START), [(START, BAD), (START + 10, BAD)])
     standing, transitions = steps(standing, [(START + i, GOOD) for i in range(11, 70)])
     assert (standing.state, transitions) == ("shadow_only", [])
     standing, transitions = steps(standing, [(START + i, BAD) for i in range(70, 200)])
@@ -238,8 +240,8 @@ def test_a_recovery_needs_the_floor_at_the_end_of_the_window() -> None:
 @given(seed=seeds, chance=st.floats(0.6, 0.95), turned=st.floats(0, 0.3))
 def test_of_two_histories_the_better_is_never_demoted_before_the_worse(seed: int, chance: float, turned: float) -> None:
     random = Random(seed)
-    worse, better = Window(60, 1), Window(60, 1)
-    standing_of = {id(worse): begin(START), id(better): begin(START)}
+    worse, better = RollingWindow(60, 1), RollingWindow(60, 1)
+    standing_of = {id(worse): new_breaker_record(START), id(better): new_breaker_record(START)}
     for i in range(300):
         passed = random.random() < chance
         luckier = passed or random.random() < turned
@@ -247,7 +249,7 @@ def test_of_two_histories_the_better_is_never_demoted_before_the_worse(seed: int
         better.add(START + i, good=luckier, bad=not luckier)
         for window in (worse, better):
             counts = window.counts(START + i)
-            standing_of[id(window)], _ = step(standing_of[id(window)], counts, START + i, RULES)
+            standing_of[id(window)], _ = advance_breaker(standing_of[id(window)], counts, START + i, RULES)
         if standing_of[id(worse)].state != "closed":
             return
         assert standing_of[id(better)].state == "closed"
@@ -258,31 +260,29 @@ def test_of_two_histories_the_better_is_never_demoted_before_the_worse(seed: int
 def test_looking_more_often_moves_it_no_differently(seed: int, levels: list[float]) -> None:
     """A rate that stands still for a while is seen the same by one look a second and by ten at random."""
     random = Random(seed)
-    coarse, fine = begin(START), begin(START)
+    coarse, fine = new_breaker_record(START), new_breaker_record(START)
     for i in range(40 * len(levels)):
         counts = Counts(round(100 * levels[i // 40]), 100 - round(100 * levels[i // 40]))
         now = START + i
-        coarse, _ = step(coarse, counts, now, RULES)
+        coarse, _ = advance_breaker(coarse, counts, now, RULES)
         for between in (0.0, *sorted(random.random() for _ in range(10))):
-            fine, _ = step(fine, counts, now + between * 0.99, RULES)
+            fine, _ = advance_breaker(fine, counts, now + between * 0.99, RULES)
         assert coarse.state == fine.state or abs(fine.since - now) < 1
 
 
 @given(standing=standings, counts=counted, seconds=st.floats(0, 200))
-def test_a_second_step_changes_nothing_so_who_comes_second_does_no_harm(
-    standing: Standing, counts: Counts, seconds: float
-) -> None:
-    once, _ = step(standing, counts, START + seconds, RULES)
-    assert step(once, counts, START + seconds, RULES) == (once, None)
+def test_a_second_step_changes_nothing(standing: BreakerRecord, counts: Counts, seconds: float) -> None:
+    once, _ = advance_breaker(standing, counts, START + seconds, RULES)
+    assert advance_breaker(once, counts, START + seconds, RULES) == (once, None)
 
 
 @settings(max_examples=40)
 @given(seed=seeds)
 def test_two_routers_on_one_store_move_it_as_one_does(seed: int) -> None:
-    """Each reads the document, steps it, and writes it if nobody was first; a loser takes what is there."""
+    """Each reads the document, steps it, and writes it if it was first; a loser takes what is there."""
     random, samples = Random(seed), Random(seed + 1)
-    document, version, transitions = begin(START), 0, list[Transition]()
-    window = Window(60, 1)
+    document, version, transitions = new_breaker_record(START), 0, list[BreakerTransition]()
+    window = RollingWindow(60, 1)
     for i in range(400):
         passed = samples.random() < (0.5 if i // 100 % 2 else 1.0)
         window.add(START + i, good=passed, bad=not passed)
@@ -290,17 +290,17 @@ def test_two_routers_on_one_store_move_it_as_one_does(seed: int) -> None:
         for router in random.sample([0, 1], 2):
             seen, expected = read if random.random() < 0.5 else (document, version)
             skew = 0.05 * router
-            stepped, transition = step(seen, window.counts(START + i), START + i + skew, RULES)
+            stepped, transition = advance_breaker(seen, window.counts(START + i), START + i + skew, RULES)
             if stepped != seen and expected == version:
                 document, version = stepped, version + 1
                 transitions += [transition] if transition else []
     assert all(latter.at - former.at >= RULES.window for former, latter in pairwise(transitions))
-    alone, expected_transitions = begin(START), list[Transition]()
-    samples, window = Random(seed + 1), Window(60, 1)
+    alone, expected_transitions = new_breaker_record(START), list[BreakerTransition]()
+    samples, window = Random(seed + 1), RollingWindow(60, 1)
     for i in range(400):
         passed = samples.random() < (0.5 if i // 100 % 2 else 1.0)
         window.add(START + i, good=passed, bad=not passed)
-        alone, transition = step(alone, window.counts(START + i), START + i, RULES)
+        alone, transition = advance_breaker(alone, window.counts(START + i), START + i, RULES)
         expected_transitions += [transition] if transition else []
     assert [each.what for each in transitions] == [each.what for each in expected_transitions]
     pairs = zip(transitions, expected_transitions, strict=True)
@@ -316,8 +316,8 @@ def test_restarts_change_nothing_that_matters(seed: int, restarts: list[int], aw
     for i in range(500):
         chance = 0.5 if i // 125 % 2 else 1.0
         if i in restarts:
-            restarted.standing = Standing.from_body(json.loads(json.dumps(restarted.standing.to_body())))
-            assert step(restarted.standing, Counts(), restarted.now, RULES) == (restarted.standing, None)
+            restarted.standing = BreakerRecord.from_body(json.loads(json.dumps(restarted.standing.to_body())))
+            assert advance_breaker(restarted.standing, Counts(), restarted.now, RULES) == (restarted.standing, None)
             blind_until = i + away
         steady.second(chance)
         if i >= blind_until:
@@ -333,9 +333,9 @@ def test_restarts_change_nothing_that_matters(seed: int, restarts: list[int], aw
 
 
 @given(standing=standings)
-@example(Standing())
-def test_a_standing_comes_back_from_the_store_as_it_was(standing: Standing) -> None:
-    assert Standing.from_body(json.loads(json.dumps(standing.to_body()))) == standing
+@example(BreakerRecord())
+def test_a_standing_comes_back_from_the_store_as_it_was(standing: BreakerRecord) -> None:
+    assert BreakerRecord.from_body(json.loads(json.dumps(standing.to_body()))) == standing
 
 
 @pytest.mark.parametrize(
@@ -344,11 +344,11 @@ def test_a_standing_comes_back_from_the_store_as_it_was(standing: Standing) -> N
 )
 def test_what_is_no_standing_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="breaker"):
-        Standing.from_body(Standing().to_body() | change)
-    body = Standing().to_body()
+        BreakerRecord.from_body(BreakerRecord().to_body() | change)
+    body = BreakerRecord().to_body()
     del body["below_since"]
     with pytest.raises(ValueError, match="below_since"):
-        Standing.from_body(body)
+        BreakerRecord.from_body(body)
 
 
 @given(
@@ -356,68 +356,73 @@ def test_what_is_no_standing_is_refused(change: dict[str, object]) -> None:
     holds=st.lists(st.tuples(st.integers(0, 299), st.sampled_from(["open", "closed", None])), max_size=8),
 )
 @settings(max_examples=40)
-def test_a_hold_decides_who_answers_and_leaves_the_machine_alone(
-    seed: int, holds: list[tuple[int, Hold | None]]
+def test_a_hold_decides_serving_and_leaves_the_state_alone(
+    seed: int, holds: list[tuple[int, BreakerHold | None]]
 ) -> None:
     free, held = Lane(seed), Lane(seed)
     for i in range(300):
         for at, what in holds:
             if at == i:
-                held.standing = release(held.standing)
+                held.standing = release_breaker(held.standing)
                 if what is not None:
-                    held.standing = hold(held.standing, what, "ada", "bad refresh", held.now)
+                    held.standing = hold_breaker(held.standing, what, "ada", "bad refresh", held.now)
         chance = 1.0 if i < 60 or i > 150 else 0.0
         free.second(chance)
         held.second(chance)
-        assert release(held.standing) == free.standing
+        assert release_breaker(held.standing) == free.standing
         what = held.standing.hold
-        assert serves(held.standing) == (free.standing.state == "closed" if what is None else what == "closed")
-        assert shown(held.standing) == (free.standing.state if what is None else f"held_{what}")
+        assert may_serve(held.standing) == (free.standing.state == "closed" if what is None else what == "closed")
+        assert breaker_status(held.standing) == (free.standing.state if what is None else f"held_{what}")
     assert [each.what for each in held.transitions] == [each.what for each in free.transitions]
 
 
-def test_one_that_recovers_does_not_serve_yet() -> None:
-    assert serves(begin(START))
-    assert not serves(at_recovering())
-    assert not serves(replace(at_recovering(), state="shadow_only"))
+def test_a_recovering_lane_does_not_serve_yet() -> None:
+    assert may_serve(new_breaker_record(START))
+    assert not may_serve(at_recovering())
+    assert not may_serve(replace(at_recovering(), state="shadow_only"))
 
 
 @pytest.mark.parametrize("ahead", [1e3, 1e6, 1e9])
 def test_a_clock_that_was_wrong_once_does_not_stop_it_for_ever(ahead: float) -> None:
-    demoted, _ = steps(begin(START + ahead), [(START + ahead, BAD), (START + ahead + 10, BAD)])
+    demoted, _ = steps(new_breaker_record(START + ahead), [(START + ahead, BAD), (START + ahead + 10, BAD)])
     looks = [(START + i, GOOD) for i in range(200)]
     standing, transitions = steps(demoted, looks)
     assert standing.state == "closed"
     assert [transition.at - START for transition in transitions] == [60, 120]
-    below, _ = steps(begin(START + ahead), [(START + ahead, BAD)])
+    below, _ = steps(new_breaker_record(START + ahead), [(START + ahead, BAD)])
     assert steps(below, [(START + i, BAD) for i in range(11)])[0].state == "shadow_only"
 
 
 @pytest.mark.parametrize("back", [0.5, 5.0, 20.0])
 def test_a_clock_that_is_set_back_a_little_only_makes_it_wait(back: float) -> None:
     looks = [(START, BAD), (START + 5, BAD), *((START + 5 - back + i, BAD) for i in range(40))]
-    _, transitions = steps(begin(START), looks)
+    _, transitions = steps(new_breaker_record(START), looks)
     assert [transition.at for transition in transitions] == [pytest.approx(START + 10, abs=1)]
 
 
-OUTLOOKS: Sequence[tuple[Callable[[], Standing], Counts, float, str]] = [
-    (lambda: begin(START), FEW_BAD, START, "19 of 20 samples"),
-    (lambda: begin(START), GOOD, START, "above the floor"),
-    (lambda: steps(begin(START), [(START, BAD)])[0], BAD, START + 4, "below the floor for 4 of 10 s, then shadow-only"),
+OUTLOOKS: Sequence[tuple[Callable[[], BreakerRecord], Counts, float, str]] = [
+    (lambda: new_breaker_record(START), FEW_BAD, START, "19 of 20 samples"),
+    (lambda: new_breaker_record(START), GOOD, START, "above the floor"),
     (
-        lambda: steps(begin(START), [(START, BAD), (START + 10, BAD)])[0],
+        lambda: steps(new_breaker_record(START), [(START, BAD)])[0],
+        BAD,
+        START + 4,
+        "below the floor for 4 of 10 s, then shadow-only",
+    ),
+    (
+        lambda: steps(new_breaker_record(START), [(START, BAD), (START + 10, BAD)])[0],
         GOOD,
         START + 30,
-        "recovering once the rate is above the floor; not before another 40 s",
+        "recovering once the rate is above the floor; not within the next 40 s",
     ),
     (
         at_recovering,
         GOOD,
         START + 90,
-        "above the floor for 20 of 60 s, then closed; not before another 40 s",
+        "above the floor for 20 of 60 s, then closed; not within the next 40 s",
     ),
     (
-        lambda: hold(begin(START), "open", "ada", "bad refresh", START),
+        lambda: hold_breaker(new_breaker_record(START), "open", "ada", "bad refresh", START),
         GOOD,
         START,
         "held open until released; without the hold: closed, above the floor",
@@ -427,17 +432,20 @@ OUTLOOKS: Sequence[tuple[Callable[[], Standing], Counts, float, str]] = [
 
 @pytest.mark.parametrize(("standing", "counts", "now", "text"), OUTLOOKS)
 def test_the_outlook_says_what_comes_next(
-    standing: Callable[[], Standing], counts: Counts, now: float, text: str
+    standing: Callable[[], BreakerRecord], counts: Counts, now: float, text: str
 ) -> None:
-    assert outlook(standing(), counts, now, RULES) == text
+    assert describe_breaker_outlook(standing(), counts, now, RULES) == text
 
 
 def test_the_outlook_of_a_demoted_lane_without_a_floor_names_the_way_out() -> None:
     rules = replace(RULES, floor=None)
-    assert outlook(begin(START), GOOD, START, rules) == "no floor: measured, and nothing follows"
-    assert "only a hold lets it serve" in outlook(at_recovering(), GOOD, START, rules)
+    assert (
+        describe_breaker_outlook(new_breaker_record(START), GOOD, START, rules)
+        == "no floor configured; pass rate is only recorded"
+    )
+    assert "only a hold lets it serve" in describe_breaker_outlook(at_recovering(), GOOD, START, rules)
 
 
 def test_rules_are_those_of_the_configuration_and_the_specialist() -> None:
     config = CorrectnessConfig(min_samples=7, window=50.0, breach=3.0)
-    assert rules_of(config, 0.75) == Rules(floor=0.75, min_samples=7, window=50.0, breach=3.0)
+    assert load_correctness_rules(config, 0.75) == CorrectnessRules(floor=0.75, min_samples=7, window=50.0, breach=3.0)

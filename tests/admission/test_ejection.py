@@ -1,16 +1,16 @@
-"""Whoever is left out, somebody stays."""
+"""Whichever replicas are ejected, at least one stays."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.ejection import standing
+from admission.breakers import filter_ejected
 
 REPLICAS = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=8)
 
 
 @given(REPLICAS)
 def test_the_best_kind_there_is_stands_and_all_of_it(replicas: list[tuple[bool, bool]]) -> None:
-    chosen = standing(replicas, is_closed=lambda each: each[0], is_broken=lambda each: each[1])
+    chosen = filter_ejected(replicas, is_closed=lambda each: each[0], is_broken=lambda each: each[1])
     assert bool(chosen) == bool(replicas)
     ranks = [2 if closed else int(broken) for closed, broken in replicas]
     best = min(ranks, default=0)

@@ -10,11 +10,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from admission.escalation import Ladder, Move, Rules, knobs_at, levels, outlook, rules_of, step
-from admission.window import Counts, Window
+from admission.budgets import Counts, RollingWindow
+from admission.escalation import (
+    EscalationLadder,
+    EscalationMove,
+    EscalationRules,
+    advance_ladder,
+    count_levels,
+    describe_ladder_outlook,
+    knobs_at_level,
+    load_escalation_rules,
+)
 from octet.config.ensemble import EscalationConfig
 
-RULES = Rules(
+RULES = EscalationRules(
     enabled=True,
     refused=0.05,
     calm=0.01,
@@ -31,7 +40,7 @@ START = 1_000_000.0
 TOP = 6
 
 rules = st.builds(
-    Rules,
+    EscalationRules,
     enabled=st.just(True),
     refused=st.floats(0, 1),
     calm=st.floats(0, 1),
@@ -49,18 +58,23 @@ counted = st.one_of(
 
 
 def steps(
-    ladder: Ladder, seconds: int, counts: Counts, since: float = START, rules: Rules = RULES, top: int = TOP
-) -> tuple[Ladder, list[Move]]:
+    ladder: EscalationLadder,
+    seconds: int,
+    counts: Counts,
+    since: float = START,
+    rules: EscalationRules = RULES,
+    top: int = TOP,
+) -> tuple[EscalationLadder, list[EscalationMove]]:
     """Looked at every second from `since` on, and at its end."""
     moves = []
     for i in range(seconds + 1):
-        ladder, move = step(ladder, counts, since + i, rules, top)
+        ladder, move = advance_ladder(ladder, counts, since + i, rules, top)
         moves += [move] if move else []
     return ladder, moves
 
 
 def test_up_and_down_again_a_step_at_a_time() -> None:
-    ladder, moves = steps(Ladder(), 100, HOT)
+    ladder, moves = steps(EscalationLadder(), 100, HOT)
     assert [(move.before, move.after) for move in moves] == [(i, i + 1) for i in range(TOP)]
     assert all(latter.at - former.at >= RULES.sustain for former, latter in pairwise(moves))
     assert moves[0].at == START + 10
@@ -75,30 +89,30 @@ def test_up_and_down_again_a_step_at_a_time() -> None:
 
 
 def test_nothing_asked_is_calm() -> None:
-    ladder, moves = steps(Ladder(level=2), 60, IDLE)
+    ladder, moves = steps(EscalationLadder(level=2), 60, IDLE)
     assert (ladder.level, len(moves)) == (1, 1)
 
 
 @pytest.mark.parametrize("counts", [BETWEEN, Counts(10, 9), Counts(95, 5), Counts(99, 1)])
-def test_what_is_neither_too_much_nor_none_moves_nothing(counts: Counts) -> None:
+def test_between_too_much_and_calm_nothing_moves(counts: Counts) -> None:
     """Few requests, exactly as much as is allowed, and exactly what is not yet none, among them."""
-    ladder, moves = steps(Ladder(level=2), 1000, counts)
+    ladder, moves = steps(EscalationLadder(level=2), 1000, counts)
     assert (ladder.level, moves) == (2, [])
 
 
 @pytest.mark.parametrize(("counts", "level"), [(Counts(94, 6), 3), (Counts(18, 2), 3), (Counts(10, 0), 1)])
-def test_just_too_much_is_too_much_and_no_refusal_of_few_is_none(counts: Counts, level: int) -> None:
+def test_the_limits_of_too_much_and_calm(counts: Counts, level: int) -> None:
     wait = 10 if counts.bad else 60
-    assert steps(Ladder(level=2), wait, counts)[0].level == level
+    assert steps(EscalationLadder(level=2), wait, counts)[0].level == level
 
 
 def test_a_break_begins_the_wait_anew() -> None:
-    ladder, _ = steps(Ladder(level=1), 9, HOT)
-    ladder, _ = step(ladder, BETWEEN, START + 9.5, RULES, TOP)
+    ladder, _ = steps(EscalationLadder(level=1), 9, HOT)
+    ladder, _ = advance_ladder(ladder, BETWEEN, START + 9.5, RULES, TOP)
     ladder, moves = steps(ladder, 9, HOT, START + 10)
     assert moves == []
-    ladder, _ = steps(Ladder(level=1), 59, CALM)
-    ladder, _ = step(ladder, BETWEEN, START + 59.5, RULES, TOP)
+    ladder, _ = steps(EscalationLadder(level=1), 59, CALM)
+    ladder, _ = advance_ladder(ladder, BETWEEN, START + 59.5, RULES, TOP)
     ladder, moves = steps(ladder, 59, CALM, START + 60)
     assert moves == []
 
@@ -109,14 +123,14 @@ def test_a_break_begins_the_wait_anew() -> None:
     top=st.integers(0, 9),
     looks=st.lists(st.tuples(st.one_of(st.floats(0, 10), st.floats(0, 500)), counted), max_size=80),
 )
-def test_whatever_it_is_told_it_moves_by_one_within_bounds_and_not_too_soon(
-    rules: Rules, top: int, looks: list[tuple[float, Counts]]
+def test_it_moves_by_one_level_within_bounds_and_not_too_soon(
+    rules: EscalationRules, top: int, looks: list[tuple[float, Counts]]
 ) -> None:
-    ladder, now, moved_at = Ladder(), START, None
+    ladder, now, moved_at = EscalationLadder(), START, None
     for seconds, counts in looks:
         now += seconds
-        once, move = step(ladder, counts, now, rules, top)
-        assert step(once, counts, now, rules, top) == (once, None)
+        once, move = advance_ladder(ladder, counts, now, rules, top)
+        assert advance_ladder(once, counts, now, rules, top) == (once, None)
         assert 0 <= once.level <= top
         if move is None:
             assert once.level == ladder.level
@@ -131,10 +145,10 @@ def test_whatever_it_is_told_it_moves_by_one_within_bounds_and_not_too_soon(
 @given(rules=rules, base_threshold=st.floats(0, 1), base_floor=st.integers(0, 9))
 @example(rules=replace(RULES, max_threshold=1e-12), base_threshold=0.0, base_floor=0)
 def test_thresholds_go_first_and_floors_after_within_their_bounds(
-    rules: Rules, base_threshold: float, base_floor: int
+    rules: EscalationRules, base_threshold: float, base_floor: int
 ) -> None:
-    top = levels(base_threshold, base_floor, rules)
-    knobs = [knobs_at(level, base_threshold, base_floor, rules) for level in range(top + 3)]
+    top = count_levels(base_threshold, base_floor, rules)
+    knobs = [knobs_at_level(level, base_threshold, base_floor, rules) for level in range(top + 3)]
     assert knobs[0] == (base_threshold, base_floor)
     assert knobs[top] == knobs[top + 1] == knobs[top + 2]
     for (threshold, floor), (next_threshold, next_floor) in pairwise(knobs[: top + 1]):
@@ -152,8 +166,8 @@ def test_thresholds_go_first_and_floors_after_within_their_bounds(
 
 
 def test_the_levels_of_the_usual_rules() -> None:
-    assert levels(0.5, 0, RULES) == 11
-    assert [knobs_at(level, 0.5, 0, RULES) for level in (0, 1, 2, 3, 4, 11)] == [
+    assert count_levels(0.5, 0, RULES) == 11
+    assert [knobs_at_level(level, 0.5, 0, RULES) for level in (0, 1, 2, 3, 4, 11)] == [
         (0.5, 0),
         (0.65, 0),
         (0.8, 0),
@@ -161,8 +175,8 @@ def test_the_levels_of_the_usual_rules() -> None:
         (0.95, 1),
         (0.95, 8),
     ]
-    assert levels(0.99, 9, RULES) == 0
-    assert knobs_at(5, 0.99, 9, RULES) == (0.99, 9)
+    assert count_levels(0.99, 9, RULES) == 0
+    assert knobs_at_level(5, 0.99, 9, RULES) == (0.99, 9)
 
 
 class Load:
@@ -171,17 +185,17 @@ class Load:
     def __init__(self, refused_at: Callable[[int], float], seed: int = 0) -> None:
         self.refused_at = refused_at
         self.random = Random(seed)
-        self.window = Window(RULES.sustain, 1)
-        self.ladder = Ladder()
+        self.window = RollingWindow(RULES.sustain, 1)
+        self.ladder = EscalationLadder()
         self.now = START
-        self.moves: list[Move] = []
+        self.moves: list[EscalationMove] = []
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
             self.now += 1
             num_refused = sum(self.random.random() < self.refused_at(self.ladder.level) for _ in range(40))
             self.window.add(self.now, good=40 - num_refused, bad=num_refused)
-            self.ladder, move = step(self.ladder, self.window.counts(self.now), self.now, RULES, TOP)
+            self.ladder, move = advance_ladder(self.ladder, self.window.counts(self.now), self.now, RULES, TOP)
             self.moves += [move] if move else []
 
 
@@ -209,7 +223,7 @@ def test_under_a_constant_load_that_a_level_ends_altogether_steps_back_grow_rare
 
 
 def test_a_step_back_that_held_is_no_regret() -> None:
-    ladder, _ = steps(Ladder(level=1, fell=False, regrets=2), 240, CALM)
+    ladder, _ = steps(EscalationLadder(level=1, fell=False, regrets=2), 240, CALM)
     assert (ladder.level, ladder.fell) == (0, True)
     later = START + 10_000
     ladder, moves = steps(ladder, 10, HOT, later)
@@ -217,8 +231,8 @@ def test_a_step_back_that_held_is_no_regret() -> None:
 
 
 @pytest.mark.parametrize(("rules", "top", "level"), [(replace(RULES, enabled=False), TOP, 0), (RULES, 2, 2)])
-def test_other_rules_hold_at_once(rules: Rules, top: int, level: int) -> None:
-    ladder, move = step(Ladder(level=5), HOT, START, rules, top)
+def test_other_rules_hold_at_once(rules: EscalationRules, top: int, level: int) -> None:
+    ladder, move = advance_ladder(EscalationLadder(level=5), HOT, START, rules, top)
     assert ladder.level == level
     assert move is not None
     assert (move.before, move.after, move.what) == (5, level, "relax")
@@ -228,12 +242,12 @@ def test_other_rules_hold_at_once(rules: Rules, top: int, level: int) -> None:
 
 @pytest.mark.parametrize("counts", [HOT, CALM])
 def test_a_clock_that_was_wrong_once_does_not_stop_it_for_ever(counts: Counts) -> None:
-    ladder, _ = step(Ladder(level=2, since=START + 1e6), counts, START + 1e6, RULES, TOP)
+    ladder, _ = advance_ladder(EscalationLadder(level=2, since=START + 1e6), counts, START + 1e6, RULES, TOP)
     assert steps(ladder, 60, counts)[1] != []
 
 
 ladders = st.builds(
-    Ladder,
+    EscalationLadder,
     level=st.integers(0, 20),
     since=st.floats(0, 2e9),
     hot_since=st.none() | st.floats(0, 2e9),
@@ -244,34 +258,38 @@ ladders = st.builds(
 
 
 @given(ladder=ladders)
-def test_a_ladder_comes_back_from_the_store_as_it_was(ladder: Ladder) -> None:
-    assert Ladder.from_body(json.loads(json.dumps(ladder.to_body()))) == ladder
+def test_a_ladder_comes_back_from_the_store_as_it_was(ladder: EscalationLadder) -> None:
+    assert EscalationLadder.from_body(json.loads(json.dumps(ladder.to_body()))) == ladder
 
 
 @pytest.mark.parametrize("change", [{"level": -1}, {"level": "two"}, {"regrets": 0.5}])
 def test_what_is_no_ladder_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="ladder"):
-        Ladder.from_body(Ladder().to_body() | change)
+        EscalationLadder.from_body(EscalationLadder().to_body() | change)
     with pytest.raises(ValueError, match="level"):
-        Ladder.from_body({})
+        EscalationLadder.from_body({})
 
 
 @pytest.mark.parametrize(
     ("ladder", "counts", "text"),
     [
-        (Ladder(), IDLE, "calm"),
-        (Ladder(hot_since=START - 4), HOT, "10 of 100 requests refused; too much for 4 of 10 s, then level 1"),
-        (Ladder(level=2, calm_since=START - 20), CALM, "calm for 20 of 60 s, then level 1"),
-        (Ladder(level=2, calm_since=START - 20, regrets=1), IDLE, "calm for 20 of 120 s, then level 1"),
-        (Ladder(level=TOP), HOT, "10 of 100 requests refused; no level is left"),
-        (Ladder(level=2), BETWEEN, "3 of 100 requests refused; stays at level 2"),
+        (EscalationLadder(), IDLE, "calm"),
+        (
+            EscalationLadder(hot_since=START - 4),
+            HOT,
+            "10 of 100 requests refused; too much for 4 of 10 s, then level 1",
+        ),
+        (EscalationLadder(level=2, calm_since=START - 20), CALM, "calm for 20 of 60 s, then level 1"),
+        (EscalationLadder(level=2, calm_since=START - 20, regrets=1), IDLE, "calm for 20 of 120 s, then level 1"),
+        (EscalationLadder(level=TOP), HOT, "10 of 100 requests refused; no level is left"),
+        (EscalationLadder(level=2), BETWEEN, "3 of 100 requests refused; stays at level 2"),
     ],
 )
-def test_the_outlook_says_what_comes_next(ladder: Ladder, counts: Counts, text: str) -> None:
-    assert outlook(ladder, counts, START, RULES, TOP) == text
-    assert outlook(ladder, counts, START, replace(RULES, enabled=False), TOP) == "switched off"
+def test_the_outlook_says_what_comes_next(ladder: EscalationLadder, counts: Counts, text: str) -> None:
+    assert describe_ladder_outlook(ladder, counts, START, RULES, TOP) == text
+    assert describe_ladder_outlook(ladder, counts, START, replace(RULES, enabled=False), TOP) == "switched off"
 
 
 def test_rules_are_those_of_the_configuration() -> None:
-    assert rules_of(EscalationConfig()) == RULES
-    assert rules_of(EscalationConfig(sustain=3.0, max_floor=4)) == replace(RULES, sustain=3.0, max_floor=4)
+    assert load_escalation_rules(EscalationConfig()) == RULES
+    assert load_escalation_rules(EscalationConfig(sustain=3.0, max_floor=4)) == replace(RULES, sustain=3.0, max_floor=4)

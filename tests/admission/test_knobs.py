@@ -1,4 +1,4 @@
-"""An operator's word is last, the nearer one before the wider; nobody else ever goes below the configuration."""
+"""An operator's setting wins, the narrower one first; escalation never goes below the configuration."""
 
 import json
 
@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.escalation import Ladder, knobs_at, rules_of
+from admission.escalation import EscalationLadder, knobs_at_level, load_escalation_rules
 from admission.knobs import (
     ESCALATION,
-    UNSPECIFIED,
-    Configured,
+    UNSPECIFIED_INTENT,
+    ConfiguredKnobs,
+    EffectiveKnobs,
     Knob,
     KnobError,
     KnobName,
-    Knobs,
-    SetKnob,
-    Turn,
-    checked,
-    configured_of,
-    effective,
-    parse,
+    KnobSource,
+    OperatorKnob,
+    check_knob_value,
+    configured_knobs,
+    effective_knobs,
+    parse_knob,
 )
 from octet.config.ensemble import EscalationConfig, IntentConfig
 
-RULES = rules_of(EscalationConfig())
+RULES = load_escalation_rules(EscalationConfig())
 INTENTS, SPECIALISTS = ("review", "fix.bugs"), ("debug", "cpp.17")
 
 words = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,12}", fullmatch=True)
@@ -52,21 +52,21 @@ def test_a_name_is_read_as_it_is_written(name: KnobName) -> None:
         "review.Priority_floor",
     ],
 )
-def test_what_is_no_name_is_told_what_one_is(text: str) -> None:
+def test_an_invalid_name_is_refused_with_the_right_shape(text: str) -> None:
     with pytest.raises(KnobError) as refused:
-        parse(text, INTENTS, SPECIALISTS)
+        parse_knob(text, INTENTS, SPECIALISTS)
     assert refused.value.field == "name"
     assert "INTENT/SPECIALIST.KNOB" in refused.value.limit
     assert repr(text) in str(refused.value)
 
 
 def test_intents_and_specialists_must_be_known() -> None:
-    assert parse("fix.bugs/cpp.17.priority_floor", INTENTS, SPECIALISTS).specialist == "cpp.17"
-    assert parse("unspecified.shadow_threshold", INTENTS, SPECIALISTS).intent == UNSPECIFIED
+    assert parse_knob("fix.bugs/cpp.17.priority_floor", INTENTS, SPECIALISTS).specialist == "cpp.17"
+    assert parse_knob("unspecified.shadow_threshold", INTENTS, SPECIALISTS).intent == UNSPECIFIED_INTENT
     with pytest.raises(KnobError, match=r"an intent \(fix.bugs, review, unspecified\)"):
-        parse("reviews.priority_floor", INTENTS, SPECIALISTS)
+        parse_knob("reviews.priority_floor", INTENTS, SPECIALISTS)
     with pytest.raises(KnobError, match=r"a specialist \(cpp.17, debug\)"):
-        parse("review/nobody.priority_floor", INTENTS, SPECIALISTS)
+        parse_knob("review/nobody.priority_floor", INTENTS, SPECIALISTS)
 
 
 @pytest.mark.parametrize(
@@ -90,16 +90,16 @@ def test_intents_and_specialists_must_be_known() -> None:
 def test_values_have_their_ranges(knob: Knob, value: float, right: bool) -> None:
     name = KnobName("review", None, knob)
     if right:
-        assert checked(name, value) == value
+        assert check_knob_value(name, value) == value
         return
     with pytest.raises(KnobError, match=knob) as refused:
-        checked(name, value)
+        check_knob_value(name, value)
     assert refused.value.field == "value"
 
 
-thresholds = st.none() | st.builds(SetKnob, st.floats(0, 1), st.just("ada"), st.just("why"), st.floats(1, 2e9))
-floors = st.none() | st.builds(SetKnob, st.integers(0, 9), st.just("bob"), st.just("why"), st.floats(1, 2e9))
-configurations = st.builds(Configured, st.floats(0, 1), st.integers(0, 9))
+thresholds = st.none() | st.builds(OperatorKnob, st.floats(0, 1), st.just("ada"), st.just("why"), st.floats(1, 2e9))
+floors = st.none() | st.builds(OperatorKnob, st.integers(0, 9), st.just("bob"), st.just("why"), st.floats(1, 2e9))
+configurations = st.builds(ConfiguredKnobs, st.floats(0, 1), st.integers(0, 9))
 
 
 @given(
@@ -109,29 +109,29 @@ configurations = st.builds(Configured, st.floats(0, 1), st.integers(0, 9))
     near=st.tuples(thresholds, floors),
 )
 def test_the_nearest_word_counts(
-    configured: Configured,
+    configured: ConfiguredKnobs,
     level: int,
-    wide: tuple[SetKnob | None, SetKnob | None],
-    near: tuple[SetKnob | None, SetKnob | None],
+    wide: tuple[OperatorKnob | None, OperatorKnob | None],
+    near: tuple[OperatorKnob | None, OperatorKnob | None],
 ) -> None:
     said = {
         KnobName("review", "debug", "shadow_threshold"): near[0],
         KnobName("review", "debug", "priority_floor"): near[1],
         KnobName("review", None, "shadow_threshold"): wide[0],
         KnobName("review", None, "priority_floor"): wide[1],
-        KnobName("review", "template", "shadow_threshold"): SetKnob(0.123, "eve", "another specialist", 1.0),
-        KnobName("other", None, "priority_floor"): SetKnob(7, "eve", "another intent", 1.0),
+        KnobName("review", "template", "shadow_threshold"): OperatorKnob(0.123, "eve", "another specialist", 1.0),
+        KnobName("other", None, "priority_floor"): OperatorKnob(7, "eve", "another intent", 1.0),
     }
     operator = {name: knob for name, knob in said.items() if knob is not None}
-    ladder = Ladder(level, since=500.0)
-    knobs = effective("review", "debug", configured, operator, ladder, RULES)
-    escalated = knobs_at(level, configured.threshold, configured.floor, RULES)
+    ladder = EscalationLadder(level, since=500.0)
+    knobs = effective_knobs("review", "debug", configured, operator, ladder, RULES)
+    escalated = knobs_at_level(level, configured.threshold, configured.floor, RULES)
     configured_pair = (configured.threshold, configured.floor)
     got = ((knobs.threshold, knobs.threshold_turn), (knobs.floor, knobs.floor_turn))
     for i, (value, turn) in enumerate(got):
         word = near[i] or wide[i]
         if word is not None:
-            assert (value, turn) == (word.value, Turn(word.by, word.why, word.since))
+            assert (value, turn) == (word.value, KnobSource(word.by, word.why, word.since))
         else:
             assert value == escalated[i] >= configured_pair[i]
             assert turn.by == (ESCALATION if value > configured_pair[i] else "")
@@ -143,23 +143,23 @@ def test_the_nearest_word_counts(
 
 
 def test_an_operator_may_go_below_the_configuration() -> None:
-    operator = {KnobName("review", None, "priority_floor"): SetKnob(0.0, "ada", "let all in", 5.0)}
-    knobs = effective("review", "debug", Configured(0.5, 4), operator, Ladder(15), RULES)
+    operator = {KnobName("review", None, "priority_floor"): OperatorKnob(0.0, "ada", "let all in", 5.0)}
+    knobs = effective_knobs("review", "debug", ConfiguredKnobs(0.5, 4), operator, EscalationLadder(15), RULES)
     assert (knobs.threshold, knobs.floor, knobs.by) == (0.95, 0, "ada")
     assert isinstance(knobs.floor, int)
 
 
-def test_without_anybody_turning_it_the_configuration_counts() -> None:
-    configured = configured_of(IntentConfig("review", shadow_threshold=0.4, priority_floor=2))
-    knobs = effective("review", "debug", configured, {}, Ladder(), RULES)
-    assert knobs == Knobs(0.4, 2)
+def test_without_an_override_the_configuration_counts() -> None:
+    configured = configured_knobs(IntentConfig("review", shadow_threshold=0.4, priority_floor=2))
+    knobs = effective_knobs("review", "debug", configured, {}, EscalationLadder(), RULES)
+    assert knobs == EffectiveKnobs(0.4, 2)
     assert knobs.by == ""
 
 
 @given(
-    knob=st.builds(SetKnob, st.floats(0, 9), st.text(max_size=9), st.text(max_size=9), st.floats(0, 2e9)),
+    knob=st.builds(OperatorKnob, st.floats(0, 9), st.text(max_size=9), st.text(max_size=9), st.floats(0, 2e9)),
 )
-def test_a_set_knob_comes_back_from_the_store_as_it_was(knob: SetKnob) -> None:
-    assert SetKnob.from_body(json.loads(json.dumps(knob.to_body()))) == knob
+def test_a_set_knob_comes_back_from_the_store_as_it_was(knob: OperatorKnob) -> None:
+    assert OperatorKnob.from_body(json.loads(json.dumps(knob.to_body()))) == knob
     with pytest.raises(ValueError, match="lacks"):
-        SetKnob.from_body({"value": 1.0})
+        OperatorKnob.from_body({"value": 1.0})

@@ -5,8 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.lane import HELD, AdapterRef
-from admission.lanes import LaneBook, LaneError, begin
+from admission.lanes import HELD_STATES, AdapterRef, LaneError, SpecialistLanes, configure_lanes
 
 MOST = 20
 acts = st.lists(st.sampled_from(["load", "load", "load", "promote", "roll_back", "give_up"]), min_size=25, max_size=50)
@@ -16,7 +15,7 @@ def adapter(number: int) -> AdapterRef:
     return AdapterRef(f"a{number}", f"a{number}@{number}", f"{number:064x}", f"/adapters/{number}")
 
 
-def done(book: LaneBook, act: str, number: int) -> LaneBook:
+def done(book: SpecialistLanes, act: str, number: int) -> SpecialistLanes:
     if act == "load":
         return book.load([adapter(number)], "ada", "a refresh", float(number))[0]
     if act == "promote":
@@ -29,16 +28,16 @@ def done(book: LaneBook, act: str, number: int) -> LaneBook:
 
 @given(acts)
 def test_however_long_it_lives_what_replicas_hold_is_known_and_the_oldest_of_the_rest_go(acts: list[str]) -> None:
-    book, given_numbers = begin(None, "debug", [adapter(0)], "m" * 64, 0.0)[0], {1}
+    book, given_numbers = configure_lanes(None, "debug", [adapter(0)], "m" * 64, 0.0)[0], {1}
     for number, act in enumerate(acts, 1):
         before = book
         try:
             book = done(before, act, number)
         except LaneError:
             continue
-        held = {lane.number for lane in before.lanes if lane.status in HELD}
+        held = {lane.number for lane in before.lanes if lane.status in HELD_STATES}
         now = {lane.number for lane in book.lanes}
-        assert held <= now, "whoever was held a moment ago is held or has a word said about it"
+        assert held <= now, "a lane held a moment ago is held or has a move"
         forgotten = {lane.number for lane in before.lanes} - now
         assert all(gone < min(now - held - {max(now)}, default=0) for gone in forgotten), "the oldest first"
         fresh = now - {lane.number for lane in before.lanes}
@@ -46,13 +45,15 @@ def test_however_long_it_lives_what_replicas_hold_is_known_and_the_oldest_of_the
         given_numbers |= fresh
         assert book.next_number == max(given_numbers) + 1
         assert [lane.number for lane in book.lanes] == sorted(now)
-        assert LaneBook.from_body(book.to_body()) == book
+        assert SpecialistLanes.from_body(book.to_body()) == book
 
 
 @given(st.integers(3, 1000), acts)
 def test_a_number_that_was_given_elsewhere_is_not_given_again(next_number: int, acts: list[str]) -> None:
     """As where the lane that had it is not in the book any more."""
-    first = begin(None, "debug", [adapter(0)], "m" * 64, 0.0)[0].load([adapter(1000)], "ada", "a refresh", 0.5)[0]
+    first = configure_lanes(None, "debug", [adapter(0)], "m" * 64, 0.0)[0].load(
+        [adapter(1000)], "ada", "a refresh", 0.5
+    )[0]
     book = replace(first, next_number=next_number)
     for number, act in enumerate(acts, 1):
         before = book

@@ -1,4 +1,4 @@
-"""One lane serves, always; a lane that was not promoted never does; whoever changes one says why."""
+"""One lane serves, always; a lane that was not promoted never does; every change has a reason."""
 
 import json
 from collections.abc import Mapping
@@ -10,13 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from admission.lane import AdapterRef, LaneRecord, Status, lane_id
-from admission.lanes import CONFIGURATION, POLICY, LaneBook, LaneError, LaneMove, begin
-from admission.trial import Rules, rules_of
-from admission.window import Counts
+from admission.budgets import Counts
+from admission.lanes import (
+    BY_CONFIGURATION,
+    BY_POLICY,
+    AdapterRef,
+    LaneError,
+    LaneMove,
+    LaneRecord,
+    LaneRules,
+    LaneState,
+    SpecialistLanes,
+    configure_lanes,
+    lane_id,
+    load_lane_rules,
+)
 from octet.config.ensemble import LanesConfig
 
-RULES = Rules(promote="manual", min_samples=50, margin=0.02, roll_back=True, worse=0.1)
+RULES = LaneRules(promote="manual", min_samples=50, margin=0.02, roll_back=True, worse=0.1)
 AUTO = replace(RULES, promote="auto")
 MODEL, OTHER_MODEL = "a" * 64, "b" * 64
 START = 1_000_000.0
@@ -27,25 +38,25 @@ def adapter(content: str, name: str = "") -> AdapterRef:
     return AdapterRef(name, f"{name}@{content}", content, f"/adapters/{name}")
 
 
-def first(*adapters: AdapterRef) -> LaneBook:
-    return begin(None, "debug", adapters, MODEL, START)[0]
+def first(*adapters: AdapterRef) -> SpecialistLanes:
+    return configure_lanes(None, "debug", adapters, MODEL, START)[0]
 
 
-def loaded(book: LaneBook, content: str = "new") -> LaneBook:
+def loaded(book: SpecialistLanes, content: str = "new") -> SpecialistLanes:
     return book.load([adapter(content)], "ada", "a refresh", START + 1)[0]
 
 
-def promoted(book: LaneBook, content: str = "new") -> LaneBook:
+def promoted(book: SpecialistLanes, content: str = "new") -> SpecialistLanes:
     return loaded(book, content).promote(None, "ada", "looks good", START + 2)[0]
 
 
-def trusted(book: LaneBook) -> LaneBook:
+def trusted(book: SpecialistLanes) -> SpecialistLanes:
     """As if the lane that serves had shown itself."""
     lanes = tuple(replace(lane, fresh=False) if lane.status == "serving" else lane for lane in book.lanes)
     return replace(book, lanes=lanes)
 
 
-def statuses(book: LaneBook) -> dict[int, Status]:
+def statuses(book: SpecialistLanes) -> dict[int, LaneState]:
     return {lane.number: lane.status for lane in book.lanes}
 
 
@@ -65,14 +76,14 @@ class Books(RuleBasedStateMachine):
         self.now = START
         self.revision = MODEL
         self.configured = [adapter(each) for each in contents]
-        self.book, move = begin(None, "debug", self.configured, self.revision, self.now)
+        self.book, move = configure_lanes(None, "debug", self.configured, self.revision, self.now)
         assert move is not None
         self.may_serve = {self.book.serving.number}
         self.gone: set[int] = set()
         self.num_given = 1
         assert not self.book.serving.fresh
 
-    def take(self, result: tuple[LaneBook, LaneMove | None]) -> None:
+    def take(self, result: tuple[SpecialistLanes, LaneMove | None]) -> None:
         before, (self.book, move) = self.book, result
         known = {lane.number: lane for lane in before.lanes}
         for lane in self.book.lanes:
@@ -132,7 +143,7 @@ class Books(RuleBasedStateMachine):
     def roll_back(self) -> None:
         candidate, serving, previous = self.book.candidate, self.book.serving, self.book.previous
         if candidate is None and previous is None:
-            with pytest.raises(LaneError, match="to go back to"):
+            with pytest.raises(LaneError, match="to return to"):
                 self.book.roll_back("eve", "bad", self.now)
             return
         self.take(self.book.roll_back("eve", "bad", self.now))
@@ -145,7 +156,7 @@ class Books(RuleBasedStateMachine):
     @rule(
         counts=st.dictionaries(st.integers(0, 2), counted),
         rules=st.builds(
-            Rules,
+            LaneRules,
             promote=st.sampled_from(["auto", "manual"]),
             min_samples=st.integers(1, 60),
             margin=st.floats(0, 0.2),
@@ -154,7 +165,7 @@ class Books(RuleBasedStateMachine):
         ),
         floor=st.none() | st.floats(0, 1),
     )
-    def policy(self, counts: dict[int, Counts], rules: Rules, floor: float | None) -> None:
+    def policy(self, counts: dict[int, Counts], rules: LaneRules, floor: float | None) -> None:
         held = [lane.number for lane in self.book.lanes if lane.status in ("serving", "candidate", "previous")]
         by_lane = {held[i]: each for i, each in counts.items() if i < len(held)}
         before = self.book
@@ -175,7 +186,7 @@ class Books(RuleBasedStateMachine):
         change=st.sampled_from(["nothing", "model", "adapters"]), contents=st.lists(contents, max_size=2, unique=True)
     )
     def restart(self, change: str, contents: list[str]) -> None:
-        self.book = LaneBook.from_body(json.loads(json.dumps(self.book.to_body())))
+        self.book = SpecialistLanes.from_body(json.loads(json.dumps(self.book.to_body())))
         before = self.book
         if change == "model":
             self.revision = OTHER_MODEL if self.revision == MODEL else MODEL
@@ -184,13 +195,13 @@ class Books(RuleBasedStateMachine):
         changed = before.origin != replace(
             before.origin, digests=tuple(each.digest for each in self.configured), revision=self.revision
         )
-        result = begin(self.book, "debug", self.configured, self.revision, self.now)
+        result = configure_lanes(self.book, "debug", self.configured, self.revision, self.now)
         self.take(result)
         assert (result[1] is not None) == changed
         if changed:
             assert self.book.serving.number > before.serving.number
             assert self.book.serving.fresh
-            assert self.book.serving.by == CONFIGURATION
+            assert self.book.serving.by == BY_CONFIGURATION
 
     @invariant()
     def one_serves_and_at_most_one_waits(self) -> None:
@@ -200,7 +211,7 @@ class Books(RuleBasedStateMachine):
         assert by_status.count("serving") == 1
         assert by_status.count("candidate") <= 1
         assert by_status.count("previous") <= 1
-        assert set(by_status) <= set(get_args(Status))
+        assert set(by_status) <= set(get_args(LaneState))
         assert self.book.serving.number in self.may_serve - self.gone
         assert list(statuses(self.book)) == sorted(statuses(self.book))
         assert self.book.next_number > self.num_given
@@ -216,14 +227,14 @@ class Books(RuleBasedStateMachine):
         assert len({each.load_name for each in self.book.wanted()}) == len(self.book.wanted())
         assert set(self.book.evidence_from()) == {lane.number for lane in held}
         assert len({lane_id("debug", lane) for lane in self.book.lanes}) == len(self.book.lanes)
-        assert LaneBook.from_body(json.loads(json.dumps(self.book.to_body()))) == self.book
+        assert SpecialistLanes.from_body(json.loads(json.dumps(self.book.to_body()))) == self.book
 
 
 TestBooks = Books.TestCase
 TestBooks.settings = settings(max_examples=60)
 
 
-def test_the_whole_way_of_a_refresh() -> None:
+def test_a_refresh_is_loaded_promoted_and_trusted() -> None:
     book = first(adapter("old"))
     book = loaded(book)
     assert statuses(book) == {1: "serving", 2: "candidate"}
@@ -246,10 +257,10 @@ def test_a_promotion_retires_what_came_before_the_last() -> None:
 
 def test_content_decides_what_is_the_same_not_a_name() -> None:
     book = first(adapter("old", "my-lora"))
-    with pytest.raises(LaneError, match="very content and is serving already"):
+    with pytest.raises(LaneError, match="already has this content and is serving"):
         book.load([adapter("old", "renamed")], "ada", "again", START)
     book, _ = book.load([adapter("new", "my-lora")], "ada", "a refresh", START)
-    with pytest.raises(LaneError, match="is candidate already"):
+    with pytest.raises(LaneError, match="already has this content and is candidate"):
         book.load([adapter("new", "my-lora")], "ada", "again", START)
     clash = AdapterRef("other", "my-lora@new", "newest", "/adapters/other")
     with pytest.raises(LaneError, match="under the same name"):
@@ -262,7 +273,7 @@ def test_the_same_adapters_on_another_model_are_another_lane() -> None:
     book, move = first(adapter("old")).load([adapter("old")], "lanes", "another model", START, revision=OTHER_MODEL)
     assert statuses(book) == {1: "serving", 2: "candidate"}
     assert (book.lane(2).revision, move.before) == (OTHER_MODEL, "")
-    with pytest.raises(LaneError, match="is candidate already"):
+    with pytest.raises(LaneError, match="already has this content and is candidate"):
         book.load([adapter("old")], "lanes", "again", START, revision=OTHER_MODEL)
     book, move = book.load([adapter("new")], "ada", "a refresh", START)
     assert (book.lane(3).revision, move.before) == (MODEL, "lane 2 (old) candidate")
@@ -270,34 +281,36 @@ def test_the_same_adapters_on_another_model_are_another_lane() -> None:
 
 def test_another_model_leaves_nothing_to_go_back_to() -> None:
     book = loaded(promoted(first()), "newer")
-    book, move = begin(book, "debug", (), OTHER_MODEL, START + 9)
+    book, move = configure_lanes(book, "debug", (), OTHER_MODEL, START + 9)
     assert statuses(book) == {1: "retired", 2: "retired", 3: "retired", 4: "serving"}
     assert move is not None
-    assert (move.what, move.by, move.why) == ("begin", CONFIGURATION, "another model")
-    with pytest.raises(LaneError, match="to go back to"):
+    assert (move.what, move.by, move.why) == ("begin", BY_CONFIGURATION, "another model")
+    with pytest.raises(LaneError, match="to return to"):
         book.roll_back("ada", "bad", START + 10)
 
 
 def test_other_configured_adapters_leave_the_lane_before_and_the_candidate() -> None:
     book = loaded(promoted(first()), "newer")
-    book, _ = begin(book, "debug", [adapter("configured")], MODEL, START + 9)
+    book, _ = configure_lanes(book, "debug", [adapter("configured")], MODEL, START + 9)
     assert statuses(book) == {1: "retired", 2: "previous", 3: "candidate", 4: "serving"}
 
 
 def test_a_name_that_got_other_content_leaves_nothing_of_the_lane_that_had_it() -> None:
     fixed = AdapterRef("style", "style", "before", "/style")
-    book, _ = begin(first(fixed), "debug", [replace(fixed, digest="after")], MODEL, START + 9)
+    book, _ = configure_lanes(first(fixed), "debug", [replace(fixed, digest="after")], MODEL, START + 9)
     assert statuses(book) == {1: "retired", 2: "serving"}
 
 
 def test_what_was_promoted_outlasts_a_restart() -> None:
     book = promoted(first(adapter("configured")))
-    assert begin(book, "debug", [adapter("configured")], MODEL, START + 9) == (book, None)
+    assert configure_lanes(book, "debug", [adapter("configured")], MODEL, START + 9) == (book, None)
 
 
-def judged(book: LaneBook, counts: Mapping[int, Counts], rules: Rules, floor: float | None) -> tuple[str, LaneBook]:
+def judged(
+    book: SpecialistLanes, counts: Mapping[int, Counts], rules: LaneRules, floor: float | None
+) -> tuple[str, SpecialistLanes]:
     after, move = book.judge(counts, START + 5, rules, floor)
-    assert move is None or (move.by, move.at) == (POLICY, START + 5)
+    assert move is None or (move.by, move.at) == (BY_POLICY, START + 5)
     return ("" if move is None else move.what), after
 
 
@@ -410,12 +423,12 @@ def test_a_fresh_lane_that_serves_is_trusted_or_goes(
 
 
 def test_a_fresh_lane_below_the_floor_with_nothing_before_it_stays_and_is_not_trusted() -> None:
-    book, _ = begin(first(), "debug", (), OTHER_MODEL, START)
+    book, _ = configure_lanes(first(), "debug", (), OTHER_MODEL, START)
     assert judged(book, {2: Counts(0, 100)}, RULES, 0.8)[0] == ""
     assert judged(book, {2: Counts(100, 0)}, RULES, 0.8)[0] == "trust"
 
 
-def test_whoever_goes_is_told_what_it_was_measured_by() -> None:
+def test_a_roll_back_names_its_reference() -> None:
     book = promoted(first())
     bad, good, none = Counts(0, 60), Counts(60, 0), "0 of 60 passed (0.0%)"
     for counts, floor, said in (
@@ -438,7 +451,7 @@ def test_a_lane_that_is_given_up_leaves_the_candidate_alone() -> None:
     moved = book.give_up("lost", START + 3)
     assert moved is not None
     assert statuses(moved[0]) == {1: "serving", 2: "rolled_back", 3: "candidate"}
-    assert (moved[1].what, moved[1].by, moved[1].why) == ("roll_back", POLICY, "lost")
+    assert (moved[1].what, moved[1].by, moved[1].why) == ("roll_back", BY_POLICY, "lost")
 
 
 def test_a_fresh_lane_that_goes_leaves_the_candidate_alone() -> None:
@@ -497,10 +510,10 @@ def test_an_id_names_number_and_content() -> None:
 @pytest.mark.parametrize(
     ("book", "number", "counts", "rules", "text"),
     [
-        (first(), 1, {}, RULES, "serves"),
-        (promoted(first()), 1, {}, RULES, "waits, to be gone back to"),
+        (first(), 1, {}, RULES, "serving"),
+        (promoted(first()), 1, {}, RULES, "kept for a roll-back"),
         (promoted(first()), 2, {2: Counts(3, 1)}, RULES, "fresh: 4 of 50 samples, then trusted"),
-        (loaded(first()), 2, {2: Counts(9, 1)}, RULES, "shadows: 10 of 50 samples; promoted by hand"),
+        (loaded(first()), 2, {2: Counts(9, 1)}, RULES, "shadows: 10 of 50 samples; promote it by hand"),
         (loaded(first()), 2, {2: Counts(9, 1)}, AUTO, "shadows: 10 of 50 samples"),
         (loaded(first()), 2, {2: Counts(50, 0)}, AUTO, "shadows: to be promoted"),
         (loaded(first()), 2, {2: Counts(30, 30)}, AUTO, "shadows: 30 of 60 passed (50.0%), below the floor of 80.0%"),
@@ -508,7 +521,7 @@ def test_an_id_names_number_and_content() -> None:
     ],
 )
 def test_the_outlook_says_what_comes_next(
-    book: LaneBook, number: int, counts: Mapping[int, Counts], rules: Rules, text: str
+    book: SpecialistLanes, number: int, counts: Mapping[int, Counts], rules: LaneRules, text: str
 ) -> None:
     assert book.outlook(number, counts, rules, 0.8) == text
 
@@ -516,7 +529,7 @@ def test_the_outlook_says_what_comes_next(
 def test_the_outlook_names_what_stands_in_the_way() -> None:
     book = loaded(first())
     assert "is better: 100 of 100" in book.outlook(2, {1: Counts(100, 0), 2: Counts(45, 5)}, AUTO, 0.8)
-    assert "nothing to measure it by" in book.outlook(2, {2: Counts(45, 5)}, AUTO, None)
+    assert "no reference to compare with" in book.outlook(2, {2: Counts(45, 5)}, AUTO, None)
     fresh = loaded(promoted(first()), "newer")
     assert "until lane 2 (new) is trusted" in fresh.outlook(3, {3: Counts(50, 0)}, AUTO, 0.8)
 
@@ -539,9 +552,9 @@ def body_of(**change: object) -> dict[str, object]:
 )
 def test_what_is_no_book_is_refused(body: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"lane"):
-        LaneBook.from_body(body)
+        SpecialistLanes.from_body(body)
 
 
 def test_rules_are_those_of_the_configuration() -> None:
-    assert rules_of(LanesConfig()) == RULES
-    assert rules_of(LanesConfig(promote="auto", min_samples=7)) == replace(AUTO, min_samples=7)
+    assert load_lane_rules(LanesConfig()) == RULES
+    assert load_lane_rules(LanesConfig(promote="auto", min_samples=7)) == replace(AUTO, min_samples=7)

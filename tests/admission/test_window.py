@@ -7,18 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from admission.window import Counts, Window, grain_of
+from admission.budgets import Counts, RollingWindow, bucket_seconds
 
 SPAN, GRAIN = 100.0, 7
 few = st.integers(0, 5)
 
 
 class Windows(RuleBasedStateMachine):
-    """Beside a window, the plainest account: every bucket that was ever told of and not yet out of sight."""
+    """Beside a window, the plainest account: every bucket that was ever put and is not yet out of sight."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.window = Window(SPAN, GRAIN)
+        self.window = RollingWindow(SPAN, GRAIN)
         self.told: dict[int, Counts] = {}
         self.now = 1_000_000.0
 
@@ -57,14 +57,14 @@ TestWindows.settings = settings(max_examples=60)
 
 def test_a_sample_counts_for_a_span_give_or_take_a_grain_and_never_longer() -> None:
     for age in range(0, int(SPAN) + 2):
-        window = Window(SPAN, GRAIN)
+        window = RollingWindow(SPAN, GRAIN)
         window.add(1000.0, good=1)
         total = window.counts(1000.0 + age).total
         assert total == 1 if age <= SPAN - GRAIN else total == 0 or age <= SPAN
 
 
 def test_to_the_second() -> None:
-    window = Window(SPAN, GRAIN)
+    window = RollingWindow(SPAN, GRAIN)
     for start in (1199, 1200, 1400, 1401):
         window.put(start, 1, 0)
     assert window.counts(1300).total == 2, "one is just in sight yet, one is just in sight already"
@@ -78,16 +78,16 @@ def test_to_the_second() -> None:
 
 
 def test_what_lay_too_far_ahead_is_looked_for_once() -> None:
-    window = Window(SPAN, GRAIN)
+    window = RollingWindow(SPAN, GRAIN)
     num_looks = 0
-    forget = window._forget_after
+    forget = window._drop_after
 
     def watched(end: float) -> None:
         nonlocal num_looks
         num_looks += 1
         forget(end)
 
-    window._forget_after = watched  # type: ignore[method-assign]
+    window._drop_after = watched  # type: ignore[method-assign]
     window.put(10_000_000, 1, 0)
     for now in range(1000, 1100):
         window.add(now, good=1)
@@ -95,15 +95,15 @@ def test_what_lay_too_far_ahead_is_looked_for_once() -> None:
     assert num_looks == 1
 
 
-def test_however_long_it_runs_and_whatever_it_is_told_memory_is_bounded() -> None:
+def test_memory_is_bounded() -> None:
     random = Random(5)
-    window = Window(86_400.0)
+    window = RollingWindow(86_400.0)
     for at in range(0, 40 * 86_400, 97):
         window.add(at + random.uniform(-300, 300), good=1)
         if at % 970 == 0:
             window.expire(at)
             assert len(window) <= 2 * 288 + 2
-    unread = Window(10.0)
+    unread = RollingWindow(10.0)
     for start in random.sample(range(1_000_000), 20_000):
         unread.put(start, 1, 0)
     assert len(unread) <= 4096
@@ -112,7 +112,7 @@ def test_however_long_it_runs_and_whatever_it_is_told_memory_is_bounded() -> Non
 
 def test_counting_is_cheap_however_much_is_in_the_window() -> None:
     """As many buckets are forgotten as there were: no look at the window looks at all of it."""
-    window = Window(86_400.0)
+    window = RollingWindow(86_400.0)
     looked_at = 0
 
     class Watched(dict[int, Counts]):
@@ -133,7 +133,7 @@ def test_counting_is_cheap_however_much_is_in_the_window() -> None:
 
 @pytest.mark.parametrize(("span", "grain"), [(1, 1), (10, 1), (288, 1), (289, 2), (600, 3), (86_400, 300)])
 def test_the_grain_follows_the_span(span: float, grain: int) -> None:
-    assert grain_of(span) == Window(span).grain == grain
+    assert bucket_seconds(span) == RollingWindow(span).grain == grain
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_the_grain_follows_the_span(span: float, grain: int) -> None:
 )
 def test_figures_that_make_no_sense_are_refused(span: float, grain: int | None) -> None:
     with pytest.raises(ValueError):
-        Window(span, grain)
+        RollingWindow(span, grain)
 
 
 @given(good=st.integers(0, 1000), bad=st.integers(0, 1000))

@@ -7,25 +7,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.admission.capacity import capacity
-from bench.admission.comebacks import GRAIN, ratio
-from bench.admission.door import OpenDoor
-from bench.admission.mix import Mix
-from bench.admission.offer import Offer
-from bench.admission.outcome import ENDS, Outcome
-from bench.admission.play import Play
-from bench.admission.queue_door import QueueDoor
-from bench.admission.replica import Plant, request_of, step_loop
+from bench.admission.load import (
+    ENDS,
+    FollowedRefusal,
+    Mix,
+    Offer,
+    OfferOutcome,
+    Plan,
+    ReplicaSetup,
+    Run,
+    System,
+    by_class,
+    drawn,
+    request_of,
+    step_loop,
+    tally,
+)
+from bench.admission.measure import SYSTEMS, run, simulate
 from bench.admission.report import class_records, load_records, missed_while_lower_served, within_factor
-from bench.admission.run import Comeback, Plan, Run, System
-from bench.admission.shapes import drawn
-from bench.admission.simulate import SYSTEMS, run, simulate
-from bench.admission.tally import by_class, tally
-from bench.spells import Spells
+from bench.admission.simulated import GRAIN, LoadSimulation, OpenAdmission, QueueAdmission, capacity, ratio
+from bench.slow_periods import SlowPeriods
 from octet.clock import ManualClock
-from specialist.events import Emitted, Event
+from specialist.scheduling.step import Emitted, Event
 
-PLANT = Plant()
+PLANT = ReplicaSetup()
 SOURCE = drawn(PLANT.context)
 
 
@@ -49,15 +54,17 @@ def offer(number: int = 0, priority: int = 1, at: float = 0.0, patience: float =
     return Offer(number, at, priority, 10, 5, 5, patience, work=0.1)
 
 
-def test_refusals_in_spells_of_the_machine_are_told_apart() -> None:
-    refused = [Outcome(offer(), "refused", at, latency=latency, asked=at) for at, latency in ((1.0, 0.5), (2.0, 0.004))]
-    outcomes = [*refused, Outcome(offer(), "in time", 2.0)]
-    run = Run(10.0, "octet", 1, (0.0, 3.0), outcomes, None, (), spells=Spells([(0.9, 1.1)]))
+def test_refusals_in_slow_periods_are_shown_separately() -> None:
+    refused = [
+        OfferOutcome(offer(), "refused", at, latency=latency, asked=at) for at, latency in ((1.0, 0.5), (2.0, 0.004))
+    ]
+    outcomes = [*refused, OfferOutcome(offer(), "in time", 2.0)]
+    run = Run(10.0, "octet", 1, (0.0, 3.0), outcomes, None, (), slow_periods=SlowPeriods([(0.9, 1.1)]))
     figures = {record.metric: record.value for record in load_records([run])}
-    assert figures["refusal, p99"] == 500 and figures["refusal in no spell, p99"] == 4
-    assert figures["refusals in a spell"] == 50
-    unseen = {record.metric for record in load_records([replace(run, spells=None)])}
-    assert "refusal in no spell, p99" not in unseen and "refusals in a spell" not in unseen
+    assert figures["refusal, p99"] == 500 and figures["refusal outside slow periods, p99"] == 4
+    assert figures["refusals in slow periods"] == 50
+    unseen = {record.metric for record in load_records([replace(run, slow_periods=None)])}
+    assert "refusal outside slow periods, p99" not in unseen and "refusals in slow periods" not in unseen
 
 
 def test_capacity_is_measured_alike_every_time_and_is_more_than_one_at_a_time() -> None:
@@ -108,18 +115,18 @@ def test_what_a_refusal_takes_of_the_processor_is_a_figure() -> None:
     assert 0 < figures["CPU of a refusal, p50"] <= figures["CPU of a refusal, p99"] < 1000
 
 
-def test_following_the_refused_changes_nothing_for_anybody() -> None:
+def test_following_refusals_changes_no_outcome() -> None:
     """A world in which nobody is followed and one in which many are have the same history."""
     plan = small_plan(seconds=40.0)
     asked = plan.offers(4.0, rate(), seed=2)
     followed = run(plan, asked, 4.0, "octet", seed=2)
-    assert followed.comebacks
+    assert followed.followed_refusals
     unwatched = run(replace(plan, seconds=20.0), asked, 4.0, "octet", seed=2)
-    assert not unwatched.comebacks
+    assert not unwatched.followed_refusals
     assert [_story(each) for each in followed.outcomes] == [_story(each) for each in unwatched.outcomes]
 
 
-def _story(outcome: Outcome) -> tuple[int, str, float, str]:
+def _story(outcome: OfferOutcome) -> tuple[int, str, float, str]:
     return outcome.offer.number, outcome.end, outcome.at, outcome.reason
 
 
@@ -130,7 +137,7 @@ def _story(outcome: Outcome) -> tuple[int, str, float, str]:
 def test_only_what_is_answered_in_time_within_the_window_counts_for_rates(
     ends: list[tuple[str, int, float]], window: tuple[float, float]
 ) -> None:
-    outcomes = [Outcome(offer(i, priority), end, at) for i, (end, priority, at) in enumerate(ends)]  # type: ignore[arg-type]
+    outcomes = [OfferOutcome(offer(i, priority), end, at) for i, (end, priority, at) in enumerate(ends)]  # type: ignore[arg-type]
     counted = tally(outcomes, window, lambda outcome: True)
     good = sum(end == "in time" and window[0] <= at < window[1] for end, _, at in ends)
     assert counted.answers == pytest.approx(good / (window[1] - window[0]))
@@ -138,18 +145,18 @@ def test_only_what_is_answered_in_time_within_the_window_counts_for_rates(
 
 
 @pytest.mark.parametrize("by_priority", [False, True], ids=["fcfs", "priority"])
-def test_who_is_served_below_goes_by_what_callers_mean_and_not_by_what_they_run_as(by_priority: bool) -> None:
+def test_served_below_uses_the_priority_of_the_caller(by_priority: bool) -> None:
     clock = ManualClock()
-    door = QueueDoor(step_loop(PLANT, clock, seed=1), clock, length=4, by_priority=by_priority)
+    door = QueueAdmission(step_loop(PLANT, clock, seed=1), clock, length=4, by_priority=by_priority)
     assert door.ask(request_of(offer(1, priority=3))) is None
     assert door.step()
     assert [door.serves_below(priority) for priority in (0, 3, 5)] == [False, False, True]
 
 
-def test_a_miss_counts_unless_everybody_lower_had_been_shed_for_it() -> None:
-    missed = Outcome(offer(1, priority=5, at=10.0, patience=2.0), "late", 12.0)
+def test_a_miss_counts_unless_all_lower_priorities_were_shed() -> None:
+    missed = OfferOutcome(offer(1, priority=5, at=10.0, patience=2.0), "late", 12.0)
     given_up = replace(missed, end="given up")
-    served = Outcome(offer(2, priority=3, at=9.0, patience=9.0), "in time", 11.0)
+    served = OfferOutcome(offer(2, priority=3, at=9.0, patience=9.0), "in time", 11.0)
     still_inside = replace(served, end="shed", at=12.1)
     assert missed_while_lower_served([missed, served]) == [missed]
     assert missed_while_lower_served([given_up, still_inside]) == [given_up]
@@ -166,35 +173,37 @@ def test_a_miss_counts_unless_everybody_lower_had_been_shed_for_it() -> None:
 
 def test_a_retry_after_is_right_within_a_factor_of_two_and_wrong_where_it_is_missing() -> None:
     told_and_wait = [(1.0, 2.0), (2.0, 1.0), (0.9, 2.0), (2.1, 1.0), (None, 1.0), (GRAIN / 9, GRAIN / 2)]
-    comebacks = [Comeback(1, told, wait, welcome=True) for told, wait in told_and_wait]
-    assert ratio(comebacks[-1]) == 1.0
-    assert ratio(comebacks[4]) is None
-    one = Run(1.0, "octet", 1, (0.0, 1.0), (), None, comebacks)
+    followed_refusals = [
+        FollowedRefusal(1, stated_wait, wait, is_admitted_again=True) for stated_wait, wait in told_and_wait
+    ]
+    assert ratio(followed_refusals[-1]) == 1.0
+    assert ratio(followed_refusals[4]) is None
+    one = Run(1.0, "octet", 1, (0.0, 1.0), (), None, followed_refusals)
     assert within_factor(one) == 3 / 6
-    assert within_factor(replace(one, comebacks=())) is None
+    assert within_factor(replace(one, followed_refusals=())) is None
 
 
 def test_an_open_door_takes_as_many_as_there_are_seats() -> None:
     crowd = [offer(number, at=0.001 * number, patience=1000.0) for number in range(20)]
-    play = Play(crowd, lambda clock: OpenDoor(step_loop(PLANT, clock, 1), seats=12))
+    play = LoadSimulation(crowd, lambda clock: OpenAdmission(step_loop(PLANT, clock, 1), seats=12))
     ends = Counter(outcome.end for outcome in play.run())
     assert ends == {"in time": 12, "refused": 8}
 
 
 @settings(max_examples=20)
 @given(answer=st.integers(1, 20), limit=st.integers(20, 40))
-def test_an_answer_ends_where_its_offer_says_whatever_its_limit(answer: int, limit: int) -> None:
+def test_answer_ends_at_its_own_length(answer: int, limit: int) -> None:
     asked = replace(offer(patience=1000.0), answer_tokens=answer, max_tokens=limit)
     said = 0
 
-    class Counting(OpenDoor):
+    class Counting(OpenAdmission):
         def events(self) -> list[Event]:
             nonlocal said
             events = super().events()
             said += sum(len(event.tokens) for event in events if isinstance(event, Emitted))
             return events
 
-    play = Play([asked], lambda clock: Counting(step_loop(PLANT, clock, 1), seats=12))
+    play = LoadSimulation([asked], lambda clock: Counting(step_loop(PLANT, clock, 1), seats=12))
     assert [each.end for each in play.run()] == ["in time"]
     assert said == answer
 

@@ -8,23 +8,16 @@ from statistics import median
 
 import pytest
 
-from admission.forecast.displace import Displacement
-from admission.forecast.entry import Entry
-from admission.forecast.trial import Times, Trial
-from bench.admission.capacity import capacity
-from bench.admission.comebacks import ratio
-from bench.admission.mix import Mix
-from bench.admission.outcome import MISSED
-from bench.admission.replica import Plant
+from admission.forecast.bookings import BookedRequest
+from admission.forecast.forecast import Displacement, Forecast, ForecastTimes
+from bench.admission.load import MISSED, Mix, Plan, ReplicaSetup, Run, drawn, tally
+from bench.admission.measure import run, tuned
 from bench.admission.report import missed_while_lower_served, peaks, within_factor
-from bench.admission.run import Plan, Run
-from bench.admission.shapes import drawn
-from bench.admission.simulate import run, tuned
-from bench.admission.tally import tally
+from bench.admission.simulated import capacity, ratio
 from bench.commands import admission as command
-from specialist.engines.sim import CostModel
+from specialist.engines.sim.engine import CostModel
 
-PLANT = Plant()
+PLANT = ReplicaSetup()
 MIX = Mix()
 TOP = MIX.priorities[0]
 SEEDS = (1, 2, 3)
@@ -53,21 +46,21 @@ def filled(rate: float) -> list[Run]:
 
 @pytest.fixture
 def without_condition_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Trial, "hurt", lambda *_: [])
+    monkeypatch.setattr(Forecast, "_delayed", lambda *_: [])
 
 
 @pytest.fixture
 def without_displacement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Displacement, "among", lambda *_: None)
+    monkeypatch.setattr(Displacement, "find", lambda *_: None)
 
 
 @pytest.fixture
 def half_the_price(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every forecast is half of what it should be."""
-    monkeypatch.setattr(Trial, "late_by", _late_by_half)
+    monkeypatch.setattr(Forecast, "late_by", _late_by_half)
 
 
-def _late_by_half(trial: Trial, entry: Entry, times: Times) -> float:
+def _late_by_half(trial: Forecast, entry: BookedRequest, times: ForecastTimes) -> float:
     deadline = entry.booking.deadline
     return -inf if deadline is None else trial.now + times.end / 2 - deadline
 
@@ -129,19 +122,19 @@ def test_steps_take_what_the_estimator_says(flooded: list[Run], filled: list[Run
 
 
 @pytest.mark.slow
-def test_whoever_is_told_when_to_come_back_is_told_about_rightly(rate: float) -> None:
+def test_retry_after_is_about_right(rate: float) -> None:
     """Of all by the median, of single requests a third: how long one really waits depends on who happens to come."""
-    comebacks = [
-        comeback
+    followed_refusals = [
+        refusal
         for seed in (2, 3, 4)
         for load in (2.0, 10.0)
-        for comeback in played(load, seed, rate, FOLLOWING).comebacks
+        for refusal in played(load, seed, rate, FOLLOWING).followed_refusals
     ]
-    assert len(comebacks) >= 60
-    share = within_factor(Run(10.0, "octet", 2, (0.0, 1.0), (), None, comebacks))
+    assert len(followed_refusals) >= 60
+    share = within_factor(Run(10.0, "octet", 2, (0.0, 1.0), (), None, followed_refusals))
     assert share is not None
     assert share >= 1 / 3
-    ratios = [each for comeback in comebacks if (each := ratio(comeback)) is not None]
+    ratios = [each for refusal in followed_refusals if (each := ratio(refusal)) is not None]
     assert 0.5 <= median(ratios) <= 2.0
 
 
@@ -151,7 +144,7 @@ def test_the_highest_class_fares_as_if_it_were_nearly_alone(flooded: list[Run], 
 
 
 @pytest.mark.slow
-def test_without_condition_c_those_who_were_let_in_are_late(rate: float, request: pytest.FixtureRequest) -> None:
+def test_without_condition_c_admitted_requests_are_late(rate: float, request: pytest.FixtureRequest) -> None:
     """None of the highest class, whom the order of the line protects, but many of the others."""
     assert late(played(10.0, 2, rate)) == 0
     request.getfixturevalue("without_condition_c")
@@ -160,7 +153,7 @@ def test_without_condition_c_those_who_were_let_in_are_late(rate: float, request
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("half_the_price")
-def test_with_forecasts_of_half_the_time_those_who_were_let_in_are_late(rate: float) -> None:
+def test_with_forecasts_of_half_the_time_admitted_requests_are_late(rate: float) -> None:
     assert sum(each.end in MISSED for each in played(10.0, 2, rate).outcomes) > 2
 
 
@@ -173,7 +166,7 @@ def test_a_wrong_calibration_is_put_right_by_what_steps_take(rate: float) -> Non
     twice = CostModel(*(2 * seconds for seconds in _costs(PLANT.cost)))
     half = CostModel(*(seconds / 2 for seconds in _costs(PLANT.cost)))
     for guess in (twice, half):
-        plan = replace(PLAN, plant=replace(PLANT, guess=guess))
+        plan = replace(PLAN, setup=replace(PLANT, guess=guess))
         one = played(2.0, 1, rate, plan)
         assert one.errors is not None
         assert one.errors.step_p90 < 0.25

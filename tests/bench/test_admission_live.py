@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.admission.live import play_live, rate_between
-from bench.admission.live_site import live_site
-from bench.admission.measure import Options, plan_of
-from bench.admission.offer import Offer
-from bench.admission.outcome import Outcome
+from bench.admission.live import live_site, play_live, rate_between
+from bench.admission.load import Offer, OfferOutcome
+from bench.admission.measure import AdmissionOptions, plan_of
 from octet.cli import main
 
 REASONS = {"deadline unreachable", "would delay others", "queue full", "deadline"}
@@ -19,8 +17,8 @@ REASONS = {"deadline unreachable", "would delay others", "queue full", "deadline
 
 @pytest.mark.parametrize("routed", [False, True], ids=["replica", "router"])
 def test_every_call_ends_once_and_every_refusal_is_typed(routed: bool) -> None:
-    plan = plan_of(Options(loads=(10.0,), seconds=1.5, runs=1, live=True))
-    with live_site(plan.plant, routed=routed) as site:
+    plan = plan_of(AdmissionOptions(loads=(10.0,), seconds=1.5, runs=1, live=True))
+    with live_site(plan.setup, routed=routed) as site:
         capacity, runs = play_live(plan, site)
     assert capacity > 0
     (run,) = runs
@@ -34,11 +32,11 @@ def test_every_call_ends_once_and_every_refusal_is_typed(routed: bool) -> None:
         assert refused.reason in REASONS
         assert refused.latency is not None
         assert refused.latency > 0
-        assert refused.told is None or 0 < refused.told <= 30
+        assert refused.stated_wait is None or 0 < refused.stated_wait <= 30
 
 
 def test_a_rate_is_taken_between_two_shares_of_the_answers() -> None:
-    done = [Outcome(Offer(i, 0.0, 1, 1, 1, 1, 1.0, work=2.0), "in time", at=float(i)) for i in range(11)]
+    done = [OfferOutcome(Offer(i, 0.0, 1, 1, 1, 1, 1.0, work=2.0), "in time", at=float(i)) for i in range(11)]
     assert rate_between(done, 0.2, 0.8) == 2.0
 
 
@@ -62,7 +60,7 @@ def test_a_trace_is_the_same_requests_at_every_load(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     lines = [f"2023-11-16 18:17:0{second}.5,{100 * second},{9 * second}" for second in range(1, 9)]
     trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]))
-    plan = plan_of(Options(loads=(1.0, 4.0), seconds=5, trace=trace))
+    plan = plan_of(AdmissionOptions(loads=(1.0, 4.0), seconds=5, trace=trace))
     slow, fast = (plan.offers(load, 1.3, seed=1) for load in (1.0, 4.0))
     assert [offer.work for offer in slow] == [offer.work for offer in fast]
     assert [offer.at for offer in slow] == pytest.approx([4 * offer.at for offer in fast])
@@ -78,13 +76,13 @@ def test_a_trace_is_the_same_requests_at_every_load(tmp_path: Path) -> None:
         (["--router"], "--router needs --live"),
     ],
 )
-def test_a_mistake_is_told(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistake_is_reported(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["bench", "admission", *options])
     assert why in capsys.readouterr().err
 
 
-def test_a_malformed_trace_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_trace_is_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("nonsense\n")
     assert main(["bench", "admission", "--trace", str(trace)]) == 2

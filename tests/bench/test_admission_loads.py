@@ -9,17 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.admission.azure import fitted, read_azure
-from bench.admission.clock import Knocks
-from bench.admission.mix import Mix, offers
-from bench.admission.offer import Offer, lone_seconds
-from bench.admission.replica import Plant, request_of, step_loop
-from bench.admission.shapes import Shape, Source, drawn, recorded
-from bench.trace import TraceError
-from specialist.engines.sim import CostModel
+from bench.admission.load import (
+    ArrivalClock,
+    Mix,
+    Offer,
+    ReplicaSetup,
+    Source,
+    drawn,
+    fitted,
+    lone_seconds,
+    offers,
+    recorded,
+    request_of,
+    step_loop,
+)
+from simulation.traces import LengthShape, TraceError, read_azure
+from specialist.engines.sim.engine import CostModel
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-TRACE = [Shape(1.0, 100, 10), Shape(0.0, 3, 5), Shape(2.0, 900, 400)]
+TRACE = [LengthShape(1.0, 100, 10), LengthShape(0.0, 3, 5), LengthShape(2.0, 900, 400)]
 SOURCES = {"drawn": drawn(1024), "recorded": recorded(TRACE)}
 
 
@@ -86,34 +94,34 @@ def test_classes_and_deadlines_come_in_their_shares() -> None:
 @given(prompt=st.integers(2, 300), answer=st.integers(1, 30))
 def test_lone_work_is_what_an_idle_replica_takes(prompt: int, answer: int) -> None:
     """One that minds nobody who may come takes a prompt in one step; others take steps of at most two chunks."""
-    plant = Plant(noise=0.0, stalls=0.0)
-    load = offers(recorded([Shape(1.0, prompt, answer)]), Mix(), plant.cost, 1.0, 1e-6, seed=1)
+    setup = ReplicaSetup(noise=0.0, stalls=0.0)
+    load = offers(recorded([LengthShape(1.0, prompt, answer)]), Mix(), setup.cost, 1.0, 1e-6, seed=1)
     taken = {}
     for minds in (False, True):
-        clock = Knocks()
-        loop = step_loop(plant, clock, seed=1)
+        clock = ArrivalClock()
+        loop = step_loop(setup, clock, seed=1)
         if not minds:
-            loop.scheduler.hurry = None
+            loop.scheduler.hold = None
         loop.scheduler.submit(replace(request_of(load[0]), deadline=None))
         while loop.run_once() is not None:
             pass
         taken[minds] = clock.now()
     assert taken[False] == pytest.approx(load[0].work)
-    assert load[0].work == lone_seconds(plant.cost, prompt, answer)
+    assert load[0].work == lone_seconds(setup.cost, prompt, answer)
     assert load[0].work - 1e-9 <= taken[True] <= 1.25 * load[0].work
 
 
-def test_whoever_comes_is_heard_at_its_time_however_long_the_sleep() -> None:
+def test_arrivals_are_submitted_at_their_time_during_a_long_sleep() -> None:
     heard: list[tuple[int, float]] = []
     load = [Offer(number, at, 1, 1, 1, 1, 1.0, 1.0) for number, at in enumerate((1.0, 2.0, 2.0, 2.6, 3.0))]
-    clock = Knocks(load, lambda offer: heard.append((offer.number, clock.now())))
+    clock = ArrivalClock(load, lambda offer: heard.append((offer.number, clock.now())))
     assert clock.next_at == 1.0
     clock.sleep(2.5)
     assert heard == [(0, 1.0), (1, 2.0), (2, 2.0)]
     assert clock.now() == 2.5
     assert clock.next_at == 2.6
     clock.sleep(0.0)
-    clock.stay_away(lambda offer: offer.number == 4)
+    clock.drop_arrivals(lambda offer: offer.number == 4)
     clock.sleep(10.0)
     assert heard[3:] == [(3, 2.6)]
     assert clock.now() == 12.5
@@ -126,7 +134,7 @@ def test_a_trace_is_read_as_gaps_and_lengths(tmp_path: Path) -> None:
         f"{HEADER}2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:04.2299600,3,0\r\n"
         "2023-11-16 18:17:04.4799600,7,8\r\n"
     )
-    assert read_azure(path) == [Shape(0.25, 4808, 10), Shape(0.25, 3, 0), Shape(0.25, 7, 8)]
+    assert read_azure(path) == [LengthShape(0.25, 4808, 10), LengthShape(0.25, 3, 0), LengthShape(0.25, 7, 8)]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +145,7 @@ def test_a_trace_is_read_as_gaps_and_lengths(tmp_path: Path) -> None:
         ("2023-11-16 18:17:03,0,1", "at least 1, got '0'"),
         ("2023-11-16 18:17:03,-1,1", "at least 1, got '-1'"),
         ("2023-11-16 18:17:03,1,1.5", "at least 0, got '1.5'"),
-        ("2023-11-16 18:17:01,1,1", "earlier than the line before"),
+        ("2023-11-16 18:17:01,1,1", "earlier than the previous line"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path: Path, line: str, why: str) -> None:
@@ -157,11 +165,15 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
 
 @given(
     trace=st.lists(
-        st.builds(Shape, st.floats(0, 10), st.integers(1, 100_000), st.integers(0, 5_000)), min_size=1, max_size=20
+        st.builds(LengthShape, st.floats(0, 10), st.integers(1, 100_000), st.integers(0, 5_000)),
+        min_size=1,
+        max_size=20,
     ),
     context=st.integers(8, 8192),
 )
-def test_every_fitted_request_fits_and_none_that_is_longer_becomes_shorter(trace: list[Shape], context: int) -> None:
+def test_every_fitted_request_fits_and_none_that_is_longer_becomes_shorter(
+    trace: list[LengthShape], context: int
+) -> None:
     fit = fitted(trace, context)
     for before, after in zip(trace, fit, strict=True):
         assert after.gap == before.gap

@@ -7,22 +7,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.capacity.demand import Ask, DemandRefused, Shape, fitted, hurried, rate_of, read_shapes, shared_out
-from bench.capacity.play import Played
-from bench.capacity.promise import Answer, Figures, judged
-from bench.capacity.search import NotEnough, fewest
-from bench.result import read_result
+from bench.timing import read_result
 from octet.cli import main
 from octet.config.ensemble import SloTargets
+from simulation.capacity import (
+    NotEnough,
+    SimulatedAnswer,
+    SimulationRun,
+    SpecialistFigures,
+    evaluate_specialist,
+    find_fewest,
+)
+from simulation.traces import (
+    DemandRefused,
+    SimulatedRequest,
+    assign_specialists,
+    fit_to_context,
+    read_demand,
+    request_rate,
+    scale_demand,
+)
 from tests.collecting import freeze
 
-SHAPES = [Shape(0.0, (10,), (0,), 3), Shape(1.0, (4,), (1,), 1), Shape(4.0, (7,), (2,), 2)]
+SHAPES = [
+    SimulatedRequest(0.0, (10,), (0,), 3),
+    SimulatedRequest(1.0, (4,), (1,), 1),
+    SimulatedRequest(4.0, (7,), (2,), 2),
+]
 MIX = {"algo": 3.0, "stl": 1.0}
 
 
 @given(rate=st.floats(0.01, 100), seconds=st.floats(0.1, 200))
 def test_a_hurried_trace_keeps_its_order_and_its_rate(rate: float, seconds: float) -> None:
-    played = hurried(SHAPES, rate, seconds)
+    played = scale_demand(SHAPES, rate, seconds)
     times = [shape.at for shape in played]
     assert times == sorted(times)
     assert all(0 <= at < seconds for at in times)
@@ -30,31 +47,31 @@ def test_a_hurried_trace_keeps_its_order_and_its_rate(rate: float, seconds: floa
 
 
 def test_a_trace_without_wishes_is_played_as_it_is() -> None:
-    assert hurried(SHAPES, None, None) == SHAPES
-    assert rate_of(SHAPES) == 0.5
+    assert scale_demand(SHAPES, None, None) == SHAPES
+    assert request_rate(SHAPES) == 0.5
 
 
 def test_nothing_is_asked_twice_by_a_trace_that_is_played_again() -> None:
-    played = hurried(SHAPES, None, 30.0)
-    texts = [Ask(each.at, "algo", each.prompt, each.names, each.answer_tokens).text() for each in played]
+    played = scale_demand(SHAPES, None, 30.0)
+    texts = [each.text() for each in played]
     assert len(played) > 2 * len(SHAPES)
     assert len(set(texts)) == len(texts)
 
 
 def test_a_prefix_is_shared_within_each_turn() -> None:
-    shapes = [Shape(float(at), (512, 3), (7, at), 1) for at in range(4)]
-    firsts = [shape.names[0] for shape in hurried(shapes, None, 12.0)]
+    shapes = [SimulatedRequest(float(at), (512, 3), (7, at), 1) for at in range(4)]
+    firsts = [shape.names[0] for shape in scale_demand(shapes, None, 12.0)]
     assert [firsts.count(name) for name in dict.fromkeys(firsts)] == [4, 4, 4]
 
 
 def test_too_much_of_a_hurry_is_refused() -> None:
     with pytest.raises(DemandRefused):
-        hurried(SHAPES, 1e9, 1.0)
+        scale_demand(SHAPES, 1e9, 1.0)
 
 
 def test_requests_that_share_a_prefix_go_to_the_same_specialist() -> None:
-    shapes = [Shape(float(at), (512, 3), (at % 7, at), 1) for at in range(700)]
-    asks = shared_out(shapes, MIX, Random(1))
+    shapes = [SimulatedRequest(float(at), (512, 3), (at % 7, at), 1) for at in range(700)]
+    asks = assign_specialists(shapes, MIX, Random(1))
     by_prefix: dict[int, set[str]] = {}
     for ask in asks:
         by_prefix.setdefault(ask.names[0], set()).add(ask.specialist)
@@ -62,7 +79,7 @@ def test_requests_that_share_a_prefix_go_to_the_same_specialist() -> None:
 
 
 def test_specialists_are_asked_by_their_shares() -> None:
-    asks = shared_out([Shape(float(i), (1,), (i,), 1) for i in range(4000)], MIX, Random(1))
+    asks = assign_specialists([SimulatedRequest(float(i), (1,), (i,), 1) for i in range(4000)], MIX, Random(1))
     assert 0.70 < sum(ask.specialist == "algo" for ask in asks) / len(asks) < 0.80
 
 
@@ -72,8 +89,8 @@ def test_specialists_are_asked_by_their_shares() -> None:
     context=st.integers(8, 2000),
 )
 def test_what_is_too_long_is_cut_and_nothing_else(lengths: list[int], answer: int, context: int) -> None:
-    ask = Ask(0.0, "algo", tuple(lengths), tuple(range(len(lengths))), answer)
-    fit = fitted(ask, context)
+    ask = SimulatedRequest(0.0, tuple(lengths), tuple(range(len(lengths))), answer, "algo")
+    fit = fit_to_context(ask, context)
     assert fit.prompt_tokens + fit.answer_tokens <= context
     assert fit.prompt_tokens >= 1 and fit.answer_tokens >= 1
     assert len(fit.text()) == fit.prompt_tokens
@@ -82,21 +99,21 @@ def test_what_is_too_long_is_cut_and_nothing_else(lengths: list[int], answer: in
         assert fit == ask
 
 
-def answers(ttft: float, refused: int = 0) -> list[Answer]:
-    given = [Answer("algo", ttft, (0.01,), refused=False, failed=False, from_admission=ttft / 2)] * 99
-    return given + [Answer("algo", None, (), refused=True, failed=False, from_admission=None)] * refused
+def answers(ttft: float, refused: int = 0) -> list[SimulatedAnswer]:
+    given = [SimulatedAnswer("algo", ttft, (0.01,), refused=False, failed=False, from_admission=ttft / 2)] * 99
+    return given + [SimulatedAnswer("algo", None, (), refused=True, failed=False, from_admission=None)] * refused
 
 
 def test_a_promise_is_kept_up_to_its_last_moment() -> None:
     targets = SloTargets(ttft_p95=1.0, admission_to_first_token_p95=0.5, itl_p99=0.01)
-    assert judged("algo", 1, answers(1.0), targets, 0.5, 0.01).misses == ()
-    late = judged("algo", 1, answers(1.1), targets, 0.5, 0.01)
+    assert evaluate_specialist("algo", 1, answers(1.0), targets, 0.5, 0.01).misses == ()
+    late = evaluate_specialist("algo", 1, answers(1.1), targets, 0.5, 0.01)
     assert [miss.split()[0] for miss in late.misses] == ["ttft_p95", "admission_to_first_token_p95"]
 
 
 def test_turning_people_away_keeps_no_promise() -> None:
-    assert judged("algo", 1, answers(0.1, refused=1), SloTargets(), 0.5, 0.01).is_kept
-    (miss,) = judged("algo", 1, answers(0.1, refused=2), SloTargets(), 0.5, 0.01).misses
+    assert not evaluate_specialist("algo", 1, answers(0.1, refused=1), SloTargets(), 0.5, 0.01).misses
+    (miss,) = evaluate_specialist("algo", 1, answers(0.1, refused=2), SloTargets(), 0.5, 0.01).misses
     assert miss == "2.0 % not answered, allowed 1.0 %"
 
 
@@ -107,18 +124,18 @@ NEEDS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 40
 def test_the_fewest_are_found_where_more_is_never_worse(needs: dict[str, int], most: int) -> None:
     tried: list[Mapping[str, int]] = []
 
-    def trial(counts: Mapping[str, int]) -> dict[str, Figures]:
+    def trial(counts: Mapping[str, int]) -> dict[str, SpecialistFigures]:
         tried.append(dict(counts))
         return {
-            name: judged(name, count, answers(needs[name] / count), SloTargets(ttft_p95=1.0), 0.5, 0.01)
+            name: evaluate_specialist(name, count, answers(needs[name] / count), SloTargets(ttft_p95=1.0), 0.5, 0.01)
             for name, count in counts.items()
         }
 
     if max(needs.values()) > most:
         with pytest.raises(NotEnough):
-            fewest(tuple(needs), trial, most)
+            find_fewest(tuple(needs), trial, most)
         return
-    assert fewest(tuple(needs), trial, most).replicas == needs
+    assert find_fewest(tuple(needs), trial, most).replicas == needs
     assert len(tried) <= 2 * most.bit_length() + 2
 
 
@@ -145,13 +162,13 @@ def site(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_a_trace_of_either_kind_is_read(site: tuple[Path, Path], tmp_path: Path) -> None:
-    assert rate_of(read_shapes(site[1])) == pytest.approx(4.0)
+    assert request_rate(read_demand(site[1])) == pytest.approx(4.0)
     mooncake = tmp_path / "trace.jsonl"
     lines = [{"timestamp": 500 * i, "input_length": 600, "output_length": 5, "hash_ids": [1, 2 + i]} for i in range(3)]
     mooncake.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    shapes = read_shapes(mooncake)
+    shapes = read_demand(mooncake)
     assert [shape.at for shape in shapes] == [0.0, 0.5, 1.0]
-    first, second, _ = shared_out(shapes, {"algo": 1.0}, Random(0))
+    first, second, _ = assign_specialists(shapes, {"algo": 1.0}, Random(0))
     assert first.text()[:512] == second.text()[:512] and first.text() != second.text()
 
 
@@ -175,30 +192,32 @@ def test_the_question_is_answered_and_the_answer_holds(
     assert main([*words, "--replicas", ample, "--routers", "2"]) == 0, "two routers pick a little worse than one"
 
 
-def test_more_than_allowed_is_told(site: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_above_the_limit_is_refused(
+    site: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config, trace = map(str, site)
     out, result = tmp_path / "out.json", tmp_path / "result.json"
     words = ["simulate", config, "--trace", trace, "--rate", "40", "--seconds", "5", "--most", "1"]
     assert main([*words, "--json", str(out), "--result", str(result)]) == 1
     said = capsys.readouterr()
-    assert "not even 1 replicas" in said.err and "2 replicas are not enough" in said.out
+    assert "1 replicas a specialist are not enough" in said.err and "2 replicas are not enough" in said.out
     assert json.loads(out.read_text())["replicas"] == {"algo": 1, "stl": 1}
     assert "--most 1" in read_result(result).command
 
 
 def test_who_promises_nothing_says_so() -> None:
-    assert judged("algo", 1, answers(0.1), SloTargets(), 0.5, 0.01).words == "promises nothing"
-    assert judged("algo", 1, answers(0.1), SloTargets(ttft_p95=1.0), 0.5, 0.01).words == "kept"
+    assert evaluate_specialist("algo", 1, answers(0.1), SloTargets(), 0.5, 0.01).format_misses() == "no objectives"
+    assert evaluate_specialist("algo", 1, answers(0.1), SloTargets(ttft_p95=1.0), 0.5, 0.01).format_misses() == "met"
 
 
 def test_a_router_that_is_too_busy_is_a_miss() -> None:
-    assert Played({}, 1.0, 1.0, 1, (0.7, 0.1)).misses == ()
-    (miss,) = Played({}, 1.0, 1.0, 1, (0.2, 0.71)).misses
+    assert SimulationRun({}, 1.0, 1.0, 1, (0.7, 0.1)).misses == ()
+    (miss,) = SimulationRun({}, 1.0, 1.0, 1, (0.2, 0.71)).misses
     assert miss == "routers: 2 are too few, the busiest takes 71 % of a core"
 
 
 @pytest.mark.parametrize("options", [["--mix", "nobody=1"], ["--replicas", "nobody=2"], ["--rate", "1e8"]])
-def test_what_cannot_be_is_told_in_one_line(
+def test_impossible_options_are_reported_in_one_line(
     options: list[str], site: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, trace = map(str, site)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.result import read_result
+from bench.timing import read_result
 from octet.cli import main
+from octet.terminal import install_hint
 
 SCHEMA = {"bench", "case", "system", "metric", "unit", "value", "low", "high", "runs"}
 TRACE = [
@@ -74,13 +75,13 @@ def test_a_trace_is_replayed_tabled_recorded_and_drawn(
     assert [row.split("  ")[0] for row in rows] == ["infinite cache", "pool of 2 blocks", "pool of 100 blocks"]
 
 
-def test_a_malformed_trace_is_told_in_one_line(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_trace_is_reported_in_one_line(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace.write_text("nonsense\n")
     assert main(["bench", "kv", "--trace", str(trace)]) == 2
     assert f"octet bench: {trace}, line 1: " in capsys.readouterr().err
 
 
-def test_a_missing_trace_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_trace_is_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "kv", "--trace", str(tmp_path / "none.jsonl")]) == 2
     assert "none.jsonl" in capsys.readouterr().err
 
@@ -92,7 +93,7 @@ def test_without_matplotlib_the_figures_are_kept(
     out = tmp_path / "out.jsonl"
     options = ["--pool-sizes", "100", "--json", str(out), "--plot", str(tmp_path / "plot.svg")]
     assert main(["bench", "kv", "--trace", str(trace), *options]) == 2
-    assert "pip install 'octet[bench]'" in capsys.readouterr().err
+    assert install_hint("bench") in capsys.readouterr().err
     check_records(out, "kv trace")
 
 

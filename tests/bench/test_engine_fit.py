@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.engine_fit import MeasuredStep, TooFewSteps, fit_cost_model, fit_mode, non_negative_fit
-from specialist.engines.sim import CostModel
-from specialist.engines.sim.calibration import CalibrationInvalid, cost_model_from_json, cost_model_to_json
+from bench.engine_calibration import MeasuredStep, TooFewSteps, fit_cost_model, fit_mode, non_negative_fit
+from specialist.engines.sim.engine import CalibrationInvalid, CostModel, cost_model_from_json, cost_model_to_json
 
 SHAPES = [(n, n * context) for n in (1, 4, 16, 32, 200) for context in (8, 100, 1_000)]
 COSTS = st.tuples(st.floats(0, 1e-2), st.floats(0, 5e-3), st.floats(0, 1e-6)).filter(lambda costs: max(costs) > 1e-8)
@@ -68,7 +67,7 @@ def test_no_other_choice_of_costs_fits_better(rows: list[tuple[float, ...]], oth
     assert np.sum((matrix @ best - 1) ** 2) <= np.sum((matrix @ np.array(other) - 1) ** 2) + 1e-9
 
 
-def test_too_few_shapes_are_told() -> None:
+def test_too_few_shapes_are_refused() -> None:
     same = [MeasuredStep("decode", 1, 10, 0.1)] * 9
     with pytest.raises(TooFewSteps, match="decode: three costs need steps of at least 3 shapes, got 1"):
         fit_mode(same, "decode")

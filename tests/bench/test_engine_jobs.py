@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.engine_board import Board, Key
 from bench.engine_jobs import (
     FULL,
+    Board,
     Figure,
     Job,
+    Key,
     checked_times,
     decode_jobs,
     decode_rate,

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bench.peers.octet_runner import least_bytes, mean_seconds, timed_read
-from specialist.models.config import Architecture
-from specialist.models.weight import Affine, Weight
+from specialist.models.checkpoint import Architecture
+from specialist.models.weights import Affine, Weight
 from tests.bench.test_peers_hf_directory import tiny
 
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from bench.engine_picture import _VIEWS, _points, plot_engine
-from bench.record import Record
+from simulation.results import BenchRecord
 
 
-def record(case: str, metric: str, system: str, value: float) -> Record:
-    return Record("engine", case, system, metric, "tok/s", value, value, value, 5)
+def record(case: str, metric: str, system: str, value: float) -> BenchRecord:
+    return BenchRecord("engine", case, system, metric, "tok/s", value, value, value, 5)
 
 
 RECORDS = [

@@ -12,7 +12,7 @@ from bench.hit_rate import (
     replay_pools,
     share_of,
 )
-from bench.trace import TraceRequest, read_trace
+from simulation.traces import TraceRequest, read_trace
 
 
 def request(*hash_ids: int, input_length: int | None = None) -> TraceRequest:

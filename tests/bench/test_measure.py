@@ -3,7 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.measure import Subject, Timing, interleave, percentile
+from bench.timing import Subject, Timing, interleave
+from simulation.results import percentile
 
 
 def subject(name: str, ready: Callable[[], Callable[[], object]]) -> Subject:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.build import cpu_flags, without_amx
-from bench.peers.environment import PeerUnavailable, prepare
-from bench.peers.spec import PeerSpec
+from bench.peers.environment import PeerSpec, PeerUnavailable, cpu_flags, prepare, without_amx
 
 SPEC = PeerSpec("toy", "toy.runner", ("toy==1", "helper"), "gguf", unwanted=("ballast",))
 FAKE_PYTHON = """\
@@ -82,7 +80,7 @@ def test_other_packages_or_a_damaged_marker_are_installed_anew(pip: FakePip, tmp
 
 
 @pytest.mark.parametrize("fails_at", ["pip install", "pip uninstall"])
-def test_an_install_that_fails_is_told_in_one_line_and_tried_again(
+def test_failed_install_is_reported_in_one_line_and_repeated(
     pip: FakePip, tmp_path: Path, said: list[str], fails_at: str
 ) -> None:
     pip.fail_at(fails_at)

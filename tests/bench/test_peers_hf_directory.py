@@ -10,10 +10,9 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from bench.peers.hf_directory import hf_config, write_hf_directory
-from specialist.models.checkpoint import Checkpoint, Vocabulary, expected_shapes
-from specialist.models.config import Architecture, ModelConfig, Rope
-from specialist.models.weight import Affine, Weight, dense
+from bench.peers.model_files import hf_config, write_hf_directory
+from specialist.models.checkpoint import Architecture, Checkpoint, ModelConfig, Rope, Vocabulary, expected_shapes
+from specialist.models.weights import Affine, Weight, dense
 
 LLAMA3 = Rope(500_000.0, "llama3", 8.0, 128, 1.0, 4.0)
 FEATURES: Mapping[Architecture, dict[str, object]] = {
@@ -57,7 +56,7 @@ def test_transformers_finds_every_weight_where_it_belongs(architecture: Architec
 def test_it_is_written_once_and_never_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = tiny("llama")
     with monkeypatch.context() as patch:
-        patch.setattr("bench.peers.hf_directory.save_file", _full_disk)
+        patch.setattr("bench.peers.model_files.save_file", _full_disk)
         with pytest.raises(OSError, match="full"):
             write_hf_directory(checkpoint, tmp_path)
     assert list(tmp_path.iterdir()) == []

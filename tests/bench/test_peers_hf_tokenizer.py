@@ -6,9 +6,8 @@ from pathlib import Path
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import BPE
 
-from bench.peers.hf_tokenizer import write_hf_tokenizer
-from specialist.models.checkpoint import Checkpoint, Vocabulary
-from specialist.models.config import ModelConfig, Rope
+from bench.peers.model_files import write_hf_tokenizer
+from specialist.models.checkpoint import Checkpoint, ModelConfig, Rope, Vocabulary
 
 END = "<|end|>"
 CONTROL = {END: 0, "<|start|>": 1}

@@ -1,4 +1,4 @@
-"""A peer's process: what it says is heard, and whatever becomes of it is told in one line."""
+"""A peer's process: what it says is heard, and whatever becomes of it is mixed in one line."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_it_answers_again_and_again_whatever_its_libraries_print(start: Start) -> None:
+def test_runner_answers_although_its_libraries_print(start: Start) -> None:
     peer = start()
     assert peer.settings == "fake"
     assert peer.calls == {"generate", "spin"}
@@ -54,7 +54,7 @@ def test_it_answers_again_and_again_whatever_its_libraries_print(start: Start) -
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_whoever_waits_is_stopped_with_all_it_has_started(start: Start) -> None:
+def test_waiting_peer_is_stopped_with_all_its_processes(start: Start) -> None:
     peer = start()
     spinning = peer.call("spin", seconds=60)
     wait_for(lambda: state_of(spinning) == "T")
@@ -66,17 +66,17 @@ def test_whoever_waits_is_stopped_with_all_it_has_started(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "told", "signalled"),
+    ("behaviour", "mixed", "signalled"),
     [
         ("dies", "fake: died of SIGILL while generate; its last words: an illegal thing was done; see ", True),
         ("raises", "fake: failed while generate: RuntimeError: no luck; see ", False),
     ],
 )
-def test_how_a_call_failed_is_told_in_one_line(start: Start, behaviour: str, told: str, signalled: bool) -> None:
+def test_failed_call_is_reported_in_one_line(start: Start, behaviour: str, mixed: str, signalled: bool) -> None:
     peer = start(behaviour)
     with pytest.raises(PeerFailed) as caught:
         peer.call("generate", prompts=[[5]], new_tokens=1)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(mixed)
     assert "\n" not in str(caught.value)
     assert caught.value.signalled == signalled
 
@@ -96,18 +96,18 @@ def list_group(peer: Peer) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "timeout", "told"),
+    ("behaviour", "timeout", "mixed"),
     [
         ("does not load", 30.0, "failed while loading: ValueError: the model is not to its taste"),
         ("never ready", 1.0, "no answer within 1 s while loading"),
     ],
 )
-def test_one_that_is_never_ready_does_not_start(start: Start, behaviour: str, timeout: float, told: str) -> None:
-    with pytest.raises(PeerFailed, match=told):
+def test_one_that_is_never_ready_does_not_start(start: Start, behaviour: str, timeout: float, mixed: str) -> None:
+    with pytest.raises(PeerFailed, match=mixed):
         start(behaviour, timeout)
 
 
-def test_a_death_between_two_calls_is_told_by_the_next(start: Start) -> None:
+def test_death_between_two_calls_is_reported_by_the_next(start: Start) -> None:
     peer = start()
     os.killpg(peer._process.pid, signal.SIGKILL)
     with pytest.raises(PeerFailed, match="died of SIGKILL"):

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.peers import start
-from bench.peers.environment import Environment, PeerUnavailable
+from bench.peers import environment
+from bench.peers.environment import PEERS, Environment, PeerSpec, PeerUnavailable, PeerWorkspace, link_bench, start_peer
 from bench.peers.process import PeerFailed
-from bench.peers.spec import PEERS, PeerSpec
-from bench.peers.start import Place, link_bench, start_peer
 
 SPEC = PeerSpec("toy", "toy.runner", ("toy",), "gguf", variants=(("slow",), ("fast",), ("medium",)), compiled=True)
 SECONDS = {"slow": 3.0, "fast": 1.0, "medium": 2.0}
@@ -42,26 +40,25 @@ class Toys:
         self.launched: list[ToyPeer] = []
         self.builds: list[bool] = []
         self._broken = broken
-        monkeypatch.setattr(start, "prepare", self._prepare)
-        monkeypatch.setattr(start, "_launch", self._launch)
+        monkeypatch.setattr(environment, "prepare", self._prepare)
+        monkeypatch.setattr(environment, "Peer", self._start)
 
     def _prepare(self, spec: PeerSpec, peers: Path, say: object, *, careful: bool = False) -> Environment:
         self.builds.append(careful)
         return Environment(peers / spec.name, "without AMX" if careful else "native")
 
-    def _launch(
-        self, spec: PeerSpec, environment: Environment, model: Path, variant: tuple[str, ...], place: Place
-    ) -> ToyPeer:
-        self.launched.append(ToyPeer(variant[0], self._broken(environment.build, variant[0])))
+    def _start(self, name: str, command: list[str], **_: object) -> ToyPeer:
+        build, variant = "without AMX" if self.builds[-1] else "native", command[-1]
+        self.launched.append(ToyPeer(variant, self._broken(build, variant)))
         return self.launched[-1]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path, tmp_path, tmp_path / "model.gguf", lambda: tmp_path / "hf", timeout=1.0)
+def place(tmp_path: Path) -> PeerWorkspace:
+    return PeerWorkspace(tmp_path, tmp_path, tmp_path / "model.gguf", lambda: tmp_path / "hf", timeout=1.0)
 
 
-def test_the_fastest_stays_and_the_others_are_closed(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+def test_the_fastest_stays_and_the_others_are_closed(monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace) -> None:
     toys = Toys(monkeypatch, lambda build, variant: False)
     peer, settings = start_peer(SPEC, place, lambda line: None, try_all=True)
     assert settings == "toy fast"
@@ -69,7 +66,7 @@ def test_the_fastest_stays_and_the_others_are_closed(monkeypatch: pytest.MonkeyP
     assert peer is not None
 
 
-def test_one_setting_that_kills_it_is_left_out(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+def test_one_setting_that_kills_it_is_left_out(monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace) -> None:
     toys = Toys(monkeypatch, lambda build, variant: variant == "fast")
     said: list[str] = []
     _, settings = start_peer(SPEC, place, said.append, try_all=True)
@@ -79,7 +76,7 @@ def test_one_setting_that_kills_it_is_left_out(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_native_build_that_is_killed_is_built_again_without_amx(
-    monkeypatch: pytest.MonkeyPatch, place: Place
+    monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace
 ) -> None:
     toys = Toys(monkeypatch, lambda build, variant: build == "native")
     said: list[str] = []
@@ -90,7 +87,9 @@ def test_a_native_build_that_is_killed_is_built_again_without_amx(
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_one_that_never_runs_fails_for_good(monkeypatch: pytest.MonkeyPatch, place: Place, compiled: bool) -> None:
+def test_one_that_never_runs_fails_for_good(
+    monkeypatch: pytest.MonkeyPatch, place: PeerWorkspace, compiled: bool
+) -> None:
     toys = Toys(monkeypatch, lambda build, variant: True)
     with pytest.raises(PeerFailed, match="SIGILL"):
         start_peer(replace(SPEC, compiled=compiled), place, lambda line: None, try_all=True)
@@ -98,7 +97,7 @@ def test_one_that_never_runs_fails_for_good(monkeypatch: pytest.MonkeyPatch, pla
     assert all(toy.closed for toy in toys.launched)
 
 
-def test_a_peer_that_reads_gguf_only_is_not_given_anything_else(place: Place, tmp_path: Path) -> None:
+def test_a_peer_that_reads_gguf_only_is_not_given_anything_else(place: PeerWorkspace, tmp_path: Path) -> None:
     elsewhere = replace(place, model=tmp_path / "directory")
     with pytest.raises(PeerUnavailable, match="toy: reads GGUF files only"):
         start_peer(SPEC, elsewhere, lambda line: None, try_all=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bench.peers.peft_directory import write_adapter
+from bench.peers.model_files import write_adapter
 from bench.peers.vllm_runner import Vllm
 
 
@@ -53,10 +53,10 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     return made
 
 
-def test_each_prompt_comes_at_its_time_whoever_is_at_work(engine: FakeEngine) -> None:
-    told = Vllm("model", "float32", 0).arrive([[1], [2], [3]], [2, 3, 1], [0.0, 0.0, 0.05])
-    assert [len(mine) for mine in told["times"]] == [len(mine) for mine in told["tokens"]] == [2, 3, 1]
-    assert all(mine[0] >= due for mine, due in zip(told["times"], [0.0, 0.0, 0.05], strict=True))
+def test_each_prompt_arrives_at_its_time(engine: FakeEngine) -> None:
+    mixed = Vllm("model", "float32", 0).arrive([[1], [2], [3]], [2, 3, 1], [0.0, 0.0, 0.05])
+    assert [len(mine) for mine in mixed["times"]] == [len(mine) for mine in mixed["tokens"]] == [2, 3, 1]
+    assert all(mine[0] >= due for mine, due in zip(mixed["times"], [0.0, 0.0, 0.05], strict=True))
     assert engine.most == 2, "the last one comes when the others have gone"
     assert engine.asked == [None] * 3
 
@@ -67,8 +67,8 @@ def test_prompts_go_to_the_same_adapters_as_ours_in_turn(engine: FakeEngine, tmp
     tensors = {stem.format(layer, kind): torch.zeros(shape) for layer in (0, 1) for kind, shape in shapes.items()}
     save_file(tensors, tmp_path / "model.safetensors")
     runner = Vllm(str(tmp_path), "float32", 16)
-    told = runner.mix([[1], [2], [3]], 2, 2, None)
-    assert [len(mine) for mine in told["tokens"]] == [2, 2, 2] and engine.most == 3, "they share their steps"
+    mixed = runner.mix([[1], [2], [3]], 2, 2, None)
+    assert [len(mine) for mine in mixed["tokens"]] == [2, 2, 2] and engine.most == 3, "they share their steps"
     runner.mix([[1]], 1, 1, None)
     assert engine.asked == ["bench-0", "bench-1", "bench-0", "bench-0"]
     ours = {f"layers.{layer}.{kind}": shapes[kind] for layer in (1, 0) for kind in ("v", "q")}

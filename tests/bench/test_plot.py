@@ -1,10 +1,12 @@
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from bench.hit_rate import InfiniteCache, PoolReplay
-from bench.plot import PlotUnavailable, plot_hit_rate
+from bench.hit_rate import InfiniteCache, PoolReplay, plot_hit_rate
+from octet.terminal import install_hint
+from simulation.plots import PlotUnavailable
 
 INFINITE = InfiniteCache(num_blocks=1000, num_hits=400, num_distinct=600)
 
@@ -35,6 +37,6 @@ def test_a_trace_that_shares_nothing_can_be_drawn(tmp_path: Path) -> None:
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(PlotUnavailable, match=r"pip install 'octet\[bench\]'"):
+    with pytest.raises(PlotUnavailable, match=re.escape(install_hint("bench"))):
         plot_hit_rate(tmp_path / "plot.svg", INFINITE, [replay(100, 120)])
     assert list(tmp_path.iterdir()) == []

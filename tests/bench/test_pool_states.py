@@ -2,8 +2,7 @@
 
 import pytest
 
-from bench.pool_states import TABLE_BLOCKS, EmptyPool, FullPool, SharedPrefix, new_tokens
-from bench.prefix import BareHash, Lookup
+from bench.kv import TABLE_BLOCKS, BareHash, EmptyPool, FullPool, Lookup, SharedPrefix, new_tokens
 from kvpool import AdmissionPlan, TokenChain
 
 

@@ -4,16 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from bench.record import Record, write_records
+from bench.timing import write_records
+from simulation.results import BenchRecord
 
-RECORD = Record("kv", "a pool", "octet", "allocate", "µs/block", value=2.5, low=2.0, high=3.0, runs=3)
+RECORD = BenchRecord("kv", "a pool", "octet", "allocate", "µs/block", value=2.5, low=2.0, high=3.0, runs=3)
 
 
 def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
     records = [RECORD, replace(RECORD, system="limit", value=2.0)]
     write_records(tmp_path / "out.jsonl", records)
     lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [Record(**json.loads(line)) for line in lines] == records
+    assert [BenchRecord(**json.loads(line)) for line in lines] == records
 
 
 def test_a_line_has_the_schema_s_keys_in_order() -> None:
@@ -31,7 +32,7 @@ def test_a_line_has_the_schema_s_keys_in_order() -> None:
 )
 def test_a_record_that_cannot_be_is_refused(change: dict[str, float], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        Record(**{**asdict(RECORD), **change})
+        BenchRecord(**{**asdict(RECORD), **change})
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(

@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.record import Record
-from bench.result import Meter, ResultUnreadable, read_result, write_result
+from bench.timing import ResultUnreadable, read_result
 from octet.cli import main
+from simulation.results import BenchRecord, RunMeter, write_result
 
-RECORD = Record("kv", "a case", "octet", "time", "ns", 2.0, 1.0, 3.0, 5)
+RECORD = BenchRecord("kv", "a case", "octet", "time", "ns", 2.0, 1.0, 3.0, 5)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    result = Meter.start().result("kv", "octet bench kv", [RECORD], ["a note: größer"])
+    result = RunMeter().result("kv", "octet bench kv", [RECORD], ["a note: größer"])
     write_result(tmp_path / "kv.json", result)
     assert read_result(tmp_path / "kv.json") == result
     assert result.machine.cores == os.cpu_count()
@@ -19,8 +19,8 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 
 def test_the_commit_is_that_of_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    meter = Meter.start()
-    monkeypatch.setattr("bench.result._commit", lambda: "a later one")
+    meter = RunMeter()
+    monkeypatch.setattr("simulation.results._commit", lambda: "a later one")
     assert meter.result("kv", "", [RECORD]).machine.commit == meter.commit != "a later one"
 
 

@@ -13,21 +13,24 @@ import pytest
 
 from bench.peers.environment import Environment, PeerUnavailable
 from bench.peers.process import PeerFailed
-from bench.record import Record
 from bench.router_peers import rounds
 from bench.router_peers import site as site_module
-from bench.router_peers.case import LONG_STREAMS, SERIAL, SHORT, SHORT_STREAMS, STOCK, FirstTokens, Flood, rate_case
-from bench.router_peers.drawing import plot_added
-from bench.router_peers.http_caller import CallFailed, Heard
-from bench.router_peers.load import Took
-from bench.router_peers.order import Order
-from bench.router_peers.process import RouterProcess
-from bench.router_peers.report import P50, P99, STALL, records_of
-from bench.router_peers.rounds import Found, run_rounds
-from bench.router_peers.site import Site
-from bench.router_peers.spec import Place, RouterPeer
-from bench.router_peers.way import LIMIT, OCTET, REPLICA_LIMIT, Way
+from bench.router_peers.callers import (
+    LIMIT,
+    OCTET,
+    REPLICA_LIMIT,
+    CallFailed,
+    OnTokens,
+    Order,
+    RoutePath,
+    RouterProcess,
+)
+from bench.router_peers.cases import LONG_STREAMS, SERIAL, SHORT, SHORT_STREAMS, STOCK, FirstTokens, Flood, rate_case
+from bench.router_peers.measure import P50, P99, STALL, plot_added, records_of
+from bench.router_peers.rounds import FloodResult, RoundResults, run_rounds
+from bench.router_peers.site import RouterPeer, RouterPeersSite, RouterPlace
 from octet.cli import main
+from simulation.results import BenchRecord
 
 FAKE_ROUTER = Path(__file__).with_name("fake_router.py")
 SPIN = "import time\nwhile True: time.process_time()"
@@ -39,13 +42,13 @@ def _process(tmp_path: Path, code: str, name: str = "fake") -> RouterProcess:
     )
 
 
-def _find(records: Sequence[Record], case: str, metric: str, system: str = OCTET) -> Record:
+def _find(records: Sequence[BenchRecord], case: str, metric: str, system: str = OCTET) -> BenchRecord:
     (found,) = [each for each in records if (each.case, each.metric, each.system) == (case, metric, system)]
     return found
 
 
 def test_what_is_added_is_taken_round_by_round() -> None:
-    found = Found()
+    found = RoundResults()
     found.first[SERIAL, LIMIT] = [[0.001] * 3, [0.101] * 3, [0.002] * 3]
     found.first[SERIAL, REPLICA_LIMIT] = [[0.002] * 3, [0.102] * 3, [0.003] * 3]
     found.first[SERIAL, OCTET] = [[0.004] * 3, [0.104] * 3, [0.005] * 3]
@@ -61,7 +64,7 @@ def test_what_is_added_is_taken_round_by_round() -> None:
 
 
 def test_a_percentile_needs_enough_requests() -> None:
-    found, name = Found(), rate_case(100)
+    found, name = RoundResults(), rate_case(100)
     found.first[name, LIMIT] = found.first[name, REPLICA_LIMIT] = [[0.001] * 100] * 2
     found.first[name, OCTET] = [[0.002] * 90 + [0.011] * 10] * 2
     found.first[name, "sglang"] = [[0.0015] * 100]
@@ -72,10 +75,10 @@ def test_a_percentile_needs_enough_requests() -> None:
     assert [record.system for record in records if record.metric == P99] == [OCTET]
 
 
-def test_floods_are_told_by_the_clock_and_by_the_routers_time() -> None:
-    found = Found(memory={OCTET: 90_000_000})
-    found.floods[SHORT_STREAMS, OCTET] = [Took(800, 2.0, 0.5, 800), Took(1600, 2.0, 1.0, 400)]
-    found.floods[SHORT_STREAMS, "litellm"] = [Took(80, 2.0, 0.5, 80), Took(80, 2.0, 0.5, 80)]
+def test_floods_are_counted_by_the_clock_and_by_cpu_time() -> None:
+    found = RoundResults(memory={OCTET: 90_000_000})
+    found.floods[SHORT_STREAMS, OCTET] = [FloodResult(800, 2.0, 0.5, 800), FloodResult(1600, 2.0, 1.0, 400)]
+    found.floods[SHORT_STREAMS, "litellm"] = [FloodResult(80, 2.0, 0.5, 80), FloodResult(80, 2.0, 0.5, 80)]
     records = records_of(found, [Flood(SHORT_STREAMS, (OCTET,), SHORT, 32, 2.0, "streams")], ["litellm"])
     assert _find(records, SHORT_STREAMS, "streams a second").low == 50
     assert _find(records, SHORT_STREAMS, "streams a second of CPU").value == 200
@@ -84,16 +87,16 @@ def test_floods_are_told_by_the_clock_and_by_the_routers_time() -> None:
     assert _find(records, "memory", "router").value == 90
 
 
-def test_how_many_tokens_a_message_brings_is_told_of_ours() -> None:
-    found = Found()
-    found.floods[LONG_STREAMS, OCTET] = [Took(800, 2.0, 0.5, 200)]
-    found.floods[LONG_STREAMS, "litellm"] = [Took(80, 2.0, 0.5, 80)]
+def test_tokens_per_message_are_shown_for_octet() -> None:
+    found = RoundResults()
+    found.floods[LONG_STREAMS, OCTET] = [FloodResult(800, 2.0, 0.5, 200)]
+    found.floods[LONG_STREAMS, "litellm"] = [FloodResult(80, 2.0, 0.5, 80)]
     records = records_of(found, [Flood(LONG_STREAMS, (OCTET,), SHORT, 16, 2.0, "tokens")], ["litellm"])
     assert [(record.system, record.value) for record in records if record.metric == "tokens a message"] == [(OCTET, 4)]
 
 
 def test_the_picture_is_drawn_of_what_there_is(tmp_path: Path) -> None:
-    records = [Record("router peers", rate_case(rate), OCTET, P50, "ms", 1.0, -0.5, 2.0, 5) for rate in (10, 100)]
+    records = [BenchRecord("router peers", rate_case(rate), OCTET, P50, "ms", 1.0, -0.5, 2.0, 5) for rate in (10, 100)]
     for name in ("a.svg", "b.svg"):
         plot_added(tmp_path / name, records)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
@@ -121,7 +124,7 @@ def test_a_paused_router_takes_no_time_and_its_children_count(tmp_path: Path) ->
         process.close()
 
 
-def test_a_dead_router_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_dead_router_is_reported_with_its_last_words(tmp_path: Path) -> None:
     process = _process(tmp_path, "import sys; print('no luck'); sys.exit(3)")
     with pytest.raises(PeerFailed, match="exit code 3; its last words: no luck"):
         for _ in range(600):
@@ -144,7 +147,7 @@ class FakeCaller:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def call(self, prompt: str, order: Order, heard: Heard | None = None, *, stream: bool = True) -> float:
+    async def call(self, prompt: str, order: Order, heard: OnTokens | None = None, *, stream: bool = True) -> float:
         self.left -= order == SHORT
         if self.left < 0 and order == SHORT:
             raise CallFailed("refused: too much")
@@ -155,7 +158,9 @@ def test_a_peer_that_fails_is_left_out_and_what_it_did_counts(tmp_path: Path, mo
     monkeypatch.setattr(rounds, "_PAUSES", (0.0, 0.0))
     process = _process(tmp_path, "import time; time.sleep(600)", "frail")
     good, frail = FakeCaller(10_000), FakeCaller(8)
-    site = Site({LIMIT: Way(LIMIT, None, lambda _: good), "frail": Way("frail", process, lambda _: frail)})
+    site = RouterPeersSite(
+        {LIMIT: RoutePath(LIMIT, None, lambda _: good), "frail": RoutePath("frail", process, lambda _: frail)}
+    )
     said: list[str] = []
     try:
         found = asyncio.run(run_rounds(site, [FirstTokens(SERIAL, (LIMIT,), 5)], 3, said.append))
@@ -171,7 +176,7 @@ def test_a_peer_that_fails_is_left_out_and_what_it_did_counts(tmp_path: Path, mo
 
 
 def _fake_peer(name: str, most: int | None) -> RouterPeer:
-    def command(place: Place) -> Sequence[str]:
+    def command(place: RouterPlace) -> Sequence[str]:
         least = [sys.executable, str(FAKE_ROUTER), str(place.port), str(place.backends[0])]
         return [*least, str(most)] if most is not None else least
 

@@ -10,14 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.peers.ports import HOST
-from bench.router_peers.backends import backends
-from bench.router_peers.bare_caller import BareCaller
-from bench.router_peers.grpc_backend import Speech
-from bench.router_peers.grpc_caller import REPLICA, replica_request
+from bench.http_client import HttpConnection
+from bench.peers.process import HOST
+from bench.router_peers.callers import (
+    REPLICA,
+    WORD,
+    CallFailed,
+    GrpcCaller,
+    HttpCaller,
+    Order,
+    OrderMissing,
+    TokenCounter,
+    replica_request,
+)
+from bench.router_peers.grpc_backend import TokenStream
 from bench.router_peers.http_backend import MODEL, Backend
-from bench.router_peers.http_caller import CallFailed, HttpCaller, _Connection
-from bench.router_peers.order import WORD, Order, OrderMissing
+from bench.router_peers.site import backends
 
 ORDERS = st.builds(Order, st.integers(1, 10_000), st.integers(0, 100_000))
 
@@ -28,7 +36,7 @@ def test_the_last_order_of_a_prompt_counts(other: Order, order: Order, before: s
 
 
 @given(st.text(max_size=50).filter(lambda text: "tokens" not in text))
-def test_a_prompt_without_an_order_is_told(text: str) -> None:
+def test_prompt_without_an_order_is_refused(text: str) -> None:
     with pytest.raises(OrderMissing):
         Order.read(text.encode())
 
@@ -58,15 +66,16 @@ def test_tokens_are_counted_once_wherever_the_bytes_are_cut(
 
     async def read() -> int:
         heard: list[int] = []
-        with socket.socket() as sock:
-            connection = _Connection(sock, acks_at_once=False)
-            connection.connection_made(_Written())
-            asking = asyncio.ensure_future(connection.ask(b"", lambda tokens, _: heard.append(tokens)))
-            await asyncio.sleep(0)
-            for begin, end in pairwise(ends):
-                assert not asking.done()
-                connection.data_received(raw[begin:end])
-            assert await asking > 0
+        counter = TokenCounter(lambda tokens, _: heard.append(tokens))
+        connection = HttpConnection()
+        connection.connection_made(_Written())
+        asking = asyncio.ensure_future(connection.exchange(b"", counter.add))
+        await asyncio.sleep(0)
+        for begin, end in pairwise(ends):
+            assert not asking.done()
+            connection.data_received(raw[begin:end])
+        assert (await asking).status == 200
+        assert counter.first_token() > 0
         return sum(heard)
 
     assert asyncio.run(read()) == tokens
@@ -102,9 +111,9 @@ def test_a_backend_streams_what_was_ordered() -> None:
 
 
 @pytest.mark.parametrize(("order", "least_seconds"), [(Order(300), 0.0), (Order(30, 2_000), 29 * 0.002 - 0.005)])
-def test_a_speech_goes_on_while_nobody_listens_and_nothing_is_said_twice(order: Order, least_seconds: float) -> None:
+def test_unread_token_stream_continues_and_repeats_nothing(order: Order, least_seconds: float) -> None:
     async def listen() -> list[int]:
-        speech, heard = Speech(order), [0]
+        speech, heard = TokenStream(order), [0]
         while heard[-1] < order.tokens:
             heard.append(await speech.beyond(heard[-1]))
             await asyncio.sleep(0.005)  # busy otherwise
@@ -125,7 +134,7 @@ def test_a_backend_answers_as_a_whole() -> None:
     _with_backend(use)
 
 
-def test_refusals_and_silence_are_told() -> None:
+def test_refusals_and_silence_are_failures() -> None:
     async def use(caller: HttpCaller, _: list[int]) -> None:
         with pytest.raises(CallFailed, match="without a token"):
             await caller.call("x", Order(0), stream=False)
@@ -134,7 +143,7 @@ def test_refusals_and_silence_are_told() -> None:
     with socket.socket() as taken:
         taken.bind((HOST, 0))
         nobody = HttpCaller(HOST, taken.getsockname()[1], MODEL, acks_at_once=False)
-        with pytest.raises(CallFailed, match="nobody listens"):
+        with pytest.raises(CallFailed, match="nothing listens"):
             asyncio.run(nobody.call("x", Order(1)))
 
 
@@ -144,7 +153,7 @@ def test_a_replica_is_called_by_hand(prompt: str, at_once: int) -> None:
     heard: list[int] = []
 
     async def story(port: int) -> None:
-        async with BareCaller(HOST, port, REPLICA, replica_request) as caller:
+        async with GrpcCaller(f"{HOST}:{port}", REPLICA, replica_request, own_client=True) as caller:
             order = Order(20, 100)
             calls = [caller.call(prompt, order, lambda tokens, _: heard.append(tokens)) for _ in range(at_once)]
             assert all(0 < first < 10 for first in await asyncio.gather(*calls))
@@ -158,11 +167,10 @@ def test_a_replica_is_called_by_hand(prompt: str, at_once: int) -> None:
 def test_a_call_by_hand_that_is_refused_has_failed() -> None:
     async def story(port: int) -> None:
         for method, prompt in (("/octet.v1.Specialist/Nothing", "why"), (REPLICA, "x" * (5 << 20))):
-            async with BareCaller(HOST, port, method, replica_request) as caller:
+            async with GrpcCaller(f"{HOST}:{port}", method, replica_request, own_client=True) as caller:
                 with pytest.raises(CallFailed):
                     await caller.call(prompt, Order(1))
 
     with backends("grpc_backend", 1) as (port,):
         asyncio.run(story(port))
-    with pytest.raises(CallFailed, match="nobody listens"):
-        asyncio.run(story(port))
+    asyncio.run(story(port))

@@ -10,15 +10,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bench.serving.answer import Answer
-from bench.serving.asks import Ask
-from bench.serving.classes import CallerClass
-from bench.serving.endpoint import Endpoint, named_apart
-from bench.serving.http import parse_origin
-from bench.serving.load import Round, play
-from bench.serving.openai_caller import OpenAICaller
+from bench.serving.callers import Endpoint, OpenAICaller, ServedAnswer, named_apart, parse_origin
 from bench.serving.report import ALL, GOODPUT, class_records, records, warnings
-from bench.serving.usage import ServeMistake
+from bench.serving.systems import LoadRound, play
+from bench.serving.workload import Ask, CallerClass, ServeMistake
 from octet.cli import main
 from tests.bench import fake_endpoint as fake
 from tests.bench.fake_endpoint import FakeEndpoint, Reply, listening
@@ -36,7 +31,7 @@ def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
     return asyncio.run(coroutine)
 
 
-async def loaded(endpoint: FakeEndpoint, asks: list[Ask], model: str = "small", give_up: float = 30.0) -> Round:
+async def loaded(endpoint: FakeEndpoint, asks: list[Ask], model: str = "small", give_up: float = 30.0) -> LoadRound:
     async with listening(endpoint) as url:
         caller = OpenAICaller(parse_origin(url), model, "secret", give_up)
         try:
@@ -46,7 +41,7 @@ async def loaded(endpoint: FakeEndpoint, asks: list[Ask], model: str = "small", 
             await caller.close()
 
 
-def only(answers: tuple[Answer, ...]) -> Answer:
+def only(answers: tuple[ServedAnswer, ...]) -> ServedAnswer:
     (answer,) = answers
     return answer
 
@@ -85,7 +80,7 @@ def test_a_connection_is_used_again() -> None:
     assert endpoint.num_connections == 1
 
 
-def test_octet_is_told_the_class_and_nobody_else() -> None:
+def test_only_octet_gets_the_class() -> None:
     endpoint = FakeEndpoint(fake.well, models=("octet", "octet/talker"))
     run(loaded(endpoint, asks_at(0.0), model="octet/talker"))
     times = {"timeout_ms": 60_000, "first_token_timeout_ms": 30_000}
@@ -100,7 +95,7 @@ def refusing(status: int, headers: str = "") -> Reply:
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "end", "told"),
+    ("status", "headers", "end", "class_fields"),
     [
         (429, "Retry-After: 3\r\n", "refused", True),
         (429, "", "refused", False),
@@ -109,9 +104,11 @@ def refusing(status: int, headers: str = "") -> Reply:
         (504, "", "failed", False),
     ],
 )
-def test_who_is_refused_is_told_apart_from_who_failed(status: int, headers: str, end: str, told: bool) -> None:
+def test_refused_requests_are_separate_from_failed_ones(
+    status: int, headers: str, end: str, class_fields: bool
+) -> None:
     answer = only(run(loaded(FakeEndpoint(refusing(status, headers)), asks_at(0.0))).answers)
-    assert (answer.end, answer.retry_after) == (end, told)
+    assert (answer.end, answer.retry_after) == (end, class_fields)
     assert answer.why == f"{status}: no room here"
     assert not answer.good
 
@@ -150,10 +147,10 @@ async def bad_chunks(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str
         (fails_later, "expired", "the deadline has passed"),
         (hangs, "failed", "no token within 0.2 s"),
         (babbles, "failed", "no HTTP/1.1"),
-        (bad_chunks, "failed", "a length of 'zz'"),
+        (bad_chunks, "failed", "broken chunks"),
     ],
 )
-def test_whatever_goes_wrong_is_an_end_with_a_reason(reply: Reply, end: str, why: str) -> None:
+def test_every_failure_ends_with_a_reason(reply: Reply, end: str, why: str) -> None:
     answer = only(run(loaded(FakeEndpoint(reply), asks_at(0.0), give_up=0.2)).answers)
     assert answer.end == end
     assert why in answer.why
@@ -166,7 +163,7 @@ async def stalls(endpoint: FakeEndpoint, writer: asyncio.StreamWriter, _: dict[s
 
 
 @pytest.mark.parametrize("model", ["small", "octet"])
-def test_a_caller_hangs_up_at_its_deadline_whoever_is_asked(model: str) -> None:
+def test_caller_hangs_up_at_its_deadline_with_any_endpoint(model: str) -> None:
     asks = asks_at(0.0, caller=CallerClass("brief", 1.0, 2, 0.1, 0.2))
     answer = only(run(loaded(FakeEndpoint(stalls, models=(model,)), asks, model)).answers)
     assert (answer.end, answer.why) == ("expired", "no whole answer within 0.2 s")
@@ -205,40 +202,47 @@ def test_figures_add_up_and_goodput_is_not_throughput() -> None:
     assert found[ALL, "throughput"] > 0
     assert found[ALL, "goodput, tokens"] == 8
     late = [replace(each, answers=(*each.answers, replace(each.answers[0], total=99.0))) for each in rounds]
-    told = {(each.case, each.metric): each.value for each in [*class_records(late, [SLOW, HASTY]), *records(late)]}
-    assert (told[ALL, "answered"], told[ALL, GOODPUT]) == (3, 2), "who is answered late is answered, and of no use"
+    class_fields = {
+        (each.case, each.metric): each.value for each in [*class_records(late, [SLOW, HASTY]), *records(late)]
+    }
+    assert (class_fields[ALL, "answered"], class_fields[ALL, GOODPUT]) == (3, 2), (
+        "who is answered late is answered, and of no use"
+    )
 
 
-def test_a_late_load_generator_is_warned_of_and_failures_are_told() -> None:
+def test_late_load_generator_and_failures_are_reported() -> None:
     ask = asks_at(0.0)[0]
-    late = Answer(ask, "answered", (0.1,), 0.2, ask.answer_tokens, behind=0.4)
-    lost = Answer(ask, "failed", why="gone")
-    assert warnings([Round("x", 1.0, 1.0, (replace(late, behind=0.0),), 0.1)]) == []
-    told = warnings([Round("x", 1.0, 1.0, (late, lost, lost), 0.95)])
-    assert ["late itself, by 400 ms" in told[0], "95 % of a core" in told[1]] == [True, True]
-    assert told[2:] == ["x: failed 2 times: gone"]
+    late = ServedAnswer(ask, "answered", (0.1,), 0.2, ask.answer_tokens, behind=0.4)
+    lost = ServedAnswer(ask, "failed", why="gone")
+    assert warnings([LoadRound("x", 1.0, 1.0, (replace(late, behind=0.0),), 0.1)]) == []
+    class_fields = warnings([LoadRound("x", 1.0, 1.0, (late, lost, lost), 0.95)])
+    assert ["late itself, by 400 ms" in class_fields[0], "95 % of a core" in class_fields[1]] == [True, True]
+    assert class_fields[2:] == ["x: failed 2 times: gone"]
 
 
 def test_answers_that_are_shorter_than_asked_for_are_warned_of() -> None:
     ask = asks_at(0.0)[0]
-    whole, short = (Answer(ask, "answered", (0.1,), 0.2, count) for count in (ask.answer_tokens, 1))
-    assert warnings([Round("x", 1.0, 1.0, (whole, short), 0.1)]) == []
-    (told,) = warnings([Round("x", 1.0, 1.0, (whole, short, short), 0.1)])
-    assert told == f"warning: x: answers had {ask.answer_tokens + 2} tokens, asked for were {3 * ask.answer_tokens}"
+    whole, short = (ServedAnswer(ask, "answered", (0.1,), 0.2, count) for count in (ask.answer_tokens, 1))
+    assert warnings([LoadRound("x", 1.0, 1.0, (whole, short), 0.1)]) == []
+    (class_fields,) = warnings([LoadRound("x", 1.0, 1.0, (whole, short, short), 0.1)])
+    assert (
+        class_fields
+        == f"warning: x: answers had {ask.answer_tokens + 2} tokens, asked for were {3 * ask.answer_tokens}"
+    )
 
 
 @pytest.mark.parametrize("count", [99, 100])
 def test_a_99th_percentile_is_of_all_rounds_and_needs_enough(count: int) -> None:
     ask = asks_at(0.0)[0]
     rounds = [
-        Round("x", 1.0, 1.0, tuple(Answer(ask, "answered", (at + i / 1000,), 0.5) for i in range(count)), 0.1)
+        LoadRound("x", 1.0, 1.0, tuple(ServedAnswer(ask, "answered", (at + i / 1000,), 0.5) for i in range(count)), 0.1)
         for at in (0.0, 1.0)
     ]
     found = [record for record in records(rounds) if record.metric == "TTFT p99"]
     assert [record.value for record in found] == ([] if count < 100 else [pytest.approx(1097)])
 
 
-def test_systems_are_told_apart() -> None:
+def test_equal_system_names_are_made_distinct() -> None:
     endpoints = [Endpoint("http", "u", model, name) for name, model in (("a", "m"), ("b", "m"), ("b", "n"), ("b", "n"))]
     assert [each.name for each in named_apart(endpoints)] == ["a", "b m", "b n (1)", "b n (2)"]
 
@@ -256,11 +260,13 @@ def test_two_endpoints_are_compared_in_one_run(tmp_path: Path, capsys: pytest.Ca
     options = ["--url", "URL", "--beside", "URL", *load, "--result", str(out)]
     endpoint = FakeEndpoint(fake.well)
     assert run(from_outside(endpoint, *options)) == 0
-    told = json.loads(out.read_text())
-    systems = Counter(record["system"] for record in told["records"])
+    class_fields = json.loads(out.read_text())
+    systems = Counter(record["system"] for record in class_fields["records"])
     assert len(systems) == 2
-    assert any(record["case"].startswith("all vs ") for record in told["records"])
-    assert len({(each["case"], each["system"], each["metric"]) for each in told["records"]}) == len(told["records"])
+    assert any(record["case"].startswith("all vs ") for record in class_fields["records"])
+    assert len({(each["case"], each["system"], each["metric"]) for each in class_fields["records"]}) == len(
+        class_fields["records"]
+    )
     assert "interactive" in capsys.readouterr().out
 
 
@@ -284,7 +290,7 @@ async def no_stream(_: FakeEndpoint, writer: asyncio.StreamWriter, __: dict[str,
     ],
     ids=["wrong model", "no stream", "no key", "no HTTP", "cut off"],
 )
-def test_an_endpoint_of_no_use_is_told_in_one_line(
+def test_unusable_endpoint_is_reported_in_one_line(
     endpoint: FakeEndpoint, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(from_outside(endpoint, "--url", "URL", "--seconds", "1")) == 2
@@ -304,7 +310,7 @@ def test_an_endpoint_of_no_use_is_told_in_one_line(
         (["--trace", "no-such-file"], "no-such-file: "),
     ],
 )
-def test_a_mistake_is_told_in_one_line(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistake_is_reported_in_one_line(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "serve", "--model", "small", *options]) == 2
     assert why in told_in_a_line(capsys)
 

@@ -10,14 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.arrivals import read_arrivals
-from bench.serving.answer import Answer
-from bench.serving.asks import Ask, asks_of, drawn, recorded
-from bench.serving.classes import USUAL, CallerClass, checked, parse_class, read_classes
-from bench.serving.draws import parse_gaps, parse_length
-from bench.serving.usage import ServeMistake
-from bench.serving.words import TokenCount, fit_count, prompt_of
-from bench.trace import TRACE_BLOCK_SIZE
+from bench.serving.callers import ServedAnswer
+from bench.serving.workload import (
+    USUAL,
+    Ask,
+    CallerClass,
+    ServeMistake,
+    TokenCount,
+    asks_of,
+    checked,
+    drawn,
+    fit_count,
+    parse_class,
+    parse_gaps,
+    parse_length,
+    prompt_of,
+    read_classes,
+    recorded,
+)
+from simulation.traces import TRACE_BLOCK_SIZE, read_arrivals
 
 ONE = CallerClass("one", 1.0, 5, 1.0, 2.0)
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
@@ -127,7 +138,7 @@ def test_other_prompts_share_nothing() -> None:
 
 
 @given(st.floats(0.3, 8.0), st.floats(0.0, 40.0), st.integers(60, 4000))
-def test_a_prompt_is_as_long_as_it_should_be_for_whoever_counts(a_word: float, around: float, tokens: int) -> None:
+def test_prompt_has_the_requested_tokens_for_each_tokenizer(a_word: float, around: float, tokens: int) -> None:
     def counted(words: int) -> int:
         return round(a_word * words + around)
 
@@ -166,5 +177,5 @@ def test_classes_are_read_from_a_file(tmp_path: Path) -> None:
 
 @given(st.floats(0.0, 3.0), st.floats(0.0, 3.0), st.sampled_from(["answered", "refused", "expired", "failed"]))
 def test_only_a_whole_answer_within_both_deadlines_is_good(first: float, rest: float, end: str) -> None:
-    answer = Answer(Ask(0, 0.0, 1, 1, ONE, 0), end, (first,), first + rest)  # type: ignore[arg-type]
+    answer = ServedAnswer(Ask(0, 0.0, 1, 1, ONE, 0), end, (first,), first + rest)  # type: ignore[arg-type]
     assert answer.good == (end == "answered" and first <= 1.0 and first + rest <= 2.0)

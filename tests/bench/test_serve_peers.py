@@ -14,24 +14,27 @@ from time import monotonic, sleep
 
 import pytest
 
-from bench.peers.environment import Environment, PeerUnavailable
-from bench.peers.process import PeerFailed
-from bench.peers.server import tree
-from bench.peers.spec import PeerSpec
-from bench.serving import measure, rounds
-from bench.serving.answer import Answer
-from bench.serving.asks import Ask, drawn
-from bench.serving.capacity import at_once, rate_of
-from bench.serving.classes import USUAL, CallerClass
-from bench.serving.endpoint import Endpoint, caller_of
-from bench.serving.load import Round
-from bench.serving.options import Options
-from bench.serving.peer_site import PeerSite, RunningPeer, start_peer
+from bench.peers.environment import Environment, PeerSpec, PeerUnavailable
+from bench.peers.process import PeerFailed, tree
+from bench.serving import measure
+from bench.serving.callers import Endpoint, ServedAnswer, caller_of
+from bench.serving.measure import ServeFindings, ServeRounds
 from bench.serving.report import ALL, GOODPUT, class_records, records
-from bench.serving.rounds import Findings, Rounds
-from bench.serving.server_peer import SERVER_PEERS, Place, ServerPeer, Variant
-from bench.serving.system import System
-from bench.serving.told import to_vllm
+from bench.serving.systems import (
+    SERVER_PEERS,
+    LoadRound,
+    PeerSite,
+    RunningPeer,
+    ServeOptions,
+    ServerPeer,
+    ServerPlace,
+    System,
+    Variant,
+    at_once,
+    rate_of,
+    start_peer,
+)
+from bench.serving.workload import USUAL, Ask, CallerClass, drawn, to_vllm
 from octet.cli import main
 from tests.bench import fake_endpoint as fake
 from tests.bench.fake_endpoint import FakeEndpoint, listening
@@ -45,7 +48,7 @@ ASK = Ask(0, 0.0, 10, 4, CALLER, 0)
 def toy(*behaviours: str) -> ServerPeer:
     """A variant for each."""
 
-    def command(place: Place) -> list[str]:
+    def command(place: ServerPlace) -> list[str]:
         own = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.bench.fake_server import serve"
         return [sys.executable, "-c", f"{own}; serve({place.port})"]
 
@@ -55,7 +58,7 @@ def toy(*behaviours: str) -> ServerPeer:
 
 @contextmanager
 def started(peer: ServerPeer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RunningPeer, list[str]]]:
-    place = Place(folder, folder, folder, 0, 512)
+    place = ServerPlace(folder, folder, folder, 0, 512)
     monkeypatch.setattr(PeerSite, "place_for", lambda *_: place)
     said: list[str] = []
     site = PeerSite(folder, lambda: pytest.fail("not needed"), 512, 20.0)
@@ -76,9 +79,7 @@ def test_the_fastest_variant_that_starts_is_measured(tmp_path: Path, monkeypatch
         assert [each.strip() for each in logs] == ["no such luck", "", ""], "one for each"
 
 
-def test_whoever_interrupts_a_later_start_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_start_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, starts = set(tree(os.getpid())), 0
 
     def say(line: str) -> None:
@@ -87,7 +88,7 @@ def test_whoever_interrupts_a_later_start_leaves_nothing_behind(
         if starts == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(PeerSite, "place_for", lambda *_: Place(tmp_path, tmp_path, tmp_path, 0, 512))
+    monkeypatch.setattr(PeerSite, "place_for", lambda *_: ServerPlace(tmp_path, tmp_path, tmp_path, 0, 512))
     site = PeerSite(tmp_path, lambda: pytest.fail("not needed"), 512, 20.0)
     with pytest.raises(KeyboardInterrupt):
         start_peer(toy(FAST, FAST), site, say, try_all=True)
@@ -98,13 +99,13 @@ def test_whoever_interrupts_a_later_start_leaves_nothing_behind(
 BENCH = """
 import sys
 from pathlib import Path
-from bench.peers.server import ServerProcess
+from bench.peers.process import ServerProcess
 
 server = ServerProcess("toy", ("sh", "-c", "sleep 60 & echo $!; wait"), {}, Path(sys.argv[1]))
-while not server.said().endswith("\\n"):
+while not server.output().endswith("\\n"):
     server.check()
 server.pause()
-print(server.pid, server.said(), flush=True)
+print(server.pid, server.output(), flush=True)
 sys.stdin.read()
 """
 
@@ -137,7 +138,9 @@ def state_of(pid: int) -> str | None:
         return None
 
 
-def test_one_that_never_starts_is_told_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peer_that_never_starts_is_reported_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (
         pytest.raises(PeerFailed, match="toy: died with exit code 1; its last words: no such luck"),
         started(toy(DIES), tmp_path, monkeypatch),
@@ -145,8 +148,8 @@ def test_one_that_never_starts_is_told_with_its_last_words(tmp_path: Path, monke
         pass
 
 
-def options(shares: tuple[float, ...], runs: int) -> Options:
-    return Options(
+def options(shares: tuple[float, ...], runs: int) -> ServeOptions:
+    return ServeOptions(
         source=lambda rate: drawn(rate or 20.0, lambda _: 1.0, lambda _: 10.0, lambda _: 2.0),
         rate=None,
         shares=shares,
@@ -160,16 +163,16 @@ def options(shares: tuple[float, ...], runs: int) -> Options:
     )
 
 
-async def beside(running: RunningPeer, wanted: Options, said: list[str]) -> Findings:
+async def beside(running: RunningPeer, wanted: ServeOptions, said: list[str]) -> ServeFindings:
     """An endpoint here is the own ensemble, as it were."""
-    findings = Findings()
+    findings = ServeFindings()
     async with listening(FakeEndpoint(fake.well)) as url:
         ours = Endpoint("http", url, "small", "octet")
         systems = [
             System(ours, caller_of(ours, None, 10.0)),
             System(running.endpoint, caller_of(running.endpoint, None, 10.0), running.process),
         ]
-        await Rounds(systems, wanted, findings, said.append).run()
+        await ServeRounds(systems, wanted, findings, said.append).run()
         for system in systems:
             await system.caller.close()
     return findings
@@ -178,7 +181,7 @@ async def beside(running: RunningPeer, wanted: Options, said: list[str]) -> Find
 def test_both_get_the_same_loads_which_are_shares_of_the_capacity_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "CROWD", 8)
+    monkeypatch.setattr(measure, "CROWD", 8)
     with started(toy(FAST), tmp_path, monkeypatch) as (running, said):
         found = asyncio.run(beside(running, options((0.05, 0.1), 2), said))
     assert not found.failures
@@ -207,9 +210,9 @@ def test_one_that_dies_is_left_out_and_what_it_did_counts(tmp_path: Path, monkey
 
 
 def test_a_load_is_part_of_the_case() -> None:
-    good, refused = Answer(ASK, "answered", (0.1,), 0.2, 4), Answer(ASK, "refused")
+    good, refused = ServedAnswer(ASK, "answered", (0.1,), 0.2, 4), ServedAnswer(ASK, "refused")
     loads = [
-        Round(system, 1.0, 1.0, (good, answer), 0.1, load, waiting)
+        LoadRound(system, 1.0, 1.0, (good, answer), 0.1, load, waiting)
         for load, answer in (("at 30 % of capacity", good), ("at 90 % of capacity", refused))
         for system, waiting in (("octet", 0.0), ("toy", 0.02))
     ]
@@ -218,7 +221,7 @@ def test_a_load_is_part_of_the_case() -> None:
     }
     assert found["patient at 30 % of capacity", "toy", GOODPUT] == 2
     assert found["patient at 90 % of capacity", "toy", GOODPUT] == 1
-    assert found[f"{ALL} at 90 % of capacity", "toy", "CPU of whoever waits"] == pytest.approx(2)
+    assert found[f"{ALL} at 90 % of capacity", "toy", "CPU of the waiting systems"] == pytest.approx(2)
     assert found[f"{ALL} at 90 % of capacity vs toy", "octet", GOODPUT] == 1
 
 
@@ -226,18 +229,22 @@ def test_a_crowd_comes_at_once_and_is_in_no_hurry() -> None:
     crowd = at_once([replace(ASK, at=3.0), ASK])
     assert [each.at for each in crowd] == [0.0, 0.0]
     assert {each.caller.total for each in crowd} == {120.0}
-    answers = (Answer(ASK, "answered", (0.1,), 2.0), Answer(ASK, "answered", (0.1,), 4.0), Answer(ASK, "refused"))
-    assert rate_of(Round("octet", 1.0, 4.0, answers, 0.0)) == 0.5
-    assert rate_of(Round("octet", 1.0, 4.0, answers[2:], 0.0)) == 0.0
+    answers = (
+        ServedAnswer(ASK, "answered", (0.1,), 2.0),
+        ServedAnswer(ASK, "answered", (0.1,), 4.0),
+        ServedAnswer(ASK, "refused"),
+    )
+    assert rate_of(LoadRound("octet", 1.0, 4.0, answers, 0.0)) == 0.5
+    assert rate_of(LoadRound("octet", 1.0, 4.0, answers[2:], 0.0)) == 0.0
 
 
-def test_vllm_is_told_priorities_the_other_way_round() -> None:
+def test_vllm_gets_priorities_in_reverse() -> None:
     first, second = USUAL
     assert to_vllm(first)["priority"] < to_vllm(second)["priority"]
 
 
 def test_vllm_gets_the_same_context_and_a_choice_of_threads(tmp_path: Path) -> None:
-    peer, place = SERVER_PEERS["vllm"], Place(tmp_path, tmp_path / "weights", tmp_path / "words", 1234, 512)
+    peer, place = SERVER_PEERS["vllm"], ServerPlace(tmp_path, tmp_path / "weights", tmp_path / "words", 1234, 512)
     words = " ".join(peer.command(place))
     for each in ("--max-model-len 512", "--port 1234", f"--model {place.weights}", f"--tokenizer {place.words}"):
         assert each in words
@@ -253,7 +260,7 @@ def test_vllm_gets_the_same_context_and_a_choice_of_threads(tmp_path: Path) -> N
     assert all(each["VLLM_NO_USAGE_STATS"] == "1" for each in variables)
 
 
-def test_a_peer_that_cannot_be_had_is_told_and_the_others_go_on(
+def test_unavailable_peer_is_reported_and_the_others_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def unavailable(spec: PeerSpec, *_: object) -> Environment:
@@ -266,13 +273,13 @@ def test_a_peer_that_cannot_be_had_is_told_and_the_others_go_on(
         async with listening(FakeEndpoint(fake.well)) as url:
             own = measure._Started(Endpoint("http", url, "small", "octet"))
             monkeypatch.setattr(measure, "_start_own", lambda *_: [own])
-            monkeypatch.setattr("bench.serving.peer_site.prepare", unavailable)
+            monkeypatch.setattr("bench.serving.systems.prepare", unavailable)
             return await asyncio.to_thread(main, [*words, "--result", str(out)])
 
     assert asyncio.run(run()) == 1
-    told = json.loads(out.read_text())
-    assert {each["system"] for each in told["records"]} == {"octet"}
-    assert "left out: vllm: installing it failed" in told["notes"]
+    class_fields = json.loads(out.read_text())
+    assert {each["system"] for each in class_fields["records"]} == {"octet"}
+    assert "left out: vllm: installing it failed" in class_fields["notes"]
     assert "octet bench: vllm: installing it failed" in capsys.readouterr().err
 
 
@@ -287,7 +294,7 @@ def test_a_peer_that_cannot_be_had_is_told_and_the_others_go_on(
         (["--shares", "101"], "shares are numbers above 0, at most 100"),
     ],
 )
-def test_what_does_not_go_together_is_said(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contradicting_options_are_refused(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "serve", *options])
     assert why in capsys.readouterr().err

@@ -5,8 +5,7 @@ from functools import partial
 
 import pytest
 
-from bench.replica import Replica
-from bench.situations import blocked, decoding, outgrowing, overtaken, prefilling, queueing, speculating
+from bench.scheduler import Replica, blocked, decoding, outgrowing, overtaken, prefilling, queueing, speculating
 
 STEPS = 16
 
@@ -20,7 +19,7 @@ def test_everyone_decodes_and_takes_one_new_block_in_a_run() -> None:
     assert replica.pool.num_used == before + 8
 
 
-def test_those_who_queue_stay_there() -> None:
+def test_waiting_requests_stay_in_the_queue() -> None:
     replica = queueing(4, 20)
     replica.step(replica.answer())
     assert (len(replica.in_flight.rows), len(replica.scheduler.waiting)) == (4, 20)
@@ -38,7 +37,7 @@ def test_drafts_are_accepted_all_or_not_at_all(accepted: bool, num_kept: int) ->
 
 @pytest.mark.parametrize("length", [1_000, 50_000])
 @pytest.mark.parametrize("cached", [False, True])
-def test_a_blocked_head_never_enters_and_nobody_leaves(length: int, cached: bool) -> None:
+def test_blocked_head_never_enters_and_no_request_leaves(length: int, cached: bool) -> None:
     replica = blocked(4, length, cached=cached)
     for _ in range(STEPS):
         replica.step(replica.answer())
@@ -48,7 +47,7 @@ def test_a_blocked_head_never_enters_and_nobody_leaves(length: int, cached: bool
     assert len(replica.scheduler.states.plan(head, 0).hit) == (length - 1) // 16 * cached
 
 
-def test_nobody_makes_way_for_a_head_that_would_not_fit_then_either() -> None:
+def test_no_request_is_preempted_for_a_head_that_would_still_not_fit() -> None:
     replica = blocked(32, 50_000, prompt_length=1_024, more_important=True)
     for _ in range(STEPS):
         replica.step(replica.answer())
@@ -63,7 +62,7 @@ def test_a_long_prompt_is_taken_in_chunks() -> None:
         replica.step(replica.answer())
 
 
-def test_chunks_take_turns_with_those_who_decode() -> None:
+def test_chunks_take_turns_with_decode_steps() -> None:
     replica = prefilling(50_000, 256, num_decoding=4)
     for _ in range(STEPS // 2):
         assert [len(row.tokens) for row in replica.in_flight.rows] == [256]

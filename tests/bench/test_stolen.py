@@ -1,13 +1,12 @@
-"""What other machines of the host took: read off the kernel, and told beside the figures."""
+"""What other machines of the host took: read off the kernel, and stated_wait beside the figures."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bench.pages.origin import origin
-from bench.result import Meter
-from bench.stolen import CpuTicks, share_stolen
+from bench.pages import origin
+from simulation.results import CpuTicks, RunMeter, share_stolen
 
 
 def test_the_share_is_of_the_time_between(tmp_path: Path) -> None:
@@ -27,8 +26,8 @@ def test_a_kernel_that_does_not_say_so_is_no_fault(tmp_path: Path, text: str) ->
 
 
 def test_it_stands_beside_the_figures() -> None:
-    result = Meter.start().result("kv", "octet bench kv", [])
+    result = RunMeter().result("kv", "octet bench kv", [])
     known = replace(result, machine=replace(result.machine, stolen=0.124))
     unknown = replace(result, machine=replace(result.machine, stolen=None))
-    assert origin(known).endswith("; 12 % of the processors' time went to other machines of the host.")
+    assert origin(known).endswith(", 12 % of CPU time stolen by the host.")
     assert origin(unknown).endswith("before it began.")

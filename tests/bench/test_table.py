@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from bench.record import Record
-from bench.table import aligned, figure, table_by_metric, table_of_spreads
+from bench.timing import table_by_metric, table_of_spreads
+from simulation.results import BenchRecord, format_figure, format_table
 
-RECORD = Record("kv", "small", "octet", "allocate", "ns", value=512.4, low=99.95, high=1234.5, runs=31)
+RECORD = BenchRecord("kv", "small", "octet", "allocate", "ns", value=512.4, low=99.95, high=1234.5, runs=31)
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
-    assert aligned([("name", "n")], [("a", "1,000"), ("longer", "2")], "<>").splitlines() == [
+    assert format_table([("name", "n")], [("a", "1,000"), ("longer", "2")], "<>").splitlines() == [
         "name        n",
         "------  -----",
         "a       1,000",
@@ -22,7 +22,7 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     [(0, "0"), (0.123, "0.12"), (1.5, "1.50"), (36.64, "36.6"), (182790, "182,790"), (1234.5, "1,234")],
 )
 def test_figures_keep_three_digits_or_the_whole_number(value: float, text: str) -> None:
-    assert figure(value) == text
+    assert format_figure(value) == text
 
 
 def test_a_spread_has_a_line_a_record_and_only_octet_has_a_target() -> None:

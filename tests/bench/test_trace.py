@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.trace import TraceError, TraceRequest, read_trace
+from simulation.traces import TraceError, TraceRequest, read_trace
 
 GOOD = {"timestamp": 7, "input_length": 513, "output_length": 0, "hash_ids": [4, 5]}
 

@@ -2,15 +2,14 @@
 
 import pytest
 
-from bench.tracing import BESIDE, MODEL, OFF, ON, Round, _records
-from bench.tracing_drawing import drawing_records
+from bench.tracing import BESIDE, MODEL, OFF, ON, TracedRound, _records, drawing_records
 
 
 def test_ratios_are_taken_round_by_round() -> None:
     rounds = [
-        {OFF: Round(100.0, 2.0), ON: Round(99.0, 2.02), BESIDE: Round(50.0, 4.0)},
-        {OFF: Round(10.0, 20.0), ON: Round(9.9, 20.2), BESIDE: Round(20.0, 10.0)},
-        {OFF: Round(1.0, 1.0), ON: Round(0.99, 1.01), BESIDE: Round(1.0, 1.0)},
+        {OFF: TracedRound(100.0, 2.0), ON: TracedRound(99.0, 2.02), BESIDE: TracedRound(50.0, 4.0)},
+        {OFF: TracedRound(10.0, 20.0), ON: TracedRound(9.9, 20.2), BESIDE: TracedRound(20.0, 10.0)},
+        {OFF: TracedRound(1.0, 1.0), ON: TracedRound(0.99, 1.01), BESIDE: TracedRound(1.0, 1.0)},
     ]
     found = {record.metric: record for record in _records(MODEL.case, rounds)}
     assert found["on over off, throughput"].value == pytest.approx(0.99)

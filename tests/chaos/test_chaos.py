@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from octet import AsyncClient, OctetError, ReplicaLost
-from octet.client import SpecialistClient, SpecialistError
+from octet.client.replica import SpecialistClient, SpecialistError
 from octet.v1 import specialist_pb2 as wire
 from tests.chaos.load import Load
 from tests.serve.ensemble import Served, serving
@@ -54,66 +54,57 @@ async def until_serving(served: Served, path: Path, other_than: int) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_a_rolling_restart_fails_no_request(served: Served) -> None:
-    async def scenario() -> None:
-        async with Load(served.address, BOTH, 12).running() as load:
+async def test_a_rolling_restart_fails_no_request(served: Served) -> None:
+    async with Load(served.address, BOTH, 12).running() as load:
+        await load.answered(20)
+        for path in sockets(served):
+            pid = served.replica(path)
+            os.kill(pid, signal.SIGTERM)
+            await until_serving(served, path, pid)
             await load.answered(20)
-            for path in sockets(served):
-                pid = served.replica(path)
-                os.kill(pid, signal.SIGTERM)
-                await until_serving(served, path, pid)
-                await load.answered(20)
-        assert [str(error) for error in load.heard.errors] == []
-        load.heard.check_answers()
-
-    asyncio.run(scenario())
+    assert [str(error) for error in load.heard.errors] == []
+    load.heard.check_answers()
 
 
-def test_killed_replicas_cost_only_what_they_were_saying(served: Served) -> None:
-    async def scenario() -> None:
-        async with Load(served.address, BOTH, 12).running() as load:
-            for path in [*sockets(served), sockets(served)[0]]:
-                await load.answered(20)
-                pid = served.replica(path)
-                os.kill(pid, signal.SIGKILL)
-                await until_serving(served, path, pid)
+async def test_killed_replicas_cost_only_what_they_were_saying(served: Served) -> None:
+    async with Load(served.address, BOTH, 12).running() as load:
+        for path in [*sockets(served), sockets(served)[0]]:
             await load.answered(20)
-        assert all(isinstance(error, ReplicaLost) for error in load.heard.errors), load.heard.errors
-        assert all(error.receipt is not None for error in load.heard.errors)
-        load.heard.check_answers()
+            pid = served.replica(path)
+            os.kill(pid, signal.SIGKILL)
+            await until_serving(served, path, pid)
+        await load.answered(20)
+    assert all(isinstance(error, ReplicaLost) for error in load.heard.errors), load.heard.errors
+    assert all(error.receipt is not None for error in load.heard.errors)
+    load.heard.check_answers()
 
-    asyncio.run(scenario())
 
-
-def test_a_stopped_replica_is_noticed_within_two_seconds_and_comes_back(served: Served) -> None:
-    async def scenario() -> None:
-        (path,) = served.sockets("alone")
-        pid = served.replica(path)
-        async with AsyncClient(served.address, max_retries=0) as client:
-            async with client.stream("hello", force=["alone"], max_tokens=4000, ignore_eos=True, timeout=60) as answer:
-                await anext(answer)
-                os.kill(pid, signal.SIGSTOP)
-                stopped = time.monotonic()
-                try:
-                    with pytest.raises(ReplicaLost):
-                        async for _ in answer:
-                            pass
-                    noticed = time.monotonic() - stopped
-                    before = time.monotonic()
-                    with pytest.raises(OctetError):
-                        await client.infer("hello", force=["alone"], max_tokens=4, timeout=30)
-                    refused = time.monotonic() - before
-                finally:
-                    os.kill(pid, signal.SIGCONT)
-            assert noticed < 2.0
-            assert refused < 4.0
-            assert answer.receipt.specialist == "alone" and answer.receipt.error is not None
-            async with asyncio.timeout(10):
-                while not await _answers(client, "alone"):
-                    await asyncio.sleep(0.05)
-        assert served.replica(path) == pid
-
-    asyncio.run(scenario())
+async def test_a_stopped_replica_is_noticed_within_two_seconds_and_comes_back(served: Served) -> None:
+    (path,) = served.sockets("alone")
+    pid = served.replica(path)
+    async with AsyncClient(served.address, max_retries=0) as client:
+        async with client.stream("hello", force=["alone"], max_tokens=4000, ignore_eos=True, timeout=60) as answer:
+            await anext(answer)
+            os.kill(pid, signal.SIGSTOP)
+            stopped = time.monotonic()
+            try:
+                with pytest.raises(ReplicaLost):
+                    async for _ in answer:
+                        pass
+                noticed = time.monotonic() - stopped
+                before = time.monotonic()
+                with pytest.raises(OctetError):
+                    await client.infer("hello", force=["alone"], max_tokens=4, timeout=30)
+                refused = time.monotonic() - before
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        assert noticed < 2.0
+        assert refused < 4.0
+        assert answer.receipt.specialist == "alone" and answer.receipt.error is not None
+        async with asyncio.timeout(60):
+            while not await _answers(client, "alone"):
+                await asyncio.sleep(0.05)
+    assert served.replica(path) == pid
 
 
 async def _answers(client: AsyncClient, specialist: str) -> bool:
@@ -124,51 +115,46 @@ async def _answers(client: AsyncClient, specialist: str) -> bool:
     return True
 
 
-def test_a_stopped_replica_with_a_neighbour_costs_nobody_who_had_not_begun(served: Served) -> None:
-    async def scenario() -> None:
-        path = served.sockets("left")[0]
-        pid = served.replica(path)
-        async with AsyncClient(served.address, max_retries=0) as client:
-            os.kill(pid, signal.SIGSTOP)
-            try:
-                asks = [client.infer(f"{n}", force=["left"], max_tokens=4, timeout=20) for n in range(16)]
-                answers = await asyncio.gather(*asks)
-            finally:
-                os.kill(pid, signal.SIGCONT)
-        assert {answer.receipt.replica for answer in answers} == {"left-1"}
-        assert any(answer.receipt.attempts[0].replica == "left-0" for answer in answers)
-
-    asyncio.run(scenario())
+async def test_a_stopped_replica_with_a_neighbour_costs_no_request_that_had_not_begun(served: Served) -> None:
+    path = served.sockets("left")[0]
+    pid = served.replica(path)
+    async with AsyncClient(served.address, max_retries=0) as client:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            asks = [client.infer(f"{n}", force=["left"], max_tokens=4, timeout=20) for n in range(16)]
+            answers = await asyncio.gather(*asks)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert {answer.receipt.replica for answer in answers} == {"left-1"}
+    assert any(answer.receipt.attempts[0].replica == "left-0" for answer in answers)
 
 
-def test_hot_reload_fails_no_request_and_an_invalid_file_changes_nothing(served: Served, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with Load(served.address, BOTH, 8).running() as load, AsyncClient(served.address) as client:
+async def test_hot_reload_fails_no_request_and_an_invalid_file_changes_nothing(served: Served, tmp_path: Path) -> None:
+    config = served.file.read_text()
+    async with Load(served.address, BOTH, 8).running() as load, AsyncClient(served.address) as client:
 
-            async def route() -> str:
-                return (await client.route("a piece of cake")).decision.primary
+        async def route() -> str:
+            return (await client.route("a piece of cake")).decision.primary
 
-            async def rewrite(text: str) -> None:
-                served.file.write_text(text)
-                os.kill(served.popen.pid, signal.SIGHUP)
-                await load.answered(10)
+        async def rewrite(text: str) -> None:
+            served.file.write_text(text)
+            os.kill(served.popen.pid, signal.SIGHUP)
+            await load.answered(10)
 
-            assert await route() == "left"
-            await rewrite(PAIRS.replace("specialist: left, contains", "specialist: right, contains"))
-            async with asyncio.timeout(10):
-                while await route() != "right":
-                    await asyncio.sleep(0.05)
-            for wrong in ("rules: [", PAIRS.replace("specialist: left, contains", "specialist: nobody, contains")):
-                await rewrite(wrong)
-                assert await route() == "right"
-            async with asyncio.timeout(10):
-                while "nobody" not in served.err:
-                    await asyncio.sleep(0.05)
-            await rewrite(PAIRS)
-            async with asyncio.timeout(10):
-                while await route() != "left":
-                    await asyncio.sleep(0.05)
-        assert [str(error) for error in load.heard.errors] == []
-        load.heard.check_answers()
-
-    asyncio.run(scenario())
+        assert await route() == "left"
+        await rewrite(config.replace("specialist: left, contains", "specialist: right, contains"))
+        async with asyncio.timeout(60):
+            while await route() != "right":
+                await asyncio.sleep(0.05)
+        for wrong in ("rules: [", config.replace("specialist: left, contains", "specialist: nobody, contains")):
+            await rewrite(wrong)
+            assert await route() == "right"
+        async with asyncio.timeout(60):
+            while "nobody" not in served.err:
+                await asyncio.sleep(0.05)
+        await rewrite(config)
+        async with asyncio.timeout(60):
+            while await route() != "left":
+                await asyncio.sleep(0.05)
+    assert [str(error) for error in load.heard.errors] == []
+    load.heard.check_answers()

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from octet.clock import Clock
-from specialist.engines.sim import SimEngine
-from specialist.service.settings import ReplicaSettings
-from specialist.service.sim_replica import sim_replica
+from specialist.engines.sim.engine import SimEngine
+from specialist.server.replica import create_sim_replica
+from specialist.server.settings import ReplicaSettings
 from tests.conformance.native import in_cpp, in_torch
 from tests.conformance.shape import Factory, Shape, Subject, reshaped
 from tests.service.harness import QUICK
@@ -15,7 +15,7 @@ def sim(shape: Shape, clock: Clock) -> Subject:
     settings = ReplicaSettings(
         name="writer", engine="sim", num_blocks=shape.num_blocks, block_size=shape.block_size, context=512
     )
-    replica = reshaped(sim_replica(settings, clock, QUICK), shape)
+    replica = reshaped(create_sim_replica(settings, clock, QUICK), shape)
     engine = replica.engine
     if not isinstance(engine, SimEngine):
         raise TypeError(f"not a sim engine: {engine!r}")

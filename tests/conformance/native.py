@@ -9,19 +9,19 @@ import numpy as np
 import torch
 
 from octet.clock import Clock
-from octet.identity import digest_of
+from octet.identity import digest_parts
 from specialist.engines.native.engine import NativeEngine
 from specialist.engines.native.fused_decoder import FusedDecoder
 from specialist.engines.native.settings import KernelName
 from specialist.engines.native.torch_decoder import TorchDecoder
-from specialist.models.checkpoint import Checkpoint, expected_shapes
-from specialist.models.config import ModelConfig, Rope
-from specialist.service.native_replica import replica_of
-from specialist.service.replica import Replica
-from specialist.service.settings import ReplicaSettings
-from specialist.service.sim_vocabulary import sim_vocabulary
+from specialist.engines.sim.vocabulary import sim_vocabulary
+from specialist.models.checkpoint import Checkpoint, ModelConfig, Rope, expected_shapes
+from specialist.server.native_replica import replica_from_checkpoint
+from specialist.server.replica import AssembledReplica
+from specialist.server.settings import ReplicaSettings
 from tests.adapters.peft_files import random_tensors, write
 from tests.conformance.shape import Shape, Subject, reshaped
+from tests.native.fused import cache_views
 
 MODEL = ModelConfig(
     architecture="llama",
@@ -43,7 +43,7 @@ MODEL = ModelConfig(
 def checkpoint() -> Checkpoint:
     torch.manual_seed(1)
     weights = {name: 0.3 * torch.randn(shape) for name, shape in expected_shapes(MODEL)}
-    revision = digest_of(tensor.numpy().tobytes() for tensor in weights.values()).hex()
+    revision = digest_parts(tensor.numpy().tobytes() for tensor in weights.values()).hex()
     return Checkpoint(MODEL, sim_vocabulary(), revision, weights)
 
 
@@ -51,7 +51,7 @@ def native(shape: Shape, clock: Clock, *, kernel: KernelName) -> Subject:
     settings = ReplicaSettings(
         name="writer", num_blocks=shape.num_blocks, block_size=shape.block_size, kernel=kernel, threads=1
     )
-    replica = reshaped(replica_of(checkpoint(), "tiny", settings, clock), shape)
+    replica = reshaped(replica_from_checkpoint(checkpoint(), "tiny", settings, clock), shape)
     with TemporaryDirectory() as folder:
         first, second = (_adapter(replica, Path(folder), seed) for seed in (1, 2))
     return Subject(
@@ -59,21 +59,21 @@ def native(shape: Shape, clock: Clock, *, kernel: KernelName) -> Subject:
     )
 
 
-def _adapter(replica: Replica, folder: Path, seed: int) -> str:
+def _adapter(replica: AssembledReplica, folder: Path, seed: int) -> str:
     small = {name: 0.1 * tensor for name, tensor in random_tensors(seed=seed, model=MODEL).items()}
     digest = replica.adapters.load(f"a{seed}", write(folder / str(seed), small))
     replica.adapters.acquire(digest)
     return digest
 
 
-def _poisoner(replica: Replica) -> Callable[[Iterable[int]], None]:
+def _poisoner(replica: AssembledReplica) -> Callable[[Iterable[int]], None]:
     if not isinstance(replica.engine, NativeEngine):
         raise TypeError(f"not a native engine: {replica.engine!r}")
     decoder = replica.engine.decoder
     if isinstance(decoder, TorchDecoder):
         caches = (decoder.k_cache.numpy(), decoder.v_cache.numpy())
     elif isinstance(decoder, FusedDecoder):
-        caches = decoder.cache_views()
+        caches = cache_views(decoder)
     else:
         raise TypeError(f"where {decoder!r} keeps its blocks is not known")
 

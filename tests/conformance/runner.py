@@ -7,18 +7,16 @@ from random import Random
 from octet.clock import ManualClock
 from octet.identity import Lane
 from specialist.engines.base import Completion, Engine, EngineFault
-from specialist.events import Emitted, Event, Finished, Preempted
-from specialist.loop import StepLoop
-from specialist.request import Request
-from specialist.sampling import Sampling
-from specialist.step import Rollback, RowFault, Step, StepOutcome
+from specialist.scheduling.scheduler import StepLoop
+from specialist.scheduling.sequence import Request, Sampling
+from specialist.scheduling.step import Emitted, Event, Finished, Preempted, Rollback, RowFault, Step, StepOutcome
 from tests.conformance.shape import Factory, Shape, Subject
 
 ROOMY = Shape(num_blocks=64, block_size=8, prefix_cache=False, chunk_tokens=512, max_running=1)
 
 
 class Run:
-    """One replica, stepped by hand. Blocks that nobody owns are poisoned before every step."""
+    """One replica, stepped by hand. Blocks without an owner are poisoned before every step."""
 
     def __init__(self, factory: Factory, shape: Shape, *, wrap: Callable[[Engine], Engine] = lambda engine: engine):
         self.subject: Subject = factory(shape, ManualClock())
@@ -97,7 +95,7 @@ def _without_a_row(completion: Completion) -> Completion:
 
 
 class Alone:
-    """The right answer to a request: what the engine says when it has nothing else to do."""
+    """The right answer to a request: the engine's when it runs alone."""
 
     def __init__(self, factory: Factory) -> None:
         self._factory = factory
@@ -118,7 +116,7 @@ def workload(subject: Subject, rng: Random, count: int) -> list[Request]:
             prompt=rng.choice(stems) + tuple(rng.randrange(subject.vocab_size) for _ in range(rng.randrange(1, 8))),
             max_tokens=rng.randrange(1, 14),
             priority=rng.randrange(3),
-            stop_ids=replica.words.stop_ids,
+            stop_ids=replica.codec.stop_ids,
             sampling=Sampling(temperature=rng.choice([0.0, 0.8])),
             seed=rng.randrange(1000),
         )

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from kvpool import BlockPool
 from octet.clock import Clock
-from specialist.budget import FixedBudget
-from specialist.config import SchedulerConfig
-from specialist.scheduler import Scheduler
-from specialist.service.replica import Replica
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
+from specialist.scheduling.step import FixedBudget
+from specialist.server.replica import AssembledReplica
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Shape:
 class Subject(NamedTuple):
     """A replica over the engine, and what a test needs to know of it."""
 
-    replica: Replica
+    replica: AssembledReplica
     poison: Callable[[Iterable[int]], None]
     """Fill these blocks with what must never be read."""
     stacks: tuple[tuple[str, ...], ...]
@@ -40,7 +39,7 @@ class Subject(NamedTuple):
 Factory = Callable[[Shape, Clock], Subject]
 
 
-def reshaped(replica: Replica, shape: Shape) -> Replica:
+def reshaped(replica: AssembledReplica, shape: Shape) -> AssembledReplica:
     """The same engine under a scheduler of this shape; its blocks must be as many and as large."""
     pool = BlockPool(shape.num_blocks + 1, shape.block_size, prefix_cache=shape.prefix_cache)
     config = SchedulerConfig(

@@ -8,14 +8,14 @@ import grpc
 
 from octet.clock import SystemClock
 from octet.v1 import specialist_pb2 as wire
-from specialist.service.replica import Replica
+from specialist.server.replica import AssembledReplica
 from tests.conformance.shape import Factory, Shape
-from tests.service.harness import Heard, Served, ask, run, serving
+from tests.service.harness import Heard, Served, ask, serving
 
 SHAPE = Shape(num_blocks=48, block_size=8, chunk_tokens=32, max_running=6)
 
 
-def built(engine: Factory) -> Callable[[], Replica]:
+def built(engine: Factory) -> Callable[[], AssembledReplica]:
     return lambda: engine(SHAPE, SystemClock()).replica
 
 
@@ -38,131 +38,115 @@ async def one_by_one(served: Served, requests: list[wire.GenerateRequest]) -> li
     return [await ask(served.client, request) for request in requests]
 
 
-def test_together_or_alone_the_answer_is_the_same(engine: Factory) -> None:
-    async def scenario() -> None:
-        requests = requests_of(1, 14)
-        async with serving(built(engine)) as served:
-            alone = await one_by_one(served, requests)
-            together = await asyncio.gather(*(ask(served.client, request) for request in requests))
-            for request, one, other in zip(requests, alone, together, strict=True):
-                assert one.tokens == other.tokens and one.text == other.text
-                assert len(one.tokens) == request.max_tokens
-                assert one.usage is not None and one.usage.finish_reason == wire.FINISH_REASON_LENGTH
-                assert one.usage.completion_tokens == len(one.tokens)
+async def test_together_or_alone_the_answer_is_the_same(engine: Factory) -> None:
+    requests = requests_of(1, 14)
+    async with serving(built(engine)) as served:
+        alone = await one_by_one(served, requests)
+        together = await asyncio.gather(*(ask(served.client, request) for request in requests))
+        for request, one, other in zip(requests, alone, together, strict=True):
+            assert one.tokens == other.tokens and one.text == other.text
+            assert len(one.tokens) == request.max_tokens
+            assert one.usage is not None and one.usage.finish_reason == wire.FINISH_REASON_LENGTH
+            assert one.usage.completion_tokens == len(one.tokens)
+        await served.idle()
+        served.check_whole()
+
+
+async def test_a_stop_string_cuts_the_text_and_stops_the_engine(engine: Factory) -> None:
+    async with serving(built(engine)) as served:
+        for request in requests_of(2, 12):
+            request.max_tokens = 24
+            full = await ask(served.client, request)
+            if len(full.text) < 6:
+                continue
+            stop = full.text[3:5]
+            request.stop.append(stop)
+            cut = await ask(served.client, request)
+            assert cut.text == full.text[: full.text.index(stop)]
+            assert cut.usage is not None and cut.usage.stop_string == stop
+            assert cut.tokens == full.tokens[: len(cut.tokens)] and len(cut.tokens) < len(full.tokens)
             await served.idle()
             served.check_whole()
+            return
+        raise AssertionError("no answer was long enough to be cut")
 
-    run(scenario())
 
-
-def test_a_stop_string_cuts_the_text_and_stops_the_engine(engine: Factory) -> None:
-    async def scenario() -> None:
-        async with serving(built(engine)) as served:
-            for request in requests_of(2, 12):
-                request.max_tokens = 24
-                full = await ask(served.client, request)
-                if len(full.text) < 6:
+async def test_cancelling_and_running_late_free_every_block(engine: Factory) -> None:
+    async with serving(built(engine)) as served:
+        requests = requests_of(3, 30)
+        for request in requests:
+            request.max_tokens = 300
+        for i, request in enumerate(requests):
+            if i % 2:
+                request.timeout_ms = 5 + i
+                heard = await ask(served.client, request)
+                if heard.usage is None:  # refused: it could not have been in time, or was late before the verdict
+                    assert heard.error is not None and heard.error.error is not None
+                    assert heard.error.error.reason in (
+                        wire.ERROR_REASON_DEADLINE_UNREACHABLE,
+                        wire.ERROR_REASON_DEADLINE,
+                    )
                     continue
-                stop = full.text[3:5]
-                request.stop.append(stop)
-                cut = await ask(served.client, request)
-                assert cut.text == full.text[: full.text.index(stop)]
-                assert cut.usage is not None and cut.usage.stop_string == stop
-                assert cut.tokens == full.tokens[: len(cut.tokens)] and len(cut.tokens) < len(full.tokens)
-                await served.idle()
-                served.check_whole()
-                return
-            raise AssertionError("no answer was long enough to be cut")
-
-    run(scenario())
+                assert heard.usage.finish_reason in (wire.FINISH_REASON_DEADLINE, wire.FINISH_REASON_LENGTH)
+            else:
+                events = served.client.generate(request)
+                await anext(events)
+                await events.aclose()  # type: ignore[attr-defined]
+        await served.idle()
+        served.check_whole()
 
 
-def test_cancelling_and_running_late_free_every_block(engine: Factory) -> None:
-    async def scenario() -> None:
-        async with serving(built(engine)) as served:
-            requests = requests_of(3, 30)
-            for request in requests:
-                request.max_tokens = 300
-            for i, request in enumerate(requests):
-                if i % 2:
-                    request.timeout_ms = 5 + i
-                    heard = await ask(served.client, request)
-                    if heard.usage is None:  # refused: it could not have been in time
-                        assert heard.error is not None and heard.error.error is not None
-                        assert heard.error.error.reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE
-                        continue
-                    assert heard.usage.finish_reason in (wire.FINISH_REASON_DEADLINE, wire.FINISH_REASON_LENGTH)
-                else:
-                    events = served.client.generate(request)
-                    await anext(events)
-                    await events.aclose()  # type: ignore[attr-defined]
-            await served.idle()
-            served.check_whole()
+async def test_load_report_is_accurate(engine: Factory) -> None:
+    async with serving(built(engine)) as served:
+        reports: list[wire.LoadReport] = []
 
-    run(scenario())
+        async def watch() -> None:
+            async for report in served.client.watch_load(min_interval_ms=1):
+                reports.append(report)
+
+        watching = asyncio.create_task(watch())
+        await asyncio.gather(*(ask(served.client, request) for request in requests_of(4, 20)))
+        await served.idle()
+        await asyncio.sleep(0.1)
+        watching.cancel()
+        assert all(r.blocks.free + r.blocks.cached + r.blocks.used == r.blocks.total for r in reports)
+        assert any(report.running > 1 for report in reports)
+        last, pool = reports[-1], served.replica.scheduler.pool
+        assert (last.waiting, last.running, last.blocks.used) == (0, 0, 0)
+        assert last.blocks.cached == sum(block.key is not None for block in pool.blocks)
+        assert last.prefill_rate > 0 and last.decode_rate > 0
 
 
-def test_load_tells_the_truth(engine: Factory) -> None:
-    async def scenario() -> None:
-        async with serving(built(engine)) as served:
-            reports: list[wire.LoadReport] = []
-
-            async def watch() -> None:
-                async for report in served.client.watch_load(min_interval_ms=1):
-                    reports.append(report)
-
-            watching = asyncio.create_task(watch())
-            await asyncio.gather(*(ask(served.client, request) for request in requests_of(4, 20)))
-            await served.idle()
-            await asyncio.sleep(0.1)
-            watching.cancel()
-            assert all(r.blocks.free + r.blocks.cached + r.blocks.used == r.blocks.total for r in reports)
-            assert any(report.running > 1 for report in reports)
-            last, pool = reports[-1], served.replica.scheduler.pool
-            assert (last.waiting, last.running, last.blocks.used) == (0, 0, 0)
-            assert last.blocks.cached == sum(block.key is not None for block in pool.blocks)
-            assert last.prefill_rate > 0 and last.decode_rate > 0
-
-    run(scenario())
+async def test_drain_finishes_what_was_begun(engine: Factory) -> None:
+    requests = requests_of(5, 10)
+    async with serving(built(engine)) as served:
+        right = await one_by_one(served, requests)
+        running = [asyncio.create_task(ask(served.client, request)) for request in requests]
+        while served.server.handler.num_live < len(requests):
+            await asyncio.sleep(0)
+            if all(task.done() for task in running):
+                break
+        await served.client.drain()
+        late = await ask(served.client, requests[0])
+        assert late.error is not None and late.error.code == grpc.StatusCode.UNAVAILABLE
+        assert [heard.tokens for heard in await asyncio.gather(*running)] == [heard.tokens for heard in right]
+        served.check_whole()
 
 
-def test_drain_finishes_what_was_begun(engine: Factory) -> None:
-    async def scenario() -> None:
-        requests = requests_of(5, 10)
-        async with serving(built(engine)) as served:
-            right = await one_by_one(served, requests)
-            running = [asyncio.create_task(ask(served.client, request)) for request in requests]
-            while served.server.generator.num_live < len(requests):
-                await asyncio.sleep(0)
-                if all(task.done() for task in running):
-                    break
-            await served.client.drain()
-            late = await ask(served.client, requests[0])
-            assert late.error is not None and late.error.code == grpc.StatusCode.UNAVAILABLE
-            assert [heard.tokens for heard in await asyncio.gather(*running)] == [heard.tokens for heard in right]
-            served.check_whole()
-
-    run(scenario())
-
-
-def test_log_probabilities_come_with_their_tokens(engine: Factory) -> None:
+async def test_log_probabilities_come_with_their_tokens(engine: Factory) -> None:
     subject = engine(SHAPE, SystemClock())
-
-    async def scenario() -> None:
-        async with serving(lambda: subject.replica) as served:
-            plain = await ask(served.client, requests_of(6, 1)[0])
-            request = requests_of(6, 1)[0]
-            request.sampling.num_logprobs = 3
-            heard = await ask(served.client, request)
-            assert heard.tokens == plain.tokens
-            assert not any(chunk.logprobs for chunk in plain.chunks)
-            for chunk in heard.chunks:
-                assert len(chunk.logprobs) == (len(chunk.token_ids) if subject.tells_logprobs else 0)
-                for logprobs in chunk.logprobs:
-                    likely = [top.logprob for top in logprobs.top]
-                    assert len(likely) == 3 and likely == sorted(likely, reverse=True)
-                    assert logprobs.chosen <= likely[0] <= 0
-                    same = [top.piece for top in logprobs.top if top.logprob == logprobs.chosen]
-                    assert not same or logprobs.piece in same
-
-    run(scenario())
+    async with serving(lambda: subject.replica) as served:
+        plain = await ask(served.client, requests_of(6, 1)[0])
+        request = requests_of(6, 1)[0]
+        request.sampling.num_logprobs = 3
+        heard = await ask(served.client, request)
+        assert heard.tokens == plain.tokens
+        assert not any(chunk.logprobs for chunk in plain.chunks)
+        for chunk in heard.chunks:
+            assert len(chunk.logprobs) == (len(chunk.token_ids) if subject.tells_logprobs else 0)
+            for logprobs in chunk.logprobs:
+                likely = [top.logprob for top in logprobs.top]
+                assert len(likely) == 3 and likely == sorted(likely, reverse=True)
+                assert logprobs.chosen <= likely[0] <= 0
+                same = [top.piece for top in logprobs.top if top.logprob == logprobs.chosen]
+                assert not same or logprobs.piece in same

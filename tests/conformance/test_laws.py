@@ -7,7 +7,7 @@ import pytest
 
 from octet.clock import ManualClock
 from specialist.engines.base import Engine
-from specialist.request import Request
+from specialist.scheduling.sequence import Request
 from tests.conformance.runner import Alone, Run, Sabotaged, workload
 from tests.conformance.shape import Factory, Shape
 
@@ -42,7 +42,7 @@ def test_same_answer_whatever_batch_chunk_cache_or_neighbour(
 
 
 def test_same_answer_after_being_preempted(engine: Factory, alone: Alone) -> None:
-    """Late comers of higher priority take the blocks; whoever gave way goes on as if nothing had been."""
+    """Later requests of higher priority take the blocks; preempted requests resume with the same answer."""
     requests = requests_for(engine, 11, count=16)
     run, rng = Run(engine, Shape(num_blocks=12, block_size=4)), Random(3)
     for request in sorted(requests, key=lambda request: request.priority):
@@ -50,7 +50,7 @@ def test_same_answer_after_being_preempted(engine: Factory, alone: Alone) -> Non
         for _ in range(rng.randrange(3)):
             run.step()
     run.finish()
-    assert run.times_preempted > 0, "nobody gave way: the test shows nothing"
+    assert run.times_preempted > 0, "no request was preempted: the test shows nothing"
     for request in requests:
         assert run.answers().get(request.request_id, ()) == alone.answer(request)
 
@@ -82,7 +82,7 @@ def test_lanes_share_no_block(engine: Factory, alone: Alone) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_failing_engine_costs_those_it_fails_on_and_nobody_else(engine: Factory, alone: Alone, seed: int) -> None:
+def test_a_failing_engine_costs_only_the_requests_it_fails_on(engine: Factory, alone: Alone, seed: int) -> None:
     saboteurs: list[Sabotaged] = []
 
     def sabotage(real: Engine) -> Engine:
@@ -100,7 +100,7 @@ def test_a_failing_engine_costs_those_it_fails_on_and_nobody_else(engine: Factor
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whoever_is_ended_leaves_nothing_and_changes_nothing(engine: Factory, alone: Alone, seed: int) -> None:
+def test_an_ended_request_leaves_and_changes_nothing(engine: Factory, alone: Alone, seed: int) -> None:
     requests = requests_for(engine, 40 + seed, count=14)
     run, rng = Run(engine, Shape(num_blocks=16)), Random(seed)
     for request in requests:

@@ -46,7 +46,8 @@ class Line:
 
     async def ask(self, question: Question, *, leave_after: float | None = None, **fields: Any) -> Account:
         """`leave_after` so many seconds, whatever has been heard."""
-        account = Account(f"f-{next(_numbers)}", question, began=time.monotonic())
+        is_connected = self._channel.get_state() is grpc.ChannelConnectivity.READY
+        account = Account(f"f-{next(_numbers)}", question, began=time.monotonic(), connected=is_connected)
         call = self._generate(
             _request(account.request_id, question, **fields), timeout=60, wait_for_ready=self._patient
         )

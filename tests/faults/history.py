@@ -39,6 +39,8 @@ class Account:
     codes: list[grpc.StatusCode] = field(default_factory=list)
     """How the call ended. One, if all is well."""
     error: error_pb2.Error | None = None
+    connected: bool = False
+    """The channel had a connection when the call began, for all it knew: the router may have been killed already."""
     left: bool = False
     """The caller went away by itself, and was told nothing."""
 
@@ -103,8 +105,8 @@ class History:
         return twice + [wrong for wrong in found if wrong.kind != "end" or wrong.request_id not in cut]
 
 
-_DYING = 0.1
-"""Seconds from the intention to kill until nothing is there any more."""
+NOTICE_SECONDS = 1.0
+"""How soon a caller's channel knows that the router was killed: the kernel closes its connections with it."""
 
 
 @dataclass(slots=True)
@@ -117,9 +119,11 @@ class Outage:
     ended: float = inf
 
     def cut(self, account: Account) -> bool:
-        """Whether it was under way when the router was killed, and ended once, without a word, before it was there
-        again. Who asks a router that is not there waits for it, and is owed a reason as ever."""
-        under_way = account.began <= self.began + _DYING
+        """Whether the request was on a connection that broke with the killed router, and ended once, without a reason,
+        before the router was back. A request that begins without a connection, or long after the kill, waits for one
+        and is owed a reason."""
+        noticed = self.began + (NOTICE_SECONDS if account.connected else 0.0)
+        under_way = account.began <= noticed
         broke = account.ended is not None and self.began <= account.ended <= self.ended
         silent = account.error is None and account.codes == [grpc.StatusCode.UNAVAILABLE]
         return self.sudden and under_way and broke and silent

@@ -3,7 +3,7 @@
 import sys
 import time
 
-from octet.rpc.cgroup_memory import memory_reader
+from octet.rpc.memory import memory_reader
 
 _STEP = 1 << 20
 

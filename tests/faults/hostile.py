@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from octet.v1 import error_pb2
-from specialist.engines.sim import CostModel
+from specialist.engines.sim.engine import CostModel
 from tests.faults.site import Plan, Site
 
 SEED = "OCTET_FAULTS_SEED"
@@ -52,7 +52,7 @@ def documented_codes() -> frozenset[str]:
 
 
 def documented_statuses() -> frozenset[str]:
-    return frozenset(re.findall(r"^\| ([0-9]{3}) \|", (DOCS / "http.md").read_text(), re.MULTILINE))
+    return frozenset(re.findall(r"^- ([0-9]{3}): ", (DOCS / "http.md").read_text(), re.MULTILINE))
 
 
 class RawGrpc:

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from itertools import repeat
 from random import Random
 
-from bench.measure import percentile
-from bench.spells import Interval, Spells, noting_spells
+from bench.slow_periods import Interval, SlowPeriods, record_slow_periods
+from simulation.results import percentile
 from tests.faults.callers import Callers, Line
 from tests.faults.figures import Figure
 from tests.faults.history import Account, Golden, History
 
 FLOOR = 0.1
 """Seconds."""
-AGAINST = "against before and after"
+AGAINST = "relative"
 """What is usual is measured half before the fault and half after it: no fault makes the machine itself slower."""
 Both = tuple[Sequence[Interval], Sequence[Interval]]
 """Waits as usual, and with the fault."""
 _WHATEVER = "<= 2"
-"""Bound of a ratio that spells of the machine may have made."""
+"""Bound of a ratio that slow periods of the machine may have caused."""
 
 
 def against(after: float, before: float, *, long: bool) -> float:
@@ -29,10 +29,10 @@ def against(after: float, before: float, *, long: bool) -> float:
 
 
 @contextmanager
-def noting_spells_if(long: bool) -> Iterator[Spells | None]:
+def record_slow_periods_if(long: bool) -> Iterator[SlowPeriods | None]:
     """In the short form, which shares its machine with other tests, all waits count, and its bounds are wide."""
-    with noting_spells() if long else nullcontext() as spells:
-        yield spells
+    with record_slow_periods() if long else nullcontext() as slow_periods:
+        yield slow_periods
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +41,33 @@ class Comparison:
 
     row: int
     figure: Figure
-    spells: Spells | None
+    slow_periods: SlowPeriods | None
     """None: not known, and all waits count."""
     long: bool
 
     @property
     def where(self) -> str:
-        return "" if self.spells is None else ", where the machine was itself"
+        return "" if self.slow_periods is None else ", outside slow periods"
 
     def put_lasting(self, before: History, after: History) -> None:
         """What a fault leaves behind would make it look harmless, where what is usual is measured on both sides of
         it."""
-        usual, now = (undisturbed(waits(each.answered), self.spells) for each in (before, after))
+        usual, now = (undisturbed(waits(each.answered), self.slow_periods) for each in (before, after))
         longer = against(_part(now, 50), _part(usual, 50), long=self.long)
-        self.figure(self.row, f"p50 TTFT after it, against before{self.where}", longer, "", "<= 1.2", short="<= 10")
+        self.figure(self.row, f"p50 TTFT afterwards, relative{self.where}", longer, "", "<= 1.2", short="<= 10")
 
     def put_longer(self, what: str, percent: int, usual: History, now: History, bound: str) -> None:
         """How many times as long as usual so many of a hundred wait at most."""
         both = waits(usual.answered), waits(now.answered)
-        self._put_ratio(f"{what}, {AGAINST}{self.where}", percent, both, self.spells, bound)
-        if self.spells is not None:
-            self._put_ratio(f"{what}, {AGAINST}, whatever the machine did", percent, both, None, _WHATEVER)
-            num_left = sum(len(undisturbed(each, self.spells)) for each in both)
+        self._put_ratio(f"{what}, {AGAINST}{self.where}", percent, both, self.slow_periods, bound)
+        if self.slow_periods is not None:
+            self._put_ratio(f"{what}, {AGAINST}, slow periods included", percent, both, None, _WHATEVER)
+            num_left = sum(len(undisturbed(each, self.slow_periods)) for each in both)
             left_out = 1 - num_left / sum(len(each) for each in both)
-            self.figure(self.row, f"{what}: share of the waits that met a spell of the machine", left_out, "", "< 0.67")
+            self.figure(self.row, f"{what}: share of waits in slow periods", left_out, "", "< 0.67")
 
-    def _put_ratio(self, what: str, percent: int, both: Both, spells: Spells | None, bound: str) -> None:
-        usual, now = (_part(undisturbed(each, spells), percent) for each in both)
+    def _put_ratio(self, what: str, percent: int, both: Both, slow_periods: SlowPeriods | None, bound: str) -> None:
+        usual, now = (_part(undisturbed(each, slow_periods), percent) for each in both)
         self.figure(self.row, what, against(now, usual, long=self.long), "", bound, short="<= 10")
 
 
@@ -80,9 +80,9 @@ def waits(accounts: Sequence[Account]) -> list[Interval]:
     return [(each.began, each.first) for each in accounts if each.first is not None]
 
 
-def undisturbed(intervals: Sequence[Interval], spells: Spells | None) -> list[Interval]:
-    """Those that did not begin in a spell of the machine, or shortly before one; all, where spells were not noted."""
-    return [each for each in intervals if spells is None or not spells.meets(each[0])]
+def undisturbed(intervals: Sequence[Interval], slow_periods: SlowPeriods | None) -> list[Interval]:
+    """Those that began neither in a slow period nor shortly before one; all if slow periods were not recorded."""
+    return [each for each in intervals if slow_periods is None or not slow_periods.meets(each[0])]
 
 
 def seconds_of(intervals: Sequence[Interval]) -> list[float]:

@@ -6,14 +6,14 @@ from dataclasses import asdict
 
 import pytest
 
-from bench.result import Meter
+from simulation.results import RunMeter
 from tests.faults.figures import COMMAND, is_long, put_run, put_test
 
-_METER = pytest.StashKey[Meter]()
+_METER = pytest.StashKey[RunMeter]()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    session.stash[_METER] = Meter.start()
+    session.stash[_METER] = RunMeter()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

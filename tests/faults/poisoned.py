@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from octet.clock import SystemClock
-from specialist.engines.sim import CostModel
-from specialist.engines.sim.faults import FaultSource
-from specialist.service.server import Server
-from specialist.service.settings import ReplicaSettings, ServiceSettings
-from specialist.service.sim_replica import sim_replica
-from specialist.service.sim_vocabulary import sim_vocabulary
-from specialist.step import Step
+from specialist.engines.sim.engine import CostModel, FaultSource
+from specialist.engines.sim.vocabulary import sim_vocabulary
+from specialist.scheduling.step import Step
+from specialist.server.replica import create_sim_replica
+from specialist.server.server import ReplicaServer
+from specialist.server.settings import ReplicaSettings, ServiceSettings
 
 POISON = "kill at once"
-SLOW_POISON = "kill in a while"
+SLOW_POISON = "kill after a delay"
 """After a few tokens."""
 DIED = "died of it"
 _STATUS = 139
@@ -46,7 +45,9 @@ async def serve(socket: Path) -> None:
     """Until nobody waits for it."""
     parent = os.getppid()
     settings = ReplicaSettings(name="writer", engine="sim", num_blocks=512)
-    server = Server(sim_replica(settings, SystemClock(), _PACE, faults=deadly()), ServiceSettings(socket=socket))
+    server = ReplicaServer(
+        create_sim_replica(settings, SystemClock(), _PACE, faults=deadly()), ServiceSettings(socket=socket)
+    )
     await server.start()
     print(f"ready on unix:{socket}", flush=True)
     while os.getppid() == parent:

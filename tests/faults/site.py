@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from specialist.engines.sim import CostModel
-from specialist.engines.sim.calibration import cost_model_to_json
+from specialist.engines.sim.engine import CostModel, cost_model_to_json
 from tests.faults.commands import need
 from tests.faults.process import OCTET, Process
 

@@ -63,7 +63,7 @@ def test_16_a_step_of_the_wall_clock_changes_nothing(long: bool, wall: Wall, fig
                     assert abs(off - seconds) < 60, "the processes have seen the step"
                     assert set((await states(router)).values()) == {("serving", "closed")}
             await put_verdict(16, router, history, figure)
-            figure(16, "requests that a step of the clock failed", len(history.failed), "requests", "== 0")
+            figure(16, "requests failed by a clock step", len(history.failed), "requests", "== 0")
 
     host = Host(environment=wall.environment)
     with site(Plan({"writer": 2}, hosts=dict.fromkeys(("router", "writer-0", "writer-1"), host))) as made:

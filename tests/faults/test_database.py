@@ -38,7 +38,7 @@ def test_15_a_database_that_restarts_fails_no_request(long: bool, database: Post
                     await asyncio.to_thread(database.start)
                 await until(lambda: is_up(site))
             await put_verdict(15, router, history, figure)
-            figure(15, "requests that a database failed by restarting", len(history.failed), "requests", "== 0")
+            figure(15, "requests failed by the database restart", len(history.failed), "requests", "== 0")
 
     with site(Plan({"writer": 2}, f"store: {{url: '{database.new_database()}'}}\n")) as made:
         asyncio.run(scenario(made))

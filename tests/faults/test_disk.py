@@ -32,8 +32,8 @@ def test_15_a_full_disk_and_one_that_is_read_only_fail_no_request(long: bool, tm
                 disk.relieve()
                 await until(lambda: is_up(site))
                 await until(lambda: gauge(site, "octet_store_held_rows") < held)
-            figure(15, "rows that wait for room on a full disk", held, "rows", "> 0")
-            figure(15, "requests that a full disk failed", len(history.failed), "requests", "== 0")
+            figure(15, "rows that waited for disk space", held, "rows", "> 0")
+            figure(15, "requests failed by the full disk", len(history.failed), "requests", "== 0")
             await put_verdict(15, router, history, figure)
         await _read_only(site, disk, figure)
 
@@ -55,5 +55,5 @@ async def _read_only(site: Site, disk: Disk, figure: Figure) -> None:
         async with Callers(router, history, Random(16), pause=0.02).calling(4) as callers:
             await until(lambda: not is_up(site))
             await callers.answered(50)
-        figure(15, "requests that a read-only disk failed", len(history.failed), "requests", "== 0")
+        figure(15, "requests failed by the read-only disk", len(history.failed), "requests", "== 0")
         await put_verdict(15, router, history, figure)

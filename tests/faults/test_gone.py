@@ -38,10 +38,10 @@ def test_8_a_thousand_callers_go_and_nothing_is_left(long: bool, figure: Figure)
             await _killed(site, 10 if long else 1)
             seconds = await _cut(site, router)
             await put_verdict(8, router, history, figure)
-            figure(8, "callers that went in the middle", number, "callers", ">= 1000", short="> 0")
-            figure(8, "until one who never reads is cut", seconds, "s", "< 30 s", short="< 60 s")
+            figure(8, "callers that left", number, "callers", ">= 1000", short="> 0")
+            figure(8, "until a caller that never reads was cut off", seconds, "s", "< 30 s", short="< 60 s")
             grown = max(after - before for before, after in zip(sizes, _sizes(site), strict=True))
-            figure(8, "what the router or a replica has grown by", grown / 2**20, "MiB", "< 32 MiB", short="< 64")
+            figure(8, "memory growth", grown / 2**20, "MiB", "< 32 MiB", short="< 64")
 
     with site(Plan({"writer": 2}, STALL)) as made:
         asyncio.run(scenario(made))

@@ -105,7 +105,11 @@ def test_only_whom_a_killed_router_left_may_go_without_a_reason() -> None:
     assert found() == found(Outage(1.5, False, 3.0)) == ["end"], "one that was told to end owes a reason"
     assert found(Outage(2.5, True, 3.0)) == found(Outage(0.1, True, 0.5)) == ["end"], "the router was there"
     assert found(Outage(1.5, True, 1.9)) == ["end"], "it was there again"
-    assert found(Outage(0.5, True, 3.0)) == ["end"], "who asks in vain waits"
+    assert found(Outage(0.5, True, 3.0)) == ["end"], "a request without a connection waits for one"
+    assert found(Outage(0.5, True, 3.0), made=replace(cut, connected=True)) == [], "the channel did not know yet"
+    assert found(Outage(0.5, False, 3.0), made=replace(cut, connected=True)) == ["end"]
+    late = replace(cut, connected=True, began=1.6)
+    assert found(Outage(0.5, True, 3.0), made=late) == ["end"], "by then every channel knew"
     wrong = replace(cut, tokens=[9])
     assert found(Outage(1.5, True, 3.0), made=wrong) == ["tokens"], "what it did say was right"
     twice = replace(cut, codes=[*cut.codes, OK])

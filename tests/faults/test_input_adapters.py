@@ -12,17 +12,17 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from octet.client import SpecialistError
+from octet.client.replica import SpecialistError
 from octet.clock import SystemClock
 from octet.v1 import error_pb2
-from specialist.adapters.errors import AdapterRefused
-from specialist.service.assemble import assemble
-from specialist.service.native_replica import native_replica
-from specialist.service.settings import ReplicaSettings
+from specialist.adapters.catalog import AdapterRefused
+from specialist.server.native_replica import create_native_replica
+from specialist.server.replica import assemble_replica
+from specialist.server.settings import ReplicaSettings
 from tests.adapters.peft_files import SETTINGS, random_tensors, tensor_name, write
 from tests.faults.figures import Figure
 from tests.models.stories import stories_dir
-from tests.service.harness import Served, adapter_directory, ask, asking, run, serving, small
+from tests.service.harness import Served, adapter_directory, ask, asking, serving, small
 
 __all__ = ["stories_dir"]
 TENSORS = "adapter_model.safetensors"
@@ -93,8 +93,8 @@ def _changed(model: Any) -> dict[str, dict[str, torch.Tensor]]:
 _DAMAGED = "is truncated or damaged"
 WHY = {
     **{name: _DAMAGED for name in BYTES if name not in ("a flipped bit", "a key twice")},
-    "not a number": "holds a number that is not finite",
-    "infinite": "holds a number that is not finite",
+    "not a number": "contains a value that is not finite",
+    "infinite": "contains a value that is not finite",
     "another rank": "must be [4, 64] for this model and rank, got [5, 64]",
     "another shape": "must be [4, 64] for this model and rank, got [4, 65]",
     "whole numbers": "must be float32, float16 or bfloat16, got torch.int32",
@@ -121,79 +121,72 @@ async def _answer(served: Served) -> tuple[int, ...]:
 
 def _replica(stories: Path, root: Path, **door: Any) -> Any:
     settings = ReplicaSettings(name="teller", model=stories, num_blocks=64, context=256, threads=1)
-    return serving(lambda: native_replica(settings, SystemClock()), adapter_root=root, **door)
+    return serving(lambda: create_native_replica(settings, SystemClock()), adapter_root=root, **door)
 
 
 def _model(served: Served) -> Any:
     return served.replica.adapters.model  # type: ignore[attr-defined]  # of the native store
 
 
-def test_18_damaged_adapters_are_refused_and_the_old_one_serves(
+async def test_18_damaged_adapters_are_refused_and_the_old_one_serves(
     stories_dir: Path, tmp_path: Path, figure: Figure
 ) -> None:
-    async def story() -> None:
-        async with _replica(stories_dir, tmp_path) as served:
-            good = {name: tensor * 0.3 for name, tensor in random_tensors(model=_model(served)).items()}
-            write(tmp_path / "good", good)
-            digest = (await served.client.load_adapter("style", "good")).digest
-            before = await _answer(served)
-            changed = _changed(_model(served))
-            assert WHY.keys() | {"a flipped bit", "a key twice"} == BYTES.keys() | changed.keys()
-            for name, tensors in changed.items():
-                write(tmp_path / name, tensors)
-            for name, damage in BYTES.items():
-                write(tmp_path / name, good)
-                (tmp_path / name / TENSORS).write_bytes(damage(save(good)))
-            num_changed = 0
-            for name in WHY:
-                refusal = await _refused(served, name)
-                assert refusal is not None and refusal.field == TENSORS and WHY[name] in refusal.message, (
-                    name,
-                    refusal,
-                )
-                num_changed += await _answer(served) != before
-            for name in (*WHY, "a flipped bit"):
-                assert await _refused(served, name, digest) is not None, name
-                num_changed += await _answer(served) != before
-            assert (await _refused(served, "a flipped bit", digest) or error_pb2.Error()).field == "digest"
-            assert served.server.generator.door == "open"
-            assert {each.name: each.digest for each in (await served.client.describe()).adapters} == {"style": digest}
-            figure(18, "damaged adapters, each refused for what is wrong with it", len(WHY), "cases", ">= 12 cases")
-            figure(18, "refusals after which something else was served", num_changed, "refusals", "== 0")
-            assert await _refused(served, "a key twice", digest) is None, "the same numbers are the same adapter"
-            assert await _refused(served, "a flipped bit") is None and await _answer(served) != before
-
-    run(story())
+    async with _replica(stories_dir, tmp_path) as served:
+        good = {name: tensor * 0.3 for name, tensor in random_tensors(model=_model(served)).items()}
+        write(tmp_path / "good", good)
+        digest = (await served.client.load_adapter("style", "good")).digest
+        before = await _answer(served)
+        changed = _changed(_model(served))
+        assert WHY.keys() | {"a flipped bit", "a key twice"} == BYTES.keys() | changed.keys()
+        for name, tensors in changed.items():
+            write(tmp_path / name, tensors)
+        for name, damage in BYTES.items():
+            write(tmp_path / name, good)
+            (tmp_path / name / TENSORS).write_bytes(damage(save(good)))
+        num_changed = 0
+        for name in WHY:
+            refusal = await _refused(served, name)
+            assert refusal is not None and refusal.field == TENSORS and WHY[name] in refusal.message, (
+                name,
+                refusal,
+            )
+            num_changed += await _answer(served) != before
+        for name in (*WHY, "a flipped bit"):
+            assert await _refused(served, name, digest) is not None, name
+            num_changed += await _answer(served) != before
+        assert (await _refused(served, "a flipped bit", digest) or error_pb2.Error()).field == "digest"
+        assert served.server.handler.state == "open"
+        assert {each.name: each.digest for each in (await served.client.describe()).adapters} == {"style": digest}
+        figure(18, "damaged adapters, each refused with its reason", len(WHY), "cases", ">= 12 cases")
+        figure(18, "refusals that changed the serving adapter", num_changed, "refusals", "== 0")
+        assert await _refused(served, "a key twice", digest) is None, "the same numbers are the same adapter"
+        assert await _refused(served, "a flipped bit") is None and await _answer(served) != before
 
 
-def test_19_hostile_adapters_get_nowhere(stories_dir: Path, tmp_path: Path, figure: Figure) -> None:
+async def test_19_hostile_adapters_get_nowhere(stories_dir: Path, tmp_path: Path, figure: Figure) -> None:
     root = tmp_path / "root"
-
-    async def story() -> None:
-        async with _replica(stories_dir, root) as served:
-            good = {name: tensor * 0.3 for name, tensor in random_tensors(model=_model(served)).items()}
-            for place in (root / "good", tmp_path / "outside", root / "other"):
-                write(place, good)
-            write(root / "other", random_tensors(seed=5, model=_model(served)))
-            _links(root, tmp_path)
-            digest = (await served.client.load_adapter("style", "good")).digest
-            before = await _answer(served)
-            paths = ["../outside", str(tmp_path / "outside"), "linked", "linked-file", "good/../../outside", "pickled"]
-            refusals = [await _refused(served, path) for path in paths]
-            wrong = await _refused(served, "other", digest)
-            assert wrong is not None and digest in wrong.message and wrong.field == "digest", wrong
-            nonsense = await _refused(served, "good", "0" * 63)
-            assert nonsense is not None and nonsense.field == "digest"
-            loaded = [path for path, refusal in zip(paths, refusals, strict=True) if refusal is None]
-            figure(19, "hostile adapters that were loaded", len(loaded), "adapters", "== 0 adapters")
-            assert await _answer(served) == before
-            (root / "good" / "adapter_model.bin").write_bytes(pickle.dumps("beside"))
-            (root / "good" / "evil.py").write_text("raise SystemExit")
-            assert await _refused(served, "good", digest) is None, "what is beside it is not even opened"
-            assert await _answer(served) == before
-
     root.mkdir()
-    run(story())
+    async with _replica(stories_dir, root) as served:
+        good = {name: tensor * 0.3 for name, tensor in random_tensors(model=_model(served)).items()}
+        for place in (root / "good", tmp_path / "outside", root / "other"):
+            write(place, good)
+        write(root / "other", random_tensors(seed=5, model=_model(served)))
+        _links(root, tmp_path)
+        digest = (await served.client.load_adapter("style", "good")).digest
+        before = await _answer(served)
+        paths = ["../outside", str(tmp_path / "outside"), "linked", "linked-file", "good/../../outside", "pickled"]
+        refusals = [await _refused(served, path) for path in paths]
+        wrong = await _refused(served, "other", digest)
+        assert wrong is not None and digest in wrong.message and wrong.field == "digest", wrong
+        nonsense = await _refused(served, "good", "0" * 63)
+        assert nonsense is not None and nonsense.field == "digest"
+        loaded = [path for path, refusal in zip(paths, refusals, strict=True) if refusal is None]
+        figure(19, "hostile adapters that were loaded", len(loaded), "adapters", "== 0 adapters")
+        assert await _answer(served) == before
+        (root / "good" / "adapter_model.bin").write_bytes(pickle.dumps("beside"))
+        (root / "good" / "evil.py").write_text("raise SystemExit")
+        assert await _refused(served, "good", digest) is None, "what is beside it is not even opened"
+        assert await _answer(served) == before
 
 
 def _links(root: Path, outside: Path) -> None:
@@ -206,22 +199,18 @@ def _links(root: Path, outside: Path) -> None:
     (root / "pickled" / "adapter_model.bin").write_bytes(pickle.dumps({"weights": 1}))
 
 
-def test_19_a_pinned_name_takes_no_other_content_at_the_start_or_later(tmp_path: Path) -> None:
+async def test_19_a_pinned_name_takes_no_other_content_at_the_start_or_later(tmp_path: Path) -> None:
     one, two = adapter_directory(tmp_path, "one", b"one"), adapter_directory(tmp_path, "two", b"two")
-    digest = assemble(small(adapters={"style": one}), SystemClock()).adapters.resolve("style")
+    digest = assemble_replica(small(adapters={"style": one}), SystemClock()).adapters.resolve("style")
     pins = {"style": digest}
     with pytest.raises(AdapterRefused, match=digest):
-        assemble(small(adapters={"style": two}, adapter_digests=pins), SystemClock())
-
-    async def story() -> None:
-        settings = small(adapters={"style": one}, adapter_digests=pins)
-        async with serving(
-            lambda: assemble(settings, SystemClock()), adapter_root=tmp_path, adapter_digests=pins
-        ) as served:
-            for asked in ("", digest, "0" * 64):
-                refusal = await _refused(served, "two", asked)
-                assert refusal is not None and refusal.field == "digest" and digest in refusal.message
-            assert await _refused(served, "one") is None
-            assert {each.name: each.digest for each in (await served.client.describe()).adapters} == pins
-
-    run(story())
+        assemble_replica(small(adapters={"style": two}, adapter_digests=pins), SystemClock())
+    settings = small(adapters={"style": one}, adapter_digests=pins)
+    async with serving(
+        lambda: assemble_replica(settings, SystemClock()), adapter_root=tmp_path, adapter_digests=pins
+    ) as served:
+        for asked in ("", digest, "0" * 64):
+            refusal = await _refused(served, "two", asked)
+            assert refusal is not None and refusal.field == "digest" and digest in refusal.message
+        assert await _refused(served, "one") is None
+        assert {each.name: each.digest for each in (await served.client.describe()).adapters} == pins

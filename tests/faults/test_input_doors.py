@@ -22,6 +22,8 @@ from tests.faults.http2 import PREFACE, SETTINGS, frame, headers
 from tests.faults.latency import against
 from tests.faults.site import Site, site
 
+pytestmark = pytest.mark.bound(600)
+
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
 HALF_HTTP = (b"", HEAD, HEAD + b"content-type: application/json\r\ncontent-length: 99\r\n\r\n{")
 SAID = PREFACE + frame(SETTINGS, 0, 0)
@@ -58,51 +60,45 @@ def _failure(tasks: Sequence["asyncio.Task[float]"]) -> BaseException | None:
     return next((task.exception() for task in tasks if task.done() and task.exception() is not None), None)
 
 
-def test_9_half_open_connections_are_closed_and_slow_nobody(doors: Site, long: bool, figure: Figure) -> None:
+async def test_9_half_open_connections_are_closed_and_slow_nobody(doors: Site, long: bool, figure: Figure) -> None:
+    halves = [(http_port(doors), HALF_HTTP), (int(doors.address.rpartition(":")[2]), HALF_GRPC)]
+    number = 1000 if long else 40
+    async with line(doors.address) as router:
+        await p99(router, number)
+        alone = [await p99(router, number) for _ in range(ROUNDS)]
+        held, fewest, over = 0, NUM_HALF_OPEN, asyncio.Event()
 
-    async def story() -> None:
-        halves = [(http_port(doors), HALF_HTTP), (int(doors.address.rpartition(":")[2]), HALF_GRPC)]
-        number = 1000 if long else 40
-        async with line(doors.address) as router:
-            await p99(router, number)
-            alone = [await p99(router, number) for _ in range(ROUNDS)]
-            held, fewest, over = 0, NUM_HALF_OPEN, asyncio.Event()
+        def opened() -> None:
+            nonlocal held
+            held += 1
 
-            def opened() -> None:
-                nonlocal held
-                held += 1
+        async def hold(port: int, sent: bytes) -> float:
+            """Who is let go comes again. Seconds that one of them lasted, at most."""
+            nonlocal held, fewest
+            longest = 0.0
+            while not over.is_set():
+                longest = max(longest, await held_open(port, sent, opened))
+                held -= 1
+                fewest = fewest if over.is_set() else min(fewest, held)
+            return longest
 
-            async def hold(port: int, sent: bytes) -> float:
-                """Who is let go comes again. Seconds that one of them lasted, at most."""
-                nonlocal held, fewest
-                longest = 0.0
-                while not over.is_set():
-                    longest = max(longest, await held_open(port, sent, opened))
-                    held -= 1
-                    fewest = fewest if over.is_set() else min(fewest, held)
-                return longest
-
-            holding = [
-                asyncio.create_task(hold(port, sent[index % len(sent)]))
-                for port, sent in halves
-                for index in range(NUM_HALF_OPEN // len(halves))
-            ]
-            await until(lambda: held >= NUM_HALF_OPEN or _failure(holding))
-            assert held == NUM_HALF_OPEN, _failure(holding)
-            beside = [await p99(router, number) for _ in range(ROUNDS)]
-            over.set()
-            async with asyncio.timeout(300):
-                seconds = max(await asyncio.gather(*holding))
-            alone += [await p99(router, number) for _ in range(ROUNDS)]
-        figure(9, "connections held half open", NUM_HALF_OPEN, "connections", ">= 500 connections")
-        figure(9, "of them, there at the worst moment", fewest, "connections", ">= 100 connections")
-        longer = against(median(beside), median(alone), long=long)
-        figure(
-            9, "p99 of others beside them, of p99 alone before and after (medians)", longer, "", "<= 1.2", short="<= 20"
-        )
-        figure(9, "until the last of them was closed", seconds, "s", "<= 60 s", short="<= 120 s")
-
-    asyncio.run(story())
+        holding = [
+            asyncio.create_task(hold(port, sent[index % len(sent)]))
+            for port, sent in halves
+            for index in range(NUM_HALF_OPEN // len(halves))
+        ]
+        await until(lambda: held >= NUM_HALF_OPEN or _failure(holding))
+        assert held == NUM_HALF_OPEN, _failure(holding)
+        beside = [await p99(router, number) for _ in range(ROUNDS)]
+        over.set()
+        async with asyncio.timeout(300):
+            seconds = max(await asyncio.gather(*holding))
+        alone += [await p99(router, number) for _ in range(ROUNDS)]
+    figure(9, "connections held half open", NUM_HALF_OPEN, "connections", ">= 500 connections")
+    figure(9, "connections held at the worst moment", fewest, "connections", ">= 100 connections")
+    longer = against(median(beside), median(alone), long=long)
+    figure(9, "p99 of other callers, relative", longer, "", "<= 1.2", short="<= 20")
+    figure(9, "until the last connection was closed", seconds, "s", "<= 60 s", short="<= 120 s")
 
 
 def _by_grpc(prompt: str) -> bytes:
@@ -159,36 +155,35 @@ async def _refusals(doors: Site, waits: Sequence[float]) -> dict[str, Refused]:
     return found
 
 
-def test_12_prompts_without_end_are_refused_at_once(doors: Site, figure: Figure) -> None:
-    async def story() -> None:
-        async with asking_all_the_time(doors) as waits:
-            await until(lambda: len(waits) >= 50)
-            usual = median(waits)
-            found = await _refusals(doors, waits)
-        refused = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "400", "413"}
-        assert {name: each.told for name, each in found.items() if each.told.code not in refused} == {}
-        slowest = max(found, key=lambda name: found[name].seconds)
-        figure(12, f"until it was refused ({slowest})", found[slowest].seconds, "s", "< 0.05 s", short="< 10 s")
-        longest = max(found, key=lambda name: found[name].stall)
-        stall = found[longest].stall - usual
-        figure(
-            12,
-            f"what somebody else waited longer for it ({longest}; the least of three)",
-            stall,
-            "s",
-            "< 0.05 s",
-            short="< 10 s",
-        )
-        router = RawGrpc(doors.address)
-        for name, text in SERVED.items():
-            assert (await router.send(GENERATE, _by_grpc(text))).code == "OK", name
-            assert (await send_http(http_port(doors), _by_http(json.dumps(text)), 30)).code == "200", name
-        await router.close()
-
-    asyncio.run(story())
+async def test_12_prompts_without_end_are_refused_at_once(doors: Site, figure: Figure) -> None:
+    async with asking_all_the_time(doors) as waits:
+        await until(lambda: len(waits) >= 50)
+        usual = median(waits)
+        found = await _refusals(doors, waits)
+    refused = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "400", "413"}
+    assert {name: each.told for name, each in found.items() if each.told.code not in refused} == {}
+    slowest = max(found, key=lambda name: found[name].seconds)
+    figure(12, f"until refused ({slowest})", found[slowest].seconds, "s", "< 0.05 s", short="< 10 s")
+    longest = max(found, key=lambda name: found[name].stall)
+    stall = found[longest].stall - usual
+    figure(
+        12,
+        f"delay of another caller ({longest}; the least of three)",
+        stall,
+        "s",
+        "< 0.05 s",
+        short="< 10 s",
+    )
+    router = RawGrpc(doors.address)
+    for name, text in SERVED.items():
+        assert (await router.send(GENERATE, _by_grpc(text))).code == "OK", name
+        assert (await send_http(http_port(doors), _by_http(json.dumps(text)), 30)).code == "200", name
+    await router.close()
 
 
-def test_25_streams_taken_back_and_streams_without_end_keep_nobody_out(doors: Site, long: bool, figure: Figure) -> None:
+async def test_25_streams_taken_back_and_streams_without_end_keep_nobody_out(
+    doors: Site, long: bool, figure: Figure
+) -> None:
     number = 10_000 if long else 1_000
 
     async def attacks() -> list[dict[str, Any]]:
@@ -198,31 +193,28 @@ def test_25_streams_taken_back_and_streams_without_end_keep_nobody_out(doors: Si
             floods += await asyncio.gather(*(flood(doors.address, kind, number) for kind in KINDS))
         return floods
 
-    async def story() -> None:
-        idle = await idle_replica(doors, 5.0 if long else 1.0)
-        alone = await cost(doors, asyncio.sleep(10.0 if long else 2.0))
-        over = asyncio.Event()
-        watching = asyncio.create_task(most_at_once(doors, over))
-        attacking = asyncio.create_task(attacks())
-        beside = await cost(doors, attacking)
-        floods = await attacking
-        over.set()
-        most = await watching
-        assert all(told["was_closed"] for told in floods if told["kind"] == "pings"), "who pings so often is let go"
-        assert all(told["sent"] == number for told in floods if told["kind"] == "resets")
-        num_answered = len(beside.waits)
-        pace = sum(told["sent"] for told in floods) / beside.seconds
-        figure(25, "hostile streams and pings a second", pace, "", ">= 2,000", short="> 0")
-        figure(25, "requests answered meanwhile, all that were asked", num_answered, "requests", ">= 10", short="> 0")
-        wait = beside.usual_wait * 1000
-        figure(25, "median wait for an answer meanwhile", wait, "ms", "< 100 ms", short="< 5000 ms")
-        more = beside.of_router - alone.of_router / len(alone.waits) * num_answered
-        each = more / sum(told["sent"] for told in floods) * 1000
-        figure(25, "CPU of the router for each hostile stream or ping", each, "ms", "< 1 ms", short="< 5 ms")
-        ratio = beside.replica_per_answer(idle) / alone.replica_per_answer(idle)
-        figure(25, "CPU of the replica for each answer, of that without", ratio, "", "<= 1.2", short="<= 5")
-        figure(25, "requests being answered at once, of the most there may be", most, "", "<= 1")
-        async with line(doors.address) as router:
-            assert (await router.ask(ASKED)).is_answered
-
-    asyncio.run(story())
+    idle = await idle_replica(doors, 5.0 if long else 1.0)
+    alone = await cost(doors, asyncio.sleep(10.0 if long else 2.0))
+    over = asyncio.Event()
+    watching = asyncio.create_task(most_at_once(doors, over))
+    attacking = asyncio.create_task(attacks())
+    beside = await cost(doors, attacking)
+    floods = await attacking
+    over.set()
+    most = await watching
+    assert all(told["was_closed"] for told in floods if told["kind"] == "pings"), "who pings so often is let go"
+    assert all(told["sent"] == number for told in floods if told["kind"] == "resets")
+    num_answered = len(beside.waits)
+    pace = sum(told["sent"] for told in floods) / beside.seconds
+    figure(25, "hostile streams and pings a second", pace, "", ">= 2,000", short="> 0")
+    figure(25, "requests answered during the attack", num_answered, "requests", ">= 10", short="> 0")
+    wait = beside.usual_wait * 1000
+    figure(25, "median wait during the attack", wait, "ms", "< 100 ms", short="< 5000 ms")
+    more = beside.of_router - alone.of_router / len(alone.waits) * num_answered
+    each = more / sum(told["sent"] for told in floods) * 1000
+    figure(25, "CPU of the router for each hostile stream or ping", each, "ms", "< 1 ms", short="< 5 ms")
+    ratio = beside.replica_per_answer(idle) / alone.replica_per_answer(idle)
+    figure(25, "CPU of the replica for each answer, relative", ratio, "", "<= 1.2", short="<= 5")
+    figure(25, "requests in flight, share of the limit", most, "", "<= 1")
+    async with line(doors.address) as router:
+        assert (await router.ask(ASKED)).is_answered

@@ -5,35 +5,31 @@ import time
 import pytest
 
 from octet.v1 import specialist_pb2 as wire
-from router.reception.ask import Turn
-from router.reception.conversation import USER, routing_text
-from router.rules.page import Page
-from router.rules.rule import DETECTORS
+from router.request import ChatMessage
+from router.routing.rules.rule import DETECTORS
+from router.routing.rules.text import ScannedText
+from router.routing.validation import USER, routing_text
 from tests.faults.figures import Figure
 from tests.router.decisions.test_rules_time import MEGABYTE
-from tests.service.harness import QUICK, ask, asking, run, serving, sim
+from tests.service.harness import QUICK, ask, asking, serving, sim
 
 NESTED = ("template<", "template<typename T, template<", "std::enable_if<std::is_same<", "({[<", "required from here\n")
 
 
-def test_13_a_prompt_larger_than_the_pool_is_refused_and_does_not_wait(figure: Figure) -> None:
+async def test_13_a_prompt_larger_than_the_pool_is_refused_and_does_not_wait(figure: Figure) -> None:
     """Four blocks of 16: a prompt and one step of its answer never fit, however long anybody waits."""
-
-    async def story() -> None:
-        async with serving(sim(QUICK, num_blocks=4, context=512)) as served:
-            seconds = []
-            for length in (64, 100, 400):
-                began = time.perf_counter()
-                heard = await ask(served.client, asking("x" * length))
-                seconds.append(time.perf_counter() - began)
-                assert heard.accepted is None and heard.error is not None and heard.error.error is not None
-                assert heard.error.error.reason == wire.ERROR_REASON_PROMPT_TOO_LONG, heard.error
-                assert str(length) in str(heard.error) and "63" in str(heard.error)
-            fits = await ask(served.client, asking("x" * 62, max_tokens=1, ignore_eos=True))
-            assert fits.error is None and len(fits.tokens) == 1, "one that just fits is served"
-            figure(13, "until it was refused", max(seconds), "s", "< 0.05 s", short="< 10 s")
-
-    run(story())
+    async with serving(sim(QUICK, num_blocks=4, context=512)) as served:
+        seconds = []
+        for length in (64, 100, 400):
+            began = time.perf_counter()
+            heard = await ask(served.client, asking("x" * length))
+            seconds.append(time.perf_counter() - began)
+            assert heard.accepted is None and heard.error is not None and heard.error.error is not None
+            assert heard.error.error.reason == wire.ERROR_REASON_PROMPT_TOO_LONG, heard.error
+            assert str(length) in str(heard.error) and "63" in str(heard.error)
+        fits = await ask(served.client, asking("x" * 62, max_tokens=1, ignore_eos=True))
+        assert fits.error is None and len(fits.tokens) == 1, "one that just fits is served"
+        figure(13, "until refused", max(seconds), "s", "< 0.05 s", short="< 10 s")
 
 
 @pytest.mark.parametrize("piece", NESTED)
@@ -42,7 +38,7 @@ def test_14_a_megabyte_of_nested_templates_is_read_in_no_time(piece: str, figure
     seconds = []
     for _ in range(3):
         began = time.process_time()
-        page = Page(routing_text((Turn(USER, text),)))  # as much of it as decides
+        page = ScannedText(routing_text((ChatMessage(USER, text),)))  # as much of it as decides
         for detect in DETECTORS.values():
             detect(page)
         seconds.append(time.process_time() - began)

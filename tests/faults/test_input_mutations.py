@@ -116,11 +116,11 @@ def test_10_a_hundred_thousand_spoiled_requests_harm_nobody(long: bool, figure: 
     print(*storm.wrong[:5], sep="\n")
     assert num_cases > 0 and alive == [True, True] and len(set(pids)) == 2
     assert "Traceback" not in said, said[-3000:]
-    what = f"spoiled requests sent, from case {first:,} on" if first else "spoiled requests sent"
+    what = f"damaged requests sent, from case {first:,} on" if first else "damaged requests sent"
     wanted = f">= {max(1, NUM_CASES['long'] - first):,} requests"
     figure(10, what, num_cases, "requests", wanted, short=">= 1 requests")
-    figure(10, "processes that died of them", alive.count(False), "processes", "== 0 processes")
-    figure(10, "answers that are not documented", len(storm.wrong), "answers", "== 0 answers")
+    figure(10, "crashed processes", alive.count(False), "processes", "== 0 processes")
+    figure(10, "undocumented responses", len(storm.wrong), "answers", "== 0 answers")
 
 
 def test_10_the_same_seed_makes_the_same_cases() -> None:

@@ -11,14 +11,13 @@ from typing import Any
 import grpc
 
 from octet.v1 import inference_pb2 as wire
-from router.http.own_body import NAMES
-from router.reception.limits import Limits
+from router.api.http.infer import INFER_FIELD_NAMES
+from router.routing.validation import RANGES
 from tests.faults.figures import Figure
 from tests.router.http.harness import Fronted, fronting
 from tests.router.service.harness import Heard, asking
-from tests.service.harness import QUICK, run, serving, sim
+from tests.service.harness import QUICK, serving, sim
 
-RANGES = Limits().ranges()
 FLOATS = (math.nan, math.inf, -math.inf, -0.0, 1e308, -1e308, 5e-324, -1.0, 1e19)
 INTEGERS = (-(2**63), 2**63 - 1, -(2**31), 2**31 - 1, 2**32, -1, 0)
 LITERALS = (
@@ -89,7 +88,7 @@ async def _over_grpc(fronted: Fronted) -> tuple[int, list[str]]:
 
 def _bodies() -> Iterator[tuple[str, str, str, bytes]]:
     """Path, field, literal and body."""
-    own = [NAMES.get(field, field) for field in RANGES if not field.startswith("sampling.logit_bias")]
+    own = [INFER_FIELD_NAMES.get(field, field) for field in RANGES if not field.startswith("sampling.logit_bias")]
     for name, literal in product(own, LITERALS):
         body = json.dumps({"prompt": "hello", "force_specialists": ["writer"], "max_tokens": 4} | {name: 7777})
         yield "/v1/infer", name, literal, body.replace("7777", literal).encode()
@@ -127,32 +126,27 @@ async def _over_http(fronted: Fronted) -> tuple[int, list[str]]:
     return num_sent, wrong
 
 
-def test_11_numbers_that_are_none_harm_nobody_in_the_same_batch(figure: Figure) -> None:
-    async def story() -> None:
-        async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
-            alone = await fronted.routed.ask(NEIGHBOUR)
-            same, over = [], asyncio.Event()
+async def test_11_numbers_that_are_none_harm_nobody_in_the_same_batch(figure: Figure) -> None:
+    async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+        alone = await fronted.routed.ask(NEIGHBOUR)
+        same, over = [], asyncio.Event()
 
-            async def neighbour() -> None:
-                while not over.is_set():
-                    same.append((await fronted.routed.ask(NEIGHBOUR)).tokens == alone.tokens)
+        async def neighbour() -> None:
+            while not over.is_set():
+                same.append((await fronted.routed.ask(NEIGHBOUR)).tokens == alone.tokens)
 
-            beside = asyncio.create_task(neighbour())
-            by_grpc, wrong = await _over_grpc(fronted)
-            by_http, wrong_too = await _over_http(fronted)
-            over.set()
-            await beside
-            assert len(alone.tokens) == 400 and same
-            assert not wrong + wrong_too, "\n".join([*wrong, *wrong_too][:20])
-            figure(11, "wrong numbers sent", by_grpc + by_http, "requests", ">= 300 requests")
-            figure(
-                11, "of them not refused by the name of the field", len(wrong + wrong_too), "requests", "== 0 requests"
-            )
-            figure(11, "answers beside them that were not the same", same.count(False), "answers", "== 0 answers")
-            await served.idle()
-            served.check_whole()
-
-    run(story())
+        beside = asyncio.create_task(neighbour())
+        by_grpc, wrong = await _over_grpc(fronted)
+        by_http, wrong_too = await _over_http(fronted)
+        over.set()
+        await beside
+        assert len(alone.tokens) == 400 and same
+        assert not wrong + wrong_too, "\n".join([*wrong, *wrong_too][:20])
+        figure(11, "wrong numbers sent", by_grpc + by_http, "requests", ">= 300 requests")
+        figure(11, "not refused by field name", len(wrong + wrong_too), "requests", "== 0 requests")
+        figure(11, "neighbours with a changed answer", same.count(False), "answers", "== 0 answers")
+        await served.idle()
+        served.check_whole()
 
 
 def test_11_every_numeric_field_of_the_wire_has_a_range() -> None:

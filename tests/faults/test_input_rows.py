@@ -15,4 +15,6 @@ def test_what_shows_a_row_exists(row: int, node: str) -> None:
     file, _, name = node.partition("::")
     assert (ROOT / file).is_file(), f"row {row}"
     text = (ROOT / file).read_text()
-    assert re.search(rf"^ *def {re.escape(name)}\(", text, re.MULTILINE) if name else "def test_" in text, f"row {row}"
+    assert re.search(rf"^ *(?:async )?def {re.escape(name)}\(", text, re.MULTILINE) if name else "def test_" in text, (
+        f"row {row}"
+    )

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from bench.admission.azure import read_azure
+from simulation.traces import read_azure
 from tests.faults.callers import PROMPTS, Callers, Line, golden_run, line, until
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question
@@ -49,11 +49,9 @@ def test_1_a_killed_replica_costs_only_what_it_was_saying(long: bool, gaps: Iter
                 await callers.answered(20)
             await put_verdict(1, router, history, figure)
             share = _tried_again(history, [at for at, _ in kills])
-            figure(1, "of the requests under way at a kill, those tried again", share, "", "<= 0.2")
+            figure(1, "share of requests in flight that were retried", share, "", "<= 0.2")
             longest = max(seconds for _, seconds in kills)
-            figure(
-                1, "until somebody who comes after a kill is answered, at worst", longest, "s", "< 2 s", short="< 20"
-            )
+            figure(1, "slowest recovery", longest, "s", "< 2 s", short="< 20")
 
     with site(Plan({"writer": 3})) as made:
         asyncio.run(scenario(made))

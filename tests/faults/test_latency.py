@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 
-from bench.spells import Spells
+from bench.slow_periods import SlowPeriods
 from tests.faults.history import Account, History, Question
 from tests.faults.latency import Comparison
 
@@ -28,35 +28,35 @@ def history(*waits: tuple[float, float]) -> History:
 
 USUAL = history((0, 0.1), (1, 0.1))
 SLOW = history((10, 0.2), (11, 0.9), (12, 0.2), (13, 0.2))
-"""One of them in a spell."""
-SPELLS = Spells([(10.9, 11.1)])
+"""One of them in a slow period."""
+SLOW_PERIODS = SlowPeriods([(10.9, 11.1)])
 
 
 def test_who_met_a_spell_is_left_out_and_shown_beside() -> None:
     figures = Figures()
-    comparison = Comparison(3, figures, SPELLS, long=True)
+    comparison = Comparison(3, figures, SLOW_PERIODS, long=True)
     comparison.put_longer("waits", 100, USUAL, SLOW, "<= 1.2")
     assert figures.put == {
-        "waits, against before and after, where the machine was itself": pytest.approx(2),
-        "waits, against before and after, whatever the machine did": pytest.approx(9),
-        "waits: share of the waits that met a spell of the machine": pytest.approx(1 / 6),
+        "waits, relative, outside slow periods": pytest.approx(2),
+        "waits, relative, slow periods included": pytest.approx(9),
+        "waits: share of waits in slow periods": pytest.approx(1 / 6),
     }
 
 
-def test_where_spells_are_not_known_all_count_and_nothing_is_said_of_the_machine() -> None:
+def test_all_count_where_slow_periods_are_unknown() -> None:
     figures = Figures()
     Comparison(3, figures, None, long=True).put_longer("waits", 100, USUAL, SLOW, "<= 1.2")
-    assert figures.put == {"waits, against before and after": pytest.approx(9)}
+    assert figures.put == {"waits, relative": pytest.approx(9)}
 
 
 def test_what_lasts_is_compared_in_the_same_way() -> None:
     figures = Figures()
-    Comparison(3, figures, SPELLS, long=True).put_lasting(USUAL, history((10, 0.3), (11, 0.02)))
-    assert figures.put == {"p50 TTFT after it, against before, where the machine was itself": pytest.approx(3)}
+    Comparison(3, figures, SLOW_PERIODS, long=True).put_lasting(USUAL, history((10, 0.3), (11, 0.02)))
+    assert figures.put == {"p50 TTFT afterwards, relative, outside slow periods": pytest.approx(3)}
 
 
 def test_a_long_wait_that_a_spell_came_into_later_counts() -> None:
     """Else slow answers would be left out more often than fast ones."""
     figures = Figures()
-    Comparison(3, figures, SPELLS, long=True).put_lasting(USUAL, history((10, 5.0)))
-    assert figures.put == {"p50 TTFT after it, against before, where the machine was itself": pytest.approx(50)}
+    Comparison(3, figures, SLOW_PERIODS, long=True).put_lasting(USUAL, history((10, 5.0)))
+    assert figures.put == {"p50 TTFT afterwards, relative, outside slow periods": pytest.approx(50)}

@@ -58,9 +58,9 @@ def test_26_new_work_is_turned_away_before_anybody_is_killed(long: bool, figure:
             assert refused[0].error.retry_after_ms > 0
             await put_verdict(26, router, history, figure)
             killed = of_replica.num_killed + of_router.num_killed
-            figure(26, "time without memory to spare", 2 * seconds, "s", ">= 600 s", short=">= 1 s")
-            figure(26, "processes killed for want of memory", killed, "processes", "== 0")
-            figure(26, "requests turned away, all with a reason", len(history.failed), "requests", "> 0")
+            figure(26, "time under memory pressure", 2 * seconds, "s", ">= 600 s", short=">= 1 s")
+            figure(26, "processes killed for lack of memory", killed, "processes", "== 0")
+            figure(26, "requests refused, all with a reason", len(history.failed), "requests", "> 0")
 
     with cgroup("memory") as of_replica, cgroup("memory") as of_router:
         hosts = {"writer-0": Host(cgroups=(of_replica.folder,)), "router": Host(cgroups=(of_router.folder,))}

@@ -16,9 +16,9 @@ from tests.faults.verdict import put_verdict, states, until_serving
 
 Doing = Callable[[Cable], None]
 CUTS: dict[str, tuple[Doing, Doing]] = {
-    "a cut cable": (Cable.cut, Cable.mend),
-    "answers that do not arrive": (Cable.silence, Cable.unsilence),
-    "requests that do not arrive": (Cable.deafen, Cable.undeafen),
+    "cut link": (Cable.cut, Cable.mend),
+    "lost answers": (Cable.silence, Cable.unsilence),
+    "lost requests": (Cable.deafen, Cable.undeafen),
 }
 
 
@@ -37,7 +37,7 @@ def test_17_whatever_happens_to_a_cable_callers_are_told_the_truth(long: bool, f
                 for what, (do, undo) in CUTS.items():
                     for _ in range(3 if long else 1):
                         noticed, back = await _cut(router, victim, cable, callers, do, undo)
-                        figure(17, f"{what}: until the breaker opens", noticed, "s", "< 3 s", short="< 20 s")
+                        figure(17, f"{what}: until the breaker opened", noticed, "s", "< 3 s", short="< 20 s")
                         figure(17, f"{what}: until the replica serves again", back, "s", "< 20 s", short="< 60 s")
                 await _crawl(cable, callers, victim, 20.0 if long else 2.0)
                 await until_serving(router, victim)

@@ -15,7 +15,6 @@ from tests.faults.poisoned import DIED, POISON, SLOW_POISON
 from tests.faults.process import Process, wait_for
 from tests.router.http.harness import fronting
 from tests.router.service.harness import Heard, Routed, asking, routing
-from tests.service.harness import run
 
 NUM_REPLICAS = 3
 NUM_NEIGHBOURS = 8
@@ -40,7 +39,7 @@ class Replicas:
 
     async def are_back(self, routed: Routed) -> None:
         await routed.until(lambda: self.process.said.count("ready on") == NUM_REPLICAS + self.num_deaths)
-        await routed.until(lambda: all(each.usable for each in routed.server.fleet.replicas))
+        await routed.until(lambda: all(each.is_usable for each in routed.server.fleet.replicas))
 
 
 @pytest.fixture(scope="module")
@@ -59,48 +58,40 @@ async def asked_among(routed: Routed, poison: str, prompts: list[str]) -> tuple[
 
 
 @pytest.mark.parametrize(("poison", "same"), [(POISON, True), (SLOW_POISON, False)])
-def test_28_the_same_request_kills_two_replicas_and_no_third(
+async def test_28_the_same_request_kills_two_replicas_and_no_third(
     poison: str, same: bool, replicas: Replicas, figure: Figure
 ) -> None:
     """Its neighbours ask again and again, all of them together; where it kills late they are others every time."""
     before, numbers = replicas.num_deaths, count()
-
-    async def story() -> None:
-        async with routing(replicas.places) as routed:
-            reasons: list[int] = []
-            others: list[Heard] = []
-            for _ in range(NUM_ASKED):
-                prompts = [f"neighbour {number if same else next(numbers)}" for number in range(NUM_NEIGHBOURS)]
-                heard, neighbours = await asked_among(routed, poison, prompts)
-                reasons.append(heard.reason)
-                others += neighbours
-                await replicas.are_back(routed)
-            assert reasons[-1] == QUARANTINED and 0 not in reasons, reasons
-            num_deaths = replicas.num_deaths - before
-            assert num_deaths > 0
-            figure(28, f"replicas that one request killed ({poison})", num_deaths, "replicas", "<= 2 replicas")
-            wronged = sum(each.reason == QUARANTINED for each in others)
-            figure(28, f"neighbours that were quarantined with it ({poison})", wronged, "requests", "== 0 requests")
-            assert {each.reason for each in others} <= {0, error_pb2.ERROR_REASON_REPLICA_LOST}
-            last = [await routed.ask(asking(f"neighbour {number}")) for number in range(NUM_NEIGHBOURS)]
-            assert {each.code for each in last} == {grpc.StatusCode.OK}
-
-    run(story())
+    async with routing(replicas.places) as routed:
+        reasons: list[int] = []
+        others: list[Heard] = []
+        for _ in range(NUM_ASKED):
+            prompts = [f"neighbour {number if same else next(numbers)}" for number in range(NUM_NEIGHBOURS)]
+            heard, neighbours = await asked_among(routed, poison, prompts)
+            reasons.append(heard.reason)
+            others += neighbours
+            await replicas.are_back(routed)
+        assert reasons[-1] == QUARANTINED and 0 not in reasons, reasons
+        num_deaths = replicas.num_deaths - before
+        assert num_deaths > 0
+        figure(28, f"replicas killed ({poison})", num_deaths, "replicas", "<= 2 replicas")
+        wronged = sum(each.reason == QUARANTINED for each in others)
+        figure(28, f"neighbours quarantined ({poison})", wronged, "requests", "== 0 requests")
+        assert {each.reason for each in others} <= {0, error_pb2.ERROR_REASON_REPLICA_LOST}
+        last = [await routed.ask(asking(f"neighbour {number}")) for number in range(NUM_NEIGHBOURS)]
+        assert {each.code for each in last} == {grpc.StatusCode.OK}
 
 
-def test_28_over_http_it_is_a_422_that_nobody_is_to_repeat(replicas: Replicas) -> None:
+async def test_28_over_http_it_is_a_422_that_nobody_is_to_repeat(replicas: Replicas) -> None:
     before = replicas.num_deaths
-
-    async def story() -> None:
-        async with fronting(replicas.places) as fronted:
-            heard = await fronted.ask(messages=[{"role": "user", "content": POISON}])
-            while heard.status == 503:
-                await replicas.are_back(fronted.routed)
-                heard = await fronted.ask(messages=[{"role": "user", "content": POISON}])
-            assert (heard.status, heard.error["code"]) == (422, "quarantined")
-            assert heard.error["type"] == "invalid_request_error" and "retry-after" not in heard.headers
+    async with fronting(replicas.places) as fronted:
+        heard = await fronted.ask(messages=[{"role": "user", "content": POISON}])
+        while heard.status == 503:
             await replicas.are_back(fronted.routed)
-            assert replicas.num_deaths - before == 2
-            assert (await fronted.ask(messages=[{"role": "user", "content": "hello"}])).status == 200
-
-    run(story())
+            heard = await fronted.ask(messages=[{"role": "user", "content": POISON}])
+        assert (heard.status, heard.error["code"]) == (422, "quarantined")
+        assert heard.error["type"] == "invalid_request_error" and "retry-after" not in heard.headers
+        await replicas.are_back(fronted.routed)
+        assert replicas.num_deaths - before == 2
+        assert (await fronted.ask(messages=[{"role": "user", "content": "hello"}])).status == 200

@@ -9,7 +9,7 @@ from octet.v1 import operator_pb2 as wire
 from tests.faults.callers import LONGEST, Line, golden_run, line
 from tests.faults.figures import Figure
 from tests.faults.history import Golden, History, Question
-from tests.faults.latency import Comparison, noting_spells_if
+from tests.faults.latency import Comparison, record_slow_periods_if
 from tests.faults.site import Plan, Site, site
 from tests.faults.verdict import put_verdict, until_serving
 
@@ -32,7 +32,7 @@ def test_30_a_shadow_that_hangs_or_dies_is_nobodys_business(long: bool, figure: 
         async with line(site.address) as router:
             golden = await golden_run(router, site.specialists)
             await _told(router, golden, 2.0, seed=0)
-            with noting_spells_if(long) as spells:
+            with record_slow_periods_if(long) as slow_periods:
                 usual = await _told(router, golden, seconds / 2, seed=1)
                 sent = await _num_sent(router)
                 assert sent > 0, "there are copies"
@@ -47,13 +47,13 @@ def test_30_a_shadow_that_hangs_or_dies_is_nobodys_business(long: bool, figure: 
                 shadow.process.begin_again()
                 await until_serving(router, *site.replicas)
                 after = await _told(router, golden, seconds / 2, seed=4)
-            comparison = Comparison(30, figure, spells, long)
+            comparison = Comparison(30, figure, slow_periods, long)
             comparison.put_lasting(usual, after)
             usual.accounts += after.accounts
             accounts = usual.accounts + hung.accounts + dead.accounts
             await put_verdict(30, router, History(golden, accounts), figure)
             failed = len(hung.failed) + len(dead.failed)
-            figure(30, "requests that a shadow failed", failed, "requests", "== 0")
+            figure(30, "requests failed by a shadow", failed, "requests", "== 0")
             for ill, told in (("hangs", hung), ("is dead", dead)):
                 comparison.put_longer(f"p99 TTFT while the shadow {ill}", 99, usual, told, "<= 1.2")
 

@@ -8,22 +8,14 @@ import urllib.request
 
 import pytest
 
-from bench.measure import percentile
-from bench.spells import Interval
+from bench.slow_periods import Interval
 from octet.v1 import error_pb2
+from simulation.results import percentile
 from tests.faults.callers import PROMPTS, Line, golden_run, line, until
 from tests.faults.cgroups import Cgroup, cgroup
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question
-from tests.faults.latency import (
-    AGAINST,
-    Comparison,
-    by,
-    heard_at,
-    noting_spells_if,
-    seconds_of,
-    undisturbed,
-)
+from tests.faults.latency import AGAINST, Comparison, by, heard_at, record_slow_periods_if, seconds_of, undisturbed
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, states, until_serving
 
@@ -39,7 +31,7 @@ def test_3_a_slow_replica_gets_less_and_nobody_elses_callers_wait(long: bool, fi
             golden = await golden_run(router, site.specialists)
             seconds = 20.0 if long else 3.0
             await heard_at(20.0, router, golden, 2.0, seed=0)
-            with noting_spells_if(long) as spells:
+            with record_slow_periods_if(long) as slow_periods:
                 usual = await heard_at(RATE, router, golden, seconds / 2, seed=3)
                 group.allow_cpu(0.1)
                 await asyncio.sleep(1.0)
@@ -48,14 +40,14 @@ def test_3_a_slow_replica_gets_less_and_nobody_elses_callers_wait(long: bool, fi
                 await until_serving(router, *site.replicas)
                 await asyncio.sleep(1.0)
                 after = await heard_at(RATE, router, golden, seconds / 2, seed=5)
-            comparison = Comparison(3, figure, spells, long)
+            comparison = Comparison(3, figure, slow_periods, long)
             comparison.put_lasting(usual, after)
             usual.accounts += after.accounts
             await put_verdict(3, router, History(golden, usual.accounts + slow.accounts), figure)
             shares = [len(by(each, _is_slow).answered) / len(each.answered) for each in (usual, slow)]
             figure(3, f"share of the slow one, {AGAINST}", shares[1] / shares[0], "", "< 1")
             others = by(usual, _is_another), by(slow, _is_another)
-            comparison.put_longer("p99 TTFT at the others", 99, *others, "<= 1.2")
+            comparison.put_longer("p99 TTFT elsewhere", 99, *others, "<= 1.2")
 
     with cgroup("cpu") as group, site(Plan({"writer": 3}, hosts={"writer-0": Host(cgroups=(group.folder,))})) as made:
         asyncio.run(scenario(made, group))
@@ -77,14 +69,14 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
             golden = await golden_run(router, others)
             seconds = 20.0 if long else 2.0
             await heard_at(20.0, router, golden, 2.0, seed=0)
-            with noting_spells_if(long) as spells:
+            with record_slow_periods_if(long) as slow_periods:
                 usual = await heard_at(20.0, router, golden, seconds / 2, seed=4)
                 for replica in site.of(away):
                     replica.process.kill()
                 first = await router.ask(Question(away, PROMPTS[0], 8))
                 assert first.reason and first.ended
                 seconds_first = first.ended - first.began
-                figure(4, "the first refusal, which waits for a restart", seconds_first, "s", "< 1.5 s", short="< 10 s")
+                figure(4, "first refusal, which waits for a restart", seconds_first, "s", "< 1.5 s", short="< 10 s")
                 await asyncio.sleep(6.0)
                 asking = asyncio.create_task(heard_at(20.0, router, golden, seconds, seed=5))
                 refused = []
@@ -100,12 +92,12 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
                 await until_serving(router, *site.replicas)
                 after = await heard_at(20.0, router, golden, seconds / 2, seed=6)
             figure(4, "status over HTTP", status, "", "== 503")
-            comparison = Comparison(4, figure, spells, long)
+            comparison = Comparison(4, figure, slow_periods, long)
             _put_refusals(refused, comparison)
-            figure(4, "the refusal over HTTP", seconds_http * 1000, "ms", "< 50 ms", short="< 5000 ms")
+            figure(4, "refusal over HTTP", seconds_http * 1000, "ms", "< 50 ms", short="< 5000 ms")
             comparison.put_lasting(usual, after)
             usual.accounts += after.accounts
-            comparison.put_longer("p95 TTFT of the others", 95, usual, without, "<= 1.1")
+            comparison.put_longer("p95 TTFT elsewhere", 95, usual, without, "<= 1.1")
             assert usual.failed == without.failed == []
             await put_verdict(4, router, History(golden, usual.accounts + without.accounts), figure)
 
@@ -115,13 +107,13 @@ def test_4_a_specialist_that_is_away_is_told_at_once_and_the_others_do_not_notic
 
 def _put_refusals(refused: list[Interval], comparison: Comparison) -> None:
     figure = comparison.figure
-    own = max(seconds_of(undisturbed(refused, comparison.spells))) * 1000
-    figure(4, f"the slowest refusal{comparison.where}", own, "ms", "< 50 ms", short="< 5000 ms")
+    own = max(seconds_of(undisturbed(refused, comparison.slow_periods))) * 1000
+    figure(4, f"slowest refusal{comparison.where}", own, "ms", "< 50 ms", short="< 5000 ms")
     took = seconds_of(refused)
     usually = percentile(took, 95) * 1000
-    figure(4, "95 of 100 refusals, whatever the machine did, within", usually, "ms", "< 50 ms", short="< 5000 ms")
+    figure(4, "95th percentile of refusals, slow periods included", usually, "ms", "< 50 ms", short="< 5000 ms")
     slowest = max(took) * 1000
-    figure(4, "the slowest refusal, whatever the machine did", slowest, "ms", "< 1000 ms", short="< 5000 ms")
+    figure(4, "slowest refusal, slow periods included", slowest, "ms", "< 1000 ms", short="< 5000 ms")
 
 
 def _status(http: str, specialist: str) -> tuple[int, float]:
@@ -150,7 +142,7 @@ def test_4_where_somebody_stands_in_the_receipt_says_so(figure: Figure) -> None:
             receipt = account.receipt
             assert receipt is not None and receipt.decision.primary == "template"
             stamped = receipt.between.instead_of == "template" or receipt.attempts[0].specialist == "template"
-            figure(4, "answers of a stand-in that say so", float(stamped), "", "== 1")
+            figure(4, "receipts that name the fallback", float(stamped), "", "== 1")
 
     settings = "intents: {types: {specialist: template}}\n"
     with site(Plan({"template": 1, "stl": 1}, settings, about={"template": "{fallback: stl}"})) as made:

@@ -2,41 +2,37 @@
 
 import asyncio
 
-from octet.rpc.calls import Context
+from octet.rpc.handlers import Context
 from octet.rpc.refusal import engine_failed
 from octet.v1 import specialist_pb2
 from tests.faults.figures import Figure
 from tests.router.service.harness import asking, routing
 from tests.router.service.spy import spying
-from tests.service.harness import run
 
 CALLERS = 16
 
 
-def test_6_a_retry_storm_reaches_replicas_as_little_more_than_what_was_asked(long: bool, figure: Figure) -> None:
+async def test_6_a_retry_storm_reaches_replicas_as_little_more_than_what_was_asked(long: bool, figure: Figure) -> None:
     async def fail(_: specialist_pb2.GenerateRequest, context: Context) -> None:
         await asyncio.sleep(0.02)  # as many are under way as there are callers
         raise engine_failed("x")
 
-    async def story() -> None:
-        async with (
-            spying(fail) as one,
-            spying(fail) as two,
-            spying(fail) as three,
-            routing({"writer": [each.address for each in (one, two, three)]}) as routed,
-        ):
-            offered = 0
+    async with (
+        spying(fail) as one,
+        spying(fail) as two,
+        spying(fail) as three,
+        routing({"writer": [each.address for each in (one, two, three)]}) as routed,
+    ):
+        offered = 0
 
-            async def caller() -> None:
-                nonlocal offered
-                for _ in range(250 if long else 25):
-                    offered += 1
-                    heard = await routed.ask(asking())
-                    assert heard.error is not None
+        async def caller() -> None:
+            nonlocal offered
+            for _ in range(250 if long else 25):
+                offered += 1
+                heard = await routed.ask(asking())
+                assert heard.error is not None
 
-            await asyncio.gather(*(caller() for _ in range(CALLERS)))
-            attempts = sum(len(spy.asked) for spy in (one, two, three))
-            assert attempts > 0
-            figure(6, "attempts at replicas, for every request that was asked", attempts / offered, "", "<= 1.2")
-
-    run(story())
+        await asyncio.gather(*(caller() for _ in range(CALLERS)))
+        attempts = sum(len(spy.asked) for spy in (one, two, three))
+        assert attempts > 0
+        figure(6, "attempts for each request", attempts / offered, "", "<= 1.2")

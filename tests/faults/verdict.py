@@ -19,13 +19,13 @@ async def put_verdict_of(
     assert accounts, "of no requests everything is true"
     print(*found, sep="\n")
     ends = [each for each in found if each.kind == "end"]
-    figure(row, "requests that ended otherwise than exactly once and with a reason", len(ends), "requests", "== 0")
-    figure(row, "answers with a token lost, repeated or of another lane", len(found) - len(ends), "answers", "== 0")
+    figure(row, "requests that did not end exactly once with a reason", len(ends), "requests", "== 0")
+    figure(row, "answers with a token lost, repeated or from another lane", len(found) - len(ends), "answers", "== 0")
     disagreed = await _disagreements(router, accounts)
     print(*disagreed, sep="\n")
-    figure(row, "requests of which the router's receipt says something else", len(disagreed), "requests", "== 0")
+    figure(row, "requests whose receipt differs from what the caller saw", len(disagreed), "requests", "== 0")
     left = await held_in_the_end(router)
-    figure(row, "blocks and seats that were left taken", left, "", "== 0")
+    figure(row, "leaked blocks and slots", left, "", "== 0")
 
 
 async def _disagreements(router: Line, accounts: Sequence[Account]) -> list[str]:

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from octet.rpc.finite import is_finite
-from octet.sdk.job import Job
+from octet.client.jobs import Job
+from octet.rpc.checks import has_finite_numbers
 from octet.v1 import inference_pb2, jobs_pb2, specialist_pb2
-from router.dispatch.relay import Nonsense, _accepted, _used
-from router.replicas.watch import _report
-from specialist.models.gguf.file import open_gguf
+from router.dispatch.dispatcher import StreamViolation, _check_finite, _parse_accepted, _parse_event
+from router.dispatch.replicas.fleet import _parse_report
+from specialist.models.gguf import open_gguf
 from specialist.models.progress import silent
-from specialist.ops.cpu.prepare import prepare
-from specialist.ops.cpu.prepared import open_prepared
+from specialist.ops.cpu.packed_weights import open_packed, pack_checkpoint
 from tests.fuzz.all import PARSERS
 from tests.fuzz.law import judge
 from tests.models.gguf_writer import tiny_metadata, tiny_tensors, write_gguf
@@ -50,22 +49,22 @@ def test_it_is_passed_over(name: str, raw: bytes) -> None:
 def test_a_replica_whose_numbers_are_none_ends_in_no_receipt(wrong: float) -> None:
     """JSON has no word for them: one receipt would spoil the whole list of them."""
     used = specialist_pb2.GenerateEvent(usage={"timings": {"total": wrong}})
-    with pytest.raises(Nonsense, match="not finite"):
-        _used(used.SerializeToString())
+    with pytest.raises(StreamViolation, match="not finite"):
+        _check_finite(_parse_event(used.SerializeToString()).usage)
     taken = specialist_pb2.GenerateEvent(accepted={"forecast": {"slack": wrong}})
-    with pytest.raises(Nonsense, match="not finite"):
-        _accepted(taken.SerializeToString())
+    with pytest.raises(StreamViolation, match="not finite"):
+        _parse_accepted(taken.SerializeToString())
     with pytest.raises(ValueError, match="not finite"):
-        _report(specialist_pb2.LoadReport(decode_rate=wrong).SerializeToString())
+        _parse_report(specialist_pb2.LoadReport(decode_rate=wrong).SerializeToString())
 
 
 def test_a_number_is_looked_for_at_every_depth() -> None:
     top = specialist_pb2.TokenLogprob(logprob=nan)
     chunk = specialist_pb2.GenerateEvent(chunk={"logprobs": [{"chosen": 1.0}, {"chosen": 0.5, "top": [top]}]})
-    assert not is_finite(chunk)
+    assert not has_finite_numbers(chunk)
     top.logprob = -1.0
-    assert is_finite(specialist_pb2.GenerateEvent(chunk={"logprobs": [{"chosen": 0.5, "top": [top]}]}))
-    assert is_finite(inference_pb2.Receipt())
+    assert has_finite_numbers(specialist_pb2.GenerateEvent(chunk={"logprobs": [{"chosen": 0.5, "top": [top]}]}))
+    assert has_finite_numbers(inference_pb2.Receipt())
 
 
 @pytest.mark.parametrize("unix_ms", [2**63 - 1, -(2**63), 2**55, 0])
@@ -77,18 +76,18 @@ def test_a_job_of_no_calendar_can_be_shown(unix_ms: int) -> None:
 def test_prepared_weights_with_a_bit_flipped_anywhere_are_not_used(tmp_path: Path) -> None:
     """Also in what says where their table begins."""
     written = _prepared(tmp_path / "weights")
-    assert open_prepared(written) is not None
+    assert open_packed(written) is not None
     raw = written.read_bytes()
     for at in [*range(0, len(raw) - 48, 977), *range(len(raw) - 48, len(raw))]:
         flipped = bytearray(raw)
         flipped[at] ^= 0x10
         (tmp_path / "flipped").write_bytes(flipped)
-        assert open_prepared(tmp_path / "flipped") is None
+        assert open_packed(tmp_path / "flipped") is None
 
 
 def _prepared(cache: Path) -> Path:
     model = cache.with_suffix(".gguf")
     write_gguf(model, tiny_metadata(), tiny_tensors("Q8_0"))
-    prepare(open_gguf(model, silent), cache)
+    pack_checkpoint(open_gguf(model, silent), cache)
     (written,) = (cache / "weights").iterdir()
     return written

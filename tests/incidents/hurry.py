@@ -7,9 +7,9 @@ from typing import Any
 from pytest import MonkeyPatch
 
 from octet.clock import SystemClock
-from router.service import server
-from router.view import agreement
-from router.view.open import open_view
+from router import server
+from router.observe.overview import shadow_agreement
+from router.observe.overview.overview import open_overview
 
 
 class HurriedClock:
@@ -31,10 +31,10 @@ def hurried(factor: float) -> Iterator[None]:
     clock = HurriedClock(factor)
 
     def hurried_view(ensemble: Any, behind: Any, fleet: Any, _: Any, wall_ms: Any, **more: Any) -> Any:
-        return open_view(ensemble, behind, fleet, clock, wall_ms, **more)
+        return open_overview(ensemble, behind, fleet, clock, wall_ms, **more)
 
     with MonkeyPatch.context() as patch:
-        patch.setattr(server, "open_view", hurried_view)
+        patch.setattr(server, "open_overview", hurried_view)
         for name in ("WINDOW_MS", "_GRAIN_MS"):
-            patch.setattr(agreement, name, getattr(agreement, name) / factor)
+            patch.setattr(shadow_agreement, name, getattr(shadow_agreement, name) / factor)
         yield

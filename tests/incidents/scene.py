@@ -16,14 +16,14 @@ import grpc
 from octet.cli import main as octet
 from octet.clock import SystemClock
 from octet.config.ensemble import SloConfig
-from octet.config.read import read_ensemble
+from octet.config.loader import read_ensemble
 from octet.config.reload import ConfigWatch
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
-from router.service.opinions import open_opinions
-from router.service.server import Server
-from router.service.settings import HttpDoor, RouterSettings
+from router.routing.classifier.queue import open_classifier_queue
+from router.server import RouterServer
+from router.settings import HttpSettings, RouterSettings
 from tests.incidents.ensembles import CONFIG
 from tests.incidents.hurry import hurried
 from tests.incidents.runbook import Section, sections
@@ -67,7 +67,7 @@ class Scene:
 
     def load(self, specialist: str) -> replica_wire.LoadReport:
         (served,) = self.replicas[specialist]
-        return served.server.board.report()
+        return served.server.publisher.report()
 
     async def breaker(self, specialist: str) -> wire.BreakerInfo:
         listed = await self.operate("ListBreakers", wire.ListBreakersRequest(), wire.ListBreakersResponse)
@@ -208,9 +208,9 @@ async def rehearsal(
             for trade in trades
         }
         stack.enter_context(hurried(hurry))
-        opinions = await stack.enter_async_context(open_opinions(ensemble, SystemClock()))
+        opinions = await stack.enter_async_context(open_classifier_queue(ensemble, SystemClock()))
         places = {name: tuple(each.address for each in group) for name, group in replicas.items()}
-        server = Server(ensemble, RouterSettings(replicas=places, http=HttpDoor()), opinions)
+        server = RouterServer(ensemble, RouterSettings(replicas=places, http=HttpSettings()), opinions)
         await server.start()
         stack.push_async_callback(server.stop, 0)
         if follows:

@@ -37,7 +37,7 @@ def test_the_five_incidents_are_there_in_this_order() -> None:
 
 
 @pytest.mark.parametrize("anchor", INCIDENTS)
-def test_each_says_where_to_look_what_it_shows_what_to_do_and_what_not(anchor: str) -> None:
+def test_each_runbook_names_symptoms_figures_steps_and_mistakes(anchor: str) -> None:
     text = incident(anchor).text
     parts = ("**Look**", "**It shows**", DO, "**It worked**", "**Do not**")
     places = [text.index(part) for part in parts]

@@ -5,15 +5,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from octet.clock import SystemClock
-from specialist.engines.sim import CostModel, SimEngine, SimModel
-from specialist.request import Request
-from specialist.service.replica import Replica
-from specialist.service.settings import ReplicaSettings
-from specialist.service.sim_adapters import SimAdapters
-from specialist.service.sim_replica import sim_replica
-from specialist.service.sim_vocabulary import NUM_SAMPLED
-from specialist.service.words import Words
-from specialist.step import Row, RowFault
+from specialist.adapters.catalog import SimAdapters
+from specialist.engines.sim.engine import CostModel, SimEngine, SimModel
+from specialist.engines.sim.vocabulary import NUM_SAMPLED
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Row
+from specialist.server.replica import AssembledReplica, create_sim_replica
+from specialist.server.settings import ReplicaSettings
+from specialist.text.codec import TextCodec
 
 RIGHT = "return 2*x;"
 WRONG = " " * len(RIGHT)
@@ -46,14 +45,14 @@ class Trade:
             return WRONG
         return RIGHT if any(word in question for word in self.knows) else WRONG
 
-    def replica(self) -> Callable[[], Replica]:
+    def replica(self) -> Callable[[], AssembledReplica]:
         settings = ReplicaSettings(
             name=self.name, engine="sim", num_blocks=self.num_blocks, context=2048, max_running=self.max_running
         )
 
-        def build() -> Replica:
-            made = sim_replica(settings, SystemClock(), self.cost)
-            return replace(made, engine=TradeEngine(self, made.words, self.cost, self.num_blocks, settings.block_size))
+        def build() -> AssembledReplica:
+            made = create_sim_replica(settings, SystemClock(), self.cost)
+            return replace(made, engine=TradeEngine(self, made.codec, self.cost, self.num_blocks, settings.block_size))
 
         return build
 
@@ -61,16 +60,16 @@ class Trade:
 class TradeEngine(SimEngine):
     """Computes as the sim engine does, cache and all; only the words are those of the trade."""
 
-    def __init__(self, trade: Trade, words: Words, cost: CostModel, num_blocks: int, block_size: int) -> None:
+    def __init__(self, trade: Trade, words: TextCodec, cost: CostModel, num_blocks: int, block_size: int) -> None:
         clock = SystemClock()
         super().__init__(SimModel(NUM_SAMPLED), cost, clock, num_blocks=num_blocks + 1, block_size=block_size)
         self._trade = trade
         self._words = words
         (self._end,) = words.stop_ids
 
-    def _outcome(self, row: Row) -> tuple[int, ...] | RowFault:
-        sampled = super()._outcome(row)
-        if isinstance(sampled, RowFault) or not sampled:
+    def _compute(self, row: Row) -> tuple[int, ...]:
+        sampled = super()._compute(row)
+        if not sampled:
             return sampled
         request = row.sequence.request
         said = (*self._said(request), self._end)
@@ -79,4 +78,4 @@ class TradeEngine(SimEngine):
 
     def _said(self, request: Request) -> tuple[int, ...]:
         question = self._words.detokenizer().push(request.prompt)
-        return self._words.prompt(self._trade.answer(question, request.lane.adapters))
+        return self._words.encode(self._trade.answer(question, request.lane.adapters))

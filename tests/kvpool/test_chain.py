@@ -1,4 +1,4 @@
-"""A block's key names exactly its tokens, all tokens before them, and who computed them."""
+"""A block's key names exactly its tokens, all tokens before them, and the lane that computed them."""
 
 import struct
 from dataclasses import replace

@@ -37,7 +37,7 @@ def test_the_smallest_pool_hands_out_its_only_block() -> None:
 
 
 def test_a_key_that_matches_other_tokens_is_a_miss() -> None:
-    """Planted, as nobody can find two token runs with one sha256."""
+    """Planted, since two token runs with one sha256 cannot be found."""
     pool = BlockPool(8, 2)
     chain = TokenChain(ROOT, 2, [1, 2, 3, 4, 5])
     table = admit(pool, chain)
@@ -96,7 +96,7 @@ def test_a_block_held_back_by_a_boundary_and_one_never_seen_are_missed_for_their
 
 
 def test_a_chain_of_another_block_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="blocks of 3 in a pool of blocks of 2"):
+    with pytest.raises(ValueError, match="the chain has blocks of 3 tokens, the pool of 2"):
         BlockPool(8, 2).admit(TokenChain(ROOT, 3, [1]), 1)
 
 

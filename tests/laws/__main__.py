@@ -2,8 +2,8 @@
 
 import sys
 
-from bench.simulation.scheduler_laws import LawBroken
 from tests.laws.world import World
+from tests.simulation.laws.scheduler import LawBroken
 
 NUM_EVENTS = 500
 

@@ -12,11 +12,9 @@ import pytest
 
 import kvpool.chain
 import kvpool.pool
-import specialist.ledger
-import specialist.scheduler
-import specialist.states
-import specialist.victims
-from specialist.engines.sim import SimState
+import specialist.scheduling.ledger
+import specialist.scheduling.scheduler
+from specialist.engines.sim.engine import SimState
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +48,9 @@ def _edited(function: FunctionType, was: str, becomes: str) -> Callable[..., Any
 
 
 POOL = kvpool.pool.BlockPool
-LEDGER = specialist.ledger.Ledger
-SCHEDULER = specialist.scheduler.Scheduler
-HYBRID = specialist.states.Hybrid
+LEDGER = specialist.scheduling.ledger.Ledger
+SCHEDULER = specialist.scheduling.scheduler.Scheduler
+HYBRID = specialist.scheduling.ledger.Hybrid
 
 THE_SIX = (
     Mutant("hash without adapter", kvpool.chain, "chain_root", "        adapters,\n", ""),
@@ -76,8 +74,8 @@ THE_SIX = (
         "preempt equal priority",
         SCHEDULER,
         "_admit_waiting",
-        "seq.request.priority < head.request.priority",
-        "seq.request.priority <= head.request.priority",
+        "may_preempt(head.rank, seq.rank)",
+        "head.rank[0] <= seq.rank[0]",
     ),
     Mutant(
         "leak on abort while chunked",
@@ -90,17 +88,23 @@ THE_SIX = (
 )
 
 MORE = (
-    Mutant("whoever is set aside keeps its seat", SCHEDULER, "assemble_step", "    self.ledger.clear_seats()\n", ""),
-    Mutant("called back into nowhere", LEDGER, "call_back", "self.waiting.push(seq)", "pass"),
-    Mutant("aside behind its end", LEDGER, "finish", "    self.aside.pop(seq, None)\n", ""),
+    Mutant("a suspended request runs on", SCHEDULER, "assemble_step", "    self.ledger.preempt_suspended()\n", ""),
+    Mutant("a resumed request is lost", LEDGER, "resume", "self.waiting.push(seq)", "pass"),
+    Mutant("suspended beyond its end", LEDGER, "finish", "    self.suspended.pop(seq, None)\n", ""),
     Mutant("hash without tenant salt", kvpool.chain, "chain_root", "        tenant_salt,\n", "        b'',\n"),
     Mutant("evicted block keeps its key", POOL, "_evict", 'block.key, block.tokens = None, b""', "pass"),
     Mutant("late completion counts", SCHEDULER, "commit", "if step is not self.in_flight:", "if False:"),
-    Mutant("every draft is accepted", specialist.ledger, "accept", "== sampled[accepted]", "is not None"),
+    Mutant("every draft is accepted", specialist.scheduling.ledger, "accept", "== sampled[accepted]", "is not None"),
     Mutant("blocks freed in flight", LEDGER, "_release", "if seq.num_scheduled:", "if False:"),
     Mutant("the only runner is preempted", SCHEDULER, "_admit_waiting", "most=len(self.running) - 1", "most=99"),
-    Mutant("no watermark", SCHEDULER, "_headroom", "if len(self.running) else 0", "if False else 0"),
-    Mutant("draft window not reserved", specialist.states.PureAttention, "_slots", "seq.reserve", "seq.num_tokens + 1"),
+    Mutant("no watermark", SCHEDULER, "_plan", "if len(self.running) else 0", "if False else 0"),
+    Mutant(
+        "draft window not reserved",
+        specialist.scheduling.ledger.PureAttention,
+        "_slots",
+        "seq.reserve",
+        "seq.num_tokens + 1",
+    ),
     Mutant(
         "newest in line first",
         LEDGER,
@@ -109,11 +113,15 @@ MORE = (
         "seq.rank = (9, 9e9, 9e9, 0); self.waiting.push(seq)",
     ),
     Mutant(
-        "highest priority gives way", specialist.victims, "victim_order", "(request.priority,", "(-request.priority,"
+        "highest priority gives way",
+        specialist.scheduling.scheduler,
+        "victim_order",
+        "preemption_order(seq.rank,",
+        "preemption_order((-seq.rank[0], *seq.rank[1:]),",
     ),
     Mutant("prefill starves decode", SCHEDULER, "_next_rows", "if running.to_decode.owed:", "if False:"),
-    Mutant("a budget for every stack", SCHEDULER, "_prefill_rows", "tokens() - self._num_chunked", "tokens()"),
-    Mutant("stacks share without end", SCHEDULER, "_end_chunk", "self._num_chunked < self.budget.tokens()", "True"),
+    Mutant("a budget for every stack", SCHEDULER, "_prefill_rows", "self._num_chunked,", "0,"),
+    Mutant("stacks share without end", SCHEDULER, "_end_chunk", "self.budget.tokens(), self._num", "10**9, self._num"),
     Mutant("expired work runs", SCHEDULER, "assemble_step", "self.expire()", "pass"),
     Mutant("hit without a snapshot", HYBRID, "plan", "resumable=self.snapshots.__contains__", "resumable=None"),
     Mutant("state keeps rejected drafts", SimState, "trim", "self._staged[ahead]", "self._staged[-1]"),

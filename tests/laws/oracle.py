@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from random import Random
 
-from specialist.engines.sim import SimModel
-from specialist.request import Request
+from specialist.engines.sim.engine import SimModel
+from specialist.scheduling.sequence import Request
 
 
 class OracleProposer:

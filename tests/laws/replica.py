@@ -5,15 +5,11 @@ from dataclasses import dataclass
 
 from kvpool import BlockPool
 from octet.clock import ManualClock
-from specialist.budget import FixedBudget
-from specialist.config import SchedulerConfig
-from specialist.engines.sim import CostModel, FaultSource, SimEngine, SimModel
-from specialist.events import Emitted, Event, Finished
-from specialist.loop import StepLoop
-from specialist.request import Request
-from specialist.scheduler import Scheduler
-from specialist.speculation import Proposer
-from specialist.states import Hybrid, PureAttention
+from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimModel
+from specialist.scheduling.ledger import Hybrid, PureAttention
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Emitted, Event, Finished, FixedBudget, Proposer
 from tests.laws.scenario import BARE
 
 

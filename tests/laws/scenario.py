@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from octet.identity import Lane
-from specialist.request import Request
+from specialist.scheduling.sequence import Request
 
 BARE = Lane("template", "a" * 64)
 ADAPTERS: tuple[tuple[str, ...], ...] = ((), ("b" * 64,), ("c" * 64,), ("b" * 64, "c" * 64))

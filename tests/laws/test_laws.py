@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.simulation.scheduler_laws import LawBroken
 from kvpool import InvariantViolation
 from tests.laws.mutants import MORE, THE_SIX, Mutant
 from tests.laws.world import World
+from tests.simulation.laws.scheduler import LawBroken
 
 NUM_EVENTS = 500
 SEEDS = 1000

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octet.identity import Lane
-from specialist.engines.sim import SimModel
-from specialist.events import Admitted, Preempted
-from specialist.request import Request
+from specialist.engines.sim.engine import SimModel
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Admitted, Preempted
 from tests.laws.oracle import OracleProposer
 from tests.laws.replica import Replica, Shape
 from tests.laws.scenario import ADAPTERS, BARE, STOP
@@ -54,7 +54,7 @@ def oracle_for(requests: list[Request], model: SimModel) -> OracleProposer:
 
 @settings(max_examples=150)
 @given(workloads(), shapes, st.booleans(), st.booleans())
-def test_same_answer_whatever_the_replica_looks_like(
+def test_same_answer_for_every_configuration_of_a_replica(
     requests: list[Request], shape: Shape, hybrid: bool, speculate: bool
 ) -> None:
     shape = Shape(**{name: getattr(shape, name) for name in Shape.__slots__} | {"hybrid": hybrid})

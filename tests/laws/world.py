@@ -4,23 +4,25 @@ from dataclasses import replace
 from random import Random
 from typing import get_args
 
-from bench.simulation.scheduler_laws import LawBroken, Laws, require
 from kvpool import BlockPool
 from octet.clock import ManualClock
-from specialist.budget import FixedBudget, TimedBudget
-from specialist.config import SchedulerConfig
-from specialist.engines.sim import CostModel, Fault, FaultKind, SimEngine, SimModel, SimState
-from specialist.engines.sim.memory import SimMemory
-from specialist.engines.sim.state import SimSnapshot
-from specialist.errors import NeverFits
-from specialist.events import Event, Finished
-from specialist.loop import StepLoop
-from specialist.request import FinishReason
-from specialist.scheduler import Scheduler
-from specialist.states import Hybrid, PureAttention
-from specialist.step import Step
+from specialist.engines.sim.engine import (
+    CostModel,
+    FaultKind,
+    InjectedFault,
+    SimEngine,
+    SimMemory,
+    SimModel,
+    SimSnapshot,
+    SimState,
+)
+from specialist.scheduling.ledger import Hybrid, PureAttention
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
+from specialist.scheduling.sequence import FinishReason, PromptTooLarge
+from specialist.scheduling.step import Event, Finished, FixedBudget, Step, TimedBudget
 from tests.laws.oracle import OracleProposer
 from tests.laws.scenario import BARE, Callers, Setup
+from tests.simulation.laws.scheduler import LawBroken, Laws, require
 
 ENDS: tuple[FinishReason, ...] = ("cancelled", "cancelled", "error")
 FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -86,28 +88,28 @@ class World:
     def _move_aside_or_back(self) -> None:
         live = list(self.scheduler.ledger.live)
         if not live:
-            self._observe("nobody to move")
+            self._observe("no sequence to move")
             return
         request_id = self.rng.choice(live)
         seq = self.scheduler.ledger.live[request_id]
-        if seq.aside_for is not None:
-            require(self.scheduler.call_back(request_id), "who is aside can be called back", seq)
-            require(not self.scheduler.call_back(request_id), "nobody is called back twice", seq)
+        if seq.suspended_for is not None:
+            require(self.scheduler.resume(request_id), "a suspended request can be resumed", seq)
+            require(not self.scheduler.resume(request_id), "no request is resumed twice", seq)
             self._observe(f"call back {request_id}")
             return
-        require(self.scheduler.set_aside(request_id, "somebody"), "whoever is live can be set aside", seq)
-        self.laws.set_aside(seq)
+        require(self.scheduler.suspend(request_id, "another"), "a live request can be suspended", seq)
+        self.laws.suspend(seq)
         self._observe(f"set aside {request_id}")
 
     def _settle(self) -> None:
         self.fault_rate = 0.0
-        for seq in list(self.scheduler.ledger.aside):
-            self.scheduler.call_back(seq.request.request_id)
+        for seq in list(self.scheduler.ledger.suspended):
+            self.scheduler.resume(seq.request.request_id)
         for _ in range(5000):
             if not self.scheduler.ledger.live:
                 break
             ran = self._step(interrupted=False)
-            require(ran or not self.scheduler.ledger.live, "whoever is live can run")
+            require(ran or not self.scheduler.ledger.live, "a live request can run")
         self.laws.at_rest()
 
     def _submit(self) -> None:
@@ -118,7 +120,7 @@ class World:
         fits = self.pool.blocks_for(len(request.prompt) + 1) <= self.pool.capacity
         try:
             self.scheduler.submit(request)
-        except NeverFits:
+        except PromptTooLarge:
             require(not fits, "only what never fits is refused", request)
             self._observe(f"refuse {request.request_id}")
             return
@@ -148,7 +150,7 @@ class World:
     def _end_one(self) -> None:
         live = list(self.scheduler.ledger.live)
         if not live:
-            self._observe("nobody to end")
+            self._observe("no sequence to end")
             return
         request_id = self.rng.choice(live)
         reason = self.rng.choice(ENDS)
@@ -182,10 +184,12 @@ class World:
         rows = " ".join(f"{row.sequence.request.request_id}@{row.start}+{len(row.tokens)}" for row in step.rows)
         return f"step {step.number} {step.mode} {rows}"
 
-    def _fault(self, step: Step) -> Fault | None:
+    def _fault(self, step: Step) -> InjectedFault | None:
         if self.rng.random() >= self.fault_rate:
             return None
-        return Fault(self.rng.choice(FAULTS), row=self.rng.randrange(len(step.rows)), named=self.rng.random() < 0.5)
+        return InjectedFault(
+            self.rng.choice(FAULTS), row=self.rng.randrange(len(step.rows)), named=self.rng.random() < 0.5
+        )
 
     def _scheduler(self) -> Scheduler:
         setup = self.setup

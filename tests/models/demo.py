@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from specialist.models.demo import cache_directory, demo_model
-from specialist.models.errors import ModelRefused
+from specialist.models.fields import ModelRefused
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ def stories_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Hugging Face directory of the trained model; skips where its data is not there."""
     source = Path(__file__).resolve().parents[3] / "shared" / "data" / "stories260K"
     if not (source / "stories260K.bin").is_file():
-        pytest.skip(f"no stories260K model at {source}; docs/benchmarks.md says where it comes from")
+        pytest.skip(f"no stories260K model at {source}; docs/performance.md says where it comes from")
     directory = tmp_path_factory.mktemp("stories260K")
     convert(source, directory)
     return directory

@@ -4,19 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from specialist.models.gguf.blocks import read_scales, read_weight, requantise
-from specialist.models.gguf.kinds import KINDS
-from specialist.models.gguf.reader import Stored
-from specialist.models.weight import GROUP, Affine, dense
+from specialist.models.gguf_blocks import read_scales, read_weight, requantise
+from specialist.models.gguf_reader import TENSOR_TYPES, GgufTensor
+from specialist.models.weights import GROUP, Affine, dense
 from tests.models.gguf_writer import Blob, random_blob
 from tests.models.naive_blocks import dequantised
 
-BY_NAME = {kind.name: kind for kind in KINDS.values()}
+BY_NAME = {kind.name: kind for kind in TENSOR_TYPES.values()}
 SHAPE = (24, 512)
 
 
-def stored(blob: Blob) -> Stored:
-    return Stored(BY_NAME[blob.kind], blob.shape, np.frombuffer(bytearray(blob.data), np.uint8))
+def stored(blob: Blob) -> GgufTensor:
+    return GgufTensor(BY_NAME[blob.kind], blob.shape, np.frombuffer(bytearray(blob.data), np.uint8))
 
 
 def made(kind: str, seed: int) -> tuple[Affine, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
@@ -73,7 +72,7 @@ def test_a_scale_that_no_half_can_hold_shows_in_the_scales(kind: str, bad: float
     raw = np.frombuffer(bytearray(blob.data), np.uint8)
     at = 208 if kind == "Q6_K" else 0
     raw[at : at + 2] = np.array([bad], np.float16).view(np.uint8)
-    finite = all(bool(part.isfinite().all()) for part in read_scales(Stored(BY_NAME[kind], (4, 256), raw)))
+    finite = all(bool(part.isfinite().all()) for part in read_scales(GgufTensor(BY_NAME[kind], (4, 256), raw)))
     assert finite == (kind == "Q4_1" and bad == 65504.0)
 
 

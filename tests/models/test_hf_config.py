@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from specialist.models.config import ModelConfig, Rope
-from specialist.models.errors import ModelRefused
-from specialist.models.fields import Fields
-from specialist.models.hf.config import read_config
+from specialist.models.checkpoint import ModelConfig, Rope
+from specialist.models.fields import ModelFields, ModelRefused
+from specialist.models.huggingface import read_huggingface_config
 from tests.later import Later
 from tests.models.tiny import FAMILIES, TINY, classes
 
@@ -54,7 +53,7 @@ def written(tmp_path: Path, family: str, **overrides: Any) -> dict[str, Any]:
 
 
 def read(content: dict[str, Any]) -> ModelConfig:
-    return read_config(Fields("config.json", content))
+    return read_huggingface_config(ModelFields("config.json", content))
 
 
 @pytest.mark.parametrize("rope", ROPES, ids=lambda rope: str(rope["rope_type"]))

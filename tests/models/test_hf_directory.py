@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from specialist.models.checkpoint import expected_shapes
-from specialist.models.errors import ModelRefused
+from specialist.models.fields import ModelRefused
 from specialist.models.open import open_checkpoint
-from specialist.models.weight import dense
+from specialist.models.weights import dense
 from tests.models.tiny import CHAT_TEMPLATE, FAMILIES, tiny_model
 
 Spoil = Callable[[Path], object]
@@ -144,16 +144,16 @@ SPOILS: dict[str, tuple[Spoil, str]] = {
     "a tensor too long": (tensors(lambda t: {**t, NORM: torch.ones(65)}), r"shape \[65\]"),
     "a tensor too many": (
         tensors(lambda t: {**t, "model.layers.3.mlp.up_proj.weight": torch.ones(1)}),
-        "does not have",
+        "unexpected tensors",
     ),
     "a bias nobody announced": (
         tensors(lambda t: {**t, "model.layers.0.mlp.up_proj.bias": torch.ones(96)}),
-        "does not have",
+        "unexpected tensors",
     ),
     "a foreign tensor": (tensors(lambda t: {**t, "transformer.h.0.weight": torch.ones(1)}), "transformer"),
     "integers": (tensors(lambda t: {**t, NORM: torch.ones(64, dtype=torch.int8)}), "I8"),
-    "NaN": (spoilt("model.layers.2.mlp.down_proj.weight", float("nan")), r"layers\.2\.down holds NaN"),
-    "infinity": (spoilt("lm_head.weight", float("-inf")), "head holds NaN or infinity"),
+    "NaN": (spoilt("model.layers.2.mlp.down_proj.weight", float("nan")), r"layers\.2\.down contains NaN"),
+    "infinity": (spoilt("lm_head.weight", float("-inf")), "head contains NaN or infinity"),
     "a tied head that differs": (edit("config.json", tie_word_embeddings=True), "tie_word_embeddings"),
     "only a pickle": (only_a_pickle, "convert it to safetensors"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "no \\*.safetensors"),
@@ -164,17 +164,17 @@ SPOILS: dict[str, tuple[Spoil, str]] = {
     "a config without end": (lambda d: (d / "config.json").write_text("[" * 200_000), "not valid JSON"),
     "a config in latin-1": (lambda d: (d / "config.json").write_bytes(b'{"a": "\xff"}'), "not valid JSON"),
     "a list for a config": (lambda d: (d / "config.json").write_text("[]"), "JSON object"),
-    "a tokenizer with more words": (edit("config.json", vocab_size=100), "rows for 100"),
+    "a tokenizer with more words": (edit("config.json", vocab_size=100), "only 100 rows"),
     "an end beyond the words": (edit("generation_config.json", eos_token_id=[2, 9999]), "9999"),
     "an end that is no word": (edit("tokenizer_config.json", **{"eos_token": "<|none|>"}), "eos_token"),
     "a tokenizer of another kind": (edit("tokenizer.json", model={"type": "Unigram", "vocab": []}), "must be BPE"),
     "a tokenizer that does not build": (edit("tokenizer.json", pre_tokenizer={"type": "None"}), "damaged"),
-    "a size the weights do not have": (edit("config.json", intermediate_size=97), "not of one model"),
+    "a size the weights do not have": (edit("config.json", intermediate_size=97), "belong to different models"),
 }
 
 
 @pytest.mark.parametrize(("spoil", "message"), SPOILS.values(), ids=SPOILS.keys())
-def test_what_is_wrong_is_said(copy: Path, spoil: Spoil, message: str) -> None:
+def test_every_fault_is_named(copy: Path, spoil: Spoil, message: str) -> None:
     spoil(copy)
     with pytest.raises(ModelRefused, match=message):
         open_checkpoint(copy)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from specialist.models.checkpoint import Vocabulary
-from specialist.models.errors import ModelRefused
+from specialist.models.fields import ModelRefused
 from specialist.models.open import open_checkpoint
 from tests.later import Later
 from tests.models.tiny import CONTROL, tiny_model

@@ -1,4 +1,4 @@
-"""A tiny random model whose template carries tools. What it says freely is noise; what it is held to is not."""
+"""A tiny random model with a tool template. Its free text is noise; its guided text is not."""
 
 import json
 from pathlib import Path

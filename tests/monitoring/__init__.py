@@ -1,1 +1,1 @@
-"""What watches Octet from outside: rules, the board, and a real Prometheus."""
+"""Tests of external monitoring: alert rules, the Grafana dashboard and a real Prometheus."""

@@ -1,4 +1,4 @@
-"""The board, the rules, and what they ask Prometheus."""
+"""Access to the Grafana dashboard, the alert rules and their queries."""
 
 import json
 import re
@@ -12,7 +12,7 @@ MONITORING = Path(__file__).parents[2] / "helm" / "monitoring"
 BOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())
 RULES: dict[str, Any] = yaml.safe_load((MONITORING / "rules.yml").read_text())
 VARIABLES = {"$__rate_interval": "30s", "$specialist": ".*"}
-"""As Grafana puts them in where all specialists are chosen."""
+"""The values that Grafana substitutes if all specialists are selected."""
 
 
 class Query(NamedTuple):
@@ -24,7 +24,7 @@ class Query(NamedTuple):
         asked = self.expr
         for name, value in VARIABLES.items():
             asked = asked.replace(name, value)
-        assert "$" not in asked, f"{self.panel}: a variable that nobody knows"
+        assert "$" not in asked, f"{self.panel}: unknown variable"
         return asked
 
 
@@ -42,7 +42,7 @@ def rules() -> Iterator[dict[str, Any]]:
 
 
 def families_in(expr: str) -> set[str]:
-    """The names of series in an expression, without what histograms are made of."""
+    """The metric families in an expression, without the suffixes of histogram series."""
     plain = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|\b(by|on)\s*\([^)]*\)", " ", expr)
     names = re.findall(r"(?<![\w:])(?:octet|gen_ai|process)_\w+", plain)
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}

@@ -1,4 +1,4 @@
-"""What is on a page, family by family."""
+"""The metric families of an exposition."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 @dataclass(frozen=True)
 class Exported:
     name: str
-    """As it is written on the page."""
+    """The name in the exposition."""
     kind: str
     about: str
     labels: frozenset[str]
-    """Of its samples; empty where it has none yet."""
+    """Labels of the samples; empty until there are samples."""
 
 
 def families(page: str) -> list[Metric]:
@@ -22,7 +22,7 @@ def families(page: str) -> list[Metric]:
 
 
 def exported(page: str) -> Iterator[Exported]:
-    """Without what every process tells of itself."""
+    """Yield all families except the process metrics."""
     for family in families(page):
         if family.name.startswith("process_"):
             continue

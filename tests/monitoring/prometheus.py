@@ -1,4 +1,4 @@
-"""A real Prometheus, from Debian's package, that scrapes by the example's configuration."""
+"""A real Prometheus from Debian's package, with the example's scrape configuration."""
 
 import asyncio
 import json
@@ -20,10 +20,10 @@ from tests.ports import free_port
 
 
 def tool(name: str) -> str:
-    """Its path. Whoever has not got it skips the test, and says so."""
+    """Return the path of the tool, or skip the test if it is not installed."""
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"no {name} here: Debian's package prometheus has it")
+        pytest.skip(f"{name} is not installed; it is part of Debian's package prometheus")
     return found
 
 
@@ -33,12 +33,12 @@ class Prometheus:
     process: asyncio.subprocess.Process
 
     async def get(self, path: str, **query: str) -> Any:
-        """What the HTTP API answers. Raises OSError where it does not, or calls the question wrong."""
+        """Return the answer of the HTTP API. Raises OSError if it is unreachable or rejects the query."""
         url = f"{self.url}{path}?{urllib.parse.urlencode(query)}"
         return await asyncio.to_thread(_get, url)
 
     async def ask(self, expr: str) -> list[float]:
-        """What is a number among what it found."""
+        """Return the result values that are numbers."""
         answer = await self.get("/api/v1/query", query=expr)
         assert answer["status"] == "success", (expr, answer)
         values = [float(found["value"][1]) for found in answer["data"]["result"]]
@@ -46,12 +46,12 @@ class Prometheus:
 
 
 def _get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # on loopback, of our own making
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # our own server on loopback
         return json.loads(answer.read() or b"null")
 
 
 def configured(folder: Path, target: str) -> Path:
-    """The example, at this target, once a second."""
+    """The example configuration with this target, scraped once a second."""
     config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(MONITORING / "rules.yml")]
@@ -74,7 +74,7 @@ async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
     )
     prometheus = Prometheus(f"http://127.0.0.1:{port}", process)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not await _is_ready(prometheus.url):
                 assert process.returncode is None, "it ended"
                 await asyncio.sleep(0.1)

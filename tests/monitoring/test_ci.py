@@ -1,4 +1,4 @@
-"""What CI runs says what it lacks, and what is built on others' private parts is bound to what it was tried with."""
+"""CI names missing packages, and dependencies whose internals are used have an upper version bound."""
 
 import shutil
 import subprocess
@@ -8,8 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_who_may_install_nothing_is_told_what_to_install(tmp_path: Path) -> None:
-    """Where there is no Prometheus, no browser, and nobody is root."""
+def test_a_missing_package_is_named(tmp_path: Path) -> None:
+    """Without Prometheus, without a browser and without root."""
     (tmp_path / "dirname").symlink_to(shutil.which("dirname") or "")
     me = tmp_path / "id"
     me.write_text("#!/bin/sh\necho 1000\n")
@@ -25,7 +25,7 @@ def test_who_may_install_nothing_is_told_what_to_install(tmp_path: Path) -> None
 
 
 def test_the_exporter_is_bound() -> None:
-    """octet/telemetry/otlp.py overrides what the next version may call otherwise."""
+    """octet/telemetry/trace_export.py overrides methods that a later version may rename."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert len(project["optional-dependencies"]["otlp"]) == 2
     for requirement in project["optional-dependencies"]["otlp"]:

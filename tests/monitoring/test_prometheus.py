@@ -1,4 +1,4 @@
-"""Every question of the board has an answer, and every rule can be asked: of a real Prometheus and a real ensemble."""
+"""Every dashboard query returns data and every rule evaluates, with a real Prometheus and a real ensemble."""
 
 import asyncio
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 from tests.monitoring.board import Query, board_queries, rules
 from tests.monitoring.prometheus import Prometheus, scraping, tool
 from tests.monitoring.traffic import busy_house
-from tests.service.harness import run
 
 _SECONDS = 60
 _SCRAPES = "min(count_over_time(up[5m]))"
@@ -17,7 +16,7 @@ async def _unanswered(prometheus: Prometheus, queries: list[Query]) -> list[Quer
 
 
 async def _all_answered(prometheus: Prometheus) -> None:
-    """What happens for the first time now has a rate two scrapes later."""
+    """An event that occurs for the first time has a rate two scrapes later."""
     open_questions = board_queries()
     try:
         async with asyncio.timeout(_SECONDS):
@@ -38,15 +37,11 @@ async def _all_evaluate(prometheus: Prometheus) -> None:
     assert {rule["health"] for rule in evaluated} == {"ok"}, [rule.get("lastError") for rule in evaluated]
 
 
-def test_every_query_of_the_board_returns_data_and_every_rule_evaluates(tmp_path: Path) -> None:
+async def test_every_query_of_the_board_returns_data_and_every_rule_evaluates(tmp_path: Path) -> None:
     tool("prometheus")
-
-    async def story() -> None:
-        async with busy_house(tmp_path) as house, scraping(tmp_path, house.url.removeprefix("http://")) as prometheus:
-            await _all_answered(prometheus)
-            await _all_evaluate(prometheus)
-            assert set(house.ended) == {200, 404, 429}, "the traffic is not what it should be"
-            targets = (await prometheus.get("/api/v1/targets"))["data"]["activeTargets"]
-            assert {target["health"] for target in targets} == {"up"}, [target["lastError"] for target in targets]
-
-    run(story(), 120)
+    async with busy_house(tmp_path) as house, scraping(tmp_path, house.url.removeprefix("http://")) as prometheus:
+        await _all_answered(prometheus)
+        await _all_evaluate(prometheus)
+        assert set(house.ended) == {200, 404, 429}, "the traffic is not what it should be"
+        targets = (await prometheus.get("/api/v1/targets"))["data"]["activeTargets"]
+        assert {target["health"] for target in targets} == {"up"}, [target["lastError"] for target in targets]

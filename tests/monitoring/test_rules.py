@@ -1,4 +1,4 @@
-"""Rules that promtool takes, alerts that fire when they should, and a board that asks for nothing that is not there."""
+"""promtool accepts the rules, alerts fire when they should, and the dashboard queries only documented metrics."""
 
 import re
 import subprocess
@@ -12,10 +12,11 @@ from tests.monitoring.prometheus import tool
 ROOT = Path(__file__).parents[2]
 INCIDENTS = ("capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist")
 TESTS = sorted(Path(__file__).parent.glob("*_test.yml"))
-"""Those whose alerts look back for hours are evaluated less often."""
+"""Tests of alerts that look back for hours use a longer evaluation interval."""
 ALERTS = [rule for rule in rules() if "alert" in rule]
 DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
-DOCUMENTED = set(re.findall(r"^\| `([a-z_]+)`", DOCUMENT, re.MULTILINE))
+ROUTERS = DOCUMENT.partition("\n### Replica")[0]
+DOCUMENTED = set(re.findall(r"^- `([a-z_]+)` \(", DOCUMENT, re.MULTILINE))
 SEEN_BY_ROUTERS = {"octet_replica_health_breaker"}
 
 
@@ -44,7 +45,7 @@ def test_every_alert_is_tried() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
-def test_every_alert_says_how_bad_it_is_and_what_to_do(alert: dict[str, dict[str, str]]) -> None:
+def test_every_alert_has_a_severity_and_a_runbook(alert: dict[str, dict[str, str]]) -> None:
     assert alert["labels"]["severity"] in ("warning", "critical")
     assert alert["annotations"]["summary"] and alert["annotations"]["description"]
     file, _, anchor = alert["annotations"]["runbook"].partition("#")
@@ -63,8 +64,8 @@ def test_rules_and_board_ask_only_for_what_is_documented() -> None:
         assert set(re.findall(r"octet:\w+:\w+", expr)) <= recorded
 
 
-def test_no_latency_is_asked_for_without_whose_it_is() -> None:
-    """By specialist, or of one: never of the whole ensemble."""
+def test_every_latency_query_names_its_specialist() -> None:
+    """Latencies are grouped by specialist or filtered to one, never aggregated over the ensemble."""
     latencies = [query for query in board_queries() if re.search(r"(?<!cpu)_seconds(?!_total)|per_second", query.expr)]
     assert len(latencies) >= 19
     for query in latencies:
@@ -81,11 +82,11 @@ def test_no_latency_is_asked_for_without_whose_it_is() -> None:
             assert grouped and all("specialist" in labels for labels in grouped), rule
 
 
-def test_several_routers_make_one_line_of_what_they_all_tell() -> None:
-    """Of a specialist, as routers see it."""
+def test_equal_figures_of_several_routers_are_one_line() -> None:
+    """Several routers report the same gauge for a specialist; the query merges them."""
     shared = {
         name
-        for name, kind, labels in re.findall(r"^\| `([a-z_]+)` \| (\w+) \| (.+?) \|", DOCUMENT, re.MULTILINE)
+        for name, kind, labels in re.findall(r"^- `([a-z_]+)` \((\w+)(.*?)\): ", ROUTERS, re.MULTILINE)
         if kind == "gauge" and "`specialist`" in labels and (name in SEEN_BY_ROUTERS or "`replica`" not in labels)
     }
     assert len(shared) >= 22

@@ -1,4 +1,4 @@
-"""An ensemble of two, and callers who make everything happen that the board shows."""
+"""An ensemble of three specialists, and traffic that produces every metric on the dashboard."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from octet.config.ensemble import (
+    REJECT,
     CorrectnessConfig,
     Ensemble,
     IntentConfig,
@@ -19,8 +20,8 @@ from octet.config.ensemble import (
     SpecialistConfig,
     TaskConfig,
 )
-from router.classify.base import REJECT, Distribution
-from specialist.engines.sim import CostModel
+from router.routing.classifier.base import Distribution
+from specialist.engines.sim.engine import CostModel
 from tests.router.http.harness import Fronted, fronting
 from tests.service.harness import QUICK, adapter_directory, serving, sim
 
@@ -30,7 +31,7 @@ _TALK = "the same beginning of every prompt, longer than a block of the cache; "
 
 
 class Unsure:
-    """A classifier that sees both, and nobody clearly."""
+    """A classifier that is unsure between coder and helper."""
 
     digest = "0" * 64
 
@@ -42,7 +43,7 @@ class Unsure:
 
 
 def ensemble() -> Ensemble:
-    """The first is soon full; the third stands by."""
+    """The first specialist is soon full."""
     names = ("writer", "coder", "helper")
     return Ensemble(
         specialists=tuple(SpecialistConfig(name, floor=0.1, max_running=2, slo=TARGETS) for name in names),
@@ -64,7 +65,7 @@ class House:
 
 @asynccontextmanager
 async def busy_house(folder: Path) -> AsyncIterator[House]:
-    """Under traffic until it is left."""
+    """Keep traffic running until the context exits."""
     adapter_directory(folder, "my-lora")
     async with (
         serving(sim(SLOWLY, max_running=2, num_blocks=24), max_waiting=1, adapter_root=folder) as writer,
@@ -77,8 +78,8 @@ async def busy_house(folder: Path) -> AsyncIterator[House]:
         ) as fronted,
     ):
         server = fronted.routed.server
-        await fronted.routed.until(lambda: server.backstage.control.standing.of("coder").lane.lane_id)
-        await server.backstage.control.load_adapter("coder", "my-lora", who="test", why="to be tried")
+        await fronted.routed.until(lambda: server.services.control.fleet_status.specialists["coder"].lane.lane_id)
+        await server.services.control.load_adapter("coder", "my-lora", who="test", why="to be tried")
         house = House(fronted, f"http://127.0.0.1:{fronted.port}", [])
         callers = [asyncio.create_task(_call(house, caller)) for caller in range(len(_CALLERS))]
         try:

@@ -1,4 +1,4 @@
-"""Where the tests of the native engine compute: OCTET_TEST_DEVICE, cpu unless told."""
+"""The device of the native engine's tests: OCTET_TEST_DEVICE, by default cpu."""
 
 import os
 

@@ -1,5 +1,6 @@
 """The C++ decoder over a checkpoint, for tests."""
 
+import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -9,13 +10,12 @@ import numpy as np
 from torch import Tensor
 
 from specialist.adapters.adapter import Adapter
-from specialist.engines.native.batch import Batch
+from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.fused_decoder import FusedDecoder
 from specialist.models.checkpoint import Checkpoint
 from specialist.models.demo import cache_directory
-from specialist.ops.cpu.build import build
-from specialist.ops.cpu.library import load_library
-from specialist.ops.cpu.prepare import prepare
+from specialist.ops.cpu.library import build, load_library
+from specialist.ops.cpu.packed_weights import pack_checkpoint
 from tests.native.greedy_replica import GreedyReplica
 
 
@@ -28,7 +28,18 @@ def kernels() -> Any:
 def fused_decoder(checkpoint: Checkpoint, folder: Path, **changes: Any) -> FusedDecoder:
     """Weights are packed into `folder`."""
     settings = {"num_blocks": 120, "block_size": 8, "max_tokens": 256, "threads": 2, **changes}
-    return FusedDecoder(checkpoint.config, prepare(checkpoint, folder), kernels(), **settings)
+    return FusedDecoder(checkpoint.config, pack_checkpoint(checkpoint, folder), kernels(), **settings)
+
+
+def cache_views(decoder: FusedDecoder) -> tuple[Any, Any]:
+    """Keys and values in memory, [layers, blocks, ...]."""
+    shape = (decoder.config.num_layers, decoder.num_blocks, decoder.block_size * decoder.config.kv_size)
+    dtype = np.dtype(decoder.kv_dtype)
+    views = []
+    for read in (decoder._library.octet_keys, decoder._library.octet_values):
+        raw = (ctypes.c_uint8 * (int(np.prod(shape)) * dtype.itemsize)).from_address(read(decoder._handle))
+        views.append(np.frombuffer(memoryview(raw).cast("B"), dtype).reshape(shape))
+    return views[0], views[1]
 
 
 class _Keeping:
@@ -38,7 +49,7 @@ class _Keeping:
         self.num_blocks, self.block_size, self.device = decoder.num_blocks, decoder.block_size, decoder.device
         self.decoder = decoder
 
-    def forward(self, batch: Batch, adapters: Sequence[Adapter]) -> Tensor:
+    def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
         return self.decoder.forward(batch, adapters).clone()
 
     def zero(self, slots: Sequence[int]) -> None:
@@ -55,7 +66,7 @@ class FusedReplica(GreedyReplica):
         size, config = self.fused.block_size, self.fused.config
         free = [slot for slot in range(self.fused.num_blocks * size) if slot not in held]
         blocks, offsets = np.array(free) // size, np.array(free) % size
-        keys, values = self.fused.cache_views()
+        keys, values = cache_views(self.fused)
         heads = (config.num_layers, self.fused.num_blocks, config.num_kv_heads)
         for layer in range(config.num_layers):
             keys.reshape(*heads, config.head_dim, size)[layer, blocks, :, :, offsets] = np.nan

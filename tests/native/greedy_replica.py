@@ -10,17 +10,22 @@ from kvpool import BlockPool
 from octet.clock import ManualClock
 from octet.identity import Lane
 from specialist.adapters.adapter import Adapter
-from specialist.budget import FixedBudget
-from specialist.config import SchedulerConfig
 from specialist.engines.base import Completion
-from specialist.engines.native.batch import batch_of
+from specialist.engines.native.engine import build_batch
 from specialist.engines.native.torch_decoder import TorchDecoder
-from specialist.events import Admitted, Emitted, Event, Finished
-from specialist.loop import StepLoop
-from specialist.request import Request
-from specialist.scheduler import Scheduler
-from specialist.speculation import Proposer
-from specialist.step import Rollback, Step, StepOutcome
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import (
+    Admitted,
+    Emitted,
+    Event,
+    Finished,
+    FixedBudget,
+    Proposer,
+    Rollback,
+    Step,
+    StepOutcome,
+)
 
 BARE = Lane("tiny", "0" * 64)
 
@@ -32,7 +37,7 @@ class GreedyEngine:
         self.logits: dict[str, list[Tensor]] = {}
 
     def run(self, step: Step) -> Iterable[Completion]:
-        batch = batch_of(step, self.decoder.block_size)
+        batch = build_batch(step, self.decoder.block_size)
         logits = self.decoder.forward(batch, [self.adapter(digest) for digest in step.adapters])
         best = iter(zip(logits.argmax(-1).tolist(), logits, strict=True))
         sampled = []

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specialist.engines.native.batch import Batch
+from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.fused_decoder import FusedDecoder
 from tests.native.fused import fused_decoder
 from tests.native.transformers_models import checkpoint_of, random_model
@@ -24,10 +24,10 @@ CASES = {
 }
 
 
-def _part(prompt: Tensor, start: int, stop: int, block_size: int) -> Batch:
+def _part(prompt: Tensor, start: int, stop: int, block_size: int) -> StepBatch:
     where = torch.arange(start, stop, dtype=torch.int32)
     blocks = torch.arange(TOKENS // block_size + 1, dtype=torch.int32).flip(0)  # not in the order they lie in
-    return Batch(
+    return StepBatch(
         tokens=prompt[start:stop].contiguous(),
         positions=where,
         slots=blocks[where // block_size] * block_size + where % block_size,

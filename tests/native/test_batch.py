@@ -1,4 +1,4 @@
-"""A batch says what its step says."""
+"""A batch holds the same as its step."""
 
 from itertools import pairwise
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvpool import BlockTable
-from specialist.engines.native.batch import batch_of
-from specialist.step import Row, Step
+from specialist.engines.native.engine import build_batch
+from specialist.scheduling.step import Row, Step
 from tests.specialist.builders import make_sequence
 
 
@@ -34,7 +34,7 @@ def steps(draw: st.DrawFn) -> tuple[Step, int]:
 @given(steps())
 def test_every_token_has_its_position_its_slot_and_its_row(drawn: tuple[Step, int]) -> None:
     step, block_size = drawn
-    batch = batch_of(step, block_size)
+    batch = build_batch(step, block_size)
     bounds = batch.query_start.tolist()
     assert batch.tokens.tolist() == [token for row in step.rows for token in row.tokens]
     assert batch.positions.tolist() == [position for row in step.rows for position in range(row.start, row.stop)]
@@ -51,12 +51,12 @@ def test_every_token_has_its_position_its_slot_and_its_row(drawn: tuple[Step, in
 
 def test_the_tables_can_grow_afterwards() -> None:
     table = table_of([3], 4)
-    batch = batch_of(Step(1, (), (Row(make_sequence(0), table, 0, (1, 2), 0, 1),), 0, 0.0), 4)
+    batch = build_batch(Step(1, (), (Row(make_sequence(0), table, 0, (1, 2), 0, 1),), 0, 0.0), 4)
     table.block_ids.append(7)
     assert batch.block_tables.tolist() == [[3]]
 
 
 def test_a_token_without_a_block_is_refused() -> None:
     row = Row(make_sequence(0), table_of([3], 4), 2, (1, 2, 3), 0, 1)
-    with pytest.raises(ValueError, match="2 blocks are needed for the step, its tables have 1"):
-        batch_of(Step(1, (), (row,), 0, 0.0), 4)
+    with pytest.raises(ValueError, match="the step needs 2 blocks, its tables have 1"):
+        build_batch(Step(1, (), (row,), 0, 0.0), 4)

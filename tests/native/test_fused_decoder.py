@@ -9,19 +9,17 @@ import torch
 from torch import Tensor
 
 from specialist.adapters.store import AdapterStore
-from specialist.engines.native.batch import Batch
-from specialist.engines.native.create import Shared, create_native
+from specialist.engines.native.create import KernelChoice, SharedParts, create_native
+from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.fused_decoder import FusedDecoder
-from specialist.engines.native.kernels import Choice
 from specialist.engines.native.settings import NativeSettings
 from specialist.engines.native.torch_decoder import TorchDecoder
-from specialist.events import Emitted, Preempted
 from specialist.models.checkpoint import LAYER_MATRICES, Checkpoint
-from specialist.models.weight import dense
-from specialist.ops.cpu.prepare import prepare
-from specialist.ops.cpu.prepared import open_prepared
+from specialist.models.weights import dense
+from specialist.ops.cpu.packed_weights import open_packed, pack_checkpoint
+from specialist.scheduling.step import Emitted, Preempted
 from tests.adapters.peft_files import random_tensors, write
-from tests.native.fused import FusedReplica, fused_decoder, kernels
+from tests.native.fused import FusedReplica, cache_views, fused_decoder, kernels
 from tests.native.greedy_replica import GreedyReplica, ask
 from tests.native.test_torch_decoder import MODELS, Guesses, prompts, told
 from tests.native.transformers_models import checkpoint_of, model_config, random_model
@@ -165,7 +163,7 @@ def test_adapters_over_4_bits_compute_nearly_as_over_the_floats_they_stand_for(t
 
 def test_weights_packed_for_another_model_are_refused(tmp_path: Path) -> None:
     checkpoint = checkpoint_of(random_model("llama", **SIZES))
-    prepared = prepare(checkpoint, tmp_path)
+    prepared = pack_checkpoint(checkpoint, tmp_path)
     other = replace(checkpoint.config, intermediate_size=128)
     with pytest.raises(ValueError, match=r"gate\+up is packed as 192 rows of 64"):
         FusedDecoder(other, prepared, kernels(), num_blocks=4, block_size=8, max_tokens=8, threads=1)
@@ -174,14 +172,14 @@ def test_weights_packed_for_another_model_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
 def test_a_damaged_copy_of_the_packed_weights_is_made_anew(damage: str, tmp_path: Path) -> None:
     checkpoint = checkpoint_of(random_model("llama", **SIZES))
-    whole = prepare(checkpoint, tmp_path).matrices["layers.1.o"][0].data.copy()
+    whole = pack_checkpoint(checkpoint, tmp_path).matrices["layers.1.o"][0].data.copy()
     (file,) = (tmp_path / "weights").iterdir()
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= damage == "flip"
     file.unlink()  # whoever has mapped it keeps it
     file.write_bytes(bytes({"cut": content[:-9], "flip": content, "empty": b""}[damage]))
-    assert open_prepared(file) is None
-    assert (prepare(checkpoint, tmp_path).matrices["layers.1.o"][0].data == whole).all()
+    assert open_packed(file) is None
+    assert (pack_checkpoint(checkpoint, tmp_path).matrices["layers.1.o"][0].data == whole).all()
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
@@ -198,7 +196,7 @@ def test_a_token_that_breaks_its_row_breaks_no_other(tmp_path: Path) -> None:
     assert torch.equal(both[1], alone[0])
 
 
-def _batch(rows: list[list[int]]) -> Batch:
+def _batch(rows: list[list[int]]) -> StepBatch:
     """Each row's tokens at the beginning of a block of its own, blocks of 8; the last token's logits."""
 
     def int32(values: object) -> Tensor:
@@ -206,7 +204,7 @@ def _batch(rows: list[list[int]]) -> Batch:
 
     lengths = [len(row) for row in rows]
     starts = [sum(lengths[:i]) for i in range(len(rows) + 1)]
-    return Batch(
+    return StepBatch(
         tokens=int32([token for row in rows for token in row]),
         positions=int32([position for row in rows for position in range(len(row))]),
         slots=int32([8 * (1 + i) + position for i, row in enumerate(rows) for position in range(len(row))]),
@@ -220,11 +218,11 @@ def _batch(rows: list[list[int]]) -> Batch:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokens": [1, 131, 3]}, r"token 131 is outside of \[0, 131\)"),
+        ({"tokens": [1, 131, 3]}, r"token 131 is outside \[0, 131\)"),
         ({"tokens": [1, -1, 3]}, "token"),
-        ({"positions": [0, 1, 512]}, r"position 512 is outside of \[0, 512\)"),
-        ({"block_tables": [[120]]}, r"block 120 is outside of \[0, 120\)"),
-        ({"tokens": [1] * 257}, "a step of 257 tokens; the most is 256"),
+        ({"positions": [0, 1, 512]}, r"position 512 is outside \[0, 512\)"),
+        ({"block_tables": [[120]]}, r"block 120 is outside \[0, 120\)"),
+        ({"tokens": [1] * 257}, "the step has 257 tokens; the limit is 256"),
     ],
 )
 def test_what_memory_does_not_hold_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -237,7 +235,7 @@ def test_what_memory_does_not_hold_is_refused(changes: dict[str, Any], message: 
 def test_slots_are_zeroed_and_no_others(decoders: Any) -> None:
     decoder = decoders(num_blocks=4, block_size=4)
     config = decoder.config
-    keys, values = decoder.cache_views()
+    keys, values = cache_views(decoder)
     keys[:], values[:] = 1.0, 1.0
     decoder.zero([0, 7, 15])
     by_slot = (
@@ -251,7 +249,7 @@ def test_slots_are_zeroed_and_no_others(decoders: Any) -> None:
         assert (cache[:, [slot for slot in range(16) if slot not in (0, 7, 15)]] == 1).all()
 
 
-def test_it_tells_where_its_time_goes(decoders: Any) -> None:
+def test_decoder_reports_time_by_kind_of_work(decoders: Any) -> None:
     decoder = decoders()
     assert set(decoder.seconds().values()) == {0.0}
     decoder.forward(_batch([[1, 2, 3]]), ())
@@ -264,7 +262,7 @@ def test_it_tells_where_its_time_goes(decoders: Any) -> None:
 def test_an_adapter_that_is_unloaded_leaves_no_packed_copy(tmp_path: Path) -> None:
     checkpoint = checkpoint_of(random_model("llama", **SIZES))
     settings = NativeSettings(tmp_path / "cache", num_blocks=40, block_size=8, kernel="fused", threads=1)
-    shared = Shared(kernels(), Choice("fused", ()), prepare(checkpoint, settings.cache))
+    shared = SharedParts(kernels(), KernelChoice("fused", ()), pack_checkpoint(checkpoint, settings.cache))
     native = create_native(checkpoint, settings, shared=shared)
     tensors = random_tensors(LAYER_MATRICES, model=checkpoint.config)
     modules = [f"{name}_proj" for name in LAYER_MATRICES]

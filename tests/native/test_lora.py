@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from specialist.adapters.adapter import Adapter
-from specialist.adapters.slots import DeviceSlots
-from specialist.adapters.store import AdapterStore
+from specialist.adapters.store import AdapterStore, DeviceSlots
 from specialist.engines.native.torch_decoder import TorchDecoder
 from tests.adapters.peft_files import random_tensors, write
 from tests.native.device import DEVICE

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specialist.adapters.adapter import Adapter
-from specialist.adapters.load import read_adapter
+from specialist.adapters.adapter import Adapter, read_adapter
 from specialist.adapters.store import AdapterStore
-from specialist.engines.native.packed_adapters import PackedAdapters
+from specialist.engines.native.fused_decoder import PackedAdapters
 from tests.adapters.peft_files import MODEL, random_tensors, write
 
 COUNT = 16

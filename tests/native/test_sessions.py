@@ -6,37 +6,36 @@ import grpc
 import pytest
 
 from octet.clock import SystemClock
-from specialist.service.native_replica import native_replica
-from specialist.service.settings import ReplicaSettings
+from specialist.server.native_replica import create_native_replica
+from specialist.server.settings import ReplicaSettings
 from tests.router.service.harness import routing
 from tests.router.service.talk import Talk
-from tests.service.harness import run, serving
+from tests.service.harness import serving
 
 BLOCK = 16
 TURNS = 20
 
 
 @pytest.mark.slow
+@pytest.mark.bound(300)
 @pytest.mark.parametrize("prefix_cache", [True, False])
-def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(demo_gguf: Path, prefix_cache: bool) -> None:
+async def test_turn_twenty_computes_no_more_than_turn_two_unless_reuse_is_off(
+    demo_gguf: Path, prefix_cache: bool
+) -> None:
     """By the model's own template, whose text around an answer must not change the tokens of the answer."""
     settings = ReplicaSettings(
         name="writer", model=demo_gguf, num_blocks=256, block_size=BLOCK, threads=1, prefix_cache=prefix_cache
     )
-
-    async def story() -> None:
-        async with (
-            serving(lambda: native_replica(settings, SystemClock())) as replica,
-            routing({"writer": [replica.address]}) as routed,
-        ):
-            talk = Talk(routed, {"user_id": "ann", "max_tokens": 12})
-            talk.question += ", how it works, who has made it, what it is called and where it was found"
-            for _ in range(TURNS):
-                assert (await talk.turn()).code == grpc.StatusCode.OK
-            assert (talk.computed[TURNS - 1] <= 1.5 * talk.computed[1]) == prefix_cache
-            if prefix_cache:
-                assert talk.misses == ["first_time", *["unspecified"] * (TURNS - 1)]
-                for computed, fresh in zip(talk.computed[1:], talk.fresh, strict=True):
-                    assert fresh <= computed < fresh + BLOCK, "the last block, where it is not full"
-
-    run(story(), 300)
+    async with (
+        serving(lambda: create_native_replica(settings, SystemClock())) as replica,
+        routing({"writer": [replica.address]}) as routed,
+    ):
+        talk = Talk(routed, {"user_id": "ann", "max_tokens": 12})
+        talk.question += ", how it works, who has made it, what it is called and where it was found"
+        for _ in range(TURNS):
+            assert (await talk.turn()).code == grpc.StatusCode.OK
+        assert (talk.computed[TURNS - 1] <= 1.5 * talk.computed[1]) == prefix_cache
+        if prefix_cache:
+            assert talk.misses == ["first_time", *["unspecified"] * (TURNS - 1)]
+            for computed, fresh in zip(talk.computed[1:], talk.fresh, strict=True):
+                assert fresh <= computed < fresh + BLOCK, "the last block, where it is not full"

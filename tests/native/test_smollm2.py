@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from specialist.engines.native.batch import Batch
-from specialist.engines.native.decoder import Decoder
+from specialist.engines.native.engine import Decoder, StepBatch
 from specialist.models.checkpoint import LAYER_MATRICES, Checkpoint
 from specialist.models.open import open_checkpoint
-from specialist.models.weight import dense
+from specialist.models.weights import dense
 from tests.later import Later
 from tests.native.fused import FusedReplica, fused_decoder
 from tests.native.greedy_replica import ask
@@ -163,7 +162,7 @@ def loss(decoder: Decoder, tokens: tuple[int, ...]) -> float:
     def int32(values: object) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int32)
 
-    batch = Batch(
+    batch = StepBatch(
         tokens=int32(tokens),
         positions=int32(range(count)),
         slots=int32(range(decoder.block_size, decoder.block_size + count)),

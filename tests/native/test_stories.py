@@ -1,4 +1,4 @@
-"""A model that was really trained: the same story whatever batch, chunk, cache, preemption or neighbour."""
+"""A trained model gives the same story for any batch, chunk, cache, preemption or neighbour."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from specialist.engines.native.torch_decoder import TorchDecoder
-from specialist.events import Preempted
 from specialist.models.checkpoint import Checkpoint
 from specialist.models.open import open_checkpoint
+from specialist.scheduling.step import Preempted
 from tests.native.device import DEVICE
 from tests.native.fused import FusedReplica, fused_decoder
 from tests.native.greedy_replica import GreedyReplica, ask

@@ -1,4 +1,4 @@
-"""The decoder computes what Hugging Face transformers computes, whatever the batch, the chunk and the neighbours."""
+"""The decoder computes what Hugging Face transformers computes, for any batch, chunk and neighbours."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,16 +11,13 @@ import torch
 from torch import Tensor
 
 from specialist.adapters.adapter import Adapter
-from specialist.engines.native.batch import Batch
+from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.torch_decoder import TorchDecoder
-from specialist.events import Emitted, Preempted
 from specialist.models.checkpoint import LAYER_MATRICES, Checkpoint
-from specialist.models.weight import dense
-from specialist.ops.linear.dyn_quant import DynQuant
-from specialist.ops.linear.int4pack import Int4Pack
-from specialist.ops.linear.linear import MakeLinear
-from specialist.ops.linear.mixed import Mixed
-from specialist.ops.linear.reference import AsStored, Dense
+from specialist.models.weights import dense
+from specialist.ops.cpu.linear import DynQuant, Int4Pack, Mixed
+from specialist.ops.reference.linear import Dense, MakeLinear
+from specialist.scheduling.step import Emitted, Preempted
 from tests.native.device import DEVICE
 from tests.native.greedy_replica import GreedyReplica, ask
 from tests.native.transformers_models import SMALL, checkpoint_of, greedy, greedy_if, random_model
@@ -122,7 +119,7 @@ def any_model() -> Any:
 
 @pytest.fixture(scope="module")
 def alone() -> list[tuple[int, ...]]:
-    """Each prompt's answer with nobody beside it, its prompt in one piece."""
+    """Each prompt's answer when it runs alone, with its prompt in one piece."""
     answers = []
     for prompt in prompts(5):
         replica = GreedyReplica(decoder_of(any_model()), chunk=128, max_running=1)
@@ -182,6 +179,7 @@ def test_slots_are_zeroed_and_no_others() -> None:
         assert bool((flat[:, [i for i in range(16) if i not in (0, 7, 15)]] == 1).all())
 
 
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on an Arm CPU without bfloat16 instructions
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_bfloat16_stays_close_to_transformers_in_bfloat16(family: str) -> None:
     model = random_model(family, strength=1.0).bfloat16()
@@ -220,7 +218,6 @@ def test_small_integers_compute_as_the_floats_they_stand_for(bits: Literal[4, 8]
 
     expected = logits(floats, Dense)
     torch.testing.assert_close(logits(small, Dense), expected, atol=1e-4, rtol=0)
-    torch.testing.assert_close(logits(small, AsStored), expected, atol=1e-4, rtol=0)
     kernels: list[tuple[MakeLinear, float]] = [(DynQuant, 0.1), (Int4Pack, 0.05)]
     for kernel, most in kernels:
         found = logits(small, Mixed(kernel), torch.device("cpu"))
@@ -234,7 +231,7 @@ if DEVICE.type == "cuda":
         replica = GreedyReplica(decoder_of(any_model()))
         forward = replica.engine.decoder.forward
 
-        def watched(batch: Batch, adapters: Sequence[Adapter]) -> Tensor:
+        def watched(batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
             torch.cuda.set_sync_debug_mode("error")
             try:
                 return forward(batch, adapters)

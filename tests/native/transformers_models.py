@@ -7,8 +7,7 @@ import torch
 from tokenizers import Tokenizer, models
 from torch import Tensor
 
-from specialist.models.checkpoint import Checkpoint, Vocabulary, expected_shapes
-from specialist.models.config import ModelConfig, Rope
+from specialist.models.checkpoint import Checkpoint, ModelConfig, Rope, Vocabulary, expected_shapes
 from tests.models.tiny import classes
 from tests.native.device import DEVICE
 

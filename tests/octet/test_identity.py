@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.identity import Lane, digest_of
+from octet.identity import Lane, digest_parts
 
 digests = st.sampled_from(["0" * 64, "1" * 64, "f" * 64])
 lanes = st.builds(
@@ -58,10 +58,10 @@ def test_a_difference_shows_both_sides() -> None:
 
 @given(parts, parts)
 def test_digest_of_separates_parts_that_join_alike(one: list[bytes], other: list[bytes]) -> None:
-    assert (digest_of(one) == digest_of(other)) == (one == other)
+    assert (digest_parts(one) == digest_parts(other)) == (one == other)
 
 
 @given(st.binary(min_size=1, max_size=6), st.data())
 def test_where_bytes_are_split_matters(whole: bytes, data: st.DataObject) -> None:
     here, there = data.draw(st.lists(st.integers(0, len(whole)), min_size=2, max_size=2, unique=True))
-    assert digest_of([whole[:here], whole[here:]]) != digest_of([whole[:there], whole[there:]])
+    assert digest_parts([whole[:here], whole[here:]]) != digest_parts([whole[:there], whole[there:]])

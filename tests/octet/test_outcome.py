@@ -2,7 +2,14 @@
 
 import pytest
 
-from octet.telemetry.outcome import OUTCOMES, Outcome, asked_first, outcome_of, outcome_of_error, specialist_of
+from octet.telemetry.requests import (
+    OUTCOMES,
+    RequestOutcome,
+    error_outcome,
+    first_asked,
+    request_outcome,
+    responsible_specialist,
+)
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 
@@ -32,16 +39,16 @@ def test_an_answer_that_had_begun_was_not_refused(name: str, begun: bool) -> Non
     receipt = wire.Receipt(error=wire.Error(reason=REASONS[name]))
     if begun:
         receipt.timings.first_chunk = 0.5
-    found: Outcome = "cancelled" if name in CANCELLED else "failed" if begun or name in FAILED else "refused"
-    assert outcome_of(receipt) == outcome_of_error(receipt.error, begun=begun) == found
+    found: RequestOutcome = "cancelled" if name in CANCELLED else "failed" if begun or name in FAILED else "refused"
+    assert request_outcome(receipt) == error_outcome(receipt.error, begun=begun) == found
     assert found in OUTCOMES
 
 
 def test_what_has_no_error_was_answered_by_whoever_did_or_was_to() -> None:
     receipt = wire.Receipt(decision=wire.Decision(primary="stl"))
-    assert outcome_of(receipt) == "answered" and specialist_of(receipt) == "stl"
+    assert request_outcome(receipt) == "answered" and responsible_specialist(receipt) == "stl"
     receipt.specialist = "debug"
-    assert specialist_of(receipt) == "debug"
+    assert responsible_specialist(receipt) == "debug"
 
 
 @pytest.mark.parametrize(
@@ -74,6 +81,6 @@ def test_a_refusal_is_that_of_who_was_asked_first_or_else_was_to_be(
         attempts=[wire.Attempt(specialist=name) for name in attempts],
         error=wire.Error(reason=error_pb2.ERROR_REASON_QUEUE_FULL),
     )
-    assert asked_first(receipt) == specialist_of(receipt) == first
+    assert first_asked(receipt) == responsible_specialist(receipt) == first
     receipt.specialist = "debug"
-    assert (asked_first(receipt), specialist_of(receipt)) == (first, "debug")
+    assert (first_asked(receipt), responsible_specialist(receipt)) == (first, "debug")

@@ -5,7 +5,7 @@ from math import exp, inf, log
 
 import numpy as np
 
-from specialist.ops.sampling.reference import SampleRow
+from specialist.ops.reference.sampling import SampleRow
 
 
 def naive_probabilities(logits: list[float], row: SampleRow) -> dict[int, float]:

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from specialist.models.weight import GROUP, Affine
+from specialist.models.weights import GROUP, Affine
 
 
 def quantise(weight: Tensor, bits: Literal[4, 8]) -> Affine:

@@ -1,4 +1,4 @@
-"""Paged attention equals its definition, wherever the blocks lie and whatever lies beside them."""
+"""Paged attention equals its definition for any block table and any content of other slots."""
 
 from dataclasses import dataclass
 from random import Random
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from specialist.ops.attention.reference import paged_attention, spread, write_kv
+from specialist.ops.reference.attention import attend, spread, views, write_kv
 from tests.native.device import DEVICE
 from tests.ops.naive_attention import naive_attention
 
@@ -49,8 +49,9 @@ class Paged:
             self.kv.append((k, v))
 
     def attend(self, window: int | None) -> Tensor:
-        rows = (self.tables, self.query_start, self.contexts)
-        return paged_attention(self.q.to(DEVICE), self.k_cache, self.v_cache, *rows, window).cpu()
+        q = self.q.to(DEVICE)
+        seen = views(self.query_start, self.contexts, self.tables, self.k_cache.shape[1], window, q.device)
+        return attend(q, self.k_cache, self.v_cache, seen).cpu()
 
     def naive(self, window: int | None) -> Tensor:
         parts = torch.split(self.q, [new for _, new in self.rows])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specialist.models.weight import GROUP, Affine, Weight
+from specialist.models.weights import GROUP, Affine, Weight
 from specialist.ops.cpu.linear import PackedLinear
 from tests.native.fused import kernels
 from tests.ops.quantise import quantise

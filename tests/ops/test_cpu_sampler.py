@@ -1,4 +1,4 @@
-"""The C++ sampler draws what the reference draws, whatever is asked of it."""
+"""The C++ sampler draws what the reference draws, for any settings."""
 
 from array import array
 from collections.abc import Sequence
@@ -11,10 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specialist.ops.cpu.sampler import FusedSampler
-from specialist.ops.sampling.reference import sample
-from specialist.ops.sampling.row import Drawn, SampleRow
-from specialist.sampling import GREEDY, Sampling
+from specialist.ops.cpu.sampling import FusedSampler
+from specialist.ops.reference.sampling import SampledToken, SampleRow, sample
+from specialist.scheduling.sequence import GREEDY, Sampling
 from tests.native.fused import kernels
 from tests.ops.test_sampling import VOCAB, Only, logit_lists, rows
 
@@ -62,7 +61,7 @@ def test_also_over_a_whole_vocabulary(vocab: int, spread: float) -> None:
 
 @pytest.mark.parametrize("want", [GREEDY, Sampling(temperature=1.0, top_p=0.9), Sampling(temperature=1.0, top_k=2)])
 @pytest.mark.parametrize("length", [2, 40])
-def test_a_faulty_row_harms_nobody_else(want: Sampling, length: int) -> None:
+def test_faulty_row_harms_no_other_row(want: Sampling, length: int) -> None:
     good = [0.5, 1.5, *[0.25] * (length - 2)]
     bad = [nan, inf, -inf]
     logits = torch.tensor([good, *([*good[:-1], value] for value in bad), [-inf] * length, good])
@@ -84,7 +83,7 @@ def test_a_token_outside_the_vocabulary_is_that_rows_fault(one: SampleRow) -> No
     logits = torch.zeros(2, VOCAB)
     got = fused(logits, [one, SampleRow(GREEDY, 0, (), 0)])
     assert got == sample(logits, [one, SampleRow(GREEDY, 0, (), 0)])
-    assert got[1] == Drawn(0, None)
+    assert got[1] == SampledToken(0, None)
 
 
 class Broken(Only):
@@ -104,7 +103,7 @@ def test_what_fits_is_asked_for_only_where_the_likeliest_token_does_not() -> Non
     row = SampleRow(GREEDY, 0, (), 0)
     fits, fits_not, broken = Counted(3, VOCAB - 1), Counted(3), Broken(3)
     for guide, token in ((fits, VOCAB - 1), (fits_not, 3), (broken, 3)):
-        assert fused(logits, [row._replace(guide=guide)]) == [Drawn(token, None)]
+        assert fused(logits, [row._replace(guide=guide)]) == [SampledToken(token, None)]
     assert (fits.asked, fits_not.asked) == (0, 1)
 
 
@@ -120,7 +119,7 @@ def test_a_mask_that_ends_before_the_vocabulary_is_that_rows_fault() -> None:
     row = SampleRow(GREEDY, 0, (), 0)
     for draw_tokens in (fused, sample):
         [lost, fine] = draw_tokens(torch.zeros(2, VOCAB), [row._replace(guide=Short()), row])
-        assert "of 11 tokens" in str(lost) and fine == Drawn(0, None)
+        assert "for 11 tokens" in str(lost) and fine == SampledToken(0, None)
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-310, 1e-30, 1e30, 1e300])

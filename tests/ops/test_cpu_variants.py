@@ -1,4 +1,4 @@
-"""The C++ kernels give the same bits whatever instructions they are compiled to."""
+"""The C++ kernels give the same bits with any instruction set."""
 
 import platform
 from dataclasses import dataclass
@@ -11,13 +11,12 @@ from torch import Tensor
 
 from specialist.engines.native.fused_decoder import FusedDecoder
 from specialist.models.demo import cache_directory
-from specialist.models.weight import GROUP
-from specialist.ops.cpu.build import build
-from specialist.ops.cpu.library import load_library
+from specialist.models.weights import GROUP
+from specialist.ops.cpu.library import build, load_library
 from specialist.ops.cpu.linear import PackedLinear
-from specialist.ops.cpu.prepare import prepare
-from specialist.ops.cpu.sampler import FusedSampler
-from specialist.ops.sampling.row import SampleRow
+from specialist.ops.cpu.packed_weights import pack_checkpoint
+from specialist.ops.cpu.sampling import FusedSampler
+from specialist.ops.reference.sampling import SampleRow
 from tests.native.fused import FusedReplica, kernels
 from tests.native.greedy_replica import ask
 from tests.native.test_fused_decoder import SIZES, quantised
@@ -37,7 +36,7 @@ class Variant:
     needs: frozenset[str]
     """As /proc/cpuinfo spells it."""
     dot: bytes
-    """What the library says of itself."""
+    """The instruction set that the library reports."""
 
 
 def _x86(flags: str, needs: str, dot: bytes) -> Variant:
@@ -127,7 +126,7 @@ def test_a_whole_decoder(name: str, variant: Any, tmp_path: Path) -> None:
     changes = {"qwen3": {"head_dim": 24}, "mistral": {"sliding_window": 24}}.get(family, {})
     model = random_model(family, **SIZES, **changes)
     checkpoint = checkpoint_of(model) if bits == 32 else quantised(model, 8 if bits == 8 else 4)
-    prepared = prepare(checkpoint, tmp_path)
+    prepared = pack_checkpoint(checkpoint, tmp_path)
 
     def logits(library: Any) -> list[Tensor]:
         settings: Any = {"num_blocks": 600 // block_size, "block_size": block_size, "kv_dtype": kv_dtype}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specialist.ops.lora.reference import apply
+from specialist.ops.reference.linear import add_low_rank
 from tests.native.device import DEVICE
 
 
@@ -13,7 +13,7 @@ def test_adds_to_some_columns_what_the_merged_matrix_would(dtype: torch.dtype, t
     x, a, b = (torch.randn(*shape, device=DEVICE).to(dtype) for shape in ((5, 24), (3, 24), (8, 3)))
     y = torch.randn(5, 20, device=DEVICE).to(dtype)
     before = y.clone()
-    apply(y[:, 4:12], x, a, b, 0.25)
+    add_low_rank(y[:, 4:12], x, a, b, 0.25)
     added = x.double() @ (0.25 * b.double() @ a.double()).T
     torch.testing.assert_close((y - before)[:, 4:12].double(), added, atol=tolerance, rtol=tolerance)
     assert torch.equal(y[:, :4], before[:, :4]) and torch.equal(y[:, 12:], before[:, 12:])

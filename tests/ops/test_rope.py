@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from specialist.models.config import ModelConfig
-from specialist.ops.rope.frequencies import inverse_frequencies
-from specialist.ops.rope.reference import cos_sin, rotate
+from specialist.models.checkpoint import ModelConfig
+from specialist.ops.reference.rope import cos_sin, inverse_frequencies, rotate
 from tests.later import Later
 from tests.native.device import DEVICE
 from tests.native.transformers_models import SMALL, model_config

@@ -13,13 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specialist.ops.sampling import filters, places, reference
-from specialist.ops.sampling.adjust import adjusted
-from specialist.ops.sampling.filters import Candidates, candidates, draw
-from specialist.ops.sampling.reference import Drawn, SampleRow, sample
-from specialist.ops.sampling.row import uniform
-from specialist.sampling import GREEDY, Sampling
-from specialist.step import RowFault
+from specialist.ops.reference import sampling
+from specialist.ops.reference.sampling import (
+    Candidates,
+    SampledToken,
+    SampleRow,
+    adjust_logits,
+    draw_token,
+    sample,
+    select_candidates,
+    uniform,
+)
+from specialist.scheduling.sequence import GREEDY, Sampling
+from specialist.scheduling.step import RowFault
 from tests.later import Later
 from tests.ops.naive_sampling import naive_adjusted, naive_probabilities, softmax
 
@@ -71,7 +77,7 @@ def row(seed: int = 0, seen: tuple[int, ...] = (), num_prompt: int = 0, **want: 
 
 
 def distribution(logits: Tensor, one: SampleRow) -> dict[int, float]:
-    found = candidates(adjusted(logits, one), one.sampling)
+    found = select_candidates(adjust_logits(logits, one), one.sampling)
     shares = zip(found.ids.tolist(), found.scores.exp().tolist(), strict=True)
     return {token: share for token, share in shares if share > 0}
 
@@ -87,16 +93,16 @@ def test_all_filters_together_are_their_definitions(values: list[float], one: Sa
 def test_a_token_that_is_not_a_candidate_is_never_drawn(values: list[float], one: SampleRow) -> None:
     allowed = naive_probabilities(torch.tensor(values).tolist(), one)
     for drawn in sample(torch.tensor([values] * 8), [one._replace(seed=seed) for seed in range(8)]):
-        assert isinstance(drawn, Drawn)
+        assert isinstance(drawn, SampledToken)
         assert drawn.token in allowed
 
 
 @given(logit_lists, rows())
 def test_temperature_0_takes_the_lowest_id_of_the_largest_adjusted_logit(values: list[float], one: SampleRow) -> None:
     one = one._replace(sampling=replace(one.sampling, temperature=0.0))
-    expected = adjusted(torch.tensor(values), one).tolist()
+    expected = adjust_logits(torch.tensor(values), one).tolist()
     assert expected == pytest.approx(naive_adjusted(torch.tensor(values).tolist(), one), abs=1e-4)
-    assert sample(torch.tensor([values]), [one]) == [Drawn(expected.index(max(expected)), None)]
+    assert sample(torch.tensor([values]), [one]) == [SampledToken(expected.index(max(expected)), None)]
 
 
 @given(logit_lists, st.sampled_from(MASSES[:-1]))
@@ -132,7 +138,7 @@ def test_the_repetition_penalty_is_the_one_of_transformers(
 ) -> None:
     expected = transformers.RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([seen]), torch.tensor([values]))
     one = SampleRow(Sampling(repetition_penalty=penalty), 0, seen, 0)
-    assert torch.equal(adjusted(torch.tensor(values), one), expected[0])
+    assert torch.equal(adjust_logits(torch.tensor(values), one), expected[0])
 
 
 def test_of_equals_top_p_keeps_the_lower_ids() -> None:
@@ -146,7 +152,7 @@ def test_top_p_is_reached_by_exactly_as_much() -> None:
 
 
 def test_the_smallest_number_does_not_draw_what_cannot_be_drawn() -> None:
-    assert draw(Candidates(torch.tensor([-inf, 0.0, -inf]), torch.tensor([4, 5, 6])), 0.0).tolist() == [5]
+    assert draw_token(Candidates(torch.tensor([-inf, 0.0, -inf]), torch.tensor([4, 5, 6])), 0.0).tolist() == [5]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +171,7 @@ def test_over_many_seeds_tokens_come_as_often_as_they_are_likely(want: Sampling)
     expected = naive_probabilities(logits.tolist(), one)
     num_draws = 3000
     drawn = sample(logits.expand(num_draws, -1), [one._replace(seed=seed) for seed in range(num_draws)])
-    counts = Counter(one.token for one in drawn if isinstance(one, Drawn))
+    counts = Counter(one.token for one in drawn if isinstance(one, SampledToken))
     assert counts.total() == num_draws
     assert counts.keys() <= expected.keys()
     surplus = sum((counts[token] - num_draws * p) ** 2 / (num_draws * p) for token, p in expected.items())
@@ -205,19 +211,17 @@ def test_a_device_that_must_not_sync_draws_the_same(device: str, batch: list[tup
     asked = [one for _, one in batch]
     expected = sample(logits, asked)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (filters, places, reference):
-            patch.setattr(module, "sizes_are_free", lambda _: False)
+        patch.setattr(sampling, "is_on_cpu", lambda _: False)
         assert sample(logits.to(device), asked) == expected
 
 
 @pytest.mark.parametrize("syncs", [True, False])
 @pytest.mark.parametrize("want", [GREEDY, Sampling(temperature=1.0, top_p=0.9, typical_p=0.9, num_logprobs=2)])
 @pytest.mark.parametrize("bad", [(nan, 1.0), (1.0, nan), (inf, 1.0), (-inf, -inf), (nan, inf), (-inf, nan)])
-def test_a_faulty_row_harms_nobody_else(bad: tuple[float, float], want: Sampling, syncs: bool) -> None:
+def test_faulty_row_harms_no_other_row(bad: tuple[float, float], want: Sampling, syncs: bool) -> None:
     good = [0.5, 1.5]
     with pytest.MonkeyPatch.context() as patch:
-        for module in (filters, places, reference):
-            patch.setattr(module, "sizes_are_free", lambda _: syncs)
+        patch.setattr(sampling, "is_on_cpu", lambda _: syncs)
         got = sample(torch.tensor([good, list(bad), good]), [SampleRow(want, 3, (0,), 1)] * 3)
         alone = sample(torch.tensor([good]), [SampleRow(want, 3, (0,), 1)])[0]
     assert isinstance(got[1], RowFault)
@@ -228,8 +232,8 @@ def test_a_faulty_row_harms_nobody_else(bad: tuple[float, float], want: Sampling
 def test_stop_tokens_are_banned_until_enough_are_generated() -> None:
     logits = torch.tensor([[0.0, 9.0, 1.0]])
     one = SampleRow(Sampling(min_tokens=2), 0, array("I", (1, 1, 1)), 2, frozenset({1}))
-    assert sample(logits, [one]) == [Drawn(2, None)]
-    assert sample(logits, [one._replace(num_prompt=1)]) == [Drawn(1, None)]
+    assert sample(logits, [one]) == [SampledToken(2, None)]
+    assert sample(logits, [one._replace(num_prompt=1)]) == [SampledToken(1, None)]
     (fault,) = sample(logits, [one._replace(stop_ids=frozenset({0, 1, 2}))])
     assert isinstance(fault, RowFault)
     assert "nothing to draw" in fault.error
@@ -248,14 +252,14 @@ def test_a_token_outside_the_vocabulary_is_that_rows_fault(one: SampleRow) -> No
     fault, good = sample(torch.tensor([[0.0, 1.0, 2.0]] * 2), [one, row(temperature=1.0, top_k=1)])
     assert isinstance(fault, RowFault)
     assert "vocabulary of 3" in fault.error
-    assert good == Drawn(2, None)
+    assert good == SampledToken(2, None)
 
 
 @given(logit_lists, rows(), st.integers(0, VOCAB + 2))
 def test_log_probabilities_are_the_models_own(values: list[float], one: SampleRow, count: int) -> None:
     one = one._replace(sampling=replace(one.sampling, num_logprobs=count))
     (drawn,) = sample(torch.tensor([values]), [one])
-    assert isinstance(drawn, Drawn)
+    assert isinstance(drawn, SampledToken)
     assert drawn.logprobs is not None
     shares = softmax({token: value for token, value in enumerate(values) if value > -inf})
     expected = [log(shares[token]) if shares.get(token) else -inf for token in range(VOCAB)]
@@ -285,13 +289,13 @@ def test_no_temperature_breaks_a_draw(temperature: float, want: dict[str, Any]) 
     logits = torch.randn(1, 50) * 10
     row = SampleRow(Sampling(temperature=temperature, **want), 7, (1, 2), 2)
     (drawn,) = sample(logits, [row])
-    assert isinstance(drawn, Drawn)
+    assert isinstance(drawn, SampledToken)
     if temperature < 1:
         assert drawn.token == int(logits.argmax())
 
 
 class Only:
-    """Lets some tokens through, whatever was generated."""
+    """Allows some tokens, independent of the answer so far."""
 
     def __init__(self, *tokens: int, vocab: int = VOCAB) -> None:
         self.tokens = tokens
@@ -317,7 +321,7 @@ def test_a_guide_comes_before_everything_else_and_leaves_the_log_probabilities(d
         plain, guided = (
             sample(logits, [SampleRow(want, seed, (), 0, frozenset(), guide)])[0] for guide in (None, Only(1, 2))
         )
-        assert isinstance(plain, Drawn) and isinstance(guided, Drawn)
+        assert isinstance(plain, SampledToken) and isinstance(guided, SampledToken)
         assert plain.token == 3 and plain.logprobs is not None and guided.logprobs is not None
         assert guided.logprobs.top == plain.logprobs.top
         assert guided.logprobs.chosen == dict(plain.logprobs.top)[guided.token]
@@ -330,7 +334,7 @@ def test_a_stop_token_is_banned_until_the_least_length_unless_nothing_else_fits(
     want = Sampling(min_tokens=5, logit_bias=((0, 50.0),))
     for allowed, token in (((0, 4), 4), ((0,), 0)):
         [drawn] = sample(logits, [SampleRow(want, 0, (1, 2), 1, frozenset({0}), Only(*allowed))])
-        assert isinstance(drawn, Drawn) and drawn.token == token
+        assert isinstance(drawn, SampledToken) and drawn.token == token
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -340,4 +344,4 @@ def test_where_nothing_fits_the_row_alone_is_lost(device: str) -> None:
     lost, fine, guessed = sample(
         logits, [row._replace(guide=Only()), row, row._replace(tokens=(1,), num_guessed=1, guide=Only())]
     )
-    assert isinstance(lost, RowFault) and isinstance(fine, Drawn) and isinstance(guessed, Drawn)
+    assert isinstance(lost, RowFault) and isinstance(fine, SampledToken) and isinstance(guessed, SampledToken)

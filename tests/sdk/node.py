@@ -1,4 +1,4 @@
-"""Node out of the virtual environment, and what the TypeScript SDK's tests are compiled to."""
+"""Node from the virtual environment, and the compiled tests of the TypeScript SDK."""
 
 import asyncio
 import os
@@ -23,13 +23,13 @@ def check_modules() -> None:
 
 
 def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A script of node_modules."""
+    """Runs a script of node_modules."""
     command = [str(NODE), str(_MODULES / name), *arguments]
     return subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, timeout=_SECONDS)
 
 
 def compiled(name: str) -> Path:
-    """Beside the sources, where Node finds the modules; every module of tests has its own, in every worker."""
+    """Compiles next to the sources, where Node finds node_modules, with one folder per test module and worker."""
     folder = PACKAGE / "build" / f"{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     done = tool("typescript/bin/tsc", "-p", "tsconfig.tests.json", "--outDir", str(folder))
@@ -38,7 +38,7 @@ def compiled(name: str) -> Path:
 
 
 async def run_tests(files: Sequence[Path], environment: Mapping[str, str]) -> None:
-    """The loop goes on meanwhile: what is tested may be on it."""
+    """Keeps the event loop running, because the router under test may use it."""
     assert files
     process = await asyncio.create_subprocess_exec(
         NODE,
@@ -50,11 +50,11 @@ async def run_tests(files: Sequence[Path], environment: Mapping[str, str]) -> No
     )
     try:
         async with asyncio.timeout(_SECONDS):
-            told, _ = await process.communicate()
+            result, _ = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    said = told.decode()
-    assert process.returncode == 0, said
-    assert "# skipped 0" in said and "# todo 0" in said, said
+    output = result.decode()
+    assert process.returncode == 0, output
+    assert "# skipped 0" in output and "# todo 0" in output, output

@@ -1,4 +1,4 @@
-"""A router that ends when a file appears, and comes back at the same address, with the same store."""
+"""A router that stops when a file appears and restarts with the same address and store."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from octet.v1.specialist_pb2 import Chunk, GenerateEvent, GenerateRequest
-from router.service.settings import HttpDoor
+from router.settings import HttpSettings
 from tests.router.jobs.harness import WORDS, house, saying
 from tests.router.service.harness import routing
 from tests.router.service.spy import ACCEPTED, Behaviour, spying
@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.01
 
 @asynccontextmanager
 async def restarting(folder: Path) -> AsyncIterator[tuple[str, Path]]:
-    """Where the router is, and the file that ends it."""
+    """The router's address and the file that stops it."""
     mark = folder / "heard"
     async with spying(_at_second(saying(*WORDS))) as spy:
         ported: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -36,29 +36,29 @@ async def restarting(folder: Path) -> AsyncIterator[tuple[str, Path]]:
 
 async def _lives(folder: Path, replica: str, mark: Path, ported: "asyncio.Future[int]") -> None:
     ensemble = house(f"sqlite:{folder / 'state.db'}")
-    async with routing({"writer": [replica]}, http=HttpDoor(), ensemble=ensemble) as routed:
+    async with routing({"writer": [replica]}, http=HttpSettings(), ensemble=ensemble) as routed:
         assert routed.server.http is not None
         port = routed.server.http.port
         ported.set_result(port)
         while not mark.exists():
             await asyncio.sleep(_POLL_SECONDS)
     await asyncio.sleep(_DOWN_SECONDS)
-    async with routing({"writer": [replica]}, http=HttpDoor(port=port), ensemble=ensemble):
+    async with routing({"writer": [replica]}, http=HttpSettings(port=port), ensemble=ensemble):
         await asyncio.Event().wait()
 
 
 def _at_second(behave: Behaviour) -> Behaviour:
-    """The first request hears one word and no end."""
-    asked = 0
+    """The first request gets one chunk and no end."""
+    requested = 0
 
-    async def told(request: GenerateRequest, context: Any) -> None:
-        nonlocal asked
-        asked += 1
-        if asked > 1:
+    async def result(request: GenerateRequest, context: Any) -> None:
+        nonlocal requested
+        requested += 1
+        if requested > 1:
             await behave(request, context)
             return
         await context.write(ACCEPTED)
         await context.write(GenerateEvent(chunk=Chunk(text=WORDS[0], token_ids=[0])))
         await asyncio.Event().wait()
 
-    return told
+    return result

@@ -1,4 +1,4 @@
-"""Tools through OpenAI's package for Node."""
+"""Tool calls through OpenAI's package for Node."""
 
 import shutil
 from pathlib import Path
@@ -8,16 +8,16 @@ from tests.sdk.node import check_modules, compiled, run_tests
 from tests.service.harness import run
 
 
-def test_a_tool_is_called_streamed_and_answered(tmp_path: Path) -> None:
+def test_tool_call_is_streamed_and_answered(tmp_path: Path) -> None:
     check_modules()
     build = compiled("tools")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with tooled(tmp_path) as fronted:
             url = f"http://127.0.0.1:{fronted.port}"
             await run_tests([build / "tests" / "server" / "tools.test.js"], {"OCTET_TEST_URL": url})
 
     try:
-        run(story(), 60)
+        run(scenario(), 60)
     finally:
         shutil.rmtree(build)

@@ -1,4 +1,4 @@
-"""The TypeScript SDK, and OpenAI's package for Node, on the Node of .venv: by themselves, and against a router."""
+"""The TypeScript SDK and OpenAI's package for Node, alone and against a router."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def build() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_it_is_the_oldest_node_that_is_promised() -> None:
+def test_node_is_the_oldest_supported_version() -> None:
     version = subprocess.run([NODE, "--version"], capture_output=True, text=True, check=True).stdout
     promised = json.loads((PACKAGE / "package.json").read_text())["engines"]["node"]
     assert f">={version.removeprefix('v').partition('.')[0]}" == promised
@@ -53,7 +53,7 @@ def test_a_caller_depends_on_nothing_else() -> None:
     assert not {"dependencies", "peerDependencies", "optionalDependencies"} & set(package)
 
 
-def test_the_package_is_what_it_says_it_exports(tmp_path: Path) -> None:
+def test_package_exports_its_build(tmp_path: Path) -> None:
     check_modules()
     done = tool("typescript/bin/tsc", "-p", "tsconfig.json", "--outDir", str(tmp_path / "dist"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -65,7 +65,7 @@ def test_the_package_is_what_it_says_it_exports(tmp_path: Path) -> None:
     assert subprocess.run([NODE, script], capture_output=True, text=True, check=True, timeout=20).stdout == "Busy\n"
 
 
-def test_the_compiler_accepts_what_the_documents_show(build: Path) -> None:
+def test_documented_examples_compile(build: Path) -> None:
     examples = [each for name in DOCUMENTS for each in re.findall(r"```ts\n(.*?)```", name.read_text(), re.DOTALL)]
     assert len(examples) == 5
     folder = build / "examples"
@@ -80,39 +80,30 @@ def test_the_compiler_accepts_what_the_documents_show(build: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_its_own_laws_hold_against_servers_that_fail_in_every_way(build: Path) -> None:
+def test_unit_tests_pass(build: Path) -> None:
     run(run_tests(sorted((build / "tests").glob("*.test.js")), {}), 60)
 
 
-def test_a_job_is_followed_while_its_router_ends_and_comes_back(build: Path, tmp_path: Path) -> None:
-    async def story() -> None:
-        async with restarting(tmp_path) as (url, mark):
-            environment = {"OCTET_TEST_URL": url, "OCTET_TEST_MARK": str(mark)}
-            await run_tests([build / "tests" / "server" / "restart.test.js"], environment)
-
-    run(story(), 60)
+async def test_job_watch_survives_a_router_restart(build: Path, tmp_path: Path) -> None:
+    async with restarting(tmp_path) as (url, mark):
+        environment = {"OCTET_TEST_URL": url, "OCTET_TEST_MARK": str(mark)}
+        await run_tests([build / "tests" / "server" / "restart.test.js"], environment)
 
 
-def test_a_key_opens_the_door(build: Path) -> None:
-    async def story() -> None:
-        ann, ben, cy = made("ann"), made("ben"), made("cy", requests_per_minute=1)
-        async with keyed([ann, ben, cy]) as fronted:
-            environment = {
-                "OCTET_TEST_URL": f"http://127.0.0.1:{fronted.port}",
-                "OCTET_API_KEY": ann.token,
-                "OCTET_TEST_OTHER_KEY": ben.token,
-                "OCTET_TEST_POOR_KEY": cy.token,
-            }
-            await run_tests([build / "tests" / "server" / "keys.test.js"], environment)
-
-    run(story(), 60)
+async def test_api_keys(build: Path) -> None:
+    ann, ben, cy = made("ann"), made("ben"), made("cy", requests_per_minute=1)
+    async with keyed([ann, ben, cy]) as fronted:
+        environment = {
+            "OCTET_TEST_URL": f"http://127.0.0.1:{fronted.port}",
+            "OCTET_API_KEY": ann.token,
+            "OCTET_TEST_OTHER_KEY": ben.token,
+            "OCTET_TEST_POOR_KEY": cy.token,
+        }
+        await run_tests([build / "tests" / "server" / "keys.test.js"], environment)
 
 
 @pytest.mark.parametrize("client", ["octet", "jobs", "openai"])
-def test_it_works_against_a_router(build: Path, client: str) -> None:
-    async def story() -> None:
-        async with world() as fronted:
-            url = f"http://127.0.0.1:{fronted.port}"
-            await run_tests([build / "tests" / "server" / f"{client}.test.js"], {"OCTET_TEST_URL": url})
-
-    run(story(), 60)
+async def test_client_works_against_a_router(build: Path, client: str) -> None:
+    async with world() as fronted:
+        url = f"http://127.0.0.1:{fronted.port}"
+        await run_tests([build / "tests" / "server" / f"{client}.test.js"], {"OCTET_TEST_URL": url})

@@ -1,4 +1,4 @@
-"""A router with an HTTP door, before replicas that serve, refuse, stall and die when asked."""
+"""A router with HTTP and replicas that serve, refuse, stall or die on demand."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,11 +15,11 @@ from tests.router.service.spy import Behaviour, answer, spying
 from tests.service.harness import QUICK, serving, sim
 
 REFUSALS = 2
-"""Of `busy`, before every answer."""
+"""Number of refusals of `busy` before every answer."""
 AFTER = 0.08
-"""Seconds: when `busy` and `full` say to come back."""
+"""Retry-after of `busy` and `full`, in seconds."""
 
-_LOST = Refusal(grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_REPLICA_FAILED, "it cannot serve any more")
+_LOST = Refusal(error_pb2.ERROR_REASON_REPLICA_FAILED, "the replica has failed", code=grpc.StatusCode.UNAVAILABLE)
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def world() -> AsyncIterator[Fronted]:
             replicas[name] = [(await stack.enter_async_context(spying(behave))).address]
         fronted = await stack.enter_async_context(fronting(replicas))
         yield fronted
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await fronted.routed.idle()
             await writer.idle()
             await slow.idle()
@@ -47,12 +47,12 @@ async def world() -> AsyncIterator[Fronted]:
 
 
 def _busy(refusals: int) -> Behaviour:
-    asked = 0
+    requested = 0
 
     async def behave(request: GenerateRequest, context: Any) -> None:
-        nonlocal asked
-        asked += 1
-        if asked % (refusals + 1):
+        nonlocal requested
+        requested += 1
+        if requested % (refusals + 1):
             raise queue_full("waiting", 1, AFTER)
         await answer(request, context)
 

@@ -1,4 +1,4 @@
-"""`python -m tests.security` audits what is installed here; with `--online` it asks PyPI for known holes, too."""
+"""`python -m tests.security` audits the installed packages; `--online` also asks PyPI for known vulnerabilities."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _known_holes(pins: dict[str, Version]) -> list[str]:
-    """What cannot be asked is a trouble too: silence would look like safety."""
+    """A failed query is reported as a problem: silence would look like safety."""
     troubles = []
     for name, version in pins.items():
         try:

@@ -1,4 +1,4 @@
-"""What is installed against what is declared, pinned, licensed, and known to have been broken."""
+"""Installed packages compared with declarations, pins, licences and known vulnerabilities."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,8 +12,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 TOOLS = frozenset({"pip", "setuptools", "wheel"})
-"""Come with every environment."""
-_OWN = "octet"
+"""Part of every environment."""
+_OWN = "octet-serving"
 _NO_VERSION = Version("0")
 
 
@@ -23,7 +23,7 @@ class Package:
     version: Version
     requires: tuple[Requirement, ...] = ()
     licences: tuple[str, ...] = ()
-    """As its metadata name them: an expression, else classifiers, else the first line of whatever it says."""
+    """From the metadata: the expression, else the classifiers, else the first line of the licence."""
 
 
 def installed() -> dict[str, Package]:
@@ -31,7 +31,7 @@ def installed() -> dict[str, Package]:
 
 
 def pinned(text: str) -> dict[str, Version]:
-    """Raises ValueError for a line that pins nothing."""
+    """Raises ValueError for a line without a pin."""
     pins: dict[str, Version] = {}
     for line in (line.strip() for line in text.splitlines()):
         if not line or line.startswith("#"):
@@ -44,7 +44,7 @@ def pinned(text: str) -> dict[str, Version]:
 
 
 def needed(packages: Mapping[str, Package], name: str, extras: Iterable[str]) -> set[str]:
-    """Everything that a package with some of its extras asks for, here and now, at every remove."""
+    """All transitive requirements of a package with the given extras in this environment."""
     found: set[str] = set()
     open_ones = [(name, extra) for extra in ("", *extras)]
     seen: set[tuple[str, str]] = set()
@@ -54,20 +54,20 @@ def needed(packages: Mapping[str, Package], name: str, extras: Iterable[str]) ->
             continue
         seen.add((current, extra))
         found.add(current)
-        for asked in packages[current].requires if current in packages else ():
-            if asked.marker is None or asked.marker.evaluate({"extra": extra}):
-                target = str(canonicalize_name(asked.name))
-                open_ones += [(target, each) for each in ("", *asked.extras)]
+        for requested in packages[current].requires if current in packages else ():
+            if requested.marker is None or requested.marker.evaluate({"extra": extra}):
+                target = str(canonicalize_name(requested.name))
+                open_ones += [(target, each) for each in ("", *requested.extras)]
     return found
 
 
 def strays(packages: Mapping[str, Package], extras: Iterable[str]) -> list[str]:
-    """Installed, and nobody asks for it."""
+    """Installed packages that nothing requires."""
     return sorted(set(packages) - needed(packages, _OWN, extras) - TOOLS)
 
 
 def unpinned(packages: Mapping[str, Package], pins: Mapping[str, Version]) -> list[str]:
-    """Not pinned, or another version than the pin says; what a build adds behind a `+` is its own affair."""
+    """Packages that are not pinned, or differ from their pin; local versions after a `+` are ignored."""
     mine = (package for name, package in packages.items() if name not in TOOLS | {_OWN})
     return sorted(
         f"{package.name} {package.version}, pinned {pins.get(package.name, 'not at all')}"
@@ -77,7 +77,7 @@ def unpinned(packages: Mapping[str, Package], pins: Mapping[str, Version]) -> li
 
 
 def below(versions: Mapping[str, Version], floors: Mapping[str, tuple[str, str]]) -> list[str]:
-    """`floors` are by name: the first version without it, and what it is."""
+    """`floors`: by name, the first fixed version and the vulnerability."""
     return sorted(
         f"{name} {version} is below {floors[name][0]}: {floors[name][1]}"
         for name, version in versions.items()
@@ -86,11 +86,11 @@ def below(versions: Mapping[str, Version], floors: Mapping[str, tuple[str, str]]
 
 
 def least_declared(packages: Mapping[str, Package]) -> dict[str, Version]:
-    """By name: the lowest version that our own metadata let in."""
+    """By name: the lowest version that our own metadata permits."""
     least: dict[str, Version] = {}
-    for asked in packages[_OWN].requires:
-        name = str(canonicalize_name(asked.name))
-        bounds = [Version(each.version) for each in asked.specifier if each.operator in (">=", "==", "~=")]
+    for requested in packages[_OWN].requires:
+        name = str(canonicalize_name(requested.name))
+        bounds = [Version(each.version) for each in requested.specifier if each.operator in (">=", "==", "~=")]
         if name != _OWN:
             least[name] = max(bounds, default=_NO_VERSION)
     return least

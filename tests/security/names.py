@@ -1,4 +1,4 @@
-"""What the words of a module stand for: `import torch as t` makes `t.load` mean `torch.load`."""
+"""Resolves the names of a module: `import torch as t` makes `t.load` mean `torch.load`."""
 
 import ast
 import builtins
@@ -20,13 +20,13 @@ IMPORTERS = frozenset(
 _LOADED = "sys.modules"
 _LOOK_UPS = frozenset([f"{_LOADED}.get", f"{_LOADED}.__getitem__", f"{_LOADED}.pop"])
 _SAYS_NOTHING = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
-"""Nearly half of all nodes."""
+"""Nodes without a name, nearly half of all."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A piece of a module, and the function or class it stands in; `<module>` for what stands in none."""
+    """A node and its enclosing function or class; `<module>` at the top level."""
 
     node: ast.AST
     function: str
@@ -36,13 +36,13 @@ class Place:
 class Module:
     places: tuple[Place, ...]
     meanings: dict[str, str]
-    """Of each imported name, wherever in the module it is imported."""
+    """Targets of imported names, wherever in the module they are imported."""
     called: frozenset[int]
-    """The ids of all nodes that are called on the spot, rather than handed on."""
+    """Ids of nodes that are called directly rather than passed on."""
     annotations: frozenset[int]
-    """The ids of all nodes that only say of what type something is: nothing is called by them."""
+    """Ids of nodes within annotations, which call nothing."""
     _known: dict[int, str] = field(default_factory=dict)
-    """What has been asked for before, by every rule anew."""
+    """Cache of resolved names, shared by all rules."""
 
     @classmethod
     def read(cls, source: str) -> Self:
@@ -55,12 +55,12 @@ class Module:
         return cls(places, meanings, called, annotations)
 
     def mentioned(self, node: ast.AST) -> str:
-        """What a name stands for, used in whatever way but as a type."""
+        """What a name resolves to, in any use except as a type."""
         is_name = isinstance(node, ast.Name | ast.Attribute) and id(node) not in self.annotations
         return self.meaning(node) if is_name else ""
 
     def handed_on(self, node: ast.AST) -> str:
-        """What a name stands for that is not called on the spot."""
+        """What a name resolves to if it is not called directly."""
         return "" if id(node) in self.called else self.mentioned(node)
 
     def asked_for(self, node: ast.AST) -> list[str]:
@@ -73,7 +73,7 @@ class Module:
         return imports(node)
 
     def meaning(self, node: ast.AST) -> str:
-        """Dotted, from the module it was imported from; empty for what no import and no builtin explains."""
+        """The dotted name from its module; empty if it is neither imported nor a builtin."""
         if not isinstance(node, ast.Attribute | ast.Name):
             return ""
         found = self._known.get(id(node))
@@ -89,12 +89,12 @@ class Module:
 
 
 def _annotations(node: ast.AST) -> Iterator[ast.AST]:
-    said = (getattr(node, "annotation", None), getattr(node, "returns", None))
-    return (each for whole in said if isinstance(whole, ast.AST) for each in ast.walk(whole))
+    output = (getattr(node, "annotation", None), getattr(node, "returns", None))
+    return (each for whole in output if isinstance(whole, ast.AST) for each in ast.walk(whole))
 
 
 def _texts(nodes: Sequence[ast.AST]) -> list[str]:
-    """As far as they stand there."""
+    """Literal values only."""
     return [each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
 
 
@@ -126,7 +126,7 @@ def _imported(node: ast.AST) -> dict[str, str]:
 
 
 def imports(node: ast.AST) -> list[str]:
-    """The modules, and what is taken out of them, that a statement asks for."""
+    """The modules and names that a statement imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -1,4 +1,4 @@
-"""An assert of a module that is no test itself."""
+"""An assert in a module that is not a test."""
 
 
 def insist(value: object) -> None:

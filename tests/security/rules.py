@@ -1,4 +1,4 @@
-"""What product code does not do. Each rule looks at one piece of a module and says whether it breaks it."""
+"""Rules for product code. Each rule checks one node of a module."""
 
 import ast
 import re
@@ -135,7 +135,7 @@ def text_that_runs(module: Module, node: ast.AST) -> bool:
 
 
 def unsafe_yaml(module: Module, node: ast.AST) -> bool:
-    """A name that is safe only with the right loader is called on the spot, with that."""
+    """A function that is safe only with the right loader is called directly with it."""
     if not isinstance(node, ast.Call):
         return _of_yaml(module.mentioned(node)) in _UNSAFE_YAML or _of_yaml(module.handed_on(node)) in _YAML
     if _of_yaml(module.meaning(node.func)) not in _YAML:
@@ -147,8 +147,8 @@ def unsafe_yaml(module: Module, node: ast.AST) -> bool:
 def shell(module: Module, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return module.mentioned(node) in _SHELLS
-    asked = [keyword.value for keyword in node.keywords if keyword.arg == "shell"]
-    return bool(asked) and not (isinstance(asked[0], ast.Constant) and asked[0].value is False)
+    requested = [keyword.value for keyword in node.keywords if keyword.arg == "shell"]
+    return bool(requested) and not (isinstance(requested[0], ast.Constant) and requested[0].value is False)
 
 
 def process(module: Module, node: ast.AST) -> bool:
@@ -156,7 +156,7 @@ def process(module: Module, node: ast.AST) -> bool:
 
 
 def import_by_name(module: Module, node: ast.AST) -> bool:
-    """Of a name that does not stand there as it is; one that does is judged as if it were imported."""
+    """For computed names; literal names are treated like imports."""
     if not isinstance(node, ast.Call):
         return module.handed_on(node) in IMPORTERS
     is_named = bool(node.args) and isinstance(node.args[0], ast.Constant)
@@ -164,7 +164,7 @@ def import_by_name(module: Module, node: ast.AST) -> bool:
 
 
 def native_library(module: Module, node: ast.AST) -> bool:
-    """But for `CDLL(None)`, which is this process's own C library."""
+    """Except `CDLL(None)`, which is the process's own C library."""
     if _is_of(module, node, _BUILDS) or module.handed_on(node) in _LIBRARIES:
         return True
     if not isinstance(node, ast.Call) or module.meaning(node.func) not in _LIBRARIES:
@@ -173,12 +173,12 @@ def native_library(module: Module, node: ast.AST) -> bool:
 
 
 def assertion(_module: Module, node: ast.AST) -> bool:
-    """`python -O` leaves it out."""
+    """`python -O` removes it."""
     return isinstance(node, ast.Assert)
 
 
 def debug_only(_module: Module, node: ast.AST) -> bool:
-    """As does `python -O` what stands below `if __debug__`."""
+    """`python -O` also removes code below `if __debug__`."""
     return isinstance(node, ast.Name) and node.id == "__debug__"
 
 
@@ -191,7 +191,7 @@ def fetch(module: Module, node: ast.AST) -> bool:
 
 
 def secret_compared(module: Module, node: ast.AST) -> bool:
-    """Byte by byte, so that the time it takes tells how many were right."""
+    """A comparison byte by byte, whose duration reveals the number of correct bytes."""
     if not isinstance(node, ast.Compare):
         return False
     sides = [node.left, *node.comparators]
@@ -205,7 +205,7 @@ def free_template(module: Module, node: ast.AST) -> bool:
 
 
 def archive(_module: Module, node: ast.AST) -> bool:
-    """Whose members name their own places."""
+    """Archives whose members name their own paths."""
     return isinstance(node, ast.Attribute) and node.attr in _ARCHIVES
 
 
@@ -227,7 +227,7 @@ class _Meaning(ast.AST):
 
 
 _MODULES = (ast.Import, ast.ImportFrom, ast.Call, ast.Subscript, _Meaning)
-"""Wherever one may be asked for."""
+"""In any position."""
 _LOOKS_AT: Mapping[Rule, tuple[type[ast.AST], ...]] = {
     data_that_is_code: _MODULES,
     code_from_files: _MODULES,
@@ -249,7 +249,7 @@ _LOOKS_AT: Mapping[Rule, tuple[type[ast.AST], ...]] = {
 }
 RULES = tuple(rule.__name__ for rule in _LOOKS_AT)
 _OF_SERVING = frozenset({process, fetch})
-"""The bench starts peers and calls them: that is what it is for."""
+"""The bench may start and call other servers."""
 _BY_KIND: dict[type[ast.AST], list[Rule]] = {}
 for _rule, _kinds in _LOOKS_AT.items():
     for _kind in _kinds:
@@ -285,7 +285,7 @@ def _rules_for(module: Module, node: ast.AST) -> Sequence[Rule]:
 
 
 def offences_below(root: Path) -> list[Offence]:
-    """Of all rooms that stand there."""
+    """Over all packages."""
     return [
         offence
         for room in ROOMS
@@ -296,13 +296,13 @@ def offences_below(root: Path) -> list[Offence]:
 
 
 def _is_of(module: Module, node: ast.AST, names: frozenset[str]) -> bool:
-    """Asks for one of them, or mentions one, or something of one."""
+    """Imports or mentions one of them, or a part of one."""
     found = (module.mentioned(node), *module.asked_for(node))
     return any(_is_below(name, names) for name in found)
 
 
 def _of_yaml(name: str) -> str:
-    """The last part of what is PyYAML's, from whichever of its modules."""
+    """The last part of a name from any module of PyYAML."""
     package, _, rest = name.partition(".")
     return rest.rpartition(".")[2] if package == "yaml" else ""
 
@@ -313,12 +313,12 @@ def _is_below(name: str, modules: frozenset[str]) -> bool:
 
 
 def _is_plain(node: ast.AST) -> bool:
-    """A number, None or an empty text: what gives nothing away."""
+    """A number, None or an empty string, which reveals nothing."""
     return isinstance(node, ast.Constant) and (node.value is None or not isinstance(node.value, str) or not node.value)
 
 
 def _is_secret(node: ast.AST) -> bool:
-    """By its name; and whatever a hash has just made."""
+    """By its name, or as the result of a hash."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr in _DIGESTS
     name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

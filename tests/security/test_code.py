@@ -1,4 +1,4 @@
-"""What product code does not do, it does nowhere; and each rule notices what it forbids."""
+"""Product code follows the rules, and every rule detects its offenders."""
 
 import inspect
 import re
@@ -125,7 +125,7 @@ INNOCENTS = (
     "import yaml\nyaml.load(x, Loader=yaml.SafeLoader)",
     "import yaml\nyaml.safe_load(x)",
     "from urllib.parse import urlsplit",
-    "from importlib import import_module\nimport_module('octet.sdk')",
+    "from importlib import import_module\nimport_module('octet.client')",
     "import ctypes\nctypes.CDLL(None)",
     "import ctypes\ndef f(libc: ctypes.CDLL) -> 'ctypes.CDLL': ...",
     "from jinja2 import Environment\ndef f() -> Environment: ...",
@@ -139,8 +139,8 @@ INNOCENTS = (
 )
 
 
-def test_product_code_breaks_no_rule_and_every_exception_is_needed_once_and_has_its_reason() -> None:
-    """One test: reading all of it takes long."""
+def test_product_code_follows_the_rules_and_every_exception_is_needed() -> None:
+    """A single test, because reading all code takes long."""
     found = offences_below(ROOT)
     allowed = {_place(each) for each in EXCEPTIONS}
     assert [str(offence) for offence in found if _place(offence) not in allowed] == []
@@ -155,22 +155,22 @@ def test_every_rule_has_offenders() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_notices_what_it_forbids(rule: str) -> None:
+def test_rule_detects_its_offenders(rule: str) -> None:
     for source in OFFENDERS[rule]:
         assert rule in {offence.rule for offence in offences_in(source, "router/planted.py")}, source
 
 
 @pytest.mark.parametrize("rule", BY_MEANING)
-def test_a_rule_that_is_not_shown_names_without_a_meaning_reads_no_words(rule: Rule) -> None:
+def test_rules_by_meaning_ignore_names_without_meaning(rule: Rule) -> None:
     assert re.search(r"\.(id|attr)\b", inspect.getsource(rule)) is None
 
 
 @pytest.mark.parametrize("source", INNOCENTS)
-def test_what_only_looks_alike_is_let_be(source: str) -> None:
+def test_similar_but_harmless_code_is_accepted(source: str) -> None:
     assert offences_in(source, "router/planted.py") == []
 
 
-def test_an_offender_is_found_in_whatever_room_it_hides(tmp_path: Path) -> None:
+def test_offender_is_found_in_every_package(tmp_path: Path) -> None:
     for room in ROOMS:
         folder = tmp_path / room / "deep" / "er"
         folder.mkdir(parents=True)
@@ -180,7 +180,7 @@ def test_an_offender_is_found_in_whatever_room_it_hides(tmp_path: Path) -> None:
     assert {each.file for each in offences} == {f"{room}/deep/er/planted.py" for room in ROOMS}
 
 
-def test_the_bench_may_call_others_but_not_unpack_what_they_say() -> None:
+def test_bench_may_fetch_but_not_unpickle() -> None:
     assert offences_in("import http.client, subprocess\nsubprocess.run(['ls'])", "bench/planted.py") == []
     assert offences_in("import pickle", "bench/planted.py") != []
 

@@ -1,4 +1,4 @@
-"""What is installed is what is declared and pinned, may be used, and is none of what is known to be broken."""
+"""Installed packages are declared, pinned, licensed and without known vulnerabilities."""
 
 import pytest
 from packaging.requirements import Requirement
@@ -28,32 +28,35 @@ def packages() -> Packages:
 
 
 def test_everything_is_pinned_and_is_what_the_pin_says(packages: Packages) -> None:
-    assert unpinned({name: packages[name] for name in needed(packages, "octet", ("dev",)) & set(packages)}, PINS) == []
+    assert (
+        unpinned({name: packages[name] for name in needed(packages, "octet-serving", ("dev",)) & set(packages)}, PINS)
+        == []
+    )
 
 
-def test_nothing_is_installed_that_nobody_asks_for(packages: Packages) -> None:
+def test_no_undeclared_package_is_installed(packages: Packages) -> None:
     assert strays(packages, ("dev",)) == []
 
 
-def test_every_pin_is_of_something_that_is_needed(packages: Packages) -> None:
-    assert sorted(set(PINS) - needed(packages, "octet", ("dev",))) == []
+def test_every_pin_is_needed(packages: Packages) -> None:
+    assert sorted(set(PINS) - needed(packages, "octet-serving", ("dev",))) == []
 
 
-def test_no_hole_that_we_know_of_is_installed_or_let_in(packages: Packages) -> None:
+def test_no_known_vulnerability_is_installed_or_permitted(packages: Packages) -> None:
     assert below({name: package.version for name, package in packages.items()}, FLOORS) == []
     assert below(PINS, FLOORS) == []
     assert below(least_declared(packages), FLOORS) == []
     assert set(FLOORS) <= set(PINS)
 
 
-def test_every_licence_was_looked_at(packages: Packages) -> None:
-    mine = {name: packages[name] for name in needed(packages, "octet", ("dev",)) & set(packages)}
+def test_every_licence_is_reviewed(packages: Packages) -> None:
+    mine = {name: packages[name] for name in needed(packages, "octet-serving", ("dev",)) & set(packages)}
     others = {name for name, package in mine.items() if not PERMISSIVE.issuperset(package.licences)}
     assert others == set(OTHERWISE)
 
 
-def test_what_serves_takes_nothing_from_what_tests(packages: Packages) -> None:
-    served = needed(packages, "octet", ("serve", "postgres", "otlp"))
+def test_serving_needs_no_test_dependency(packages: Packages) -> None:
+    served = needed(packages, "octet-serving", ("serve", "postgres", "otlp"))
     assert served.isdisjoint(
         {"pytest", "hypothesis", "cloudpickle", "joblib", "requests", "transformers", "playwright"}
     )
@@ -66,7 +69,9 @@ def plant(name: str, version: str, *requires: str) -> Package:
 HOUSE = {
     each.name: each
     for each in (
-        plant("octet", "1", "a>=2; extra == 'dev'", "octet[more]; extra == 'dev'", "c==1; extra == 'more'"),
+        plant(
+            "octet-serving", "1", "a>=2; extra == 'dev'", "octet-serving[more]; extra == 'dev'", "c==1; extra == 'more'"
+        ),
         plant("a", "2", "b; sys_platform == 'nowhere'", "d[fast]"),
         plant("c", "1"),
         plant("d", "3", "e; extra == 'fast'"),
@@ -77,25 +82,25 @@ HOUSE = {
 }
 
 
-def test_a_stray_is_noticed() -> None:
+def test_undeclared_package_is_detected() -> None:
     assert strays(HOUSE, ("dev",)) == ["stray"]
-    assert needed(HOUSE, "octet", ("dev",)) == {"octet", "a", "c", "d", "e"}
-    assert needed(HOUSE, "octet", ()) == {"octet"}
+    assert needed(HOUSE, "octet-serving", ("dev",)) == {"octet-serving", "a", "c", "d", "e"}
+    assert needed(HOUSE, "octet-serving", ()) == {"octet-serving"}
 
 
-def test_a_version_that_drifted_is_noticed() -> None:
+def test_drifted_version_is_detected() -> None:
     pins = {"a": Version("2"), "c": Version("2"), "d": Version("3")}
     troubles = unpinned(HOUSE, pins)
     assert [line.split()[0] for line in troubles] == ["c", "e", "stray"]
     assert unpinned({"torch": plant("torch", "2.13.0+cpu")}, {"torch": Version("2.13.0")}) == []
 
 
-def test_a_version_with_a_hole_is_noticed() -> None:
+def test_vulnerable_version_is_detected() -> None:
     floors = {"a": ("2.1", "CVE-1"), "c": ("1", "CVE-2")}
     assert below({name: each.version for name, each in HOUSE.items()}, floors) == ["a 2 is below 2.1: CVE-1"]
     assert least_declared(HOUSE) == {"a": Version("2"), "c": Version("1")}
 
 
-def test_a_line_that_pins_nothing_is_refused() -> None:
+def test_line_without_a_pin_is_refused() -> None:
     with pytest.raises(ValueError, match="is no pin"):
         pinned("a==1\nb>=2\n")

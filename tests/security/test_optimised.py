@@ -1,4 +1,4 @@
-"""Under `python -O` tests still test, and the product is without its asserts: what held by one does not hold."""
+"""Under `python -O` the tests keep their asserts and the product loses its own."""
 
 import os
 import subprocess
@@ -13,12 +13,12 @@ ROOT = Path(__file__).parents[2]
 IS_OPTIMISED = bool(sys.flags.optimize)
 SHORT = (
     "tests/security/test_optimised.py",
-    "tests/router/keys/test_keys_text.py",
-    "tests/router/http/test_own_page.py",
+    "tests/router/keys/test_key_file.py",
+    "tests/router/http/test_same_origin.py",
     "tests/octet/rpc/test_memory_guard.py",
-    "tests/octet/rpc/test_unread.py",
+    "tests/octet/rpc/test_request_reading.py",
     "tests/kvpool/test_check.py",
-    "tests/admission/test_breaker.py",
+    "tests/admission/test_circuit_breaker.py",
 )
 PLANTED = """
 import product
@@ -55,14 +55,14 @@ def test_tests_keep_their_asserts_and_the_product_loses_them(tmp_path: Path) -> 
 
 def test_processes_of_an_optimised_suite_are_optimised_too() -> None:
     script = "import sys; print(sys.flags.optimize)"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert int(told) == sys.flags.optimize
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert int(result) == sys.flags.optimize
 
 
 if not IS_OPTIMISED:  # else this is what it would start, again
 
     @pytest.mark.slow
-    def test_what_guards_the_doors_is_green_without_asserts() -> None:
+    def test_access_control_works_without_asserts() -> None:
         """A few dozen tests; `make optimised` runs all of them."""
         ended = optimised("-x", *SHORT)
         assert ended.returncode == 0, ended.stdout[-3000:]

@@ -9,7 +9,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
 def missing(text: str, root: Path) -> list[str]:
-    """Files and tests in them that are named and are not there."""
+    """Named tests that do not exist."""
     return [f"{file}::{test}" for file, test in NAMED.findall(text) if not _is_there(root / file, test)]
 
 
@@ -27,7 +27,7 @@ def test_every_row_of_a_defence_names_its_test() -> None:
     assert [row for row in rows if not NAMED.search(row)] == []
 
 
-def test_one_that_is_gone_is_noticed(tmp_path: Path) -> None:
+def test_missing_test_is_detected(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").write_text("def test_here(): ...\nasync def test_there(): ...\n")
     named = "`tests/test_a.py::test_here` `tests/test_a.py::test_there` `tests/test_a.py`"

@@ -63,12 +63,12 @@ class Served:
         return next(pid for pid in self.pids if b"--replica" in _command(pid))
 
     def sockets(self, specialist: str) -> list[Path]:
-        """As the router was told them."""
-        told = re.findall(rf"{specialist}=unix:([^\0]+)", _command(self.router).decode())
-        return [Path(path) for path in told]
+        """From the router's command line."""
+        found = re.findall(rf"{specialist}=unix:([^\0]+)", _command(self.router).decode())
+        return [Path(path) for path in found]
 
     def replica(self, socket: Path) -> int:
-        """Whoever listens there."""
+        """The processes that listen there."""
         for pid in self.pids:
             if str(socket) in _listening(pid):
                 return pid
@@ -77,12 +77,12 @@ class Served:
     def end(self) -> None:
         self.popen.send_signal(signal.SIGTERM)
         try:
-            self.popen.wait(20)
+            self.popen.wait(60)
         finally:
             self.popen.kill()
             self.popen.wait()
 
-    def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 180) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"out {self.out!r}, err {self.err[-3000:]!r}"
@@ -107,9 +107,9 @@ def _listening(pid: int) -> set[str]:
 
 @contextmanager
 def serving(folder: Path, config: str = TWO) -> Iterator[Served]:
-    """Ready, and nobody outlives it."""
+    """A ready ensemble; no process outlives it. Its classifier may be slow, as on a busy machine."""
     file = folder / "ensemble.yaml"
-    file.write_text(config)
+    file.write_text(config if "classifier:" in config else f"{config.rstrip()}\nclassifier: {{timeout: 60}}\n")
     served = Served(file, folder)
     pids: list[int] = []
     try:

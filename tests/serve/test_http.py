@@ -1,4 +1,4 @@
-"""`octet serve` with HTTP: where it is, that it comes back there, and what is told where it cannot be."""
+"""`octet serve` with HTTP: its address, restarts on the same port, and refusals."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def chat(url: str) -> Any:
         return json.load(response)
 
 
-def test_the_ready_line_says_where_and_a_router_that_is_killed_comes_back_there(tmp_path: Path) -> None:
+def test_ready_line_names_http_and_a_restarted_router_keeps_its_port(tmp_path: Path) -> None:
     with serving(tmp_path, f"{TWO}router: {{http: {{port: 0}}}}\n") as served:
         url = url_of(served)
         assert chat(url)["model"] == "octet/shell"
@@ -40,7 +40,7 @@ def test_the_ready_line_says_where_and_a_router_that_is_killed_comes_back_there(
 
 
 @pytest.mark.parametrize("configured", [False, True])
-def test_a_port_that_is_taken_is_told_with_the_option_that_helps(tmp_path: Path, configured: bool) -> None:
+def test_taken_port_names_the_option(tmp_path: Path, configured: bool) -> None:
     file = tmp_path / "two.yaml"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -48,13 +48,13 @@ def test_a_port_that_is_taken_is_told_with_the_option_that_helps(tmp_path: Path,
         port = taken.getsockname()[1]
         file.write_text(f"{TWO}router: {{http: {{port: {port}}}}}\n" if configured else TWO)
         options = () if configured else ("--http-port", str(port))
-        status, said = octet_serve(str(file), "--port", "0", *options)
+        status, output = octet_serve(str(file), "--port", "0", *options)
     assert status == 2
-    assert said.startswith(f"octet serve: cannot listen on 127.0.0.1:{port}") and "--http-port" in said
+    assert output.startswith(f"octet serve: cannot listen on 127.0.0.1:{port}") and "--http-port" in output
 
 
 def test_it_serves_this_machine_only(tmp_path: Path) -> None:
     file = tmp_path / "open.yaml"
     file.write_text(f'{TWO}router: {{http: {{host: "0.0.0.0"}}}}\n')
-    status, said = octet_serve(str(file), "--port", "0")
-    assert status == 2 and "router.http.host 0.0.0.0 can be reached from other machines" in said
+    status, output = octet_serve(str(file), "--port", "0")
+    assert status == 2 and "router.http.host 0.0.0.0 can be reached from other machines" in output

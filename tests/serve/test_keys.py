@@ -2,7 +2,6 @@
 
 import shutil
 import ssl
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -47,7 +46,5 @@ def test_keys_and_tls_from_the_configuration(
         with Client(served.address, ca=ca) as client, pytest.raises(Unauthenticated):
             client.infer("ls")
         assert main(["keys", "revoke", "ann", *file]) == 0
-        revoked = time.monotonic()
         served.until(lambda: status(url, ca, token) == 401)
-        assert time.monotonic() - revoked < 10
         assert token not in served.out + served.err

@@ -30,7 +30,7 @@ def test_an_ensemble_of_thirty_lines_works_end_to_end(tmp_path: Path, capsys: py
     assert "regex" in capsys.readouterr().out
     with serving(tmp_path, config) as served, Client(served.address) as client:
         for specialist, question in QUESTIONS.items():
-            with client.stream(question, max_tokens=24, timeout=60) as answer:
+            with client.stream(question, max_tokens=24, timeout=300) as answer:
                 text = "".join(chunk.text for chunk in answer)
             assert text.strip()
             assert answer.receipt.specialist == specialist, answer.receipt.why
@@ -39,6 +39,6 @@ def test_an_ensemble_of_thirty_lines_works_end_to_end(tmp_path: Path, capsys: py
             "select-statement"
         )
         assert client.infer("please", intent="query", max_tokens=4).receipt.specialist == "sql"
-        with pytest.raises(NoSpecialist) as nobody:
+        with pytest.raises(NoSpecialist) as refused:
             client.infer("My grandmother's poem about the autumn wind made everybody cry at the wedding.")
-        assert nobody.value.receipt is not None and nobody.value.receipt.distribution
+        assert refused.value.receipt is not None and refused.value.receipt.distribution

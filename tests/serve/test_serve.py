@@ -1,4 +1,4 @@
-"""One command: a router, its specialists, and somebody who looks after them."""
+"""One command: a router, its specialists, and their supervisor."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from octet import Client
-from octet.client import SpecialistClient
+from octet.client.replica import SpecialistClient
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2
 from tests.octet.supervise.test_supervisor import is_alive
@@ -46,16 +46,16 @@ def describe(path: Path) -> specialist_pb2.DescribeResponse:
     return asyncio.run(ask())
 
 
-def test_it_says_what_runs_and_where(served: Served) -> None:
+def test_ready_line_and_process_table(served: Served) -> None:
     *rows, last = served.out.splitlines()
     assert [row.split()[0] for row in rows] == ["sql", "shell/1", "shell/2"]
     assert all("sim" in row and "blocks of 16" in row for row in rows)
-    assert "(2 specialists, 4 processes, " in last and " MiB) after " in last
+    assert "(2 specialists, 4 processes, " in last and " MiB, HTTP disabled) after " in last
     assert last.endswith(f'try: octet generate "..." --address {served.address}')
     assert len(served.pids) == 4
 
 
-def test_replicas_listen_where_nobody_else_may_enter(served: Served) -> None:
+def test_replicas_listen_in_a_private_folder(served: Served) -> None:
     paths = served.sockets("sql") + served.sockets("shell")
     assert len(paths) == 3
     for path in paths:
@@ -89,31 +89,29 @@ def test_a_router_that_is_killed_comes_back_to_its_port(served: Served) -> None:
     ("spoil", "says"),
     [
         (lambda text: text + "rules: [oops\n", "ensemble.yaml"),
-        (lambda text: text.replace("  sql:", "  tables:"), "cannot change without a restart of everything"),
+        (lambda text: text.replace("  sql:", "  tables:"), "cannot change without a restart of all processes"),
     ],
     ids=["broken", "of other specialists"],
 )
-def test_a_router_comes_back_though_its_file_cannot_be_used_now(
-    served: Served, spoil: Callable[[str], str], says: str
-) -> None:
-    good, victim, told = served.file.read_text(), served.router, len(served.err)
+def test_router_restarts_with_an_invalid_file(served: Served, spoil: Callable[[str], str], says: str) -> None:
+    good, victim, num_printed = served.file.read_text(), served.router, len(served.err)
     try:
         served.file.write_text(spoil(good))
         os.kill(victim, signal.SIGKILL)
         served.until(lambda: not is_alive(victim))
         assert infer(served.address, "sql").receipt.specialist == "sql"
-        loud = "starts from the configuration that was accepted last"
-        assert says in served.err[told:] and loud in served.err[told:]
+        loud = "starts with the last accepted configuration"
+        assert says in served.err[num_printed:] and loud in served.err[num_printed:]
     finally:
         served.file.write_text(good)
 
 
-def test_a_router_comes_back_to_what_it_accepted_last(served: Served) -> None:
+def test_router_restarts_with_the_last_accepted_configuration(served: Served) -> None:
     good = served.file.read_text()
     changed = good + "intents: {ask: {specialist: sql}}\n"
     try:
         served.file.write_text(changed)
-        served.until(lambda: "the configuration has changed: intents" in served.err)
+        served.until(lambda: "the configuration was reloaded: intents" in served.err)
         served.file.write_text(changed + "rules: [oops\n")
         victim = served.router
         os.kill(victim, signal.SIGKILL)
@@ -156,44 +154,44 @@ def octet_serve(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_all_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_before_anything_starts(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text("specialists:\n  sql: {engine: simm}\n  shell: {model: /nowhere.gguf, block_size: 0}\n")
-    status, said = octet_serve(str(file))
+    status, output = octet_serve(str(file))
     assert status == 2
-    assert f"{file}:2:" in said and f"{file}:3:" in said and "simm" in said and "block_size" in said
+    assert f"{file}:2:" in output and f"{file}:3:" in output and "simm" in output and "block_size" in output
 
 
-def test_a_model_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+def test_missing_model_is_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "missing.yaml"
     file.write_text("specialists:\n  sql: {model: nowhere.gguf}\n")
-    status, said = octet_serve(str(file))
-    assert status == 2 and "nowhere.gguf" in said and len(said.splitlines()) == 1
+    status, output = octet_serve(str(file))
+    assert status == 2 and "nowhere.gguf" in output and len(output.splitlines()) == 1
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_taken_port_is_reported_before_anything_starts(tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(TWO)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        status, said = octet_serve(str(file), "--port", str(port))
+        status, output = octet_serve(str(file), "--port", str(port))
     assert status == 2
-    assert said.startswith(f"octet serve: cannot listen on 127.0.0.1:{port}") and len(said.splitlines()) == 1
+    assert output.startswith(f"octet serve: cannot listen on 127.0.0.1:{port}") and len(output.splitlines()) == 1
 
 
 def test_it_serves_this_machine_only(tmp_path: Path) -> None:
     file = tmp_path / "open.yaml"
     file.write_text(TWO + 'router: {host: "0.0.0.0"}\n')
-    status, said = octet_serve(str(file))
-    assert status == 2 and "router.host 0.0.0.0 can be reached from other machines" in said
+    status, output = octet_serve(str(file))
+    assert status == 2 and "router.host 0.0.0.0 can be reached from other machines" in output
 
 
-def test_a_replica_that_cannot_be_as_asked_for_ends_everything(tmp_path: Path) -> None:
+def test_replica_with_invalid_settings_stops_everything(tmp_path: Path) -> None:
     file = tmp_path / "adapter.yaml"
     (tmp_path / "style").mkdir()
     file.write_text("specialists:\n  sql: {engine: sim, adapters: {style: style}}\n")
-    status, said = octet_serve(str(file), "--port", "0")
+    status, output = octet_serve(str(file), "--port", "0")
     assert status == 2
-    assert said.splitlines()[-1].startswith("sql cannot be started, so nothing is: ")
+    assert output.splitlines()[-1].startswith("sql cannot start, so everything stops: ")

@@ -10,13 +10,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from octet.runtime_folder import runtime_folder
+from octet.supervisor.placement import runtime_folder
 from tests.octet.supervise.test_supervisor import children_of, patiently
 from tests.serve.ensemble import ROOT, TWO
 
 PREPARING = """
 import argparse, sys, time
-from octet.serve import add_serve_command
+from octet.cli.serve import add_serve_command
 
 def prepare(places):
     print(places[0].socket.parent, flush=True)
@@ -40,7 +40,7 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130), (signal.SIGKILL, -9)]
 )
-def test_told_to_end_while_models_are_prepared_it_leaves_nothing(
+def test_signal_during_preparation_leaves_nothing_behind(
     tmp_path: Path, parent: Path, number: signal.Signals, status: int
 ) -> None:
     file = tmp_path / "two.yaml"
@@ -60,7 +60,7 @@ def listen(path: Path) -> socket.socket:
     return listening
 
 
-def test_what_a_killed_one_left_is_removed_and_nothing_else(parent: Path) -> None:
+def test_folders_of_killed_supervisors_are_removed(parent: Path) -> None:
     abandoned, foreign, other = (parent / name for name in ("octet-serve-a", "octet-serve-b", "octet-x"))
     for folder in (abandoned, foreign, other):
         folder.mkdir()
@@ -83,7 +83,7 @@ def test_the_next_folder_is_tried(parent: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_streams_that_are_closed_are_nobody(tmp_path: Path, closed: str) -> None:
+def test_closed_standard_streams(tmp_path: Path, closed: str) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(TWO)
     command = f"exec {sys.executable} -m octet.cli"
@@ -93,8 +93,8 @@ def test_streams_that_are_closed_are_nobody(tmp_path: Path, closed: str) -> None
     with subprocess.Popen(serving, cwd=ROOT, stderr=subprocess.PIPE) as popen:
         patiently(lambda: len(children_of(popen.pid)) == 4, 30)
         popen.send_signal(signal.SIGTERM)
-        _, said = popen.communicate(timeout=60)
-    assert popen.returncode == 0 and b"Traceback" not in said
+        _, output = popen.communicate(timeout=60)
+    assert popen.returncode == 0 and b"Traceback" not in output
 
 
 def test_an_interrupt_is_no_traceback_however_early() -> None:

@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from octet.client import SpecialistClient, SpecialistError
+from octet.client.replica import SpecialistClient, SpecialistError
 from octet.clock import SystemClock
 from octet.identity import Lane
 from octet.v1 import specialist_pb2 as wire
-from specialist.engines.sim import CostModel, FaultSource, SimModel
-from specialist.request import Request
-from specialist.service.limits import Limits
-from specialist.service.replica import Replica
-from specialist.service.server import Server
-from specialist.service.settings import ReplicaSettings, ServiceSettings
-from specialist.service.sim_replica import sim_replica
-from specialist.service.sim_vocabulary import NUM_SAMPLED
+from specialist.engines.sim.engine import CostModel, FaultSource, SimModel
+from specialist.engines.sim.vocabulary import NUM_SAMPLED
+from specialist.scheduling.sequence import Request
+from specialist.server.replica import AssembledReplica, create_sim_replica
+from specialist.server.server import ReplicaServer
+from specialist.server.settings import ReplicaSettings, ServiceSettings
+from specialist.server.validation import GenerateLimits
 
 FREE = CostModel(*(0.0,) * 8)
 QUICK = CostModel(0.0002, 0.00001, 0.0, 0.0005, 0.00002, 0.0, 0.0, 0.0)
@@ -29,8 +28,8 @@ _ResultT = TypeVar("_ResultT")
 
 @dataclass
 class Served:
-    server: Server
-    replica: Replica
+    server: ReplicaServer
+    replica: AssembledReplica
     client: SpecialistClient
 
     @property
@@ -40,7 +39,7 @@ class Served:
     async def idle(self) -> None:
         """Until nothing is live, and then once more through the engine's thread."""
         async with asyncio.timeout(60):
-            while self.replica.scheduler.ledger.live or self.server.generator.num_live:
+            while self.replica.scheduler.ledger.live or self.server.handler.num_live:
                 await asyncio.sleep(0.005)
 
     def check_whole(self) -> None:
@@ -55,16 +54,18 @@ def small(**settings: Any) -> ReplicaSettings:
     return ReplicaSettings(**{"name": "writer", "engine": "sim", "num_blocks": 128, "context": 512, **settings})
 
 
-def sim(cost: CostModel = FREE, *, faults: FaultSource = lambda step: None, **settings: Any) -> Callable[[], Replica]:
-    return lambda: sim_replica(small(**settings), SystemClock(), cost, faults=faults)
+def sim(
+    cost: CostModel = FREE, *, faults: FaultSource = lambda step: None, **settings: Any
+) -> Callable[[], AssembledReplica]:
+    return lambda: create_sim_replica(small(**settings), SystemClock(), cost, faults=faults)
 
 
 @asynccontextmanager
 async def serving(
-    build: Callable[[], Replica] | None = None, *, limits: Limits | None = None, **settings: Any
+    build: Callable[[], AssembledReplica] | None = None, *, limits: GenerateLimits | None = None, **settings: Any
 ) -> AsyncIterator[Served]:
     replica = (build or sim())()
-    server = Server(replica, ServiceSettings(**{"port": 0, **settings}), limits)
+    server = ReplicaServer(replica, ServiceSettings(**{"port": 0, **settings}), limits)
     await server.start()
     try:
         async with SpecialistClient(f"127.0.0.1:{server.port}") as client:
@@ -75,7 +76,7 @@ async def serving(
 
 @dataclass
 class Heard:
-    """Everything one call said."""
+    """All events of one call."""
 
     accepted: wire.Accepted | None = None
     chunks: list[wire.Chunk] = field(default_factory=list)
@@ -119,11 +120,13 @@ def asking(text: str = "hello", **fields: Any) -> wire.GenerateRequest:
     return wire.GenerateRequest(**{"text": text, "max_tokens": 8, **fields})
 
 
-def expected(replica: Replica, request: wire.GenerateRequest, adapters: tuple[str, ...] = ()) -> tuple[int, ...]:
-    """What the sim model says to it, without blocks or batches."""
-    prompt = tuple(request.tokens.ids) if request.HasField("tokens") else replica.words.prompt(request.text)
+def expected(
+    replica: AssembledReplica, request: wire.GenerateRequest, adapters: tuple[str, ...] = ()
+) -> tuple[int, ...]:
+    """The sim model's answer, computed without blocks or batches."""
+    prompt = tuple(request.tokens.ids) if request.HasField("tokens") else replica.codec.encode(request.text)
     lane = Lane(replica.lane.specialist, replica.lane.revision, adapters)
-    stop_ids = frozenset() if request.ignore_eos else replica.words.stop_ids
+    stop_ids = frozenset() if request.ignore_eos else replica.codec.stop_ids
     plain = Request("x", lane, prompt, max_tokens=request.max_tokens, stop_ids=stop_ids, seed=request.seed)
     return SimModel(NUM_SAMPLED).answer(plain)
 

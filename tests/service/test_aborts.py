@@ -1,4 +1,4 @@
-"""A thousand callers that go away in every way they can: nothing is left of them."""
+"""A thousand callers that leave in every possible way: nothing is left of them."""
 
 import asyncio
 import gc
@@ -10,14 +10,13 @@ from random import Random
 import grpc
 import pytest
 
-from octet.client import SpecialistClient, SpecialistError
+from octet.client.replica import SpecialistClient, SpecialistError
 from octet.clock import SystemClock
 from octet.v1 import specialist_pb2 as wire
-from specialist.request import FinishReason
-from specialist.sequence import Sequence
-from specialist.service.native_replica import native_replica
-from specialist.service.replica import Replica
-from specialist.service.settings import ReplicaSettings
+from specialist.scheduling.sequence import FinishReason, Sequence
+from specialist.server.native_replica import create_native_replica
+from specialist.server.replica import AssembledReplica
+from specialist.server.settings import ReplicaSettings
 from tests.service.harness import QUICK, Heard, Served, ask, asking, run, serving, sim
 
 NUM_ABORTS = 1000
@@ -98,17 +97,17 @@ async def keep_asking(served: Served, request: wire.GenerateRequest, answers: li
 
 
 @pytest.fixture(params=["sim", "native"])
-def build(request: pytest.FixtureRequest) -> Callable[[], Replica]:
+def build(request: pytest.FixtureRequest) -> Callable[[], AssembledReplica]:
     """A replica of a few blocks, so that callers also wait for and push out each other."""
     if request.param == "sim":
         return sim(QUICK, num_blocks=96, max_running=16)
     settings = ReplicaSettings(
         name="teller", model=request.getfixturevalue("stories_dir"), num_blocks=96, max_running=16, threads=1
     )
-    return lambda: native_replica(settings, SystemClock())
+    return lambda: create_native_replica(settings, SystemClock())
 
 
-def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], Replica]) -> None:
+def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], AssembledReplica]) -> None:
     async def scenario() -> None:
         rng = Random(7)
         async with serving(build) as served:
@@ -128,7 +127,7 @@ def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], Replica]) ->
             await served.idle()
             served.check_whole()
             assert ends["cancelled"] > NUM_ABORTS // 4, ends
-            assert not len(served.server.desk.books)
+            assert not len(served.server.controller.bookings)
             let_in = [heard for heard in answers if heard.accepted is not None]
             assert let_in and len(alone.tokens) == 30
             assert all(heard.tokens == alone.tokens for heard in let_in), "whoever is let in and can wait loses nothing"
@@ -137,18 +136,14 @@ def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], Replica]) ->
     run(scenario(), seconds=120)
 
 
-def test_a_thousand_requests_that_end_before_they_begin() -> None:
+async def test_a_thousand_requests_that_end_before_they_begin() -> None:
     """Cancelled while still being tokenised, or the moment they are in line."""
-
-    async def scenario() -> None:
-        async with serving(sim(QUICK)) as served, grpc.aio.insecure_channel(served.address) as channel:
-            method = channel.unary_stream("/octet.v1.Specialist/Generate", wire.GenerateRequest.SerializeToString)
-            for i in range(1000):
-                call = method(asking(f"{i}", max_tokens=300, ignore_eos=True))
-                if i % 3:
-                    await asyncio.sleep(0)
-                call.cancel()
-            await served.idle()
-            served.check_whole()
-
-    run(scenario())
+    async with serving(sim(QUICK)) as served, grpc.aio.insecure_channel(served.address) as channel:
+        method = channel.unary_stream("/octet.v1.Specialist/Generate", wire.GenerateRequest.SerializeToString)
+        for i in range(1000):
+            call = method(asking(f"{i}", max_tokens=300, ignore_eos=True))
+            if i % 3:
+                await asyncio.sleep(0)
+            call.cancel()
+        await served.idle()
+        served.check_whole()

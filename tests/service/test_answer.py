@@ -1,16 +1,16 @@
-"""The text of an answer, whatever way its tokens are cut up."""
+"""The text of an answer does not depend on how its tokens are split."""
 
 from itertools import accumulate, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specialist.service.answer import Answer
-from specialist.service.sim_vocabulary import sim_vocabulary
-from specialist.service.vocabulary_words import VocabularyWords
+from specialist.engines.sim.vocabulary import sim_vocabulary
+from specialist.server.served_request import AnswerText
+from specialist.text.codec import VocabularyCodec
 
 VOCABULARY = sim_vocabulary()
-WORDS = VocabularyWords(VOCABULARY, VOCABULARY.tokenizer.get_vocab_size())
+WORDS = VocabularyCodec(VOCABULARY, VOCABULARY.tokenizer.get_vocab_size())
 texts = st.text(st.sampled_from("abcä€😀"), min_size=1, max_size=30)
 stops = st.lists(st.text(st.sampled_from("abcä"), min_size=1, max_size=3), max_size=3)
 cuts = st.lists(st.integers(1, 5), max_size=40)
@@ -24,8 +24,8 @@ def first_stop(text: str, stops: list[str]) -> int:
 def test_the_text_before_the_first_stop_string_in_whole_characters(
     text: str, stops: list[str], cuts: list[int]
 ) -> None:
-    tokens = WORDS.prompt(text)
-    answer = Answer(WORDS.detokenizer(), stops)
+    tokens = WORDS.encode(text)
+    answer = AnswerText(WORDS.detokenizer(), stops)
     bounds = [0, *(bound for bound in accumulate(cuts) if bound < len(tokens)), len(tokens)]
     said, taken = "", 0
     for start, stop in pairwise(bounds):
@@ -44,7 +44,7 @@ def test_the_text_before_the_first_stop_string_in_whole_characters(
 
 
 def test_tokens_behind_a_stop_string_are_not_taken() -> None:
-    answer = Answer(WORDS.detokenizer(), ["b"])
-    piece = answer.push(WORDS.prompt("aabaa"))
+    answer = AnswerText(WORDS.detokenizer(), ["b"])
+    piece = answer.push(WORDS.encode("aabaa"))
     assert (piece.text, len(piece.tokens), answer.num_tokens) == ("aa", 3, 3)
     assert answer.finish().text == ""

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from octet.clock import ManualClock
-from specialist.engines.sim import CostModel, SimEngine
-from specialist.engines.sim.calibration import CalibrationInvalid, cost_model_to_json
-from specialist.service.assemble import assemble
-from specialist.service.settings import ReplicaSettings
+from specialist.engines.sim.engine import CalibrationInvalid, CostModel, SimEngine, cost_model_to_json
+from specialist.server.replica import assemble_replica
+from specialist.server.settings import ReplicaSettings
 
 SIM = ReplicaSettings(engine="sim", num_blocks=16)
 
@@ -17,7 +16,7 @@ SIM = ReplicaSettings(engine="sim", num_blocks=16)
 def test_a_measured_cost_model_is_used(tmp_path: Path) -> None:
     measured = replace(CostModel(), decode_step=0.25)
     (tmp_path / "cost.json").write_text(cost_model_to_json(measured, {}))
-    engine = assemble(replace(SIM, cost_model=tmp_path / "cost.json"), ManualClock()).engine
+    engine = assemble_replica(replace(SIM, cost_model=tmp_path / "cost.json"), ManualClock()).engine
     assert isinstance(engine, SimEngine)
     assert engine.cost == measured
 
@@ -25,4 +24,4 @@ def test_a_measured_cost_model_is_used(tmp_path: Path) -> None:
 def test_one_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cost.json").write_text("{}")
     with pytest.raises(CalibrationInvalid, match="cost: must be an object"):
-        assemble(replace(SIM, cost_model=tmp_path / "cost.json"), ManualClock())
+        assemble_replica(replace(SIM, cost_model=tmp_path / "cost.json"), ManualClock())

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from octet.generate import add_generate_command
-from specialist.cli import add_specialist_command
+from octet.cli.requests import add_generate_command
+from octet.cli.specialist import add_specialist_command
 from tests.service.background import Background, in_background
 
 
@@ -65,18 +65,18 @@ def test_raw_leaves_the_template_out(background: Background, capsys: pytest.Capt
     ("arguments", "status", "says"),
     [
         (["--temperature", "nan"], 2, "sampling.temperature must be 0 or in [0.0001, 100], got nan"),
-        (["--adapter", "nobody"], 2, "no adapter is loaded under the name 'nobody'"),
+        (["--adapter", "nobody"], 2, "no adapter named 'nobody' is loaded"),
         (["--seed", str(2**70)], 2, "--seed must be in [-9223372036854775808, 9223372036854775807], got 118059"),
         (["--top-k", str(-(2**63) - 1)], 2, "--top-k must be in"),
         (["--timeout", "inf"], 2, "--timeout"),
         (["--timeout", "1e300"], 2, "--timeout"),
         (["--stop", "\udcff"], 2, "stop must be valid UTF-8"),
-        (["--tls-key", "key.pem"], 2, "belong together"),
-        (["--tls-key", "key.pem", "--tls-certificate", "c.pem"], 2, "name its CA"),
+        (["--tls-key", "key.pem"], 2, "must be given together"),
+        (["--tls-key", "key.pem", "--tls-certificate", "c.pem"], 2, "requires the server's CA"),
         (["--replica", "127.0.0.1:1"], 3, "start one with: octet specialist"),
     ],
 )
-def test_what_goes_wrong_is_told_in_one_line(
+def test_error_is_reported_in_one_line(
     background: Background, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, says: str
 ) -> None:
     assert generate(background, "hello", *arguments) == status
@@ -85,7 +85,7 @@ def test_what_goes_wrong_is_told_in_one_line(
     assert said.err.startswith("octet generate: ") and says in said.err
 
 
-def test_input_that_is_not_text_is_told_in_one_line(
+def test_input_that_is_not_utf8_is_reported_in_one_line(
     background: Background, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"hello \xff"), encoding="utf-8"))
@@ -98,7 +98,7 @@ def test_input_that_is_not_text_is_told_in_one_line(
     [
         (["--host", "0.0.0.0"], "--insecure"),  # noqa: S104
         (["--host", "0.0.0.0", "--tls-certificate", "c", "--tls-key", "k"], "--tls-client-ca"),  # noqa: S104
-        (["--tls-key", "key.pem"], "belong together"),
+        (["--tls-key", "key.pem"], "must be given together"),
         (["--adapter", "a=/nowhere"], "adapter_config.json"),
         (["--adapter", "a=/one", "--adapter", "b=/two", "--adapter", "a=/three"], "'a' is given more than once"),
         (["--context", "4"], "context must be at least 8 tokens, got 4"),
@@ -106,20 +106,18 @@ def test_input_that_is_not_text_is_told_in_one_line(
         (["--tls-key", "/nowhere", "--tls-certificate", "/nowhere"], "/nowhere"),
     ],
 )
-def test_a_start_that_cannot_be_says_what_to_do(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
-) -> None:
+def test_invalid_start_explains_what_to_do(capsys: pytest.CaptureFixture[str], arguments: list[str], says: str) -> None:
     assert octet("specialist", "--engine", "sim", "--port", "0", *arguments) == 2
     assert says in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
+def test_taken_port_is_reported_before_a_model_is_loaded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def load(*_: object) -> None:
         pytest.fail("a model is loaded for nothing")
 
-    monkeypatch.setattr("specialist.service.assemble.assemble", load)
+    monkeypatch.setattr("specialist.server.replica.assemble_replica", load)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

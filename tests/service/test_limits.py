@@ -1,32 +1,32 @@
-"""One limit for one thing, and Describe says it as it is."""
+"""Every limit exists once, and Describe returns it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.rpc.range import Range
-from specialist.service.limits import REQUEST_BYTES, Limits
-from specialist.service.sim_vocabulary import sim_vocabulary
-from specialist.service.vocabulary_words import VocabularyWords
+from octet.rpc.checks import Range
+from specialist.engines.sim.vocabulary import sim_vocabulary
+from specialist.server.validation import REQUEST_BYTES, GenerateLimits
+from specialist.text.codec import VocabularyCodec
 
 
 @given(context=st.integers(8, 1 << 24))
 def test_no_prompt_may_be_larger_than_the_request_that_brings_it(context: int) -> None:
-    limits = Limits(context, vocab_size=259)
+    limits = GenerateLimits(context, vocab_size=259)
     assert limits.prompt_bytes == limits.sizes()["text"] <= limits.request_bytes
     assert limits.prompt_bytes == min(16 * context, REQUEST_BYTES)
 
 
 def test_words_have_no_limit_of_their_own_below_the_services() -> None:
     vocabulary = sim_vocabulary()
-    words = VocabularyWords(vocabulary, vocabulary.tokenizer.get_vocab_size())
+    words = VocabularyCodec(vocabulary, vocabulary.tokenizer.get_vocab_size())
     size = (1 << 20) + 1
-    assert size <= Limits(1 << 20, vocab_size=259).prompt_bytes
-    assert len(words.prompt("x" * size)) == size
+    assert size <= GenerateLimits(1 << 20, vocab_size=259).prompt_bytes
+    assert len(words.encode("x" * size)) == size
 
 
 def test_a_temperature_is_none_or_one_that_can_be_divided_by() -> None:
-    limits = Limits(512, vocab_size=259)
-    allowed, told = limits.ranges()["sampling.temperature"], dict(limits.described())
+    limits = GenerateLimits(512, vocab_size=259)
+    allowed, told = limits.ranges()["sampling.temperature"], dict(limits.describe())
     assert [value in allowed for value in (0, 0.0, -0.0, 1e-4, 100)] == [True] * 5
     assert [value in allowed for value in (1e-310, 9.9e-5, -1e-4, 100.1)] == [False] * 4
     assert told["sampling.temperature"] == "0 or in [0.0001, 100]"
@@ -34,7 +34,7 @@ def test_a_temperature_is_none_or_one_that_can_be_divided_by() -> None:
 
 
 @given(least=st.floats(0.1, 5), width=st.floats(0.1, 5), value=st.floats(), is_open=st.booleans(), zero=st.booleans())
-def test_a_range_says_what_it_holds(least: float, width: float, value: float, is_open: bool, zero: bool) -> None:
+def test_range_describes_itself(least: float, width: float, value: float, is_open: bool, zero: bool) -> None:
     allowed = Range(least, least + width, open=is_open, or_zero=zero)
     assert (0 in allowed) == zero == str(allowed).startswith("0 or ")
     assert (least in allowed) == ("[" in str(allowed)) == (not is_open)

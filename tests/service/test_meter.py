@@ -1,20 +1,19 @@
-"""Rates are what a stopwatch would show."""
+"""Measured rates equal the cost model's."""
 
 from math import isclose
 
 from octet.clock import ManualClock
-from specialist.engines.sim import CostModel
-from specialist.events import Emitted, Finished
-from specialist.loop import StepLoop
-from specialist.service.meter import Meter, Rate
-from specialist.service.sim_replica import sim_replica
-from specialist.step import StepFailure
+from specialist.engines.sim.engine import CostModel
+from specialist.scheduling.scheduler import StepLoop
+from specialist.scheduling.step import Emitted, Finished, StepFailure
+from specialist.server.load_report import DecayingRate, StepMeter
+from specialist.server.replica import create_sim_replica
 from tests.service.harness import small
 from tests.specialist.builders import make_request
 
 
 def test_a_rate_is_an_amount_over_time_and_forgets() -> None:
-    rate = Rate(keep=0.5)
+    rate = DecayingRate(keep=0.5)
     values = [rate.value]
     rate.add(10, 2.0)
     values.append(rate.value)
@@ -28,31 +27,30 @@ def test_the_meter_measures_the_cost_model() -> None:
     """With a cost of so much a token and nothing else, the rates are known exactly."""
     clock = ManualClock()
     cost = CostModel(0.0, 0.001, 0.0, 0.0, 0.01, 0.0, 0.0, 0.0)
-    replica = sim_replica(small(), clock, cost)
-    meter, loop = Meter(clock), StepLoop(replica.scheduler, replica.engine)
+    replica = create_sim_replica(small(), clock, cost)
+    meter, loop = StepMeter(clock), StepLoop(replica.scheduler, replica.engine)
     for i in range(3):
         replica.scheduler.submit(make_request(f"r{i}", lane=replica.lane, prompt=tuple(range(40)), max_tokens=20))
     num_ended = 0
     while (step := loop.run_once()) is not None:
         events = replica.scheduler.take_events()
         num_emitted = sum(len(event.tokens) for event in events if isinstance(event, Emitted))
-        meter.step(step, num_emitted, clock.now() - step.started_at)
+        meter.record_step(step, num_emitted, clock.now() - step.started_at)
         ended = [event for event in events if isinstance(event, Finished)]
         num_ended += len(ended)
         for _ in ended:
-            meter.finished()
-    rates = meter.rates()
-    assert isclose(rates.prefill or 0, 1000.0) and isclose(rates.decode or 0, 100.0)
-    assert num_ended == 3 and rates.drain is not None and rates.drain > 0
+            meter.record_end()
+    assert isclose(meter.prefill.value or 0, 1000.0) and isclose(meter.decode.value or 0, 100.0)
+    assert num_ended == 3 and meter.drain.value is not None and meter.drain.value > 0
 
 
 def test_what_fails_is_not_counted_as_work() -> None:
     clock = ManualClock()
-    replica = sim_replica(small(), clock, CostModel(), faults=lambda step: None)
-    meter = Meter(clock)
+    replica = create_sim_replica(small(), clock, CostModel(), faults=lambda step: None)
+    meter = StepMeter(clock)
     replica.scheduler.submit(make_request("r", lane=replica.lane, prompt=tuple(range(40)), max_tokens=2))
     step = replica.scheduler.assemble_step()
     assert step is not None
     replica.scheduler.commit(step, StepFailure("broken"))
-    meter.step(step, 0, 1.0)
-    assert meter.rates().prefill == 0.0
+    meter.record_step(step, 0, 1.0)
+    assert meter.prefill.value == 0.0

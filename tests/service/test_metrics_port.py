@@ -9,7 +9,7 @@ from tests.monitoring.exported import families
 from tests.service.test_process import Process, asking
 
 
-def test_the_command_serves_its_figures_where_it_says() -> None:
+def test_command_serves_metrics_at_the_reported_address() -> None:
     process = Process(
         *("specialist", "--engine", "sim", "--port", "0", "--name", "writer", "--kv-blocks", "256"),
         *("--metrics-port", "0"),
@@ -33,11 +33,11 @@ def test_the_command_serves_its_figures_where_it_says() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--metrics-host", "127.0.0.1"), "give --metrics-port as well"),
+        (("--metrics-host", "127.0.0.1"), "add --metrics-port"),
         (("--metrics-port", "0", "--metrics-host", "0.0.0.0"), "--tls-client-ca"),  # noqa: S104
         (("--metrics-port", "70000"), "--metrics-port"),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_starts(options: tuple[str, ...], words: str) -> None:
+def test_invalid_metrics_address_is_reported_before_start(options: tuple[str, ...], words: str) -> None:
     status, _, told = Process("specialist", "--engine", "sim", "--port", "0", *options).rest()
     assert status == 2 and words in told

@@ -15,9 +15,9 @@ import argparse, sys
 parser = argparse.ArgumentParser(prog="octet")
 commands = parser.add_subparsers(required=True)
 if sys.argv[1] == "generate":
-    from octet.generate import add_generate_command as add
+    from octet.cli.requests import add_generate_command as add
 else:
-    from specialist.cli import add_specialist_command as add
+    from octet.cli.specialist import add_specialist_command as add
 add(commands)
 arguments = parser.parse_args()
 sys.exit(arguments.run(arguments))
@@ -62,7 +62,7 @@ def asking(ready_line: str, num_tokens: int) -> Process:
     return Process("generate", "hello", "--replica", address, "--max-tokens", str(num_tokens), "--ignore-eos")
 
 
-def test_it_says_when_it_is_ready_survives_a_caller_and_ends_well() -> None:
+def test_process_reports_ready_survives_a_caller_and_ends_cleanly() -> None:
     with specialist() as (replica, ready_line):
         assert ready_line.startswith("octet specialist writer ready on 127.0.0.1:")
         assert "model sim" in ready_line and "256 blocks of 16" in ready_line

@@ -13,13 +13,13 @@ import os, sys
 from pathlib import Path
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 from octet.clock import SystemClock
-from octet.supervise.apart import apart
-from specialist.events import Emitted
-from specialist.loop import StepLoop
-from specialist.request import Request
-from specialist.service.assemble import assemble
-from specialist.service.native_replica import share_model
-from specialist.service.settings import ReplicaSettings
+from octet.supervisor.process import call_in_fork
+from specialist.scheduling.step import Emitted
+from specialist.scheduling.scheduler import StepLoop
+from specialist.scheduling.sequence import Request
+from specialist.server.replica import assemble_replica
+from specialist.server.native_replica import share_model
+from specialist.server.settings import ReplicaSettings
 
 settings = ReplicaSettings(name="teller", model=Path(sys.argv[1]), num_blocks=32, threads=2)
 shared = share_model(settings)
@@ -27,8 +27,8 @@ assert len(os.listdir("/proc/self/task")) == 1, "a thread would not be copied"
 
 
 def answer(shared):
-    replica = assemble(settings, SystemClock(), shared=shared)
-    prompt = replica.words.prompt("Once upon a time")
+    replica = assemble_replica(settings, SystemClock(), shared=shared)
+    prompt = replica.codec.encode("Once upon a time")
     replica.scheduler.submit(Request("x", replica.lane, prompt, max_tokens=24))
     loop = StepLoop(replica.scheduler, replica.engine)
     while loop.run_once() is not None:
@@ -38,9 +38,9 @@ def answer(shared):
     return [tokens, replica.lane.revision, replica.kernels[0].choice]
 
 
-first, second = apart(lambda: answer(shared)), apart(lambda: answer(shared))
+first, second = call_in_fork(lambda: answer(shared)), call_in_fork(lambda: answer(shared))
 assert len(first[0]) == 24 and first == second
-assert first[:2] == apart(lambda: answer(None))[:2]
+assert first[:2] == call_in_fork(lambda: answer(None))[:2]
 """
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from octet.rpc.bind_refused import BindRefused
-from octet.rpc.socket_file import check_socket
+from octet.rpc.listener import BindRefused, check_socket_free
 from tests.service.test_process import Process, asking
 
 
@@ -32,30 +31,30 @@ def test_a_killed_replica_does_not_hinder_the_next(tmp_path: Path) -> None:
     with specialist(path) as (replica, ready_line):
         assert asking(ready_line, 5).rest()[0] == 0
         status, _, said = Process("specialist", "--engine", "sim", "--socket", str(path)).rest()
-        assert (status, said) == (2, f"octet specialist: cannot listen on {path}: somebody does already\n")
+        assert (status, said) == (2, f"octet specialist: cannot listen on {path}: another process already does\n")
         assert asking(ready_line, 5).rest()[0] == 0
         replica.popen.send_signal(signal.SIGTERM)
         assert replica.popen.wait(20) == 0
     assert not path.exists()
 
 
-def test_a_path_that_cannot_be_had_is_told_in_one_line(tmp_path: Path) -> None:
+def test_unusable_socket_path_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     for path, says in [
-        (tmp_path / "file", "there is a file of that name"),
-        (tmp_path / "none" / "a.sock", "there is no folder"),
+        (tmp_path / "file", "a file with that name exists"),
+        (tmp_path / "none" / "a.sock", "does not exist"),
         (tmp_path / ("x" * 110), "at most 107 bytes"),
     ]:
         with pytest.raises(BindRefused, match=says):
-            check_socket(path)
+            check_socket_free(path)
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_a_socket_nobody_listens_on_is_free(tmp_path: Path) -> None:
+def test_stale_socket_is_reused(tmp_path: Path) -> None:
     path = tmp_path / "stale.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
         left.listen()
-        with pytest.raises(BindRefused, match="somebody does already"):
-            check_socket(path)
-    check_socket(path)
+        with pytest.raises(BindRefused, match="another process already does"):
+            check_socket_free(path)
+    check_socket_free(path)

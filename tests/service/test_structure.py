@@ -1,4 +1,4 @@
-"""Structured answers through a replica's door: their form, what goes with it, and what those who mean harm get."""
+"""Structured answers through a replica's gRPC server: their form, options, and hostile structures."""
 
 import asyncio
 import json
@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 
 from octet.v1 import specialist_pb2 as wire
 from octet.v1.error_pb2 import ERROR_REASON_INVALID_FIELD
-from specialist.guide.guide import Guide
-from specialist.steering import NothingFits
-from tests.service.harness import QUICK, Heard, ask, asking, expected, run, serving, sim
+from specialist.scheduling.sequence import GuideExhausted
+from specialist.text.structured_output import Guide
+from tests.service.harness import QUICK, Heard, ask, asking, expected, serving, sim
 
 SCHEMA = {
     "type": "object",
@@ -42,71 +42,59 @@ def ended(heard: Heard) -> int:
     return heard.usage.finish_reason
 
 
-def test_every_kind_of_structure() -> None:
-    async def scenario() -> None:
-        async with serving() as served:
-            for seed in range(5):
-                heard = await ask(served.client, asking(structure=schema(SCHEMA), max_tokens=300, seed=seed))
-                assert ended(heard) == wire.FINISH_REASON_STOP
-                Draft202012Validator(SCHEMA).validate(json.loads(heard.text))
-                heard = await ask(served.client, asking(structure=wire.Structure(regex=r"[a-z]+:\d{2}"), seed=seed))
-                matches = re.fullmatch(r"[a-z]+:\d{2}", heard.text) is not None
-                assert matches == (ended(heard) == wire.FINISH_REASON_STOP)
-                heard = await ask(served.client, asking(structure=choice("yes", "no", "yes sir"), seed=seed))
-                assert heard.text in ("yes", "no", "yes sir") and ended(heard) == wire.FINISH_REASON_STOP
-                any_object = asking(structure=wire.Structure(json_object=True), max_tokens=400, seed=seed)
-                heard = await ask(served.client, any_object)
-                assert heard.text.startswith("{")
-                if ended(heard) == wire.FINISH_REASON_STOP:
-                    assert isinstance(json.loads(heard.text), dict)
-
-    run(scenario())
+async def test_every_kind_of_structure() -> None:
+    async with serving() as served:
+        for seed in range(5):
+            heard = await ask(served.client, asking(structure=schema(SCHEMA), max_tokens=300, seed=seed))
+            assert ended(heard) == wire.FINISH_REASON_STOP
+            Draft202012Validator(SCHEMA).validate(json.loads(heard.text))
+            heard = await ask(served.client, asking(structure=wire.Structure(regex=r"[a-z]+:\d{2}"), seed=seed))
+            matches = re.fullmatch(r"[a-z]+:\d{2}", heard.text) is not None
+            assert matches == (ended(heard) == wire.FINISH_REASON_STOP)
+            heard = await ask(served.client, asking(structure=choice("yes", "no", "yes sir"), seed=seed))
+            assert heard.text in ("yes", "no", "yes sir") and ended(heard) == wire.FINISH_REASON_STOP
+            any_object = asking(structure=wire.Structure(json_object=True), max_tokens=400, seed=seed)
+            heard = await ask(served.client, any_object)
+            assert heard.text.startswith("{")
+            if ended(heard) == wire.FINISH_REASON_STOP:
+                assert isinstance(json.loads(heard.text), dict)
 
 
-def test_at_the_longest_length_it_ends_as_any_other() -> None:
-    async def scenario() -> None:
-        async with serving() as served:
-            heard = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=19))
-            assert (heard.text, ended(heard)) == ("a" * 19, wire.FINISH_REASON_LENGTH)
-            heard = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=20))
-            assert (heard.text, ended(heard)) == ("a" * 20, wire.FINISH_REASON_STOP)
-            endless = asking(structure=wire.Structure(regex="a+"), max_tokens=40, ignore_eos=True)
-            heard = await ask(served.client, endless)
-            assert (heard.text, ended(heard)) == ("a" * 40, wire.FINISH_REASON_LENGTH)
-
-    run(scenario())
+async def test_at_the_longest_length_it_ends_as_any_other() -> None:
+    async with serving() as served:
+        heard = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=19))
+        assert (heard.text, ended(heard)) == ("a" * 19, wire.FINISH_REASON_LENGTH)
+        heard = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=20))
+        assert (heard.text, ended(heard)) == ("a" * 20, wire.FINISH_REASON_STOP)
+        endless = asking(structure=wire.Structure(regex="a+"), max_tokens=40, ignore_eos=True)
+        heard = await ask(served.client, endless)
+        assert (heard.text, ended(heard)) == ("a" * 40, wire.FINISH_REASON_LENGTH)
 
 
-def test_with_stop_strings() -> None:
-    async def scenario() -> None:
-        async with serving() as served:
-            request = asking(structure=wire.Structure(regex="ab{3}c{3}"), stop=["bc"], max_tokens=20)
-            heard = await ask(served.client, request)
-            assert (heard.text, ended(heard)) == ("abb", wire.FINISH_REASON_STOP)
-            assert heard.usage is not None and heard.usage.stop_string == "bc"
-
-    run(scenario())
+async def test_with_stop_strings() -> None:
+    async with serving() as served:
+        request = asking(structure=wire.Structure(regex="ab{3}c{3}"), stop=["bc"], max_tokens=20)
+        heard = await ask(served.client, request)
+        assert (heard.text, ended(heard)) == ("abb", wire.FINISH_REASON_STOP)
+        assert heard.usage is not None and heard.usage.stop_string == "bc"
 
 
-def test_together_as_alone() -> None:
-    async def scenario() -> None:
-        async with serving(sim(QUICK)) as served:
-            requests = [
-                asking(
-                    f"{seed}",
-                    seed=seed,
-                    max_tokens=60,
-                    structure=[schema(SCHEMA), wire.Structure(regex="[a-f]{1,50}"), None][seed % 3],
-                )
-                for seed in range(12)
-            ]
-            alone = [(await ask(served.client, request)).tokens for request in requests]
-            together = await asyncio.gather(*(ask(served.client, request) for request in requests))
-            assert [heard.tokens for heard in together] == alone
-            await served.idle()
-            served.check_whole()
-
-    run(scenario())
+async def test_together_as_alone() -> None:
+    async with serving(sim(QUICK)) as served:
+        requests = [
+            asking(
+                f"{seed}",
+                seed=seed,
+                max_tokens=60,
+                structure=[schema(SCHEMA), wire.Structure(regex="[a-f]{1,50}"), None][seed % 3],
+            )
+            for seed in range(12)
+        ]
+        alone = [(await ask(served.client, request)).tokens for request in requests]
+        together = await asyncio.gather(*(ask(served.client, request) for request in requests))
+        assert [heard.tokens for heard in together] == alone
+        await served.idle()
+        served.check_whole()
 
 
 HOSTILE: list[tuple[str, wire.Structure]] = [
@@ -158,84 +146,77 @@ HARD = [
 ]
 
 
-def test_hostile_structures_get_a_typed_answer_soon_and_harm_nobody() -> None:
-    async def scenario() -> None:
-        async with serving(sim(QUICK), piece_gap=0.0) as served:
-            neighbour = asking("the neighbour", max_tokens=500 - len("the neighbour"), seed=5, ignore_eos=True)
-            right = expected(served.replica, neighbour)
-            gaps: list[float] = []
+async def test_hostile_structures_are_refused_soon_and_harm_no_other_request() -> None:
+    async with serving(sim(QUICK), piece_gap=0.0) as served:
+        neighbour = asking("the neighbour", max_tokens=500 - len("the neighbour"), seed=5, ignore_eos=True)
+        right = expected(served.replica, neighbour)
+        gaps: list[float] = []
 
-            async def listen() -> None:
-                while not done.is_set():
-                    heard, last = Heard(), time.perf_counter()
-                    async for event in served.client.generate(neighbour):
-                        heard.hear(event)
-                        now = time.perf_counter()
-                        gaps.append(now - last)
-                        last = now
-                    assert heard.tokens == right
+        async def listen() -> None:
+            while not done.is_set():
+                heard, last = Heard(), time.perf_counter()
+                async for event in served.client.generate(neighbour):
+                    heard.hear(event)
+                    now = time.perf_counter()
+                    gaps.append(now - last)
+                    last = now
+                assert heard.tokens == right
 
-            done = asyncio.Event()
-            listening = asyncio.create_task(listen())
-            for field, structure in HOSTILE:
-                started = time.perf_counter()
-                heard = await ask(served.client, asking(structure=structure))
-                assert time.perf_counter() - started < 5, (field, str(structure)[:80])
-                assert heard.error is not None and heard.error.error is not None, str(structure)[:80]
-                assert (heard.error.code, heard.error.error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field)
-                assert heard.error.error.limit and heard.error.error.value
-            for structure in HARD:
-                started = time.perf_counter()
-                heard = await ask(served.client, asking(structure=structure))
-                assert time.perf_counter() - started < 5, str(structure)[:80]
-                if heard.error is not None:
-                    assert heard.error.code == grpc.StatusCode.INVALID_ARGUMENT, (str(structure)[:80], heard.error)
-                else:
-                    assert ended(heard) in (wire.FINISH_REASON_STOP, wire.FINISH_REASON_LENGTH)
-            done.set()
-            await listening
-            assert len(gaps) > 100 and max(gaps) < 5
-            await served.idle()
-            served.check_whole()
-
-    run(scenario())
-
-
-def test_whoever_compiles_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        async with serving() as served:
-            grammars = served.replica.grammars
-            monkeypatch.setattr(grammars, "compile", lambda structure: time.sleep(3))
+        done = asyncio.Event()
+        listening = asyncio.create_task(listen())
+        for field, structure in HOSTILE:
             started = time.perf_counter()
-            heard = await ask(served.client, asking(structure=wire.Structure(regex="a")))
-            assert 1 <= time.perf_counter() - started < 2.9
-            assert heard.error is not None and heard.error.error is not None
-            assert (heard.error.code, heard.error.error.field) == (
-                grpc.StatusCode.INVALID_ARGUMENT,
-                "structure.regex",
-            )
-            assert "1 second" in heard.error.error.limit
+            heard = await ask(served.client, asking(structure=structure))
+            assert time.perf_counter() - started < 5, (field, str(structure)[:80])
+            assert heard.error is not None and heard.error.error is not None, str(structure)[:80]
+            assert (heard.error.code, heard.error.error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field)
+            assert heard.error.error.limit and heard.error.error.value
+        for structure in HARD:
+            started = time.perf_counter()
+            heard = await ask(served.client, asking(structure=structure))
+            assert time.perf_counter() - started < 5, str(structure)[:80]
+            if heard.error is not None:
+                assert heard.error.code == grpc.StatusCode.INVALID_ARGUMENT, (str(structure)[:80], heard.error)
+            else:
+                assert ended(heard) in (wire.FINISH_REASON_STOP, wire.FINISH_REASON_LENGTH)
+        done.set()
+        await listening
+        assert len(gaps) > 100 and max(gaps) < 5
+        await served.idle()
+        served.check_whole()
 
-    run(scenario())
+
+async def test_structure_that_compiles_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving() as served:
+        grammars = served.replica.grammars
+        monkeypatch.setattr(grammars, "compile", lambda structure: time.sleep(3))
+        started = time.perf_counter()
+        heard = await ask(served.client, asking(structure=wire.Structure(regex="a")))
+        assert 1 <= time.perf_counter() - started < 2.9
+        assert heard.error is not None and heard.error.error is not None
+        assert (heard.error.code, heard.error.error.field) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "structure.regex",
+        )
+        assert "1 second" in heard.error.error.limit
 
 
-def test_a_form_that_becomes_too_costly_is_the_callers_and_not_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_form_that_becomes_too_costly_is_the_callers_and_not_the_engines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Or a router would take the replica for a sick one, and ask the next."""
     allowed = Guide.allowed
 
     def costly(guide: Guide, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
         if len(generated) >= 3:
-            raise NothingFits("its structure cannot be followed further")
+            raise GuideExhausted("the structure cannot be followed further")
         return allowed(guide, generated, guessed)
 
-    async def scenario() -> None:
-        async with serving() as served:
-            monkeypatch.setattr(Guide, "allowed", costly)
-            heard = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=20))
-            assert heard.error is not None and heard.error.error is not None and heard.text == "aaa"
-            assert heard.error.code == grpc.StatusCode.INVALID_ARGUMENT
-            assert (heard.error.error.reason, heard.error.error.field) == (ERROR_REASON_INVALID_FIELD, "structure")
-            await served.idle()
-            served.check_whole()
-
-    run(scenario())
+    async with serving() as served:
+        monkeypatch.setattr(Guide, "allowed", costly)
+        heard = await ask(served.client, asking(structure=wire.Structure(regex="a{20}"), max_tokens=20))
+        assert heard.error is not None and heard.error.error is not None and heard.text == "aaa"
+        assert heard.error.code == grpc.StatusCode.INVALID_ARGUMENT
+        assert (heard.error.error.reason, heard.error.error.field) == (ERROR_REASON_INVALID_FIELD, "structure")
+        await served.idle()
+        served.check_whole()

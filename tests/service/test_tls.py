@@ -7,10 +7,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from octet.client import SpecialistClient
-from octet.rpc.bind import Tls
+from octet.client.replica import SpecialistClient
+from octet.rpc.certificates import Tls
 from tests.service.background import in_background
-from tests.service.harness import ask, asking, run, serving
+from tests.service.harness import ask, asking, serving
 from tests.service.test_commands import octet
 
 OPENSSL = shutil.which("openssl")
@@ -43,18 +43,15 @@ def tls(pki: Path) -> Tls:
     return Tls(pki / "replica.pem", pki / "replica.key", client_ca=pki / "ca.pem")
 
 
-def test_only_a_caller_with_a_certificate_is_served(pki: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tls=tls(pki)) as served:
-            pair = pki / "caller.pem", pki / "caller.key"
-            async with SpecialistClient(served.address, ca=pki / "ca.pem", certificate=pair[0], key=pair[1]) as known:
-                assert (await ask(known, asking())).error is None
-            async with SpecialistClient(served.address, ca=pki / "ca.pem") as unknown:
-                heard = await ask(unknown, asking(), timeout=5)
-                assert heard.accepted is None and heard.error is not None
-                assert heard.error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-
-    run(scenario())
+async def test_only_a_caller_with_a_certificate_is_served(pki: Path) -> None:
+    async with serving(tls=tls(pki)) as served:
+        pair = pki / "caller.pem", pki / "caller.key"
+        async with SpecialistClient(served.address, ca=pki / "ca.pem", certificate=pair[0], key=pair[1]) as known:
+            assert (await ask(known, asking())).error is None
+        async with SpecialistClient(served.address, ca=pki / "ca.pem") as unknown:
+            heard = await ask(unknown, asking(), timeout=5)
+            assert heard.accepted is None and heard.error is not None
+            assert heard.error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def test_the_command_shows_its_certificate(pki: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,10 +65,10 @@ def test_the_command_shows_its_certificate(pki: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(("certificate", "key"), [(None, Path("k")), (Path("c"), None)])
 def test_half_a_pair_is_refused(certificate: Path | None, key: Path | None) -> None:
-    with pytest.raises(ValueError, match="belong together"):
+    with pytest.raises(ValueError, match="must be given together"):
         SpecialistClient(ca=Path("ca"), certificate=certificate, key=key)
 
 
 def test_a_certificate_without_a_ca_is_refused() -> None:
-    with pytest.raises(ValueError, match="name its CA"):
+    with pytest.raises(ValueError, match="requires the server's CA"):
         SpecialistClient(certificate=Path("c"), key=Path("k"))

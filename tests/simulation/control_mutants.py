@@ -1,23 +1,21 @@
 """Mistakes planted on purpose in correctness breakers and escalation: the simulation must notice."""
 
-import admission.correctness
+import admission.breakers
 import admission.escalation
-import router.between.between_wire
-import router.between.plan
-import router.between.stand_in
-import router.dispatch.course
-import router.dispatch.record
-import router.service.answering
+import router.dispatch.attempts
+import router.dispatch.dispatcher
+import router.routing.dispatch_plan
+import router.serving
 from tests.laws.mutants import Mutant
 
-CORRECTNESS = admission.correctness
+CORRECTNESS = admission.breakers
 ESCALATION = admission.escalation
 
 IN_THE_CORRECTNESS_BREAKER = (
     Mutant(
         "demoted on too few",
         CORRECTNESS,
-        "step",
+        "advance_breaker",
         "counts.total < rules.min_samples",
         "counts.total < 1",
         laws=("few samples never move a correctness breaker",),
@@ -26,7 +24,7 @@ IN_THE_CORRECTNESS_BREAKER = (
         "flaps",
         CORRECTNESS,
         "_due",
-        "if _dwell_left(standing, now, rules) > 0:",
+        "if _dwell_left(record, now, rules) > 0:",
         "if False:",
         laws=("a correctness breaker moves at most once a window",),
     ),
@@ -34,15 +32,15 @@ IN_THE_CORRECTNESS_BREAKER = (
         "demoted at once",
         CORRECTNESS,
         "_due",
-        "now - standing.below_since >= rules.breach",
+        "now - record.below_since >= rules.breach",
         "True",
-        laws=("nobody is demoted but for a breach that lasts",),
+        laws=("only a lasting breach demotes a specialist",),
     ),
     Mutant(
         "never demoted",
         CORRECTNESS,
         "_due",
-        'return "trip" if standing.state == "closed" else "relapse"',
+        'return "trip" if record.state == "closed" else "relapse"',
         "return None",
         laws=("a correctness breaker does what the verdicts ask for",),
     ),
@@ -52,7 +50,7 @@ IN_THE_CORRECTNESS_BREAKER = (
         "_due",
         'return None if is_below else "recover"',
         'return "recover"',
-        laws=("nobody comes back before the floor is reached, and has been for a window",),
+        laws=("a specialist returns only after a whole window at its floor",),
     ),
     Mutant(
         "back without a trial",
@@ -64,83 +62,83 @@ IN_THE_CORRECTNESS_BREAKER = (
     ),
     Mutant(
         "the demoted answers",
-        router.between.stand_in,
-        "lead_of",
-        "if standing.of(decision.primary).serves:",
+        router.routing.dispatch_plan._Planning,
+        "_first_specialist",
+        "if primary.serves:",
         "if True:",
-        laws=("whoever only shadows answers nobody",),
+        laws=("a demoted specialist answers no request",),
     ),
     Mutant(
-        "nobody stands in",
-        router.between.stand_in,
-        "lead_of",
+        "no fallback is used",
+        router.routing.dispatch_plan._Planning,
+        "_first_specialist",
         "if not objection:",
         "if False:",
-        laws=("nobody is told that nobody serves while somebody does",),
+        laws=("no request is refused as unserved while a specialist serves",),
     ),
 )
 
 IN_ESCALATION = (
     Mutant(
         "one replica speaks for all",
-        router.dispatch.record.Record,
+        router.dispatch.dispatcher.DispatchRecorder,
         "accepted",
-        "self.full.discard(replica.specialist)",
+        "self._request.full.discard(replica.specialist)",
         "pass",
         laws=("a specialist has room where one of its replicas has",),
     ),
     Mutant(
         "one replica is asked for all",
-        router.dispatch.course.Course,
+        router.dispatch.attempts.AttemptSequence,
         "next",
         "self._tried.add(replica.name)",
-        "self._tried.update(next(leg for leg in self._legs if leg.specialist == replica.specialist).lane.replicas)",
-        laws=("nobody is refused while a replica is left to be asked",),
+        "self._tried.update(next(t for t in self._targets if t.specialist == replica.specialist).replica_set.replicas)",
+        laws=("no request is refused while an untried replica is left",),
     ),
     Mutant(
         "asked again and again",
-        router.dispatch.course.Course,
+        router.dispatch.attempts.AttemptSequence,
         "next",
         "self._tried.add(replica.name)",
         "pass",
-        laws=("nobody is asked again who had no room",),
+        laws=("a replica that had no room is not asked again",),
     ),
     Mutant(
-        "one stands in for whoever stands in",
-        router.between.stand_in,
-        "_stand_ins",
-        "fallback_of(decision.primary, ask, ensemble)",
-        "fallback_of(fallback_of(decision.primary, ask, ensemble) or decision.primary, ask, ensemble)",
-        laws=("only who was chosen answers",),
+        "a fallback has a fallback",
+        router.routing.dispatch_plan._Planning,
+        "_first_specialist",
+        "fallback = self._fallback(primary.name)",
+        "fallback = self._fallback(self._fallback(primary.name) or primary.name)",
+        laws=("a chosen specialist answers",),
     ),
     Mutant(
         "a third is asked",
-        router.between.plan,
+        router.routing.dispatch_plan._Planning,
         "plan",
         "for name in order if name)",
-        "for name in order if name) + (Way('debug', ('what nobody has',)),)",
-        laws=("only who was chosen is asked, and one other",),
+        "for name in order if name) + (Candidate('debug', ('what nobody has',)),)",
+        laws=("only the chosen specialist and one fallback are asked",),
     ),
     Mutant(
         "in another's place without a word",
-        router.between.between_wire,
-        "between_to_wire",
-        'instead_of=clip(primary.name, _NAME) if first is not None and first.specialist != primary.name else "",',
-        'instead_of="",',
-        laws=("whoever answers in another's place is named, and nobody else",),
+        router.routing.dispatch_plan._Planning,
+        "_between",
+        "if asked is not None and asked.specialist != primary.name",
+        "if False",
+        laws=("the receipt names a fallback if and only if one answered",),
     ),
     Mutant(
         "a step before the last was felt",
         ESCALATION,
         "_is_settled",
-        "return abs(now - ladder.since) >= rules.sustain + grain_of(rules.sustain)",
+        "return abs(now - ladder.since) >= rules.sustain + bucket_seconds(rules.sustain)",
         "return True",
         laws=("a step is taken after the last one was felt",),
     ),
     Mutant(
         "two steps at once",
         ESCALATION,
-        "_aim",
+        "_target_level",
         "return ladder.level + 1,",
         "return min(ladder.level + 2, limit),",
         laws=("a ladder is climbed step by step",),
@@ -154,20 +152,20 @@ IN_ESCALATION = (
         laws=("a step back comes after a calm that lasts",),
     ),
     Mutant(
-        "no room, and nobody counts",
-        router.service.answering.Answering,
-        "_count",
-        "self._control.refused(specialist, ask.intent)",
+        "a full replica is not counted",
+        router.serving.RequestPipeline,
+        "_record_demand",
+        "self.control.record_refused(first, request.intent)",
         "pass",
-        laws=("whoever finds no room is counted",),
+        laws=("every request that finds no room is counted",),
     ),
     Mutant(
         "turned away above the floor",
-        router.between.plan,
+        router.routing.dispatch_plan._Planning,
         "plan",
-        "if ask.priority < knobs.floor:",
-        "if ask.priority < knobs.floor + 2:",
-        laws=("nobody is turned away but below the floor",),
+        "if request.priority < knobs.floor:",
+        "if request.priority < knobs.floor + 2:",
+        laws=("only requests below the priority floor are turned away",),
     ),
     Mutant(
         "relieved on a word",
@@ -175,7 +173,7 @@ IN_ESCALATION = (
         "_is_hot",
         "counts.total >= rules.min_requests and counts.bad > rules.refused * counts.total",
         "counts.bad > 0",
-        laws=("nobody is relieved but for refusals that last",),
+        laws=("only lasting refusals escalate a specialist",),
     ),
     Mutant(
         "never relieved",
@@ -183,30 +181,30 @@ IN_ESCALATION = (
         "_is_hot",
         "counts.total >= rules.min_requests",
         "False",
-        laws=("whoever refuses too much for long is relieved",),
+        laws=("lasting refusals escalate a specialist",),
     ),
     Mutant(
         "all is taken off",
-        router.between.plan,
-        "_moves",
-        "and decision.confidence < knobs.threshold",
-        "",
-        laws=("only what nobody is sure of is taken off, and only for refusals",),
+        router.routing.dispatch_plan._Planning,
+        "_moves_to_second",
+        "and self._is_below(knobs.threshold)",
+        "and self.decision.confidence is not None",
+        laws=("escalation moves only uncertain requests, and only after refusals",),
     ),
     Mutant(
         "nothing is taken off",
-        router.between.plan,
-        "_moves",
-        "lead == decision.primary",
+        router.routing.dispatch_plan._Planning,
+        "_moves_to_second",
+        "first == self.primary.name",
         "False",
         laws=("what is taken off goes to the second choice",),
     ),
     Mutant(
-        "a floor that nobody keeps",
-        router.between.plan,
+        "a floor without effect",
+        router.routing.dispatch_plan._Planning,
         "plan",
-        "if ask.priority < knobs.floor:",
+        "if request.priority < knobs.floor:",
         "if False:",
-        laws=("nobody below the floor is answered",),
+        laws=("no request below the floor is answered",),
     ),
 )

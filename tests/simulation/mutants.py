@@ -1,30 +1,25 @@
 """Mistakes planted on purpose in scheduler, block pool, breaker, admission and router: the simulation must notice."""
 
-import admission.breaker
-import admission.forecast.desk
-import admission.forecast.entry
-import admission.forecast.judge
-import admission.forecast.trial
+import admission.breakers
+import admission.forecast.bookings
+import admission.forecast.controller
+import admission.forecast.forecast
 import kvpool.chain
-import octet.store.worker
-import router.decide.compose
-import router.dispatch.course
+import router.dispatch.attempts
 import router.dispatch.dispatcher
-import router.dispatch.live
-import router.dispatch.relay
-import router.dispatch.sweep
-import router.replicas.replica
-import specialist.loop
-import specialist.service.engine_thread
-import specialist.service.reception
+import router.dispatch.replicas.replica
+import router.request
+import router.routing.policy
+import router.store.worker
+import specialist.server.engine_thread
+import specialist.server.preparation
 from tests.laws.mutants import LEDGER, POOL, SCHEDULER, Mutant
 
-BREAKER = admission.breaker.Breaker
-DESK = admission.forecast.desk.Desk
-JUDGE = admission.forecast.judge.Judge
-TRIAL = admission.forecast.trial.Trial
-COURSE = router.dispatch.course.Course
-ENGINE = specialist.service.engine_thread.EngineThread
+BREAKER = admission.breakers.CircuitBreaker
+CONTROLLER = admission.forecast.controller.AdmissionController
+FORECAST = admission.forecast.forecast.Forecast
+COURSE = router.dispatch.attempts.AttemptSequence
+ENGINE = specialist.server.engine_thread.EngineThread
 
 IN_THE_POOL = (
     Mutant(
@@ -82,8 +77,8 @@ IN_THE_SCHEDULER = (
         "preempt equal priority",
         SCHEDULER,
         "_admit_waiting",
-        "seq.request.priority < head.request.priority",
-        "seq.request.priority <= head.request.priority",
+        "may_preempt(head.rank, seq.rank)",
+        "head.rank[0] <= seq.rank[0]",
         laws=("only for a strictly higher priority",),
     ),
     Mutant(
@@ -92,7 +87,7 @@ IN_THE_SCHEDULER = (
         "end",
         "and self.ledger.finish(seq, reason, detail)",
         "and bool(detail)",
-        laws=("nobody is computed who was to end",),
+        laws=("an ended request is not computed",),
     ),
     Mutant(
         "a late end of a step counts",
@@ -100,13 +95,13 @@ IN_THE_SCHEDULER = (
         "commit",
         "if step is not self.in_flight:",
         "if False:",
-        laws=("no request stops the loop of steps",),
+        laws=("no request stops the loop of steps", "the right answer"),
     ),
     Mutant(
         "expired work runs", SCHEDULER, "assemble_step", "self.expire()", "pass", laws=("no work past the deadline",)
     ),
     Mutant(
-        "who has no token in time runs on",
+        "a request without a token in time runs on",
         SCHEDULER,
         "expire",
         "if seq.deadline is None or seq.deadline > now:",
@@ -124,7 +119,7 @@ IN_THE_SCHEDULER = (
     Mutant(
         "no watermark",
         SCHEDULER,
-        "_headroom",
+        "_plan",
         "if len(self.running) else 0",
         "if False else 0",
         laws=("the watermark stays free",),
@@ -132,12 +127,14 @@ IN_THE_SCHEDULER = (
     Mutant(
         "called back into nowhere",
         LEDGER,
-        "call_back",
+        "resume",
         "self.waiting.push(seq)",
         "pass",
         laws=("waiting, running or aside",),
     ),
-    Mutant("an adapter is kept", ENGINE, "_finish", "    job.release()\n", "    pass\n", laws=("no adapter is held",)),
+    Mutant(
+        "an adapter is kept", ENGINE, "_finish", "    served.release()\n", "    pass\n", laws=("no adapter is held",)
+    ),
 )
 
 IN_THE_BREAKER = (
@@ -147,7 +144,7 @@ IN_THE_BREAKER = (
         "succeeded",
         "self._opened = self._probed = None",
         "self._probed = None",
-        laws=("a breaker is as it was told",),
+        laws=("a breaker follows its events",),
     ),
     Mutant(
         "opens on too few",
@@ -155,7 +152,7 @@ IN_THE_BREAKER = (
         "failed",
         "self._num_failures >= self._most_failures",
         "self._num_failures >= 1",
-        laws=("a breaker is as it was told",),
+        laws=("a breaker follows its events",),
     ),
     Mutant(
         "never opens",
@@ -163,7 +160,7 @@ IN_THE_BREAKER = (
         "failed",
         "            self.trip()\n",
         "            pass\n",
-        laws=("a breaker is as it was told",),
+        laws=("a breaker follows its events",),
     ),
     Mutant(
         "many probes at once",
@@ -179,66 +176,66 @@ IN_THE_BREAKER = (
         "succeeded",
         "self._num_failures = 0",
         "pass",
-        laws=("a breaker is as it was told",),
+        laws=("a breaker follows its events",),
     ),
 )
 
 IN_ADMISSION = (
     Mutant(
-        "nobody else counts",
-        JUDGE,
-        "weigh",
-        "if check.own_late > 0 or check.hurt:",
-        "if check.own_late > 0:",
-        laws=("whoever is let in is in time, or gives way to somebody higher",),
+        "failures of others do not count",
+        CONTROLLER,
+        "_evaluate",
+        "if check.is_fine:",
+        "if check.own_late <= 0:",
+        laws=("an admitted request is in time, or is preempted by a higher priority",),
     ),
     Mutant(
         "one's own deadline does not count",
-        JUDGE,
-        "weigh",
-        "if check.own_late > 0 or check.hurt:",
-        "if check.hurt:",
-        laws=("whoever is let in is in time, or gives way to somebody higher",),
+        CONTROLLER,
+        "_evaluate",
+        "if check.is_fine:",
+        "if not check.delayed:",
+        laws=("an admitted request is in time, or is preempted by a higher priority",),
     ),
     Mutant(
         "a first token may come any time",
-        TRIAL,
+        FORECAST,
         "slack",
-        "min(self._left(entry.first_deadline, times.first), self._left(entry.booking.deadline, times.end))",
-        "self._left(entry.booking.deadline, times.end)",
-        laws=("whoever is let in is in time, or gives way to somebody higher",),
+        "min(self.left(request.first_deadline, times.first), self.left(request.booking.deadline, times.end))",
+        "self.left(request.booking.deadline, times.end)",
+        laws=("an admitted request is in time, or is preempted by a higher priority",),
     ),
     Mutant(
-        "everybody is let in",
-        JUDGE,
-        "weigh",
-        "if check.own_late > 0 or check.hurt:",
-        "if False:",
-        laws=("whoever is let in is in time, or gives way to somebody higher",),
+        "every request is admitted",
+        CONTROLLER,
+        "_evaluate",
+        "if check.is_fine:",
+        "if True:",
+        laws=("an admitted request is in time, or is preempted by a higher priority",),
     ),
     Mutant(
         "a line without an end",
-        DESK,
-        "_verdict",
-        "self.books.num_live >= self.room.total",
+        CONTROLLER,
+        "_decide",
+        "self.bookings.num_live >= self.capacity.max_booked",
         "False",
         laws=("no more wait than may",),
     ),
     Mutant(
         "come back at once",
-        DESK,
+        CONTROLLER,
         "_spread",
-        "return jittered(seconds, self._jitter())",
+        "return add_jitter(seconds, self._jitter())",
         "return 0.0",
         laws=("a retry-after is worth something",),
     ),
     Mutant(
         "written into no book",
-        DESK,
-        "enter",
-        "    self.books.add(entry)\n",
+        CONTROLLER,
+        "book",
+        "    self.bookings.add(request)\n",
         "    pass\n",
-        laws=("no more wait than may", "whoever is let in is in time, or gives way to somebody higher"),
+        laws=("no more wait than may", "an admitted request is in time, or is preempted by a higher priority"),
     ),
 )
 
@@ -246,23 +243,23 @@ IN_THE_ROUTER = (
     Mutant(
         "asked again after the first token",
         router.dispatch.dispatcher.Dispatcher,
-        "_follow",
-        "if attempt.started:",
+        "_run",
+        "if attempt.has_started:",
         "if False:",
-        laws=("once a token has come nobody else is asked",),
+        laws=("no replica is tried after the first token",),
     ),
     Mutant(
         "a first token is waited for to the end",
-        router.dispatch.sweep.Sweep,
-        "look",
-        "_waits_in_vain(each, now)",
+        router.dispatch.replicas.fleet.Watchdog,
+        "check",
+        "_missed_first_token(request, now)",
         "False",
-        laws=("nobody waits beyond the deadline of its first token",),
+        laws=("no request waits beyond its first-token deadline",),
     ),
     Mutant(
         "the wrong lane",
-        router.decide.compose,
-        "replica_request",
+        router.routing.policy,
+        "build_replica_request",
         "adapters=adapters,",
         "adapters=adapters[:1],",
         laws=("the right answer",),
@@ -270,30 +267,30 @@ IN_THE_ROUTER = (
     Mutant(
         "poison goes round",
         COURSE,
-        "_may_ask_again",
-        "self._num_unsafe > _MOST_UNSAFE or self._num_paid >= self._most_attempts",
+        "_may_retry",
+        "self._num_unsafe > _MAX_UNSAFE_RETRIES or self._num_paid >= self._max_attempts",
         "False",
         laws=("what may be poison is tried twice at most",),
     ),
     Mutant(
         "bytes are not given back",
-        router.dispatch.live.LiveRequests,
-        "_leave",
-        "self._num_bytes -= live.num_bytes",
+        router.dispatch.dispatcher.LiveRequests,
+        "leave",
+        "self._num_bytes -= request.num_bytes",
         "pass",
         laws=("no byte of a request is left at the router",),
     ),
     Mutant(
         "a place is not given back",
-        router.replicas.replica.Replica,
+        router.dispatch.replicas.replica.Replica,
         "leave",
         "self.inflight -= 1",
         "pass",
-        laws=("nobody is left behind",),
+        laws=("no request is left behind",),
     ),
     Mutant(
         "a chunk is written twice",
-        router.dispatch.relay,
+        router.dispatch.dispatcher,
         "relay",
         "await write(raw)",
         "await write(raw); await write(raw)",
@@ -301,7 +298,7 @@ IN_THE_ROUTER = (
     ),
     Mutant(
         "a cancel goes nowhere",
-        router.dispatch.live.Live,
+        router.request.Request,
         "end",
         "self._task.cancel()",
         "pass",
@@ -312,10 +309,10 @@ IN_THE_ROUTER = (
 IN_THE_STORE = (
     Mutant(
         "a store that makes a mistake",
-        octet.store.worker.Worker,
+        router.store.worker.StoreWorker,
         "_attempt",
-        "return job.do(self._database())",
-        "raise TypeError(job)",
+        "return task.do(self._open_database())",
+        "raise TypeError(task)",
         laws=("nothing goes wrong unasked",),
     ),
 )

@@ -1,65 +1,62 @@
 """Mistakes planted on purpose in shadows: the simulation must notice."""
 
-import admission.forecast.judge
-import admission.shadow
-import router.between.shadowing
-import router.between.way
-import router.service.answering
-import router.shadow.beside
-import router.shadow.request
-import router.shadow.sending
-import router.shadow.tally
+import admission.budgets
+import admission.forecast.controller
+import router.quality.shadow
+import router.quality.shadow_copy
+import router.routing.dispatch_plan
+import router.serving
 from tests.laws.mutants import Mutant
 
-SHADOWING = router.between.shadowing
-BESIDE = router.shadow.beside.Beside
+SHADOWING = router.routing.dispatch_plan._Planning
+BESIDE = router.quality.shadow.AnswerTap
 
 IN_SHADOWS = (
     Mutant(
         "a copy that looks like a request",
-        router.shadow.request,
-        "as_shadow",
+        router.quality.shadow_copy,
+        "to_shadow_request",
         "    request.shadow = True\n",
         "",
-        laws=("a copy is treated as one",),
+        laws=("a copy is treated as a copy",),
     ),
     Mutant(
-        "a shadow's words are told",
+        "a shadow's text reaches the caller",
         BESIDE,
         "_begun",
-        "self._ticket = self._shadows.order(errand, receipt)",
-        "self._ticket = self._shadows.order(errand, receipt); self._ticket and self._ticket.when_done(lambda answer: "
-        "answer and answer.kept._ends and __import__('asyncio').create_task("
-        "self.write(bytes(answer.kept._raw[: answer.kept._ends[0]]))))",
+        "self._handle = self._shadows.order(shadow, receipt)",
+        "self._handle = self._shadows.order(shadow, receipt); self._handle and self._handle.when_done(lambda answer: "
+        "answer and answer.captured._ends and __import__('asyncio').create_task("
+        "self.write(bytes(answer.captured._raw[: answer.captured._ends[0]]))))",
         laws=("the right answer",),
     ),
     Mutant(
         "a shadow's failure counts",
-        router.shadow.sending.Sending,
+        router.quality.shadow_copy.ShadowStream,
         "listen",
-        "failure = failure_of(",
-        "attempt._breaker.failed(); failure = failure_of(",
-        laws=("no breaker hears of a shadow",),
+        "failure = classify_failure(",
+        "attempt._breaker.failed(); failure = classify_failure(",
+        laws=("no breaker counts a shadow",),
     ),
     Mutant(
-        "somebody waits for a shadow",
-        router.service.answering.Answering,
+        "a request waits for its shadow",
+        router.serving.RequestPipeline,
         "answer",
-        "self._shadows.answered()",
-        "[await each for each in tuple(self._shadows._tasks)]; self._shadows.answered()",
-        laws=("whoever has everything waits for nothing else",),
+        "self.shadows.answered()",
+        "[await each for each in tuple(self.shadows._tasks)]; self.shadows.answered()",
+        laws=("a complete answer ends its request at once",),
     ),
     Mutant(
         "a shadow stays behind",
         BESIDE,
         "__exit__",
-        "self._ticket.cancel()",
+        "self._handle.cancel()",
         "pass",
         laws=("no byte of a shadow is left",),
     ),
     Mutant(
         "shadows without a budget",
-        admission.shadow.ShadowBudget,
+        admission.budgets.ShadowBudget,
         "take",
         "(counted and self._parts < _WHOLE)",
         "False",
@@ -67,60 +64,58 @@ IN_SHADOWS = (
     ),
     Mutant(
         "shadows without number",
-        admission.shadow.ShadowBudget,
+        admission.budgets.ShadowBudget,
         "take",
         "self._num_inflight >= self._rules.most or ",
         "",
-        laws=("so many shadows at once and no more",),
+        laws=("shadows in flight stay within their limit",),
     ),
     Mutant(
         "a shadow is forgotten",
-        router.shadow.tally.Tally,
+        router.quality.shadow_copy.ShadowCounters,
         "end",
         'self.answered += ending == "answered"',
         "pass",
-        laws=("of every shadow it is known what became of it",),
+        laws=("every shadow's end is counted",),
     ),
     Mutant(
         "a shadow of the same lane",
         BESIDE,
         "_begun",
-        "if self._way_to(receipt).lane_id != errand.order.way.lane_id:",
+        "if self._plan.candidate(receipt.specialist).lane_id != shadow.order.candidate.lane_id:",
         "if True:",
-        laws=("nobody shadows itself",),
+        laws=("no lane shadows itself",),
     ),
     Mutant(
         "adapters that a caller names count",
-        router.between.way,
-        "way_of",
-        "return Way(specialist, loads, names, revision",
-        "return Way(specialist, loads, names, lane.lane_id, revision",
-        laws=("whoever names adapters has no shadow",),
+        router.routing.dispatch_plan,
+        "make_candidate",
+        "return Candidate(specialist, adapters, names, revision",
+        "return Candidate(specialist, adapters, names, lane.lane_id, revision",
+        laws=("a request that names adapters has no shadow",),
     ),
     Mutant(
-        "shown to who was not asked for",
+        "shadowed to an unforced specialist",
         SHADOWING,
-        "_reasons",
-        "    other = _other(case)\n",
-        "    if case.ask.force:\n"
-        "        third = case.standing.of('debug')\n"
-        "        yield 1.0, _way(case, third, third.lane), 'low_confidence'\n"
-        "    other = _other(case)\n",
-        laws=("whoever forces specialists shows the request to nobody else",),
+        "_shadow_reasons",
+        "other = self._other_specialist(first)",
+        "yield from [(1.0, self._candidate('debug'), 'low_confidence')] if self.request.force else []; "
+        "other = self._other_specialist(first)",
+        laws=("a request that forces specialists is shadowed to no other",),
     ),
     Mutant(
         "a shadow of what is sure",
         SHADOWING,
-        "_is_unsure",
-        "confidence < case.knobs.threshold",
-        "confidence < 0.9",
+        "_is_below",
+        "self.decision.confidence < threshold",
+        "self.decision.confidence < 0.9",
         laws=("a shadow has a reason",),
     ),
     Mutant(
         "a shadow keeps its seat",
-        admission.forecast.judge.Judge,
+        admission.forecast.controller.AdmissionController,
         "_shadows_in_the_way",
-        "if not self.books.num_shadows or entry.booking.shadow:",
+        "if not self.bookings.num_shadows or request.booking.shadow:",
         "if True:",
         laws=("no shadow sits where a caller could",),
     ),

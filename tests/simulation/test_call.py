@@ -8,12 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from bench.simulation.call import WINDOW_BYTES
-from bench.simulation.channel import Channel, Place
-from bench.simulation.heap_loop import HeapLoop
-from bench.simulation.link import KEEPALIVE_SECONDS, Link
-from bench.simulation.port import Port
-from bench.simulation.process import Process
+from simulation.event_loop import HeapLoop, Process
+from simulation.network import KEEPALIVE_SECONDS, WINDOW_BYTES, Address, Channel, Link, Port
 
 Handler = Callable[[bytes, Any], Awaitable[None]]
 METHOD = "/test.Service/Method"
@@ -24,17 +20,17 @@ class Scene:
         self.loop = HeapLoop()
         self.link = Link(self.loop, Random(1))
         self.process = Process("server")
-        self.place, port = Place(), Port()
+        self.address, port = Address(), Port()
         handlers = {"Method": grpc.unary_stream_rpc_method_handler(handler)}
         port.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Service", handlers),))
-        self.place.listen(self.process, port)
-        self.channel = Channel(self.loop, self.link, self.place, Random(2))
+        self.address.listen(self.process, port)
+        self.channel = Channel(self.loop, self.link, self.address, Random(2))
         self.call = self.channel.unary_stream(METHOD)
 
     def run(self, work: Callable[[], Awaitable[None]]) -> None:
         self.loop.run_until_complete(work())
-        self.loop.wind_up()
-        assert not self.loop.complaints
+        self.loop.cancel_all()
+        assert not self.loop.errors
         self.loop.close()
 
 
@@ -186,13 +182,13 @@ def test_who_waits_for_a_connection_gets_one() -> None:
     scene = Scene(echo)
 
     async def work() -> None:
-        process, port = scene.place.process, scene.place.port
+        process, port = scene.address.process, scene.address.port
         assert process is not None and port is not None
-        scene.place.process = None
+        scene.address.process = None
         call = scene.call(b"a", wait_for_ready=True)
         assert await code_of(scene.call(b"b")) is grpc.StatusCode.UNAVAILABLE
         await asyncio.sleep(3.0)
-        scene.place.listen(process, port)
+        scene.address.listen(process, port)
         assert len([raw async for raw in call]) == 3
 
     scene.run(work)

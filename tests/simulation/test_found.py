@@ -4,24 +4,24 @@ from pathlib import Path
 
 import pytest
 
-from bench.simulation.run import live
-from bench.simulation.script import Script
 from octet.clock import ManualClock
-from octet.mishap import installed
-from specialist.engines.sim import CostModel
-from specialist.loop import StepLoop
-from specialist.service.settings import ReplicaSettings
-from specialist.service.sim_replica import sim_replica
-from specialist.service.warm import NotWarm, warm_up
+from octet.fault_points import inject_faults
+from specialist.engines.sim.engine import CostModel
+from specialist.scheduling.scheduler import StepLoop
+from specialist.server.replica import create_sim_replica
+from specialist.server.server import WarmUpFailed, warm_up
+from specialist.server.settings import ReplicaSettings
+from tests.simulation.run import live
+from tests.simulation.script import Script
 
 
 def test_a_replica_is_not_warm_while_its_first_requests_wait() -> None:
     """Seed 564: blocks that could not be had for a moment left the warm-up's requests in the line, and the replica
     served as if it were warm."""
-    replica = sim_replica(ReplicaSettings("cold", "sim", num_blocks=32), ManualClock(), CostModel())
-    with installed(lambda point: point == "pool.shortage"), pytest.raises(NotWarm, match="did not take up"):
+    replica = create_sim_replica(ReplicaSettings("cold", "sim", num_blocks=32), ManualClock(), CostModel())
+    with inject_faults(lambda point: point == "pool.shortage"), pytest.raises(WarmUpFailed, match="did not start"):
         warm_up(replica, StepLoop(replica.scheduler, replica.engine))
-    again = sim_replica(ReplicaSettings("warm", "sim", num_blocks=32), ManualClock(), CostModel())
+    again = create_sim_replica(ReplicaSettings("warm", "sim", num_blocks=32), ManualClock(), CostModel())
     assert warm_up(again, StepLoop(again.scheduler, again.engine))
     assert not again.scheduler.ledger.live
 

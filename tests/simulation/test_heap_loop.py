@@ -6,8 +6,7 @@ from contextvars import Context
 
 import pytest
 
-from bench.simulation.heap_loop import HeapLoop, NothingLeft
-from bench.simulation.process import PROCESS, Process
+from simulation.event_loop import PROCESS, HeapLoop, LoopStuck, Process
 
 
 def test_time_goes_from_one_event_to_the_next() -> None:
@@ -41,7 +40,7 @@ def test_equals_keep_their_order() -> None:
 def test_whoever_waits_for_nothing_is_told() -> None:
     loop = HeapLoop()
     waiting = loop.create_future()
-    with pytest.raises(NothingLeft):
+    with pytest.raises(LoopStuck):
         loop.run_until_complete(waiting)
     loop.close()
 
@@ -79,7 +78,7 @@ def test_a_process_does_nothing_while_it_is_stopped_and_nothing_more_once_it_is_
         getattr(process, end)()
         await asyncio.sleep(5.0)
         assert said == [1.0, 2.0]
-        loop.go_on(process)
+        loop.resume(process)
         await asyncio.sleep(1.2)
         assert said == ([1.0, 2.0, 7.5, 8.5] if end == "stop" else [1.0, 2.0])
         task.cancel()
@@ -87,7 +86,7 @@ def test_a_process_does_nothing_while_it_is_stopped_and_nothing_more_once_it_is_
 
     loop.run_until_complete(work())
     assert (-1.0 in said) == (end == "stop")
-    loop.wind_up()
+    loop.cancel_all()
     loop.close()
 
 
@@ -121,7 +120,7 @@ def test_what_fails_unheard_is_kept() -> None:
         await asyncio.sleep(1.0)
 
     loop.run_until_complete(work())
-    assert [type(complaint["exception"]) for complaint in loop.complaints] == [ZeroDivisionError]
+    assert [type(complaint["exception"]) for complaint in loop.errors] == [ZeroDivisionError]
     loop.close()
 
 
@@ -129,12 +128,12 @@ def test_nobody_is_charged_for_the_collector() -> None:
     loop = HeapLoop()
     loop.cpu_seconds = {}
     kept = [[number] for number in range(300_000)]
-    gc.callbacks.append(loop.collecting)
+    gc.callbacks.append(loop.count_collection)
     try:
         loop.call_soon(gc.collect)
         loop.run_forever()
     finally:
-        gc.callbacks.remove(loop.collecting)
+        gc.callbacks.remove(loop.count_collection)
         loop.close()
     assert len(kept) == 300_000 and loop.collected_seconds > 0
     assert loop.cpu_seconds[""] < loop.collected_seconds / 2

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from bench.simulation.draw import draw
-from bench.simulation.run import live
-from bench.simulation.shrink import law_of
 from tests.laws.mutants import Mutant
 from tests.simulation import control_mutants, mutants, shadow_mutants
+from tests.simulation.run import live
+from tests.simulation.script import draw
+from tests.simulation.shrink import law_of
 
 MOST_SEEDS = 50
 FIRST_SEEDS = {
-    "nobody else counts": 100,
+    "failures of others do not count": 100,
     "flaps": 100,
     "shadows without a budget": 50,
     "a shadow keeps its seat": 100,
-    "who has no token in time runs on": 150,
+    "a request without a token in time runs on": 150,
     "a first token is waited for to the end": 150,
 }
 """Not 0: what they do is seldom seen."""
@@ -27,21 +27,21 @@ SEEN_AT = {
     "a cancel goes nowhere": 19,
     "a first token is waited for to the end": 171,
     "a first token may come any time": 14,
-    "a floor that nobody keeps": 47,
+    "a floor without effect": 47,
     "a line without an end": 10,
     "a shadow keeps its seat": 147,
     "a shadow stays behind": 30,
-    "a shadow's words are told": 25,
+    "a shadow's text reaches the caller": 25,
     "back at the first calm": 47,
     "back below the floor": 25,
     "back without a trial": 25,
     "expired work runs": 35,
     "flaps": 145,
-    "nobody else counts": 114,
+    "failures of others do not count": 114,
     "poison goes round": 17,
     "shadows without a budget": 74,
     "shadows without number": 30,
-    "who has no token in time runs on": 169,
+    "a request without a token in time runs on": 169,
 }
 """Of the fifty, the seed that is looked at first. Where it shows nothing any more, the others are."""
 OF_VERDICTS = (
@@ -61,7 +61,7 @@ ALL = (
 )
 
 ROOT = Path(__file__).parents[2]
-PROVEN_FILES = ("correctness_laws", "ladder_laws", "shadow_laws", "way_laws")
+PROVEN_FILES = ("correctness", "escalation", "shadow", "dispatch")
 """Every law that they state has a mistake that breaks it, and it alone."""
 UNPROVEN: frozenset[str] = frozenset()
 """But for these: nobody should rely on them."""
@@ -73,7 +73,7 @@ def test_the_document_counts_them_right() -> None:
 
 
 def test_every_law_about_verdicts_has_a_mistake_that_breaks_it() -> None:
-    stated = {law for name in PROVEN_FILES for law in laws_stated_in(ROOT / "bench" / "simulation" / f"{name}.py")}
+    stated = {law for name in PROVEN_FILES for law in laws_stated_in(Path(__file__).parent / "laws" / f"{name}.py")}
     proven = {mutant.laws[0] for mutant in OF_VERDICTS if len(mutant.laws) == 1}
     assert len(stated) > len(PROVEN_FILES) and stated - proven == UNPROVEN
     document = " ".join((ROOT / "docs" / "simulation.md").read_text().split())

@@ -4,11 +4,10 @@ from typing import get_args
 
 import pytest
 
-from bench.simulation.draw import draw
-from bench.simulation.run import live
-from bench.simulation.script import DeedKind
-from octet.mishap import POINTS, installed, mishap
-from specialist.engines.sim import FaultKind
+from octet.fault_points import FAULT_POINTS, fault_injected, inject_faults
+from specialist.engines.sim.engine import FaultKind
+from tests.simulation.run import live
+from tests.simulation.script import DeedKind, draw
 
 SEEDS = range(1000, 1100)
 RICH = (1002, 1021, 1030, 1039, 1045, 1046, 1050, 1075, 1085)
@@ -28,8 +27,8 @@ CONSEQUENCES = (
     "displaced",
     "prefix hit",
     "replica died",
-    "desk: deadline_unreachable",
-    "desk: would_delay_others",
+    "controller: deadline_unreachable",
+    "controller: would_delay_others",
     "finished by length",
     "finished by stop",
     "finished by cancelled",
@@ -55,7 +54,7 @@ CONSEQUENCES = (
 
 SIGHTS = (
     *(f"deed: {kind}" for kind in get_args(DeedKind)),
-    *(f"mishap: {point}" for point in (*POINTS, *get_args(FaultKind))),
+    *(f"mishap: {point}" for point in (*FAULT_POINTS, *get_args(FaultKind))),
     *CONSEQUENCES,
 )
 
@@ -82,12 +81,12 @@ def test_what_seldom_comes_about_does(seed: int, sights: tuple[str, ...]) -> Non
 
 
 def test_nothing_goes_wrong_where_nobody_is_installed() -> None:
-    assert not any(mishap(point) for point in POINTS)
+    assert not any(fault_injected(point) for point in FAULT_POINTS)
 
 
 def test_one_simulation_at_a_time() -> None:
-    with installed(lambda point: point == "pool.apply"):
-        assert mishap("pool.apply") and not mishap("pool.shortage")
-        with pytest.raises(RuntimeError), installed(lambda _: True):
+    with inject_faults(lambda point: point == "pool.apply"):
+        assert fault_injected("pool.apply") and not fault_injected("pool.shortage")
+        with pytest.raises(RuntimeError), inject_faults(lambda _: True):
             pass
-    assert not mishap("pool.apply")
+    assert not fault_injected("pool.apply")

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.simulation.draw import draw
-from bench.simulation.run import Lived, live
-from bench.simulation.script import Asked, Deed, Script, Setup
-from bench.simulation.shrink import Shrinker, law_of
 from tests.simulation.mutants import IN_THE_ROUTER
+from tests.simulation.run import Lived, live
+from tests.simulation.script import Asked, Deed, Script, Setup, draw
+from tests.simulation.shrink import Shrinker, law_of
 
 LAW = "a law: about this and that"
 

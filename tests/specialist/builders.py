@@ -5,8 +5,7 @@ from typing import Any
 
 from kvpool import TokenChain
 from octet.identity import Lane
-from specialist.request import Request
-from specialist.sequence import Sequence
+from specialist.scheduling.sequence import Request, Sequence
 
 BARE = Lane("writer", "0" * 64)
 LANES = [BARE, replace(BARE, adapters=("a" * 64,)), replace(BARE, adapters=("a" * 64, "b" * 64))]

@@ -5,10 +5,19 @@ from math import ceil
 from typing import Literal, NamedTuple
 
 from kvpool import Block, BlockPool, BlockTable, TokenChain, chain_root
-from specialist.config import SchedulerConfig
-from specialist.events import Admitted, Emitted, Event, Finished, Preempted, Submitted
-from specialist.request import FinishReason, Request
-from specialist.step import Outcome, RowFault, StepFailure
+from specialist.scheduling.scheduler import SchedulerConfig
+from specialist.scheduling.sequence import FinishReason, Request
+from specialist.scheduling.step import (
+    Admitted,
+    Emitted,
+    Event,
+    Finished,
+    Outcome,
+    Preempted,
+    RowFault,
+    StepFailure,
+    Submitted,
+)
 from tests.specialist.naive_sequence import NaiveSequence, deadline, rank, victim_order
 from tests.specialist.naive_talks import NaiveTalks
 from tests.specialist.naive_turns import NaiveTurns
@@ -104,7 +113,7 @@ class NaiveScheduler:
         return True
 
     def _who_makes_way(self, head: NaiveSequence) -> list[NaiveSequence] | None:
-        """Nobody if it fits as it is, None if it has to wait."""
+        """Empty if it fits as it is, None if it has to wait."""
         hit = self.pool.admit(head.chain, 0).hit
         watermark = ceil(self.config.watermark * self.pool.capacity) if self.running else 0
         needed = self.pool.blocks_for(len(head.chain) + 1) - len(hit) + watermark
@@ -122,13 +131,13 @@ class NaiveScheduler:
         return leaving if fits() else None
 
     def _room(self, leaving: Collection[NaiveSequence], hit: Iterable[Block] = ()) -> int:
-        """Blocks that nobody holds once these have left and the hit is shared."""
+        """Blocks without a holder once these have left and the hit is shared."""
         held: set[int] = {block.block_id for block in hit}
         held.update(*(table.block_ids for seq, table in self.tables.items() if seq not in leaving))
         return self.pool.capacity - len(held)
 
     def _shares(self) -> list[tuple[NaiveSequence, int]]:
-        """Who computes how many tokens next."""
+        """Which sequences compute how many tokens next."""
         self._end_chunk()
         seqs = self.turns.pick()
         return self._prefill(seqs) if seqs[0].remaining > 1 else self._decode(seqs)
@@ -141,7 +150,7 @@ class NaiveScheduler:
         ]
 
     def _end_chunk(self) -> None:
-        """Prompts of several stacks share a budget, one after the other, before everybody who decodes has a step."""
+        """Prompts of several stacks share a budget, one after the other, before the decoding sequences have a step."""
         prompts = [seq for seq in self.running if seq.remaining > 1 and not seq.suspect]
         goes_on = prompts and all(not seq.suspect for seq in self.running) and self.num_chunked < self.budget
         if self.num_chunked and not goes_on:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from math import inf
 
-from bench.simulation.place import place_of
 from kvpool import TokenChain
-from specialist.request import Request
+from specialist.scheduling.sequence import Request
+from tests.simulation.laws.scheduler import place_of
 
 
 @dataclass(eq=False)

@@ -1,7 +1,7 @@
 """What conversations left behind, once more: all their tokens, kept for good and compared one by one."""
 
 from kvpool import BlockTable
-from specialist.conversations import MissReason
+from specialist.scheduling.step import ConversationMissReason
 from tests.specialist.naive_sequence import NaiveSequence
 
 Name = tuple[bytes, bytes]
@@ -19,7 +19,7 @@ class NaiveTalks:
         if adapters != seq.adapters or before[: len(tokens)] != tokens:
             self._left[_name(seq)] = (seq.adapters, tokens)
 
-    def why(self, seq: NaiveSequence, num_hit: int, size: int) -> MissReason:
+    def why(self, seq: NaiveSequence, num_hit: int, size: int) -> ConversationMissReason:
         possible = (len(seq.chain) - 1) // size * size
         if num_hit == possible or seq.times_preempted:
             return ""

@@ -1,6 +1,6 @@
-"""Whose turn it is among those who run, found by looking at all of them."""
+"""The next turn among the running sequences, found by looking at all of them."""
 
-from bench.simulation.place import LONGEST
+from tests.simulation.laws.scheduler import LONGEST
 from tests.specialist.naive_sequence import NaiveSequence, rank
 
 
@@ -38,7 +38,7 @@ class NaiveTurns:
         return [seq for seq in self.running if seq.remaining == 1 and seq.adapters == stack and not seq.suspect]
 
     def count(self, served: list[NaiveSequence]) -> None:
-        """These are in the next step. A suspect's step is nobody's turn."""
+        """These are in the next step. A suspect's step is not a turn."""
         if served[0].suspect:
             return
         if served[0].remaining > 1:

@@ -1,13 +1,11 @@
-"""Nobody is preempted in vain: blocks that the newcomer shares anyway are no gain."""
+"""No sequence is preempted without effect: blocks that the newcomer shares anyway are no gain."""
 
 from kvpool import BlockPool
 from octet.clock import ManualClock
-from specialist.config import SchedulerConfig
-from specialist.engines.sim import CostModel, SimEngine, SimModel
-from specialist.events import Preempted
-from specialist.loop import StepLoop
-from specialist.request import Request
-from specialist.scheduler import Scheduler
+from specialist.engines.sim.engine import CostModel, SimEngine, SimModel
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Preempted
 from tests.specialist.builders import BARE, make_request
 
 
@@ -30,7 +28,7 @@ def preempted_for(scheduler: Scheduler, newcomer: Request) -> list[str]:
     return [event.request_id for event in scheduler.take_events() if isinstance(event, Preempted)]
 
 
-def test_one_whose_prefix_is_shared_gives_too_little() -> None:
+def test_a_victim_with_a_shared_prefix_frees_too_little() -> None:
     """Of its three blocks the newcomer shares two and lacks two more: all stay."""
     low = make_request("low", prompt=(0, 1, 2, 3))
     high = make_request("high", prompt=(9, 8, 7, 6), priority=2)
@@ -40,7 +38,7 @@ def test_one_whose_prefix_is_shared_gives_too_little() -> None:
     assert [seq.request.request_id for seq in scheduler.waiting] == ["newcomer"]
 
 
-def test_one_who_would_free_nothing_is_passed_over() -> None:
+def test_a_victim_that_would_free_nothing_is_passed_over() -> None:
     """The newest runner is first in line to give way, but the newcomer shares all that it holds."""
     newest = make_request("newest", prompt=(0, 1), arrival=2.0)
     older = make_request("older", prompt=(9, 8), arrival=1.0)

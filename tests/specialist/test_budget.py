@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 from kvpool import BlockPool
 from octet.clock import ManualClock
-from specialist.budget import FixedBudget, TimedBudget
-from specialist.config import SchedulerConfig
-from specialist.engines.sim import CostModel, SimEngine, SimModel
-from specialist.loop import StepLoop
-from specialist.scheduler import Scheduler
+from specialist.engines.sim.engine import CostModel, SimEngine, SimModel
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
+from specialist.scheduling.step import FixedBudget, TimedBudget
 from tests.specialist.builders import BARE, make_request
 
 steps = st.tuples(st.integers(1, 4096), st.floats(0.0, 100.0))
@@ -70,7 +68,7 @@ def test_a_short_prompt_in_time_does_not_shrink_the_budget() -> None:
 
 
 def test_a_large_step_counts_by_its_share_and_never_in_favour_of_more() -> None:
-    """While nobody decodes a step takes more than the budget: that it took longer is no reason to shrink."""
+    """While nothing decodes, a step takes more than the budget: that it took longer is no reason to shrink."""
     budget = TimedBudget(0.05, first_guess=64, most=1000)
     budget.observe(2048, 2048 * 0.0005)
     assert budget.tokens() == 64

@@ -1,11 +1,11 @@
-"""Why there was a miss: told to whoever had computed it, to nobody else, and out of a bounded memory."""
+"""The reason of a miss is given only to the caller that had computed it, out of a bounded memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kvpool import BlockPool, TokenChain
-from specialist.conversations import Conversations, MissReason
+from specialist.scheduling.step import ConversationMissReason, Conversations
 
 SIZE = 2
 OWN, OTHER = b"own root", b"other root"
@@ -17,7 +17,7 @@ def chain(tokens: tuple[int, ...] = TALK, root: bytes = OWN) -> TokenChain:
 
 
 def computed(pool: BlockPool, talk: TokenChain) -> None:
-    """Somebody asked exactly this, and it has ended."""
+    """A request for exactly this has ended."""
     table = pool.apply(pool.admit(talk, len(talk)))
     pool.register(table, talk, len(talk))
     pool.release(table)
@@ -28,7 +28,9 @@ def evict_all(pool: BlockPool) -> None:
     pool.release(table)
 
 
-def why(known: Conversations, pool: BlockPool, talk: TokenChain, key: bytes = b"k", salt: bytes = b"") -> MissReason:
+def why(
+    known: Conversations, pool: BlockPool, talk: TokenChain, key: bytes = b"k", salt: bytes = b""
+) -> ConversationMissReason:
     return known.why_missed(salt, key, talk, pool.admit(talk, len(talk)))
 
 
@@ -46,7 +48,7 @@ def test_a_continuation_misses_nothing_that_it_could_have() -> None:
     assert why(known, pool, chain(TALK[:5])) == "", "a turn taken back"
 
 
-def test_every_reason_is_told_from_the_others() -> None:
+def test_every_miss_reason_is_distinguished() -> None:
     pool = BlockPool(32, SIZE)
     known = remembering(pool)
     longer = (*TALK, 7, 7, 7)
@@ -72,7 +74,7 @@ def test_what_was_cut_early_does_not_forget_what_came_before() -> None:
 
 @given(st.booleans(), st.booleans(), st.sampled_from([b"k", b"another"]))
 def test_another_tenant_or_user_cannot_tell_what_was_asked(asked: bool, evicted: bool, key: bytes) -> None:
-    """Whoever has another salt, or only another key, hears the same whether the talk was there, gone, or never."""
+    """A caller with another salt or key gets the same reason whether the conversation exists, is gone, or never was."""
     pool = BlockPool(32, SIZE)
     known = remembering(pool, b"k", b"theirs") if asked else Conversations(most_blocks=100)
     if evicted:

@@ -7,15 +7,10 @@ import pytest
 
 from kvpool import BlockPool
 from octet.clock import ManualClock
-from specialist.budget import FixedBudget
-from specialist.config import SchedulerConfig
-from specialist.engines.sim import CostModel, Fault, FaultSource, SimEngine, SimModel
-from specialist.events import Emitted, Event, Finished
-from specialist.loop import StepLoop
-from specialist.request import FinishReason
-from specialist.scheduler import Scheduler
-from specialist.sequence import Sequence
-from specialist.step import Step, StepOutcome
+from specialist.engines.sim.engine import CostModel, FaultSource, InjectedFault, SimEngine, SimModel
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
+from specialist.scheduling.sequence import FinishReason, Sequence
+from specialist.scheduling.step import Emitted, Event, Finished, FixedBudget, Step, StepOutcome
 from tests.specialist.builders import BARE, make_request
 
 MODEL = SimModel()
@@ -151,7 +146,7 @@ def test_blocks_that_a_step_writes_to_are_held_until_its_commit(
     assert replica.pool.num_used < before
 
 
-def test_a_deadline_passes_without_anybody_asking() -> None:
+def test_a_deadline_expires_by_itself() -> None:
     """The next step is assembled without it."""
     replica = Replica()
     replica.bring_to(decoding)
@@ -159,10 +154,10 @@ def test_a_deadline_passes_without_anybody_asking() -> None:
     check_ends(replica, "deadline")
 
 
-def whenever(moment: Moment, fault: Fault) -> FaultSource:
+def whenever(moment: Moment, fault: InjectedFault) -> FaultSource:
     """The doomed request breaks every step that it is in at such a moment."""
 
-    def source(step: Step) -> Fault | None:
+    def source(step: Step) -> InjectedFault | None:
         for i, row in enumerate(step.rows):
             if row.sequence.request.request_id == "doomed" and moment(row.sequence):
                 return replace(fault, row=i)
@@ -175,15 +170,15 @@ def whenever(moment: Moment, fault: Fault) -> FaultSource:
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault("fail_row"),
-        Fault("fail_before", named=True),
-        Fault("fail_after", named=True),
-        Fault("fail_before"),
-        Fault("fail_after"),
+        InjectedFault("fail_row"),
+        InjectedFault("fail_before", named=True),
+        InjectedFault("fail_after", named=True),
+        InjectedFault("fail_before"),
+        InjectedFault("fail_after"),
     ],
     ids=["lost row", "named before", "named after", "unnamed before", "unnamed after"],
 )
-def test_an_error_ends_the_request_it_belongs_to(fault: Fault, moment: Moment) -> None:
+def test_an_error_ends_the_request_it_belongs_to(fault: InjectedFault, moment: Moment) -> None:
     check_ends(Replica(whenever(moment, fault)), "error")
 
 

@@ -8,11 +8,10 @@ import pytest
 
 from kvpool import BlockPool, TokenChain
 from specialist.engines.base import Completion
-from specialist.engines.sim import SimState
-from specialist.events import Admitted
-from specialist.request import FinishReason, Request
-from specialist.states import Hybrid
-from specialist.step import Outcome, Rollback, Row, Step, StepOutcome
+from specialist.engines.sim.engine import SimState
+from specialist.scheduling.ledger import Hybrid
+from specialist.scheduling.sequence import FinishReason, Request
+from specialist.scheduling.step import Admitted, Outcome, Rollback, Row, Step, StepOutcome
 from tests.laws.oracle import OracleProposer
 from tests.laws.replica import Replica, Shape
 from tests.laws.scenario import BARE

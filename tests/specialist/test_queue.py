@@ -5,9 +5,8 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.simulation.place import place_of
-from specialist.sequence import Sequence
-from specialist.waiting import WaitingQueue
+from specialist.scheduling.sequence import Sequence, WaitingQueue
+from tests.simulation.laws.scheduler import place_of
 from tests.specialist.builders import make_sequence
 
 NUM_SEQUENCES = 12
@@ -17,7 +16,7 @@ moves = st.tuples(st.sampled_from(["push", "push", "discard"]), st.integers(0, N
 
 
 def new_queue() -> WaitingQueue:
-    return WaitingQueue(rank=lambda seq: seq.rank)
+    return WaitingQueue(order=lambda seq: seq.rank)
 
 
 def heap_is_bounded(queue: WaitingQueue) -> bool:
@@ -32,7 +31,7 @@ def heap_is_bounded(queue: WaitingQueue) -> bool:
 def test_it_is_a_sorted_set(
     ranks: list[tuple[int, int, int | None]], moves: list[tuple[Literal["push", "discard"], int]], peeks: bool
 ) -> None:
-    """Highest priority first, then the greatest hurry, then earliest arrival, then first submitted, whoever left in
+    """Highest priority first, then the earliest due, then earliest arrival, then first submitted, whatever left in
     between."""
     seqs = [make_sequence(i, priority=p, arrival=at, deadline=end) for i, (p, at, end) in enumerate(ranks)]
     queue, members = new_queue(), set[Sequence]()
@@ -65,7 +64,7 @@ def test_it_empties_in_order() -> None:
 
 
 def test_coming_and_going_leaves_no_litter() -> None:
-    """Whoever is preempted again and again, behind a head that never leaves, costs no memory."""
+    """A sequence that is preempted again and again, behind a head that never leaves, costs no memory."""
     queue = new_queue()
     queue.push(make_sequence(0, priority=9))
     restless = [make_sequence(i) for i in range(1, 8)]
@@ -77,7 +76,7 @@ def test_coming_and_going_leaves_no_litter() -> None:
             assert heap_is_bounded(queue)
 
 
-def test_who_comes_back_takes_the_old_place() -> None:
+def test_a_preempted_request_keeps_its_place() -> None:
     first, second = make_sequence(1), make_sequence(2)
     queue = new_queue()
     queue.push(first)

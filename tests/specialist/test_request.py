@@ -10,10 +10,8 @@ import pytest
 from kvpool import BlockPool
 from octet.clock import ManualClock
 from octet.identity import Lane
-from specialist.config import SchedulerConfig
-from specialist.errors import InvalidRequest, LaneMismatch, NeverFits, Refused
-from specialist.request import Request
-from specialist.scheduler import Scheduler
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
+from specialist.scheduling.sequence import InvalidRequestField, LaneMismatch, PromptTooLarge, Request, RequestRefused
 from tests.specialist.builders import BARE, LANES, make_request
 
 CAPACITY = 4
@@ -60,20 +58,20 @@ def scheduler() -> Scheduler:
 )
 def test_a_request_names_its_bad_field(field: str, value: Any) -> None:
     fields: dict[str, Any] = {"request_id": "r", field: value}
-    with pytest.raises(InvalidRequest, match=field) as refusal:
+    with pytest.raises(InvalidRequestField, match=field) as refusal:
         make_request(**fields)
     assert refusal.value.field == field
 
 
 def test_a_refusal_keeps_the_tenants_salt_to_itself() -> None:
-    with pytest.raises(InvalidRequest) as refusal:
+    with pytest.raises(InvalidRequestField) as refusal:
         make_request(tenant_salt="of the dead sea")
     assert "dead sea" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("token", [-1, 2**32, 2**64])
 def test_a_token_that_is_no_token_is_refused(scheduler: Scheduler, token: int) -> None:
-    with pytest.raises(InvalidRequest) as refusal:
+    with pytest.raises(InvalidRequestField) as refusal:
         scheduler.submit(make_request(prompt=(1, token)))
     assert refusal.value.field == "prompt"
 
@@ -85,7 +83,7 @@ def test_the_largest_token_is_accepted(scheduler: Scheduler) -> None:
 
 def test_an_id_is_refused_while_it_is_live(scheduler: Scheduler) -> None:
     scheduler.submit(make_request("same"))
-    with pytest.raises(InvalidRequest) as refusal:
+    with pytest.raises(InvalidRequestField) as refusal:
         scheduler.submit(make_request("same"))
     assert refusal.value.field == "request_id"
     scheduler.end("same", "cancelled")
@@ -114,7 +112,7 @@ def test_every_adapter_stack_is_welcome(scheduler: Scheduler, lane: Lane) -> Non
 
 
 def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(scheduler: Scheduler) -> None:
-    with pytest.raises(NeverFits) as refusal:
+    with pytest.raises(PromptTooLarge) as refusal:
         scheduler.submit(make_request(prompt=(*LONGEST_PROMPT, 0)))
     assert (refusal.value.num_blocks, refusal.value.capacity) == (CAPACITY + 1, CAPACITY)
 
@@ -140,7 +138,7 @@ def test_a_draft_window_that_never_fits_is_given_up(scheduler: Scheduler, draft_
     ids=["token", "lane", "size"],
 )
 def test_a_refusal_leaves_nothing_behind(scheduler: Scheduler, request_: Request) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         scheduler.submit(request_)
     assert scheduler.take_events() == []
     assert scheduler.ledger.live == {}

@@ -12,15 +12,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kvpool import BlockPool
 from octet.clock import ManualClock
-from specialist.budget import FixedBudget
-from specialist.config import SchedulerConfig
-from specialist.engines.sim import CostModel, SimEngine, SimModel
-from specialist.errors import NeverFits
-from specialist.events import Emitted, Event, Finished, Preempted
-from specialist.request import FinishReason, Request
-from specialist.scheduler import Scheduler
-from specialist.sequence import Sequence
-from specialist.step import Outcome, RowFault, Step, StepFailure, StepOutcome
+from specialist.engines.sim.engine import CostModel, SimEngine, SimModel
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
+from specialist.scheduling.sequence import FinishReason, PromptTooLarge, Request, Sequence
+from specialist.scheduling.step import (
+    Emitted,
+    Event,
+    Finished,
+    FixedBudget,
+    Outcome,
+    Preempted,
+    RowFault,
+    Step,
+    StepFailure,
+    StepOutcome,
+)
 from tests.specialist.builders import BARE, LANES, make_request
 from tests.specialist.naive_scheduler import NaiveRow, NaiveScheduler
 
@@ -119,7 +125,7 @@ class SchedulerLaws(RuleBasedStateMachine):
     @precondition(lambda self: anyone_lives(self) and lonely(self))
     @rule(request=requests, which=st.integers(0, 9))
     def follow_up(self, request: Request, which: int) -> None:
-        """Somebody asks on, more urgently, from where another request stands."""
+        """A more urgent request continues from where another one stands."""
         seq = self._one_alive(which)
         prompt = tuple(seq.chain.view()) + request.prompt[-2:]
         priority = seq.request.priority + 1
@@ -228,7 +234,7 @@ class SchedulerLaws(RuleBasedStateMachine):
             self.scheduler.submit(request)
             self.naive.submit(request)
         else:
-            with pytest.raises(NeverFits):
+            with pytest.raises(PromptTooLarge):
                 self.scheduler.submit(request)
             self.finished.add(request.request_id)
 

@@ -1,4 +1,4 @@
-"""Prompts of many adapter stacks share a budget, one after the other, before everybody who decodes has a step."""
+"""Prompts of many adapter stacks share a budget, one after the other, before the decoding sequences have a step."""
 
 from dataclasses import replace
 
@@ -6,13 +6,10 @@ import pytest
 
 from kvpool import BlockPool
 from octet.clock import ManualClock
-from specialist.budget import FixedBudget
-from specialist.config import SchedulerConfig
-from specialist.engines.sim import CostModel, SimEngine, SimModel
-from specialist.events import Emitted
-from specialist.loop import StepLoop
-from specialist.request import Request
-from specialist.scheduler import Scheduler
+from specialist.engines.sim.engine import CostModel, SimEngine, SimModel
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Emitted, FixedBudget
 from tests.specialist.builders import BARE
 
 PROMPTS, LENGTH = 16, 32
@@ -55,14 +52,14 @@ def test_a_budget_for_all_of_them_takes_one_step_a_stack(num_stacks: int) -> Non
     assert first_tokens(num_stacks, Watched(PROMPTS * LENGTH))[-1] == num_stacks
 
 
-def test_a_budget_for_some_is_kept_and_everybody_has_a_step_behind_it() -> None:
+def test_a_budget_for_some_is_kept_and_every_stack_has_a_step_behind_it() -> None:
     """Two prompts, then a step for each of the two stacks; two more, then a step for each of four; and so on."""
     found = first_tokens(16, Watched(2 * LENGTH))
     behind = [sum(range(2, 2 * pair + 1, 2)) for pair in range(8)]
     assert found == [2 * pair + steps + one for pair, steps in enumerate(behind) for one in (1, 2)]
 
 
-def test_the_budget_is_told_what_all_of_them_took_together() -> None:
+def test_the_budget_observes_what_all_of_them_took_together() -> None:
     budget = Watched(4 * LENGTH)
     first_tokens(16, budget)
     assert budget.seen == [(4 * LENGTH, 4 * (A_STEP + LENGTH * A_TOKEN))] * 4  # powers of two: exact

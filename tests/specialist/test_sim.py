@@ -6,12 +6,17 @@ import pytest
 
 from kvpool import BlockPool, BlockTable, TokenChain
 from octet.identity import Lane
-from specialist.engines.sim import CostModel, Fault, FaultKind, SimModel
-from specialist.engines.sim.memory import PoisonedRead, SimMemory
-from specialist.engines.sim.state import SimState
-from specialist.request import Request
-from specialist.state import SnapshotUnusable
-from specialist.step import Step
+from specialist.engines.sim.engine import (
+    CostModel,
+    FaultKind,
+    InjectedFault,
+    PoisonedRead,
+    SimMemory,
+    SimModel,
+    SimState,
+)
+from specialist.scheduling.sequence import Request, SnapshotUnusable
+from specialist.scheduling.step import Step
 from tests.laws.replica import Replica, Shape
 from tests.laws.scenario import BARE
 
@@ -47,8 +52,8 @@ def test_nothing_else_changes_the_answer(changes: dict[str, Any]) -> None:
     assert SimModel().answer(request()) == SimModel().answer(request(**changes))
 
 
-def run_with(fault: Fault | None, at_step: int = 1) -> Replica:
-    def faults(step: Step) -> Fault | None:
+def run_with(fault: InjectedFault | None, at_step: int = 1) -> Replica:
+    def faults(step: Step) -> InjectedFault | None:
         return fault if step.number == at_step else None
 
     replica = Replica(Shape(), faults=faults)
@@ -57,14 +62,14 @@ def run_with(fault: Fault | None, at_step: int = 1) -> Replica:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in get_args(FaultKind) if kind != "fail_row"])
-def test_a_fault_without_a_culprit_costs_nobody_the_answer(kind: FaultKind) -> None:
-    replica = run_with(Fault(kind))
+def test_a_fault_without_a_culprit_costs_no_answer(kind: FaultKind) -> None:
+    replica = run_with(InjectedFault(kind))
     assert replica.answers() == run_with(None).answers()
     assert replica.scheduler.num_stale_commits == (kind in ("late", "duplicate"))
 
 
-@pytest.mark.parametrize("fault", [Fault("fail_before", row=1, named=True), Fault("fail_row", row=1)])
-def test_a_fault_with_a_culprit_costs_that_one_only(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [InjectedFault("fail_before", row=1, named=True), InjectedFault("fail_row", row=1)])
+def test_a_fault_with_a_culprit_costs_that_one_only(fault: InjectedFault) -> None:
     replica, healthy = run_with(fault), run_with(None)
     assert replica.ends() == healthy.ends() | {"b": "error"}
     assert {k: v for k, v in replica.answers().items() if k != "b"} == {
@@ -73,11 +78,11 @@ def test_a_fault_with_a_culprit_costs_that_one_only(fault: Fault) -> None:
 
 
 def test_a_request_that_always_fails_is_the_only_one_lost() -> None:
-    """The engine cannot say who it was; running the suspects alone can."""
+    """The engine cannot name the culprit; running the suspects alone can."""
 
-    def faults(step: Step) -> Fault | None:
+    def faults(step: Step) -> InjectedFault | None:
         poison = any(row.sequence.request.request_id == "b" for row in step.rows)
-        return Fault("fail_after") if poison else None
+        return InjectedFault("fail_after") if poison else None
 
     replica = Replica(Shape(), faults=faults)
     replica.run([request("a"), request("b", prompt=(1, 2, 3)), request("c", prompt=(7,))])
@@ -85,7 +90,7 @@ def test_a_request_that_always_fails_is_the_only_one_lost() -> None:
     assert replica.answers()["a"] == replica.model.answer(request("a"))
 
 
-def seconds(fault: Fault | None) -> float:
+def seconds(fault: InjectedFault | None) -> float:
     return run_with(fault).clock.now()
 
 
@@ -98,7 +103,7 @@ def test_time_passes_by_the_cost_model() -> None:
     assert replica.clock.now() == pytest.approx(prefill)
     replica.loop.run_once()
     assert replica.clock.now() == pytest.approx(prefill + cost.decode_step + cost.decode_token + cost.decode_pair * 7)
-    assert seconds(Fault("slow", factor=10.0)) > seconds(None)
+    assert seconds(InjectedFault("slow", factor=10.0)) > seconds(None)
 
 
 def test_switching_adapters_and_preempting_cost_extra() -> None:
@@ -118,7 +123,7 @@ def table_of(num_blocks: int) -> BlockTable:
     return pool.apply(pool.admit(TokenChain(b"", 2), 2 * num_blocks))
 
 
-def test_reading_what_nobody_wrote_is_an_error() -> None:
+def test_reading_unwritten_slots_is_an_error() -> None:
     memory, table = SimMemory(4, 2), table_of(3)
     for position in range(4):
         memory.write(table, position, 10 + position)
@@ -136,7 +141,7 @@ def test_a_state_settles_only_where_it_has_been() -> None:
     state.trim(2)
     assert (state.num_tokens, state.state) == (2, 12)
     for unreachable in (1, 3):
-        with pytest.raises(ValueError, match="cannot go to"):
+        with pytest.raises(ValueError, match="cannot trim to"):
             state.trim(unreachable)
 
 

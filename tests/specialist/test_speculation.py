@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvpool import BlockTable
-from specialist.speculation import accept
-from specialist.step import Row
+from specialist.scheduling.step import Row, accept
 from tests.specialist.builders import make_sequence
 
 tokens = st.integers(0, 1)

@@ -1,8 +1,8 @@
-"""Nobody is passed over for longer than the age bound and the line ahead of them, but by those in a greater hurry.
+"""No request is passed over for longer than the age bound and the line ahead of it, except by urgent ones.
 
 Say at most `peak` members take turns, and one of them was last served, or came, at turn t. It is overdue after
-turn t + age_bound. Ahead of it are then at most those not served since t either: not itself, and not whoever
-was served at turn t + 1. Every further turn serves the first of these `peak - 2`, and nobody can join them.
+turn t + age_bound. Ahead of it are then at most those not served since t either: not itself, and not the one
+served at turn t + 1. Every further turn serves the first of these `peak - 2`, and none can join them.
 """
 
 from collections.abc import Collection, Hashable
@@ -12,15 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specialist.sequence import Sequence
-from specialist.turns import AdapterStack, DecodeTurns, PrefillTurns
+from admission.policy import AdapterStack, DecodeTurns, PrefillTurns
+from specialist.scheduling.sequence import Sequence
 from tests.specialist.builders import BARE, LANES, make_sequence
 
 STACKS = [replace(BARE, adapters=(f"{i:064x}",)) for i in range(6)]
 
+Prompts = PrefillTurns[Sequence]
+Stacks = DecodeTurns[Sequence]
 age_bounds = st.integers(1, 5)
 THE_ROUTERS = 120.0
-"""The deadline of who sets none: time enough."""
+"""The router's deadline for a request without one: time enough."""
 sequences = st.lists(
     st.tuples(st.sampled_from(STACKS), st.integers(0, 3), st.sampled_from([None, THE_ROUTERS])), min_size=1, max_size=8
 ).map(lambda fields: [make_sequence(i, lane=a, priority=b, deadline=c) for i, (a, b, c) in enumerate(fields)])
@@ -28,7 +30,7 @@ hurried_sequences = st.lists(
     st.tuples(st.sampled_from(STACKS[:3]), st.integers(0, 1), st.integers(1, 9)), min_size=1, max_size=8
 ).map(lambda fields: [make_sequence(i, lane=a, priority=b, deadline=c) for i, (a, b, c) in enumerate(fields)])
 who_comes_or_goes = st.lists(st.integers(0, 20), max_size=80)
-"""Before each turn; a number with no sequence to it means nobody."""
+"""Before each turn; a number without a sequence means none."""
 
 
 class Waits:
@@ -39,7 +41,7 @@ class Waits:
         self.peak = 1
 
     def turn(self, present: Collection[Hashable], served: Collection[Hashable]) -> None:
-        self.turns = {who: 0 if who in served else self.turns.get(who, 0) + 1 for who in present}
+        self.turns = {each: 0 if each in served else self.turns.get(each, 0) + 1 for each in present}
         self.peak = max(self.peak, len(present))
 
     @property
@@ -51,7 +53,7 @@ def longest_wait(age_bound: int, peak: int) -> int:
     return age_bound + peak - 2 if peak > 1 else 0
 
 
-def come_or_go(seqs: list[Sequence], which: int, present: set[Sequence], turns: PrefillTurns | DecodeTurns) -> None:
+def come_or_go(seqs: list[Sequence], which: int, present: set[Sequence], turns: Prompts | Stacks) -> None:
     for seq in seqs[which : which + 1]:
         (turns.discard if seq in present else turns.add)(seq)
         present ^= {seq}
@@ -63,7 +65,7 @@ def stacks_of(seqs: Collection[Sequence]) -> set[AdapterStack]:
 
 @given(age_bounds, sequences, who_comes_or_goes, st.integers(1, 3))
 def test_no_prompt_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence], moves: list[int], most: int) -> None:
-    turns, waits, present = PrefillTurns(age_bound), Waits(), set[Sequence]()
+    turns, waits, present = Prompts(age_bound), Waits(), set[Sequence]()
     for which in moves:
         come_or_go(seqs, which, present, turns)
         if served := turns.pick()[:most]:
@@ -75,10 +77,10 @@ def test_no_prompt_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence
 
 
 @given(age_bounds, hurried_sequences, who_comes_or_goes, st.integers(1, 3))
-def test_prompts_that_are_pressed_go_by_rank_and_no_stack_of_them_waits_for_longer(
+def test_urgent_prompts_go_by_rank_and_no_stack_waits_for_longer(
     age_bound: int, seqs: list[Sequence], moves: list[int], most: int
 ) -> None:
-    turns, waits, present = PrefillTurns(age_bound), Waits(), set[Sequence]()
+    turns, waits, present = Prompts(age_bound), Waits(), set[Sequence]()
     for which in moves:
         come_or_go(seqs, which, present, turns)
         if served := turns.pick()[:most]:
@@ -92,7 +94,7 @@ def test_prompts_that_are_pressed_go_by_rank_and_no_stack_of_them_waits_for_long
 
 @given(age_bounds, sequences, who_comes_or_goes)
 def test_no_stack_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence], moves: list[int]) -> None:
-    turns, waits, present = DecodeTurns(age_bound), Waits(), set[Sequence]()
+    turns, waits, present = Stacks(age_bound), Waits(), set[Sequence]()
     for which in moves:
         come_or_go(seqs, which, present, turns)
         if served := turns.pick():
@@ -108,7 +110,7 @@ def test_no_stack_is_passed_over_for_longer(age_bound: int, seqs: list[Sequence]
 @pytest.mark.parametrize("peak", [1, 2, 3, 6])
 @pytest.mark.parametrize("deadline", [None, THE_ROUTERS])
 def test_the_last_in_rank_waits_exactly_so_long(age_bound: int, peak: int, deadline: float | None) -> None:
-    turns = PrefillTurns(age_bound)
+    turns = Prompts(age_bound)
     seqs = [make_sequence(i, deadline=deadline) for i in range(peak)]
     for seq in seqs:
         turns.add(seq)
@@ -122,7 +124,7 @@ def test_the_last_in_rank_waits_exactly_so_long(age_bound: int, peak: int, deadl
 @pytest.mark.parametrize("age_bound", [1, 2, 5])
 @pytest.mark.parametrize("peak", [1, 2, 3, 6])
 def test_the_last_stack_to_come_waits_exactly_so_long(age_bound: int, peak: int) -> None:
-    turns = DecodeTurns(age_bound)
+    turns = Stacks(age_bound)
     seqs = [make_sequence(i, lane=lane) for i, lane in enumerate(STACKS[:peak])]
     for seq in seqs:
         turns.add(seq)
@@ -134,15 +136,15 @@ def test_the_last_stack_to_come_waits_exactly_so_long(age_bound: int, peak: int)
 
 
 def test_prompts_of_the_best_ones_stack_come_by_rank() -> None:
-    turns = PrefillTurns(age_bound=8)
+    turns = Prompts(age_bound=8)
     seqs = [make_sequence(i, lane=LANES[i % 2], priority=i // 2) for i in range(6)]
     for seq in seqs:
         turns.add(seq)
     assert turns.pick() == [seqs[4], seqs[2], seqs[0]]
 
 
-def test_a_stack_that_has_run_dry_gives_way_to_the_longest_unserved() -> None:
-    turns = DecodeTurns(age_bound=8)
+def test_an_empty_stack_is_followed_by_the_longest_unserved() -> None:
+    turns = Stacks(age_bound=8)
     seqs = [make_sequence(i, lane=lane) for i, lane in enumerate(LANES)]
     turns.add(seqs[0])
     turns.served(seqs[0].request.lane.adapters)

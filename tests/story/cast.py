@@ -18,7 +18,7 @@ from octet.config.ensemble import (
     StoreConfig,
     TaskConfig,
 )
-from octet.rpc.calls import Context
+from octet.rpc.handlers import Context
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
@@ -92,7 +92,7 @@ class Undecided:
         return None
 
     async def classify(self, text: str, tenant: str = "") -> Any:
-        from router.classify.base import ClassifierUnavailable
+        from router.routing.classifier.base import ClassifierUnavailable
 
         raise ClassifierUnavailable("there is none")
 

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
-from specialist.adapters.load import read_adapter
-from specialist.models.config import ModelConfig
+from specialist.adapters.adapter import read_adapter
+from specialist.models.checkpoint import ModelConfig
 from tests.adapters.peft_files import SETTINGS, random_tensors, tensor_name, write
 from tests.native.transformers_models import MODULES, model_config, random_model
 

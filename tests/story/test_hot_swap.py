@@ -19,9 +19,9 @@ import pytest
 from safetensors.torch import load_file
 
 from octet import Client, OctetError, Operator, ReplicaLost
-from octet.client import SpecialistClient
-from octet.sdk.answer import Answer
-from octet.sdk.operating import LaneInfo
+from octet.client.answer import Answer
+from octet.client.records import LaneInfo
+from octet.client.replica import SpecialistClient
 from tests.serve.ensemble import Served, serving
 from tests.story.models import Tiny, tiny
 

@@ -42,46 +42,38 @@ async def seconds_until(routed: Routed, name: str) -> float:
     return time.monotonic() - began
 
 
-def test_what_one_is_told_the_other_does_within_a_second(mortal: PostgresServer) -> None:
+async def test_a_change_at_one_router_reaches_the_other_within_a_second(mortal: PostgresServer) -> None:
     url = mortal.new_database()
-
-    async def story() -> None:
-        async with AsyncExitStack() as stack, cast("writer", "editor") as people:
-            first, second = await two(stack, people, url)
-            delays = []
-            for _ in range(5):
-                await hold(first, "open")
-                assert await answerer(first) == "editor"
-                delays.append(await seconds_until(second, "editor"))
-                await release(second)
-                assert await answerer(second) == "writer"
-                delays.append(await seconds_until(first, "writer"))
-            knob = wire.SetKnobRequest(name="unspecified.priority_floor", value=8, change=CHANGE)
-            await operate(first, "SetKnob", knob, wire.KnobInfo)
-            began = time.monotonic()
-            while (await ask(second)).code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
-                assert time.monotonic() < began + 20
-            delays.append(time.monotonic() - began)
-            assert sorted(delays)[-2] < 1.0, delays  # one of eleven may have met a busy machine
-
-    asyncio.run(story())
+    async with AsyncExitStack() as stack, cast("writer", "editor") as people:
+        first, second = await two(stack, people, url)
+        delays = []
+        for _ in range(5):
+            await hold(first, "open")
+            assert await answerer(first) == "editor"
+            delays.append(await seconds_until(second, "editor"))
+            await release(second)
+            assert await answerer(second) == "writer"
+            delays.append(await seconds_until(first, "writer"))
+        knob = wire.SetKnobRequest(name="unspecified.priority_floor", value=8, change=CHANGE)
+        await operate(first, "SetKnob", knob, wire.KnobInfo)
+        began = time.monotonic()
+        while (await ask(second)).code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+            assert time.monotonic() < began + 20
+        delays.append(time.monotonic() - began)
+        assert sorted(delays)[-2] < 1.0, delays  # one of eleven may have met a busy machine
 
 
-def test_a_bad_specialist_is_demoted_once_and_comes_back_once_for_both(mortal: PostgresServer) -> None:
+async def test_a_bad_specialist_is_demoted_once_and_comes_back_once_for_both(mortal: PostgresServer) -> None:
     url = mortal.new_database()
-
-    async def story() -> None:
-        async with AsyncExitStack() as stack, cast("writer", "editor") as people:
-            first, second = await two(stack, people, url)
-            people.authors["writer"].text = BAD
-            await asyncio.gather(ask_until(first, "editor"), ask_until(second, "editor"))
-            people.authors["writer"].text = GOOD
-            await asyncio.gather(ask_until(first, "writer"), ask_until(second, "writer"))
-            moves = [entry for entry in await audit(first) if entry.who == "breaker"]
-            assert [move.after for move in moves] == ["shadow_only", "recovering", "closed"], "once, not once each"
-            assert moves == [entry for entry in await audit(second) if entry.who == "breaker"]
-
-    asyncio.run(story())
+    async with AsyncExitStack() as stack, cast("writer", "editor") as people:
+        first, second = await two(stack, people, url)
+        people.authors["writer"].text = BAD
+        await asyncio.gather(ask_until(first, "editor"), ask_until(second, "editor"))
+        people.authors["writer"].text = GOOD
+        await asyncio.gather(ask_until(first, "writer"), ask_until(second, "writer"))
+        moves = [entry for entry in await audit(first) if entry.who == "breaker"]
+        assert [move.after for move in moves] == ["shadow_only", "recovering", "closed"], "once, not once each"
+        assert moves == [entry for entry in await audit(second) if entry.who == "breaker"]
 
 
 @dataclass
@@ -102,41 +94,37 @@ class Client:
             await asyncio.sleep(0.005)
 
 
-def test_a_database_that_dies_and_comes_back_under_load_costs_nobody_an_answer(mortal: PostgresServer) -> None:
+async def test_a_database_outage_under_load_costs_no_answer(mortal: PostgresServer) -> None:
     url = mortal.new_database()
-
-    async def story() -> None:
-        async with AsyncExitStack() as stack, cast("writer", "editor") as people:
-            first, second = await two(stack, people, url)
-            await hold(first, "open")
-            clients = [Client(routed) for routed in (first, second)]
-            running = [asyncio.create_task(client.run()) for client in clients]
-            await asyncio.sleep(0.5)
-            await asyncio.to_thread(mortal.kill)
-            await asyncio.sleep(1.5)
-            refused = ""
-            try:
-                await release(first)
-            except grpc.aio.AioRpcError as error:
-                refused = error.code().name
-            assert refused == "UNAVAILABLE", "what cannot be written down is not done"
-            assert await answerer(first) == "editor", "and what was, stays"
-            await asyncio.to_thread(mortal.start)
-            while (await breaker(first)).hold != "open" or first.server.backstage.store.trouble:
-                await asyncio.sleep(0.05)
-            while second.server.backstage.store.trouble:
-                await asyncio.sleep(0.05)
-            await release(second)
-            assert await seconds_until(first, "writer") < 20
-            for client in clients:
-                client.stopping = True
-            await asyncio.gather(*running)
-            assert [set(client.codes) for client in clients] == [{"OK"}, {"OK"}]
-            assert min(client.codes["OK"] for client in clients) > 50
-            story_told = [(entry.what, entry.who) for entry in await audit(first)]
-            assert [each for each in story_told if each[1] == "alice"] == [
-                ("hold_breaker", "alice"),
-                ("release_breaker", "alice"),
-            ]
-
-    asyncio.run(story())
+    async with AsyncExitStack() as stack, cast("writer", "editor") as people:
+        first, second = await two(stack, people, url)
+        await hold(first, "open")
+        clients = [Client(routed) for routed in (first, second)]
+        running = [asyncio.create_task(client.run()) for client in clients]
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(mortal.kill)
+        await asyncio.sleep(1.5)
+        refused = ""
+        try:
+            await release(first)
+        except grpc.aio.AioRpcError as error:
+            refused = error.code().name
+        assert refused == "UNAVAILABLE", "what cannot be written down is not done"
+        assert await answerer(first) == "editor", "and what was, stays"
+        await asyncio.to_thread(mortal.start)
+        while (await breaker(first)).hold != "open" or first.server.services.store.trouble:
+            await asyncio.sleep(0.05)
+        while second.server.services.store.trouble:
+            await asyncio.sleep(0.05)
+        await release(second)
+        assert await seconds_until(first, "writer") < 20
+        for client in clients:
+            client.stopping = True
+        await asyncio.gather(*running)
+        assert [set(client.codes) for client in clients] == [{"OK"}, {"OK"}]
+        assert min(client.codes["OK"] for client in clients) > 50
+        story_told = [(entry.what, entry.who) for entry in await audit(first)]
+        assert [each for each in story_told if each[1] == "alice"] == [
+            ("hold_breaker", "alice"),
+            ("release_breaker", "alice"),
+        ]

@@ -19,12 +19,12 @@ from octet.config.ensemble import (
     StoreConfig,
     TaskConfig,
 )
-from octet.rpc.calls import Context
+from octet.rpc.handlers import Context
 from octet.rpc.refusal import queue_full
 from octet.v1 import error_pb2, inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
-from router.classify.base import Distribution
+from router.routing.classifier.base import Distribution
 from tests.router.service.harness import Heard, Routed, routing
 from tests.router.service.spy import hang
 from tests.story.cast import BAD, Cast, ask, breaker, cast, operate, until
@@ -109,7 +109,7 @@ def test_a_second_opinion_is_asked_for_below_the_threshold_and_is_kept() -> None
             assert (receipt.specialist, receipt.between.shadow.specialist) == ("writer", "editor")
             assert receipt.between.shadow.why == "low_confidence"
         await until(lambda: people.authors["editor"].num_shadows == 5)
-        await until(lambda: routed.server.backstage.aftermath.tally.compared == 5)
+        await until(lambda: routed.server.services.evaluations.counters.compared == 5)
         await until(lambda: is_reported(routed, ("writer", "editor", 5)))
 
     played(story, settings(shadow=ShadowConfig(budget=1.0)))
@@ -130,14 +130,14 @@ def test_a_tenth_is_judged_where_a_tenth_is_to_be() -> None:
     async def story(people: Cast, routed: Routed) -> None:
         for _ in range(150):
             await ask(routed)
-        await until(lambda: not routed.server.backstage.aftermath.num_waiting)
+        await until(lambda: not routed.server.services.evaluations.num_waiting)
         judged = (await breaker(routed)).samples
         assert 2 <= judged <= 45, "neither none nor all"
 
     played(story, settings(correctness=CorrectnessConfig(sample_rate=0.1, fresh_sample_rate=0.1)))
 
 
-def test_an_answer_that_nobody_took_is_not_judged() -> None:
+def test_an_answer_that_was_not_delivered_is_not_evaluated() -> None:
     async def story(people: Cast, routed: Routed) -> None:
         await turn(routed, "unspecified.shadow_threshold", 0.6)
         release = asyncio.Event()
@@ -156,14 +156,14 @@ def test_an_answer_that_nobody_took_is_not_judged() -> None:
         await until(lambda: people.spies["editor"].asked)
         call.cancel()
         await routed.idle()
-        backstage = routed.server.backstage
-        await until(lambda: not backstage.shadows.num_inflight and not backstage.aftermath.num_waiting)
-        assert (backstage.aftermath.tally.handed, backstage.aftermath.room.taken) == (0, 0)
+        backstage = routed.server.services
+        await until(lambda: not backstage.shadows.num_inflight and not backstage.evaluations.num_waiting)
+        assert (backstage.evaluations.counters.submitted, backstage.evaluations.budget.taken) == (0, 0)
 
     played(story, settings(shadow=ShadowConfig(budget=1.0)))
 
 
-def test_a_shadow_that_hangs_holds_up_nobody_and_dies_with_the_router() -> None:
+def test_a_hung_shadow_delays_no_request_and_ends_with_the_router() -> None:
     async def story(people: Cast, routed: Routed) -> None:
         async def timed() -> float:
             began = time.perf_counter()
@@ -242,15 +242,15 @@ def test_what_a_file_changes_reaches_every_part() -> None:
                 SpecialistConfig("editor"),
             ),
         )
-        before = routed.server.backstage.aftermath.tally.judged
+        before = routed.server.services.evaluations.counters.judged
         await routed.server.reload(changed)
         for _ in range(3):
             await ask(routed)
         await until(lambda: people.authors["editor"].num_shadows)
         info = await breaker(routed)
         assert (info.floor, info.verifier) == (0.9, "none")
-        await until(lambda: not routed.server.backstage.aftermath.num_waiting)
-        assert routed.server.backstage.aftermath.tally.judged == before, "nothing is judged by `none`"
+        await until(lambda: not routed.server.services.evaluations.num_waiting)
+        assert routed.server.services.evaluations.counters.judged == before, "nothing is judged by `none`"
 
     played(story, settings())
 
@@ -304,7 +304,7 @@ def test_a_bad_answer_counts_for_the_lane_that_gave_it() -> None:
         people.authors["writer"].text = BAD
         for _ in range(6):
             await ask(routed)
-        await until(lambda: not routed.server.backstage.aftermath.num_waiting)
+        await until(lambda: not routed.server.services.evaluations.num_waiting)
         assert ((await breaker(routed)).samples, (await breaker(routed)).pass_rate) == (6, 0.0)
         assert (await breaker(routed, "editor")).samples == 0
 

@@ -16,7 +16,7 @@ SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedSpan:
     """A span as it came over the wire."""
 
     service: str
@@ -38,7 +38,7 @@ class Heard:
 
 class Collector:
     def __init__(self) -> None:
-        self.spans: list[Heard] = []
+        self.spans: list[ReceivedSpan] = []
         self.headers: list[dict[str, Any]] = []
         self.refuses: grpc.StatusCode | None = None
         self.go_on = Event()
@@ -56,13 +56,13 @@ class Collector:
         self.headers.append(dict(context.invocation_metadata()))
         for resource in request.resource_spans:
             said = _plain(resource.resource.attributes)
-            self.spans += [_heard(span, said) for scope in resource.scope_spans for span in scope.spans]
+            self.spans += [_received_span(span, said) for scope in resource.scope_spans for span in scope.spans]
         return service.ExportTraceServiceResponse()
 
-    def of(self, trace_id: str) -> list[Heard]:
+    def of(self, trace_id: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.trace_id == trace_id]
 
-    def named(self, name: str, trace_id: str = "") -> list[Heard]:
+    def named(self, name: str, trace_id: str = "") -> list[ReceivedSpan]:
         return [span for span in self.spans if span.name == name and trace_id in ("", span.trace_id)]
 
     def until(self, found: Callable[[], Any]) -> None:
@@ -92,9 +92,9 @@ def collecting() -> Iterator[Collector]:
         server.stop(0)
 
 
-def _heard(span: wire.Span, resource: dict[str, Any]) -> Heard:
+def _received_span(span: wire.Span, resource: dict[str, Any]) -> ReceivedSpan:
     is_error = span.status.code == wire.Status.STATUS_CODE_ERROR
-    return Heard(
+    return ReceivedSpan(
         service=str(resource["service.name"]),
         resource=resource,
         name=span.name,

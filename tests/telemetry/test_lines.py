@@ -11,7 +11,7 @@ import pytest
 
 from octet.telemetry.logs import JsonLines
 from octet.v1 import error_pb2
-from specialist.engines.sim.faults import Fault
+from specialist.engines.sim.engine import InjectedFault
 from tests.router.service.harness import asking, routing
 from tests.router.service.spy import spying
 from tests.service.harness import FREE, run, serving, sim
@@ -39,37 +39,37 @@ def kept() -> Iterator[Kept]:
     logging.getLogger().removeHandler(handler)
 
 
-def test_the_engines_own_thread_says_whose_request_failed(kept: Kept) -> None:
-    stumbles: list[Fault] = []
+def test_the_engine_thread_logs_the_failed_request(kept: Kept) -> None:
+    stumbles: list[InjectedFault] = []
 
     async def story() -> None:
         build = sim(FREE, faults=lambda _: stumbles[0] if stumbles else None)
         async with serving(build) as served, routing({"writer": [served.address]}) as routed:
-            stumbles.append(Fault("fail_before"))
-            heard = await routed.ask(asking(request_id="mine"), metadata=HEADERS)
-            assert heard.reason == error_pb2.ERROR_REASON_ENGINE_FAILED
+            stumbles.append(InjectedFault("fail_before"))
+            answered = await routed.ask(asking(request_id="mine"), metadata=HEADERS)
+            assert answered.reason == error_pb2.ERROR_REASON_ENGINE_FAILED
 
     run(story())
     about = [line for line in kept.lines if line["logger"].startswith("specialist")]
     assert about and {(line["request_id"], line["trace_id"]) for line in about} == {("mine", TRACE)}
 
 
-def test_a_router_that_fails_says_at_whose_request(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_router_error_logs_its_request(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         async with spying() as spy, routing({"writer": [spy.address]}) as routed:
             monkeypatch.setattr(routed.server.service, "_answer", None)
-            heard = await routed.ask(asking(request_id="mine"), metadata=HEADERS)
-            assert heard.reason == error_pb2.ERROR_REASON_INTERNAL
+            answered = await routed.ask(asking(request_id="mine"), metadata=HEADERS)
+            assert answered.reason == error_pb2.ERROR_REASON_INTERNAL
 
     run(story())
-    (line,) = [line for line in kept.lines if line["logger"] == "router.service.service"]
+    (line,) = [line for line in kept.lines if line["logger"] == "router.serving"]
     assert (line["request_id"], line["trace_id"]) == ("mine", TRACE)
     assert "TypeError" in line["exception"]
 
 
-def test_nobody_loads_opentelemetry_who_sends_no_traces() -> None:
+def test_opentelemetry_is_loaded_only_for_traces() -> None:
     code = (
-        "import router.service.server, router.cli, specialist.service.server, specialist.cli, octet.serve, sys;"
+        "import router.server, octet.cli.router, specialist.server.server, octet.cli.specialist, octet.cli.serve, sys;"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=60).returncode == 0

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.supervise.json_screen import JsonScreen
-from octet.supervise.lines import MAX_BYTES, Lines, shown
-from octet.supervise.outlet import Outlet
-from octet.telemetry.handling import handling
-from octet.telemetry.logs import JsonLines, LogSettings, TextLines, set_up
+from octet.supervisor.console import JsonConsole, NonBlockingWriter
+from octet.supervisor.process import MAX_LINE_BYTES, LineSplitter, printable_line
+from octet.telemetry.logs import JsonLines, LogSettings, TextLines, set_up_logging
+from octet.telemetry.requests import request_context
 
 FORGED = "r-1\n2026-01-01 INFO octet router: all is well\x1b[2J"
 
@@ -30,27 +29,27 @@ def restored() -> Iterator[None]:
 
 def record(message: str, *, fails: BaseException | None = None, **extra: object) -> logging.LogRecord:
     info = None if fails is None else (type(fails), fails, None)
-    made = logging.LogRecord("router.service", logging.ERROR, __file__, 1, "%s", (message,), info)
+    made = logging.LogRecord("router.api.grpc", logging.ERROR, __file__, 1, "%s", (message,), info)
     made.__dict__.update(extra)
     return made
 
 
 def test_a_line_has_the_ids_of_the_request_that_is_handled_or_those_it_was_given() -> None:
-    with handling("r-1", "t" * 32):
-        told = json.loads(JsonLines().format(record("it failed", fails=ValueError("no"))))
+    with request_context("r-1", "t" * 32):
+        line = json.loads(JsonLines().format(record("it failed", fails=ValueError("no"))))
         said = TextLines("%(levelname)s %(name)s: %(message)s").format(record("it failed"))
         other = json.loads(JsonLines().format(record("x", request_id="r-2", trace_id="u" * 32)))
-    assert told["request_id"] == "r-1" and told["trace_id"] == "t" * 32
-    assert told["time"].endswith("Z") and told["level"] == "ERROR" and told["logger"] == "router.service"
-    assert told["message"] == "it failed" and told["exception"] == "ValueError: no"
-    assert said == f"ERROR router.service: it failed [request r-1] [trace {'t' * 32}]"
+    assert line["request_id"] == "r-1" and line["trace_id"] == "t" * 32
+    assert line["time"].endswith("Z") and line["level"] == "ERROR" and line["logger"] == "router.api.grpc"
+    assert line["message"] == "it failed" and line["exception"] == "ValueError: no"
+    assert said == f"ERROR router.api.grpc: it failed [request r-1] [trace {'t' * 32}]"
     assert (other["request_id"], other["trace_id"]) == ("r-2", "u" * 32)
     assert set(json.loads(JsonLines().format(record("x")))) == {"time", "level", "logger", "message"}
 
 
-def test_nobody_forges_a_line() -> None:
+def test_log_lines_cannot_be_forged() -> None:
     text = TextLines("%(message)s")
-    with handling(FORGED):
+    with request_context(FORGED):
         assert text.format(record(FORGED)).splitlines() == [text.format(record(FORGED))]
         assert "\x1b" not in text.format(record(FORGED))
     trace = text.format(record("x", fails=ValueError(FORGED))).splitlines()
@@ -61,18 +60,18 @@ def test_nobody_forges_a_line() -> None:
 def test_json_stays_one_object_a_line_through_the_supervisor_whatever_is_in_it(
     message: str, detail: str, request_id: str
 ) -> None:
-    with handling(request_id):
+    with request_context(request_id):
         line = JsonLines().format(record(message, fails=ValueError(detail)))
-    assert len(line) <= MAX_BYTES and "\n" not in line
-    (passed,) = Lines().push(line.encode() + b"\n")
-    told = json.loads(shown(passed))
+    assert len(line) <= MAX_LINE_BYTES and "\n" not in line
+    (passed,) = LineSplitter().push(line.encode() + b"\n")
+    line = json.loads(printable_line(passed))
     if len(message) <= 200:
-        assert told["message"] == message
+        assert line["message"] == message
 
 
 def test_the_supervisor_says_which_process_a_line_came_from(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w+") as file:
-        screen = JsonScreen(Outlet(file.fileno()), lambda: 0.0)
+        screen = JsonConsole(NonBlockingWriter(file.fileno()), lambda: 0.0)
         screen.log("writer/1", JsonLines().format(record("ours")))
         screen.log("writer/1", "Fatal: {not ours")
         screen.log("router", '{"level": 1}')
@@ -80,8 +79,8 @@ def test_the_supervisor_says_which_process_a_line_came_from(tmp_path: Path) -> N
         screen.say("two\nlines")
         screen.ready("router", 7, 1.0)
         file.seek(0)
-        told = [json.loads(line) for line in file]
-    assert [(each["process"], each["message"]) for each in told] == [
+        line = [json.loads(line) for line in file]
+    assert [(each["process"], each["message"]) for each in line] == [
         ("writer/1", "ours"),
         ("writer/1", "Fatal: {not ours"),
         ("router", '{"level": 1}'),
@@ -90,16 +89,16 @@ def test_the_supervisor_says_which_process_a_line_came_from(tmp_path: Path) -> N
         ("serve", "lines"),
         ("router", "ready after 1.0 s, pid 7"),
     ]
-    assert told[1]["time"] == "1970-01-01T00:00:00.000Z" and told[1]["level"] == "INFO"
+    assert line[1]["time"] == "1970-01-01T00:00:00.000Z" and line[1]["level"] == "INFO"
 
 
 @pytest.mark.usefixtures("restored")
 def test_the_level_and_the_format_are_what_was_asked_for() -> None:
     stream = io.StringIO()
-    set_up(LogSettings("json", "warning"), "%(message)s", stream)
+    set_up_logging(LogSettings("json", "warning"), "%(message)s", stream)
     logging.getLogger("router.x").info("nobody wants to know")
     logging.getLogger("router.x").warning("somebody does")
-    set_up(LogSettings("text", "debug"), "%(name)s %(message)s", stream)
+    set_up_logging(LogSettings("text", "debug"), "%(name)s %(message)s", stream)
     logging.getLogger("router.x").debug("everything")
     first, second = stream.getvalue().splitlines()
     assert json.loads(first)["message"] == "somebody does" and second == "router.x everything"

@@ -1,15 +1,16 @@
-"""What is written by hand is what OpenTelemetry's own messages would have written."""
+"""Spans arrive in OTLP as they were recorded."""
 
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.common.v1 import common_pb2 as common
 from opentelemetry.proto.trace.v1 import trace_pb2 as trace
+from opentelemetry.sdk.resources import Resource
 
-from octet.telemetry.otlp_wire import request_of, resource_of, scope_of
-from octet.telemetry.span import Span
+from octet.telemetry.otlp import to_sdk_span
+from octet.telemetry.requests import Span
 
 HEX = "0123456789abcdef"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
@@ -38,31 +39,33 @@ SPANS = st.builds(
     attributes=st.dictionaries(TEXT, VALUES, max_size=5),
     kind=st.sampled_from(("internal", "server", "client")),
     error=st.none() | TEXT,
-    state=TEXT,
+    state=st.sampled_from(("", "vendor=1", "a=b,c=d")),
     is_remote=st.booleans(),
 )
 
 
-@given(st.lists(SPANS, max_size=4), st.dictionaries(TEXT, VALUES, max_size=3), TEXT)
-def test_every_span_reads_back_as_itself(spans: list[Span], resource: dict[str, Any], version: str) -> None:
-    raw = request_of(spans, resource_of(resource), scope_of("octet", version))
-    expected = ExportTraceServiceRequest()
-    told = expected.resource_spans.add()
-    told.resource.attributes.extend(pairs(resource))
-    scope = told.scope_spans.add()
-    scope.scope.name, scope.scope.version = "octet", version
-    scope.spans.extend(message(span) for span in spans)
-    assert ExportTraceServiceRequest.FromString(raw) == expected
+def encoded(spans: list[Span], resource: dict[str, Any]) -> trace.ResourceSpans:
+    sdk_spans = [to_sdk_span(span, Resource(resource)) for span in spans]
+    found: trace.ResourceSpans = encode_spans(sdk_spans).resource_spans[0]
+    return found
 
 
-def test_what_utf8_cannot_say_costs_nobody_else_anything() -> None:
-    span = Span("x", "1" * 32, "2" * 16, "", 1, 2, {"octet.request_id": "a\ud800b"})
-    raw = request_of([span], resource_of({}), scope_of("octet", ""))
-    assert ExportTraceServiceRequest.FromString(raw).resource_spans[0].scope_spans[0].spans[0].name == "x"
+@given(st.lists(SPANS, min_size=1, max_size=4), st.dictionaries(TEXT.filter(bool), TEXT, max_size=3))
+def test_every_span_reads_back_as_itself(spans: list[Span], resource: dict[str, Any]) -> None:
+    found = encoded(spans, resource)
+    assert list(found.resource.attributes) == pairs(resource)
+    (scope,) = found.scope_spans
+    assert scope.scope.name == "octet"
+    assert list(scope.spans) == [message(span) for span in spans]
+
+
+def test_an_invalid_string_loses_no_other_span() -> None:
+    span = Span("x", "1" * 32, "2" * 16, "", 1, 2, {"octet.request_id": "a\ud800b", "octet.digests": ("\udfff",)})
+    (found,) = encoded([span], {}).scope_spans[0].spans
+    assert found.name == "x" and found.attributes[0].value.string_value == "a?b"
 
 
 def message(span: Span) -> trace.Span:
-    status = trace.Status()
     told = trace.Span(
         name=span.name,
         trace_id=bytes.fromhex(span.trace_id),
@@ -73,11 +76,11 @@ def message(span: Span) -> trace.Span:
         end_time_unix_nano=span.end,
         kind=KINDS[span.kind],  # type: ignore[arg-type]
         attributes=pairs(span.attributes),
-        flags=0x301 if span.is_remote else 0x101,
+        flags=0x300 if span.is_remote and span.parent_id else 0x100,
+        status=trace.Status(),
     )
     if span.error is not None:
-        status.message, status.code = span.error, trace.Status.STATUS_CODE_ERROR
-        told.status.CopyFrom(status)
+        told.status.message, told.status.code = span.error, trace.Status.STATUS_CODE_ERROR
     return told
 
 

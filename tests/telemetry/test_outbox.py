@@ -6,9 +6,8 @@ import time
 import grpc
 import pytest
 
-from octet.telemetry.otlp import otlp_post, outbox_to
-from octet.telemetry.outbox import Outbox, Post
-from octet.telemetry.span import Span
+from octet.telemetry.requests import Span
+from octet.telemetry.trace_export import SpanExporter, SpanSender, open_otlp_sender, open_span_exporter
 from tests.telemetry.collector import SECONDS, Collector, collecting
 
 RESOURCE = {"service.name": "octet-test"}
@@ -18,12 +17,12 @@ def story(number: int) -> list[Span]:
     return [Span("x", f"{number + 1:032x}", "1" * 16, "", 1, 2, {"octet.number": number})]
 
 
-def put(outbox: Outbox, *numbers: int) -> None:
+def put(outbox: SpanExporter, *numbers: int) -> None:
     for number in numbers:
         outbox.put(lambda number=number: story(number))  # type: ignore[misc]
 
 
-def until_away(outbox: Outbox) -> None:
+def until_away(outbox: SpanExporter) -> None:
     end = time.monotonic() + SECONDS
     while outbox.num_waiting:
         assert time.monotonic() < end
@@ -34,10 +33,10 @@ def numbers(collector: Collector) -> list[int]:
     return [span.attributes["octet.number"] for span in collector.spans]
 
 
-def test_all_of_it_arrives_in_order_with_who_sent_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_spans_arrive_in_order_with_their_resource(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=seven")
     with collecting() as collector:
-        outbox = outbox_to(collector.url, RESOURCE)
+        outbox = open_span_exporter(collector.url, RESOURCE)
         outbox.start()
         put(outbox, *range(200))
         outbox.close(SECONDS)
@@ -47,10 +46,10 @@ def test_all_of_it_arrives_in_order_with_who_sent_it(monkeypatch: pytest.MonkeyP
         assert collector.spans[0].resource["service.name"] == "octet-test"
 
 
-def test_nobody_there_costs_nobody_anything_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_absent_collector_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with collecting() as gone:
         url = gone.url
-    outbox = Outbox(lambda: otlp_post(url, RESOURCE), most=50, every=0.01)
+    outbox = SpanExporter(lambda: open_otlp_sender(url, RESOURCE), most=50, every=0.01)
     with caplog.at_level(logging.INFO):
         outbox.start()
         put(outbox, *range(1000))
@@ -61,10 +60,10 @@ def test_nobody_there_costs_nobody_anything_and_is_told_once(caplog: pytest.LogC
     assert sum("were lost" in record.message for record in caplog.records) == 1
 
 
-def test_a_collector_that_hangs_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hung_collector_delays_no_request(caplog: pytest.LogCaptureFixture) -> None:
     with collecting() as collector:
         collector.go_on.clear()
-        outbox = Outbox(lambda: otlp_post(collector.url, RESOURCE), most=20, batch=5, every=0.01)
+        outbox = SpanExporter(lambda: open_otlp_sender(collector.url, RESOURCE), most=20, batch=5, every=0.01)
         outbox.start()
         put(outbox, *range(5))
         until_away(outbox)
@@ -78,7 +77,7 @@ def test_a_collector_that_hangs_holds_nobody_up(caplog: pytest.LogCaptureFixture
 
 def test_a_collector_that_refuses_loses_its_spans_and_gets_the_next(caplog: pytest.LogCaptureFixture) -> None:
     with collecting() as collector, caplog.at_level(logging.INFO):
-        outbox = Outbox(lambda: otlp_post(collector.url, RESOURCE), every=0.01)
+        outbox = SpanExporter(lambda: open_otlp_sender(collector.url, RESOURCE), every=0.01)
         outbox.start()
         collector.refuses = grpc.StatusCode.INVALID_ARGUMENT
         put(outbox, 1)
@@ -88,32 +87,32 @@ def test_a_collector_that_refuses_loses_its_spans_and_gets_the_next(caplog: pyte
         collector.until(lambda: outbox.sent == 1)
         outbox.close(SECONDS)
         assert numbers(collector) == [2]
-    told = [record.message for record in caplog.records if record.name == "octet.telemetry.outbox"]
+    told = [record.message for record in caplog.records if record.name == "octet.telemetry.trace_export"]
     assert told == [
-        "nobody takes traces: they are dropped until somebody does",
-        "traces are taken again; those of 1 requests were lost",
-        "the traces of 1 requests were lost, those of 1 were sent",
+        "The collector accepts no traces; they are dropped until it does.",
+        "The collector takes traces again; those of 1 requests were lost.",
+        "Traces of 1 requests were lost, 1 were sent.",
     ]
 
 
-def test_a_post_that_cannot_be_opened_and_a_story_that_cannot_be_told_cost_only_themselves() -> None:
+def test_a_failing_sender_or_span_source_is_contained() -> None:
     def broken() -> list[Span]:
         raise ValueError("drawn badly")
 
     with collecting() as collector:
-        outbox = Outbox(lambda: otlp_post(collector.url, RESOURCE), batch=1, every=0.01)
+        outbox = SpanExporter(lambda: open_otlp_sender(collector.url, RESOURCE), batch=1, every=0.01)
         outbox.start()
         outbox.put(broken)
         put(outbox, 1)
         collector.until(lambda: outbox.sent == 1)
         outbox.close(SECONDS)
         assert (outbox.sent, outbox.dropped) == (1, 1)
-    shut = Outbox(_no_post)
+    shut = SpanExporter(_no_post)
     put(shut, 1)
     shut.start()
     shut.close(SECONDS)
     assert (shut.sent, shut.dropped) == (0, 1)
 
 
-def _no_post() -> Post:
+def _no_post() -> SpanSender:
     raise OSError("a certificate that is not there")

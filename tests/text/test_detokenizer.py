@@ -9,13 +9,11 @@ from tokenizers import Tokenizer, decoders
 from tokenizers.models import BPE
 
 from specialist.models.checkpoint import Vocabulary
-from specialist.text.detokenizer import Detokenizer
-from specialist.text.errors import VocabularyRefused
-from specialist.text.pieces import CHARACTER_OF, Pieces
+from specialist.text.tokenization import CHARACTER_OF, Detokenizer, TokenPieces, VocabularyRefused
 from tests.text.vocabularies import KINDS, words
 
 token_lists = st.lists(st.integers(0, 440), max_size=40)
-pieces_of = {kind: Pieces(words(kind).vocabulary) for kind in KINDS}
+pieces_of = {kind: TokenPieces(words(kind).vocabulary) for kind in KINDS}
 
 
 def cut(tokens: list[int], cuts: list[int]) -> list[list[int]]:
@@ -89,4 +87,4 @@ def test_a_decoder_that_cannot_be_streamed_exactly_is_refused(decoder: decoders.
     if decoder is not None:
         tokenizer.decoder = decoder
     with pytest.raises(VocabularyRefused, match="decoder is"):
-        Pieces(Vocabulary(tokenizer, {}, None, frozenset(), None))
+        TokenPieces(Vocabulary(tokenizer, {}, None, frozenset(), None))

@@ -1,4 +1,4 @@
-"""Text stays text: whatever it says, no control token comes of it."""
+"""Text stays text: it never becomes a control token."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 from specialist.models.checkpoint import Vocabulary
-from specialist.text.detokenizer import Detokenizer
-from specialist.text.encoder import Encoder
-from specialist.text.errors import ControlText, NotText, TextTooLong
-from specialist.text.pieces import Pieces
+from specialist.text.prompt import ControlText, NotText, TextTooLong
+from specialist.text.tokenization import Detokenizer, Encoder, TokenPieces
 from tests.text.vocabularies import CONTROLS, KINDS, words
 
 encoders = {kind: Encoder(words(kind, bos="<s>").vocabulary) for kind in KINDS}
@@ -29,7 +27,7 @@ hostile = st.lists(
 
 
 def decoded(kind: str, tokens: Sequence[int]) -> str:
-    detokenizer = Detokenizer(Pieces(words(kind).vocabulary))
+    detokenizer = Detokenizer(TokenPieces(words(kind).vocabulary))
     return detokenizer.push(tokens) + detokenizer.finish()
 
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from specialist.text.errors import TemplateRefused
-from specialist.text.message import Message
-from specialist.text.renderer import TemplateLimits
-from specialist.text.template import ChatTemplate
+from specialist.text.codec import ChatTemplate, TemplateLimits
+from specialist.text.prompt import ChatTurn, TemplateRefused
 from tests.text.vocabularies import words
 
 QUICK = TemplateLimits(seconds=0.3, max_memory=256 << 20)
@@ -20,8 +18,8 @@ LOOP = (
 ASKED = "{% if messages[0].content == 'harm' %}" + LOOP + "{% endif %}fine"
 
 
-def template(source: str) -> ChatTemplate:
-    return ChatTemplate(words("gpt-2", source).vocabulary, limits=QUICK)
+def template(source: str, limits: TemplateLimits | None = None) -> ChatTemplate:
+    return ChatTemplate(words("gpt-2", source).vocabulary, limits=limits)
 
 
 HARMFUL = {
@@ -50,23 +48,23 @@ HARMFUL = {
 
 @pytest.mark.parametrize("source", HARMFUL.values(), ids=HARMFUL.keys())
 def test_harm_is_refused_in_time(source: str) -> None:
-    harmful = template(source)
+    harmful = template(source, QUICK)
     started = time.monotonic()
     with pytest.raises(TemplateRefused):
-        harmful.render([Message("user", "a")])
-    assert time.monotonic() - started < 10.0
+        harmful.render([ChatTurn("user", "a")])
+    assert time.monotonic() - started < 60.0  # without limits most of them would run for hours
     harmful.close()
 
 
 def test_after_a_conversation_that_hung_the_next_is_served() -> None:
     asked = template(ASKED)
-    fine = asked.render([Message("user", "a")])
+    fine = asked.render([ChatTurn("user", "a")])
     for _ in range(2):
         with pytest.raises(TemplateRefused, match="took too long"):
-            asked.render([Message("user", "harm")])
-        assert asked.render([Message("user", "a")]) == fine
+            asked.render([ChatTurn("user", "harm")])
+        assert asked.render([ChatTurn("user", "a")]) == fine
     asked.close()
-    assert asked.render([Message("user", "a")]) == fine
+    assert asked.render([ChatTurn("user", "a")]) == fine
     asked.close()
 
 
@@ -81,10 +79,10 @@ def test_nothing_is_left_of_a_process_that_was_killed() -> None:
     asked = template(ASKED)
     for _ in range(3):
         with pytest.raises(TemplateRefused):
-            asked.render([Message("user", "harm")])
+            asked.render([ChatTurn("user", "harm")])
     assert num_open() == before
     assert children() == family
-    asked.render([Message("user", "a")])
+    asked.render([ChatTurn("user", "a")])
     del asked
     assert num_open() == before
     assert children() == family
@@ -93,8 +91,8 @@ def test_nothing_is_left_of_a_process_that_was_killed() -> None:
 def test_many_threads_share_one_template() -> None:
     shared = template("{{ messages[0].content }}")
     with ThreadPoolExecutor(4) as pool:
-        got = list(pool.map(lambda word: shared.render([Message("user", word)]), [str(n) for n in range(200)]))
-    assert got == [shared.render([Message("user", str(n))]) for n in range(200)]
+        got = list(pool.map(lambda word: shared.render([ChatTurn("user", word)]), [str(n) for n in range(200)]))
+    assert got == [shared.render([ChatTurn("user", str(n))]) for n in range(200)]
     shared.close()
 
 

@@ -10,13 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specialist.text.detokenizer import Detokenizer
-from specialist.text.encoder import Encoder
-from specialist.text.errors import NotText, TemplateRefused, TextTooLong, TooManyMessages
-from specialist.text.message import Message
-from specialist.text.pieces import Pieces
-from specialist.text.renderer import TemplateLimits
-from specialist.text.template import ChatTemplate
+from specialist.text.codec import ChatTemplate, TemplateLimits
+from specialist.text.prompt import ChatTurn, NotText, TemplateRefused, TextTooLong, TooManyMessages
+from specialist.text.tokenization import Detokenizer, Encoder, TokenPieces
 from tests.later import Later
 from tests.text.templates import CHATML, TEMPLATES
 from tests.text.vocabularies import CONTROLS, words
@@ -34,10 +30,10 @@ hostile = st.lists(st.sampled_from((*CONTROLS, "<|im_", "start|>", "{{ bos_token
 
 
 @st.composite
-def conversations(draw: st.DrawFn, contents: st.SearchStrategy[str], system: bool) -> list[Message]:
+def conversations(draw: st.DrawFn, contents: st.SearchStrategy[str], system: bool) -> list[ChatTurn]:
     turns = draw(st.lists(contents, min_size=1, max_size=4))
-    talk = [Message(("user", "assistant")[index % 2], content) for index, content in enumerate(turns)]
-    first = [Message("system", draw(contents))] if system and draw(st.booleans()) else []
+    talk = [ChatTurn(("user", "assistant")[index % 2], content) for index, content in enumerate(turns)]
+    first = [ChatTurn("system", draw(contents))] if system and draw(st.booleans()) else []
     return first + talk
 
 
@@ -91,8 +87,8 @@ def test_no_message_becomes_a_control_token(name: str, kind: str, data: st.DataO
 @settings(max_examples=40)
 @given(st.lists(hostile | ordinary, min_size=1, max_size=3), hostile)
 def test_every_word_of_a_message_and_of_its_role_arrives(contents: list[str], role: str) -> None:
-    tokens = template_of("chatml", "byte-level").render([Message(role, content) for content in contents])
-    detokenizer = Detokenizer(Pieces(words("byte-level").vocabulary))
+    tokens = template_of("chatml", "byte-level").render([ChatTurn(role, content) for content in contents])
+    detokenizer = Detokenizer(TokenPieces(words("byte-level").vocabulary))
     text = detokenizer.push(tokens) + detokenizer.finish()
     system = "" if role == "system" else "system\nYou are a helpful assistant.\n"
     assert text == system + "".join(f"{role}\n{content}\n" for content in contents) + "assistant\n"
@@ -100,15 +96,19 @@ def test_every_word_of_a_message_and_of_its_role_arrives(contents: list[str], ro
 
 def test_a_template_reads_in_a_message_what_transformers_reads() -> None:
     """Qwen3 cuts reasoning off earlier answers, by a text that is also a control token."""
-    talk = [Message("user", "a"), Message("assistant", "<think>the quick</think>\n\nbrown"), Message("user", "fox")]
-    cut = [*talk[:1], Message("assistant", "brown"), *talk[2:]]
+    talk = [
+        ChatTurn("user", "a"),
+        ChatTurn("assistant", "<think>the quick</think>\n\nbrown"),
+        ChatTurn("user", "fox"),
+    ]
+    cut = [*talk[:1], ChatTurn("assistant", "brown"), *talk[2:]]
     template = template_of("qwen 3", "byte-level")
     assert template.render(talk) == template.render(cut)
 
 
-def test_what_a_template_says_itself_is_passed_on() -> None:
+def test_refusal_by_a_template_is_passed_on() -> None:
     with pytest.raises(TemplateRefused, match="roles must alternate"):
-        template_of("mistral", "byte-level").render([Message("assistant", "a")])
+        template_of("mistral", "byte-level").render([ChatTurn("assistant", "a")])
 
 
 def test_a_model_without_a_template_is_refused() -> None:
@@ -118,20 +118,20 @@ def test_a_model_without_a_template_is_refused() -> None:
 
 def test_a_template_that_makes_control_tokens_out_of_pieces_is_refused() -> None:
     made = CHATML.replace("'<|im_start|>' + message", "'<|im_' + ('start' if message else '') + '|>' + message")
-    with pytest.raises(TemplateRefused, match="out of pieces"):
-        ChatTemplate(words("gpt-2", made).vocabulary).render([Message("user", "a")])
+    with pytest.raises(TemplateRefused, match="from pieces"):
+        ChatTemplate(words("gpt-2", made).vocabulary).render([ChatTurn("user", "a")])
 
 
 def test_a_control_token_written_as_a_constant_is_found_however_it_is_written() -> None:
     made = CHATML.replace("'<|im_start|>' + message", "'<|im' '_sta' + 'rt' ~ '|>' + message")
-    again = ChatTemplate(words("byte-level", made).vocabulary).render([Message("user", "a")])
-    assert again == template_of("chatml", "byte-level").render([Message("user", "a")])
+    again = ChatTemplate(words("byte-level", made).vocabulary).render([ChatTurn("user", "a")])
+    assert again == template_of("chatml", "byte-level").render([ChatTurn("user", "a")])
 
 
 def test_several_ends_leave_it_open_which_one_a_template_means() -> None:
     vocabulary = replace(words("gpt-2", "{{ eos_token }}").vocabulary, eos_ids=frozenset({1, 2}))
     with pytest.raises(TemplateRefused, match=r"has several: \[1, 2\]"):
-        ChatTemplate(vocabulary).render([Message("user", "a")])
+        ChatTemplate(vocabulary).render([ChatTurn("user", "a")])
     assert ChatTemplate(replace(vocabulary, chat_template="the")).render([]) == Encoder(vocabulary).encode("the")
 
 
@@ -139,15 +139,15 @@ def test_limits_are_checked_before_anything_is_rendered() -> None:
     vocabulary = words("gpt-2", "{{ no such thing").vocabulary
     template = ChatTemplate(vocabulary, Encoder(vocabulary, max_bytes=10), limits=TemplateLimits(max_messages=2))
     with pytest.raises(TooManyMessages, match="messages has 3 entries, the limit is 2"):
-        template.render([Message("user", "a")] * 3)
+        template.render([ChatTurn("user", "a")] * 3)
     with pytest.raises(TextTooLong, match=r"messages\[1\].content has 11 bytes, the limit is 10"):
-        template.render([Message("user", "a"), Message("u", "a" * 11)])
+        template.render([ChatTurn("user", "a"), ChatTurn("u", "a" * 11)])
     with pytest.raises(TextTooLong, match="messages has 12 bytes"):
-        template.render([Message("user", "aa")] * 2)
+        template.render([ChatTurn("user", "aa")] * 2)
     with pytest.raises(NotText, match=r"messages\[0\].role"):
-        template.render([Message("\ud800", "a")])
+        template.render([ChatTurn("\ud800", "a")])
     with pytest.raises(TemplateRefused, match="TemplateSyntaxError"):
-        template.render([Message("user", "a")])
+        template.render([ChatTurn("user", "a")])
 
 
 def test_a_template_gets_the_tokens_that_its_files_name() -> None:
@@ -157,7 +157,7 @@ def test_a_template_gets_the_tokens_that_its_files_name() -> None:
     named = replace(plain, bos_id=None, eos_ids=frozenset(plain.control_ids.values()), bos_token=start, eos_token=end)
     template = ChatTemplate(named)
     try:
-        ids = template.render([Message("user", "hello")])
+        ids = template.render([ChatTurn("user", "hello")])
     finally:
         template.close()
     assert (ids[0], ids[-1]) == (named.control_ids[start], named.control_ids[end])

@@ -1,4 +1,4 @@
-/** What comes back. */
+/** Answers, and the chunks they are assembled from. */
 
 import type { Receipt, Validation } from "./receipt.js";
 import type { ToolCall } from "./request.js";
@@ -7,7 +7,7 @@ export interface Usage {
   prompt_tokens: number;
   completion_tokens: number;
   total_tokens: number;
-  /** Prompt tokens that were reused. */
+  /** Prompt tokens found in the prefix cache. */
   cache_hit_tokens: number;
 }
 
@@ -17,23 +17,23 @@ export interface TokenLogprob {
   logprob: number;
 }
 
-/** Of one token that was said. */
+/** Log probabilities of one generated token. */
 export interface TokenLogprobs extends TokenLogprob {
   /** Most likely first. */
   top: TokenLogprob[];
 }
 
 export interface ToolCallPart {
-  /** From 0, in the order they are written. */
+  /** Index of the call within the answer, from 0. */
   index: number;
-  /** With the first part of a call, which says both; empty after. */
+  /** Id and name are set in the first part of a call and empty afterwards. */
   id: string;
   name: string;
-  /** To be joined with the parts before. */
+  /** To be appended to the arguments of the earlier parts. */
   arguments: string;
 }
 
-/** A piece of an answer, as it comes. */
+/** One part of a streamed answer. */
 export interface Chunk {
   text: string;
   tool_calls?: ToolCallPart[];
@@ -41,17 +41,76 @@ export interface Chunk {
 }
 
 export interface Answer {
-  /** Of its receipt. */
+  /** Also the id of its receipt. */
   id: string;
   text: string;
   finish_reason: string;
   tool_calls: ToolCall[];
-  /** Where the request asked for them. */
+  /** Set if the request asked for log probabilities. */
   logprobs?: TokenLogprobs[];
   partial: boolean;
-  /** Null unless the request asked for it. */
+  /** Null unless the request asked for validation. */
   validation: Validation | null;
   specialist: string;
   usage: Usage;
   receipt: Receipt;
+}
+
+/** The last event of a streamed answer. */
+export interface AnswerEnd {
+  readonly finish_reason: string;
+  readonly validation?: Validation | null;
+  readonly receipt: Receipt;
+}
+
+/** Assembles an answer from its chunks. */
+export class AnswerBuilder {
+  #text = "";
+  readonly #calls = new Map<number, ToolCall>();
+  readonly #logprobs: TokenLogprobs[] = [];
+  #hasBegun = false;
+
+  get hasBegun(): boolean {
+    return this.#hasBegun;
+  }
+
+  get text(): string {
+    return this.#text;
+  }
+
+  add(chunk: Chunk): void {
+    this.#hasBegun = true;
+    this.#text += chunk.text;
+    for (const part of chunk.tool_calls ?? []) this.#addToolCallPart(part);
+    for (const logprobs of chunk.logprobs ?? []) this.#logprobs.push(logprobs);
+  }
+
+  build({ receipt, finish_reason, validation }: AnswerEnd): Answer {
+    return {
+      id: receipt.request_id,
+      text: this.#text,
+      finish_reason,
+      tool_calls: [...this.#calls].sort(([left], [right]) => left - right).map(([, call]) => call),
+      ...(this.#logprobs.length > 0 ? { logprobs: [...this.#logprobs] } : {}),
+      partial: false,
+      validation: validation ?? null,
+      specialist: receipt.specialist,
+      usage: usageOf(receipt),
+      receipt,
+    };
+  }
+
+  #addToolCallPart(part: ToolCallPart): void {
+    const call = this.#calls.get(part.index) ?? { id: "", name: "", arguments: "" };
+    this.#calls.set(part.index, {
+      id: call.id || part.id,
+      name: call.name || part.name,
+      arguments: call.arguments + part.arguments,
+    });
+  }
+}
+
+function usageOf(receipt: Receipt): Usage {
+  const { prompt_tokens = 0, completion_tokens = 0, cache_hit_tokens = 0 } = receipt.usage ?? {};
+  return { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens, cache_hit_tokens };
 }

@@ -1,102 +1,94 @@
-/** An answer as it comes. */
+/** Streamed answers. */
 
-import type { Answer, Chunk, Usage } from "./answer.js";
+import { type Answer, AnswerBuilder, type AnswerEnd, type Chunk } from "./answer.js";
 import { type CallOptions, type Caller, GRACE_MS } from "./caller.js";
 import type { Deadline } from "./deadline.js";
+import { errorFromEvent } from "./error_mapping.js";
 import { OctetError, ProtocolError, ReplicaLost } from "./errors.js";
-import { faultOfEvent } from "./fault.js";
-import type { Receipt, Validation } from "./receipt.js";
-import { Said } from "./said.js";
+import type { Receipt } from "./receipt.js";
 import type { ServerEvent } from "./sse.js";
-import { type Call, eventsOf } from "./transport.js";
+import { type Call, parseEventData, readEvents } from "./transport.js";
 
-/** The last event. */
-interface Ending {
-  readonly finish_reason: string;
-  readonly validation?: Validation | null;
-  readonly receipt: Receipt;
-}
-
-/** Whoever wants to know of it from the first read to the last. */
-export interface Hooks {
+/** Called when reading starts and when it ends. */
+export interface StreamHooks {
   begin(): void;
-  /** Null: it did not come whole. */
+  /** Null if the answer is incomplete. */
   end(answer: Answer | null): void;
 }
 
-/** Asked for when it is first read, and read once. Leaving the loop closes the connection. */
+/** The request is sent when reading starts. A stream can be read once; leaving the loop closes the connection. */
 export class AnswerStream implements AsyncIterable<Chunk> {
-  readonly #said = new Said();
-  #taken = false;
+  readonly #builder = new AnswerBuilder();
+  #isTaken = false;
   #routed: Receipt | null = null;
-  #ending: Ending | null = null;
+  #end: AnswerEnd | null = null;
   #requestId: string | null = null;
   #deadline: Deadline | null = null;
-  #cancelled = false;
+  #isCancelled = false;
 
-  /** `make` gets the milliseconds that are left. */
+  /** `makeCall` receives the milliseconds that are left. */
   constructor(
     private readonly caller: Caller,
-    private readonly make: (leftMs: number) => Call,
+    private readonly makeCall: (leftMs: number) => Call,
     private readonly options: CallOptions,
-    private readonly hooks?: Hooks,
+    private readonly hooks?: StreamHooks,
   ) {}
 
-  /** All so far. */
+  /** The text received so far. */
   get text(): string {
-    return this.#said.text;
+    return this.#builder.text;
   }
 
-  /** As far as it is known: from the moment a specialist was found, whole at the end. */
+  /** Preliminary once a specialist has accepted the request, complete at the end. */
   get receipt(): Receipt | null {
-    return this.#ending?.receipt ?? this.#routed;
+    return this.#end?.receipt ?? this.#routed;
   }
 
   get requestId(): string | null {
     return this.#requestId;
   }
 
-  /** Ends the engine's work; whoever reads gets Cancelled. */
+  /** Cancels the request in the engine; the reader gets Cancelled. */
   cancel(): void {
-    this.#cancelled = true;
+    this.#isCancelled = true;
     this.#deadline?.cancel();
   }
 
-  /** Reads what is left, and gives the whole. Throws OctetError. */
+  /** Reads the stream unless that has been done, and returns the whole answer. Throws OctetError. */
   async answer(): Promise<Answer> {
-    if (!this.#taken) for await (const _ of this) void _;
-    if (this.#ending === null) throw new ProtocolError("the stream was not read to its end", { code: "unread" });
-    return this.#whole(this.#ending);
+    if (!this.#isTaken) for await (const _ of this) void _;
+    if (this.#end === null) throw new ProtocolError("the stream was not read to its end", { code: "unread" });
+    return this.#builder.build(this.#end);
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Chunk, void, undefined> {
-    if (this.#taken) throw new ProtocolError("a stream can be read once", { code: "already_read" });
+    if (this.#isTaken) throw new ProtocolError("a stream can only be read once", { code: "already_read" });
     this.hooks?.begin();
-    this.#taken = true;
+    this.#isTaken = true;
     const deadline = this.caller.deadline(this.options, GRACE_MS);
     this.#deadline = deadline;
-    if (this.#cancelled) deadline.cancel();
+    if (this.#isCancelled) deadline.cancel();
     try {
-      yield* this.#persist(deadline);
+      yield* this.#readWithRetries(deadline);
     } finally {
       deadline.end();
-      this.hooks?.end(this.#ending === null ? null : this.#whole(this.#ending));
+      this.hooks?.end(this.#end === null ? null : this.#builder.build(this.#end));
     }
   }
 
-  /** Asks again while nothing of an answer has come. */
-  async *#persist(deadline: Deadline): AsyncGenerator<Chunk, void, undefined> {
-    const effort = this.caller.effort(this.options, deadline);
+  /** Retries only until the first chunk. */
+  async *#readWithRetries(deadline: Deadline): AsyncGenerator<Chunk, void, undefined> {
+    const schedule = this.caller.retrySchedule(this.options, deadline);
     for (;;) {
-      const call = this.make(deadline.leftMs());
+      const call = this.makeCall(deadline.leftMs());
       try {
         yield* this.#attempt(call, deadline);
-        effort.answered();
+        schedule.recordAnswer();
         return;
       } catch (error) {
-        if (this.#ending !== null) return;
-        if (this.#said.begun) throw this.#told(error);
-        const wait = effort.waitAfter(error, true, call.until);
+        if (this.#end !== null) return;
+        if (this.#builder.hasBegun) throw this.#withPartial(error);
+        const wait = schedule.waitAfter(error, true, call.until);
         if (wait === null) throw error;
         await deadline.sleep(wait);
       }
@@ -106,71 +98,40 @@ export class AnswerStream implements AsyncIterable<Chunk> {
   async *#attempt(call: Call, deadline: Deadline): AsyncGenerator<Chunk, void, undefined> {
     const response = await this.caller.transport.send(call, deadline);
     this.#requestId = response.headers.get("x-request-id");
-    for await (const event of eventsOf(response, deadline)) {
-      const chunk = this.#ending === null ? this.#hear(event) : null;
+    for await (const event of readEvents(response, deadline)) {
+      const chunk = this.#end === null ? this.#handle(event) : null;
       if (chunk !== null) yield chunk;
     }
-    if (this.#ending !== null) return;
+    if (this.#end !== null) return;
     throw new ReplicaLost("the stream ended before its receipt", { code: "cut_off", requestId: this.#requestId });
   }
 
-  /** Throws OctetError for the event of that name. Events of other names are for newer clients. */
-  #hear(event: ServerEvent): Chunk | null {
+  /** Throws OctetError for an error event. Unknown events are for newer clients and are ignored. */
+  #handle(event: ServerEvent): Chunk | null {
     if (event.type === "routed") {
-      this.#routed = parsed<{ receipt: Receipt }>(event).receipt;
+      this.#routed = parseEventData<{ receipt: Receipt }>(event).receipt;
     } else if (event.type === "chunk") {
-      const chunk = parsed<Chunk>(event);
-      this.#said.hear(chunk);
+      const chunk = parseEventData<Chunk>(event);
+      this.#builder.add(chunk);
       return chunk;
     } else if (event.type === "receipt") {
-      this.#ending = parsed<Ending>(event);
+      this.#end = parseEventData<AnswerEnd>(event);
     } else if (event.type === "error") {
-      throw faultOfEvent(event.data, this.#said.text, this.#requestId);
+      throw errorFromEvent(event.data, this.text, this.#requestId);
     }
     return null;
   }
 
-  /** The same error, with what was said. */
-  #told(error: unknown): unknown {
-    const { text } = this.#said;
-    if (!(error instanceof OctetError) || error.partial !== null || text === "") return error;
-    return withPartial(error, text, this.#requestId);
+  /** The same error, with the text received so far. */
+  #withPartial(error: unknown): unknown {
+    if (!(error instanceof OctetError) || error.partial !== null || this.text === "") return error;
+    const errorClass = error.constructor as new (message: string, details: object) => OctetError;
+    const { status, code, field, limit, retryAfterMs, receipt, worthRetrying, cause } = error;
+    const details = { status, code, field, limit, retryAfterMs, receipt, worthRetrying, cause };
+    return new errorClass(error.message, {
+      ...details,
+      requestId: error.requestId ?? this.#requestId,
+      partial: this.text,
+    });
   }
-
-  #whole(ending: Ending): Answer {
-    const { receipt } = ending;
-    const { text, toolCalls, logprobs } = this.#said;
-    return {
-      id: receipt.request_id,
-      text,
-      finish_reason: ending.finish_reason,
-      tool_calls: toolCalls,
-      ...(logprobs.length > 0 ? { logprobs: [...logprobs] } : {}),
-      partial: false,
-      validation: ending.validation ?? null,
-      specialist: receipt.specialist,
-      usage: usageOf(receipt),
-      receipt,
-    };
-  }
-}
-
-export function parsed<T>(event: ServerEvent): T {
-  try {
-    return JSON.parse(event.data) as T;
-  } catch (cause) {
-    throw new ProtocolError(`the event ${event.type} holds something else than JSON`, { code: "malformed", cause });
-  }
-}
-
-function withPartial(error: OctetError, partial: string, requestId: string | null): OctetError {
-  const kind = error.constructor as new (message: string, details: object) => OctetError;
-  const { status, code, field, limit, retryAfterMs, receipt, worthRetrying, cause } = error;
-  const details = { status, code, field, limit, retryAfterMs, receipt, worthRetrying, cause };
-  return new kind(error.message, { ...details, requestId: error.requestId ?? requestId, partial });
-}
-
-function usageOf(receipt: Receipt): Usage {
-  const { prompt_tokens = 0, completion_tokens = 0, cache_hit_tokens = 0 } = receipt.usage ?? {};
-  return { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens, cache_hit_tokens };
 }

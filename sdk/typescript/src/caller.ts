@@ -1,20 +1,20 @@
-/** Calls, with their retries and their time. */
+/** Calls with retries and a time limit, shared by all parts of a client. */
 
 import { Deadline } from "./deadline.js";
-import { Effort, type RetryBudget, type RetryPolicy } from "./retry.js";
-import { type Call, type Transport, jsonOf } from "./transport.js";
+import { type RetryBudget, type RetryPolicy, RetrySchedule } from "./retry.js";
+import { type Call, type Transport, readJson } from "./transport.js";
 
 export interface CallOptions {
-  /** Aborting it closes the connection, and that ends the engine's work. */
+  /** Aborting it closes the connection, which cancels the request in the engine. */
   readonly signal?: AbortSignal;
-  /** For everything, retries and the whole answer included. */
+  /** For the whole call, including retries and the whole answer. */
   readonly timeoutMs?: number;
   readonly maxRetries?: number;
 }
 
-/** Where nobody says how long a call may take. Nothing is waited for without end. */
-const LONGEST_CALL_MS = 600_000;
-/** So long the server may take to tell, in its own words and with what was said, that the time is over. */
+/** Applies if neither the call nor the client sets a timeout. */
+const DEFAULT_TIMEOUT_MS = 600_000;
+/** Extra time for the server to report a timeout itself, with the partial answer. */
 export const GRACE_MS = 500;
 
 export class Caller {
@@ -27,38 +27,38 @@ export class Caller {
 
   /** Throws InvalidRequest. */
   deadline(options: CallOptions, graceMs = 0): Deadline {
-    return new Deadline(this.given(options) ?? LONGEST_CALL_MS, options.signal, graceMs);
+    return new Deadline(this.configuredTimeout(options) ?? DEFAULT_TIMEOUT_MS, options.signal, graceMs);
   }
 
-  /** What the caller said, here or when it made the client. */
-  given(options: CallOptions): number | undefined {
+  /** The timeout of the call or else of the client; undefined if neither is set. */
+  configuredTimeout(options: CallOptions): number | undefined {
     return options.timeoutMs ?? this.timeoutMs;
   }
 
-  effort(options: CallOptions, deadline: Deadline): Effort {
+  retrySchedule(options: CallOptions, deadline: Deadline): RetrySchedule {
     const maxRetries = options.maxRetries ?? this.policy.maxRetries;
-    return new Effort({ ...this.policy, maxRetries }, this.budget, deadline.leftMs);
+    return new RetrySchedule({ ...this.policy, maxRetries }, this.budget, deadline.leftMs);
   }
 
-  /** A call that may be made twice. Throws OctetError. */
+  /** For calls that may safely run twice. Throws OctetError. */
   async fetch<T>(call: Call, options: CallOptions): Promise<T> {
-    return this.persist<T>(() => call, options, true);
+    return this.fetchWithRetries<T>(() => call, options, true);
   }
 
-  /** `make` gets the milliseconds that are left. Throws OctetError. */
-  async persist<T>(make: (leftMs: number) => Call, options: CallOptions, repeatable: boolean): Promise<T> {
+  /** `makeCall` receives the milliseconds that are left. Throws OctetError. */
+  async fetchWithRetries<T>(makeCall: (leftMs: number) => Call, options: CallOptions, repeatable: boolean): Promise<T> {
     const deadline = this.deadline(options, repeatable ? 0 : GRACE_MS);
-    const effort = this.effort(options, deadline);
+    const schedule = this.retrySchedule(options, deadline);
     try {
       for (;;) {
-        const call = make(deadline.leftMs());
+        const call = makeCall(deadline.leftMs());
         try {
           const response = await this.transport.send(call, deadline);
-          const whole = await jsonOf<T>(response, deadline);
-          effort.answered();
-          return whole;
+          const content = await readJson<T>(response, deadline);
+          schedule.recordAnswer();
+          return content;
         } catch (error) {
-          const wait = effort.waitAfter(error, repeatable, call.until);
+          const wait = schedule.waitAfter(error, repeatable, call.until);
           if (wait === null) throw error;
           await deadline.sleep(wait);
         }
@@ -67,4 +67,12 @@ export class Caller {
       deadline.end();
     }
   }
+}
+
+const RANDOM_BYTES = 16;
+
+/** An unguessable id. (`randomUUID` is not available on pages loaded without TLS.) */
+export function randomId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(RANDOM_BYTES));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -1,27 +1,26 @@
-/** A conversation: every turn goes where the ones before are still in memory. */
+/** Conversations. Each turn is routed to the replica that has the earlier turns cached. */
 
 import type { Answer } from "./answer.js";
 import type { AnswerStream } from "./answer_stream.js";
-import type { CallOptions } from "./caller.js";
+import { type CallOptions, randomId } from "./caller.js";
 import { Conflict } from "./errors.js";
 import type { Inference } from "./inference.js";
-import { randomName } from "./random.js";
 import type { InferRequest, Message, Settings } from "./request.js";
 
 export interface ChatOptions extends Settings {
-  /** What the assistant is to know before the first turn. */
+  /** The system message. */
   readonly system?: string;
-  /** A conversation to go on with. */
+  /** Messages of a conversation to continue. */
   readonly messages?: readonly Message[];
 }
 
-/** A text is what the user says; messages answer the assistant's tool calls. */
+/** A string is a user message; messages may also answer the assistant's tool calls. */
 export type Turn = string | Message | readonly Message[];
 
-/** A turn counts when its answer has come whole; one that fails leaves the conversation as it was. */
+/** A turn is kept once its answer is complete. A turn that fails leaves the conversation unchanged. */
 export class Chat {
   #messages: readonly Message[];
-  #isTaken = false;
+  #isBusy = false;
   readonly #settings: Settings;
 
   constructor(
@@ -30,7 +29,7 @@ export class Chat {
   ) {
     const { system, messages = [], ...settings } = options;
     this.#messages = system === undefined ? [...messages] : [{ role: "system", content: system }, ...messages];
-    this.#settings = { session_id: randomName(), ...settings };
+    this.#settings = { session_id: randomId(), ...settings };
   }
 
   get messages(): readonly Message[] {
@@ -39,35 +38,34 @@ export class Chat {
 
   /** Throws OctetError; Conflict while another turn is being answered. */
   async say(turn: Turn, options: CallOptions = {}): Promise<Answer> {
-    const messages = this.#take(turn);
+    const messages = this.#beginTurn(turn);
     try {
       const answer = await this.inference.infer(this.#request(messages), options);
       this.#keep(messages, answer);
       return answer;
     } finally {
-      this.#isTaken = false;
+      this.#isBusy = false;
     }
   }
 
-  /** The answer as it comes. Reading it throws OctetError; Conflict while another turn is being answered. */
+  /** Streams the answer. Reading it throws OctetError; Conflict while another turn is being answered. */
   stream(turn: Turn, options: CallOptions = {}): AnswerStream {
     let messages: readonly Message[] = [];
     return this.inference.stream(() => this.#request(messages), options, {
       begin: () => {
-        messages = this.#take(turn);
+        messages = this.#beginTurn(turn);
       },
       end: (answer) => {
-        this.#isTaken = false;
+        this.#isBusy = false;
         if (answer !== null) this.#keep(messages, answer);
       },
     });
   }
 
-  #take(turn: Turn): readonly Message[] {
-    if (this.#isTaken)
-      throw new Conflict("one turn at a time: the one before is still being answered", { code: "taken" });
-    this.#isTaken = true;
-    return [...this.#messages, ...messagesOf(turn)];
+  #beginTurn(turn: Turn): readonly Message[] {
+    if (this.#isBusy) throw new Conflict("the previous turn is still being answered", { code: "taken" });
+    this.#isBusy = true;
+    return [...this.#messages, ...toMessages(turn)];
   }
 
   #request(messages: readonly Message[]): InferRequest {
@@ -80,7 +78,7 @@ export class Chat {
   }
 }
 
-function messagesOf(turn: Turn): readonly Message[] {
+function toMessages(turn: Turn): readonly Message[] {
   if (typeof turn === "string") return [{ role: "user", content: turn }];
   return "role" in turn ? [turn] : turn;
 }

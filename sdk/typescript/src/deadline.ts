@@ -1,34 +1,35 @@
-/** How long a call may take, and whoever may end it sooner. */
+/** The time limit of a call, combined with the caller's abort signal. */
 
 import { Cancelled, DeadlineExceeded, type OctetError, invalid } from "./errors.js";
 
-/** As long as a timer can be. */
-export const LONGEST_MS = 2 ** 31 - 1;
+/** The longest delay that a timer supports. */
+export const MAX_TIMER_MS = 2 ** 31 - 1;
 
 export class Deadline {
   readonly #controller = new AbortController();
   readonly #until: number;
   readonly #timer: ReturnType<typeof setTimeout> | undefined;
-  readonly #given: AbortSignal | undefined;
+  readonly #callerSignal: AbortSignal | undefined;
   #isLate = false;
 
-  /** Null: as long as it takes. `graceMs` is for the server's own words to arrive. Throws InvalidRequest. */
+  /** `timeoutMs`: null for no limit. `graceMs`: extra time in which the server may report the timeout itself.
+   * Throws InvalidRequest. */
   constructor(
     private readonly timeoutMs: number | null,
-    given?: AbortSignal,
+    callerSignal?: AbortSignal,
     graceMs = 0,
   ) {
-    if (timeoutMs !== null && !(timeoutMs > 0 && timeoutMs + graceMs <= LONGEST_MS)) {
-      throw invalid("timeoutMs", `more than 0 and at most ${LONGEST_MS - graceMs}`, String(timeoutMs));
+    if (timeoutMs !== null && !(timeoutMs > 0 && timeoutMs + graceMs <= MAX_TIMER_MS)) {
+      throw invalid("timeoutMs", `more than 0 and at most ${MAX_TIMER_MS - graceMs}`, String(timeoutMs));
     }
     this.#until = timeoutMs === null ? Infinity : Date.now() + timeoutMs;
-    this.#given = given;
-    if (timeoutMs !== null) this.#timer = setTimeout(this.#late, timeoutMs + graceMs);
-    if (given?.aborted) this.cancel();
-    else given?.addEventListener("abort", this.cancel);
+    this.#callerSignal = callerSignal;
+    if (timeoutMs !== null) this.#timer = setTimeout(this.#expire, timeoutMs + graceMs);
+    if (callerSignal?.aborted) this.cancel();
+    else callerSignal?.addEventListener("abort", this.cancel);
   }
 
-  /** Aborted when the time is over, or the caller has enough. */
+  /** Aborted when the time is over or the call is cancelled. */
   get signal(): AbortSignal {
     return this.#controller.signal;
   }
@@ -37,25 +38,25 @@ export class Deadline {
 
   readonly cancel = (): void => this.#controller.abort();
 
-  readonly #late = (): void => {
+  readonly #expire = (): void => {
     this.#isLate = true;
     this.#controller.abort();
   };
 
-  /** Nothing of it is left behind; what still runs is aborted. */
+  /** Removes the timer and the listener, and aborts whatever is still running. */
   end(): void {
     clearTimeout(this.#timer);
-    this.#given?.removeEventListener("abort", this.cancel);
+    this.#callerSignal?.removeEventListener("abort", this.cancel);
     this.#controller.abort();
   }
 
   /** Why the signal is aborted. */
   error(partial: string | null = null): OctetError {
     if (this.#isLate) {
-      const message = `no answer came within ${this.timeoutMs} ms`;
+      const message = `no answer arrived within ${this.timeoutMs} ms`;
       return new DeadlineExceeded(message, { code: "deadline", partial });
     }
-    const cause: unknown = this.#given?.aborted ? this.#given.reason : undefined;
+    const cause: unknown = this.#callerSignal?.aborted ? this.#callerSignal.reason : undefined;
     return new Cancelled("the call was cancelled", { code: "cancelled", partial, cause });
   }
 
@@ -73,7 +74,7 @@ export class Deadline {
         this.signal.removeEventListener("abort", wake);
         resolve();
       };
-      const timer = setTimeout(wake, Math.min(ms, LONGEST_MS));
+      const timer = setTimeout(wake, Math.min(ms, MAX_TIMER_MS));
       this.signal.addEventListener("abort", wake);
     });
     this.check();

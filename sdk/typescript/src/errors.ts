@@ -1,24 +1,24 @@
-/** What can go wrong, one class for each thing that a caller would do about it. */
+/** Errors, one class for each way in which a caller would react. */
 
 import type { Receipt } from "./receipt.js";
 
 export interface Details {
-  /** Of the response; null where there was none, or where a stream had begun. */
+  /** HTTP status; null if there was no response, or if a stream had already begun. */
   readonly status?: number | null;
-  /** The server's word for it, such as "queue_full". */
+  /** The server's error code, such as "queue_full". */
   readonly code?: string;
-  /** The field to blame. */
+  /** The invalid field. */
   readonly field?: string | null;
-  /** What would have been right. */
+  /** The limit that was violated. */
   readonly limit?: string | null;
   readonly retryAfterMs?: number | null;
   readonly requestId?: string | null;
-  /** What had been said until then; null where nothing had. */
+  /** The part of the answer that was received before the error; null if there was none. */
   readonly partial?: string | null;
   readonly receipt?: Receipt | null;
-  /** False where the server says that the same request would only fail again. */
+  /** False if the server says that the same request would fail again. */
   readonly worthRetrying?: boolean;
-  /** True where the request certainly never reached a server. */
+  /** True if the request certainly did not reach a server. */
   readonly unsent?: boolean;
   readonly cause?: unknown;
 }
@@ -30,7 +30,7 @@ export class OctetError extends Error {
   readonly code: string;
   readonly field: string | null;
   readonly limit: string | null;
-  /** Milliseconds after which trying again is worthwhile; null where that is not known. */
+  /** Milliseconds after which a retry may succeed; null if unknown. */
   readonly retryAfterMs: number | null;
   readonly requestId: string | null;
   readonly partial: string | null;
@@ -53,17 +53,17 @@ export class OctetError extends Error {
   }
 }
 
-/** Put right what `field` names. */
+/** A field is wrong; `field` and `limit` say which one and why. */
 export class InvalidRequest extends OctetError {
   override readonly name = "InvalidRequest";
 }
 
-/** No key came with the call, or one that the server does not know. */
+/** The call carried no API key, or an unknown one. */
 export class Unauthenticated extends OctetError {
   override readonly name = "Unauthenticated";
 }
 
-/** The key is known, and may not do this. */
+/** The API key does not permit this call. */
 export class Forbidden extends OctetError {
   override readonly name = "Forbidden";
 }
@@ -73,52 +73,52 @@ export class NotFound extends OctetError {
   override readonly name = "NotFound";
 }
 
-/** It stands against something that is there already: a key that stands for another job, an id that is in use. */
+/** The request conflicts with an existing one: its idempotency key or its id is already in use. */
 export class Conflict extends OctetError {
   override readonly name = "Conflict";
 }
 
-/** Nobody in the ensemble should answer this. */
+/** No specialist of the ensemble should answer this. */
 export class NoSpecialist extends OctetError {
   override readonly name = "NoSpecialist";
 }
 
-/** There is no room for it now; worth trying again after `retryAfterMs`. */
+/** There is no capacity at the moment; retry after `retryAfterMs`. */
 export class Busy extends OctetError {
   override readonly name = "Busy";
 }
 
-/** Nothing answers, or nothing that could serve this is ready. */
+/** The server cannot be reached, or no replica is ready to serve the request. */
 export class Unavailable extends OctetError {
   override readonly name = "Unavailable";
 }
 
-/** The answer was cut off. What came before stands, in `partial`; nothing more will come. */
+/** The answer was cut off. `partial` holds the part that was received. */
 export class ReplicaLost extends OctetError {
   override readonly name = "ReplicaLost";
 }
 
-/** The time given has passed. */
+/** The timeout has passed. */
 export class DeadlineExceeded extends OctetError {
   override readonly name = "DeadlineExceeded";
 }
 
-/** By this caller, whose reason is the `cause`, or by whoever else knows the request. */
+/** The request was cancelled: by this caller, whose reason is the `cause`, or by request id. */
 export class Cancelled extends OctetError {
   override readonly name = "Cancelled";
 }
 
-/** Not your fault; the server's log says more. */
+/** The server failed; its log has the details. */
 export class ServerError extends OctetError {
   override readonly name = "ServerError";
 }
 
-/** What came back is nothing that an Octet server says. */
+/** The response is not one that an Octet server sends. */
 export class ProtocolError extends OctetError {
   override readonly name = "ProtocolError";
 }
 
-/** What no request can carry, and the server therefore never sees. */
+/** For values that cannot be sent, so the server cannot check them. */
 export function invalid(field: string, limit: string, got: string): InvalidRequest {
   return new InvalidRequest(`${field} must be ${limit}, got ${got}`, { code: "invalid_field", field, limit });
 }

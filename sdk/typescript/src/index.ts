@@ -1,17 +1,24 @@
-/** Ask many small specialist models as one. */
+/** Client for Octet: many small specialist models, served as one. */
 
 export type { Answer, Chunk, TokenLogprob, TokenLogprobs, ToolCallPart, Usage } from "./answer.js";
 export { AnswerStream } from "./answer_stream.js";
 export type { CallOptions } from "./caller.js";
 export { Chat, type ChatOptions, type Turn } from "./chat.js";
-export { DEFAULT_URL, Octet, type OctetOptions } from "./client.js";
+export { DEFAULT_URL, type Model, Models, Octet, type OctetOptions, Receipts } from "./client.js";
 export * from "./errors.js";
-export { type Job, type JobError, type JobEvent, type JobStatus, hasEnded } from "./job.js";
-export { JobEvents, type Watching } from "./job_events.js";
-export { Jobs, type ListOptions, type SubmitOptions } from "./jobs.js";
-export { type Model, Models } from "./models.js";
+export {
+  type Job,
+  type JobError,
+  type JobEvent,
+  JobEvents,
+  type JobStatus,
+  Jobs,
+  type ListOptions,
+  type SubmitOptions,
+  type Watching,
+  hasEnded,
+} from "./jobs.js";
 export type * from "./receipt.js";
-export { Receipts } from "./receipts.js";
 export type {
   Asked,
   InferRequest,

@@ -1,4 +1,4 @@
-/** Everything about one request that somebody may want to know afterwards. Times are seconds. */
+/** Receipts: the complete record of one request. Times are seconds. */
 
 export interface Score {
   specialist: string;
@@ -6,21 +6,21 @@ export interface Score {
 }
 
 export interface Decision {
-  /** forced, intent, rule, classifier or default; empty when nobody should answer. */
+  /** forced, intent, rule, classifier or default; empty if no specialist should answer. */
   source: string;
-  /** The rule, the intent, or the classifier's digest. */
+  /** The name of the rule or intent, or the classifier's digest. */
   decided_by: string;
   why: string;
-  /** Empty when nobody should answer. */
+  /** Empty if no specialist should answer. */
   primary: string;
   second_choice: string;
-  /** Most likely first, with "reject"; empty when the classifier was not asked. */
+  /** Most likely first, including "reject"; empty if the classifier did not run. */
   distribution: Score[];
   confidence: number | null;
   intent: string;
   task: string;
   adapters: string[];
-  /** Only what is set. */
+  /** Only the parameters that are set. */
   sampling: Record<string, unknown>;
   max_tokens: number;
   notes: string[];
@@ -29,60 +29,60 @@ export interface Decision {
   classifier_digest: string;
 }
 
-/** What computed: digests of content, sha256 in hex. */
+/** What computed the answer, as hex sha256 digests of the content. */
 export interface Lane {
   specialist: string;
   revision: string;
   adapter_digests: string[];
 }
 
-/** One replica was asked. */
+/** One attempt to have a replica answer the request. */
 export interface Attempt {
   specialist: string;
   replica: string;
-  /** Empty: it answered. */
+  /** Empty if the replica answered. */
   reason: string;
   message: string;
   seconds: number;
-  /** Since the request reached the router. */
+  /** Seconds since the request arrived at the router. */
   began: number;
-  /** What the replica was told of the trace; empty where the request is not traced. */
+  /** W3C span id that was sent to the replica; empty if the request is not traced. */
   span_id: string;
 }
 
-/** What the replica expected when it accepted. */
+/** The replica's forecast when it admitted the request. */
 export interface Forecast {
   wait: number;
   total: number;
-  /** Left before the deadline. */
+  /** Time left before the deadline. */
   slack: number | null;
-  /** Requests of lower priority that were shed for it. */
+  /** Number of lower-priority requests that were shed for this one. */
   displaced: number;
-  /** Requests of lower priority that have the time to wait for it. */
+  /** Number of lower-priority requests that were suspended for this one. */
   set_aside: number;
 }
 
-/** What the replica's door said. */
+/** The replica's admission. */
 export interface Admission {
   prompt_tokens: number;
   queue_position: number;
   max_tokens: number;
   seed: number;
-  /** Null: nothing had been measured. */
+  /** Null if no rate had been measured. */
   forecast: Forecast | null;
 }
 
-/** A copy that nobody waits for. */
+/** A copy of the request whose answer no caller waits for. */
 export interface Shadow {
   specialist: string;
   adapters: string[];
   why: string;
 }
 
-/** What stood between the decision and the replica. */
+/** State of breakers, lanes, knobs and shadows when the request was dispatched. */
 export interface Between {
   correctness: string;
-  /** The specialist that the decision named, where another was to answer in its place. */
+  /** The specialist named by the decision, if another one was to answer. */
   instead_of: string;
   why: string;
   lane: string;
@@ -90,19 +90,19 @@ export interface Between {
   shadow_threshold: number;
   priority_floor: number;
   knobs_by: string;
-  /** The second choice answered, because the primary had no room. */
+  /** The second choice answered because the primary had no capacity. */
   spilled: boolean;
-  /** Who was to be asked before anybody else, where it is not the decision's primary. */
+  /** The specialist to try first, if it is not the decision's primary. */
   lead: string;
 }
 
-/** Null where the request never came that far. */
+/** Null for stages that the request did not reach. */
 export interface ReplicaTimings {
   queued: number | null;
   prefill: number | null;
   decode: number | null;
   total: number;
-  /** Of prefill and decode: from every time it gave way until it ran again. */
+  /** The part of prefill and decode during which the request was preempted. */
   preempted: number | null;
 }
 
@@ -111,29 +111,29 @@ export interface ReceiptUsage {
   stop_string: string | null;
   prompt_tokens: number;
   completion_tokens: number;
-  /** Prompt tokens that were reused. */
+  /** Prompt tokens found in the prefix cache. */
   cache_hit_tokens: number;
-  /** Why the conversation's beginning was not; empty when everything was that could be. */
+  /** Why the conversation's prefix was not reused; empty if everything reusable was. */
   miss_reason: string;
   times_preempted: number;
   timings: ReplicaTimings;
 }
 
-/** Since the request reached the router; null where it never came that far. */
+/** Since the request arrived at the router; null for stages that it did not reach. */
 export interface Timings {
   decided: number | null;
   dispatched: number | null;
   accepted: number | null;
   first_chunk: number | null;
-  /** The whole answer was there: before a verdict that was waited for. */
+  /** The replica had sent its whole answer; a requested validation follows. */
   answered: number | null;
   total: number;
 }
 
-/** What the task's verifier made of the answer. */
+/** The verifier's result for the answer. */
 export interface Validation {
   verifier: string;
-  /** passed, failed, or skipped where nothing could be said. */
+  /** passed, failed, or skipped if the verifier could not decide. */
   outcome: string;
   detail: string;
   seconds: number;
@@ -152,30 +152,30 @@ export interface ReceiptError {
 export interface Receipt {
   request_id: string;
   decision: Decision;
-  /** Who answered. Empty: nobody has. */
+  /** The specialist that answered; empty if none did. */
   specialist: string;
   replica: string;
   lane: Lane;
   attempts: Attempt[];
-  /** Null: no replica has accepted it. */
+  /** Null if no replica has accepted the request. */
   admission: Admission | null;
   usage: ReceiptUsage | null;
   timings: Timings;
   error: ReceiptError | null;
   breaker: string;
   trace_id: string;
-  /** The request's own span; empty where it is not traced. */
+  /** W3C id of the router's span; empty if the request is not traced. */
   span_id: string;
   created_unix_ms: number;
   priority: number;
   session_id: string;
-  /** Where the conversation's key came from: session_id, metadata, user, or none. */
+  /** Source of the session id: session_id, metadata, user, or none. */
   session_source: string;
-  /** Null: it never came that far. */
+  /** Null if the request was not dispatched. */
   between: Between | null;
-  /** Null unless the request asked for it. */
+  /** Null unless the request asked for validation. */
   validation: Validation | null;
-  /** The name of the key that was shown, and whose it is; both empty where none is asked for. */
+  /** Name and tenant of the API key; both empty if the router requires no keys. */
   caller: string;
   tenant: string;
 }

@@ -1,40 +1,40 @@
-/** Whether to ask once more, and when: a client must never make a crowd larger. */
+/** Whether and when to retry, without adding load to an overloaded server. */
 
 import { Busy, OctetError, ReplicaLost, Unavailable, invalid } from "./errors.js";
 
 export interface RetryPolicy {
-  /** Of one call. */
+  /** Per call. */
   readonly maxRetries: number;
-  /** At most, before the first retry; twice as long before every other. Drawn between 0 and that. */
+  /** Upper bound of the random wait before the first retry; it doubles with every further retry. */
   readonly firstWaitMs: number;
   readonly longestWaitMs: number;
-  /** A server that wants more patience than that gets none. */
+  /** If the server asks for a longer wait, the call fails instead. */
   readonly longestRetryAfterMs: number;
 }
 
-export const RETRIES: RetryPolicy = {
+export const DEFAULT_RETRY_POLICY: RetryPolicy = {
   maxRetries: 2,
   firstWaitMs: 100,
   longestWaitMs: 5_000,
   longestRetryAfterMs: 60_000,
 };
 
-/** Of what the server asked for, on top of it: so that not everybody is back at the same moment. */
+/** Share added at most to the server's retry-after, so that clients do not all return at the same moment. */
 const JITTER = 0.1;
-const CAPACITY = 10;
-const EARNED = 0.1;
-/** A priority that is too low stays too low, and a specialist that answers wrongly is not trusted again so soon. */
-const STAYS_SO = new Set(["below_floor", "demoted"]);
+const BUDGET_CAPACITY = 10;
+const BUDGET_PER_ANSWER = 0.1;
+/** Refusals that a retry would not change soon: a priority below the floor, a demoted specialist. */
+const PERMANENT_CODES = new Set(["below_floor", "demoted"]);
 
-/** Shared by all calls of a client: a retry costs 1, an answer brings back a part of it. */
+/** Shared by all calls of a client: a retry costs 1, an answer earns back a part of it. */
 export class RetryBudget {
-  #left = CAPACITY;
+  #left = BUDGET_CAPACITY;
 
   get left(): number {
     return this.#left;
   }
 
-  /** Whether there was enough for one retry. */
+  /** Returns false if the budget does not cover one more retry. */
   spend(): boolean {
     if (this.#left < 1) return false;
     this.#left -= 1;
@@ -42,12 +42,12 @@ export class RetryBudget {
   }
 
   earn(): void {
-    this.#left = Math.min(CAPACITY, this.#left + EARNED);
+    this.#left = Math.min(BUDGET_CAPACITY, this.#left + BUDGET_PER_ANSWER);
   }
 }
 
-/** One call with all of its attempts, before anything of an answer has come. */
-export class Effort {
+/** The retries of one call, before any part of its answer has arrived. */
+export class RetrySchedule {
   #retries = 0;
 
   constructor(
@@ -57,10 +57,10 @@ export class Effort {
     private readonly random: () => number = Math.random,
   ) {}
 
-  /** Milliseconds until the next attempt, which is paid for; null to give up. `repeatable`: twice harms nobody;
-   * `until`, by Date.now(): when nobody wants an answer to begin any more. */
+  /** Milliseconds until the next attempt, which is charged to the budget; null to give up. `repeatable`: the request may
+   * safely run twice. `until`, by Date.now(): the time by which the answer must have begun. */
   waitAfter(error: unknown, repeatable: boolean, until = Infinity): number | null {
-    if (!(error instanceof OctetError) || !isWorthIt(error, repeatable)) return null;
+    if (!(error instanceof OctetError) || !isRetryable(error, repeatable)) return null;
     if (this.#retries >= this.policy.maxRetries) return null;
     const wait = waitMs(this.policy, this.#retries, error.retryAfterMs, this.random);
     const left = Math.min(this.leftMs(), until - Date.now());
@@ -70,12 +70,12 @@ export class Effort {
     return wait;
   }
 
-  answered(): void {
+  recordAnswer(): void {
     this.budget.earn();
   }
 }
 
-/** Never sooner than the server said. */
+/** Never less than the server's retry-after. */
 export function waitMs(
   policy: RetryPolicy,
   retries: number,
@@ -86,10 +86,9 @@ export function waitMs(
   return random() * Math.min(policy.longestWaitMs, policy.firstWaitMs * 2 ** retries);
 }
 
-/** A refusal came before the first token. What was cut off may have been generated: it is asked again only where that
- * harms nobody. */
-export function isWorthIt(error: OctetError, repeatable: boolean): boolean {
-  if (!error.worthRetrying || error.partial !== null || STAYS_SO.has(error.code)) return false;
+/** A refused request has not run. A request that was cut off may have run, so it is repeated only if that is safe. */
+export function isRetryable(error: OctetError, repeatable: boolean): boolean {
+  if (!error.worthRetrying || error.partial !== null || PERMANENT_CODES.has(error.code)) return false;
   if (error.code === "deadline_unreachable" && error.retryAfterMs === null) return false;
   if (error instanceof Busy) return true;
   if (error instanceof Unavailable) return error.status !== null || error.unsent || repeatable;
@@ -97,8 +96,8 @@ export function isWorthIt(error: OctetError, repeatable: boolean): boolean {
 }
 
 /** Throws InvalidRequest. */
-export function policyOf(given: Partial<RetryPolicy> | undefined): RetryPolicy {
-  const policy = { ...RETRIES, ...given };
+export function resolvePolicy(given: Partial<RetryPolicy> | undefined): RetryPolicy {
+  const policy = { ...DEFAULT_RETRY_POLICY, ...given };
   for (const [name, value] of Object.entries(policy)) {
     if (!(Number.isFinite(value) && value >= 0)) throw invalid(`retry.${name}`, "a number, at least 0", String(value));
   }

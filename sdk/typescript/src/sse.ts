@@ -1,48 +1,48 @@
-/** Server-sent events, out of bytes that may be cut anywhere. */
+/** Parser for server-sent events, for bytes that may be split anywhere. */
 
 import { ProtocolError } from "./errors.js";
 
 export interface ServerEvent {
   readonly type: string;
   readonly data: string;
-  /** The last id that was told, with this event or before it. */
+  /** The last id that was sent, with this event or an earlier one. */
   readonly id: string;
 }
 
-/** Of one event, in characters. */
-export const MOST_CHARS = 16 * 1024 * 1024;
+/** Maximum length of one event, in characters. */
+export const MAX_EVENT_CHARS = 16 * 1024 * 1024;
 
 export class EventParser {
   readonly #decoder = new TextDecoder("utf-8", { fatal: true });
-  readonly #most: number;
-  /** The line that has not ended yet. */
+  readonly #maxChars: number;
+  /** The line that is still incomplete. */
   #line = "";
-  /** A line has ended with a return: a newline right after it belongs to it. */
-  #returned = false;
+  /** The last line ended with a carriage return: a newline right after it belongs to it. */
+  #endedWithReturn = false;
   #data: string[] = [];
   #size = 0;
   #type = "";
   #id = "";
 
-  constructor(most: number = MOST_CHARS) {
-    this.#most = most;
+  constructor(maxChars: number = MAX_EVENT_CHARS) {
+    this.#maxChars = maxChars;
   }
 
-  /** Every event that these bytes complete. Throws ProtocolError after those before the fault. */
+  /** Yields every event that these bytes complete. Throws ProtocolError after the events before the error. */
   *push(bytes: Uint8Array): Generator<ServerEvent, void, undefined> {
     const text = this.#decode(bytes);
-    let start = this.#start(text);
+    let start = this.#lineStart(text);
     for (let end = lineEnd(text, start); end >= 0; end = lineEnd(text, start)) {
-      const event = this.#take(text.slice(start, end));
+      const event = this.#endLine(text.slice(start, end));
       start = end + 1;
       if (text[end] === "\r") {
-        this.#returned = start === text.length;
+        this.#endedWithReturn = start === text.length;
         start += text[start] === "\n" ? 1 : 0;
       }
       if (event !== null) yield event;
     }
     this.#line += text.slice(start);
-    this.#check(this.#line.length);
+    this.#checkSize(this.#line.length);
   }
 
   #decode(bytes: Uint8Array): string {
@@ -53,23 +53,23 @@ export class EventParser {
     }
   }
 
-  #start(text: string): number {
-    if (!this.#returned || text === "") return 0;
-    this.#returned = false;
+  #lineStart(text: string): number {
+    if (!this.#endedWithReturn || text === "") return 0;
+    this.#endedWithReturn = false;
     return text[0] === "\n" ? 1 : 0;
   }
 
-  #take(rest: string): ServerEvent | null {
+  #endLine(rest: string): ServerEvent | null {
     const line = this.#line + rest;
     this.#line = "";
-    this.#check(line.length);
+    this.#checkSize(line.length);
     if (line === "") return this.#dispatch();
     const colon = line.indexOf(":");
-    if (colon !== 0) this.#field(...split(line, colon));
+    if (colon !== 0) this.#setField(...splitField(line, colon));
     return null;
   }
 
-  #field(name: string, value: string): void {
+  #setField(name: string, value: string): void {
     if (name === "data") {
       this.#data.push(value);
       this.#size += value.length + 1;
@@ -89,16 +89,16 @@ export class EventParser {
     return isEmpty ? null : event;
   }
 
-  #check(lineLength: number): void {
-    if (this.#size + lineLength <= this.#most) return;
-    throw new ProtocolError(`an event must be at most ${this.#most} characters long`, {
+  #checkSize(lineLength: number): void {
+    if (this.#size + lineLength <= this.#maxChars) return;
+    throw new ProtocolError(`an event must be at most ${this.#maxChars} characters long`, {
       code: "too_large",
-      limit: `at most ${this.#most} characters`,
+      limit: `at most ${this.#maxChars} characters`,
     });
   }
 }
 
-function split(line: string, colon: number): [string, string] {
+function splitField(line: string, colon: number): [string, string] {
   if (colon < 0) return [line, ""];
   return [line.slice(0, colon), line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1)];
 }

@@ -1,4 +1,4 @@
-/** The library runs where there is nothing but the web: no module of Node, no `process`. */
+/** The library runs on web APIs alone: no Node module, no `process`. */
 
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
@@ -6,10 +6,10 @@ import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import vm from "node:vm";
-import { ENDING, Fake, events, json, said } from "./fake.js";
+import { ENDING, Fake, events, json, chunk } from "./fake.js";
 
 const SOURCE = join(dirname(fileURLToPath(import.meta.url)), "..", "src");
-/** As many globals of the web as the library may use, and no more. */
+/** All web globals that the library may use. */
 const WEB = {
   AbortController,
   AbortSignal,
@@ -53,9 +53,9 @@ async function loaded(globals: object): Promise<Linked["namespace"]> {
   return index.namespace;
 }
 
-test("it streams with the web's globals alone", async () => {
+test("streams with web globals alone", async () => {
   const { Octet } = await loaded(WEB);
-  await Fake.telling([events([said("h"), said("ällo"), ENDING]), json({ data: [] })], async (_, fake) => {
+  await Fake.serve([events([chunk("h"), chunk("ällo"), ENDING]), json({ data: [] })], async (_, fake) => {
     const octet = new Octet({ baseUrl: `http://127.0.0.1:${fake.port}`, apiKey: "k" });
     let text = "";
     for await (const chunk of octet.stream("x")) text += chunk.text;
@@ -64,15 +64,15 @@ test("it streams with the web's globals alone", async () => {
   });
 });
 
-test("a page's imitation of an environment is not asked for a key", async () => {
+test("ignores a bundler's substitute for the environment", async () => {
   const { Octet } = await loaded({ ...WEB, process: { env: { OCTET_API_KEY: "bundled" } } });
-  await Fake.telling([json({ data: [] })], async (_, fake) => {
+  await Fake.serve([json({ data: [] })], async (_, fake) => {
     await new Octet({ baseUrl: `http://127.0.0.1:${fake.port}` }).models.list();
-    assert.equal(fake.heard[0]?.headers.authorization, undefined);
+    assert.equal(fake.requests[0]?.headers.authorization, undefined);
   });
 });
 
-test("no file imports anything but its neighbours", () => {
+test("files import only their siblings", () => {
   const files = readdirSync(SOURCE).filter((name) => name.endsWith(".js"));
   assert.ok(files.length > 10);
   for (const name of files) {

@@ -3,12 +3,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Conflict, type Message, ReplicaLost } from "../src/index.js";
-import { ANSWER, ENDING, Fake, events, fault, hang, json, said } from "./fake.js";
+import { ANSWER, ENDING, Fake, events, fault, hang, json, chunk } from "./fake.js";
 
 const HI: Message = { role: "assistant", content: "hi" };
 
-test("every turn holds the ones before, and one session", async () => {
-  await Fake.telling([json(ANSWER), events([said("h"), said("i"), ENDING]), json(ANSWER)], async (octet, fake) => {
+test("every turn contains the earlier turns and keeps one session", async () => {
+  await Fake.serve([json(ANSWER), events([chunk("h"), chunk("i"), ENDING]), json(ANSWER)], async (octet, fake) => {
     const chat = octet.chat({ system: "Be short.", max_tokens: 4 });
     assert.equal((await chat.say("one")).text, "hi");
     const stream = chat.stream("two");
@@ -19,19 +19,19 @@ test("every turn holds the ones before, and one session", async () => {
     const whole = [{ role: "system", content: "Be short." }, ...users.flatMap((user) => [user, HI])];
     assert.deepEqual(chat.messages, whole);
     assert.deepEqual(
-      fake.heard.map((each) => (each.body["messages"] as unknown[]).length),
+      fake.requests.map((each) => (each.body["messages"] as unknown[]).length),
       [2, 4, 6],
     );
-    assert.deepEqual(fake.heard[2]?.body["messages"], whole.slice(0, 6));
-    const sessions = new Set(fake.heard.map((each) => each.body["session_id"]));
+    assert.deepEqual(fake.requests[2]?.body["messages"], whole.slice(0, 6));
+    const sessions = new Set(fake.requests.map((each) => each.body["session_id"]));
     assert.equal(sessions.size, 1);
     assert.match(String([...sessions][0]), /^[0-9a-f]{32}$/);
-    assert.equal(fake.heard[0]?.body["max_tokens"], 4);
+    assert.equal(fake.requests[0]?.body["max_tokens"], 4);
   });
 });
 
 test("a turn that fails leaves the conversation as it was", async () => {
-  await Fake.telling([fault(500, "internal"), events([said("half")], "cut"), json(ANSWER)], async (octet, fake) => {
+  await Fake.serve([fault(500, "internal"), events([chunk("half")], "cut"), json(ANSWER)], async (octet, fake) => {
     const chat = octet.chat({ session_id: "mine" });
     await assert.rejects(chat.say("one"));
     await assert.rejects(async () => {
@@ -39,13 +39,13 @@ test("a turn that fails leaves the conversation as it was", async () => {
     }, ReplicaLost);
     assert.deepEqual(chat.messages, []);
     await chat.say("three");
-    assert.deepEqual(fake.heard[2]?.body["messages"], [{ role: "user", content: "three" }]);
-    assert.equal(fake.heard[2]?.body["session_id"], "mine");
+    assert.deepEqual(fake.requests[2]?.body["messages"], [{ role: "user", content: "three" }]);
+    assert.equal(fake.requests[2]?.body["session_id"], "mine");
   });
 });
 
-test("two turns at once are refused; a stream that nobody reads is no turn", async () => {
-  await Fake.telling([hang, json(ANSWER)], async (octet, fake) => {
+test("a second concurrent turn is refused; an unread stream is not a turn", async () => {
+  await Fake.serve([hang, json(ANSWER)], async (octet, fake) => {
     const chat = octet.chat();
     void chat.stream("never read");
     const controller = new AbortController();
@@ -59,15 +59,15 @@ test("two turns at once are refused; a stream that nobody reads is no turn", asy
   });
 });
 
-test("a call of a tool stays in the conversation, and its answer is the next turn", async () => {
+test("a tool call stays in the conversation, and its result is the next turn", async () => {
   const call = { id: "c1", name: "add", arguments: '{"a": 1}' };
-  await Fake.telling(
+  await Fake.serve(
     [json({ ...ANSWER, text: "", tool_calls: [call], finish_reason: "tool_calls" }), json(ANSWER)],
     async (octet, fake) => {
       const chat = octet.chat({ tools: [{ name: "add", parameters: { type: "object" } }] });
       const [asked] = (await chat.say("1 + 2")).tool_calls;
       await chat.say([{ role: "tool", content: "3", tool_call_id: asked!.id }]);
-      assert.deepEqual(fake.heard[1]?.body["messages"], [
+      assert.deepEqual(fake.requests[1]?.body["messages"], [
         { role: "user", content: "1 + 2" },
         { role: "assistant", content: "", tool_calls: [call] },
         { role: "tool", content: "3", tool_call_id: "c1" },

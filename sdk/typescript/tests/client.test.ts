@@ -1,23 +1,23 @@
-/** What a client is made of: an address, a key, and names in paths. */
+/** Client options and paths. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inspect } from "node:util";
 import { Octet, type OctetError, Unavailable } from "../src/index.js";
 import { ANSWER, Fake, RECEIPT, fault, json } from "./fake.js";
-import { caught } from "./reading.js";
+import { errorOf } from "./helpers.js";
 
-test("the key goes into one header, from the option or from the environment, and is shown nowhere", async () => {
+test("the API key is sent in one header and never shown elsewhere", async () => {
   const key = "octet-secret-0123456789";
   process.env["OCTET_API_KEY"] = `${key}-environment`;
   try {
-    await Fake.telling([json(ANSWER), json(ANSWER), fault(401, "unauthenticated")], async (_, fake) => {
+    await Fake.serve([json(ANSWER), json(ANSWER), fault(401, "unauthenticated")], async (_, fake) => {
       const octet = fake.client({ apiKey: key });
       await octet.infer("x");
       await fake.client().infer("x");
-      const seen = fake.heard.map((each) => each.headers.authorization);
+      const seen = fake.requests.map((each) => each.headers.authorization);
       assert.deepEqual(seen, [`Bearer ${key}`, `Bearer ${key}-environment`]);
-      const error = await caught(octet.infer("x"));
+      const error = await errorOf(octet.infer("x"));
       assert.ok(!inspect([octet, error], { depth: 20, showHidden: true }).includes("octet-secret"));
       assert.ok(!JSON.stringify([octet, error]).includes("octet-secret"));
     });
@@ -32,7 +32,7 @@ test("the key goes into one header, from the option or from the environment, and
   }
 });
 
-test("an address of nonsense is refused by name", () => {
+test("an invalid base URL is refused by field name", () => {
   for (const baseUrl of [
     "",
     "localhost:8051",
@@ -47,7 +47,7 @@ test("an address of nonsense is refused by name", () => {
   }
 });
 
-test("a key is not sent to other machines where anybody could hear it", async () => {
+test("an API key is not sent to other machines unencrypted", async () => {
   const octet = (baseUrl: string, more: object = {}) => new Octet({ baseUrl, apiKey: "octet-secret", ...more });
   const far = [
     "http://router.example",
@@ -77,27 +77,27 @@ test("a key is not sent to other machines where anybody could hear it", async ()
   }
 });
 
-test("a redirect is not followed with the caller's words", async () => {
-  await Fake.telling(
+test("redirects are not followed", async () => {
+  await Fake.serve(
     [(response) => void response.writeHead(307, { location: "/elsewhere" }).end(), json(ANSWER)],
     async (octet, fake) => {
-      assert.ok((await caught(octet.infer("x"))) instanceof Unavailable);
-      assert.equal(fake.heard.length, 1);
+      assert.ok((await errorOf(octet.infer("x"))) instanceof Unavailable);
+      assert.equal(fake.requests.length, 1);
     },
   );
 });
 
-test("names in a path stay where they are", async () => {
-  await Fake.telling([json(RECEIPT), json({ id: "octet/a b" })], async (octet, fake) => {
+test("names are escaped in paths", async () => {
+  await Fake.serve([json(RECEIPT), json({ id: "octet/a b" })], async (octet, fake) => {
     await octet.receipts.get("a/../b?c");
     await octet.models.get("octet/a b");
     assert.deepEqual(
-      fake.heard.map((each) => each.url),
+      fake.requests.map((each) => each.url),
       ["/v1/receipts/a%2F..%2Fb%3Fc", "/v1/models/octet/a%20b"],
     );
     for (const id of ["", ".", ".."]) {
-      assert.equal((await caught(octet.receipts.get(id))).field, "id");
-      assert.equal((await caught(octet.models.get(`octet/${id}`))).field, "id");
+      assert.equal((await errorOf(octet.receipts.get(id))).field, "id");
+      assert.equal((await errorOf(octet.models.get(`octet/${id}`))).field, "id");
     }
   });
 });

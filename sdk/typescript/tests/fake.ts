@@ -1,23 +1,23 @@
-/** A server that does as it is told, call by call: for faults that a real one does not commit when asked. */
+/** A scripted server, for faults that a real server does not produce on demand. */
 
 import { once } from "node:events";
 import { type IncomingMessage, type Server, type ServerResponse, createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Octet, type OctetOptions } from "../src/index.js";
 
-export interface Heard {
+export interface ReceivedRequest {
   readonly method: string;
   readonly url: string;
   readonly headers: IncomingMessage["headers"];
   readonly body: Record<string, unknown>;
-  /** When the caller has hung up. */
+  /** Resolves when the caller has closed the connection. */
   readonly gone: Promise<unknown>;
 }
 
-export type Step = (response: ServerResponse, heard: Heard) => void | Promise<void>;
+export type Step = (response: ServerResponse, received: ReceivedRequest) => void | Promise<void>;
 
 export class Fake {
-  readonly heard: Heard[] = [];
+  readonly requests: ReceivedRequest[] = [];
   readonly #server: Server;
   readonly #steps: Step[];
 
@@ -26,17 +26,17 @@ export class Fake {
     this.#server = createServer((request, response) => void this.#answer(request, response));
   }
 
-  /** Each call takes the next step. */
-  static async telling(
+  /** Starts a server in which each call takes the next step. */
+  static async serve(
     steps: readonly Step[],
-    story: (octet: Octet, fake: Fake) => Promise<void>,
+    test: (octet: Octet, fake: Fake) => Promise<void>,
     options: OctetOptions = {},
   ): Promise<void> {
     const fake = new Fake(steps);
     fake.#server.listen(0, "127.0.0.1");
     await once(fake.#server, "listening");
     try {
-      await story(fake.client(options), fake);
+      await test(fake.client(options), fake);
     } finally {
       fake.#server.closeAllConnections();
       fake.#server.close();
@@ -51,9 +51,9 @@ export class Fake {
     return new Octet({ baseUrl: `http://127.0.0.1:${this.port}`, retry: { firstWaitMs: 1 }, ...options });
   }
 
-  /** Until so many calls have come. */
+  /** Waits for the given number of calls. */
   async called(times: number): Promise<void> {
-    while (this.heard.length < times) await new Promise((resolve) => setTimeout(resolve, 5));
+    while (this.requests.length < times) await new Promise((resolve) => setTimeout(resolve, 5));
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -62,10 +62,10 @@ export class Fake {
     const text = Buffer.concat(parts).toString();
     const body = text === "" ? {} : (JSON.parse(text) as Record<string, unknown>);
     const { method = "", url = "", headers } = request;
-    const heard = { method, url, headers, body, gone: once(response, "close") };
-    this.heard.push(heard);
+    const received = { method, url, headers, body, gone: once(response, "close") };
+    this.requests.push(received);
     const step = this.#steps.shift() ?? fault(500, "no_more_steps");
-    await step(response, heard);
+    await step(response, received);
   }
 }
 
@@ -81,11 +81,11 @@ export function fault(status: number, code: string, headers: Record<string, stri
   return json({ error }, status, headers);
 }
 
-/** Events as they are, and then an end, a cut or silence. */
+/** Sends events, and then ends, cuts the connection or stays silent. */
 export function events(parts: readonly string[], then: "end" | "cut" | "silence" = "end"): Step {
   return async (response) => {
     response.writeHead(200, { "content-type": "text/event-stream", "x-request-id": "r1" });
-    for (const part of parts) await new Promise((told) => response.write(part, told));
+    for (const part of parts) await new Promise((event) => response.write(part, event));
     if (then === "end") response.end();
     if (then === "cut") setTimeout(() => response.destroy(), 20);
   };
@@ -113,7 +113,7 @@ export const ANSWER = {
   receipt: RECEIPT,
 };
 
-export function said(text: string, id?: number): string {
+export function chunk(text: string, id?: number): string {
   return event("chunk", { text }, id);
 }
 

@@ -1,18 +1,18 @@
-/** One call, whole or streamed, over everything that may go wrong on its way. */
+/** Whole and streamed calls against servers that fail. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inspect } from "node:util";
 import { DeadlineExceeded, type Fetch, Octet, ReplicaLost, Unavailable } from "../src/index.js";
-import { ANSWER, ENDING, Fake, RECEIPT, type Step, cut, event, events, fault, json, said } from "./fake.js";
-import { caught, textOf } from "./reading.js";
+import { ANSWER, ENDING, Fake, RECEIPT, type Step, cut, event, events, fault, json, chunk } from "./fake.js";
+import { errorOf, textOf } from "./helpers.js";
 
-test("a request is sent as it is written, and the answer comes back as it was said", async () => {
-  await Fake.telling([json(ANSWER), json(ANSWER)], async (octet, fake) => {
+test("requests and answers are passed through unchanged", async () => {
+  await Fake.serve([json(ANSWER), json(ANSWER)], async (octet, fake) => {
     const answer = await octet.infer({ prompt: "hello", max_tokens: 4, force_specialists: ["writer"] });
     assert.deepEqual(answer, ANSWER);
     await octet.infer("hello");
-    const [first, second] = fake.heard;
+    const [first, second] = fake.requests;
     assert.deepEqual(first?.body, { prompt: "hello", max_tokens: 4, force_specialists: ["writer"], stream: false });
     assert.deepEqual(second?.body, { prompt: "hello", stream: false });
     assert.equal(`${first?.method} ${first?.url} ${first?.headers["content-type"]}`, "POST /v1/infer application/json");
@@ -20,58 +20,58 @@ test("a request is sent as it is written, and the answer comes back as it was sa
   });
 });
 
-test("a stream gives chunks, then the whole answer", async () => {
+test("a stream yields chunks, then the whole answer", async () => {
   const parts = [
     ": hello\n\n",
     event("routed", { receipt: RECEIPT }),
-    said("h"),
-    said("i"),
+    chunk("h"),
+    chunk("i"),
     event("newer", {}),
     ENDING,
   ];
-  await Fake.telling([events(parts)], async (octet, fake) => {
+  await Fake.serve([events(parts)], async (octet, fake) => {
     const stream = octet.stream("hello");
-    assert.equal(fake.heard.length, 0);
-    const heard: string[] = [];
-    assert.equal(await textOf(stream, heard), "hi");
-    assert.deepEqual(heard, ["h", "i"]);
+    assert.equal(fake.requests.length, 0);
+    const chunks: string[] = [];
+    assert.equal(await textOf(stream, chunks), "hi");
+    assert.deepEqual(chunks, ["h", "i"]);
     assert.deepEqual(await stream.answer(), ANSWER);
     assert.equal(stream.requestId, "r1");
-    assert.equal((await caught(textOf(stream))).code, "already_read");
+    assert.equal((await errorOf(textOf(stream))).code, "already_read");
   });
 });
 
-test("a refusal is tried again when the server says, with the time that is left", async () => {
+test("a refusal is retried after the server's retry-after with the time that is left", async () => {
   const full = fault(429, "queue_full", { "retry-after": "30", "retry-after-ms": "60" });
   const options = { timeoutMs: 20_000 };
   const asked = { prompt: "x", first_token_timeout_ms: 9_000 };
   const asks: [Step, (octet: Octet) => Promise<string>][] = [
     [json(ANSWER), async (octet) => (await octet.infer(asked, options)).text],
-    [events([said("hi"), ENDING]), (octet) => textOf(octet.stream(asked, options))],
+    [events([chunk("hi"), ENDING]), (octet) => textOf(octet.stream(asked, options))],
   ];
   for (const [answer, ask] of asks) {
-    await Fake.telling([full, full, answer], async (octet, fake) => {
+    await Fake.serve([full, full, answer], async (octet, fake) => {
       assert.equal(await ask(octet), "hi");
       for (const [name, most] of [
         ["timeout_ms", 20_000],
         ["first_token_timeout_ms", 9_000],
       ] as const) {
-        const [first = 0, second = 0, third = 0] = fake.heard.map((each) => each.body[name] as number);
+        const [first = 0, second = 0, third = 0] = fake.requests.map((each) => each.body[name] as number);
         assert.ok(first <= most && second <= first - 59 && third <= second - 59, `${first} ${second} ${third}`);
       }
     });
   }
 });
 
-test("a refusal that stays so is thrown at once, with everything it says", async () => {
+test("a permanent refusal is thrown at once with all its details", async () => {
   const step = fault(
     400,
     "invalid_field",
     {},
     { param: "max_tokens", limit: "at least 1", message: "max_tokens must be at least 1, got 0" },
   );
-  await Fake.telling([step], async (octet, fake) => {
-    const error = await caught(octet.infer("x"));
+  await Fake.serve([step], async (octet, fake) => {
+    const error = await errorOf(octet.infer("x"));
     const { name, status, code, field, limit, requestId, message } = error;
     assert.deepEqual(
       { name, status, code, field, limit, requestId, message },
@@ -85,11 +85,11 @@ test("a refusal that stays so is thrown at once, with everything it says", async
         message: "max_tokens must be at least 1, got 0",
       },
     );
-    assert.equal(fake.heard.length, 1);
+    assert.equal(fake.requests.length, 1);
   });
 });
 
-test("every status has its class", async () => {
+test("every status maps to its error class", async () => {
   const classes: [number, string, string][] = [
     [400, "malformed", "InvalidRequest"],
     [401, "unauthenticated", "Unauthenticated"],
@@ -106,88 +106,88 @@ test("every status has its class", async () => {
     [503, "replica_lost", "ReplicaLost"],
     [504, "deadline", "DeadlineExceeded"],
   ];
-  await Fake.telling(
+  await Fake.serve(
     classes.map(([status, code]) => fault(status, code)),
     async (octet) => {
       for (const [status, code, name] of classes) {
-        const error = await caught(octet.infer("x", { maxRetries: 0 }));
+        const error = await errorOf(octet.infer("x", { maxRetries: 0 }));
         assert.deepEqual([error.status, error.code, error.name], [status, code, name]);
       }
     },
   );
 });
 
-test("a proxy that knows no envelope is quoted, in few words", async () => {
+test("an error page of a proxy is quoted briefly", async () => {
   const page = `<html><h1>Bad Gateway</h1>${"x".repeat(5000)}</html>`;
-  await Fake.telling([(response) => void response.writeHead(502).end(page)], async (octet) => {
-    const error = await caught(octet.infer("x", { maxRetries: 0 }));
+  await Fake.serve([(response) => void response.writeHead(502).end(page)], async (octet) => {
+    const error = await errorOf(octet.infer("x", { maxRetries: 0 }));
     assert.ok(error instanceof Unavailable && error.message.startsWith("the server answered 502: Bad Gateway"));
     assert.ok(error.message.length < 300);
   });
 });
 
-test("what is cut off after the first token is not asked again, and holds what was said", async () => {
+test("an answer cut off after the first token is not retried and keeps its partial text", async () => {
   for (const then of ["cut", "end"] as const) {
-    await Fake.telling(
-      [events([said("so "), said("far")], then), events([said("again"), ENDING])],
+    await Fake.serve(
+      [events([chunk("so "), chunk("far")], then), events([chunk("again"), ENDING])],
       async (octet, fake) => {
-        const heard: string[] = [];
-        const error = await caught(textOf(octet.stream("x"), heard));
+        const chunks: string[] = [];
+        const error = await errorOf(textOf(octet.stream("x"), chunks));
         assert.ok(error instanceof ReplicaLost, inspect(error));
-        assert.deepEqual([error.partial, error.requestId, heard.join("")], ["so far", "r1", "so far"]);
-        assert.equal(fake.heard.length, 1);
+        assert.deepEqual([error.partial, error.requestId, chunks.join("")], ["so far", "r1", "so far"]);
+        assert.equal(fake.requests.length, 1);
       },
     );
   }
 });
 
-test("a whole answer that is cut off is not asked again: it may have been generated", async () => {
-  await Fake.telling([cut, json(ANSWER)], async (octet, fake) => {
-    assert.ok((await caught(octet.infer("x"))) instanceof Unavailable);
-    assert.equal(fake.heard.length, 1);
+test("a whole answer that is cut off is not retried, since it may have been generated", async () => {
+  await Fake.serve([cut, json(ANSWER)], async (octet, fake) => {
+    assert.ok((await errorOf(octet.infer("x"))) instanceof Unavailable);
+    assert.equal(fake.requests.length, 1);
   });
 });
 
-test("a stream that is cut off before the first token is asked again, and so is what only reads", async () => {
-  await Fake.telling(
-    [cut, events([event("routed", { receipt: RECEIPT })], "cut"), events([said("hi"), ENDING])],
+test("streams cut off before the first token are retried, and so are read-only calls", async () => {
+  await Fake.serve(
+    [cut, events([event("routed", { receipt: RECEIPT })], "cut"), events([chunk("hi"), ENDING])],
     async (octet, fake) => {
       assert.equal(await textOf(octet.stream("x")), "hi");
-      assert.equal(fake.heard.length, 3);
+      assert.equal(fake.requests.length, 3);
     },
   );
-  await Fake.telling([cut, json({ data: [] })], async (octet) => assert.deepEqual(await octet.models.list(), []));
+  await Fake.serve([cut, json({ data: [] })], async (octet) => assert.deepEqual(await octet.models.list(), []));
 });
 
-test("nobody there is said so, and tried again", async () => {
+test("an unreachable server is reported and retried", async () => {
   let port = 0;
-  await Fake.telling([], async (_, fake) => void (port = fake.port));
+  await Fake.serve([], async (_, fake) => void (port = fake.port));
   let asked = 0;
   const counted: Fetch = (url, init) => {
     asked += 1;
     return fetch(url, init);
   };
   const octet = new Octet({ baseUrl: `http://127.0.0.1:${port}/`, fetch: counted, retry: { firstWaitMs: 1 } });
-  const error = await caught(octet.infer("x"));
+  const error = await errorOf(octet.infer("x"));
   assert.ok(error instanceof Unavailable && error.unsent && error.status === null, inspect(error));
-  assert.match(error.message, /^nothing answers at http:\/\/127\.0\.0\.1:\d+: connect ECONNREFUSED/);
+  assert.match(error.message, /^cannot reach http:\/\/127\.0\.0\.1:\d+: connect ECONNREFUSED/);
   assert.equal(asked, 3);
 });
 
-test("an error in the middle of a stream is typed by its word", async () => {
+test("an error within a stream is typed by its code", async () => {
   const deadline = event("error", {
     error: { message: "too late", type: "timeout_error", param: null, code: "deadline" },
     partial: true,
   });
-  await Fake.telling([events([said("so far"), deadline])], async (octet, fake) => {
-    const error = await caught(textOf(octet.stream("x")));
+  await Fake.serve([events([chunk("so far"), deadline])], async (octet, fake) => {
+    const error = await errorOf(textOf(octet.stream("x")));
     assert.ok(error instanceof DeadlineExceeded);
     assert.deepEqual([error.message, error.partial], ["too late", "so far"]);
-    assert.equal(fake.heard.length, 1);
+    assert.equal(fake.requests.length, 1);
   });
 });
 
-test("a deadline of the server holds what was said until then, and its receipt", async () => {
+test("a timeout reported by the server carries the partial text and the receipt", async () => {
   const late = json(
     {
       error: { message: "too late", type: "timeout_error", param: null, code: "deadline" },
@@ -198,17 +198,17 @@ test("a deadline of the server holds what was said until then, and its receipt",
     },
     504,
   );
-  await Fake.telling([late], async (octet) => {
-    const error = await caught(octet.infer("x"));
+  await Fake.serve([late], async (octet) => {
+    const error = await errorOf(octet.infer("x"));
     assert.ok(error instanceof DeadlineExceeded);
     assert.deepEqual([error.partial, error.receipt], ["so far", RECEIPT]);
   });
 });
 
-test("what is no JSON, or no event of this server, is told apart from the server's errors", async () => {
+test("invalid responses are ProtocolErrors", async () => {
   const page = (response: { end(text: string): unknown }): void => void response.end("<html>");
-  await Fake.telling([page, events(["event: chunk\ndata: {\n\n"])], async (octet) => {
-    assert.equal((await caught(octet.infer("x"))).name, "ProtocolError");
-    assert.equal((await caught(textOf(octet.stream("x")))).name, "ProtocolError");
+  await Fake.serve([page, events(["event: chunk\ndata: {\n\n"])], async (octet) => {
+    assert.equal((await errorOf(octet.infer("x"))).name, "ProtocolError");
+    assert.equal((await errorOf(textOf(octet.stream("x")))).name, "ProtocolError");
   });
 });

@@ -1,4 +1,4 @@
-/** What is tried again, when, and how often. */
+/** Retries. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -12,30 +12,30 @@ import {
   ServerError,
   Unavailable,
 } from "../src/errors.js";
-import { retryAfterMs } from "../src/fault.js";
-import { Effort, RETRIES, RetryBudget, isWorthIt, policyOf } from "../src/retry.js";
+import { retryAfterMs } from "../src/error_mapping.js";
+import { RetrySchedule, DEFAULT_RETRY_POLICY, RetryBudget, isRetryable, resolvePolicy } from "../src/retry.js";
 
-function effort(
-  changes: Partial<typeof RETRIES> = {},
+function schedule(
+  changes: Partial<typeof DEFAULT_RETRY_POLICY> = {},
   leftMs = Infinity,
   random = 0.5,
   budget = new RetryBudget(),
-): Effort {
-  return new Effort(
-    { ...RETRIES, ...changes },
+): RetrySchedule {
+  return new RetrySchedule(
+    { ...DEFAULT_RETRY_POLICY, ...changes },
     budget,
     () => leftMs,
     () => random,
   );
 }
 
-test("a wait is never shorter than the server said, and never much longer", () => {
+test("a wait is never shorter than the retry-after and never much longer", () => {
   fc.assert(
     fc.property(
       fc.integer({ min: 0, max: 60_000 }),
       fc.double({ min: 0, max: 0.999, noNaN: true }),
       (after, random) => {
-        const wait = effort({}, Infinity, random).waitAfter(
+        const wait = schedule({}, Infinity, random).waitAfter(
           new Busy("full", { status: 429, retryAfterMs: after }),
           false,
         );
@@ -46,37 +46,37 @@ test("a wait is never shorter than the server said, and never much longer", () =
   );
 });
 
-test("without a word from the server waits double up to their longest", () => {
-  const tries = effort({ maxRetries: 20 }, Infinity, 0.999999);
+test("without a retry-after, waits double up to their maximum", () => {
+  const tries = schedule({ maxRetries: 20 }, Infinity, 0.999999);
   const waits = Array.from({ length: 9 }, () =>
     Math.round(tries.waitAfter(new Busy("full", { status: 429 }), false) ?? -1),
   );
   assert.deepEqual(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
 });
 
-test("it gives up after so many retries, past the deadline, and where the server wants too much patience", () => {
+test("gives up after the maximum of retries, past the deadline, and for a too long retry-after", () => {
   const full = new Busy("full", { status: 429, retryAfterMs: 100 });
-  const tries = effort({ maxRetries: 2 });
+  const tries = schedule({ maxRetries: 2 });
   assert.deepEqual(
     [1, 2, 3].map(() => tries.waitAfter(full, false) === null),
     [false, false, true],
   );
-  assert.equal(effort({}, 100).waitAfter(full, false), null);
-  assert.equal(effort().waitAfter(full, false, Date.now() + 90), null);
-  assert.notEqual(effort().waitAfter(full, false, Date.now() + 9_000), null);
-  assert.equal(effort().waitAfter(new Busy("full", { status: 429, retryAfterMs: 60_001 }), false), null);
+  assert.equal(schedule({}, 100).waitAfter(full, false), null);
+  assert.equal(schedule().waitAfter(full, false, Date.now() + 90), null);
+  assert.notEqual(schedule().waitAfter(full, false, Date.now() + 9_000), null);
+  assert.equal(schedule().waitAfter(new Busy("full", { status: 429, retryAfterMs: 60_001 }), false), null);
 });
 
-test("all calls of a client share a budget, which answers refill", () => {
+test("all calls of a client share a retry budget, which answers refill", () => {
   const budget = new RetryBudget();
   const full = new Busy("full", { status: 429 });
-  const spent = Array.from({ length: 20 }, () => effort({}, Infinity, 0.5, budget).waitAfter(full, false));
+  const spent = Array.from({ length: 20 }, () => schedule({}, Infinity, 0.5, budget).waitAfter(full, false));
   assert.equal(spent.filter((wait) => wait !== null).length, 10);
-  for (let answers = 0; answers < 11; answers++) effort({}, Infinity, 0.5, budget).answered();
-  assert.notEqual(effort({}, Infinity, 0.5, budget).waitAfter(full, false), null);
+  for (let answers = 0; answers < 11; answers++) schedule({}, Infinity, 0.5, budget).recordAnswer();
+  assert.notEqual(schedule({}, Infinity, 0.5, budget).waitAfter(full, false), null);
 });
 
-test("only what is safe is tried again", () => {
+test("only safe calls are retried", () => {
   const cases: [Error, boolean, boolean][] = [
     [new Busy("", { status: 429 }), true, true],
     [new Busy("", { status: 429, code: "below_floor" }), false, false],
@@ -85,7 +85,7 @@ test("only what is safe is tried again", () => {
     [new Unavailable("", { status: 503 }), true, true],
     [new Unavailable("", { status: 503, code: "demoted" }), false, false],
     [new Unavailable("", { unsent: true }), true, true],
-    [new Unavailable("reset, and perhaps heard"), false, true],
+    [new Unavailable("connection reset"), false, true],
     [new Unavailable("", { status: 503, worthRetrying: false }), false, false],
     [new ReplicaLost("", { code: "cut_off" }), false, true],
     [new ReplicaLost("", { partial: "so far" }), false, false],
@@ -96,15 +96,15 @@ test("only what is safe is tried again", () => {
   ];
   for (const [error, once, repeatable] of cases) {
     assert.equal(
-      effort().waitAfter(error, false) !== null,
+      schedule().waitAfter(error, false) !== null,
       once,
       `${error.name} ${error.message} ${JSON.stringify(error)}`,
     );
-    assert.equal(effort().waitAfter(error, true) !== null, repeatable, `${error.name} ${JSON.stringify(error)}`);
+    assert.equal(schedule().waitAfter(error, true) !== null, repeatable, `${error.name} ${JSON.stringify(error)}`);
   }
 });
 
-test("nothing is ever tried again once something was said", () => {
+test("an error with a partial answer is never retried", () => {
   const details = fc.record<Details>({
     status: fc.constantFrom(null, 429, 503),
     code: fc.constantFrom("", "queue_full", "replica_lost"),
@@ -114,18 +114,18 @@ test("nothing is ever tried again once something was said", () => {
   });
   const kinds = fc.constantFrom(Busy, Unavailable, ReplicaLost);
   fc.assert(
-    fc.property(kinds, details, fc.boolean(), (kind, said, again) => !isWorthIt(new kind("", said), again)),
+    fc.property(kinds, details, fc.boolean(), (kind, chunk, again) => !isRetryable(new kind("", chunk), again)),
     { seed: 6 },
   );
 });
 
-test("a policy of nonsense is refused by name", () => {
+test("an invalid retry policy is refused by field name", () => {
   for (const maxRetries of [-1, NaN, Infinity]) {
-    assert.throws(() => policyOf({ maxRetries }), { name: "InvalidRequest", field: "retry.maxRetries" });
+    assert.throws(() => resolvePolicy({ maxRetries }), { name: "InvalidRequest", field: "retry.maxRetries" });
   }
 });
 
-test("the time to come back is read as milliseconds, seconds or a date", () => {
+test("retry-after is parsed as milliseconds, seconds or a date", () => {
   const now = Date.parse("2026-01-01T00:00:00Z");
   const read = (given: Record<string, string>) => retryAfterMs(new Headers(given), now);
   assert.equal(read({ "retry-after": "2", "retry-after-ms": "1200" }), 1200);

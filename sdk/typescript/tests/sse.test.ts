@@ -1,4 +1,4 @@
-/** However the bytes are cut, the same events come out; what is too large is refused. */
+/** The event parser, for bytes that are split anywhere. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -33,13 +33,13 @@ function parse(parts: Iterable<Uint8Array>, most?: number): ServerEvent[] {
   return Array.from(parts).flatMap((part) => [...parser.push(part)]);
 }
 
-/** At the given places, which need not be between characters. */
+/** Splits at the given places, which may be within a character. */
 function cut(whole: Uint8Array, places: readonly number[]): Uint8Array[] {
   const sorted = [0, ...places.map((place) => place % (whole.length + 1)).sort((a, b) => a - b), whole.length];
   return sorted.slice(1).map((end, index) => whole.subarray(sorted[index], end));
 }
 
-/** The standard, word by word, over the whole text at once. */
+/** A literal implementation of the standard over the whole text. */
 function naive(text: string): ServerEvent[] {
   const found: ServerEvent[] = [];
   let [data, type, id]: [string[], string, string] = [[], "", ""];
@@ -59,7 +59,7 @@ function naive(text: string): ServerEvent[] {
   return found;
 }
 
-test("events do not depend on where the bytes are cut", () => {
+test("events do not depend on where the bytes are split", () => {
   fc.assert(
     fc.property(STREAMS, fc.array(fc.nat(2000), { maxLength: 20 }), (text, places) => {
       assert.deepEqual(parse(cut(bytes(text), places)), naive(text));
@@ -68,7 +68,7 @@ test("events do not depend on where the bytes are cut", () => {
   );
 });
 
-test("one byte at a time is the same, and so is a mark of byte order", () => {
+test("single bytes and a byte order mark give the same events", () => {
   fc.assert(
     fc.property(STREAMS, fc.boolean(), (text, marked) => {
       const whole = bytes((marked ? "\ufeff" : "") + text);
@@ -78,31 +78,31 @@ test("one byte at a time is the same, and so is a mark of byte order", () => {
   );
 });
 
-test("an event larger than allowed is refused wherever it is cut, after the events before it", () => {
+test("an oversized event is refused wherever it is split, after the events before it", () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 40 }), fc.array(fc.nat(200), { maxLength: 8 }), (over, places) => {
       const parser = new EventParser(30);
-      const heard: string[] = [];
+      const chunks: string[] = [];
       const whole = bytes(`data: small\n\ndata: ${"x".repeat(24 + over)}\n\n`);
       assert.throws(() => {
-        for (const part of cut(whole, places)) for (const event of parser.push(part)) heard.push(event.data);
+        for (const part of cut(whole, places)) for (const event of parser.push(part)) chunks.push(event.data);
       }, ProtocolError);
-      assert.deepEqual(heard, ["small"]);
+      assert.deepEqual(chunks, ["small"]);
     }),
     { seed: 8, numRuns: 200 },
   );
   assert.equal(parse([bytes(`data: ${"x".repeat(24)}\n\n`)], 30).length, 1);
 });
 
-test("many small lines of one event are together as large as one long line", () => {
+test("the size limit applies to all lines of an event together", () => {
   const endless = bytes("data:\n".repeat(40));
   assert.throws(() => parse([endless], 30), { name: "ProtocolError", code: "too_large" });
 });
 
-test("what is not UTF-8 is refused, not replaced", () => {
+test("invalid UTF-8 is refused, not replaced", () => {
   assert.throws(() => parse([Uint8Array.of(100, 97, 116, 97, 58, 0xff, 10, 10)]), { name: "ProtocolError" });
 });
 
-test("an event that was not ended is none", () => {
+test("an unterminated event is dropped", () => {
   assert.deepEqual(parse([bytes("data: half\n")]), []);
 });

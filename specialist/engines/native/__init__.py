@@ -1,1 +1,1 @@
-"""A real model, computed here: by C++ kernels on a CPU, by PyTorch on any device."""
+"""A real model: C++ kernels on a CPU, PyTorch on any device."""

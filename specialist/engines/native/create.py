@@ -1,88 +1,167 @@
-"""From a checkpoint to an engine that runs it, on the best kernels this machine has."""
+"""Create an engine from a checkpoint, on the fastest kernel for this machine."""
 
 import logging
 import os
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
-from specialist.adapters.slots import DeviceSlots
-from specialist.adapters.store import AdapterStore
-from specialist.engines.native.decoder import Decoder
-from specialist.engines.native.engine import NativeEngine, Sample
+from specialist.adapters.store import AdapterStore, DeviceSlots
+from specialist.engines.native.engine import Decoder, NativeEngine, Sampler
 from specialist.engines.native.fused_decoder import FusedDecoder
-from specialist.engines.native.kernels import TORCH_KERNELS, Choice, choose_kernel
-from specialist.engines.native.settings import KVType, NativeSettings
+from specialist.engines.native.settings import KernelName, KVType, NativeSettings
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint
 from specialist.models.progress import Progress, silent
-from specialist.models.weight import Affine
-from specialist.ops.cpu.build import BuildFailed, build
-from specialist.ops.cpu.library import load_library
-from specialist.ops.cpu.prepare import prepare
-from specialist.ops.cpu.prepared import Prepared
-from specialist.ops.cpu.sampler import FusedSampler
-from specialist.ops.sampling.reference import sample
+from specialist.models.weights import Affine, Weight
+from specialist.ops.cpu.library import BuildFailed, build, load_library
+from specialist.ops.cpu.linear import DynQuant, Int4Pack, Mixed, PackedLinear
+from specialist.ops.cpu.packed_weights import PackedWeights, pack_checkpoint
+from specialist.ops.cpu.sampling import FusedSampler
+from specialist.ops.reference.linear import Dense, Linear, MakeLinear
+from specialist.ops.reference.sampling import sample
+
+TORCH_KERNELS: dict[KernelName, MakeLinear] = {
+    "int4pack": Mixed(Int4Pack),
+    "dyn-quant": Mixed(DynQuant),
+    "float32": Dense,
+}
+BATCHES = (1, 16)
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTrial:
+    kernel: KernelName
+    seconds: tuple[float, ...]  # on one thread, for each of BATCHES; empty if the kernel cannot run here
+    why_not: str = ""
+
+    def __str__(self) -> str:
+        if self.why_not:
+            return f"{self.kernel}: not available: {self.why_not}"
+        times = ", ".join(f"{s * 1e6:.0f} us at {b}" for s, b in zip(self.seconds, BATCHES, strict=True))
+        return f"{self.kernel}: {times}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChoice:
+    kernel: KernelName
+    trials: Sequence[KernelTrial]
+    reason: str = ""
+
+    @property
+    def why(self) -> str:
+        return self.reason or "; ".join(map(str, self.trials))
+
+
+def choose_kernel(
+    weight: Weight, library: Any | BuildFailed, wanted: KernelName | Literal["auto"], device: str
+) -> KernelChoice:
+    """Time every kernel on `weight` with one thread; choose the least total time over BATCHES."""
+    if wanted != "auto":
+        return KernelChoice(wanted, (), "configured")
+    if torch.device(device).type != "cpu":
+        return KernelChoice("float32", (), f"the reference on {device}")
+    trials = list(_trials(weight, library))
+    available = [trial for trial in trials if trial.seconds]
+    return KernelChoice(min(available, key=lambda trial: sum(trial.seconds)).kernel, trials)
+
+
+def _trials(weight: Weight, library: Any | BuildFailed) -> Iterator[KernelTrial]:
+    if isinstance(library, BuildFailed):
+        yield KernelTrial("fused", (), str(library))
+    else:
+        yield _timed("fused", weight, lambda: PackedLinear(weight, library))
+    cpu, dtype = torch.device("cpu"), torch.float32
+    for name, make in TORCH_KERNELS.items():
+        if isinstance(weight, Affine) or make is Dense:
+            yield _timed(name, weight, partial(make, weight, cpu, dtype))
+
+
+def _timed(name: KernelName, weight: Weight, make: Callable[[], Linear]) -> KernelTrial:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        linear = make()
+        return KernelTrial(name, tuple(_seconds(linear, torch.randn(batch, weight.shape[1])) for batch in BATCHES))
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        return KernelTrial(name, (), str(error).splitlines()[0][:200])
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _seconds(linear: Linear, x: Tensor) -> float:
+    linear(x)
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        linear(x)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Native:
+class NativeParts:
     engine: NativeEngine
     decoder: Decoder
     adapters: AdapterStore
-    choice: Choice
+    choice: KernelChoice
     kv_dtype: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shared:
-    """What all engines of a model on this machine have in common. Making it starts no threads."""
+class SharedParts:
+    """Parts shared by all engines of a model on this machine. Preparing them starts no threads."""
 
     library: Any | BuildFailed
-    choice: Choice
-    prepared: Prepared | None
-    """For the fused kernel."""
+    choice: KernelChoice
+    prepared: PackedWeights | None  # for the fused kernel only
 
 
 def create_native(
-    checkpoint: Checkpoint, settings: NativeSettings, progress: Progress = silent, shared: Shared | None = None
-) -> Native:
-    """Raises ValueError for a device or type that is not to be had, OSError for a cache that cannot be written,
-    MemoryError for a pool that does not fit."""
+    checkpoint: Checkpoint, settings: NativeSettings, progress: Progress = silent, shared: SharedParts | None = None
+) -> NativeParts:
+    """Create the engine. Raises ValueError for an unavailable device or type, OSError if the cache cannot be written,
+    MemoryError if the pool does not fit."""
     _check_device(settings)
-    shared = shared or share(checkpoint, settings, try_kernels(checkpoint, settings), progress)
+    shared = shared or prepare_shared(checkpoint, settings, try_kernels(checkpoint, settings), progress)
+    store = AdapterStore(checkpoint.config, settings.max_adapters)
+    decoder: Decoder
+    kv_dtype: str
+    sampler: Sampler
     if shared.prepared is not None:
-        made = _fused(checkpoint, settings, shared.library, shared.prepared)
+        fused, kv_dtype = _fused(checkpoint, settings, shared.library, shared.prepared)
+        store.when_unused(fused.drop_adapter)
+        decoder = fused
+        dtype, sampler = torch.float32, FusedSampler(shared.library)
     else:
-        made = _torch(checkpoint, settings, shared.choice)
-    return _with(made, checkpoint, settings, shared)
+        decoder, kv_dtype = _torch(checkpoint, settings, shared.choice), settings.dtype
+        dtype, sampler = getattr(torch, settings.dtype), sample
+    slots = DeviceSlots(settings.adapter_slots, decoder.device, dtype)
+    return NativeParts(NativeEngine(decoder, store, slots, sampler), decoder, store, shared.choice, kv_dtype)
 
 
-def try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> Choice:
-    """Times them, where none is asked for: whatever else runs meanwhile may change the outcome."""
+def try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> KernelChoice:
+    """Time the kernels unless one is configured. Other load on the machine may affect the choice."""
     library = _library(settings)
     choice = choose_kernel(checkpoint.weights["layers.0.gate"], library, settings.kernel, settings.device)
-    _log.info("matrices are multiplied by the %s kernel; tried: %s", choice.kernel, choice.why)
+    _log.info("matrix kernel: %s; tried: %s", choice.kernel, choice.why)
     return choice
 
 
-def share(checkpoint: Checkpoint, settings: NativeSettings, choice: Choice, progress: Progress = silent) -> Shared:
-    prepared = prepare(checkpoint, settings.cache, progress) if choice.kernel == "fused" else None
-    return Shared(_library(settings), choice, prepared)
-
-
-def _with(made: tuple[Decoder, str], checkpoint: Checkpoint, settings: NativeSettings, shared: Shared) -> Native:
-    decoder, kv_dtype = made
-    choice = shared.choice
-    store = AdapterStore(checkpoint.config, settings.max_adapters)
-    if isinstance(decoder, FusedDecoder):
-        store.when_unused(decoder.drop_adapter)
-    slots = DeviceSlots(settings.adapter_slots, decoder.device, _compute_type(settings, choice))
-    draw_tokens: Sample = sample if shared.prepared is None else FusedSampler(shared.library)
-    return Native(NativeEngine(decoder, store, slots, draw_tokens), decoder, store, choice, kv_dtype)
+def prepare_shared(
+    checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice, progress: Progress = silent
+) -> SharedParts:
+    prepared = pack_checkpoint(checkpoint, settings.cache, progress) if choice.kernel == "fused" else None
+    return SharedParts(_library(settings), choice, prepared)
 
 
 def _check_device(settings: NativeSettings) -> None:
@@ -90,15 +169,14 @@ def _check_device(settings: NativeSettings) -> None:
     if kind not in ("cpu", "cuda"):
         raise ValueError(f"device must be cpu or cuda, got {settings.device!r:.80}")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device cuda was asked for, but PyTorch finds no CUDA device here: use cpu")
+        raise ValueError("PyTorch finds no CUDA device: set device to cpu")
     if kind == "cpu" and settings.dtype != "float32":
-        raise ValueError(f"dtype {settings.dtype} is for cuda: on a CPU everything is computed in float32")
+        raise ValueError(f"dtype {settings.dtype} requires cuda: on a CPU everything is computed in float32")
 
 
 def _library(settings: NativeSettings) -> Any | BuildFailed:
-    """Compiled only where it may be used."""
     if torch.device(settings.device).type != "cpu" or settings.kernel not in ("auto", "fused"):
-        return BuildFailed("not asked for")
+        return BuildFailed("another kernel is configured")
     try:
         return load_library(build(settings.cache))
     except BuildFailed as failure:
@@ -108,9 +186,13 @@ def _library(settings: NativeSettings) -> Any | BuildFailed:
         return failure
 
 
-def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepared: Prepared) -> tuple[Decoder, str]:
-    torch.set_num_threads(1)  # it only fills in: threads of its own would spin beside the kernels'
-    kv_dtype = _half_if_quantised(checkpoint) if settings.kv_dtype == "auto" else settings.kv_dtype
+def _fused(
+    checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepared: PackedWeights
+) -> tuple[FusedDecoder, KVType]:
+    torch.set_num_threads(1)  # the kernels have their own threads; torch's would only compete with them
+    half_by_default = isinstance(checkpoint.weights["layers.0.gate"], Affine)
+    default: KVType = "float16" if half_by_default else "float32"
+    kv_dtype = default if settings.kv_dtype == "auto" else settings.kv_dtype
     decoder = FusedDecoder(
         checkpoint.config,
         prepared,
@@ -125,22 +207,16 @@ def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepa
     return decoder, kv_dtype
 
 
-def _torch(checkpoint: Checkpoint, settings: NativeSettings, choice: Choice) -> tuple[Decoder, str]:
+def _torch(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice) -> TorchDecoder:
     torch.set_num_threads(_threads(settings))
-    kv_dtype = settings.dtype
-    decoder = TorchDecoder(
+    return TorchDecoder(
         checkpoint,
-        num_blocks=_num_blocks(checkpoint, settings, kv_dtype),
+        num_blocks=_num_blocks(checkpoint, settings, settings.dtype),
         block_size=settings.block_size,
         device=settings.device,
         dtype=getattr(torch, settings.dtype),
         linear=TORCH_KERNELS[choice.kernel],
     )
-    return decoder, kv_dtype
-
-
-def _half_if_quantised(checkpoint: Checkpoint) -> KVType:
-    return "float16" if isinstance(checkpoint.weights["layers.0.gate"], Affine) else "float32"
 
 
 def _num_blocks(checkpoint: Checkpoint, settings: NativeSettings, kv_dtype: str) -> int:
@@ -151,13 +227,9 @@ def _num_blocks(checkpoint: Checkpoint, settings: NativeSettings, kv_dtype: str)
     fits = settings.kv_bytes // (token_bytes * settings.block_size)
     if fits < 2:
         needed = 2 * token_bytes * settings.block_size
-        raise MemoryError(f"kv_bytes {settings.kv_bytes:,} is less than two blocks of this model need, {needed:,}")
+        raise MemoryError(f"kv_bytes {settings.kv_bytes:,} is less than two blocks of this model need ({needed:,})")
     return int(fits)
 
 
 def _threads(settings: NativeSettings) -> int:
     return settings.threads or len(os.sched_getaffinity(0))
-
-
-def _compute_type(settings: NativeSettings, choice: Choice) -> torch.dtype:
-    return torch.float32 if choice.kernel == "fused" else getattr(torch, settings.dtype)

@@ -1,39 +1,121 @@
-"""Runs steps on a real model."""
+"""Runs steps on a real model: a step becomes tensors, a decoder computes logits, a sampler draws tokens."""
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specialist.adapters.adapter import Adapter
-from specialist.adapters.slots import DeviceSlots
-from specialist.adapters.store import AdapterStore
+from specialist.adapters.store import AdapterStore, DeviceSlots
 from specialist.engines.base import Completion
-from specialist.engines.native.batch import batch_of
-from specialist.engines.native.decoder import Decoder
-from specialist.ops.sampling.reference import sample
-from specialist.ops.sampling.row import Drawn, SampleRow
-from specialist.sampling import TokenLogprobs
-from specialist.step import Rollback, Row, RowFault, Step, StepOutcome
+from specialist.ops.reference.sampling import SampledToken, SampleRow, sample
+from specialist.scheduling.sequence import SampledLogprobs
+from specialist.scheduling.step import Rollback, Row, RowFault, Step, StepOutcome
 
-Sample = Callable[[Tensor, Sequence[SampleRow]], list[Drawn | RowFault]]
-Sampled = tuple[tuple[int, ...] | RowFault, tuple[TokenLogprobs, ...]]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepBatch:
+    """A step of R rows and T tokens, S of which are followed by a sample. Tensors are int32 and on the CPU."""
+
+    tokens: Tensor  # [T]
+    positions: Tensor  # [T], in the token's sequence
+    slots: Tensor  # [T], KV slots of the tokens
+    query_start: Tensor  # [R + 1], row r has the tokens [query_start[r], query_start[r + 1])
+    context_lens: Tensor  # [R], tokens that the row's last token attends over, itself included
+    block_tables: Tensor  # [R, most blocks], padded with 0, the garbage block
+    outputs: Tensor  # [S], indices of the tokens whose logits are needed, ascending
+
+
+def build_batch(step: Step, block_size: int) -> StepBatch:
+    """Turn a step into tensors. Raises ValueError if a row has no block for one of its tokens."""
+    rows = step.rows
+    lengths = np.array([len(row.tokens) for row in rows])
+    starts = np.array([row.start for row in rows])
+    stops = starts + lengths
+    query_start = np.concatenate(([0], lengths.cumsum()))
+    row_of = np.repeat(np.arange(len(rows)), lengths)
+    # index in T - start of the row in T + start of the row in its sequence
+    positions = np.arange(query_start[-1]) + (starts - query_start[:-1])[row_of]
+    tables = _padded_tables(step, -(-stops // block_size))
+    return StepBatch(
+        tokens=_int32(list(chain.from_iterable(row.tokens for row in rows))),
+        positions=_int32(positions),
+        slots=_int32(tables[row_of, positions // block_size] * block_size + positions % block_size),
+        query_start=_int32(query_start),
+        context_lens=_int32(stops),
+        block_tables=torch.from_numpy(tables),
+        outputs=_int32(_outputs(query_start[1:], [row.num_samples for row in rows])),
+    )
+
+
+def _padded_tables(step: Step, num_blocks: NDArray[np.int64]) -> NDArray[np.int32]:
+    ids = array("i")
+    for row, count in zip(step.rows, num_blocks.tolist(), strict=True):
+        ids.extend(row.table.block_ids[:count])
+    if len(ids) != num_blocks.sum():
+        raise ValueError(f"the step needs {num_blocks.sum()} blocks, its tables have {len(ids)}")
+    tables = np.zeros((len(step.rows), num_blocks.max()), np.int32)
+    tables[np.arange(tables.shape[1]) < num_blocks[:, None]] = ids
+    return tables
+
+
+def _outputs(stops: NDArray[np.int64], num_samples: list[int]) -> NDArray[np.int64]:
+    counts = np.array(num_samples, np.int64)
+    ends = counts.cumsum()
+    outputs: NDArray[np.int64] = np.arange(ends[-1]) + np.repeat(stops - ends, counts)
+    return outputs
+
+
+def _int32(values: object) -> Tensor:
+    return torch.from_numpy(np.asarray(values, np.int32))
+
+
+class Decoder(Protocol):
+    """A model and the memory for its keys and values: `num_blocks` blocks of `block_size` slots, allocated once."""
+
+    @property
+    def num_blocks(self) -> int: ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
+        """Write the keys and values of every token to its slot and return the logits of `batch.outputs`.
+
+        float32 [S, vocab], on the decoder's device, valid until the next call. `adapters` are on the decoder's device
+        and are applied in order to every row. Tokens are in the vocabulary, positions within the context, slots of
+        different tokens differ. Slots outside a row's context never affect that row."""
+
+    def zero(self, slots: Sequence[int]) -> None: ...
+
+
+Sampler = Callable[[Tensor, Sequence[SampleRow]], list[SampledToken | RowFault]]
+RowSamples = tuple[tuple[int, ...] | RowFault, tuple[SampledLogprobs, ...]]
 
 
 class NativeEngine:
-    def __init__(
-        self, decoder: Decoder, adapters: AdapterStore, slots: DeviceSlots, draw_tokens: Sample = sample
-    ) -> None:
+    def __init__(self, decoder: Decoder, adapters: AdapterStore, slots: DeviceSlots, sampler: Sampler = sample) -> None:
         self.decoder = decoder
         self.adapters = adapters
         self.slots = slots
-        self._sample = draw_tokens
+        self._sample = sampler
 
     def run(self, step: Step) -> Iterable[Completion]:
-        batch = batch_of(step, self.decoder.block_size)
-        logits = self.decoder.forward(batch, self._stack(step))
+        batch = build_batch(step, self.decoder.block_size)
+        adapters = [self.slots.get(self.adapters.get(digest)) for digest in step.adapters]
+        logits = self.decoder.forward(batch, adapters)
         wanted = [sample_row for row in step.rows for sample_row in _sample_rows(row)]
         drawn = iter(self._sample(logits, wanted) if wanted else ())
-        results = [_of_row(row, drawn) for row in step.rows]
+        results = [_row_samples(row, drawn) for row in step.rows]
         logprobs = tuple(likely for _, likely in results)
         outcome = StepOutcome(tuple(tokens for tokens, _ in results), logprobs if any(logprobs) else ())
         return (Completion(step, outcome),)
@@ -43,12 +125,9 @@ class NativeEngine:
         if slots:
             self.decoder.zero(slots)
 
-    def _stack(self, step: Step) -> list[Adapter]:
-        return [self.slots.get(self.adapters.get(digest)) for digest in step.adapters]
-
 
 def _sample_rows(row: Row) -> Iterator[SampleRow]:
-    """One for each token to be sampled; behind the first come the drafts before it."""
+    """Yield a row for each token to sample; each one after the first also sees the drafts before it."""
     request, known = row.sequence.request, row.sequence.chain.view()
     for index in range(row.num_samples):
         tokens: Sequence[int] = known if index == 0 else (*known, *row.tokens[-row.num_drafts :][:index])
@@ -57,11 +136,10 @@ def _sample_rows(row: Row) -> Iterator[SampleRow]:
         )
 
 
-def _of_row(row: Row, drawn: Iterator[Drawn | RowFault]) -> Sampled:
-    """All of a row's samples, or the first fault among them."""
+def _row_samples(row: Row, drawn: Iterator[SampledToken | RowFault]) -> RowSamples:
     samples = [next(drawn) for _ in range(row.num_samples)]
-    fault = next((one for one in samples if isinstance(one, RowFault)), None)
+    fault = next((each for each in samples if isinstance(each, RowFault)), None)
     if fault is not None:
         return fault, ()
-    good = [one for one in samples if isinstance(one, Drawn)]
-    return tuple(one.token for one in good), tuple(one.logprobs for one in good if one.logprobs is not None)
+    tokens = [each for each in samples if isinstance(each, SampledToken)]
+    return tuple(each.token for each in tokens), tuple(each.logprobs for each in tokens if each.logprobs is not None)

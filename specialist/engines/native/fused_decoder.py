@@ -1,8 +1,10 @@
-"""The model as one C++ call a step, on a CPU. Bit for bit the same result whatever else is in the batch."""
+"""The model as one C++ call per step."""
 
 import ctypes
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,15 +12,88 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specialist.adapters.adapter import Adapter
-from specialist.adapters.settings import MAX_RANK
-from specialist.engines.native.batch import Batch
-from specialist.engines.native.packed_adapters import PackedAdapters
+from specialist.adapters.config import MAX_RANK
+from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.settings import KVType
-from specialist.models.checkpoint import expected_shapes
-from specialist.models.config import ModelConfig
-from specialist.ops.cpu.library import WORKS, Layer, Linear, Shape, StepRows
-from specialist.ops.cpu.prepared import Part, Prepared
-from specialist.ops.rope.frequencies import inverse_frequencies
+from specialist.models.checkpoint import ModelConfig, expected_shapes
+from specialist.ops.cpu import library as kernels
+from specialist.ops.cpu.library import TARGETS, LinearStruct, LowRankStruct
+from specialist.ops.cpu.packed_weights import PackedMatrix, PackedWeights, pack_floats
+from specialist.ops.reference.rope import inverse_frequencies
+
+
+class _Packed(NamedTuple):
+    table: Any  # [layers, targets] LowRanks
+    arrays: list[NDArray[np.uint8]]  # the memory that the table points into
+    nbytes: int
+
+
+class PackedAdapters:
+    """Packs adapters in the C++ decoder's layout, and keeps the most recent ones up to a number of bytes. Packing takes
+    longer than a step: if more adapters take turns than are kept, every turn packs again. One thread calls `address`;
+    any thread may call `drop`."""
+
+    def __init__(self, num_layers: int, most_bytes: int, max_rank: int) -> None:
+        self._num_layers = num_layers
+        self._most_bytes = most_bytes
+        self._max_rank = max_rank
+        self._lock = Lock()
+        self._packed: OrderedDict[str, _Packed] = OrderedDict()
+        self._names: tuple[str, ...] = ()
+        self._stack: Any = None
+        self.num_packs = 0
+        self.nbytes = 0
+        self._members: list[_Packed] = []  # keeps the memory of the current stack alive if its adapters are evicted
+
+    def address(self, adapters: Sequence[Adapter]) -> int | None:
+        """Return the address of [adapters, layers, targets] LowRanks, which is valid until the next call."""
+        if not adapters:
+            return None
+        names = tuple(adapter.digest for adapter in adapters)
+        if self._names != names:
+            self._members = [self._get(adapter) for adapter in adapters]
+            lows = [low for member in self._members for low in member.table]
+            self._stack = (LowRankStruct * len(lows))(*lows)
+            self._names = names
+        return ctypes.addressof(self._stack)
+
+    def drop(self, digest: str) -> None:
+        """Forget an adapter that is no longer used. A step that is reading it may finish."""
+        with self._lock:
+            self._forget(digest)
+
+    def _get(self, adapter: Adapter) -> _Packed:
+        with self._lock:
+            packed = self._forget(adapter.digest)
+        if packed is None:
+            packed = self._pack(adapter)
+            self.num_packs += 1
+        with self._lock:
+            self._packed[adapter.digest] = packed
+            self.nbytes += packed.nbytes
+            while self.nbytes > self._most_bytes and self._packed:
+                self._forget(next(iter(self._packed)))
+        return packed
+
+    def _forget(self, digest: str) -> _Packed | None:
+        packed = self._packed.pop(digest, None)
+        self.nbytes -= 0 if packed is None else packed.nbytes
+        return packed
+
+    def _pack(self, adapter: Adapter) -> _Packed:
+        if adapter.rank > self._max_rank:
+            raise ValueError(f"the adapter has rank {adapter.rank}; the limit is {self._max_rank}")
+        table = (LowRankStruct * (self._num_layers * len(TARGETS)))()
+        arrays = []
+        for layer in range(self._num_layers):
+            for index, target in enumerate(TARGETS):
+                low = adapter.targets.get(f"layers.{layer}.{target}")
+                if low is not None:
+                    a, b = pack_floats(low.a), pack_floats(low.b)
+                    arrays += [a, b]
+                    at = layer * len(TARGETS) + index
+                    table[at] = LowRankStruct(a.ctypes.data, b.ctypes.data, low.a.shape[0], low.scale)
+        return _Packed(table, arrays, ctypes.sizeof(table) + sum(array.nbytes for array in arrays))
 
 
 class FusedDecoder:
@@ -27,7 +102,7 @@ class FusedDecoder:
     def __init__(
         self,
         config: ModelConfig,
-        prepared: Prepared,
+        prepared: PackedWeights,
         library: Any,
         *,
         num_blocks: int,
@@ -37,7 +112,7 @@ class FusedDecoder:
         kv_dtype: KVType = "float32",
         adapter_bytes: int = 1 << 29,
     ) -> None:
-        """`max_tokens` bounds a step. The weights stay mapped for as long as this object lives."""
+        """`max_tokens` limits a step. The weights stay mapped while this object lives."""
         _check_shapes(config, prepared)
         self.config = config
         self.num_blocks = num_blocks
@@ -48,7 +123,7 @@ class FusedDecoder:
         self.prepared = prepared
         frequencies, rope_factor = inverse_frequencies(config)
         self._frequencies = np.ascontiguousarray(frequencies.numpy(), np.float32)
-        shape = Shape(
+        shape = kernels.ShapeStruct(
             layers=config.num_layers,
             hidden=config.hidden_size,
             inner=config.intermediate_size,
@@ -66,11 +141,12 @@ class FusedDecoder:
             eps=config.norm_eps,
             rope_factor=rope_factor,
         )
-        self._handle = library.octet_create(
-            shape, self._layers(), *self._ends(), _address(prepared.vectors["norm"]), _address(self._frequencies)
-        )
+        embed = self._single("embed")
+        head = embed if config.tied_head else self._single("head")
+        norm = _address(prepared.vectors["norm"])
+        self._handle = library.octet_create(shape, self._layers(), embed, head, norm, _address(self._frequencies))
         if not self._handle:
-            raise MemoryError(f"no memory for {num_blocks} KV blocks of {block_size} tokens: ask for fewer")
+            raise MemoryError(f"no memory for {num_blocks} KV blocks of {block_size} tokens: configure fewer")
         self._packed = PackedAdapters(config.num_layers, adapter_bytes, MAX_RANK)
         self._logits = torch.empty((0, config.vocab_size))
 
@@ -78,10 +154,10 @@ class FusedDecoder:
         if handle := getattr(self, "_handle", None):
             self._library.octet_destroy(handle)
 
-    def forward(self, batch: Batch, adapters: Sequence[Adapter]) -> Tensor:
+    def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
         self._check(batch)
-        logits = self._room_for(len(batch.outputs))
-        rows = StepRows(
+        logits = self._logits_buffer(len(batch.outputs))
+        rows = kernels.StepStruct(
             tokens=len(batch.tokens),
             rows=len(batch.context_lens),
             outputs=len(batch.outputs),
@@ -101,43 +177,29 @@ class FusedDecoder:
 
     @property
     def adapter_nbytes(self) -> int:
-        """Of the copies that are kept as the kernels read them."""
         return self._packed.nbytes
 
     def drop_adapter(self, digest: str) -> None:
-        """Any thread may call."""
         self._packed.drop(digest)
 
     def linear_only(self, num_tokens: int, num_outputs: int) -> None:
-        """Every matrix once and nothing else: the floor under a step of so many tokens."""
+        """Multiply by every matrix once and do nothing else, to measure the lower bound of such a step."""
         if not 0 < num_tokens <= self.max_tokens:
             raise ValueError(f"num_tokens must be in [1, {self.max_tokens}], got {num_tokens}")
-        logits = self._room_for(num_outputs)
+        logits = self._logits_buffer(num_outputs)
         self._library.octet_linear_only(self._handle, num_tokens, num_outputs, logits.data_ptr())
 
     def seconds(self) -> dict[str, float]:
-        """Spent so far, by kind of work: linear, attention, other."""
         spent = self._library.octet_seconds(self._handle)
-        return {work: spent[index] for index, work in enumerate(WORKS)}
+        return {work: spent[index] for index, work in enumerate(kernels.WORK_KINDS)}
 
     def zero(self, slots: Sequence[int]) -> None:
         where = np.asarray(slots, np.int32)
         self._library.octet_zero(self._handle, where.ctypes.data, len(where))
 
-    def cache_views(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Keys and values as they lie in memory, [layers, blocks, ...]: for tests that poison them."""
-        shape = (self.config.num_layers, self.num_blocks, self.block_size * self.config.kv_size)
-        dtype = np.dtype(self.kv_dtype)
-        views = []
-        for address in (self._library.octet_keys(self._handle), self._library.octet_values(self._handle)):
-            raw = (ctypes.c_uint8 * (int(np.prod(shape)) * dtype.itemsize)).from_address(address)
-            views.append(np.frombuffer(memoryview(raw).cast("B"), dtype).reshape(shape))
-        return views[0], views[1]
-
-    def _check(self, batch: Batch) -> None:
-        """What C++ would take on trust."""
+    def _check(self, batch: StepBatch) -> None:
         if len(batch.tokens) > self.max_tokens:
-            raise ValueError(f"a step of {len(batch.tokens)} tokens; the most is {self.max_tokens}")
+            raise ValueError(f"the step has {len(batch.tokens)} tokens; the limit is {self.max_tokens}")
         for name, values, limit in (
             ("token", batch.tokens, self.config.vocab_size),
             ("position", batch.positions, self.config.context),
@@ -145,15 +207,15 @@ class FusedDecoder:
         ):
             numbers = values.numpy()
             if numbers.min() < 0 or numbers.max() >= limit:
-                raise ValueError(f"{name} {numbers.max()} is outside of [0, {limit})")
+                raise ValueError(f"{name} {numbers.max()} is outside [0, {limit})")
 
-    def _room_for(self, count: int) -> Tensor:
+    def _logits_buffer(self, count: int) -> Tensor:
         if len(self._logits) < count:
             self._logits = torch.empty((count, self.config.vocab_size))
         return self._logits[:count]
 
     def _layers(self) -> Any:
-        layers = (Layer * self.config.num_layers)()
+        layers = (kernels.LayerStruct * self.config.num_layers)()
         for index, layer in enumerate(layers):
             prefix = f"layers.{index}."
             for name in ("attn_norm", "mlp_norm", "q_norm", "k_norm"):
@@ -167,16 +229,12 @@ class FusedDecoder:
             layer.window = self.config.window(index) or 0
         return layers
 
-    def _ends(self) -> tuple[Linear, Linear]:
-        embed = self._single("embed")
-        return embed, embed if self.config.tied_head else self._single("head")
-
-    def _single(self, name: str) -> Linear:
+    def _single(self, name: str) -> LinearStruct:
         return _linear(self.prepared.matrices[name][0])
 
 
-def _check_shapes(config: ModelConfig, prepared: Prepared) -> None:
-    """C++ reads what the config says there is."""
+def _check_shapes(config: ModelConfig, prepared: PackedWeights) -> None:
+    """Check the shapes, which the C++ code trusts."""
     shapes = dict(expected_shapes(config))
     for name, parts in prepared.matrices.items():
         prefix, _, members = name.rpartition(".")
@@ -189,9 +247,9 @@ def _check_shapes(config: ModelConfig, prepared: Prepared) -> None:
             raise ValueError(f"{name} is packed with {len(vector)} numbers; the model has {shapes[name]}")
 
 
-def _linear(part: Part) -> Linear:
+def _linear(part: PackedMatrix) -> LinearStruct:
     bias = None if part.bias is None else _address(part.bias)
-    return Linear(part.kind, part.rows, part.columns, part.offset, _address(part.data), bias)
+    return LinearStruct(part.kind, part.rows, part.columns, part.offset, _address(part.data), bias)
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -1,22 +1,59 @@
-"""The model in plain PyTorch: on any device, in any float type, readable; what every faster decoder must equal."""
+"""The model in plain PyTorch, on any device and in any float type: the reference for every faster decoder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from specialist.adapters.adapter import Adapter
-from specialist.engines.native.batch import Batch
-from specialist.engines.native.projection import Projection
+from specialist.engines.native.engine import StepBatch
 from specialist.models.checkpoint import Checkpoint
-from specialist.models.weight import Weight, dense
-from specialist.ops.attention.reference import View, attend, views, write_kv
-from specialist.ops.linear.linear import MakeLinear
-from specialist.ops.linear.reference import Dense, embed, to
-from specialist.ops.norm.reference import add_rms_norm, rms_norm
-from specialist.ops.rope.frequencies import inverse_frequencies
-from specialist.ops.rope.reference import cos_sin, rotate
+from specialist.models.weights import Weight, dense
+from specialist.ops.reference import linear as ops
+from specialist.ops.reference.attention import ContextView, attend, views, write_kv
+from specialist.ops.reference.linear import Dense, Linear, MakeLinear, add_rms_norm, rms_norm
+from specialist.ops.reference.rope import cos_sin, inverse_frequencies, rotate
+
+
+class Projection:
+    """Multiplies by several matrices that share an input, as one matrix where possible."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        weights: Mapping[str, Weight],
+        make: MakeLinear,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """Matrices of one storage type are stacked, unless that would copy weights that can be used in place."""
+        matrices = [weights[name] for name in names]
+        in_place = device.type == "cpu" and all(isinstance(w, Tensor) and w.dtype == dtype for w in matrices)
+        parts = [ops.stack_weights(matrices)] if ops.can_stack(matrices) and not in_place else matrices
+        self._linears: list[Linear] = [make(part, device, dtype) for part in parts]
+        edges = [0, *accumulate(matrix.shape[0] for matrix in matrices)]
+        # the output columns of each matrix
+        self._columns = dict(zip(names, (slice(*edge) for edge in pairwise(edges)), strict=True))
+        biases = {name: weights[f"{name}_bias"] for name in names if f"{name}_bias" in weights}
+        bias = torch.zeros(edges[-1], dtype=dtype)
+        for name, values in biases.items():
+            bias[self._columns[name]] = dense(values).to(dtype)
+        self._bias = bias.to(device) if biases else None
+
+    def __call__(self, x: Tensor, adapters: Sequence[Adapter]) -> Tensor:
+        """[T, K] -> [T, all columns]."""
+        products = [linear(x) for linear in self._linears]
+        y = products[0] if len(products) == 1 else torch.cat(products, dim=-1)
+        if self._bias is not None:
+            y += self._bias
+        for adapter in adapters:
+            for name, columns in self._columns.items():
+                low = adapter.targets.get(name)
+                if low is not None:
+                    ops.add_low_rank(y[:, columns], x, low.a, low.b, low.scale)
+        return y
 
 
 class _Layer:
@@ -55,10 +92,8 @@ class TorchDecoder:
         self.device = torch.device(device)
         self.dtype = dtype
         self._layers = [_Layer(checkpoint, i, linear, self.device, dtype) for i in range(config.num_layers)]
-        embedding = checkpoint.weights["embed"]
-        self._embed: Weight = (
-            embedding.to(self.device, dtype) if isinstance(embedding, Tensor) else to(embedding, self.device)
-        )
+        embedding = ops.to(checkpoint.weights["embed"], self.device)
+        self._embed: Weight = embedding.to(dtype) if isinstance(embedding, Tensor) else embedding
         self._norm = dense(checkpoint.weights["norm"]).to(self.device)
         head = self._embed if config.tied_head else checkpoint.weights["head"]
         self._head = linear(head, self.device, dtype)
@@ -69,12 +104,14 @@ class TorchDecoder:
         self.v_cache = torch.zeros(shape, dtype=dtype, device=self.device)
 
     @torch.inference_mode()
-    def forward(self, batch: Batch, adapters: Sequence[Adapter]) -> Tensor:
+    def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
         eps = self.config.norm_eps
-        turn = cos_sin(self._here(batch.positions), self._frequencies, self._rope_factor)
-        slots = self._here(batch.slots).long()
-        seen = self._views(batch)
-        residual = embed(self._embed, self._here(batch.tokens), self.dtype)
+        turn = cos_sin(self._to_device(batch.positions), self._frequencies, self._rope_factor)
+        slots = self._to_device(batch.slots).long()
+        rows = (batch.query_start, batch.context_lens, batch.block_tables, self.block_size)
+        windows = {layer.window for layer in self._layers}
+        seen = {window: views(*rows, window, self.device) for window in windows}
+        residual = ops.embed(self._embed, self._to_device(batch.tokens), self.dtype)
         x = rms_norm(residual, self._layers[0].attn_norm, eps)
         next_norms = [*(layer.attn_norm for layer in self._layers[1:]), self._norm]
         for index, (layer, next_norm) in enumerate(zip(self._layers, next_norms, strict=True)):
@@ -83,12 +120,9 @@ class TorchDecoder:
             gate, up = layer.gate_up(x, adapters).chunk(2, dim=-1)
             inner = functional.silu(gate).mul_(up)
             x, residual = add_rms_norm(layer.down(inner, adapters), residual, next_norm, eps)
-        return self._logits(x, batch.outputs)
-
-    def _logits(self, x: Tensor, outputs: Tensor) -> Tensor:
-        if len(outputs) == 0:  # a chunk inside a prompt
+        if len(batch.outputs) == 0:  # a chunk inside a prompt
             return torch.empty(0, self.config.vocab_size, device=self.device)
-        return self._head(x.index_select(0, self._here(outputs))).float()
+        return self._head(x.index_select(0, self._to_device(batch.outputs))).float()
 
     def _attention(
         self,
@@ -96,7 +130,7 @@ class TorchDecoder:
         x: Tensor,
         turn: tuple[Tensor, Tensor],
         slots: Tensor,
-        seen: Sequence[View],
+        seen: Sequence[ContextView],
         adapters: Sequence[Adapter],
     ) -> Tensor:
         layer, config = self._layers[index], self.config
@@ -109,12 +143,7 @@ class TorchDecoder:
         write_kv(rotate(k, *turn), v, k_cache, v_cache, slots)
         return layer.o(attend(rotate(q, *turn), k_cache, v_cache, seen).flatten(1), adapters)
 
-    def _views(self, batch: Batch) -> dict[int | None, list[View]]:
-        """For each window that any layer has."""
-        rows = (batch.query_start, batch.context_lens, batch.block_tables, self.block_size)
-        return {window: views(*rows, window, self.device) for window in {layer.window for layer in self._layers}}
-
-    def _here(self, tensor: Tensor) -> Tensor:
+    def _to_device(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)
 
     @torch.inference_mode()

@@ -1,5 +1,5 @@
-// Sixteen tokens at once on CPUs with matrix tiles. The integers are exact and the floats are added in the same order,
-// so the result is that of `affine_tile` to the bit. Included by linear.hpp.
+// Sixteen tokens at once on CPUs with matrix tiles (AMX). The integers are exact and the floats are added in the same
+// order, so the result equals that of `affine_tile` to the bit. Included by linear.hpp.
 #pragma once
 
 #if defined(__AMX_INT8__) && defined(__linux__)
@@ -13,14 +13,14 @@ namespace octet {
 
 constexpr int AMX_PAYS_FROM = 8;
 
-// The kernel lets a process use the tiles only when it has asked.
+// The kernel lets a process use the tiles only after it has requested permission.
 inline bool amx_allowed() {
     constexpr int REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
     static const bool allowed = syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
     return allowed;
 }
 
-// Tiles 0 to 3: 16 tokens x 16 sums. 4 and 5: 16 tokens x 32 bytes. 6: 8 quads of columns x 16 rows, 7 as well.
+// Tiles 0 to 3: 16 tokens x 16 sums. 4 and 5: 16 tokens x 32 bytes. 6 and 7: 8 quads of columns x 16 rows.
 class AmxSession {
  public:
     AmxSession() {
@@ -34,12 +34,12 @@ class AmxSession {
     ~AmxSession() { _tile_release(); }
 };
 
-// A tile load waits long for bytes that were stored just before it, and so do loads for a tile that was stored just
-// before them. So each of the stages runs over a few groups before the next one does.
+// A tile load right after a store of its bytes stalls, and so does a load of bytes that a tile was just stored to.
+// Therefore every stage runs over a few groups before the next stage starts.
 constexpr int STAGE = 6;
 
-// The integers of a 4-bit group, and behind them the same times 16: with those as the other factor of the high bytes,
-// one sum holds both products.
+// The integers of a 4-bit group, followed by the same times 16, which are multiplied with the high bytes: one sum then
+// contains both products.
 inline void amx_unpack(const uint8_t* group, uint8_t* bytes) {
     const __m512i low = _mm512_set1_epi8(15), high = _mm512_set1_epi8(char(240));
 #pragma GCC unroll 4
@@ -53,7 +53,7 @@ inline void amx_unpack(const uint8_t* group, uint8_t* bytes) {
     }
 }
 
-// Neighbouring groups take different tiles, so that one need not wait for the other. Only literals can name a tile.
+// Neighbouring groups use different tiles, so that they do not wait for each other. A tile number must be a literal.
 #define OCTET_AMX_SUM_FOUR(TILE, bytes, x_highs, x_lows, sums) \
     _tile_loadd(6, bytes, 64);                                 \
     _tile_loadd(7, bytes + 8 * 64, 64);                        \
@@ -75,7 +75,7 @@ inline void amx_unpack(const uint8_t* group, uint8_t* bytes) {
     _tile_stored(HIGH, highs, 64);                                           \
     _tile_stored(LOW, lows, 64)
 
-// The whole block of tokens that begins at `first`, however many of them count.
+// The whole block of tokens that begins at `first`, even if only some of them are used.
 template <int BITS>
 inline void amx_tile(const uint8_t* tile, const Input& x, int first, f32x16* out) {
     constexpr int VALUES = GROUP * LANES * BITS / 8, STRIDE = VALUES + 4 * LANES;

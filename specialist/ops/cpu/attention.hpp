@@ -1,5 +1,5 @@
 // Attention of a few consecutive tokens of one sequence over its paged context, for the query heads of one KV head.
-// A token's result depends on its own context alone: neither on the tokens beside it nor on where a chunk began.
+// A token's result depends only on its own context, not on the tokens beside it or on where a chunk began.
 //
 // keys    [block, kv head, head_dim, block_size]: a vector of scores needs no sum across lanes
 // values  [block, kv head, block_size, head_dim]
@@ -53,14 +53,14 @@ struct Query {
     int last;
 };
 
-// Where the keys of 16 positions lie, and where their scores go.
+// The keys of 16 positions, and the first position, where their scores are written.
 template <class Element>
 struct Keys {
     const Element* at;
     int position;
 };
 
-// `q` has the queries side by side, [head_dim, MOST_QUERIES]: one address reaches all of them.
+// `q` holds the queries side by side, [head_dim, MOST_QUERIES], so that one address reaches all of them.
 template <int N, int VECTORS, class Element>
 inline void score(const Query* queries, const float* q, const Keys<Element>* keys, int head_dim, int block_size) {
     f32x16 acc[N][VECTORS];
@@ -83,8 +83,8 @@ inline void score(const Query* queries, const float* q, const Keys<Element>* key
         for (int j = 0; j < VECTORS; j++) store(queries[n].scores + keys[j].position, acc[n][j]);
 }
 
-constexpr bool WIDE = PARTS == 1;  // elsewhere so many sums do not fit into the registers
-constexpr int MOST_KEYS = 4;       // vectors of them
+constexpr bool WIDE = PARTS == 1;  // otherwise the sums do not fit into the registers
+constexpr int MOST_KEYS = 4;       // vectors of keys at once
 
 template <int N, class Element>
 inline void score_keys(const Query* queries, const float* q, const Keys<Element>* keys, int vectors, int head_dim,
@@ -108,7 +108,7 @@ inline void score_some(const Query* queries, const float* q, int count, const Ke
     times(std::integral_constant<int, 1>{});
 }
 
-// One position's scores, where a block is not made of whole vectors.
+// Scores of one position, for blocks that are not a multiple of a vector.
 template <class Element>
 inline void score_alone(const Query* queries, int count, const Keys<Element>& key, int head_dim, int block_size) {
     for (int n = 0; n < count; n++) {
@@ -118,7 +118,7 @@ inline void score_alone(const Query* queries, int count, const Keys<Element>& ke
     }
 }
 
-// All positions of the blocks that hold [first, last].
+// Scores of all positions of the blocks that contain [first, last].
 template <class Element>
 inline void score_all(const Cache<Element>& cache, const Query* queries, const float* q, int count,
                       const int32_t* table, int head, int first, int last) {
@@ -142,7 +142,7 @@ inline void score_all(const Cache<Element>& cache, const Query* queries, const f
     flush();
 }
 
-// Scores to weights over [first, last]; returns one over their sum. What lies outside was never valid and is not read.
+// Turns scores into weights over [first, last] and returns 1 / their sum. Scores outside are invalid and never read.
 inline float soften(const Query& query) {
     float* s = query.scores;
     const int stop = query.last + 1;
@@ -151,7 +151,7 @@ inline float soften(const Query& query) {
     const int base = query.first / LANES * LANES;
     std::fill(s + base, s + query.first, lowest);
     std::fill(s + stop, s + padded, lowest);
-    f32x16 most[4] = {splat(lowest), splat(lowest), splat(lowest), splat(lowest)};  // of which none waits for another
+    f32x16 most[4] = {splat(lowest), splat(lowest), splat(lowest), splat(lowest)};  // independent
     int at = base;
     for (; at + 4 * LANES <= padded; at += 4 * LANES)
 #pragma GCC unroll 4
@@ -166,7 +166,7 @@ inline float soften(const Query& query) {
     return 1.0f / sum(total);
 }
 
-// Rows of values: where that of a position lies, and how many lie behind it, of those before `stop`.
+// Rows of values: the row of a position, and how many rows before `stop` follow it in memory.
 template <class Element>
 struct Paged {
     const Cache<Element>& cache;
@@ -191,8 +191,8 @@ struct Flat {
     }
 };
 
-// Adds the values of positions [from, stop), weighted, to the outputs of N queries. A value is loaded once for all of
-// them; a sum goes on in memory where it stopped, so it has the order of the positions however they are cut.
+// Adds the weighted values of positions [from, stop) to the outputs of N queries. A value is loaded once for all of
+// them. Sums continue in memory, so they are in the order of the positions however these are split.
 template <int N, int VECTORS, class Values>
 inline void mix(const Values& values, const Query* queries, int from, int stop, int head_dim, int column) {
     f32x16 acc[N][VECTORS];
@@ -233,7 +233,7 @@ inline void mix_columns(const Values& values, const Query* queries, int from, in
             }
 }
 
-// Those in front that attend to the same of the positions [from, stop) share a pass; returns how many.
+// Leading queries that attend to the same positions of [from, stop) share a pass; returns how many there are.
 template <class Values>
 inline int mix_some(const Values& values, const Query* queries, int count, int from, int stop, int head_dim) {
     auto begin = [&](const Query& query) { return std::max(from, query.first); };
@@ -249,10 +249,10 @@ inline void mix_segment(const Values& values, const Query* queries, int count, i
     for (int i = 0; i < count;) i += mix_some(values, queries + i, count - i, from, stop, head_dim);
 }
 
-constexpr int SEGMENT = 64;  // positions whose values stay at hand while all queries use them
-constexpr int WIDENED_FROM = 12;  // queries for which a half is made a float once, not once for each few of them
+constexpr int SEGMENT = 64;  // positions whose values stay in cache while all queries use them
+constexpr int WIDENED_FROM = 12;  // queries from which on halves are converted to floats once and not per pass
 
-// Floats that a thread has to itself.
+// Scratch memory of one thread.
 struct Room {
     float* packed;   // [head_dim, MOST_QUERIES]
     float* widened;  // [SEGMENT, head_dim]

@@ -1,4 +1,4 @@
-// A whole forward pass in one call: embedding, layers, head. Python describes the model once and each step's rows.
+// A whole forward pass in one call: embedding, layers, head. Python passes the model once and the rows of each step.
 
 #include <chrono>
 #include <cstdlib>
@@ -12,13 +12,13 @@
 
 namespace octet {
 
-// In step with `library.py`.
+// Must match `library.py`.
 enum Target : int { Q, K, V, O, GATE, UP, DOWN, TARGETS };
 
 struct LowRank {
     const float* a;  // packed [rank, in]
     const float* b;  // packed [out, rank]
-    int32_t rank;    // 0: this target is left alone
+    int32_t rank;    // 0: no adapter for this target
     float scale;
 };
 
@@ -31,7 +31,7 @@ struct Layer {
     Linear o;
     Linear gate_up[2];
     Linear down;
-    int32_t window;  // 0: looks back over everything
+    int32_t window;  // 0: unlimited
 };
 
 struct Shape {
@@ -52,7 +52,7 @@ struct Step {
     float* logits;                // [outputs, vocab]
 };
 
-// Zeroes that cost no memory before they are written, aligned to cache lines.
+// Zeroed memory, aligned to cache lines, that takes no pages before it is written.
 template <class T>
 class Buffer {
  public:
@@ -69,7 +69,7 @@ class Buffer {
     T* data_;
 };
 
-// Where the time goes, by kind of work. In step with `library.py`.
+// Kinds of work, for timing. Must match `library.py`.
 enum Work : int { LINEAR_WORK, ATTENTION_WORK, OTHER_WORK, WORKS };
 
 class Timer {
@@ -125,7 +125,7 @@ class Decoder {
         threads_.sleep();
     }
 
-    // Every matrix once, on whatever the buffers hold: the floor under a step of so many tokens and outputs.
+    // Multiplies by every matrix once, on any buffer contents: the lower bound of a step of this size.
     void linear_only(int tokens, int outputs, float* logits) {
         threads_.wake();
         for (const Layer& layer : layers_) {
@@ -166,7 +166,7 @@ class Decoder {
         return {floats_.data(), columns, highs_.data(), lows_.data(), scales_.data(), sums_.data()};
     }
 
-    // Blocks of tokens are whole.
+    // Tokens are padded to whole blocks.
     size_t padded() const { return size_t(s_.max_tokens) + BLOCK; }
 
     void embed(const Step& step) {
@@ -215,7 +215,7 @@ class Decoder {
         for (; i < count; i++) out[i] = x[i] * factor * weight[i];
     }
 
-    // Row t of the next linear's input is in floats_; put it into 8 bits beside them where a matrix wants that.
+    // Quantises row t of floats_, the next linear's input, if a matrix needs integers.
     void ready(int t, int columns, bool integers) {
         if (!integers) return;
         quantise(input(columns), t);
@@ -226,7 +226,7 @@ class Decoder {
                            [](const Linear& part) { return part.kind == FOUR || part.kind == EIGHT; });
     }
 
-    // What is done to every row by itself. Two rows a task: their quantised activations share cache lines.
+    // Runs body(row) for every row. Two rows per task, because their quantised activations share cache lines.
     template <class Body>
     void each(int rows, Body&& body) {
         const Timer timer(seconds_[OTHER_WORK]);
@@ -294,7 +294,7 @@ class Decoder {
         if (step.adapters) adapt(step, index, O, q_size, s_.hidden, hidden_.data(), s_.hidden, 0);
     }
 
-    // Head norms, rope, and the token's keys and values into the cache.
+    // Applies head norms and rope, and writes the token's keys and values to the cache.
     template <class Element>
     void place(const Step& step, const Layer& layer, const Cache<Element>& kv, int t) {
         float* row = qkv_.data() + size_t(t) * qkv_stride_;
@@ -447,7 +447,7 @@ void octet_linear_only(Decoder* decoder, int tokens, int outputs, float* logits)
     decoder->linear_only(tokens, outputs, logits);
 }
 void octet_zero(Decoder* decoder, const int32_t* slots, int count) { decoder->zero(slots, count); }
-// [WORKS], since the decoder was made.
+// [WORKS], since the decoder was created.
 const double* octet_seconds(Decoder* decoder) { return decoder->seconds(); }
 uint8_t* octet_keys(Decoder* decoder) { return decoder->keys(); }
 uint8_t* octet_values(Decoder* decoder) { return decoder->values(); }

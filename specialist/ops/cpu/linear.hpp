@@ -1,5 +1,5 @@
-// y = W x, over weights packed in tiles of 16 rows. Each output is accumulated in column order whatever the number of
-// tokens, so a row of a batch never depends on its neighbours.
+// y = W x, over weights packed in tiles of 16 rows. Each output is accumulated in column order for any number of
+// tokens, so a row of a batch never depends on the others.
 //
 // float    for each column k: 16 floats
 // 8 bits   for each group of 32 columns: 8 vectors, byte [4r + i] of vector j is row r, column 4j + i;
@@ -23,7 +23,7 @@ struct Linear {
     int32_t kind;
     int32_t rows;
     int32_t columns;
-    int32_t offset;  // where its outputs begin in a row of y
+    int32_t offset;  // position of its outputs in a row of y
     const uint8_t* data;
     const float* bias;
 
@@ -34,10 +34,10 @@ struct Linear {
     }
 };
 
-constexpr int BLOCK = 16;  // tokens whose quantised activations lie together
+constexpr int BLOCK = 16;  // tokens whose quantised activations are adjacent
 
-// Activations: floats, and for each group of 32 the same in 12 bits, 16 * high + low, with their scale and
-// their scaled sum. With 8 bits alone every other greedy answer would change within 32 tokens.
+// Activations: floats, and for each group of 32 the same in 12 bits, 16 * high + low, with their scale and their scaled
+// sum. With 8 bits, every second greedy answer would change within 32 tokens.
 struct Input {
     const float* floats;  // [tokens, columns]
     int columns;
@@ -52,7 +52,7 @@ struct Input {
 };
 
 constexpr int LOW_BITS = 4;
-constexpr float STEPS = float(127 << LOW_BITS);  // of the largest of a group: its high byte is then 127, its low one 0
+constexpr float STEPS = float(127 << LOW_BITS);  // for the largest value of a group: high byte 127, low byte 0
 
 inline void quantise(const Input& x, int token) {
     for (int g = 0; g < x.columns / GROUP; g++) {
@@ -60,7 +60,7 @@ inline void quantise(const Input& x, int token) {
         const size_t at = x.group_of(token, g);
         f32x16 halves[2] = {load<f32x16>(from), load<f32x16>(from + LANES)};
         const float peak = largest(larger(magnitude(halves[0]), magnitude(halves[1])));
-        const bool usable = peak > 1e-30f;  // STEPS over less may be infinite; less is as good as nothing
+        const bool usable = peak > 1e-30f;  // below this STEPS / peak may be infinite, and the values do not matter
         const f32x16 inverse = splat(usable ? STEPS / peak : 0.0f);
         f32x16 total{};
         for (int i = 0; i < 2; i++) {
@@ -71,7 +71,7 @@ inline void quantise(const Input& x, int token) {
             store_bytes(x.lows + at * GROUP + i * LANES, q - (high << LOW_BITS));
             total += steps;
         }
-        const float whole = sum(total);  // NaN if anything is not finite: the row then fails, and it alone
+        const float whole = sum(total);  // NaN if any value is not finite: then this row fails, and only this row
         const float scale = peak / STEPS + (whole - whole);
         x.scales[size_t(token) * (x.columns / GROUP) + g] = scale;
         x.sums[size_t(token) * (x.columns / GROUP) + g] = whole * scale;
@@ -97,12 +97,12 @@ inline void unpack(const uint8_t* group, u8x64 (&out)[8]) {
     }
 }
 
-// Where a tile's 16 rows take several registers there are too few for more tokens than this.
+// With several registers per tile of 16 rows there are too few registers for more tokens.
 constexpr int MOST_INTEGERS = PARTS == 1 ? 8 : 2, MOST_FLOATS = PARTS == 1 ? 8 : 4;
 
 constexpr bool HALVES(int bits) { return bits == 8 && WIDEST_DOT < 255; }
 
-// acc += the exact dot products of the group's 16 rows with each token's bytes. Unrolled, or the sums live in memory.
+// acc += the exact dot products of the group's 16 rows with each token's bytes. Unrolled, to keep sums in registers.
 template <int BITS, int TOKENS>
 inline void add_dots(const u8x64 (&w)[8], const int8_t* x, i32x16 (&acc)[TOKENS]) {
     i32x16 upper[TOKENS]{}, odd[TOKENS]{};
@@ -128,7 +128,7 @@ inline void group_dots(const uint8_t* group, const int8_t* highs, const int8_t* 
     if constexpr (PARTS == 1) {
         u8x64 w[8];
         unpack<BITS>(group, w);
-        if constexpr (TOKENS <= 4) {  // few sums that wait for one another are slower than twice as many that do not
+        if constexpr (TOKENS <= 4) {  // twice as many independent sums are faster than few dependent ones
             i32x16 high[TOKENS]{};
             add_dots<BITS, TOKENS>(w, highs, high);
             add_dots<BITS, TOKENS>(w, lows, dots);
@@ -140,9 +140,9 @@ inline void group_dots(const uint8_t* group, const int8_t* highs, const int8_t* 
             for (int t = 0; t < TOKENS; t++) dots[t] = dots[t] << LOW_BITS;
             add_dots<BITS, TOKENS>(w, lows, dots);
         }
-    } else {  // a group is more than all registers: each vector is unpacked where it is used, and used up
+    } else {  // a group exceeds the registers: each vector is unpacked where it is used
         i32x16 high[TOKENS]{}, upper[TOKENS]{}, upper_high[TOKENS]{};
-#pragma GCC unroll 1  // or compilers add up in another order, with more sums at a time than there are registers
+#pragma GCC unroll 1  // otherwise compilers use more sums at a time than there are registers
         for (int j = 0; j < BITS; j++) {
             const u8x64 both = load<u8x64>(group + 64 * j), low_part = low_nibbles(both),
                         high_part = high_nibbles(both);
@@ -169,13 +169,13 @@ inline void group_dots(const uint8_t* group, const int8_t* highs, const int8_t* 
     }
 }
 
-// What a group adds to an output, in the one order that every path keeps to.
+// What a group adds to an output, in the order that every code path uses.
 inline f32x16 add_group(f32x16 acc, i32x16 dot, f32x16 scale, f32x16 minimum, float x_scale, float x_sum) {
     acc = fma(to_float(dot), scale * splat(x_scale), acc);
     return fma(minimum, splat(x_sum), acc);
 }
 
-// A group's worth of the weights that follow a few microseconds later: the CPU's own look-ahead is too short.
+// Prefetches the weights of a group a few microseconds ahead: the CPU's own prefetcher does not look far enough.
 template <int STRIDE>
 inline void fetch_ahead(const uint8_t* group) {
     constexpr int DISTANCE = 6144;
@@ -183,7 +183,7 @@ inline void fetch_ahead(const uint8_t* group) {
     for (int line = 0; line < STRIDE; line += 64) __builtin_prefetch(group + DISTANCE + line);
 }
 
-// Tokens [first, first + TOKENS), all of one block.
+// Tokens [first, first + TOKENS), all in one block.
 template <int BITS, int TOKENS>
 inline void affine_tile(const uint8_t* tile, const Input& x, int first, f32x16* out) {
     constexpr int VALUES = GROUP * LANES * BITS / 8, STRIDE = VALUES + 4 * LANES;
@@ -231,7 +231,7 @@ inline void float_tile(const uint8_t* tile, const Input& x, int first, f32x16* o
 
 namespace octet {
 
-// Some of the tokens from `first` on, at most `tokens`; returns how many.
+// Computes at most `tokens` tokens from `first` on; returns how many.
 inline int tile_times_some(const Linear& w, const uint8_t* tile, const Input& x, int first, int tokens, f32x16* out) {
     static_assert(BLOCK % MOST_INTEGERS == 0, "tokens at once are all of one block");
     if (w.kind == FLOAT) return up_to<MOST_FLOATS>(tokens, [&](auto count) { float_tile<count>(tile, x, first, out); });

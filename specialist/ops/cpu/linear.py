@@ -1,24 +1,110 @@
-"""One matrix product with the C++ kernel, on the calling thread: to test it and to time it."""
+"""Matrix products over quantised weights on the CPU."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from specialist.models.weight import Weight
-from specialist.ops.cpu.library import Linear
-from specialist.ops.cpu.pack import kind_of, pack
+from specialist.models.weights import GROUP, Affine, Weight
+from specialist.ops.cpu.library import LinearStruct
+from specialist.ops.cpu.packed_weights import pack, pack_kind
+from specialist.ops.reference.linear import Dense, Linear, MakeLinear
+
+
+class Nibbles(NamedTuple):
+    """An affine matrix split into 4-bit numbers around 8: weight[n, k] = scale * (q - 8) + offset. 8 bits become two
+    stacked matrices, high nibbles above low ones, whose products are added."""
+
+    q: Tensor  # uint8 [N or 2 N, K]
+    scale: Tensor  # float32 [N or 2 N, K / 32]
+    offset: Tensor  # float32 [N, K / 32]
+
+
+def split_nibbles(weight: Affine) -> Nibbles:
+    """d * q + m = d * (q - 8) + (m + 8 d), and with q = 16 h + l: 16 d * (h - 8) + d * (l - 8) + (m + 136 d)."""
+    q, d, m = weight.integers(), weight.scale.float(), weight.minimum.float()
+    if weight.bits == 4:
+        return Nibbles(q, d, m + 8 * d)
+    return Nibbles(torch.cat((q >> 4, q & 15)), torch.cat((16 * d, d)), m + 136 * d)
+
+
+def add_halves(y: Tensor, num_rows: int) -> Tensor:
+    """[T, N or 2 N] -> [T, N]."""
+    return y if y.shape[-1] == num_rows else y[:, :num_rows] + y[:, num_rows:]
+
+
+ROWS = 16  # the kernel needs a multiple of these rows
+
+
+class Int4Pack:
+    """PyTorch's int4 kernel for x86. It rounds activations, scales and results to bfloat16."""
+
+    def __init__(self, weight: Weight, device: torch.device, dtype: torch.dtype) -> None:
+        if not isinstance(weight, Affine) or device.type != "cpu":
+            raise ValueError("int4pack supports only 4-bit and 8-bit weights on the CPU")
+        self._rows = weight.shape[0]
+        if self._rows % ROWS:
+            raise ValueError(f"int4pack needs a multiple of {ROWS} rows, got {self._rows}")
+        q, scale, offset = split_nibbles(weight)
+        zero = torch.zeros_like(scale)
+        zero[-self._rows :] = offset
+        self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(q.int(), 1)
+        self._scale_and_zero = torch.stack((scale.T, zero.T), dim=-1).bfloat16().contiguous()  # [K / 32, N, 2]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, K] -> [T, N]."""
+        y = torch.ops.aten._weight_int4pack_mm_for_cpu(
+            x.bfloat16().contiguous(), self._packed, GROUP, self._scale_and_zero
+        )
+        return add_halves(y.to(x.dtype), self._rows)
+
+
+class DynQuant:
+    """PyTorch's dynamic kernel, made for Arm, which rounds activations to 8 bits. It multiplies by scale * (q - 8); the
+    offset of each group times the sum of its activations is added."""
+
+    def __init__(self, weight: Weight, device: torch.device, dtype: torch.dtype) -> None:
+        if not isinstance(weight, Affine) or device.type != "cpu" or dtype != torch.float32:
+            raise ValueError("dyn_quant supports only 4-bit and 8-bit weights in float32 on the CPU")
+        self._rows, self._columns = weight.shape
+        if self._columns == GROUP:
+            raise ValueError(f"dyn_quant needs more than one group of {GROUP} columns")
+        q, scale, offset = split_nibbles(weight)
+        packed = q[:, 0::2] | q[:, 1::2] << 4
+        self._products = len(q)
+        self._packed = torch.ops.aten._dyn_quant_pack_4bit_weight(
+            packed.contiguous(), scale.bfloat16(), None, GROUP, self._columns, self._products
+        )
+        self._offset = offset.T.contiguous()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, K] -> [T, N]."""
+        y = torch.ops.aten._dyn_quant_matmul_4bit(x.contiguous(), self._packed, GROUP, self._columns, self._products)
+        sums = x.view(len(x), -1, GROUP).sum(-1)
+        return torch.addmm(add_halves(y, self._rows), sums, self._offset)
+
+
+class Mixed:
+    """For files with both: floats are multiplied directly and quantised weights by the kernel."""
+
+    def __init__(self, kernel: MakeLinear) -> None:
+        self._kernel = kernel
+
+    def __call__(self, weight: Weight, device: torch.device, dtype: torch.dtype) -> Linear:
+        return Dense(weight, device, dtype) if isinstance(weight, Tensor) else self._kernel(weight, device, dtype)
 
 
 class PackedLinear:
+    """Multiply with the C++ kernel on the calling thread, for tests and for timing."""
+
     def __init__(self, weight: Weight, library: Any) -> None:
         self.rows, self.columns = weight.shape
         self._library = library
         self._packed = pack(weight)
-        self._linear = Linear(kind_of(weight), self.rows, self.columns, 0, self._packed.ctypes.data, None)
+        self._linear = LinearStruct(pack_kind(weight), self.rows, self.columns, 0, self._packed.ctypes.data, None)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """float32 [T, K] -> [T, N]"""
+        """float32 [T, K] -> [T, N]."""
         rows = x.contiguous()
         out = torch.empty(len(rows), self.rows)
         self._library.octet_linear(self._linear, rows.data_ptr(), len(rows), out.data_ptr())

@@ -4,7 +4,7 @@ using namespace octet;
 
 extern "C" {
 
-// Each draw by itself, on the calling thread.
+// Runs each draw on the calling thread.
 void octet_sample(Draw* draws, int count) {
     static thread_local Sampler sampler;
     for (int i = 0; i < count; i++) sampler.draw(draws[i]);

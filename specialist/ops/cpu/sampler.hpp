@@ -1,5 +1,5 @@
-// The next token of one row, from its logits: what `ops/sampling` says, in a few passes over the vocabulary.
-// Everything is element-wise or in a fixed order, so that a draw is the same to the bit wherever it is compiled.
+// The next token of one row from its logits, as in `ops/reference/sampling.py`, in a few passes over the vocabulary.
+// Everything is element-wise or in a fixed order, so that a draw is the same to the bit with any compiler.
 #pragma once
 
 #include <algorithm>
@@ -13,28 +13,28 @@
 
 namespace octet {
 
-// In step with `library.py`.
+// Must match `library.py`.
 struct Draw {
     const float* logits;      // [vocab]
-    const uint8_t* allowed;   // one bit a token, the lowest first; null: every token
+    const uint8_t* allowed;   // one bit per token, the lowest first; null: every token
     const int64_t* tokens;    // [num_tokens], prompt and generated; inside the vocabulary
-    const int64_t* bias_ids;  // [num_bias], each once
+    const int64_t* bias_ids;  // [num_bias], distinct
     const float* bias;        // [num_bias]
     const int64_t* banned;    // [num_banned]
-    double temperature;       // 0: the lowest id of the largest
+    double temperature;       // 0: the lowest id of the largest logit
     double top_p, min_p;
     double uniform;           // in [0, 1)
     float repetition, presence, frequency;
     int32_t vocab, num_tokens, num_prompt, num_bias, num_banned, top_k;
-    float raw, peak;  // out: the largest logit before and after adjustment; NaN where there is one
-    int32_t token;    // out: counts where both are finite
+    float raw, peak;  // out: the largest logit before and after adjustment; NaN if there is one
+    int32_t token;    // out: valid if both are finite
 };
 
 constexpr double COLDEST = 1e-300;  // its inverse is finite
-constexpr int STRETCH = 256;        // tokens whose weights are summed as one, in 8 lanes
+constexpr int STRETCH = 256;        // tokens whose weights are summed together, in 8 lanes
 constexpr int FEW = 64;
 
-// For x <= 0, within two units in the last place; 0 where the result would not be a normal number.
+// For x <= 0, to 2 ulp; 0 if the result would not be a normal number.
 inline double exp_of(double x) {
     constexpr double INV_LN2 = 1.4426950408889634, LN2_HIGH = 0x1.62e42fefap-1, LN2_LOW = 0x1.cf79abc9e3b39p-41;
     constexpr double ROUND = 0x1.8p52;
@@ -54,7 +54,7 @@ inline double exp_of(double x) {
     return x > -708.0 ? p * power : 0.0;
 }
 
-// NaN where there is one.
+// NaN if there is one.
 inline float largest(const float* x, int count) {
     constexpr float NEVER = -std::numeric_limits<float>::infinity();
     f32x16 best = each<f32x16>([&](int) { return f32x16::Register{} + NEVER; });
@@ -78,7 +78,7 @@ inline float largest(const float* x, int count) {
     return broken ? std::numeric_limits<float>::quiet_NaN() : most;
 }
 
-// Tokens without their bit never.
+// Tokens whose bit is 0 become -inf.
 inline void strike_out(float* x, const uint8_t* allowed, int count) {
     constexpr float NEVER = -std::numeric_limits<float>::infinity();
     int32_t places[LANES];
@@ -96,7 +96,7 @@ inline void strike_out(float* x, const uint8_t* allowed, int count) {
         if (!(allowed[i / 8] >> (i % 8) & 1)) x[i] = NEVER;
 }
 
-// Of those that weigh at least so much, or of all with 0; in 8 lanes.
+// The sum of all weights of at least `least`, in 8 lanes.
 inline double sum_of(const double* w, int count, double least) {
     double lanes[8] = {};
     int i = 0;
@@ -106,7 +106,7 @@ inline double sum_of(const double* w, int count, double least) {
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-// One a thread: its memory is kept from draw to draw.
+// One per thread; its memory is reused for every draw.
 class Sampler {
  public:
     void draw(Draw& d) {
@@ -149,7 +149,7 @@ class Sampler {
         return scores_.data();
     }
 
-    // Each token from `start` on once, with how often it is there.
+    // Calls body(token, count) once for each distinct token from `start` on.
     template <class Body>
     void each_of(const Draw& d, int start, Body&& body) {
         counts_.resize(std::max(counts_.size(), size_t(d.vocab)));
@@ -175,7 +175,7 @@ class Sampler {
         return filtered(d, total);
     }
 
-    // weights_ of all, and the sum of each stretch in sums_; returns their sum.
+    // Fills weights_, and sums_ with the sum of each stretch; returns the total.
     double weigh(const float* logits, int vocab, double peak, double inverse) {
         weights_.resize(vocab);
         sums_.clear();
@@ -206,7 +206,7 @@ class Sampler {
         return passed(last, std::numeric_limits<double>::infinity());
     }
 
-    // In one stretch, where the running sum passes the target; its last token of any weight where rounding hides that.
+    // The token of a stretch where the running sum passes the target; its last with a weight if rounding hides that.
     int32_t passed(int stretch, double target) const {
         double running = 0.0;
         int32_t last = 0;
@@ -219,7 +219,7 @@ class Sampler {
         return last;
     }
 
-    // found_, by rising id: the top_k largest, and what ties with the last of them.
+    // found_, by ascending id: the top_k largest, and ties with the last of them.
     void leaders(const Draw& d, const float* logits) {
         float least = -std::numeric_limits<float>::infinity();
         for (float span : {2.0f, 8.0f, 32.0f, 128.0f}) {
@@ -238,7 +238,7 @@ class Sampler {
         drop([&](const One& one) { return one.logit < least; });
     }
 
-    // found_, by rising id: all that the filters may keep. What is left out weighs too little.
+    // found_, by ascending id: all tokens that the filters may keep; the others weigh too little.
     void heavy(const Draw& d, const float* logits, double total) {
         double least = d.min_p;
         if (d.top_p < 1.0) {
@@ -281,7 +281,7 @@ class Sampler {
         return last;
     }
 
-    // The fewest most likely of found_ that reach the mass, one at least; of equals the lower ids.
+    // Keeps the fewest most likely of found_ that reach the mass, at least one; of equals the lower ids.
     void keep_mass(double mass) {
         const auto before = [](const One& a, const One& b) {
             return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;

@@ -1,5 +1,5 @@
-// A few threads that share out the tasks of one job after another. While a step runs they spin, because jobs follow
-// each other within microseconds; between steps they sleep.
+// A few threads that share the tasks of one job after another. During a step they spin, because jobs follow each other
+// within microseconds; between steps they sleep.
 #pragma once
 
 #include <atomic>
@@ -41,7 +41,7 @@ class Threads {
 
     int count() const { return int(workers_.size()) + 1; }
 
-    // Workers spin from here to sleep().
+    // Workers spin until sleep().
     void wake() {
         if (workers_.empty()) return;
         {
@@ -71,7 +71,7 @@ class Threads {
     }
 
  private:
-    // A few microseconds of spinning, then the core is offered to whoever else wants it: it may be the one awaited.
+    // Spins for a few microseconds, then yields the core: the awaited thread may need it.
     static void relax(int spins) {
         if (spins < 64) pause_briefly();
         else std::this_thread::yield();

@@ -1,5 +1,5 @@
-// Sixteen lanes, whatever the CPU has. Everything here is element-wise or in a fixed order, and every fused
-// multiply-add is spelled out: a result never depends on how a loop was compiled or how large a batch was.
+// Sixteen lanes on any CPU. Everything here is element-wise or in a fixed order, and every fused multiply-add is
+// explicit: a result never depends on how a loop was compiled or on the size of a batch.
 #pragma once
 
 #include <cmath>
@@ -28,7 +28,7 @@ constexpr int REGISTER = 16;
 #endif
 constexpr int PARTS = 64 / REGISTER;
 
-// 64 bytes, in as many registers as that takes: what is wider than a register, compilers keep in memory.
+// 64 bytes in as many registers as needed: compilers keep values wider than a register in memory.
 template <class Scalar>
 struct Vector {
     typedef Scalar Register __attribute__((vector_size(REGISTER)));
@@ -39,7 +39,7 @@ typedef Vector<float> f32x16;
 typedef Vector<int32_t> i32x16;
 typedef Vector<uint8_t> u8x64;
 
-// Each part by itself. Written out, not looped over, so that parts are registers even to a compiler in a hurry.
+// Applies a function to each part. Expanded and not a loop, so that parts stay in registers without optimisation.
 template <class Out, class Function, int... I>
 inline Out each_of(std::integer_sequence<int, I...>, Function&& function) {
     return {{function(I)...}};
@@ -85,7 +85,7 @@ inline Vector<S> operator>>(Vector<S> a, int by) {
     return each<Vector<S>>([&](int i) { return a.part[i] >> S(by); });
 }
 
-// Calls times(n) with the constant n nearest to `count` in [1, MOST], not above it; returns n.
+// Calls times(n) with the largest constant n in [1, MOST] that is at most `count`; returns n.
 template <int MOST, class Times>
 inline int up_to(int count, Times&& times) {
     if constexpr (MOST > 1)
@@ -109,7 +109,7 @@ constexpr bool IS_VECTOR<Vector<S>> = true;
 
 template <class To, class Scalar>
 inline To load(const Scalar* from) {
-    if constexpr (IS_VECTOR<To>) {  // 64 bytes copied at once would be 64 bytes of memory
+    if constexpr (IS_VECTOR<To>) {  // copying 64 bytes at once would go through memory
         auto* bytes = reinterpret_cast<const uint8_t*>(from);
         return each<To>([&](int i) { return load<typename To::Register>(bytes + i * REGISTER); });
     } else {
@@ -147,7 +147,7 @@ inline f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
 }
 
 // acc[r] += sum of w[4r + i] * x[i] for i in 0..3, the four x packed into one integer.
-// Exact for w up to WIDEST_DOT: the CPUs without a u8 x s8 dot product take nibbles only.
+// Exact for w up to WIDEST_DOT: CPUs without a u8 x s8 dot product support nibbles only.
 typedef i32x16::Register Sums;
 typedef u8x64::Register Bytes;
 
@@ -192,13 +192,13 @@ inline i32x16 dot4(i32x16 acc, u8x64 w, int32_t x) {
     return each<i32x16>([&](int i) { return dot4_of(acc.part[i], w.part[i], x); });
 }
 
-// A float in 16 bits, to be stored: sums are in 32. Not _Float16, which C++ has with few compilers and on few CPUs.
+// A float in 16 bits, for storage: sums use 32. _Float16 is not available with all compilers and CPUs.
 struct Half {
     uint16_t bits;
 
     Half() = default;
 
-    // To the nearest, halfway cases to even.
+    // Rounds to nearest, ties to even.
     explicit Half(float value) {
 #if defined(__F16C__)
         bits = _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
@@ -279,7 +279,7 @@ inline f32x16 to_float(i32x16 v) {
     return each<f32x16>([&](int i) { return __builtin_convertvector(v.part[i], f32x16::Register); });
 }
 
-// Right for whole numbers within int32.
+// Valid for integral values within int32.
 inline i32x16 to_int(f32x16 v) {
     return each<i32x16>([&](int i) { return __builtin_convertvector(v.part[i], i32x16::Register); });
 }
@@ -299,7 +299,7 @@ inline f32x16 larger(f32x16 a, f32x16 b) { return where_above(a, b, a, b); }
 
 inline f32x16 magnitude(f32x16 v) { return where_above(f32x16{}, v, -v, v); }
 
-// Lane i beside lane i + HALF.
+// Lane i holds lane i + HALF.
 template <int HALF, int... I>
 inline f32x16::Register rotated(f32x16::Register v, std::integer_sequence<int, I...>) {
 #if defined(__clang__)
@@ -335,13 +335,13 @@ inline float sum(f32x16 v) {
     return fold(v, [](f32x16::Register a, f32x16::Register b) { return a + b; });
 }
 
-// Halfway cases to even. Right for |v| < 2^22.
+// Ties to even. Valid for |v| < 2^22.
 inline f32x16 nearest(f32x16 v) {
     const f32x16 magic = splat(12582912.0f);
     return (v + magic) - magic;
 }
 
-// To 2 ulp for v <= 0, which is all that softmax and silu need; 0 below -87.
+// To 2 ulp for v <= 0, the range of softmax and silu; 0 below -87.
 inline f32x16 exp_of_negative(f32x16 v) {
     f32x16 clipped = larger(v, splat(-87.0f));
     f32x16 n = nearest(clipped * splat(1.44269504f));

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from admission.forecast import Admit, Booking, Desk, Estimator, Prices, Room
+from admission.forecast.bookings import Admit, Booking, ReplicaCapacity
+from admission.forecast.controller import AdmissionController
+from admission.forecast.estimates import Estimator, StepPace, StepPrices
 
-PRICES = Prices(0.002, 0.003, 0.0, 0.004, 0.0025, 0.0)
-ROOM = Room(max_running=4, max_waiting=8, num_blocks=512, block_size=16, headroom=25)
+PRICES = StepPrices(0.002, 0.003, 0.0, 0.004, 0.0025, 0.0)
+ROOM = ReplicaCapacity(max_running=4, max_waiting=8, num_blocks=512, block_size=16, headroom=25)
 _PLAIN = Booking("plain", 0, 0.0, None, prompt_tokens=10, hit_tokens=0, max_tokens=20, exact=True)
 
 
@@ -14,21 +16,21 @@ def booking(key: str, **fields: Any) -> Booking:
     return replace(_PLAIN, key=key, **fields)
 
 
-def new_desk(prices: Prices | None = PRICES, **room: Any) -> Desk:
-    return Desk(replace(ROOM, **room), Estimator(prices), chunk=32)
+def new_controller(prices: StepPrices | None = PRICES, **room: Any) -> AdmissionController:
+    return AdmissionController(replace(ROOM, **room), Estimator(prices), StepPace(32))
 
 
-def let_in(desk: Desk, *bookings: Booking, now: float = 0.0) -> None:
+def let_in(controller: AdmissionController, *bookings: Booking, now: float = 0.0) -> None:
     for each in bookings:
-        verdict = desk.ask(each, now)
+        verdict = controller.decide(each, now)
         assert isinstance(verdict, Admit), verdict
-        desk.enter(each, verdict, now)
+        controller.book(each, verdict, now)
 
 
-def run_at_once(desk: Desk, *keys: str) -> None:
+def run_at_once(controller: AdmissionController, *keys: str) -> None:
     """They have their seats, and their first token."""
     for key in keys:
-        entry = desk.books.get(key)
+        entry = controller.bookings.get(key)
         assert entry is not None
-        desk.started(key, entry.booking.prompt_tokens, 0)
-        desk.progressed(key, 1)
+        controller.report_started(key, entry.booking.prompt_tokens, 0)
+        controller.report_tokens(key, 1)

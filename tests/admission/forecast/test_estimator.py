@@ -5,18 +5,18 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.forecast import Estimator, Prices, Shape
+from admission.forecast.estimates import Estimator, StepPrices, StepShape
 from tests.admission.forecast.builders import PRICES
 
 costs = st.floats(1e-5, 1e-1)
 
 
-def shapes(rng: Random, count: int) -> list[Shape]:
+def shapes(rng: Random, count: int) -> list[StepShape]:
     chosen = []
     for _ in range(count):
         prefill = rng.random() < 0.5
         tokens = rng.randrange(1, 128) if prefill else rng.randrange(1, 32)
-        chosen.append(Shape(prefill, tokens, tokens * rng.randrange(1, 2000)))
+        chosen.append(StepShape(prefill, tokens, tokens * rng.randrange(1, 2000)))
     return chosen
 
 
@@ -25,7 +25,7 @@ def shapes(rng: Random, count: int) -> list[Shape]:
 def test_from_nothing_it_learns_any_prices(
     prefill: tuple[float, float], decode: tuple[float, float], seed: int
 ) -> None:
-    truth = Prices(*prefill, 1e-7, *decode, 1e-7)
+    truth = StepPrices(*prefill, 1e-7, *decode, 1e-7)
     estimator = Estimator()
     for shape in shapes(Random(seed), 400):
         estimator.add(shape, truth.seconds(shape))
@@ -42,7 +42,7 @@ def test_no_price_is_ever_negative_and_the_margin_keeps_its_bounds(
 ) -> None:
     estimator = Estimator()
     for prefill, tokens, pairs, seconds in steps:
-        estimator.add(Shape(prefill, tokens, tokens + pairs), seconds)
+        estimator.add(StepShape(prefill, tokens, tokens + pairs), seconds)
         prices = estimator.prices
         assert prices is None or min(*prices.prefill, *prices.decode, prices.switch) >= 0
         assert 0 < estimator.margin <= 0.5
@@ -51,11 +51,11 @@ def test_no_price_is_ever_negative_and_the_margin_keeps_its_bounds(
 def test_no_price_is_named_before_both_kinds_of_step_were_seen() -> None:
     estimator = Estimator()
     for _ in range(5):
-        estimator.add(Shape(False, 1, 10), 0.01)
+        estimator.add(StepShape(False, 1, 10), 0.01)
         assert estimator.prices is None
-    estimator.add(Shape(True, 8, 64), 0.03)
+    estimator.add(StepShape(True, 8, 64), 0.03)
     assert estimator.prices is None
-    estimator.add(Shape(True, 8, 64), 0.03)
+    estimator.add(StepShape(True, 8, 64), 0.03)
     assert estimator.prices is not None
 
 
@@ -65,7 +65,7 @@ def test_a_machine_that_gets_slower_is_followed_and_one_stall_is_not() -> None:
     some = [shape for shape in shapes(rng, 1000) if not shape.prefill]
     for shape in some[:100]:
         estimator.add(shape, PRICES.seconds(shape))
-    probe = Shape(False, 8, 80)
+    probe = StepShape(False, 8, 80)
     estimator.add(probe, 50 * PRICES.seconds(probe))
     stalled = estimator.prices
     assert stalled is not None and stalled.seconds(probe) < 1.3 * PRICES.seconds(probe)
@@ -79,9 +79,9 @@ def test_a_machine_that_gets_slower_is_followed_and_one_stall_is_not() -> None:
 def test_a_change_of_adapters_has_a_price_of_its_own() -> None:
     estimator = Estimator(PRICES)
     for i in range(200):
-        shape = Shape(False, 4, 40, switched=i % 4 == 0)
+        shape = StepShape(False, 4, 40, switched=i % 4 == 0)
         estimator.add(shape, PRICES.seconds(shape) + (0.05 if shape.switched else 0.0))
     prices = estimator.prices
     assert prices is not None
     assert abs(prices.switch - 0.05) < 0.01
-    assert abs(prices.seconds(Shape(False, 4, 40)) - PRICES.seconds(Shape(False, 4, 40))) < 0.002
+    assert abs(prices.seconds(StepShape(False, 4, 40)) - PRICES.seconds(StepShape(False, 4, 40))) < 0.002

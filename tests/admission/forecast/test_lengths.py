@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.forecast.lengths import Lengths
+from admission.forecast.estimates import AnswerLengths
 
 ended = st.lists(st.tuples(st.integers(1, 300), st.booleans()), max_size=80)
 
@@ -16,17 +16,17 @@ def test_never_less_than_there_is_nor_more_than_there_may_be(
     answers: list[tuple[int, bool]], most: int, so_far: int
 ) -> None:
     so_far = min(so_far, most - 1)
-    lengths = Lengths()
+    lengths = AnswerLengths()
     for length, cut in answers:
         lengths.add(length, cut=cut)
     mean, long = lengths.mean(most, so_far), lengths.long(most, so_far)
     assert so_far - 1e-6 <= mean <= most
     assert so_far <= long <= most
-    assert lengths.mean(most + 10, so_far) >= mean - 1e-6, "who may say more does not say less"
+    assert lengths.mean(most + 10, so_far) >= mean - 1e-6, "a higher limit never shortens an answer"
 
 
 def test_without_history_an_answer_goes_on_for_a_modest_while() -> None:
-    lengths = Lengths()
+    lengths = AnswerLengths()
     for _ in range(100):
         lengths.add(50, cut=True)
     assert not lengths.known and 16 <= lengths.mean(1024) == lengths.long(1024) <= 128
@@ -36,8 +36,8 @@ def test_without_history_an_answer_goes_on_for_a_modest_while() -> None:
 
 @given(st.lists(st.integers(1, 39), min_size=300, max_size=600))
 @settings(deadline=None, max_examples=8)
-def test_what_was_learnt_is_not_pushed_out_by_those_who_allow_next_to_nothing(cuts: list[int]) -> None:
-    lengths = Lengths()
+def test_short_limits_do_not_push_out_what_was_learnt(cuts: list[int]) -> None:
+    lengths = AnswerLengths()
     for _ in range(50):
         lengths.add(40, cut=False)
     for length in cuts:
@@ -45,22 +45,22 @@ def test_what_was_learnt_is_not_pushed_out_by_those_who_allow_next_to_nothing(cu
     assert lengths.mean(1024) == lengths.long(1024) == 40
     for _ in range(300):
         lengths.add(45, cut=True)
-    assert lengths.known, "those who were cut behind an end have gone on, but push no end out"
+    assert lengths.known, "answers cut behind an end have gone on, but push no end out"
 
 
 def test_those_that_ended_by_themselves_tell() -> None:
-    lengths, rng = Lengths(), Random(3)
+    lengths, rng = AnswerLengths(), Random(3)
     for _ in range(256):
         lengths.add(rng.randrange(10, 31), cut=False)
     assert 18 < lengths.mean(256) < 22
     assert 27 <= lengths.long(256) <= 30
     assert lengths.mean(15) < 15 and lengths.long(15) == 15
-    assert 25 < lengths.mean(256, so_far=24) < 30, "who has said much is not about to end at the mean of all"
+    assert 25 < lengths.mean(256, so_far=24) < 30, "a long answer is not about to end at the mean of all"
 
 
 def test_what_was_cut_would_have_been_longer() -> None:
     """Half of the callers allow 20 tokens only; all answers are of 10 or 100 tokens."""
-    lengths, rng = Lengths(), Random(5)
+    lengths, rng = AnswerLengths(), Random(5)
     for _ in range(400):
         natural, most = rng.choice([10, 100]), rng.choice([20, 200])
         lengths.add(min(natural, most), cut=natural > most)

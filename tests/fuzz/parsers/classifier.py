@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from router.classify.artefact import to_bytes
-from router.classify.features import FAMILIES
-from router.classify.linear import LinearModel
+from router.routing.classifier.features import FAMILIES
+from router.routing.classifier.linear import LinearModel, encode_model
 
-CLASSIFIER = to_bytes(
+CLASSIFIER = encode_model(
     LinearModel(
         ("build", "stl"),
         np.array([1, 5, 9], np.uint32),

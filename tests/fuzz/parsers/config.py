@@ -4,20 +4,18 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.admission.azure import read_azure
-from bench.trace import TraceError, read_trace
-from octet.config.default import default_text
-from octet.config.problem import ConfigInvalid
-from octet.config.read import parse_content
-from octet.store.errors import BadStoreUrl
-from octet.store.url import opener_of
-from octet.telemetry.endpoint import trouble_with
-from router.classify.artefact import ClassifierRefused, from_bytes
-from router.keys.key import Allowance, Key
-from router.keys.keys_text import KeysInvalid, keys_text, parse_keys
-from router.training.records import BadRecord, Record, read_records, write_records
-from router.tuning.comparisons import read_comparisons
-from router.verify.json_answer import read_schema
+from octet.config.loader import default_text, parse_content
+from octet.config.yaml_tree import ConfigInvalid
+from octet.telemetry.trace_export import otlp_endpoint_error
+from router.api.keys.key_file import KeysInvalid, format_keys, parse_keys
+from router.api.keys.keys import Allowance, Key
+from router.routing.classifier.linear import ClassifierInvalid, decode_model
+from router.routing.training.records import InvalidRecord, LabelledPrompt, read_records, write_records
+from router.routing.training.shadow_thresholds import read_comparisons
+from router.store.connection import BadStoreUrl
+from router.store.store import opener_for_url
+from router.verify.parsed import read_schema
+from simulation.traces import TraceError, read_azure, read_trace
 from tests.fuzz.files import read_as
 from tests.fuzz.parser import Parser
 from tests.fuzz.parsers.classifier import CLASSIFIER
@@ -45,7 +43,7 @@ _WORDS = (
     *(b"- ", b": ", b"&a ", b"*a", b"!!python/object:os.system ", b"<<: *other\n", b"? ", b"| ", b"> ", b"%YAML 1.1\n"),
     *(b"---\n", b"...\n", b"specialists:", b"replicas: ", b"64k", b"250ms", b"\t", b"~", b"{a: 1}", b"\\x", b"#"),
 )
-_KEYS = keys_text(
+_KEYS = format_keys(
     (
         Key("ann", b"a" * 32, "call", "shop", Allowance(600, 10_000, 4), "2026-11-15T12:00:00Z", 1_900_000_000_000),
         Key("ops", b"b" * 32, "operate", "ops", Allowance(), "", None),
@@ -79,7 +77,11 @@ def _records() -> bytes:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "records"
         write_records(
-            path, [Record("sort it", "stl", "own", "Apache-2.0"), Record("link it", "build", "own", "", False)]
+            path,
+            [
+                LabelledPrompt("sort it", "stl", "own", "Apache-2.0"),
+                LabelledPrompt("link it", "build", "own", "", False),
+            ],
         )
         return path.read_bytes()
 
@@ -103,7 +105,7 @@ PARSERS = [
     ),
     Parser(
         "config.store_url",
-        lambda raw: opener_of(raw.decode("latin-1"), "name", None),
+        lambda raw: opener_for_url(raw.decode("latin-1"), "name", None),
         (BadStoreUrl,),
         (b"sqlite:state.db", b"postgresql://ann:secret@db:5432/octet", b"memory", b""),
         "text",
@@ -111,15 +113,15 @@ PARSERS = [
     ),
     Parser(
         "config.otlp",
-        lambda raw: trouble_with(raw.decode("latin-1")),
+        lambda raw: otlp_endpoint_error(raw.decode("latin-1")),
         (),
         (b"http://localhost:4317", b"https://[::1]:4317/"),
         "text",
         words=(b"[", b"]", b"@", b":", b"/", b"#", b"?", b"http://"),
     ),
     Parser("config.verifier_schema", read_as(read_schema), (ValueError,), (_SCHEMA,), "json"),
-    Parser("config.classifier", from_bytes, (ClassifierRefused,), (CLASSIFIER,)),
-    Parser("config.records", read_as(lambda path: read_records([path])), (BadRecord,), (_records(),), "text"),
+    Parser("config.classifier", decode_model, (ClassifierInvalid,), (CLASSIFIER,)),
+    Parser("config.records", read_as(lambda path: read_records([path])), (InvalidRecord,), (_records(),), "text"),
     Parser(
         "config.comparisons", read_as(lambda path: list(read_comparisons(path))), (ValueError,), (_COMPARISON,), "json"
     ),

@@ -5,14 +5,11 @@ from dataclasses import replace
 
 from jinja2 import TemplateError, meta
 
-from octet.telemetry.door import MetricsDoor
-from octet.telemetry.page import Page
-from specialist.service.sim_vocabulary import sim_vocabulary
-from specialist.text.errors import TemplateRefused
-from specialist.text.message import Message
-from specialist.text.render_worker import environment
-from specialist.text.renderer import TemplateLimits
-from specialist.text.template import ChatTemplate
+from octet.telemetry.exposition import Exposition, MetricsListener
+from specialist.engines.sim.vocabulary import sim_vocabulary
+from specialist.text.codec import ChatTemplate, TemplateLimits
+from specialist.text.prompt import ChatTurn, TemplateRefused
+from specialist.text.render_worker import create_environment
 from tests.fuzz.parser import Parser
 
 _SCRAPES = (
@@ -35,11 +32,11 @@ _HARM = (
 )
 
 
-class _Door(MetricsDoor):
+class _Door(MetricsListener):
     """Without a socket: what comes is handed in."""
 
     def __init__(self) -> None:
-        self._page = Page()
+        self._exposition = Exposition()
 
     async def answered(self, raw: bytes) -> bytes:
         reader = asyncio.StreamReader(limit=8192)
@@ -56,14 +53,14 @@ def _scraped(raw: bytes) -> bytes:
 
 
 def _parsed(raw: bytes) -> object:
-    return meta.find_undeclared_variables(environment().parse(raw.decode("utf-8", "replace")))
+    return meta.find_undeclared_variables(create_environment().parse(raw.decode("utf-8", "replace")))
 
 
 def _rendered(raw: bytes) -> object:
     vocabulary = replace(_VOCABULARY, chat_template=raw.decode("utf-8", "replace"))
     template = ChatTemplate(vocabulary, limits=_LIMITS)
     try:
-        return template.render([Message("user", "hello")])
+        return template.render([ChatTurn("user", "hello")])
     finally:
         template.close()
 

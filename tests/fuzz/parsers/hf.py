@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from specialist.models.errors import ModelRefused
+from specialist.models.fields import ModelRefused
 from specialist.models.open import open_checkpoint
 from tests.fuzz.files import scratch
 from tests.fuzz.parser import Parser, Shape

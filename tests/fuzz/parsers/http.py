@@ -5,19 +5,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from octet.rpc.refusal import Refusal
-from octet.telemetry.traceparent import parent_of
+from octet.telemetry.requests import parse_traceparent
 from octet.v1 import operator_pb2
-from router.http.anthropic_messages import count_order, message_order
-from router.http.fault import Fault
-from router.http.fields import Fields
-from router.http.openai_chat import chat_order
-from router.http.openai_completion import completion_order
-from router.http.operator.routes import CHANGES, _asked
-from router.http.own_body import request_of
-from router.http.own_page import check_own_page
-from router.http.strict_json import parse_object
-from router.keys.shown import shown_key
-from router.reception.trace import Tracer
+from router.api.http.access_control import check_same_origin
+from router.api.http.anthropic import parse_count_request, parse_message_request
+from router.api.http.body import parse_object
+from router.api.http.errors import ApiError
+from router.api.http.infer import parse_infer_request
+from router.api.http.openai_requests import parse_chat_request, parse_completion_request
+from router.api.http.operator_routes import OPERATOR_CHANGES
+from router.api.keys.gate import extract_key
+from router.request import Tracer
 from tests.fuzz.parser import Parser
 from tests.router.decisions.asking import reception
 
@@ -115,17 +113,17 @@ def _asks(order: Callable[[dict[str, Any], str], Any]) -> Callable[[bytes], obje
 
     def asked(raw: bytes) -> object:
         made = order(parse_object(raw), "id")
-        return [reception().receive(request, None, None) for request in made.requests]
+        return [reception().validate(request, None, None) for request in made.requests]
 
     return asked
 
 
 def _own(raw: bytes) -> object:
-    return reception().receive(request_of(parse_object(raw)), None, None)
+    return reception().validate(parse_infer_request(parse_object(raw)), None, None)
 
 
 def _knob(raw: bytes) -> object:
-    ask = _asked(CHANGES["set_knob"], Fields(parse_object(raw)), {})
+    ask = OPERATOR_CHANGES["set_knob"].to_wire(parse_object(raw), {})
     return operator_pb2.SetKnobRequest.FromString(ask.SerializeToString())
 
 
@@ -136,29 +134,31 @@ def _headers(raw: bytes) -> list[tuple[bytes, bytes]]:
 
 def _page(raw: bytes) -> None:
     scope = {"type": "http", "method": "POST", "headers": _headers(raw), "server": ("127.0.0.1", 8051)}
-    check_own_page(scope, has_keys=False)
+    check_same_origin(scope, has_keys=False)
 
 
 def _traced(raw: bytes) -> object:
     header, _, state = raw.decode("latin-1").partition("\n")
-    parent_of(header)
+    parse_traceparent(header)
     return Tracer(lambda num_bytes: b"\1" * num_bytes, 0.5).receive(header, state)
 
 
 def _body(name: str, parse: Callable[[bytes], object], bodies: tuple[Mapping[str, Any], ...]) -> Parser:
-    return Parser(name, parse, (Fault, Refusal), tuple(json.dumps(body).encode() for body in bodies), "json")
+    return Parser(name, parse, (ApiError, Refusal), tuple(json.dumps(body).encode() for body in bodies), "json")
 
 
 PARSERS = [
-    _body("http.chat", _asks(chat_order), CHAT),
-    _body("http.completions", _asks(completion_order), COMPLETION),
-    _body("http.messages", _asks(message_order), MESSAGES),
-    _body("http.count_tokens", _asks(count_order), COUNT),
+    _body("http.chat", _asks(parse_chat_request), CHAT),
+    _body("http.completions", _asks(parse_completion_request), COMPLETION),
+    _body("http.messages", _asks(parse_message_request), MESSAGES),
+    _body("http.count_tokens", _asks(parse_count_request), COUNT),
     _body("http.infer", _own, OWN),
     _body("http.knob", _knob, _KNOB),
-    Parser("http.own_page", _page, (Fault,), _HEADERS, "text", words=(b"host: ", b"origin: ", b"\n", b"[", b"]", b"@")),
     Parser(
-        "http.key", lambda raw: shown_key(_headers(raw)), (Refusal,), _HEADERS[1:], "text", words=(b"Bearer ", b"\n")
+        "http.own_page", _page, (ApiError,), _HEADERS, "text", words=(b"host: ", b"origin: ", b"\n", b"[", b"]", b"@")
+    ),
+    Parser(
+        "http.key", lambda raw: extract_key(_headers(raw)), (Refusal,), _HEADERS[1:], "text", words=(b"Bearer ", b"\n")
     ),
     Parser("http.trace", _traced, (), _TRACES, "text", words=(b"-", b"=", b",", b"0" * 32)),
 ]

@@ -1,20 +1,29 @@
 """What a replica says to a router, below its messages: frames and headers."""
 
-from octet.rpc.http2 import frames
-from octet.rpc.http2.errors import ConnectionBroken, HeadersTooLong
-from octet.rpc.http2.header_block import custom, literal, opening
-from octet.rpc.http2.header_decoder import HeaderDecoder
-from octet.rpc.http2.inbox import Inbox, MessageRefused, framed
-from octet.rpc.http2.parser import Parser as FrameParser
-from octet.rpc.http2.static_table import Headers
-from octet.rpc.http2.status import status_of
+from router.dispatch.http2 import frames
+from router.dispatch.http2.call import MessageBuffer, MessageRefused, frame_message, parse_status
+from router.dispatch.http2.frames import (
+    FrameParser,
+    HeaderDecoder,
+    HeadersInvalid,
+    HeadersTooLong,
+    ProtocolViolation,
+    encode_call_headers,
+    encode_literal,
+    encode_metadata,
+)
+from router.dispatch.http2.hpack_tables import Headers
 from tests.fuzz.parser import Parser
 
-_TRAILERS = literal("grpc-status", "8") + literal("grpc-message", "no%20room") + custom([("said-bin", b"\x00\xff")])
+_TRAILERS = (
+    encode_literal("grpc-status", "8")
+    + encode_literal("grpc-message", "no%20room")
+    + encode_metadata([("said-bin", b"\x00\xff")])
+)
 _SAID = (
     frames.settings({frames.MAX_CONCURRENT_STREAMS: 100})
-    + frames.frame(frames.HEADERS, frames.END_HEADERS, 1, b"\x88" + literal("content-type", "application/grpc"))
-    + frames.frame(frames.DATA, frames.PADDED, 1, b"\x03" + framed(b"a token") + bytes(3))
+    + frames.frame(frames.HEADERS, frames.END_HEADERS, 1, b"\x88" + encode_literal("content-type", "application/grpc"))
+    + frames.frame(frames.DATA, frames.PADDED, 1, b"\x03" + frame_message(b"a token") + bytes(3))
     + frames.frame(frames.HEADERS, frames.END_STREAM, 1, _TRAILERS[:9])
     + frames.frame(frames.CONTINUATION, frames.END_HEADERS, 1, _TRAILERS[9:])
     + frames.ping(7)
@@ -28,13 +37,13 @@ class _Heard:
     """As a call would take it."""
 
     def __init__(self) -> None:
-        self.inbox = Inbox(1 << 20)
+        self.buffer = MessageBuffer(1 << 20)
 
     def data(self, stream: int, size: int, data: bytes, at: int, end: int, is_last: bool) -> None:
-        self.inbox.take(data, at, end)
+        self.buffer.take(data, at, end)
 
     def headers(self, stream: int, headers: Headers | None, is_last: bool) -> None:
-        status_of(headers or ()).error(headers or ())
+        parse_status(headers or ()).error(headers or ())
 
     def window_update(self, stream: int, more: int) -> None: ...
 
@@ -52,15 +61,19 @@ def _parsed(raw: bytes) -> None:
 
 
 def _decoded(raw: bytes) -> None:
-    status_of(HeaderDecoder().decode(raw)).error(())
+    parse_status(HeaderDecoder().decode(raw)).error(())
 
 
 PARSERS = [
-    Parser("http2.frames", _parsed, (ConnectionBroken, MessageRefused), (_SAID,)),
+    Parser("http2.frames", _parsed, (ProtocolViolation, MessageRefused), (_SAID,)),
     Parser(
         "http2.headers",
         _decoded,
-        (ConnectionBroken, HeadersTooLong),
-        (opening("http", "localhost", "/a/B"), _TRAILERS, bytes.fromhex("828684418cf1e3c2e5f23a6ba0ab90f4ff")),
+        (HeadersInvalid, HeadersTooLong),
+        (
+            encode_call_headers("http", "localhost", "/a/B"),
+            _TRAILERS,
+            bytes.fromhex("828684418cf1e3c2e5f23a6ba0ab90f4ff"),
+        ),
     ),
 ]

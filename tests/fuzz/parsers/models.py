@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from specialist.adapters.errors import AdapterRefused
-from specialist.adapters.files import CONFIG, TENSORS
-from specialist.adapters.load import read_adapter
-from specialist.models.errors import ModelRefused
-from specialist.models.gguf.file import open_gguf
+from specialist.adapters.adapter import CONFIG, TENSORS, read_adapter
+from specialist.adapters.catalog import AdapterRefused
+from specialist.models.fields import ModelRefused
+from specialist.models.gguf import open_gguf
 from tests.adapters.peft_files import MODEL, SETTINGS, write
 from tests.fuzz.files import read_as, scratch
 from tests.fuzz.parser import Parser

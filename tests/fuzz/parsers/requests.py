@@ -2,12 +2,11 @@
 
 from google.protobuf.message import Message
 
-from octet.rpc.parse import parse
+from octet.rpc.handlers import parse_request
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2, jobs_pb2, operator_pb2, specialist_pb2
-from router.reception.limits import Limits as RouterLimits
-from specialist.service.limits import REQUEST_BYTES, Limits
-from specialist.service.validate import Validator
+from router.routing.validation import REQUEST_BYTES as MAX_INFER_BYTES
+from specialist.server.validation import REQUEST_BYTES, GenerateLimits, GenerateValidator
 from tests.fuzz.parser import Parser
 from tests.router.decisions.asking import reception
 
@@ -64,23 +63,28 @@ _OTHERS: tuple[Message, ...] = (
     specialist_pb2.LoadAdapterRequest(name="a", path="b"),
     specialist_pb2.WatchLoadRequest(min_interval_ms=50),
 )
-_LIMITS = Limits(context=512, vocab_size=1000)
+_LIMITS = GenerateLimits(context=512, vocab_size=1000)
 
 
 def _received(raw: bytes) -> object:
-    message = parse(raw, inference_pb2.InferRequest, RouterLimits().request_bytes)
-    return reception().receive(message, None, None)
+    message = parse_request(raw, inference_pb2.InferRequest, MAX_INFER_BYTES)
+    return reception().validate(message, None, None)
 
 
 def _generated(raw: bytes) -> object:
-    return Validator(_LIMITS).generate(parse(raw, specialist_pb2.GenerateRequest, REQUEST_BYTES))
+    return GenerateValidator(_LIMITS).validate(parse_request(raw, specialist_pb2.GenerateRequest, REQUEST_BYTES))
 
 
 def _one(example: Message) -> Parser:
     kind = type(example)
     raw = example.SerializeToString()
     return Parser(
-        f"grpc.{kind.__name__}", lambda given: parse(given, kind, 1 << 20), (Refusal,), (raw,), message=kind, share=0.2
+        f"grpc.{kind.__name__}",
+        lambda given: parse_request(given, kind, 1 << 20),
+        (Refusal,),
+        (raw,),
+        message=kind,
+        share=0.2,
     )
 
 

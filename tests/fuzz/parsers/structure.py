@@ -5,22 +5,17 @@ from itertools import count
 
 from octet.rpc.refusal import Refusal
 from octet.v1 import specialist_pb2 as wire
-from specialist.guide.errors import GrammarRefused
-from specialist.guide.grammar import Grammar
-from specialist.guide.grammars import Grammars
-from specialist.guide.structure import Kind, Structure
-from specialist.service.limits import Limits
-from specialist.service.sim_vocabulary import sim_vocabulary
-from specialist.service.validate import Validator
-from specialist.tools.dialect import HERMES, LLAMA, MISTRAL, dialect_of
-from specialist.tools.grammar import rules
-from specialist.tools.reader import CallReader
-from specialist.tools.tool import Offer, Tool
+from specialist.engines.sim.vocabulary import sim_vocabulary
+from specialist.server.validation import GenerateLimits, GenerateValidator
+from specialist.text.prompt import GrammarRefused, OfferedTool, Structure, StructureKind, ToolOffer
+from specialist.text.structured_output import Grammar, GrammarCache
+from specialist.text.tool_call_reader import CallReader
+from specialist.text.tool_calls import HERMES, LLAMA, MISTRAL, detect_dialect, tool_call_rules
 from tests.fuzz.parser import Parser
 
 _VOCABULARY = sim_vocabulary()
-_DOOR = Validator(Limits(context=4096, vocab_size=1000))
-_GRAMMARS = Grammars(_VOCABULARY, _VOCABULARY.tokenizer.get_vocab_size())
+_DOOR = GenerateValidator(GenerateLimits(context=4096, vocab_size=1000))
+_GRAMMARS = GrammarCache(_VOCABULARY, _VOCABULARY.tokenizer.get_vocab_size())
 _SCHEMAS = (
     b'{"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["a"]}',
     b'{"anyOf": [{"type": "string", "pattern": "^[a-z]{2,5}$"}, {"enum": [1, "x", null]}, {"$ref": "#/$defs/b"}], '
@@ -39,14 +34,14 @@ _ANSWERS = (
 _MARKS = (b"<tool_call>", b"</tool_call>", b"[TOOL_CALLS]", b"\\", b'"', b"{", b"}", b'{"name": "find", ')
 
 
-def _compiled(kind: Kind, raw: bytes) -> object:
+def _compiled(kind: StructureKind, raw: bytes) -> object:
     structure = Structure(kind, raw.decode("utf-8", "replace")[: 64 << 10])
-    return Grammar(structure, _GRAMMARS.table(), _GRAMMARS.limits)
+    return Grammar(structure, _GRAMMARS.vocabulary(), _GRAMMARS.limits)
 
 
 def _choices(raw: bytes) -> object:
     choices = tuple(raw.decode("utf-8", "replace")[: 64 << 10].split("\n"))[:1024]
-    return Grammar(Structure("choice", choices=choices), _GRAMMARS.table(), _GRAMMARS.limits)
+    return Grammar(Structure("choice", choices=choices), _GRAMMARS.vocabulary(), _GRAMMARS.limits)
 
 
 def _called(raw: bytes) -> object:
@@ -54,10 +49,10 @@ def _called(raw: bytes) -> object:
     parameters = raw.decode("utf-8", "replace")
     tool = wire.Tool(name="find", parameters=parameters, strict=True)
     chat = wire.Chat(messages=[wire.Message(role="user", content="x")], tools=[tool])
-    _DOOR.generate(wire.GenerateRequest(request_id="r", chat=chat))
-    offer = Offer((Tool("find", "Finds.", parameters, True),), "required", "", False)
-    written = [rules(offer, dialect, {}, _GRAMMARS.limits.depth) for dialect in (HERMES, MISTRAL, LLAMA)]
-    return Grammar(Structure("calls", written[0]), _GRAMMARS.table(), _GRAMMARS.limits)
+    _DOOR.validate(wire.GenerateRequest(request_id="r", chat=chat))
+    offer = ToolOffer((OfferedTool("find", "Finds.", parameters, True),), "required", "", False)
+    written = [tool_call_rules(offer, dialect, {}, _GRAMMARS.limits.depth) for dialect in (HERMES, MISTRAL, LLAMA)]
+    return Grammar(Structure("calls", written[0]), _GRAMMARS.vocabulary(), _GRAMMARS.limits)
 
 
 def _read(raw: bytes) -> object:
@@ -68,7 +63,7 @@ def _read(raw: bytes) -> object:
             ids = count()
             reader = CallReader(dialect, ("find",), lambda ids=ids: f"call-{next(ids)}", guided=guided)  # type: ignore[misc]
             said += [reader.push(text[: len(text) // 2]), reader.push(text[len(text) // 2 :]), reader.finish()]
-    return said, dialect_of(text)
+    return said, detect_dialect(text)
 
 
 PARSERS = [

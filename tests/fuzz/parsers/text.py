@@ -1,17 +1,24 @@
 """Texts of callers and models that are looked at for what they are: nothing in them may be more than text."""
 
-from octet.printable import printable
 from octet.rpc.refusal import Refusal
-from router.classify.features import extract
-from router.classify.sample import sample
-from router.reception.fill import filled
-from router.rules.page import Page
-from router.rules.rule import DETECTORS
-from router.verify.check_json import trouble_with as json_trouble
-from router.verify.cpp_text import looks_like_cpp, masked, pieces_of, without_local_includes
-from router.verify.cpp_units import code_in, forms_of, units_of
-from router.verify.fences import blocks_in
-from router.verify.notebook import without_notebook_lines
+from octet.terminal import replace_unprintable
+from router.routing.classifier.base import sample_text
+from router.routing.classifier.features import extract_features
+from router.routing.rules.rule import DETECTORS
+from router.routing.rules.text import ScannedText
+from router.routing.validation import fill_template
+from router.verify.checks import find_json_error as json_trouble
+from router.verify.checks import without_notebook_lines
+from router.verify.cpp_source import (
+    extract_cpp,
+    extract_units,
+    forms_of_unit,
+    looks_like_cpp,
+    mask_literals,
+    split_pieces,
+    wrap_local,
+)
+from router.verify.fences import extract_blocks
 from tests.fuzz.parser import Parser
 
 _LOG = (
@@ -53,25 +60,25 @@ _TEMPLATES = (
 
 
 def _detected(raw: bytes) -> object:
-    page = Page(raw.decode("utf-8", "replace"))
+    page = ScannedText(raw.decode("utf-8", "replace"))
     return [detect(page) for detect in DETECTORS.values()]
 
 
 def _judged(raw: bytes) -> object:
     text = raw.decode("utf-8", "replace")
-    found = [code_in(text), blocks_in(text), without_notebook_lines(text)]
-    return found, [list(forms_of(unit)) for unit in units_of("fix it", text)]
+    found = [extract_cpp(text), extract_blocks(text), without_notebook_lines(text)]
+    return found, [list(forms_of_unit(unit)) for unit in extract_units("fix it", text)]
 
 
 def _read(raw: bytes) -> object:
     code = raw.decode("utf-8", "replace")
-    return pieces_of(code), masked(code), without_local_includes(code), looks_like_cpp(code)
+    return split_pieces(code), mask_literals(code), wrap_local(code, 0), looks_like_cpp(code)
 
 
 def _filled(raw: bytes) -> object:
     template, _, rest = raw.decode("utf-8", "replace").partition("\n---\n")
     prompt, _, body = rest.partition("\n---\n")
-    return filled(template, prompt, body, 2_000_000)
+    return fill_template(template, prompt, body, 2_000_000)
 
 
 PARSERS = [
@@ -87,7 +94,7 @@ PARSERS = [
     ),
     Parser(
         "text.features",
-        lambda raw: extract([sample(raw.decode("utf-8", "replace"))]),
+        lambda raw: extract_features([sample_text(raw.decode("utf-8", "replace"))]),
         (),
         (_LOG, _ANSWER),
         "text",
@@ -98,7 +105,7 @@ PARSERS = [
     ),
     Parser(
         "text.printable",
-        lambda raw: printable(raw.decode("utf-8", "surrogateescape")),
+        lambda raw: replace_unprintable(raw.decode("utf-8", "surrogateescape")),
         (),
         (b"a\x1b[31mb", b"\xc2\x9b"),
         "text",

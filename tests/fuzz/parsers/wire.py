@@ -6,30 +6,28 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from admission.correctness import Standing
-from admission.escalation import Ladder
-from admission.lane import LaneRecord
-from admission.lanes import LaneBook, Origin
-from octet.rpc.plain import plain
-from octet.sdk.errors import OctetError
-from octet.sdk.faults import ERROR_KEY, RECEIPT_KEY, typed
-from octet.sdk.job import Job
-from octet.sdk.receipt import Receipt
-from octet.store.rows import Document
-from octet.supervise.json_screen import _object
-from octet.supervise.status import parse
-from octet.telemetry.sketch import BadSketch, Sketch
+from admission.breakers import BreakerRecord
+from admission.escalation import EscalationLadder
+from admission.lanes import LaneOrigin, LaneRecord, SpecialistLanes
+from octet.client.errors import ERROR_METADATA_KEY, RECEIPT_METADATA_KEY, OctetError, error_from_rpc
+from octet.client.jobs import Job
+from octet.client.receipts import Receipt
+from octet.rpc.messages import message_to_json
+from octet.supervisor.console import _parse_log_object
+from octet.supervisor.status import parse_status
+from octet.telemetry.distributions import BadSketch, Sketch
 from octet.v1 import inference_pb2, jobs_pb2, operator_pb2, specialist_pb2
-from router.control.sheet import Sheet
-from router.control.shelf import Shelf
-from router.dispatch.relay import Nonsense, _accepted, _used
-from router.metrics.splice import Malformed, Splice
-from router.replicas.failure import failure_of
-from router.replicas.replica import Load
-from router.replicas.watch import _report
-from router.slo.pack import BadSlice, pack, unpack
-from router.slo.slice import Slice
+from router.control.audit import DocumentCache
+from router.control.breakers import BreakerDocument
+from router.dispatch.attempts import classify_failure
+from router.dispatch.dispatcher import StreamViolation, _check_finite, _parse_accepted, _parse_event
+from router.dispatch.replicas.fleet import _parse_report
+from router.observe.metrics.replicas import ExpositionMerger, MalformedExposition
+from router.quality.slo import SloSlice
+from router.quality.slo_sharing import BadSlice, pack_slice, unpack_slice
+from router.store.rows import Document
 from tests.fuzz.parser import Parser
+from tests.router.replicas.builders import replica
 
 _RECEIPT = inference_pb2.Receipt(
     request_id="r",
@@ -50,13 +48,13 @@ _PAGE = (
 )
 
 
-def _slice() -> Slice:
-    content = Slice()
+def _slice() -> SloSlice:
+    content = SloSlice()
     for seconds in (0.001, 0.01, 0.5, 3.0):
         content.ttft.add(seconds)
         content.itl.add(seconds / 10)
-    content.tally.answered = 4
-    content.tally.counts[("ttft", 0.5)] = (4, 1)
+    content.answered = 4
+    content.counts[("ttft", 0.5)] = (4, 1)
     return content
 
 
@@ -73,12 +71,12 @@ class _Ended:
         return "full"
 
     def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
-        return ((ERROR_KEY, self._raw), (RECEIPT_KEY, self._raw))
+        return ((ERROR_METADATA_KEY, self._raw), (RECEIPT_METADATA_KEY, self._raw))
 
 
 def _told(raw: bytes) -> OctetError:
-    failure_of(_Ended(raw), "build-0", was_open=True, accepted=False)
-    return typed(_Ended(raw), address="localhost:1")
+    classify_failure(_Ended(raw), "build-0", was_open=True, accepted=False)
+    return error_from_rpc(_Ended(raw), address="localhost:1")
 
 
 def _shown(kind: type[Message], of: Any) -> Any:
@@ -87,24 +85,24 @@ def _shown(kind: type[Message], of: Any) -> Any:
 
 
 def _loaded(raw: bytes) -> str:
-    report = _report(raw)
-    Load.of(report)
-    return json.dumps(plain(report), allow_nan=False)
+    report = _parse_report(raw)
+    replica().load_reported(report)
+    return json.dumps(message_to_json(report), allow_nan=False)
 
 
 def _relayed(raw: bytes) -> str:
     """What the router takes over from a replica can be told to everybody."""
     if raw[:1] == b"\x1a":
-        receipt = inference_pb2.Receipt(usage=_used(raw))
+        receipt = inference_pb2.Receipt(usage=_check_finite(_parse_event(raw).usage))
     else:
-        receipt = inference_pb2.Receipt(accepted=_accepted(raw))
+        receipt = inference_pb2.Receipt(accepted=_parse_accepted(raw))
     return json.dumps(Receipt.from_wire(receipt).to_dict(), allow_nan=False)
 
 
 def _spliced(raw: bytes) -> bytes:
-    splice = Splice("octet_replica_up", "Whether.")
+    splice = ExpositionMerger("octet_replica_up", "Whether.")
     splice.add(raw, "build", "build-0")
-    return splice.page()
+    return splice.text()
 
 
 def _kept(raw: bytes) -> object:
@@ -113,9 +111,13 @@ def _kept(raw: bytes) -> object:
         body = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    shelf = Shelf()
+    shelf = DocumentCache()
     found: list[object] = []
-    for kind, decode in (("breaker", Sheet.from_body), ("lanes", LaneBook.from_body), ("ladder", Ladder.from_body)):
+    for kind, decode in (
+        ("breaker", BreakerDocument.from_body),
+        ("lanes", SpecialistLanes.from_body),
+        ("ladder", EscalationLadder.from_body),
+    ):
         shelf.take(Document(kind, "build", 1, body, 0, "ann"))
         found.append(shelf.read(kind, "build", decode))
     return found
@@ -123,8 +125,8 @@ def _kept(raw: bytes) -> object:
 
 def _documents() -> tuple[bytes, ...]:
     lane = LaneRecord(1, (), "abc", "serving", 0.0, "ann", "begun", fresh=False)
-    book = LaneBook("build", (lane,), 2, Origin((), "abc"))
-    bodies = (Sheet({"1": Standing()}).to_body(), book.to_body(), Ladder().to_body())
+    book = SpecialistLanes("build", (lane,), 2, LaneOrigin((), "abc"))
+    bodies = (BreakerDocument({"1": BreakerRecord()}).to_body(), book.to_body(), EscalationLadder().to_body())
     return tuple(json.dumps(body).encode() for body in bodies)
 
 
@@ -140,24 +142,24 @@ PARSERS = [
     _of(
         "wire.story",
         _STORY,
-        lambda raw: json.dumps(plain(operator_pb2.Story.FromString(raw)), allow_nan=False).encode(),
+        lambda raw: json.dumps(message_to_json(operator_pb2.Story.FromString(raw)), allow_nan=False).encode(),
         DecodeError,
     ),
     _of("wire.load", _LOAD, _loaded, DecodeError, ValueError),
-    _of("wire.accepted", _EVENT, _relayed, Nonsense),
-    _of("wire.usage", _USED, _relayed, Nonsense),
+    _of("wire.accepted", _EVENT, _relayed, StreamViolation),
+    _of("wire.usage", _USED, _relayed, StreamViolation),
     Parser(
         "wire.slo_slice",
-        lambda raw: unpack("build", raw),
+        lambda raw: unpack_slice("build", raw),
         (BadSlice,),
-        (pack("build", _slice()),),
+        (pack_slice("build", _slice()),),
         message=None,
     ),
     Parser("wire.sketch", Sketch.from_bytes, (BadSketch,), (_slice().ttft.to_bytes(), Sketch().to_bytes())),
     Parser(
         "wire.metrics_page",
         _spliced,
-        (Malformed,),
+        (MalformedExposition,),
         (_PAGE,),
         "text",
         words=(b"# TYPE ", b"# HELP ", b"{", b'="', b"NaN"),
@@ -165,14 +167,14 @@ PARSERS = [
     Parser("store.document", _kept, (), _documents(), "json"),
     Parser(
         "wire.status",
-        parse,
+        parse_status,
         (),
         (b'{"progress": ["loading", 3, 10]}', b'{"ready": "here"}', b'{"alive": true}'),
         "json",
     ),
     Parser(
         "wire.log_line",
-        lambda raw: _object(raw.decode("utf-8", "replace")),
+        lambda raw: _parse_log_object(raw.decode("utf-8", "replace")),
         (),
         (b'{"message": "hello", "level": "info"}',),
         "json",

@@ -1,4 +1,4 @@
-"""A command in a terminal of its own, with somebody at the keyboard."""
+"""A command in its own terminal, with typed keys."""
 
 import codecs
 import os
@@ -73,12 +73,12 @@ class Terminal:
         if not ready:
             return False
         try:
-            heard = self._letters.decode(os.read(self._master, 65536))
+            received = self._letters.decode(os.read(self._master, 65536))
         except OSError:  # the last one to hold the other end is gone
             return False
-        self._unread = _BRACKETS.sub("", self._unread + heard)
-        self.seen += heard
-        return bool(heard)
+        self._unread = _BRACKETS.sub("", self._unread + received)
+        self.seen += received
+        return bool(received)
 
 
 @contextmanager

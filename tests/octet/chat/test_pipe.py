@@ -1,4 +1,4 @@
-"""`octet chat` where nobody is at the keyboard: a line is a turn."""
+"""`octet chat` through a pipe: each line is a turn."""
 
 import io
 import json
@@ -35,7 +35,7 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> Piped:
     return Piped(monkeypatch)
 
 
-def said(script: Script) -> list[list[str]]:
+def sent_texts(script: Script) -> list[list[str]]:
     return [[each.content for each in call.request.messages] for call in script.calls]
 
 
@@ -44,7 +44,7 @@ def test_a_line_is_a_turn_and_only_answers_are_written(piped: Piped, capsys: Cap
         "one\n\n  \n/system brief\ntwo", "--force", "stl", "--max-tokens", "9", "--timeout", "5"
     )
     assert status == 0
-    assert said(script) == [["one"], ["brief", "one", "one two three", "two"]]
+    assert sent_texts(script) == [["one"], ["brief", "one", "one two three", "two"]]
     first: Any = script.calls[0].request
     assert (list(first.force_specialists), first.max_tokens) == (["stl"], 9)
     shown = capsys.readouterr()
@@ -73,7 +73,7 @@ def test_json_is_an_event_a_line_with_its_turn(piped: Piped, capsys: Captured) -
     ]
     assert events[-1]["error"] == {
         "kind": "ReplicaLost",
-        "message": "the replica was lost; what came before stands; ask again for the rest",
+        "message": "the replica was lost; the part that was received is valid; ask again for the rest",
         "reason": "replica_lost",
         "status": 4,
     }
@@ -91,7 +91,7 @@ def test_json_is_an_event_a_line_with_its_turn(piped: Piped, capsys: Captured) -
         ("x\n", ("--address", "http://127.0.0.1:8051"), "--address is HOST:PORT"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(
+def test_invalid_input_is_one_error_line(
     piped: Piped, capsys: Captured, text: str, arguments: tuple[str, ...], says: str
 ) -> None:
     status, script = piped.chat(text, *arguments)
@@ -100,7 +100,7 @@ def test_what_cannot_be_is_told_in_one_line(
     assert line.startswith("octet chat: ") and says in line
 
 
-def test_ctrl_c_ends_it_where_nobody_could_go_on() -> None:
+def test_ctrl_c_ends_a_piped_chat() -> None:
     with scripted(Act(words=("begun\n",), hangs=True)) as script:
         command = [sys.executable, "-m", "octet.cli", "chat", "--address", script.address]
         with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`octet chat` with somebody at the keyboard."""
+"""`octet chat` in a terminal."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_conversation_with_an_answer_cut_short_a_failure_and_commands(tmp_path
         terminal.type("go on\n")
         terminal.expect("half ")
         terminal.type(CTRL_C)
-        terminal.expect("cut short; what came of it is kept")
+        terminal.expect("Cut short; the text so far is kept.")
         assert script.calls[1].ended.wait(5), "the request is cancelled as well"
         terminal.expect("> ")
         terminal.type("half a line")
@@ -47,7 +47,7 @@ def test_a_conversation_with_an_answer_cut_short_a_failure_and_commands(tmp_path
 
         terminal.type("lost?\n")
         terminal.expect("octet chat: the replica was lost")
-        terminal.expect("the turn is not kept")
+        terminal.expect("this turn is not kept")
         terminal.type("and\\\n")
         terminal.expect("… ")
         terminal.type("colours?\n")
@@ -61,11 +61,11 @@ def test_a_conversation_with_an_answer_cut_short_a_failure_and_commands(tmp_path
         ]
 
         terminal.type("/specialist stl\n")
-        terminal.expect("only stl may answer")
+        terminal.expect("Only stl may answer.")
         terminal.type("/system be brief\n")
-        terminal.expect("system message: be brief")
+        terminal.expect("System message: be brief")
         terminal.type("/reset\n")
-        terminal.expect("a new conversation")
+        terminal.expect("Started a new conversation.")
         terminal.type("//usr?\n")
         terminal.expect("one two three")
         terminal.expect("tok/s")
@@ -76,11 +76,11 @@ def test_a_conversation_with_an_answer_cut_short_a_failure_and_commands(tmp_path
         terminal.type("/why\n")
         terminal.expect("second choice  template")
         saved = tmp_path / "talk.json"
-        for says in ("1 turns are in", "already: choose another name"):
+        for says in ("Saved 1 turns to", "already: choose another name"):
             terminal.type(f"/save {saved}\n")
             terminal.expect(says)
         terminal.type("/nonsense\n")
-        terminal.expect("there is no /nonsense; /help lists")
+        terminal.expect("There is no /nonsense. /help lists")
         terminal.expect("\n> ")
         terminal.type(CTRL_D)
         assert terminal.status() == 0
@@ -91,7 +91,7 @@ def test_a_conversation_with_an_answer_cut_short_a_failure_and_commands(tmp_path
     ]
 
 
-def test_what_was_typed_is_remembered_for_nobody_else_and_colours_can_be_refused(tmp_path: Path) -> None:
+def test_history_is_private_and_colours_can_be_disabled(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path), "NO_COLOR": "1"}
     with scripted() as script:
         for keys in ("remember me\n", UP + UP + "\n"):
@@ -107,7 +107,7 @@ def test_what_was_typed_is_remembered_for_nobody_else_and_colours_can_be_refused
     assert "remember me" in history.read_text() and history.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_router_that_is_not_there_is_no_reason_to_leave() -> None:
+def test_chat_goes_on_without_a_router() -> None:
     with in_terminal("chat", "--address", "127.0.0.1:1", "--no-history") as terminal:
         terminal.expect("> ")
         terminal.type("hello\n")

@@ -16,8 +16,8 @@ from tests.octet.sdk.server import scripted
 from tests.router.operator.harness import operated
 
 WITHOUT = {
-    "router": "serves until it is told to end; its one line is what `octet serve --json` puts into JSON",
-    "specialist": "serves until it is told to end; its one line is for whoever started it",
+    "router": "serves until it is stopped; its one line is what `octet serve --json` puts into JSON",
+    "specialist": "serves until it is stopped; its one line is for the process that started it",
     "completion": "prints a script, for a shell to read",
 }
 ASKED = (
@@ -42,10 +42,10 @@ ASKED = (
 Captured = pytest.CaptureFixture[str]
 
 
-def test_every_command_that_says_something_says_it_in_json_too() -> None:
+def test_every_command_with_output_has_json() -> None:
     doing = [command for command in tree() if command.does_something]
     assert len(doing) > 30
-    without = {command.name for command in doing if not any("--json" in option.flags for option in command.options)}
+    without = {command.name for command in doing if not any("--json" in flags for flags in command.options)}
     assert without == set(WITHOUT)
 
 
@@ -79,7 +79,7 @@ def test_a_bench_without_a_file_writes_its_records_and_no_table(tmp_path: Path, 
     assert records and all(set(record) >= {"bench", "case", "metric", "value"} for record in records)
 
 
-def test_training_says_what_it_wrote(tmp_path: Path, capsys: Captured) -> None:
+def test_training_reports_its_file(tmp_path: Path, capsys: Captured) -> None:
     data, out = tmp_path / "data.jsonl", tmp_path / "classifier.safetensors"
     words = {"sql": "select join table index", "shell": "bash pipe quote loop", "reject": "bread cake soup tea"}
     rows = [

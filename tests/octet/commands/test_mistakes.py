@@ -12,8 +12,9 @@ from threading import Event
 
 import pytest
 
-from octet.arguments import check_address
 from octet.cli import main
+from octet.cli.arguments import check_address
+from octet.terminal import install_hint
 from tests.octet.chat.terminal import ROOT, in_terminal
 from tests.octet.commands.tree import root
 from tests.octet.sdk.server import scripted
@@ -25,16 +26,16 @@ Captured = pytest.CaptureFixture[str]
 PIPE_CLOSED = 141
 
 
-def told(capsys: Captured) -> str:
+def error_line(capsys: Captured) -> str:
     """The one line."""
-    said = capsys.readouterr()
-    (line,) = said.err.splitlines()
-    assert said.out == ""
+    output = capsys.readouterr()
+    (line,) = output.err.splitlines()
+    assert output.out == ""
     return str(line)
 
 
 @pytest.mark.parametrize("arguments", [("check",), ("completion", "bash"), ("generate", "--help")])
-def test_a_reader_that_is_gone_ends_it_quietly(arguments: tuple[str, ...]) -> None:
+def test_closed_pipe_ends_quietly(arguments: tuple[str, ...]) -> None:
     """As in `octet check | head -1`, where head is the quicker one."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -48,7 +49,7 @@ def test_a_reader_that_is_gone_ends_it_quietly(arguments: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_disk_that_is_full_is_told(unbuffered: str) -> None:
+def test_full_disk_is_reported(unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "octet.cli", "check"]
         env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
@@ -58,7 +59,7 @@ def test_a_disk_that_is_full_is_told(unbuffered: str) -> None:
 
 _BARE = """
 import sys
-for name in ("numpy", "torch", "yaml", "llguidance", "uvloop", "starlette", "tokenizers", "jinja2", "safetensors"):
+for name in "rich shtab numpy torch yaml llguidance uvloop starlette tokenizers jinja2 safetensors".split():
     sys.modules[name] = None
 from octet.cli import main
 sys.exit(main(sys.argv[1:]))
@@ -73,42 +74,41 @@ def bare(*arguments: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize(
     ("command", "extra"), [("serve", "serve"), ("router --port 1", "router"), ("specialist --engine sim", "serve")]
 )
-def test_what_is_not_installed_says_how_to_get_it(command: str, extra: str) -> None:
+def test_missing_package_names_the_install_command(command: str, extra: str) -> None:
     """Before its options are known, or when it is to begin."""
     ended = bare(*command.split())
     assert ended.returncode == 2
     name = command.split()[0]
-    assert re.fullmatch(
-        rf"octet {name}: \w+ is not installed; get it with: pip install 'octet\[{extra}\]'\n", ended.stderr
-    )
+    assert re.fullmatch(rf"octet {name}: \w+ is not installed; {re.escape(install_hint(extra))}\n", ended.stderr)
 
 
-def test_a_caller_has_the_whole_help() -> None:
+def test_base_install_shows_the_whole_help() -> None:
     ended = bare("--help")
-    said = " ".join(ended.stdout.split())
+    output = " ".join(ended.stdout.split())
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "router not installed: pip install 'octet[router]'" in said and "completion a script" in said
+    assert f"router not installed: {install_hint('router')}" in output
+    assert f"completion not installed: {install_hint('cli')}" in output and "generate send a prompt" in output
 
 
 @pytest.mark.parametrize(
     "address", ["", "localhost", "50051", "http://127.0.0.1:8051", "https://x:1", "x:0", "x:99999", "a b:1", ":1"]
 )
-def test_an_address_that_is_none_is_told_before_anything_is_looked_up(address: str, capsys: Captured) -> None:
+def test_invalid_address_is_refused_before_any_lookup(address: str, capsys: Captured) -> None:
     for command in (("generate", "x"), ("knobs",), ("jobs", "list"), ("route", "x")):
         assert main([*command, f"--address={address}"]) == 2
-        line = told(capsys)
+        line = error_line(capsys)
         assert line.startswith(
             f"octet {' '.join(command).removesuffix(' x')}: --address is HOST:PORT, such as 127.0.0.1:50051"
         )
-        assert repr(address) in line and ("no http:// before it" in line) == ("://" in address)
+        assert repr(address) in line and ("without http://" in line) == ("://" in address)
 
 
 @pytest.mark.parametrize("address", ["localhost:50051", "[::1]:1", "unix:/tmp/x", "dns:///name:1", "10.0.0.1:65535"])
-def test_an_address_may_be_any_that_grpc_knows(address: str) -> None:
+def test_every_grpc_address_form_is_accepted(address: str) -> None:
     check_address(address)
 
 
-def test_http_where_grpc_is_asked_for(capsys: Captured) -> None:
+def test_http_port_is_recognised(capsys: Captured) -> None:
     """The other port of the same router, as a rule."""
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         port = server.getsockname()[1]
@@ -129,26 +129,25 @@ def test_http_where_grpc_is_asked_for(capsys: Captured) -> None:
         finally:
             over.set()
     assert status == 3
-    assert told(capsys) == (
-        f"octet route: nothing answers at 127.0.0.1:{port}: HTTP is spoken there, and not gRPC, "
-        "which has a port of its own"
+    assert error_line(capsys) == (
+        f"octet route: nothing answers at 127.0.0.1:{port}: an HTTP server listens there; gRPC has its own port"
     )
 
 
-def test_tls_where_there_is_none_and_none_where_there_is(pki: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_tls_mismatch_is_explained(pki: Path, tmp_path: Path, capsys: Captured) -> None:
     ask = ("route", "x", "--timeout", "5", "--address")
     with scripted() as script:
         assert main([*ask, script.address, "--tls-ca", str(pki / "ca.pem")]) == 3
-        assert "speaks none; leave --tls-ca away, or start it with TLS" in told(capsys)
+        assert "does not use TLS; omit --tls-ca, or start it with TLS" in error_line(capsys)
         no_certificate = tmp_path / "notes.txt"
         no_certificate.write_text("nothing")
         assert main([*ask, script.address, "--tls-ca", str(no_certificate)]) == 3
-        assert "--tls-ca must be a PEM file of certificates" in told(capsys)
+        assert "--tls-ca must be a PEM file with certificates" in error_line(capsys)
         assert main([*ask, script.address, "--tls-ca", str(tmp_path / "nowhere.pem")]) == 2
-        assert told(capsys) == f"octet route: {tmp_path}/nowhere.pem: No such file or directory"
+        assert error_line(capsys) == f"octet route: {tmp_path}/nowhere.pem: No such file or directory"
     with speaking_tls(pki) as port:
         assert main([*ask, f"127.0.0.1:{port}"]) == 3
-        assert told(capsys).endswith("if it speaks TLS, name its CA: --tls-ca")
+        assert error_line(capsys).endswith("if it uses TLS, name its CA: --tls-ca")
 
 
 @pytest.mark.parametrize(
@@ -164,16 +163,16 @@ def test_tls_where_there_is_none_and_none_where_there_is(pki: Path, tmp_path: Pa
         ("bench", "kv", "--trace", "/nowhere.jsonl"),
     ],
 )
-def test_a_file_that_is_not_there_is_named(arguments: tuple[str, ...], capsys: Captured) -> None:
+def test_missing_file_is_named(arguments: tuple[str, ...], capsys: Captured) -> None:
     assert main(list(arguments)) == 2
-    said = capsys.readouterr()
-    (line,) = (said.err + said.out).splitlines()
+    output = capsys.readouterr()
+    (line,) = (output.err + output.out).splitlines()
     assert "/nowhere." in line and "Traceback" not in line and "Errno" not in line
 
 
-def test_who_waits_for_a_prompt_says_so() -> None:
+def test_reading_a_terminal_prints_a_hint() -> None:
     with scripted() as script, in_terminal("generate", "--address", script.address) as terminal:
-        terminal.expect("reading standard input: type, and end with Ctrl-D")
+        terminal.expect("Reading standard input; end it with Ctrl-D.")
         terminal.type("why?\n\x04")
         terminal.expect("one two three")
         assert terminal.status() == 0
@@ -183,7 +182,7 @@ def test_who_waits_for_a_prompt_says_so() -> None:
 def test_the_exit_statuses_are_in_the_help(capsys: Captured) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    for told_status in ("0 when all went well", "2 when", "3 when", "4 when", "5 when", "130 after", "141 when"):
-        assert told_status in said
-    assert all(command.name in said for command in root().commands)
+    output = " ".join(capsys.readouterr().out.split())
+    for documented_status in ("0 on success", "2 when", "3 when", "4 when", "5 when", "130 after", "141 when"):
+        assert documented_status in output
+    assert all(command.name in output for command in root().commands)

@@ -3,18 +3,18 @@
 import subprocess
 import sys
 
-from octet.cli import _COMMANDS, _EXTRAS
+from octet.cli import _COMMANDS, _SERVING_COMMANDS
 from tests.octet.chat.terminal import ROOT
 from tests.octet.sdk.test_import import HEAVY
 
-ASKING = sorted(set(_COMMANDS) - set(_EXTRAS) - {"completion"})
+ASKING = sorted(set(_COMMANDS) - _SERVING_COMMANDS)
 
 
 def fresh(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
 
 
-def test_what_asks_loads_nothing_that_serves() -> None:
+def test_client_commands_load_no_serving_packages() -> None:
     """All of them in one process: what none of them loads, each leaves out."""
     ended = fresh(f"""
 import sys
@@ -26,7 +26,7 @@ print([name for name in sys.modules if name.partition(".")[0] in {HEAVY!r}])
     assert (ended.returncode, ended.stdout) == (0, "[]\n"), ended.stderr
 
 
-def test_the_help_of_everything_loads_no_framework() -> None:
+def test_help_loads_no_framework() -> None:
     ended = fresh("""
 import sys
 from octet.cli import whole_parser
@@ -36,7 +36,7 @@ print([name for name in ("torch", "sklearn", "matplotlib", "transformers") if na
     assert (ended.returncode, ended.stdout) == (0, "[]\n"), ended.stderr
 
 
-def test_one_command_is_not_slowed_by_the_others() -> None:
+def test_one_command_does_not_load_the_others() -> None:
     ended = fresh("import sys; from octet.cli import _parser; _parser('check'); sys.exit('grpc' in sys.modules)")
     assert ended.returncode == 0
 

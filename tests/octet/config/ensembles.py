@@ -9,8 +9,20 @@ from typing import Any, TypeVar, get_args, get_origin
 import yaml
 from hypothesis import strategies as st
 
-from octet.config.detectors import DETECTORS
+from octet.config.annotations import (
+    ADDRESS,
+    DETECTORS,
+    DIGEST,
+    HOST,
+    NAME,
+    ORIGIN,
+    FieldFlag,
+    FilePath,
+    RefersTo,
+    TextLimits,
+)
 from octet.config.ensemble import (
+    DEFAULT_TASKS,
     REJECT,
     ClassifierConfig,
     CorrectnessConfig,
@@ -28,10 +40,10 @@ from octet.config.ensemble import (
     StoreConfig,
     TaskConfig,
     TelemetryConfig,
+    with_default_tasks,
 )
-from octet.config.fields import Field, fields_of
-from octet.config.kinds import ADDRESS, DIGEST, HOST, NAME, ORIGIN, FilePath, Mark, Range, Refers, Text
-from octet.config.tasks import TASKS, with_usual_tasks
+from octet.config.fields import SchemaField, fields_of
+from octet.rpc.checks import Range
 
 _ConfigT = TypeVar("_ConfigT")
 FOLDER = Path("/etc/octet")
@@ -45,13 +57,13 @@ hosts = st.sampled_from(["127.0.0.1", "::1", "gpu-7.example"])
 addresses = st.sampled_from(["a:1", "10.0.0.7:50151", "[::1]:9", "dns:///lane.local:50151", "unix:/run/octet/a.sock"])
 
 
-def values(field: Field) -> st.SearchStrategy[Any]:
+def values(field: SchemaField) -> st.SearchStrategy[Any]:
     """Of one field, as far as it can be drawn without knowing the others."""
     one = _one(field)
     return st.none() | one if field.optional else one
 
 
-def _one(field: Field) -> st.SearchStrategy[Any]:
+def _one(field: SchemaField) -> st.SearchStrategy[Any]:
     if field.is_table:
         return configs(field.kind)
     if field.kind is bool:
@@ -63,12 +75,12 @@ def _one(field: Field) -> st.SearchStrategy[Any]:
     if get_origin(field.kind) is tuple:
         return st.lists(_texts(field), max_size=3, unique=True).map(tuple)
     if get_origin(field.kind) is Mapping:
-        told = digests if field.note(Text) is DIGEST else paths
-        return st.dictionaries(names, told, max_size=2).map(MappingProxyType)
+        values = digests if field.note(TextLimits) is DIGEST else paths
+        return st.dictionaries(names, values, max_size=2).map(MappingProxyType)
     return st.sampled_from(get_args(field.kind))
 
 
-def _numbers(field: Field) -> st.SearchStrategy[float]:
+def _numbers(field: SchemaField) -> st.SearchStrategy[float]:
     limits = field.note(Range)
     assert limits is not None, f"{field.name} has no range: nothing from a file is unbounded"
     if field.kind is int:
@@ -77,8 +89,8 @@ def _numbers(field: Field) -> st.SearchStrategy[float]:
     return drawn | st.just(0.0) if limits.or_zero else drawn
 
 
-def _texts(field: Field) -> st.SearchStrategy[str]:
-    path, text = field.note(FilePath), field.note(Text)
+def _texts(field: SchemaField) -> st.SearchStrategy[str]:
+    path, text = field.note(FilePath), field.note(TextLimits)
     if path is not None:
         return paths if path.word is None else paths | st.just(path.word)
     if text is NAME:
@@ -94,7 +106,7 @@ def _texts(field: Field) -> st.SearchStrategy[str]:
 
 def configs(kind: type[_ConfigT], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[_ConfigT]:
     fields = fields_of(kind)  # type: ignore[arg-type]
-    drawn = {name: values(field) for name, field in fields.items() if not field.note(Refers)}
+    drawn = {name: values(field) for name, field in fields.items() if not field.note(RefersTo)}
     return st.builds(kind, **(drawn | given))
 
 
@@ -104,8 +116,8 @@ def targets(draw: st.DrawFn) -> SloTargets:
     rising: dict[str, float] = {}
     for measure in ("ttft", "itl"):
         names = [f"{measure}_p{percent}" for percent in (50, 95, 99)]
-        told = [name for name in names if getattr(drawn, name) is not None]
-        rising |= dict(zip(told, sorted(getattr(drawn, name) for name in told), strict=True))
+        given = [name for name in names if getattr(drawn, name) is not None]
+        rising |= dict(zip(given, sorted(getattr(drawn, name) for name in given), strict=True))
     return replace(drawn, **rising)
 
 
@@ -177,7 +189,7 @@ def ensembles(draw: st.DrawFn, most: int = 3) -> Ensemble:
         draw(configs(TaskConfig, name=st.just(name))) for name in [*own, *draw(st.sampled_from([[], ["review"]]))]
     )
     anyone = st.none() | st.sampled_from(everyone)
-    task = st.none() | st.sampled_from([*own, *(usual.name for usual in TASKS)])
+    task = st.none() | st.sampled_from([*own, *(usual.name for usual in DEFAULT_TASKS)])
     return Ensemble(
         specialists=tuple(draw(specialists(name, everyone)) for name in everyone),
         name=draw(names),
@@ -186,7 +198,7 @@ def ensembles(draw: st.DrawFn, most: int = 3) -> Ensemble:
             for name in draw(some_names(2))
         ),
         rules=tuple(draw(rules(name, everyone)) for name in draw(some_names(2))),
-        tasks=with_usual_tasks(tasks),
+        tasks=with_default_tasks(tasks),
         default_specialist=draw(anyone),
         classifier=draw(configs(ClassifierConfig)),
         dispatch=draw(dispatches()),
@@ -200,9 +212,13 @@ def ensembles(draw: st.DrawFn, most: int = 3) -> Ensemble:
             configs(TelemetryConfig, otlp=st.sampled_from(["", "http://127.0.0.1:4317", "https://otel:4317"]))
         ),
         adapter_root=draw(st.none() | paths),
-        router=draw(configs(RouterConfig)),
+        router=draw(configs(RouterConfig).filter(_has_own_http_port)),
         source=SOURCE,
     )
+
+
+def _has_own_http_port(router: RouterConfig) -> bool:
+    return router.http is None or router.http.port != router.port or router.port == 0
 
 
 def written(ensemble: Ensemble, at_the_top: str | None = None) -> str:
@@ -225,12 +241,12 @@ def _plain(table: Any) -> dict[str, Any]:
     return {name: _value(fields_of(kind)[name], value) for name, value in found.items()}
 
 
-def _value(field: Field, value: Any) -> Any:
+def _value(field: SchemaField, value: Any) -> Any:
     if field.is_table:
         return None if value is None else _plain(value)
     if field.item is not None:
         items = [_plain(item) for item in value]
-        return {item.pop("name"): item for item in items} if field.has(Mark.BY_NAME) else items
+        return {item.pop("name"): item for item in items} if field.has(FieldFlag.BY_NAME) else items
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, tuple) else value

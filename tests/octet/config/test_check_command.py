@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from octet.check import add_check_command
+from octet.cli.check import add_check_command
 
 
 def check(*arguments: str) -> int:
@@ -23,7 +23,7 @@ def wrong(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_every_problem_is_a_line_that_editors_understand(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_problem_has_file_and_line(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(wrong) == 2
     shown = capsys.readouterr()
     assert shown.err == ""
@@ -42,8 +42,8 @@ def test_without_a_file_the_default_is_shown(capsys: pytest.CaptureFixture[str])
     assert check() == 0
     shown = capsys.readouterr().out
     assert shown.startswith("the embedded default: cpp, 8 specialists\n")
-    assert "9, the router among them" in shown
-    assert "1,536 MiB of KV pools, and the weights of demo" in shown
+    assert "9, including the router" in shown
+    assert "1,536 MiB of KV pools plus the weights of demo" in shown
 
 
 def test_a_summary_counts_what_runs_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_a_summary_counts_what_runs_here(tmp_path: Path, capsys: pytest.CaptureF
     assert "from descriptions and examples" in table
 
 
-def test_models_must_be_here_unless_told_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_must_exist_unless_no_files_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text("specialists:\n  sql: {model: gone.gguf}\n")
     assert check(str(path)) == 2

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from octet.config.default import default_ensemble, default_text
-from octet.config.detectors import DETECTORS
-from octet.config.read import parse_ensemble
+from octet.config.annotations import DETECTORS
+from octet.config.loader import default_ensemble, default_text, parse_ensemble
 from tests.octet.config.ensembles import named
 
 ENSEMBLE = default_ensemble()
@@ -50,7 +49,7 @@ def test_the_intents_a_caller_may_declare() -> None:
     assert named(ENSEMBLE.intents, "review").shadow_threshold > named(ENSEMBLE.intents, "codegen").shadow_threshold
 
 
-def test_nobody_answers_what_nobody_should() -> None:
+def test_unrelated_request_is_rejected() -> None:
     assert ENSEMBLE.default_specialist is None
     assert ENSEMBLE.classifier.path == "default"
 

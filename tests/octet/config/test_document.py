@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from octet.config.changes import changes
-from octet.config.detectors import DETECTORS
+from octet.config.annotations import DETECTORS, FieldFlag, ValueUnit
 from octet.config.ensemble import (
+    DEFAULT_TASKS,
     ClassifierConfig,
     CorrectnessConfig,
     DispatchConfig,
@@ -27,11 +27,10 @@ from octet.config.ensemble import (
     TaskConfig,
     TlsConfig,
 )
-from octet.config.fields import Field, fields_of
-from octet.config.kinds import Mark, Range, Unit
-from octet.config.read import parse_ensemble
-from octet.config.scalars import show_size
-from octet.config.tasks import TASKS
+from octet.config.fields import SchemaField, compare_ensembles, fields_of
+from octet.config.loader import parse_ensemble
+from octet.config.values import format_size
+from octet.rpc.checks import Range
 from tests.octet.config.ensembles import named
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
@@ -71,57 +70,64 @@ def rows(text: str, heading: str) -> dict[str, list[str]]:
     return {name.strip("`"): rest for name, *rest in cells}
 
 
-def shown_default(field: Field) -> str:
+def shown_default(field: SchemaField) -> str:
     if field.required:
         return "required"
     if field.is_table and not field.optional:
         return "a table"
     value = field.default()
-    if field.note(Unit) is Unit.BYTES:
-        return show_size(value)
+    if field.note(ValueUnit) is ValueUnit.BYTES:
+        return format_size(value)
     if value is None or not (value or isinstance(value, int)):
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def shown_range(field: Field) -> str | None:
+def shown_range(field: SchemaField) -> str | None:
     limits = field.note(Range)
-    if limits is not None and field.note(Unit) is Unit.BYTES:
-        return f"{show_size(limits.least)} to {show_size(limits.most)}"
-    return None if limits is None else str(limits)
+    if limits is not None and field.note(ValueUnit) is ValueUnit.BYTES:
+        return f"{format_size(limits.least)} to {format_size(limits.most)}"
+    return None if limits is None else str(limits).replace("in ", "")
+
+
+def items(name: str) -> dict[str, list[str]]:
+    """Default, range and flags of the keys that the section lists."""
+    found = re.findall(r"^- `(\w+)` \((.*?)\): ", section(name), re.MULTILINE)
+    return {key: [part.strip() for part in inner.split(";")] for key, inner in found}
 
 
 @pytest.mark.parametrize("name", [*SECTIONS, *WITHIN])
-def test_every_key_stands_there_with_its_default_and_its_range(name: str) -> None:
+def test_every_key_is_documented_with_default_and_range(name: str) -> None:
     fields = {
         key: field for key, field in fields_of((SECTIONS | WITHIN)[name]).items() if key != "name" or name == "rules"
     }
-    told = rows(section(name), "key")
-    assert list(told) == list(fields)
+    documented = items(name)
+    assert list(documented) == list(fields)
     for key, field in fields.items():
-        assert told[key][0] == shown_default(field), key
-        assert shown_range(field) in (None, told[key][1]), key
+        assert documented[key][0] == shown_default(field), key
+        assert shown_range(field) in (None, *documented[key][1:2]), key
 
 
 @pytest.mark.parametrize("name", [name for name in SECTIONS if name not in ("intents", "rules", "tasks", "router")])
-def test_what_is_live_and_what_may_stand_at_the_top_is_marked(name: str) -> None:
-    told = rows(section(name), "key")
+def test_live_and_shared_keys_are_marked(name: str) -> None:
+    documented = items(name)
     for key, field in fields_of(SECTIONS[name]).items():
         if key != "name":
-            live = ["live"] if field.has(Mark.LIVE) else ["live*"] if key in ("describe", "examples") else []
-            top = ["top"] if field.has(Mark.SHARED) else []
-            assert told[key][2] == ", ".join(live + top), key
+            live = ["live"] if field.has(FieldFlag.LIVE) else ["live*"] if key in ("describe", "examples") else []
+            top = ["top"] if field.has(FieldFlag.SHARED) else []
+            marked = [part for part in documented[key][1:] if part in ("live", "live*", "top", "live, top")]
+            assert ", ".join(marked) == ", ".join(live + top), key
 
 
-def test_every_key_of_the_top_stands_there() -> None:
-    told = " ".join(rows(DOCUMENT, "key")) + " " + " ".join(SECTIONS)
-    assert set(re.findall(r"\w+", told)) == {key for key in fields_of(Ensemble) if key != "source"}
+def test_every_top_level_key_is_documented() -> None:
+    documented = " ".join(rows(DOCUMENT, "key")) + " " + " ".join(SECTIONS)
+    assert set(re.findall(r"\w+", documented)) == {key for key in fields_of(Ensemble) if key != "source"}
 
 
 def test_the_tasks_and_detectors_are_those_of_the_code() -> None:
     assert rows(section("tasks"), "task") == {
         task.name: [f"{value:g}" for value in (task.temperature, task.max_tokens, task.top_p, task.repetition_penalty)]
-        for task in TASKS
+        for task in DEFAULT_TASKS
     }
     assert rows(section("rules"), "detector") == {name: [finds] for name, finds in DETECTORS.items()}
 
@@ -134,4 +140,4 @@ def test_the_example_is_a_whole_ensemble_in_thirty_lines() -> None:
     assert named(ensemble.intents, "query").specialist == "sql"
     assert {specialist.max_tokens for specialist in ensemble.specialists} == {400}
     assert all(specialist.describe and specialist.examples for specialist in ensemble.specialists)
-    assert not changes(ensemble, parse_ensemble(f"# again\n{example}", None))
+    assert not compare_ensembles(ensemble, parse_ensemble(f"# again\n{example}", None))

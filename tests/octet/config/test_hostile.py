@@ -4,15 +4,15 @@ import time
 
 import pytest
 
-from octet.config.compose import MOST_BYTES, MOST_NODES
-from octet.config.read import ConfigInvalid, parse_ensemble
+from octet.config.loader import parse_ensemble
+from octet.config.yaml_tree import MAX_BYTES, MAX_NODES, ConfigInvalid
 
 SECONDS = 10.0
 """Far more than any of them takes here, far less than one that is not bounded would."""
 
 
 def filled(piece: str, before: str = "") -> str:
-    return before + piece * ((MOST_BYTES - len(before)) // len(piece.encode()))
+    return before + piece * ((MAX_BYTES - len(before)) // len(piece.encode()))
 
 
 def bomb(levels: int, width: int) -> str:
@@ -28,7 +28,7 @@ HOSTILE = {
     "items in items": filled("- "),
     "keys in keys": filled("? "),
     "one key again and again": filled("a:\n"),
-    "unknown keys": "".join(f"k{index}: 1\n" for index in range(MOST_NODES // 2 - 10)),
+    "unknown keys": "".join(f"k{index}: 1\n" for index in range(MAX_NODES // 2 - 10)),
     "long unknown keys": "".join(f"{'k' * 900}{index}: 1\n" for index in range(1100)),
     "unknown names": "specialists: {"
     + ", ".join(f"{'s' * 40}{index}: " for index in range(64))
@@ -53,6 +53,6 @@ def test_it_is_refused_in_bounded_time(text: str) -> None:
     assert all(len(problem.message) < 1100 for problem in refused.value.problems)
 
 
-def test_aliases_count_with_all_that_they_stand_for() -> None:
-    with pytest.raises(ConfigInvalid, match="more than 50,000 values, counting what aliases stand for"):
+def test_aliases_count_with_their_expansion() -> None:
+    with pytest.raises(ConfigInvalid, match="more than 50,000 values, counting expanded aliases"):
         parse_ensemble(bomb(levels=10, width=9), None)

@@ -1,10 +1,11 @@
-"""Every mistake is told with its line and what would be right; all of them at once."""
+"""Every mistake is reported with its line and the allowed values, all of them at once."""
 
 from pathlib import Path
 
 import pytest
 
-from octet.config.read import ConfigInvalid, parse_content, parse_ensemble, read_ensemble
+from octet.config.loader import parse_content, parse_ensemble, read_ensemble
+from octet.config.yaml_tree import ConfigInvalid
 
 ONE = "specialists:\n  sql:\n"
 TWO = "specialists:\n  sql:\n  shell:\n"
@@ -20,12 +21,12 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     ("specialists:\n  Sql: {}\n", 2, "must be a name of lower-case letters, digits, '.', '_' and '-'"),
     ("specialists:\n  -x: {}\n", 2, "must be a name of lower-case letters"),
     (f"specialists:\n  {'x' * 65}:\n", 2, "1 to 64 characters long"),
-    ("specialists:\n  reject:\n", 2, "must have another name: 'reject' is the classifier's word for nobody"),
+    ("specialists:\n  reject:\n", 2, "must have another name: 'reject' is the classifier's label for no specialist"),
     (ONE + "    sytem: You know SQL.\n", 3, "specialists.sql.sytem is no known key: did you mean 'system'?"),
     (ONE + "    max-tokens: 5\n", 3, "did you mean 'max_tokens'?"),
     (ONE + "    colour: red\n", 3, "colour is no known key: known here: describe, examples, system, fallback"),
     (ONE + "    name: sql\n", 3, "specialists.sql.name is no known key"),
-    (ONE + "    <<: {model: demo}\n", 3, "defaults for every specialist may stand at the top"),
+    (ONE + "    <<: {model: demo}\n", 3, "put defaults for every specialist at the top"),
     (ONE + "specialist: sql\n", 3, "specialist is no known key: did you mean 'specialists'?"),
     (ONE + "    max_tokens: many\n", 3, "max_tokens must be a whole number in [1, 1,048,576], got 'many'"),
     (ONE + "    max_tokens: '12'\n", 3, "must be a whole number in [1, 1,048,576], got '12'"),
@@ -40,20 +41,20 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     (ONE + "    engine: vllm\n", 3, "engine must be one of native, sim, got 'vllm'"),
     (ONE + "    examples: how to join\n", 3, "examples must be a list of texts, such as [one, two], got 'how to join'"),
     (ONE + "    examples:\n    - join\n    - {a: b}\n", 5, "examples[1] must be text, got a table"),
-    (ONE + "    examples:\n    - join\n    - join\n", 5, "in the list once (it stands on line 4 already), got 'join'"),
+    (ONE + "    examples:\n    - join\n    - join\n", 5, "in the list only once (it is already on line 4), got 'join'"),
     (ONE + '    system: "a\\0b"\n', 3, "without surrogates and null characters"),
     (ONE + '    system: "\\ud800"\n', 3, "without surrogates and null characters"),
     (ONE + "    addresses: [localhost]\n", 3, "must be an address such as host:port, dns:///name:port or unix:PATH"),
-    (ONE + "    addresses: [a:1]\n    replicas: 2\n", 4, "replicas must be left out beside addresses"),
+    (ONE + "    addresses: [a:1]\n    replicas: 2\n", 4, "replicas must be left out if addresses are given"),
     (ONE + "    fallback: sql\n", 3, "fallback must be another specialist"),
     (TWO + "    fallback: sqll\n", 4, "names an unknown specialist 'sqll': did you mean 'sql'?"),
     (ONE + "    context: 600\n    max_tokens: 600\n", 4, "max_tokens (600) must be less than context (600)"),
     (ONE + "    cost_model: costs.json\n", 3, "cost_model belongs to the sim engine, not to native"),
     (ONE + "    adapters: tuned\n", 3, "adapters must be a table, such as {tuned: path/to/adapter}, got 'tuned'"),
-    (ONE + "    use_adapters: [tuned]\n", 3, "names 'tuned', which is no adapter of its own: known here: none"),
+    (ONE + "    use_adapters: [tuned]\n", 3, "names 'tuned', which is not one of its adapters: known here: none"),
     (ONE + "    model: ~nobody-at-all/x\n", 3, "must be a path; this one's home folder is unknown"),
-    (ONE + "  sql:\n", 3, "the key 'sql' stands on line 2 already: keep one of them"),
-    (ONE + "name: a\nname: b\n", 4, "the key 'name' stands on line 3 already"),
+    (ONE + "  sql:\n", 3, "the key 'sql' is already on line 2: keep one of them"),
+    (ONE + "name: a\nname: b\n", 4, "the key 'name' is already on line 3"),
     (TWO + "intents:\n  query: sqll\n", 5, "intents.query.specialist names an unknown specialist 'sqll'"),
     (TWO + "intents:\n  q: {task: revew}\n", 5, "names an unknown task 'revew': did you mean 'review'?"),
     (TWO + "intents:\n  q: [sql]\n", 5, "intents.q must be a table of keys and values, got a list"),
@@ -67,20 +68,20 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     (RULE + "{name: a, specialist: sql, contains: []}\n", 5, "contains must be 1 to 64 entries long, got 0"),
     (RULE + "{name: a, specialist: sql, contains: ['']}\n", 5, "contains[0] must be text, 1 to 256 characters long"),
     (RULE + "{name: a, specialist: sql, contains: [x], at_least: 2}\n", 5, "at_least must be at most 1"),
-    (RULE + "{name: a, specialist: sql, detect: stack-trace, at_least: 1}\n", 5, "counts the pieces of `contains`"),
+    (RULE + "{name: a, specialist: sql, detect: stack-trace, at_least: 1}\n", 5, "counts the texts of `contains`"),
     (RULE + "{specialist: sql, contains: [x]}\n", 5, "rules[0].name is missing"),
     (RULE + "{name: a, contains: [x]}\n", 5, "rules[0].specialist is missing"),
     (
         RULE + "{name: a, specialist: sql, contains: [x]}\n  - {name: a, specialist: sql, contains: [y]}\n",
         6,
-        "rules[1].name 'a' is the name of the rule on line 5 already",
+        "rules[1].name 'a' is already the name of the rule on line 5",
     ),
     (ONE + "tasks:\n  default: {temperature: 3}\n", 4, "must be a number 0 or in [0.0001, 2], got '3'"),
     (ONE + "tasks:\n  poem: {top_p: 0}\n", 4, "must be a number in (0, 1], got '0'"),
     (ONE + "default_specialist: nobody\n", 3, "default_specialist names an unknown specialist 'nobody'"),
     (ONE + "dispatch: {stall_seconds: -1}\n", 3, "must be seconds, such as 2, 250ms or 1m, in (0, 86,400], got '-1'"),
     (ONE + "dispatch: {cool_down: 1m}\n", 3, "cool_down (60 s) must be at most max_cool_down (30 s)"),
-    (ONE + "    verify: c++\n", 3, "is not known: there is no verifier 'c++': one of cpp"),
+    (ONE + "    verify: c++\n", 3, "is not known: there is no verifier 'c++': use one of cpp"),
     (ONE + "slo: {window: 1h, long_window: 10m}\n", 3, "window (3600 s) must be at most long_window (600 s)"),
     (ONE + "slo: {window: 1s}\n", 3, "slo.window must be seconds, such as 2, 250ms or 1m, in [10, 3,600], got '1s'"),
     (ONE + "    slo: {ttft_p50: 3s, ttft_p99: 2s}\n", 3, "ttft_p50 (3 s) must be at most ttft_p99 (2 s)"),
@@ -90,22 +91,26 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     (ONE + "router: {host: a b}\n", 3, "router.host must be a host's name or address, got 'a b'"),
     (ONE + "router: {http: {port: -1}}\n", 3, "router.http.port must be a whole number in [0, 65,535], got '-1'"),
     (ONE + "router: {http: 8051}\n", 3, "router.http must be a table of keys and values, got '8051'"),
-    (ONE + "router: {http: {port: 50051}}\n", 3, "router.http.port must be another than that of gRPC, which is 50051"),
+    (
+        ONE + "router: {http: {port: 50051}}\n",
+        3,
+        "router.http.port must differ from the gRPC port, which is 50051",
+    ),
     (ONE + "router: 50051\n", 3, "router must be a table of keys and values, got '50051'"),
-    (ONE + "\tmodel: demo\n", 3, "a tab stands where YAML wants spaces"),
+    (ONE + "\tmodel: demo\n", 3, "a tab where YAML expects spaces"),
     (ONE + "    system: [unclosed\n", 3, "this is not valid YAML"),
     (ONE + "   model: demo\n  x\n", 4, "this is not valid YAML"),
     (ONE + "    model: !!python/name:os.system demo\n", 3, "tags such as 'tag:yaml.org,2002:python/name:os.system'"),
-    (ONE + "    examples: *nothing\n", 3, "the alias *nothing refers to nothing complete before it"),
+    (ONE + "    examples: *nothing\n", 3, "the alias *nothing has no complete anchor before it"),
     (ONE + "---\nname: x\n", 3, "a second document starts here"),
-    (ONE + "    system: \x07\n", 3, "the character 0x7 cannot stand in YAML"),
+    (ONE + "    system: \x07\n", 3, "the character 0x7 is not allowed in YAML"),
     (ONE + "    [a, b]: c\n", 3, "a key must be text, not a list or a table"),
     (ONE + f"    examples: {'[' * 40}{']' * 40}\n", 3, "nested deeper than 16 levels"),
 ]
 
 
 @pytest.mark.parametrize(("text", "line", "words"), MISTAKES, ids=lambda value: repr(value)[:40])
-def test_a_mistake_is_told_once_with_its_line_and_what_would_be_right(text: str, line: int | None, words: str) -> None:
+def test_mistake_is_reported_once_with_line_and_allowed_values(text: str, line: int | None, words: str) -> None:
     with pytest.raises(ConfigInvalid) as refused:
         parse_ensemble(text, Path("shop.yaml"))
     (problem,) = refused.value.problems
@@ -114,7 +119,7 @@ def test_a_mistake_is_told_once_with_its_line_and_what_would_be_right(text: str,
     assert str(refused.value) == f"shop.yaml:{line}: {problem.message}"
 
 
-def test_all_mistakes_of_a_file_are_told_together_by_line() -> None:
+def test_all_mistakes_are_reported_together_by_line() -> None:
     independent = [(text[len(ONE) :], words) for text, _, words in MISTAKES if text.startswith(ONE + "    max_tokens")]
     text = "specialists:\n" + "".join(f"  s{index}:\n{body}" for index, (body, _) in enumerate(independent))
     text += "intents:\n  q: nobody\nrules:\n  - {name: r, specialist: s0}\ndispatch: {choices: x}\n"
@@ -127,7 +132,7 @@ def test_all_mistakes_of_a_file_are_told_together_by_line() -> None:
         assert words in problem.message
 
 
-def test_a_wrong_value_causes_no_second_complaint() -> None:
+def test_invalid_value_causes_no_second_problem() -> None:
     text = (
         RULE + "{name: a, specialist: 5x!, contains: [[]], at_least: 3}\ndispatch: {cool_down: x, max_cool_down: 1ms}\n"
     )
@@ -140,25 +145,25 @@ def test_a_wrong_value_causes_no_second_complaint() -> None:
     ]
 
 
-def test_a_specialist_that_is_wrong_is_still_known_to_others() -> None:
+def test_invalid_specialist_may_still_be_referenced() -> None:
     with pytest.raises(ConfigInvalid) as refused:
         parse_ensemble("specialists:\n  Sql: x\n  shell: {fallback: Sql}\nintents: {q: Sql}\n", None)
     assert {problem.line for problem in refused.value.problems} == {2}
 
 
-def test_no_more_than_a_hundred_are_told_and_the_rest_is_counted() -> None:
+def test_problems_beyond_a_hundred_are_counted() -> None:
     with pytest.raises(ConfigInvalid) as refused:
         parse_ensemble("specialists: {a: }\n" + "".join(f"key{index}: 1\n" for index in range(250)), None)
     assert len(refused.value.problems) == 101
     assert refused.value.problems[-1].message == "and 150 more problems"
 
 
-def test_bytes_that_are_no_text_are_told_with_their_line() -> None:
+def test_invalid_utf8_is_reported_with_its_line() -> None:
     with pytest.raises(ConfigInvalid, match=r"x\.yaml:2: the file must be UTF-8; the byte 0xff here is not"):
         parse_content(b"name: a\nspecialists: {\xff: }\n", Path("x.yaml"))
 
 
-def test_a_file_that_cannot_be_read_is_told_without_a_line(tmp_path: Path) -> None:
+def test_unreadable_file_is_reported_without_a_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match=r"none\.yaml: cannot be read: No such file"):
         read_ensemble(tmp_path / "none.yaml")
     with pytest.raises(ConfigInvalid, match="cannot be read: Is a directory"):
@@ -167,12 +172,12 @@ def test_a_file_that_cannot_be_read_is_told_without_a_line(tmp_path: Path) -> No
         read_ensemble(Path("a\0b"))
 
 
-def test_a_file_that_never_ends_is_not_read_to_its_end() -> None:
+def test_endless_file_is_not_read_completely() -> None:
     with pytest.raises(ConfigInvalid, match="larger than 1,048,576 bytes"):
         read_ensemble(Path("/dev/zero"))
 
 
-def test_missing_files_are_told_where_they_are_written(tmp_path: Path) -> None:
+def test_missing_files_are_reported_at_their_keys(tmp_path: Path) -> None:
     path = tmp_path / "shop.yaml"
     (tmp_path / "file").touch()
     path.write_text(
@@ -185,7 +190,7 @@ def test_missing_files_are_told_where_they_are_written(tmp_path: Path) -> None:
         read_ensemble(path, files=True)
     assert [(problem.line, problem.message.removesuffix(str(tmp_path))) for problem in refused.value.problems] == [
         (1, f"model does not exist: {tmp_path}/none.gguf"),
-        (3, f"specialists.sql.adapters.tuned must be a folder, which this is not: {tmp_path}/file"),
+        (3, f"specialists.sql.adapters.tuned must be a folder: {tmp_path}/file"),
         (3, f"specialists.sql.adapters.other does not exist: {tmp_path}/gone"),
         (6, f"specialists.sim.cost_model does not exist: {tmp_path}/none.json"),
         (7, f"classifier.path does not exist: {tmp_path}/none.bin"),

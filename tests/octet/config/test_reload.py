@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from octet.config.read import read_ensemble
-from octet.config.reload import ConfigFile, ConfigWatch, Event, Refused, Reloaded
+from octet.config.loader import read_ensemble
+from octet.config.reload import ConfigFile, ConfigWatch, Reloaded, ReloadEvent, ReloadRefused
 
 OLD = "specialists:\n  sql: {system: old}\n  shell:\nrules:\n  - {name: a, specialist: sql, contains: [SELECT]}\n"
 NEW = OLD.replace("system: old", "system: new")
@@ -31,13 +31,13 @@ class Followed:
     def __init__(self, path: Path, watch: ConfigWatch) -> None:
         self.path = path
         self.watch = watch
-        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.events: asyncio.Queue[ReloadEvent] = asyncio.Queue()
 
     async def run(self) -> None:
         async for event in self.watch.events():
             self.events.put_nowait(event)
 
-    async def next(self) -> Event:
+    async def next(self) -> ReloadEvent:
         return await asyncio.wait_for(self.events.get(), PATIENCE)
 
     async def reloaded(self) -> Reloaded:
@@ -47,7 +47,7 @@ class Followed:
 
     async def refused(self) -> str:
         event = await self.next()
-        assert isinstance(event, Refused), event
+        assert isinstance(event, ReloadRefused), event
         return event.why
 
     async def nothing(self) -> None:
@@ -82,7 +82,7 @@ def follow(path: Path, story: Callable[[Followed], Awaitable[None]], settle: flo
     asyncio.run(main())
 
 
-def test_a_file_replaced_at_once_is_taken_over(path: Path) -> None:
+def test_replaced_file_is_reloaded(path: Path) -> None:
     async def story(followed: Followed) -> None:
         followed.replace(NEW)
         event = await followed.reloaded()
@@ -94,7 +94,7 @@ def test_a_file_replaced_at_once_is_taken_over(path: Path) -> None:
     follow(path, story)
 
 
-def test_a_file_written_in_place_is_taken_over_when_it_is_whole(path: Path) -> None:
+def test_file_written_in_place_is_reloaded_once_complete(path: Path) -> None:
     async def story(followed: Followed) -> None:
         text = NEW + "  - {name: b, specialist: shell, contains: ['#!']}\n"
         with path.open("w") as file:
@@ -109,12 +109,12 @@ def test_a_file_written_in_place_is_taken_over_when_it_is_whole(path: Path) -> N
     follow(path, story, settle=LONG)
 
 
-def test_an_invalid_file_changes_nothing_and_says_why_once(path: Path) -> None:
+def test_invalid_file_is_refused_once(path: Path) -> None:
     async def story(followed: Followed) -> None:
         followed.replace(NEW + "rules: []\nintents: {q: nobody}\n")
         why = await followed.refused()
         assert why.splitlines() == [
-            f"{path}:6: the key 'rules' stands on line 4 already: keep one of them",
+            f"{path}:6: the key 'rules' is already on line 4: keep one of them",
             f"{path}:7: intents.q.specialist names an unknown specialist 'nobody': known here: sql, shell",
         ]
         path.touch()
@@ -127,7 +127,7 @@ def test_an_invalid_file_changes_nothing_and_says_why_once(path: Path) -> None:
     follow(path, story)
 
 
-def test_what_needs_a_restart_is_refused_with_all_the_rest(path: Path) -> None:
+def test_change_that_needs_a_restart_refuses_the_whole_file(path: Path) -> None:
     async def story(followed: Followed) -> None:
         followed.replace(NEW + "block_size: 8\nrouter: {port: 1}\n")
         assert (await followed.refused()).endswith(
@@ -139,37 +139,33 @@ def test_what_needs_a_restart_is_refused_with_all_the_rest(path: Path) -> None:
     follow(path, story)
 
 
-def test_what_could_not_be_taken_over_is_not_what_the_next_file_is_compared_with(path: Path) -> None:
-    """The file is sound, and whoever follows it refuses it all the same."""
+async def test_refused_reload_is_not_the_base_of_the_next(path: Path) -> None:
+    """The file is valid, but its watcher refuses it."""
+    watch = ConfigWatch(path, read_ensemble(path), interval=INTERVAL, settle=SETTLE)
+    events = watch.events()
 
-    async def main() -> None:
-        watch = ConfigWatch(path, read_ensemble(path), interval=INTERVAL, settle=SETTLE)
-        events = watch.events()
+    async def reloaded() -> Reloaded:
+        event = await asyncio.wait_for(anext(events), PATIENCE)
+        assert isinstance(event, Reloaded)
+        return event
 
-        async def reloaded() -> Reloaded:
-            event = await asyncio.wait_for(anext(events), PATIENCE)
-            assert isinstance(event, Reloaded)
-            return event
-
-        path.write_text(NEW + "dispatch: {failures: 4}\n")
-        both = ("specialists.sql.system", "dispatch.failures")
-        assert sorted((await reloaded()).changed) == sorted(both)
-        watch.refused()
-        watch.nudge()
-        assert sorted((await reloaded()).changed) == sorted(both), "said again when asked again"
-        watch.refused()
-        path.write_text(NEW)
-        assert (await reloaded()).changed == ("specialists.sql.system",)
-        path.write_text(OLD + "dispatch: {failures: 4}\n")
-        assert sorted((await reloaded()).changed) == sorted(both)
-        watch.refused()
-        path.write_text(OLD)
-        assert (await reloaded()).changed == ("specialists.sql.system",), "what is in force is the one before the last"
-
-    asyncio.run(main())
+    path.write_text(NEW + "dispatch: {failures: 4}\n")
+    both = ("specialists.sql.system", "dispatch.failures")
+    assert sorted((await reloaded()).changed) == sorted(both)
+    watch.refused()
+    watch.nudge()
+    assert sorted((await reloaded()).changed) == sorted(both), "said again when asked again"
+    watch.refused()
+    path.write_text(NEW)
+    assert (await reloaded()).changed == ("specialists.sql.system",)
+    path.write_text(OLD + "dispatch: {failures: 4}\n")
+    assert sorted((await reloaded()).changed) == sorted(both)
+    watch.refused()
+    path.write_text(OLD)
+    assert (await reloaded()).changed == ("specialists.sql.system",), "what is in force is the one before the last"
 
 
-def test_what_says_the_same_is_no_event(path: Path) -> None:
+def test_equal_content_is_no_event(path: Path) -> None:
     async def story(followed: Followed) -> None:
         path.touch()
         await followed.nothing()
@@ -182,10 +178,10 @@ def test_what_says_the_same_is_no_event(path: Path) -> None:
     follow(path, story)
 
 
-def test_a_file_that_is_gone_is_told_once_and_followed_when_it_is_back(path: Path) -> None:
+def test_missing_file_is_reported_once_and_watched_again(path: Path) -> None:
     async def story(followed: Followed) -> None:
         path.unlink()
-        assert "No such file or directory; what was read before stays in force" in await followed.refused()
+        assert "No such file or directory; the previous configuration stays in force" in await followed.refused()
         await followed.nothing()
         path.write_text(OLD)
         await followed.nothing()
@@ -197,7 +193,7 @@ def test_a_file_that_is_gone_is_told_once_and_followed_when_it_is_back(path: Pat
     follow(path, story)
 
 
-def test_a_short_absence_is_not_told(path: Path) -> None:
+def test_short_absence_is_ignored(path: Path) -> None:
     async def story(followed: Followed) -> None:
         await followed.nothing()
         path.rename(path.with_suffix(".bak"))
@@ -208,7 +204,7 @@ def test_a_short_absence_is_not_told(path: Path) -> None:
     follow(path, story, settle=LONG)
 
 
-def test_a_link_that_leads_elsewhere_is_followed(tmp_path: Path, path: Path) -> None:
+def test_relinked_file_is_reloaded(tmp_path: Path, path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(path)
     (tmp_path / "new.yaml").write_text(NEW)
@@ -222,7 +218,7 @@ def test_a_link_that_leads_elsewhere_is_followed(tmp_path: Path, path: Path) -> 
     follow(link, story)
 
 
-def test_an_edit_that_hides_behind_the_same_time_and_size_is_seen(path: Path) -> None:
+def test_edit_with_same_time_and_size_is_noticed(path: Path) -> None:
     async def story(followed: Followed) -> None:
         await followed.nothing()
         before = path.stat()
@@ -234,7 +230,7 @@ def test_an_edit_that_hides_behind_the_same_time_and_size_is_seen(path: Path) ->
     follow(path, story)
 
 
-def test_a_pipe_or_folder_in_its_place_is_refused_and_not_waited_for(path: Path) -> None:
+def test_pipe_or_folder_is_refused_without_blocking(path: Path) -> None:
     async def story(followed: Followed) -> None:
         path.unlink()
         os.mkfifo(path)
@@ -249,19 +245,16 @@ def test_a_pipe_or_folder_in_its_place_is_refused_and_not_waited_for(path: Path)
     follow(path, story)
 
 
-def test_a_nudge_does_not_wait_for_the_next_look(path: Path) -> None:
-    async def main() -> None:
-        watch = ConfigWatch(path, read_ensemble(path), interval=3600, settle=SETTLE)
-        events = watch.events()
-        waiting = asyncio.ensure_future(anext(events))
-        await asyncio.sleep(4 * SETTLE)
-        path.write_text(NEW)
-        await asyncio.sleep(4 * SETTLE)
-        assert not waiting.done()
-        watch.nudge()
-        assert isinstance(await asyncio.wait_for(waiting, PATIENCE), Reloaded)
-
-    asyncio.run(main())
+async def test_nudge_checks_at_once(path: Path) -> None:
+    watch = ConfigWatch(path, read_ensemble(path), interval=3600, settle=SETTLE)
+    events = watch.events()
+    waiting = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(4 * SETTLE)
+    path.write_text(NEW)
+    await asyncio.sleep(4 * SETTLE)
+    assert not waiting.done()
+    watch.nudge()
+    assert isinstance(await asyncio.wait_for(waiting, PATIENCE), Reloaded)
 
 
 def test_a_change_between_reading_and_watching_is_not_missed(path: Path) -> None:

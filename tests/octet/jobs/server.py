@@ -1,4 +1,4 @@
-"""A router with jobs that do what they are told, and connections that break where a test says so."""
+"""A router with scripted jobs, and connections that break where a test asks for it."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,10 +30,10 @@ def done(text: str = "one two") -> wire.Job:
     return job(wire.JOB_STATUS_DONE, text, receipt=receipt, **times)
 
 
-def events(*said: "wire.Job | str | int") -> list[wire.JobEvent]:
+def events(*contents: "wire.Job | str | int") -> list[wire.JobEvent]:
     """A job for its status, text for a chunk, a number for an attempt that begins anew."""
     made = []
-    for number, each in enumerate(said, 1):
+    for number, each in enumerate(contents, 1):
         if isinstance(each, str):
             made.append(wire.JobEvent(number=number, chunk=specialist_pb2.Chunk(text=each, token_ids=[number])))
         elif isinstance(each, int):
@@ -44,8 +44,8 @@ def events(*said: "wire.Job | str | int") -> list[wire.JobEvent]:
 
 
 class Jobs:
-    def __init__(self, told: list[wire.JobEvent], cuts: tuple[int, ...], cut_as: grpc.StatusCode) -> None:
-        self._told = told
+    def __init__(self, stored: list[wire.JobEvent], cuts: tuple[int, ...], cut_as: grpc.StatusCode) -> None:
+        self._stored = stored
         self._cut_as = cut_as
         self._cuts = list(cuts)
         """Connections break after these numbers, one each."""
@@ -64,13 +64,13 @@ class Jobs:
 
     def watch(self, request: wire.WatchJobRequest, context: Any) -> Iterator[wire.JobEvent]:
         self.calls.append(request)
-        cut = self._cuts.pop(0) if self._cuts else len(self._told)
-        for event in self._told:
+        cut = self._cuts.pop(0) if self._cuts else len(self._stored)
+        for event in self._stored:
             if request.after < event.number <= cut:
                 yield event
-        if cut < len(self._told):
+        if cut < len(self._stored):
             context.abort(self._cut_as, "gone")
-        if not self._told[-1].status.HasField("ended_unix_ms") and not self.released.is_set():
+        if not self._stored[-1].status.HasField("ended_unix_ms") and not self.released.is_set():
             self.hangs.set()
             context.add_callback(self.released.set)
             self.released.wait(20)
@@ -78,11 +78,11 @@ class Jobs:
 
 @contextmanager
 def jobs_served(
-    *said: "wire.Job | str | int",
+    *contents: "wire.Job | str | int",
     cuts: tuple[int, ...] = (),
     cut_as: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE,
 ) -> Iterator[Jobs]:
-    jobs = Jobs(events(*said), cuts, cut_as)
+    jobs = Jobs(events(*contents), cuts, cut_as)
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers([_handler(jobs)])
     jobs.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

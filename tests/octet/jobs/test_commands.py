@@ -51,9 +51,9 @@ def test_submit_gives_the_id_and_sends_everything(capsys: Captured) -> None:
 def test_a_job_is_looked_at_listed_and_cancelled(capsys: Captured) -> None:
     with jobs_served(done()) as at:
         assert octet(at, "get", "job-1") == 0
-        said = capsys.readouterr().out
-        assert re.search(r"^status +done$", said, re.M) and re.search(r"^specialist +stl$", said, re.M)
-        assert said.endswith("\n\none two\n")
+        output = capsys.readouterr().out
+        assert re.search(r"^status +done$", output, re.M) and re.search(r"^specialist +stl$", output, re.M)
+        assert output.endswith("\n\none two\n")
         assert octet(at, "list", "--limit", "2", "--before", "job-9") == 0
         assert (at.calls[-1].limit, at.calls[-1].before) == (2, "job-9")
         lines = capsys.readouterr().out.splitlines()
@@ -65,7 +65,7 @@ def test_a_job_is_looked_at_listed_and_cancelled(capsys: Captured) -> None:
             assert isinstance(json.loads(capsys.readouterr().out), dict)
 
 
-def test_watch_takes_up_where_a_connection_broke_and_says_nothing_twice(capsys: Captured) -> None:
+def test_watch_resumes_without_duplicates(capsys: Captured) -> None:
     with jobs_served(QUEUED, RUNNING, "one ", "two", done(), cuts=(1, 3, 3)) as at:
         assert octet(at, "watch", "job-1") == 0
         assert [call.after for call in at.calls] == [0, 1, 3, 3]
@@ -76,38 +76,38 @@ def test_watch_takes_up_where_a_connection_broke_and_says_nothing_twice(capsys: 
     assert events[0]["chunk"]["text"] == "two" and events[1]["job"]["text"] == "one two"
 
 
-def test_a_job_that_begins_anew_says_so(capsys: Captured) -> None:
+def test_restarted_job_is_reported(capsys: Captured) -> None:
     with jobs_served(RUNNING, "lost", 2, "one two", done()) as at:
         assert octet(at, "watch", "job-1") == 0
-        said = capsys.readouterr()
-        assert said.out == "lost\none two\n" and "attempt 2, and what was said before is void" in said.err
+        output = capsys.readouterr()
+        assert output.out == "lost\none two\n" and "attempt 2 starts over, discard the text above" in output.err
         assert octet(at, "watch", "job-1", "--json") == 0
     third = json.loads(capsys.readouterr().out.splitlines()[2])
     assert third == {"number": 3, "event": "restarted", "attempt": 2}
 
 
 @pytest.mark.parametrize("verb", ["watch", "wait"])
-def test_a_job_that_failed_is_the_exit_status(verb: str, capsys: Captured) -> None:
+def test_failed_job_sets_the_exit_status(verb: str, capsys: Captured) -> None:
     with jobs_served(RUNNING, "one", FAILED) as at:
         assert octet(at, verb, "job-1") == 4
-    said = capsys.readouterr()
-    assert said.out == "one\n"
-    assert said.err.splitlines()[-1] == (
-        f"octet jobs {verb}: job job-1 is failed: the time given has passed; what it had said is shown; "
-        "octet jobs get job-1 tells more"
+    output = capsys.readouterr()
+    assert output.out == "one\n"
+    assert output.err.splitlines()[-1] == (
+        f"octet jobs {verb}: job job-1 is failed: the time given has passed; the partial answer is printed; "
+        "see octet jobs get job-1"
     )
 
 
-def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back() -> None:
+def test_ctrl_c_leaves_the_job_running_and_prints_how_to_resume() -> None:
     with jobs_served(QUEUED, "one") as at:
         command = [sys.executable, "-m", "octet.cli", "jobs", "watch", "job-1", "--address", at.address]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             assert at.hangs.wait(20)
             assert running.stdout is not None and running.stdout.read(3) == "one"
             running.send_signal(signal.SIGINT)
-            said: Any = running.communicate(timeout=60)[1]
+            output: Any = running.communicate(timeout=60)[1]
         assert running.returncode == 130
-    assert said.splitlines()[-1] == "the job goes on; to see the rest: octet jobs watch job-1 --after 2"
+    assert output.splitlines()[-1] == "The job continues. To see the rest: octet jobs watch job-1 --after 2"
     assert not any(isinstance(call, wire.CancelJobRequest) for call in at.calls)
 
 
@@ -115,21 +115,22 @@ def test_a_router_without_jobs_is_not_taken_for_a_replica(capsys: Captured) -> N
     with scripted() as script:
         assert main(["jobs", "list", "--address", script.address]) == 2
     assert capsys.readouterr().err == (
-        f"octet jobs list: what answers at {script.address} has no octet.v1.Jobs: it is no router, or an older one\n"
+        f"octet jobs list: the server at {script.address} has no octet.v1.Jobs: "
+        "it is not a router, or an older version\n"
     )
 
 
 @pytest.mark.parametrize("verb", ["submit", "get", "list", "watch", "wait", "cancel"])
-def test_nothing_there_says_how_to_start_it(verb: str, capsys: Captured) -> None:
+def test_unreachable_router_prints_how_to_start_it(verb: str, capsys: Captured) -> None:
     asked = [] if verb == "list" else ["x"]
     patience = ["--timeout", "0.5"] if verb in ("watch", "wait") else []
     assert main(["jobs", verb, *asked, *patience, "--address", "127.0.0.1:1"]) == 3
-    said = f"octet jobs {verb}: nothing answers at 127.0.0.1:1; start it with: octet serve\n"
-    assert capsys.readouterr().err == said
+    output = f"octet jobs {verb}: nothing answers at 127.0.0.1:1; start it with: octet serve\n"
+    assert capsys.readouterr().err == output
 
 
 @pytest.mark.parametrize("verb", [["get", "job-1"], ["cancel", "job-1"], ["list"]])
-def test_an_operator_names_whose_jobs_are_meant(capsys: Captured, verb: list[str]) -> None:
+def test_operator_names_the_tenant_of_jobs(capsys: Captured, verb: list[str]) -> None:
     with jobs_served(done()) as at:
         assert octet(at, *verb, "--tenant", "ann") == octet(at, *verb) == 0
         assert [call.tenant for call in at.calls] == ["ann", ""]

@@ -6,6 +6,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from octet.cli import main
-from octet.rpc.refusal import invalid
+from octet.rpc.refusal import invalid_field
 from octet.v1 import operator_pb2 as wire
 from tests.octet.sdk.server import scripted
 from tests.router.operator.harness import Operated, operated
@@ -39,7 +41,7 @@ def octet(at: Operated, *arguments: str) -> int:
     return main([*arguments, "--address", at.address])
 
 
-def test_breakers_say_who_holds_what_and_what_comes_next(capsys: Captured) -> None:
+def test_breakers_show_holds_and_outlook(capsys: Captured) -> None:
     with operated() as at:
         assert octet(at, "breaker", "hold", "template", "--open", "--reason", "bad refresh", "--as", "ann") == 0
         assert capsys.readouterr().out == "template is held open by ann: bad refresh: sound\n"
@@ -51,12 +53,12 @@ def test_breakers_say_who_holds_what_and_what_comes_next(capsys: Captured) -> No
         assert lines[-1] == "passed: over the last 24 h"
         at.memory.store_trouble = "the disk is full"
         assert octet(at, "breakers") == 0
-        assert "the store does not answer, no change can be made: the disk is full" in capsys.readouterr().out
+        assert "The store is unavailable, changes are impossible: the disk is full" in capsys.readouterr().out
         assert octet(at, "breaker", "release", "template") == 3
-        assert capsys.readouterr().err.startswith("octet breaker release: it could not be written down")
+        assert capsys.readouterr().err.startswith("octet breaker release: it could not be stored")
 
 
-def test_knobs_are_seen_set_and_released(capsys: Captured) -> None:
+def test_knobs_are_listed_set_and_released(capsys: Captured) -> None:
     with operated() as at:
         assert octet(at, "knobs", "set", "review.priority_floor=5", "--reason", "storm", "--as", "ann") == 0
         assert capsys.readouterr().out == "review.priority_floor is 5, set by ann (configured: 0)\n"
@@ -83,16 +85,16 @@ def test_an_adapter_is_loaded_promoted_and_rolled_back(capsys: Captured) -> None
         assert [line.split()[4] for line in capsys.readouterr().out.splitlines()[1:]] == ["roll_back", "promote"]
 
 
-def test_a_path_from_here_is_made_whole_and_another_is_left_to_the_replicas(tmp_path: Path, capsys: Captured) -> None:
+def test_local_adapter_path_is_resolved_and_others_are_not(tmp_path: Path, capsys: Captured) -> None:
     here = Path.cwd()
     os.chdir(tmp_path)
     try:
-        from octet.operate.lanes import adapter_path
+        from octet.cli.operate import resolve_adapter_path
 
-        assert adapter_path("./my-lora") == str(tmp_path.resolve() / "my-lora")
-        assert adapter_path("../x") == str(tmp_path.resolve().parent / "x")
-        assert adapter_path("~/x") == str(Path("~/x").expanduser().resolve())
-        assert [adapter_path(path) for path in ("my-lora", "a/b", "/srv/a")] == ["my-lora", "a/b", "/srv/a"]
+        assert resolve_adapter_path("./my-lora") == str(tmp_path.resolve() / "my-lora")
+        assert resolve_adapter_path("../x") == str(tmp_path.resolve().parent / "x")
+        assert resolve_adapter_path("~/x") == str(Path("~/x").expanduser().resolve())
+        assert [resolve_adapter_path(path) for path in ("my-lora", "a/b", "/srv/a")] == ["my-lora", "a/b", "/srv/a"]
     finally:
         os.chdir(here)
 
@@ -109,34 +111,32 @@ def test_replicas_are_drained_and_undrained(capsys: Captured) -> None:
         assert "@" in at.memory.entries[1].who
 
 
-def test_a_process_of_octet_serve_is_told_by_its_replicas_name(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_process_name_of_serve_hints_at_the_replica_name(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of two names is nearer by its letters, and wrong."""
     monkeypatch.setattr("tests.router.operator.memory.REPLICAS", ("stl-0", "template-0", "template-1"))
     with operated() as at:
         for verb in ("drain", "undrain"):
             assert octet(at, verb, "template/1") == 2
-            told = "what octet serve calls template/1 is template-0 here"
-            assert capsys.readouterr().err == f"octet {verb}: there is no replica 'template/1': {told}\n"
+            expected = "the process template/1 of octet serve is replica template-0"
+            assert capsys.readouterr().err == f"octet {verb}: there is no replica 'template/1': {expected}\n"
         assert octet(at, "drain", "template/3") == 2
-        assert "octet replicas has their names" in capsys.readouterr().err
+        assert "see octet replicas" in capsys.readouterr().err
         assert octet(at, "drain", "stl") == 2
         assert "did you mean stl-0?" in capsys.readouterr().err
         assert at.memory.entries == []
 
 
-def test_a_path_that_is_refused_says_where_the_root_is(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_path_explains_the_adapter_root(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(*_: object, **__: object) -> wire.LaneInfo:
-        raise invalid("path", limits.pop(), "'/x'")
+        raise invalid_field("path", limits.pop(), "'/x'")
 
     limits = ["1 to 1024 printable characters", "a directory below the adapter root"]
     with operated() as at:
         monkeypatch.setattr(at.memory, "load_adapter", refuse)
         assert octet(at, "adapters", "load", "stl", "/x") == 2
         assert capsys.readouterr().err.endswith(
-            "; the root is adapter_root of the configuration, or the folder that its file lies in, "
-            "or without a file the one where octet serve was started\n"
+            "; the root is adapter_root of the configuration, or else the folder of the configuration file, "
+            "or without a file the folder in which octet serve was started\n"
         )
         assert octet(at, "adapters", "load", "stl", "/x") == 2
         assert "root" not in capsys.readouterr().err
@@ -156,7 +156,7 @@ time.sleep(60)
 """
 
 
-def test_a_router_that_is_killed_while_it_is_asked_is_not_said_to_want_tls(capsys: Captured) -> None:
+def test_router_killed_during_a_call_is_not_mistaken_for_tls(capsys: Captured) -> None:
     with subprocess.Popen([sys.executable, "-c", MORTAL], stdout=subprocess.PIPE, text=True) as router:
         assert router.stdout is not None
         address = f"127.0.0.1:{router.stdout.readline().strip()}"
@@ -169,9 +169,11 @@ def test_a_router_that_is_killed_while_it_is_asked_is_not_said_to_want_tls(capsy
         killing.start()
         assert main(["knobs", "set", "review.priority_floor=1", "--address", address]) == 3
         killing.join(20)
-    said = capsys.readouterr().err
-    assert said.startswith(f"octet knobs set: nothing listens at {address} any more: it ended while it was asked; ")
-    assert "TLS" not in said and "whether the change was made is not known" in said
+    output = capsys.readouterr().err
+    assert output.startswith(
+        f"octet knobs set: nothing listens at {address} any more: the server stopped during the call; "
+    )
+    assert "TLS" not in output and "it is unknown whether the change was made" in output
 
 
 def test_the_shadow_report(capsys: Captured) -> None:
@@ -187,20 +189,20 @@ def test_the_shadow_report(capsys: Captured) -> None:
         out = capsys.readouterr().out
         assert re.search(r"^review +stl +debug +low_confidence +3 +0% +0\.50 +3 +0% / 100% +0 / 3$", out, re.MULTILINE)
         assert "9 ordered, 8 sent, 6 answered, 1 shed, 1 failed, 5 compared" in out
-        assert "shed: not sent for want of budget or of a free replica, turned away by the replica" in out
+        assert "shed: over budget, no free replica, refused by the replica" in out
         at.rows.comparisons_kept.clear()
         assert octet(at, "shadow", "report") == 0
-        assert capsys.readouterr().out.startswith("nothing has been compared")
+        assert capsys.readouterr().out.startswith("nothing compared yet")
 
 
-def test_nothing_in_the_audit_is_said(capsys: Captured) -> None:
+def test_empty_audit(capsys: Captured) -> None:
     with operated() as at:
         assert octet(at, "audit") == octet(at, "audit", "debug") == 0
-    assert capsys.readouterr().out == "nothing is written down yet\nnothing is written down about 'debug'\n"
+    assert capsys.readouterr().out == "no audit entries\nno audit entries about 'debug'\n"
 
 
 @pytest.mark.parametrize("command", [*LISTS, *CHANGES], ids=" ".join)
-def test_json_is_one_object_with_all_there_is(command: tuple[str, ...], capsys: Captured) -> None:
+def test_json_is_one_complete_object(command: tuple[str, ...], capsys: Captured) -> None:
     with operated() as at:
         for change in CHANGES[: CHANGES.index(command)] if command in CHANGES else ():
             assert octet(at, *change) == 0
@@ -213,7 +215,7 @@ def test_json_is_one_object_with_all_there_is(command: tuple[str, ...], capsys: 
 
 
 @pytest.mark.parametrize("command", [*LISTS, *CHANGES, ("events",)], ids=" ".join)
-def test_nobody_there_is_one_line_that_says_what_to_do(command: tuple[str, ...], capsys: Captured) -> None:
+def test_unreachable_router_is_one_line_with_advice(command: tuple[str, ...], capsys: Captured) -> None:
     verbs = {"breaker": 2, "shadow": 2, "knobs": 2, "adapters": 2}
     name = " ".join(command[: min(len(command), verbs.get(command[0], 1))])
     assert main([*command, "--address", "127.0.0.1:1"]) == 3
@@ -223,7 +225,7 @@ def test_nobody_there_is_one_line_that_says_what_to_do(command: tuple[str, ...],
     assert "has no octet.v1.Operator" in capsys.readouterr().err
 
 
-def test_what_stands_before_the_verb_counts(capsys: Captured) -> None:
+def test_options_before_the_verb_count(capsys: Captured) -> None:
     with operated() as at:
         assert main(["knobs", "--address", at.address, "--json", "set", "review.priority_floor=3"]) == 0
         assert json.loads(capsys.readouterr().out)["value"] == 3
@@ -233,9 +235,9 @@ def test_what_stands_before_the_verb_counts(capsys: Captured) -> None:
 def test_a_typo_is_one_line_with_a_suggestion(capsys: Captured) -> None:
     with operated() as at:
         assert octet(at, "breaker", "hold", "templat", "--closed", "--reason", "x") == 2
-    said = capsys.readouterr().err
-    assert said == (
-        "octet breaker hold: specialist: there is no 'templat'; it may be one of stl, template, debug; "
+    output = capsys.readouterr().err
+    assert output == (
+        "octet breaker hold: specialist: there is no 'templat'; it must be one of stl, template, debug; "
         "did you mean template?\n"
     )
 
@@ -253,18 +255,18 @@ def test_a_typo_is_one_line_with_a_suggestion(capsys: Captured) -> None:
         (("shadow", "report", "--last", "yesterday"), "24h, 90m, 7d or 3600s, got 'yesterday'"),
         (("audit", "--most", "0"), "at least 1, got '0'"),
         (("drain",), "required: REPLICA"),
-        (("breakers", "--timeout", "-1"), "a positive number of seconds is needed"),
+        (("breakers", "--timeout", "-1"), "expected a positive number of seconds"),
     ],
 )
-def test_what_is_missing_is_said(arguments: tuple[str, ...], says: str, capsys: Captured) -> None:
+def test_missing_arguments_are_reported(arguments: tuple[str, ...], says: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2 and says in capsys.readouterr().err
 
 
-def test_events_are_lines_until_the_time_is_over(capsys: Captured) -> None:
+def test_events_are_printed_until_the_timeout(capsys: Captured) -> None:
     with operated() as at:
-        told = [
+        expected = [
             wire.OperatorEvent(
                 at_unix_ms=NOW_MS, audit=wire.AuditEntry(who="ann", what="drain", subject="stl", why="x")
             ),
@@ -274,41 +276,42 @@ def test_events_are_lines_until_the_time_is_over(capsys: Captured) -> None:
         ]
         subscribe = at.memory.events.subscribe
 
-        def subscribe_and_hear() -> Any:
-            subscription = subscribe()
-            for event in told:
-                subscription.tell(event)
-            return subscription
+        @contextmanager
+        def subscribe_and_publish() -> Iterator[Any]:
+            with subscribe() as events:
+                for event in expected:
+                    at.memory.events.publish(event)
+                yield events
 
-        at.memory.events.subscribe = subscribe_and_hear  # type: ignore[method-assign]
-        assert octet(at, "events", "--timeout", "0.5") == 0
+        at.memory.events.subscribe = subscribe_and_publish  # type: ignore[method-assign]
+        assert octet(at, "events", "--timeout", "3") == 0
         words = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
         assert words == [
             "ann: drain stl (x)",
-            "the store does not answer, no change can be made: gone",
-            "the store answers",
-            "7 events were missed: they were not read quickly enough",
+            "the store is unavailable, changes are impossible: gone",
+            "the store is available",
+            "7 events were dropped: this client reads too slowly",
         ]
-        assert octet(at, "events", "--timeout", "0.5", "--json") == 0
+        assert octet(at, "events", "--timeout", "3", "--json") == 0
         events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert events[-1] == {"at_unix_ms": NOW_MS, "dropped": 7}
 
 
-def test_ctrl_c_ends_the_events_and_leaves_the_seat() -> None:
+def test_ctrl_c_ends_events_and_frees_the_subscription() -> None:
     with operated() as at:
         command = [sys.executable, "-m", "octet.cli", "events", "--address", at.address]
         running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         at.until(lambda: len(at.memory.events) == 1)
         event = wire.OperatorEvent(at_unix_ms=NOW_MS, dropped=1)
-        at.loop.call_soon_threadsafe(at.memory.events.tell, event)
-        assert running.stdout is not None and running.stdout.readline().endswith("quickly enough\n")
+        at.loop.call_soon_threadsafe(at.memory.events.publish, event)
+        assert running.stdout is not None and running.stdout.readline().endswith("reads too slowly\n")
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
         assert (running.returncode, out, err) == (130, "", "")
         at.until(lambda: len(at.memory.events) == 0)
 
 
-def test_an_operator_loads_no_room() -> None:
+def test_operator_commands_load_no_serving_packages() -> None:
     script = (
         "import sys; from octet.cli import main; main(['knobs', '--address', '127.0.0.1:1']); "
         "rooms = {'router', 'admission', 'specialist', 'kvpool', 'bench', 'torch', 'numpy', 'yaml'}; "

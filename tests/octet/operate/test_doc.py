@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from grpc import aio
 
-from admission.breaker import Breaker
+from admission.breakers import CircuitBreaker
 from octet.cli import main
 from octet.clock import SystemClock
-from router.replicas.address import fixed
-from router.replicas.replica import Replica
+from router.dispatch.replicas.replica import Replica
+from router.dispatch.transport import ReplicaTarget
 from tests.router.operator.harness import operated
 from tests.test_docs import ROOT, example_in, run_example
 
@@ -24,7 +24,7 @@ REPLICAS = ("stl-0", "template-0", "template-1", "debug-0")
 """As a router names them."""
 
 
-def test_every_command_does_what_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_documented_command_works(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(COMMANDS) > 20
     monkeypatch.setattr("tests.router.operator.memory.REPLICAS", REPLICAS)
     with operated() as at:
@@ -32,23 +32,23 @@ def test_every_command_does_what_is_said(capsys: pytest.CaptureFixture[str], mon
             name, *arguments = shlex.split(command)
             assert name == "octet"
             assert main([*arguments, "--address", at.address]) == 0, command
-            said = capsys.readouterr()
-            assert said.err == "" and (said.out or "events" in command)
+            output = capsys.readouterr()
+            assert output.err == "" and (output.out or "events" in command)
         reasons = [entry.why for entry in at.memory.entries]
     assert reasons[:2] == ["bad refresh", "the old weights are back"]
 
 
-def test_the_commands_of_the_issue_are_told() -> None:
-    for told in ("breakers", "breaker hold", "knobs set", "adapters load", "adapters promote", "adapters rollback",
+def test_required_commands_are_documented() -> None:
+    for verb in ("breakers", "breaker hold", "knobs set", "adapters load", "adapters promote", "adapters rollback",
                  "shadow report", "router tune", "audit"):  # fmt: skip
-        assert any(command.startswith(f"octet {told}") for command in COMMANDS), told
+        assert any(command.startswith(f"octet {verb}") for command in COMMANDS), verb
 
 
-def test_replicas_are_called_what_a_router_calls_them() -> None:
+def test_documented_replica_names_match_the_router() -> None:
     async def named() -> str:
         async with aio.insecure_channel("unix:/nowhere") as channel:
-            clock, target = SystemClock(), fixed(1, "unix:/nowhere")
-            breaker = Breaker(clock, failures=1, cool_down=1.0, max_cool_down=1.0)
+            clock, target = SystemClock(), ReplicaTarget(str(1), "unix:/nowhere")
+            breaker = CircuitBreaker(clock, failures=1, cool_down=1.0, max_cool_down=1.0)
             return Replica("template", target, channel, breaker, clock, 1).name
 
     name = asyncio.run(named())

@@ -12,9 +12,9 @@ import grpc
 import pytest
 
 from octet.cli import main
-from octet.operate.receipts import Seen
-from octet.rpc.refusal import invalid
-from octet.sdk.receipt import Receipt
+from octet.cli.receipts import SeenReceipts
+from octet.client.receipts import Receipt
+from octet.rpc.refusal import invalid_field
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from tests.octet.operate.windows import NOW_MS, Windows, latency, receipt, slo, windows_served
@@ -32,7 +32,7 @@ def document(windows: Windows, capsys: Captured, *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_slo_shows_every_figure_beside_its_promise(capsys: Captured) -> None:
+def test_slo_shows_figures_with_objectives(capsys: Captured) -> None:
     with windows_served() as windows:
         assert octet(windows, "slo") == 0
         out = capsys.readouterr().out
@@ -49,7 +49,7 @@ def test_slo_shows_every_figure_beside_its_promise(capsys: Captured) -> None:
         assert [each["specialist"] for each in document(windows, capsys, "slo", "stl")["slos"]] == ["stl"]
 
 
-def test_slo_without_samples_says_so(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slo_without_samples(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = wire.Slo(specialist="stl", objectives=[wire.Objective(name="itl_p95", target=1.5, share=0.95)], routers=1)
     with windows_served() as windows:
         monkeypatch.setattr("tests.octet.operate.windows.slo", lambda name: bare)
@@ -60,12 +60,10 @@ def test_slo_without_samples_says_so(capsys: Captured, monkeypatch: pytest.Monke
         monkeypatch.setattr("tests.octet.operate.windows.slo", lambda name: slo(name, objectives=[], ttft=latency(1.5)))
         assert octet(windows, "slo", "stl") == 0
         out = capsys.readouterr().out
-        assert "1.5/3/4.5 s" in out and "nothing is promised" in out
+        assert "1.5/3/4.5 s" in out and "no objectives: the configuration has no targets" in out
 
 
-def test_of_many_those_that_nothing_was_seen_of_are_only_named(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slo_names_specialists_without_samples(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     promised = [wire.Objective(name="itl_p95", target=1.5, share=0.95)]
     unseen = {"template": wire.Slo(specialist="template", objectives=promised, routers=1)}
     with windows_served() as windows:
@@ -73,7 +71,7 @@ def test_of_many_those_that_nothing_was_seen_of_are_only_named(
         assert octet(windows, "slo") == 0
         out = capsys.readouterr().out
         assert re.search(r"^stl +ttft_p95 +250 ms", out, re.M) and not re.search(r"^template +itl_p95", out, re.M)
-        assert "promised, and nothing seen of it yet: template\n" in out
+        assert "objectives without samples so far: template\n" in out
 
 
 def test_receipts_one_line_each_with_their_marks(capsys: Captured) -> None:
@@ -89,13 +87,13 @@ def test_receipts_one_line_each_with_their_marks(capsys: Captured) -> None:
         assert [each["request_id"] for each in found] == ["spilled", "refused"]
         windows.lately = []
         assert octet(windows, "receipts") == 0
-        assert capsys.readouterr().out == "there are no receipts of that kind\n"
+        assert capsys.readouterr().out == "no matching receipts\n"
 
 
-def test_a_field_that_is_refused_is_called_as_it_was_typed(capsys: Captured) -> None:
+def test_refused_field_is_named_by_its_option(capsys: Captured) -> None:
     with windows_served() as windows:
         for field, option, value in (("most", "--limit", "1500"), ("before_unix_ms", "--before", "9" * 17)):
-            error = invalid(field, "in [0, 500]", value).error
+            error = invalid_field(field, "in [0, 500]", value).error
             windows.refusals["ListReceipts"] = (grpc.StatusCode.INVALID_ARGUMENT, error)
             assert octet(windows, "receipts", option, value) == 2
             assert capsys.readouterr().err.startswith(f"octet receipts: {option} must be in [0, 500], got {value}")
@@ -115,13 +113,13 @@ def test_a_request_that_failed_over_is_marked(capsys: Captured) -> None:
     ("text", "least", "most"),
     [("1790000000000", 1_790_000_000_000, 1_790_000_000_000), ("2026-01-31T12:00+00:00", 1769860800000, 1769860800000)],
 )
-def test_a_moment_is_told_in_milliseconds_or_as_people_write_it(text: str, least: int, most: int) -> None:
+def test_moment_is_milliseconds_or_iso_time(text: str, least: int, most: int) -> None:
     with windows_served() as windows:
         assert octet(windows, "receipts", "--before", text) == 0
         assert least <= windows.asked[0].before_unix_ms <= most
 
 
-def test_a_moment_may_be_a_while_ago(capsys: Captured) -> None:
+def test_moment_may_be_relative(capsys: Captured) -> None:
     with windows_served() as windows:
         before = round(time.time() * 1000)
         assert octet(windows, "receipts", "--before", "10m") == 0
@@ -129,12 +127,12 @@ def test_a_moment_may_be_a_while_ago(capsys: Captured) -> None:
         assert before - 600_001 <= windows.asked[0].before_unix_ms <= after - 599_999
         with pytest.raises(SystemExit):
             octet(windows, "receipts", "--before", "yesterday")
-        assert "a moment is written as 10m (ago)" in capsys.readouterr().err
+        assert "a time is written as 10m (ago)" in capsys.readouterr().err
         assert octet(windows, "receipts", "--before", "10m", "--follow") == 2
-        assert "do not go together" in capsys.readouterr().err
+        assert "exclude each other" in capsys.readouterr().err
 
 
-def test_following_shows_each_once_and_owns_up_to_what_it_missed() -> None:
+def test_follow_shows_each_receipt_once_and_reports_gaps() -> None:
     windows = Windows()
     windows.lately = [receipt("a")]
     command = [sys.executable, "-m", "octet.cli", "receipts", "--follow", "--limit", "2", "--json", "--address"]
@@ -153,20 +151,20 @@ def test_following_shows_each_once_and_owns_up_to_what_it_missed() -> None:
                 running.terminate()
 
 
-def test_what_was_seen_is_remembered_for_a_while_and_no_longer() -> None:
-    seen = Seen(most=3)
+def test_seen_receipts_are_bounded() -> None:
+    seen = SeenReceipts(most=3)
     made = [Receipt.from_wire(receipt(f"r{n}")) for n in range(6)]
-    assert seen.fresh(made[:2]) == made[:2] and seen.fresh(made[:3]) == made[2:3]
-    assert seen.fresh(made[3:6]) == made[3:6] and seen.fresh(made[3:6]) == []
-    assert seen.fresh(made[:1]) == made[:1], "forgotten: there is an end to what is remembered"
+    assert seen.add_new(made[:2]) == made[:2] and seen.add_new(made[:3]) == made[2:3]
+    assert seen.add_new(made[3:6]) == made[3:6] and seen.add_new(made[3:6]) == []
+    assert seen.add_new(made[:1]) == made[:1], "forgotten: there is an end to what is remembered"
 
 
-def test_why_tells_an_operator_all_and_whoever_may_not_operate_the_receipt(capsys: Captured) -> None:
+def test_why_shows_operators_all_and_callers_their_receipt(capsys: Captured) -> None:
     with windows_served() as windows:
         assert octet(windows, "why", "spilled", "--tenant", "acme") == 0
         whole = capsys.readouterr().out
-        assert "10 min before it came: ann: set knob stl.priority_floor (storm)" in whole
-        assert "No comparison is known" in whole and "Only operators see" not in whole
+        assert "10 min before its arrival: ann: set knob stl.priority_floor (storm)" in whole
+        assert "There is no comparison" in whole and "Only operators see" not in whole
         assert windows.asked == [wire.ExplainRequest(request_id="spilled", tenant="acme")]
         found = document(windows, capsys, "why", "spilled")
         assert set(found) == {"receipt", "comparison", "judged", "changes", "told", "missing"}
@@ -176,26 +174,26 @@ def test_why_tells_an_operator_all_and_whoever_may_not_operate_the_receipt(capsy
         windows.refusals["Explain"] = (grpc.StatusCode.PERMISSION_DENIED, refused)
         assert octet(windows, "why", "spilled", "--tenant", "acme") == 0
         alone = capsys.readouterr().out
-        assert "This is the caller's own receipt. Only operators see the comparison" in " ".join(alone.split())
-        assert "set knob" not in alone and "What came of it only operators see." in alone
+        assert "This is the caller's own receipt. Only operators see the shadow comparison" in " ".join(alone.split())
+        assert "set knob" not in alone and "The comparison is visible to operators only." in alone
         assert windows.asked[-1] == wire.GetReceiptRequest(request_id="spilled", tenant="acme")
         assert "this key may not operate" in document(windows, capsys, "why", "spilled")["missing"]
 
 
-def test_why_does_not_take_a_failure_for_a_lack_of_rights(capsys: Captured) -> None:
+def test_why_does_not_hide_failures_behind_missing_rights(capsys: Captured) -> None:
     gone = error_pb2.Error(reason=error_pb2.ERROR_REASON_STORE_UNAVAILABLE, message="the store does not answer")
     with windows_served() as windows:
         windows.refusals["Explain"] = (grpc.StatusCode.UNAVAILABLE, gone)
         assert octet(windows, "why", "spilled") == 3
-        said = capsys.readouterr()
-        assert said.out == "" and said.err.startswith("octet why: the store does not answer")
+        output = capsys.readouterr()
+        assert output.out == "" and output.err.startswith("octet why: the store does not answer")
         unknown = error_pb2.Error(reason=error_pb2.ERROR_REASON_UNKNOWN_REQUEST, message="nothing is known of it")
         windows.refusals["Explain"] = (grpc.StatusCode.NOT_FOUND, unknown)
         assert octet(windows, "why", "spilled") == 2
         assert octet(windows, "why", "\udcff") == 2
 
 
-def test_nothing_in_a_receipt_is_an_order_to_the_terminal(capsys: Captured) -> None:
+def test_control_characters_in_receipts_are_removed(capsys: Captured) -> None:
     with windows_served() as windows:
         hostile = receipt("h", replica="\x1b]0;gotcha\x07", session_id="\x9b31m", session_source="session_id")
         windows.lately = [hostile]
@@ -204,7 +202,7 @@ def test_nothing_in_a_receipt_is_an_order_to_the_terminal(capsys: Captured) -> N
         assert out.replace("\n", "").isprintable() and "gotcha" in out
 
 
-def test_ids_are_told_apart_by_when_they_came() -> None:
-    seen = Seen()
+def test_equal_ids_are_distinguished_by_time() -> None:
+    seen = SeenReceipts()
     first, again = (Receipt.from_wire(receipt("same", created_unix_ms=NOW_MS + n)) for n in (0, 1))
-    assert seen.fresh([first]) == [first] and seen.fresh([again, first]) == [again]
+    assert seen.add_new([first]) == [first] and seen.add_new([again, first]) == [again]

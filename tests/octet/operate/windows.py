@@ -1,4 +1,4 @@
-"""An operator's service that shows what it is told to show, behind a real socket."""
+"""A scripted operator service behind a real socket."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

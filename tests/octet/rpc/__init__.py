@@ -1,1 +1,1 @@
-"""What every server does alike."""
+"""octet.rpc."""

@@ -1,4 +1,4 @@
-"""A message is counted before it is made, whatever its bytes are."""
+"""The fields of a message are counted before it is parsed."""
 
 from time import process_time
 from typing import Any
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.rpc.fields import has_at_most
-from octet.rpc.parse import MAX_FIELDS, parse
+from octet.rpc.handlers import parse_request
+from octet.rpc.messages import MAX_FIELDS, has_at_most_fields
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
 
@@ -27,7 +27,7 @@ MESSAGES = st.builds(
 
 
 def fields_of(message: Any) -> int:
-    """By the message itself."""
+    """Counts the fields of the parsed message."""
     count = 0
     for field, value in message.ListFields():
         for each in value if field.is_repeated else [value]:
@@ -38,13 +38,13 @@ def fields_of(message: Any) -> int:
 @given(MESSAGES)
 def test_every_field_counts_once(message: wire.InferRequest) -> None:
     raw, count = message.SerializeToString(), fields_of(message)
-    assert has_at_most(count, raw, wire.InferRequest.DESCRIPTOR)
-    assert count == 0 or not has_at_most(count - 1, raw, wire.InferRequest.DESCRIPTOR)
+    assert has_at_most_fields(count, raw, wire.InferRequest.DESCRIPTOR)
+    assert count == 0 or not has_at_most_fields(count - 1, raw, wire.InferRequest.DESCRIPTOR)
 
 
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_message_are_counted_too(raw: bytes) -> None:
-    assert has_at_most(len(raw), raw, wire.InferRequest.DESCRIPTOR)
+def test_malformed_bytes_are_counted_too(raw: bytes) -> None:
+    assert has_at_most_fields(len(raw), raw, wire.InferRequest.DESCRIPTOR)
 
 
 @pytest.mark.parametrize(
@@ -59,17 +59,17 @@ def test_bytes_that_are_no_message_are_counted_too(raw: bytes) -> None:
     ],
     ids=["empty messages", "and no UTF-8", "empty biases", "an endless number", "an endless tag", "lengths"],
 )
-def test_a_large_message_of_nothing_is_refused_in_a_moment(raw: bytes) -> None:
+def test_large_message_of_empty_fields_is_refused_quickly(raw: bytes) -> None:
     before = process_time()
     with pytest.raises(Refusal):
-        parse(raw, wire.InferRequest, LIMIT)
+        parse_request(raw, wire.InferRequest, LIMIT)
     assert process_time() - before < 0.2
 
 
-def test_what_may_be_asked_has_few_enough_fields() -> None:
+def test_the_largest_valid_request_is_within_the_field_limit() -> None:
     full = wire.InferRequest(
         messages=[wire.Message(role="user", content="x" * 100)] * 1024,
         sampling=wire.Sampling(logit_bias=[wire.LogitBias(token=token, bias=1.0) for token in range(1024)]),
     )
     assert fields_of(full) <= MAX_FIELDS
-    assert parse(full.SerializeToString(), wire.InferRequest, LIMIT) == full
+    assert parse_request(full.SerializeToString(), wire.InferRequest, LIMIT) == full

@@ -1,4 +1,4 @@
-"""New work is turned away before memory runs out, whatever kind of cgroup says how much there is."""
+"""New work is refused before memory runs out, under both cgroup versions."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.clock import ManualClock
-from octet.rpc.cgroup_memory import Memory, memory_reader
-from octet.rpc.memory_guard import FULL, TIGHT, VARIABLE, MemoryGuard, MemoryLimits
+from octet.rpc.handlers import FULL, MEMORY_LIMITS_VARIABLE, TIGHT, MemoryGuard, MemoryLimits, MemoryUsage
+from octet.rpc.memory import memory_reader
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 
@@ -25,8 +25,8 @@ def refuses(guard: MemoryGuard, *, can_wait: bool) -> bool:
 
 
 @given(used=st.integers(0, 2 * LIMIT))
-def test_who_can_wait_is_turned_away_first_and_then_everybody(used: int) -> None:
-    memory = Memory(used, LIMIT)
+def test_deferrable_work_is_refused_first_and_then_all_work(used: int) -> None:
+    memory = MemoryUsage(used, LIMIT)
     guard = MemoryGuard(lambda: memory, ManualClock())
     assert refuses(guard, can_wait=True) == (used / LIMIT >= TIGHT)
     assert refuses(guard, can_wait=False) == (used / LIMIT >= FULL)
@@ -37,9 +37,9 @@ def test_who_can_wait_is_turned_away_first_and_then_everybody(used: int) -> None
     [("", TIGHT, FULL), ("0.5,0.75", 0.5, 0.75), ("1,1", 1.0, 1.0), ("off", 3.0, 3.0)],
 )
 def test_the_environment_moves_the_limits(given: str, waiting: float, everybody: float) -> None:
-    limits = MemoryLimits.of({VARIABLE: given})
+    limits = MemoryLimits.from_environment({MEMORY_LIMITS_VARIABLE: given})
     for share in (0.4, 0.5, 0.6, 0.75, 0.93, 0.96, 1.0, 2.0):
-        memory = Memory(round(share * LIMIT), LIMIT)
+        memory = MemoryUsage(round(share * LIMIT), LIMIT)
         guard = MemoryGuard([memory].pop, ManualClock(), limits)
         assert guard.share == pytest.approx(share)
         assert refuses(guard, can_wait=True) == (share >= waiting)
@@ -47,28 +47,28 @@ def test_the_environment_moves_the_limits(given: str, waiting: float, everybody:
 
 
 @pytest.mark.parametrize("given", ["0.9", "0.95,0.9", "0,0.5", "0.9,1.1", "nan,nan", "on", "0.1,0.2,0.3"])
-def test_limits_that_make_no_sense_are_refused(given: str) -> None:
+def test_invalid_memory_limits_are_refused(given: str) -> None:
     with pytest.raises(ValueError, match="OCTET_MEMORY_LIMITS must be off, or two shares"):
-        MemoryLimits.of({VARIABLE: given})
+        MemoryLimits.from_environment({MEMORY_LIMITS_VARIABLE: given})
 
 
 @pytest.mark.parametrize(("share", "warns"), [(0.5, False), (TIGHT, True)])
-def test_it_warns_where_it_would_turn_away_from_the_start(
+def test_warns_if_work_would_be_refused_at_the_start(
     share: float, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    MemoryGuard(lambda: Memory(round(share * LIMIT) + 1, LIMIT), ManualClock()).warn()
-    assert ("work is turned away from 92% on" in caplog.text) is warns
+    MemoryGuard(lambda: MemoryUsage(round(share * LIMIT) + 1, LIMIT), ManualClock()).warn()
+    assert ("new work is refused above 92%" in caplog.text) is warns
 
 
-def test_without_a_limit_nobody_is_turned_away() -> None:
+def test_without_a_limit_nothing_is_refused() -> None:
     guard = MemoryGuard(lambda: None, ManualClock())
     guard.warn()
     assert not refuses(guard, can_wait=True) and guard.share is None
 
 
-def test_the_refusal_names_the_limit_and_when_to_come_back() -> None:
-    guard = MemoryGuard(lambda: Memory(LIMIT, LIMIT), ManualClock())
-    with pytest.raises(Refusal, match="100% of the 1,024 MiB of memory") as refusal:
+def test_memory_refusal_names_the_limit_and_a_retry_after() -> None:
+    guard = MemoryGuard(lambda: MemoryUsage(LIMIT, LIMIT), ManualClock())
+    with pytest.raises(Refusal, match="100% of its memory limit of 1,024 MiB") as refusal:
         guard.check(can_wait=False)
     error = refusal.value.error
     assert refusal.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -76,8 +76,8 @@ def test_the_refusal_names_the_limit_and_when_to_come_back() -> None:
     assert "95% " in error.limit and "1,024 MiB" in error.limit and error.retry_after_ms > 0
 
 
-def test_it_looks_once_a_second_and_sees_that_it_is_over() -> None:
-    clock, readings = ManualClock(), [Memory(0, LIMIT), Memory(LIMIT, LIMIT), Memory(0, LIMIT)]
+def test_memory_is_read_once_a_second() -> None:
+    clock, readings = ManualClock(), [MemoryUsage(0, LIMIT), MemoryUsage(LIMIT, LIMIT), MemoryUsage(0, LIMIT)]
     guard = MemoryGuard(readings.pop, clock)
     for refused, left in ((False, 2), (True, 1), (False, 0)):
         for _ in range(3):
@@ -101,38 +101,38 @@ def v2(folder: Path, used: int, limit: str, files: int = 0) -> None:
     (folder / "memory.stat").write_text(f"anon 1\ninactive_file {files}\nactive_file {files}\n")
 
 
-def read(tmp_path: Path, own: str) -> Memory | None:
+def read(tmp_path: Path, own: str) -> MemoryUsage | None:
     (tmp_path / "own").write_text(own)
     return memory_reader(tmp_path / "own", tmp_path / "cgroup")()
 
 
-def test_version_1_is_read_without_what_the_kernel_can_take_back(tmp_path: Path) -> None:
+def test_cgroup_v1_is_read_without_the_page_cache(tmp_path: Path) -> None:
     v1(tmp_path / "cgroup/memory", 10**9, 9223372036854771712)
     v1(tmp_path / "cgroup/memory/a", 900, 1000, files=100)
     own = "8:pids:/\n4:memory:/a\n0::/\n"
-    assert read(tmp_path, own) == Memory(700, 1000)
-    assert read(tmp_path, "4:cpu,memory:/a\n") == Memory(700, 1000)
+    assert read(tmp_path, own) == MemoryUsage(700, 1000)
+    assert read(tmp_path, "4:cpu,memory:/a\n") == MemoryUsage(700, 1000)
     assert read(tmp_path, "4:memory:/\n") is None
 
 
-def test_version_2_is_read_without_what_the_kernel_can_take_back(tmp_path: Path) -> None:
+def test_cgroup_v2_is_read_without_the_page_cache(tmp_path: Path) -> None:
     v2(tmp_path / "cgroup/a", 900, "1000", files=100)
-    assert read(tmp_path, "0::/a\n") == Memory(700, 1000)
+    assert read(tmp_path, "0::/a\n") == MemoryUsage(700, 1000)
     v2(tmp_path / "cgroup/a", 900, "max")
     assert read(tmp_path, "0::/a\n") is None
 
 
-def test_the_tightest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
+def test_tightest_limit_of_the_hierarchy_applies(tmp_path: Path) -> None:
     v2(tmp_path / "cgroup/a", 900, "1000")
     v2(tmp_path / "cgroup/a/b", 200, "500")
-    assert read(tmp_path, "0::/a/b\n") == Memory(900, 1000)
+    assert read(tmp_path, "0::/a/b\n") == MemoryUsage(900, 1000)
 
 
-def test_in_a_container_only_the_top_is_to_be_seen(tmp_path: Path) -> None:
+def test_container_sees_only_the_root_cgroup(tmp_path: Path) -> None:
     v1(tmp_path / "cgroup/memory", 900, 1000)
-    assert read(tmp_path, "4:memory:/docker/0123\n") == Memory(900, 1000)
+    assert read(tmp_path, "4:memory:/docker/0123\n") == MemoryUsage(900, 1000)
 
 
-def test_where_there_are_no_cgroups_there_is_no_limit(tmp_path: Path) -> None:
+def test_no_cgroups_means_no_limit(tmp_path: Path) -> None:
     assert memory_reader(tmp_path / "own", tmp_path / "cgroup")() is None
     assert read(tmp_path, "0::/a\n") is None

@@ -1,4 +1,4 @@
-"""gRPC's own library reads when to try again out of a refusal."""
+"""grpc_status reads the retry delay from a refusal."""
 
 import asyncio
 from contextlib import suppress
@@ -10,21 +10,21 @@ from grpc_status import rpc_status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.rpc.calls import unary
-from octet.rpc.refusal import Refusal, invalid, queue_full
+from octet.rpc.handlers import unary_handler
+from octet.rpc.refusal import Refusal, invalid_field, queue_full
 from octet.v1 import error_pb2
 
 _ADDRESS = "127.0.0.1:0"
 
 
 async def refused_with(refusal: Refusal) -> Any:
-    """What a client's library makes of the status of a call that was refused."""
+    """The rich status of a refused call, as grpc_status reads it."""
 
     async def refuse(_: error_pb2.Error) -> error_pb2.Error:
         raise refusal
 
     server = grpc.aio.server()
-    handler = {"Ask": unary(error_pb2.Error, error_pb2.Error, refuse, 1 << 20)}
+    handler = {"Ask": unary_handler(error_pb2.Error, error_pb2.Error, refuse, 1 << 20)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", handler),))
     port = server.add_insecure_port(_ADDRESS)
     await server.start()
@@ -39,7 +39,7 @@ async def refused_with(refusal: Refusal) -> Any:
 
 
 @given(st.floats(0.001, 30.0))
-def test_the_delay_is_the_one_of_the_error(seconds: float) -> None:
+def test_retry_info_equals_the_retry_after(seconds: float) -> None:
     refusal = queue_full("waiting", 8, seconds)
     key, raw = refusal.metadata()[1]
     assert key == "grpc-status-details-bin"
@@ -49,14 +49,14 @@ def test_the_delay_is_the_one_of_the_error(seconds: float) -> None:
     assert info.retry_delay.ToMilliseconds() == refusal.error.retry_after_ms
 
 
-def test_a_real_client_reads_it_from_a_real_call() -> None:
+def test_grpc_client_reads_the_retry_info_of_a_call() -> None:
     status = asyncio.run(refused_with(queue_full("waiting", 8, 2.5)))
     info = error_details_pb2.RetryInfo()
-    assert (status.code, status.message) == (8, "8 requests are waiting already")
+    assert (status.code, status.message) == (8, "8 requests are already waiting")
     assert status.details[0].Unpack(info)
     assert info.retry_delay.ToMilliseconds() == 2500
 
 
-def test_where_nothing_was_measured_nothing_is_promised() -> None:
+def test_no_retry_info_without_a_retry_after() -> None:
     assert asyncio.run(refused_with(queue_full("waiting", 8, None))) is None
-    assert asyncio.run(refused_with(invalid("seed", "a number", "x"))) is None
+    assert asyncio.run(refused_with(invalid_field("seed", "a number", "x"))) is None

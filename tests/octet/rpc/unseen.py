@@ -1,4 +1,4 @@
-"""Calls that gRPC has taken from their connection, and that no turn of the server's loop has seen."""
+"""Calls that gRPC has read from their connection but not yet handed to the event loop."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ Ask = Callable[[], Any]
 
 @asynccontextmanager
 async def connected(address: str, method: str, request: bytes) -> AsyncIterator[Ask]:
-    """Over a connection that is there, to a server in this loop."""
+    """Sends calls over an open connection to a server in this loop."""
     with grpc.insecure_channel(address) as channel:
         method_of = channel.unary_unary(method)
 
@@ -27,7 +27,7 @@ async def connected(address: str, method: str, request: bytes) -> AsyncIterator[
 
 
 def asked_unseen(ask: Ask) -> list[Any]:
-    """The loop stands still meanwhile."""
+    """Blocks the event loop."""
     calls = [ask() for _ in range(NUM_CALLS)]
     time.sleep(_STALL_SECONDS)
     return calls

@@ -1,12 +1,10 @@
-"""The caller's commands, without the rest of `octet`."""
+"""The commands for callers, without the rest of `octet`."""
 
 import argparse
 import sys
 
-from octet.cancel import add_cancel_command
-from octet.generate import add_generate_command
-from octet.receipt import add_receipt_command
-from octet.route import add_route_command
+from octet.cli.receipts import add_receipt_command
+from octet.cli.requests import add_cancel_command, add_generate_command, add_route_command
 
 
 def octet(*arguments: str) -> int:

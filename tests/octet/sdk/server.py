@@ -1,4 +1,4 @@
-"""A router that does what it is told: refuses, hangs, is cut off in the middle."""
+"""A scripted router that refuses, hangs or breaks off."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,24 +17,24 @@ _NUM_THREADS = 16
 
 @dataclass(frozen=True)
 class Act:
-    """What becomes of one call."""
+    """The script of one call."""
 
     words: tuple[str, ...] = ("one ", "two ", "three")
     code: grpc.StatusCode = grpc.StatusCode.OK
     error: wire.Error | None = None
     with_receipt: bool = True
-    """At the end, or beside the error."""
+    """At the end, or with the error."""
     is_routed: bool = True
     is_nobody: bool = False
     """The decision that no specialist should answer."""
     hangs: bool = False
-    """After the words, until nobody listens."""
+    """Hangs after the text until the caller disconnects."""
 
 
 def refuse(
     code: grpc.StatusCode, reason: wire.ErrorReason | None = None, after_ms: int | None = None, **more: Any
 ) -> Act:
-    """Without a reason: gRPC's own status, and nothing beside it."""
+    """A bare gRPC status without details."""
     error = wire.Error(reason=reason, message="no", retry_after_ms=after_ms, **more) if reason is not None else None
     return Act(words=(), code=code, error=error, is_routed=False, with_receipt=reason is not None)
 
@@ -45,14 +45,14 @@ def busy(after_ms: int | None = 1) -> Act:
 
 @dataclass
 class Call:
-    """What one call brought, and how it ended."""
+    """One received call and how it ended."""
 
     request: Any
     metadata: dict[str, Any]
     seconds: float | None
     arrival: float
     ended: Event = field(default_factory=Event)
-    """Whichever way; one that hangs ends only when its caller is gone."""
+    """Set when the call has ended; a hanging call ends when its caller disconnects."""
 
 
 class Script:
@@ -61,8 +61,7 @@ class Script:
         self.calls: list[Call] = []
         self.address = ""
         self.stop: Callable[[], None] = lambda: None
-        self.live = Event()
-        """Somebody hangs."""
+        self.live = Event()  # set when a call hangs
 
     def generate(self, request: wire.InferRequest, context: Any) -> Iterator[wire.InferEvent]:
         act, call = self._next(request, context)
@@ -161,13 +160,13 @@ def receipt_of(request: wire.InferRequest, act: Act) -> wire.Receipt:
 
 
 @contextmanager
-def scripted(*acts: Act, port: int = 0) -> Iterator[Script]:
-    """Calls take the acts in their order, and are answered well when there are none left."""
+def scripted(*acts: Act, address: str = "127.0.0.1:0") -> Iterator[Script]:
+    """Each call takes the next act; without acts left, calls are answered normally."""
     script = Script(acts)
     server = grpc.server(ThreadPoolExecutor(_NUM_THREADS), options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers([handler(script)])
-    bound = server.add_insecure_port(f"127.0.0.1:{port}")
-    script.address = f"127.0.0.1:{bound}"
+    bound = server.add_insecure_port(address)
+    script.address = address if address.startswith("unix:") else f"127.0.0.1:{bound}"
     script.stop = lambda: _stop(server)
     server.start()
     try:

@@ -1,4 +1,4 @@
-"""The key that a client shows, and where it does not."""
+"""The API key that a client sends, and when it does not."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import pytest
 
 from octet import AsyncClient, Busy, Client, Forbidden, NotFound, Operator, Unauthenticated
 from octet.cli import main
-from octet.sdk.api_key import ApiKey, is_local
+from octet.client.channel import ApiKey, is_local
 from tests.router.http.harness import Fronted
 from tests.router.keys.keyed import keyed, made
 from tests.service.harness import run
@@ -22,7 +22,7 @@ ANN, OPS, FEW = made("ann"), made("ops", "operate"), made("few", requests_per_mi
 
 @contextmanager
 def router() -> Iterator[str]:
-    """The address of one that asks for keys, in a thread of its own."""
+    """The address of a router that requires keys, running in its own thread."""
     ready, found, done = Event(), list[Fronted](), list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
 
     async def serve() -> None:
@@ -57,7 +57,7 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OCTET_API_KEY", raising=False)
 
 
-def test_a_client_shows_its_key_with_every_call(address: str) -> None:
+def test_client_sends_its_key_with_every_call(address: str) -> None:
     with Client(address, api_key=ANN.token) as client:
         with client.stream("x", force="writer", max_tokens=2) as answer:
             assert "".join(chunk.text for chunk in answer) is not None
@@ -73,14 +73,14 @@ def test_a_client_shows_its_key_with_every_call(address: str) -> None:
 
     async def ask() -> str:
         async with AsyncClient(address, api_key=ANN.token) as client:
-            async with client.stream("x", force="writer", max_tokens=2) as heard:
-                _ = [chunk async for chunk in heard]
+            async with client.stream("x", force="writer", max_tokens=2) as received:
+                _ = [chunk async for chunk in received]
             return (await client.infer("x", force="writer", max_tokens=2)).receipt.tenant
 
     assert run(ask()) == "ann"
 
 
-def test_the_environment_has_one_for_whoever_gives_none(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_defaults_to_the_environment(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCTET_API_KEY", f" {ANN.token}\n")
     with Client(address) as client:
         assert client.infer("x", force="writer", max_tokens=2).receipt.caller == "ann"
@@ -88,7 +88,7 @@ def test_the_environment_has_one_for_whoever_gives_none(address: str, monkeypatc
         assert client.infer("x", force="writer", max_tokens=2).receipt.caller == "ops"
 
 
-def test_what_is_wrong_with_a_key_is_typed(address: str) -> None:
+def test_key_errors_are_typed(address: str) -> None:
     with Client(address) as client, pytest.raises(Unauthenticated, match="OCTET_API_KEY") as caught:
         client.infer("x")
     assert caught.value.code is grpc.StatusCode.UNAUTHENTICATED
@@ -105,14 +105,14 @@ def test_what_is_wrong_with_a_key_is_typed(address: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient, Operator])
-def test_a_key_is_not_sent_to_another_machine_in_the_clear(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="in the clear") as caught:
+def test_key_is_not_sent_to_another_machine_unencrypted(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="unencrypted") as caught:
         kind("router.example:50051", api_key=ANN.token)
     assert ANN.token not in str(caught.value)
     kind("router.example:50051", api_key=ANN.token, insecure=True)
     kind("router.example:50051")
     monkeypatch.setenv("OCTET_API_KEY", ANN.token)
-    with pytest.raises(ValueError, match="in the clear"):
+    with pytest.raises(ValueError, match="unencrypted"):
         kind("router.example:50051")
 
 
@@ -136,19 +136,19 @@ def test_a_key_is_not_sent_to_another_machine_in_the_clear(kind: Any, monkeypatc
         ("", False),
     ],
 )
-def test_which_addresses_are_this_machine(address: str, local: bool) -> None:
+def test_local_addresses(address: str, local: bool) -> None:
     assert is_local(address) is local
 
 
 @pytest.mark.parametrize("text", ["", "two words", "ein Schlüssel", "a\nb", "a\x00"])
-def test_what_no_header_can_carry_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="one word") as caught:
+def test_key_that_no_header_can_carry_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="printable ASCII") as caught:
         Client(api_key=text)
     assert not text or text not in str(caught.value)
     assert ANN.token not in repr(ApiKey(ANN.token))
 
 
-def test_the_commands_read_it_from_a_file(
+def test_commands_read_the_key_from_a_file(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, key in (("ann", ANN), ("ops", OPS)):
@@ -165,12 +165,12 @@ def test_the_commands_read_it_from_a_file(
     assert main([*ask]) == 2
     assert main([*ask, "--api-key-file", str(tmp_path / "absent")]) == 2
     assert main(["receipt", "known", "--address", "router.example:1", "--api-key-file", str(tmp_path / "ann")]) == 2
-    assert "in the clear" in capsys.readouterr().err
+    assert "unencrypted" in capsys.readouterr().err
     monkeypatch.setenv("OCTET_API_KEY", ANN.token)
     assert main(["receipt", "known", *at]) == 0
 
 
-def test_a_router_does_not_start_where_strangers_reach_it(
+def test_router_does_not_start_unprotected_on_a_public_address(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "ensemble.yaml"
@@ -179,15 +179,15 @@ def test_a_router_does_not_start_where_strangers_reach_it(
     broken.write_text("{}")
     everywhere = ("--host", "0.0.0.0")  # noqa: S104
     tls = ("--tls-certificate", str(config), "--tls-key", str(config))
-    for arguments, environment, told in (
+    for arguments, environment, result in (
         (everywhere, {}, "--tls-certificate"),
-        ((*everywhere, *tls), {}, "nobody is asked for a key"),
-        (("--http-port", "0", "--http-host", "0.0.0.0", *tls), {}, "nobody is asked for a key"),  # noqa: S104
+        ((*everywhere, *tls), {}, "no API keys are configured"),
+        (("--http-port", "0", "--http-host", "0.0.0.0", *tls), {}, "no API keys are configured"),  # noqa: S104
         (("--keys", str(broken)), {}, "broken.json: must be"),
         ((), {"OCTET_KEYS": '{"keys": 1}'}, "must be"),
         ((), {"OCTET_KEYS": str(tmp_path / "absent.json")}, "absent.json"),
     ):
         monkeypatch.setenv("OCTET_KEYS", environment.get("OCTET_KEYS", ""))
         assert main(["router", "--config", str(config), "--port", "0", *arguments]) == 2
-        said = capsys.readouterr()
-        assert told in said.err and not said.out
+        output = capsys.readouterr()
+        assert result in output.err and not output.out

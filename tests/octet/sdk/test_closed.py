@@ -1,4 +1,4 @@
-"""A client that is closed, and streams that nobody holds any more."""
+"""Closed clients and dropped streams."""
 
 import asyncio
 import gc
@@ -11,12 +11,11 @@ import grpc
 import pytest
 
 from octet import AsyncClient, Cancelled, Client, Unavailable
+from octet.client.jobs import JobWatch
 from octet.clock import ManualClock
-from octet.sdk.job_calls import Watching
 from octet.v1 import jobs_pb2
 from tests.octet.jobs.server import job, jobs_served
 from tests.octet.sdk.server import Act, busy, scripted
-from tests.service.harness import run
 
 HANGS = Act(hangs=True)
 RUNNING = job(jobs_pb2.JOB_STATUS_RUNNING)
@@ -44,7 +43,7 @@ ASYNC: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("call", SYNC)
-def test_a_closed_client_says_so(call: str) -> None:
+def test_calls_of_a_closed_client_fail(call: str) -> None:
     with scripted() as script:
         client = Client(script.address)
         client.infer("x")
@@ -56,34 +55,28 @@ def test_a_closed_client_says_so(call: str) -> None:
 
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("call", ASYNC)
-def test_a_closed_async_client_says_so(call: str, used: bool) -> None:
-    async def scenario() -> None:
-        with scripted() as script:
-            client = AsyncClient(script.address)
-            if used:
-                await client.infer("x")
-            await client.close()
-            await client.close()
-            with pytest.raises(Cancelled, match="the client is closed"):
-                await ASYNC[call](client)
-
-    run(scenario())
+async def test_calls_of_a_closed_async_client_fail(call: str, used: bool) -> None:
+    with scripted() as script:
+        client = AsyncClient(script.address)
+        if used:
+            await client.infer("x")
+        await client.close()
+        await client.close()
+        with pytest.raises(Cancelled, match="the client is closed"):
+            await ASYNC[call](client)
 
 
 @pytest.mark.parametrize("call", ASYNC)
-def test_closing_ends_what_runs_with_an_error_and_cancels_nobody(call: str) -> None:
-    async def scenario() -> None:
-        with scripted(HANGS) as script:
-            client = AsyncClient(script.address)
-            task = asyncio.ensure_future(ASYNC[call](client))
-            assert await asyncio.to_thread(script.live.wait, 5)
-            await client.close()
-            with pytest.raises(Cancelled, match="the client is closed"):
-                await task
-            assert not task.cancelled()
-            assert await asyncio.to_thread(script.calls[0].ended.wait, 5)
-
-    run(scenario())
+async def test_closing_fails_running_calls_without_cancelling_their_tasks(call: str) -> None:
+    with scripted(HANGS) as script:
+        client = AsyncClient(script.address)
+        task = asyncio.ensure_future(ASYNC[call](client))
+        assert await asyncio.to_thread(script.live.wait, 5)
+        await client.close()
+        with pytest.raises(Cancelled, match="the client is closed"):
+            await task
+        assert not task.cancelled()
+        assert await asyncio.to_thread(script.calls[0].ended.wait, 5)
 
 
 @pytest.mark.parametrize("acts", [HANGS, busy(300)], ids=["answering", "waiting to ask again"])
@@ -98,7 +91,7 @@ def test_closing_from_another_thread_ends_the_call(call: str, acts: Act) -> None
         closer.join()
 
 
-def test_closing_ends_whoever_watches_a_job() -> None:
+def test_closing_ends_a_job_watch() -> None:
     with jobs_served(RUNNING) as at:
         client = Client(at.address)
         closer = Timer(0.2, client.close)
@@ -108,47 +101,41 @@ def test_closing_ends_whoever_watches_a_job() -> None:
         closer.join()
 
 
-def test_closing_ends_a_coroutine_that_watches_a_job() -> None:
+async def test_closing_ends_an_async_job_watch() -> None:
     async def watch(client: AsyncClient) -> None:
         async for _ in client.jobs.events("job-1"):
             pass
 
-    async def scenario() -> None:
-        with jobs_served(RUNNING) as at:
-            client = AsyncClient(at.address)
-            watching = asyncio.create_task(watch(client))
-            assert await asyncio.to_thread(at.hangs.wait, 5)
-            await client.close()
-            with pytest.raises(Cancelled, match="the client is closed"):
-                await watching
-            assert not watching.cancelled()
-
-    run(scenario())
+    with jobs_served(RUNNING) as at:
+        client = AsyncClient(at.address)
+        watching = asyncio.create_task(watch(client))
+        assert await asyncio.to_thread(at.hangs.wait, 5)
+        await client.close()
+        with pytest.raises(Cancelled, match="the client is closed"):
+            await watching
+        assert not watching.cancelled()
 
 
-def test_who_watches_a_job_is_told_of_his_own_close_however_little_time_is_left() -> None:
-    watching = Watching("job-1", 0, 0.01, ManualClock(), "127.0.0.1:1")
+def test_job_watch_reports_its_own_close_even_with_little_time_left() -> None:
+    watching = JobWatch("job-1", 0, 0.01, ManualClock(), "127.0.0.1:1")
     ended = grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, grpc.aio.Metadata(), grpc.aio.Metadata())
     with pytest.raises(Cancelled, match="the client is closed"):
-        watching.failed(ended, is_closed=True)
-    with pytest.raises(Unavailable, match="without a word"):
-        watching.failed(ended, is_closed=False)
+        watching.fail(ended, is_closed=True)
+    with pytest.raises(Unavailable, match="without a reason"):
+        watching.fail(ended, is_closed=False)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in the loop", "in a thread"])
-def test_a_stream_that_is_dropped_is_cancelled(elsewhere: bool) -> None:
-    async def scenario() -> None:
-        with scripted(HANGS) as script:
-            async with AsyncClient(script.address) as client:
-                held = [client.stream("x")]
-                assert (await anext(held[0])).text == "one "
-                if elsewhere:
-                    dropping = threading.Thread(target=held.clear)
-                    dropping.start()
-                    dropping.join()
-                else:
-                    held.clear()
-                gc.collect()
-                assert await asyncio.to_thread(script.calls[0].ended.wait, 5)
-
-    run(scenario())
+async def test_dropped_stream_is_cancelled(elsewhere: bool) -> None:
+    with scripted(HANGS) as script:
+        async with AsyncClient(script.address) as client:
+            held = [client.stream("x")]
+            assert (await anext(held[0])).text == "one "
+            if elsewhere:
+                dropping = threading.Thread(target=held.clear)
+                dropping.start()
+                dropping.join()
+            else:
+                held.clear()
+            gc.collect()
+            assert await asyncio.to_thread(script.calls[0].ended.wait, 5)

@@ -1,4 +1,4 @@
-"""`octet generate`, `route`, `receipt` and `cancel`: what they write and how they end."""
+"""Output and exit status of `octet generate`, `route`, `receipt` and `cancel`."""
 
 import io
 import json
@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
-from octet.sdk import Receipt
-from octet.shown import explained, shown
+from octet.cli.receipts import explain_decision, format_receipt
+from octet.client.receipts import Receipt
 from octet.v1 import inference_pb2 as wire
 from tests.octet.sdk.commands import octet
 from tests.octet.sdk.server import Act, busy, refuse, scripted
@@ -26,32 +26,32 @@ NOBODY = refuse(grpc.StatusCode.FAILED_PRECONDITION, wire.ERROR_REASON_NO_SPECIA
 
 
 def ask(command: str, *arguments: str, acts: Sequence[Act] = ()) -> tuple[int, list[Any]]:
-    """The exit status, and the messages that reached the router."""
+    """Returns the exit status and the messages that the router received."""
     with scripted(*acts) as script:
         status = octet(command, *arguments, "--address", script.address)
     return status, [call.request for call in script.calls]
 
 
-def test_the_answer_streams_and_the_receipt_comes_after(capsys: Captured) -> None:
+def test_generate_prints_the_answer_and_then_the_receipt(capsys: Captured) -> None:
     assert ask("generate", "why?")[0] == 0
     plain = capsys.readouterr()
     assert (plain.out, plain.err) == ("one two three\n", "")
     assert ask("generate", "why?", "--verbose")[0] == 0
     verbose = capsys.readouterr()
     assert verbose.out == plain.out
-    for said in (
+    for output in (
         r"answered by +stl on stl-0, revision bbbbbbbbbbbb \+ dddddddddddd",
         r"why +the classifier is sure",
         r"decided by +classifier cccccccccccc\n",
         r"distribution +stl +81\.0% #{19}\n +template +19\.0% #{5}\n",
         r"second choice +template",
-        r"admission +2 in line before, at most 64 tokens, seed 1",
+        r"admission +2 ahead in the queue, at most 64 tokens, seed 1",
         r"timings +decided 0\.4 ms, first chunk 20\.0 ms, total 1\.50 s",
         r"tokens +7 prompt \(0 cached\), 3 generated, 20\.0 tok/s, stop",
         r"note +rule cmake matched",
         r"request +[0-9a-f]{32}\n",
     ):
-        assert re.search(said, verbose.err), said
+        assert re.search(output, verbose.err), output
 
 
 def test_every_option_reaches_the_router(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_every_option_reaches_the_router(tmp_path: Path) -> None:
     )
 
 
-def test_the_form_of_an_answer_reaches_the_router(tmp_path: Path, capsys: Captured) -> None:
+def test_structure_options_reach_the_router(tmp_path: Path, capsys: Captured) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "object"}')
     for options, structure in (
@@ -114,13 +114,13 @@ def test_the_form_of_an_answer_reaches_the_router(tmp_path: Path, capsys: Captur
         assert status == 0 and request.structure == structure
     schema.write_text("[")
     assert ask("generate", "so?", "--json-schema", str(schema)) == (2, [])
-    assert "no JSON" in capsys.readouterr().err
+    assert "not valid JSON" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         octet("generate", "so?", "--json-object", "--regex", "a")
-    assert "--regex beside --json-object" in capsys.readouterr().err
+    assert "--json-object and --regex exclude each other" in capsys.readouterr().err
 
 
-def test_text_comes_from_where_it_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompt_is_read_from_stdin_or_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("from outside"))
     assert ask("generate")[1][0].prompt == "from outside"
     monkeypatch.setattr("sys.stdin", io.StringIO("a document"))
@@ -131,7 +131,7 @@ def test_text_comes_from_where_it_is_said_to(monkeypatch: pytest.MonkeyPatch) ->
     assert request.prompt == ""
 
 
-def test_json_is_one_event_a_line(capsys: Captured) -> None:
+def test_json_output_is_one_event_per_line(capsys: Captured) -> None:
     assert ask("generate", "why?", "--json")[0] == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [next(iter(event)) for event in events] == ["routed", "chunk", "chunk", "chunk", "receipt"]
@@ -149,11 +149,11 @@ def test_json_is_one_event_a_line(capsys: Captured) -> None:
         (refuse(grpc.StatusCode.INTERNAL, wire.ERROR_REASON_ENGINE_FAILED), 4, "no"),
         (refuse(grpc.StatusCode.DEADLINE_EXCEEDED, wire.ERROR_REASON_DEADLINE), 4, "no"),
         (refuse(grpc.StatusCode.CANCELLED, wire.ERROR_REASON_CANCELLED), 4, "no"),
-        (NOBODY, 5, "force one by name"),
+        (NOBODY, 5, "force a specialist by name"),
     ],
 )
 @pytest.mark.parametrize("command", ["generate", "route", "receipt", "cancel"])
-def test_what_goes_wrong_has_its_status_and_is_told_in_one_line(
+def test_errors_have_an_exit_status_and_one_line(
     capsys: Captured, command: str, act: Act, status: int, says: str
 ) -> None:
     assert ask(command, "x", acts=[act])[0] == status
@@ -162,7 +162,7 @@ def test_what_goes_wrong_has_its_status_and_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("command", ["generate", "route", "receipt", "cancel"])
-def test_nothing_there_says_how_to_start_it(capsys: Captured, command: str) -> None:
+def test_unreachable_router_error_says_how_to_start_it(capsys: Captured, command: str) -> None:
     assert octet(command, "x", "--address", "127.0.0.1:1") == 3
     assert capsys.readouterr().err == (f"octet {command}: nothing answers at 127.0.0.1:1; start it with: octet serve\n")
 
@@ -171,18 +171,20 @@ def test_a_router_is_not_taken_for_a_replica(capsys: Captured) -> None:
     with scripted() as script:
         assert octet("generate", "x", "--replica", script.address) == 2
     assert capsys.readouterr().err == (
-        f"octet generate: what answers at {script.address} is no replica; "
-        "a router is asked with --address instead of --replica\n"
+        f"octet generate: the server at {script.address} is not a replica; "
+        "for a router, use --address instead of --replica\n"
     )
 
 
-def test_an_answer_that_is_cut_shows_what_came_and_its_receipt(capsys: Captured) -> None:
+def test_cut_off_answer_shows_its_part_and_its_receipt(capsys: Captured) -> None:
     cut = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
     assert ask("generate", "x", "--verbose", acts=[cut])[0] == 4
-    said = capsys.readouterr()
-    assert said.out == "one two three\n"
-    assert re.search(r"error +replica_lost: the replica was lost\n", said.err)
-    assert said.err.splitlines()[-1].startswith("octet generate: the replica was lost; what came before stands")
+    output = capsys.readouterr()
+    assert output.out == "one two three\n"
+    assert re.search(r"error +replica_lost: the replica was lost\n", output.err)
+    assert output.err.splitlines()[-1].startswith(
+        "octet generate: the replica was lost; the part that was received is valid"
+    )
     assert ask("generate", "x", "--json", acts=[cut])[0] == 4
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert last["receipt"]["error"]["reason"] == "replica_lost"
@@ -191,7 +193,7 @@ def test_an_answer_that_is_cut_shows_what_came_and_its_receipt(capsys: Captured)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["x", "--raw"], "name it with --replica"),
+        (["x", "--raw"], "--raw needs --replica"),
         (["x", "--raw", "--system", "y", "--replica", "z"], "--raw leaves out"),
         (["x", "--replica", "z", "--intent", "y"], "--intent is for the router"),
         (["x", "--replica", "z", "--max-experts", "1"], "--max-experts is for the router"),
@@ -201,7 +203,7 @@ def test_an_answer_that_is_cut_shows_what_came_and_its_receipt(capsys: Captured)
         (["--body", "-"], "give the prompt as an argument"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(capsys: Captured, arguments: list[str], says: str) -> None:
+def test_conflicting_options_are_refused(capsys: Captured, arguments: list[str], says: str) -> None:
     with pytest.raises(SystemExit) as ended:
         octet("generate", *arguments)
     assert ended.value.code == 2 and says in capsys.readouterr().err
@@ -215,56 +217,56 @@ def test_options_that_do_not_go_together_are_refused(capsys: Captured, arguments
         (["x", "--seed", str(2**70)], "--seed must be in"),
         (["x", "--timeout", "nan"], "timeout must be a number of seconds"),
         (["x", "--body", "/nowhere"], "/nowhere"),
-        (["x", "--tls-key", "k"], "belong together"),
+        (["x", "--tls-key", "k"], "must be given together"),
     ],
 )
-def test_what_cannot_be_sent_is_told_in_one_line(capsys: Captured, arguments: list[str], says: str) -> None:
+def test_unsendable_values_are_reported_in_one_line(capsys: Captured, arguments: list[str], says: str) -> None:
     assert octet("generate", *arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("octet generate: ") and says in line
 
 
-def test_route_is_one_line_or_all_of_it(capsys: Captured) -> None:
+def test_route_prints_one_line_or_all_details(capsys: Captured) -> None:
     assert ask("route", "undefined reference to vtable")[0] == 0
     assert capsys.readouterr().out == "stl  0.81  classifier\n"
     status, (request,) = ask("route", "undefined reference", "--explain", "--intent", "link", "--exclude", "debug")
     assert (status, request.intent, list(request.exclude_specialists)) == (0, "link", ["debug"])
     out = capsys.readouterr().out
     assert out.startswith("stl  0.81  classifier\nwhy            the classifier is sure\n")
-    for said in (
+    for output in (
         r"decided by +classifier c{12}\n",
         "second choice +template",
         "task +explain, at most 64",
         "note +rule",
     ):
-        assert re.search(said, out), said
+        assert re.search(output, out), output
     assert "digests        request aaaaaaaaaaaa, classifier cccccccccccc" in out
     assert ask("route", "x", "--json")[0] == 0
     assert json.loads(capsys.readouterr().out)["decision"]["second_choice"] == "template"
 
 
-def test_a_route_to_nobody_still_shows_who_was_considered(capsys: Captured) -> None:
+def test_route_without_a_specialist_shows_the_candidates(capsys: Captured) -> None:
     assert ask("route", "x", "--explain", acts=[NOBODY])[0] == 5
-    said = capsys.readouterr()
-    assert "distribution" in said.out and len(said.err.splitlines()) == 1
+    output = capsys.readouterr()
+    assert "distribution" in output.out and len(output.err.splitlines()) == 1
     assert ask("route", "x", acts=[Act(is_nobody=True)])[0] == 5
     assert capsys.readouterr() == (
-        "nobody  -  reject\n",
+        "no specialist  -  reject\n",
         "octet route: no specialist should answer this: this is not about C++\n",
     )
 
 
-def test_a_reject_says_that_it_was_the_classifier() -> None:
+def test_reject_names_the_classifier() -> None:
     digest = "c" * 64
     decision = wire.Decision(decided_by=digest, classifier_digest=digest, why="reject is the likeliest")
     receipt = Receipt.from_wire(wire.Receipt(decision=decision))
-    assert re.search(r"decided by +classifier c{12}\n", explained(receipt))
+    assert re.search(r"decided by +classifier c{12}\n", explain_decision(receipt))
 
 
-def test_a_verdict_is_shown_with_the_receipt() -> None:
+def test_validation_is_shown_with_the_receipt() -> None:
     validation = wire.Validation(verifier="cpp", outcome="failed", detail="error: expected ';'", seconds=0.25)
     receipt = Receipt.from_wire(wire.Receipt(validation=validation))
-    assert "validation     failed by cpp after 250.0 ms: error: expected ';'" in shown(receipt).splitlines()
+    assert "validation     failed by cpp after 250.0 ms: error: expected ';'" in format_receipt(receipt).splitlines()
 
 
 def test_a_receipt_can_be_looked_up_and_a_request_cancelled(capsys: Captured) -> None:
@@ -286,17 +288,17 @@ def process(*arguments: str) -> "subprocess.Popen[str]":
 
 
 def rest(running: "subprocess.Popen[str]") -> tuple[int, str]:
-    """Its status, and what it complained of. Its output was read already, as far as anybody cares."""
+    """Returns the exit status and stderr; stdout has been read already."""
     if running.stdout is None or running.stderr is None:
         raise RuntimeError("no pipes")
-    said = running.stderr.read()
+    output = running.stderr.read()
     status = running.wait(20)
     running.stderr.close()
     running.stdout.close()
-    return status, said
+    return status, output
 
 
-def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+def test_closed_stdout_ends_the_command_quietly() -> None:
     """As in `octet generate ... | head -1`."""
     with scripted(Act(words=tuple(f"{number}\n" for number in range(200_000)))) as script:
         running = process("generate", "x", "--address", script.address)
@@ -319,14 +321,17 @@ def test_an_interrupt_cancels() -> None:
         assert script.calls[0].ended.wait(5)
 
 
-def test_a_router_that_is_gone_in_the_middle_is_one_line() -> None:
+def test_router_lost_during_an_answer_is_one_line() -> None:
     with scripted(Act(words=("begun\n",), hangs=True)) as script:
         running = process("generate", "x", "--address", script.address)
         if running.stdout is None:
             raise RuntimeError("no pipe")
         assert running.stdout.readline() == "begun\n"
         script.stop()
-        status, said = rest(running)
-    assert status == 4, "asked again it would begin once more"
-    assert "the router at" in said and "was lost in the middle of the answer; what came before stands" in said
-    assert len(said.splitlines()) == 1
+        status, output = rest(running)
+    assert status == 4, "a retry would start the answer over"
+    assert (
+        "the router at" in output
+        and "was lost in the middle of the answer; the part that was received is valid" in output
+    )
+    assert len(output.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""A conversation keeps what was answered whole, and nothing else; sync and async alike."""
+"""Conversations keep complete turns only; sync and async alike."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octet import AsyncClient, Client, OctetError
-from octet.sdk import TokenCount
+from octet.client.answer import TokenCount
 from octet.v1 import inference_pb2 as wire
 from tests.octet.sdk.server import Act, Script, scripted
 
@@ -21,7 +21,7 @@ GOOD = Act()
 CUT = Act(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
 REFUSED = Act(words=(), code=grpc.StatusCode.INVALID_ARGUMENT, is_routed=False)
 UNSEALED = Act(with_receipt=False)
-"""A stream that ends well, and without its receipt: nobody knows whether it is whole."""
+"""A stream that ends with status OK but without its receipt, so it may be incomplete."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Step:
     text: str
     act: Act
     way: str
-    """send, stream, or leave: after the first chunk."""
+    """send, stream, or leave after the first chunk."""
 
     @property
     def is_kept(self) -> bool:
@@ -59,7 +59,7 @@ def pairs(messages: Sequence[Any]) -> list[tuple[str, str]]:
     return [(each["role"], each["content"]) for each in messages]
 
 
-def told(conversation: Any, script: Script, failures: list[str]) -> Told:
+def result(conversation: Any, script: Script, failures: list[str]) -> Told:
     requests = [call.request for call in script.calls]
     sent = [[(each.role, each.content) for each in request.messages] for request in requests]
     assert conversation.receipt is None or conversation.receipt.request_id
@@ -82,7 +82,7 @@ def talk(steps: list[Step]) -> Told:
                             break
             except OctetError as error:
                 failures.append(type(error).__name__)
-        return told(conversation, script, failures)
+        return result(conversation, script, failures)
 
 
 async def talk_async(steps: list[Step]) -> Told:
@@ -101,25 +101,25 @@ async def talk_async(steps: list[Step]) -> Told:
                                 break
                 except OctetError as error:
                     failures.append(type(error).__name__)
-            return told(conversation, script, failures)
+            return result(conversation, script, failures)
 
 
 @settings(max_examples=15)
 @given(STEPS)
-def test_only_whole_answers_are_kept_and_all_of_it_is_said_again(steps: list[Step]) -> None:
-    heard = talk(steps)
+def test_only_complete_turns_are_kept_and_sent_again(steps: list[Step]) -> None:
+    received = talk(steps)
     history = [("system", "be brief")]
-    for step, sent in zip(steps, heard.sent, strict=True):
+    for step, sent in zip(steps, received.sent, strict=True):
         assert sent == [*history, ("user", step.text)]
         if step.is_kept:
             history += [("user", step.text), ("assistant", "".join(step.act.words))]
-    assert heard.history == history
-    assert len(heard.sessions) == 1 and all(len(session) == 32 for session in heard.sessions)
+    assert received.history == history
+    assert len(received.sessions) == 1 and all(len(session) == 32 for session in received.sessions)
     again = asyncio.run(talk_async(steps))
-    assert (again.history, again.sent, again.failures) == (heard.history, heard.sent, heard.failures)
+    assert (again.history, again.sent, again.failures) == (received.history, received.sent, received.failures)
 
 
-def test_options_are_the_conversations_and_a_turns_own_come_on_top() -> None:
+def test_turn_options_override_conversation_options() -> None:
     with scripted() as script, Client(script.address) as client:
         conversation = client.conversation("mine", temperature=0.5, force="stl")
         conversation.send("one", temperature=0.9)
@@ -129,7 +129,7 @@ def test_options_are_the_conversations_and_a_turns_own_come_on_top() -> None:
     assert all(list(request.force_specialists) == ["stl"] and request.session_id == "mine" for request in requests)
 
 
-def test_what_came_of_an_answer_can_be_kept_and_a_reset_begins_anew() -> None:
+def test_partial_turn_can_be_added_and_reset_starts_over() -> None:
     with scripted(CUT) as script, Client(script.address) as client:
         conversation = client.conversation(system="be brief")
         with pytest.raises(OctetError), conversation.stream("why?") as answer:
@@ -150,7 +150,7 @@ def test_what_came_of_an_answer_can_be_kept_and_a_reset_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("name", ["messages", "session", "tools"])
-def test_what_is_the_conversations_own_is_refused(name: str) -> None:
+def test_options_owned_by_the_conversation_are_refused(name: str) -> None:
     with Client("127.0.0.1:1") as client:
         options: Any = {name: ["x"]}
         with pytest.raises(TypeError, match=name):
@@ -159,8 +159,8 @@ def test_what_is_the_conversations_own_is_refused(name: str) -> None:
             client.conversation().send("x", **options)
 
 
-def test_a_stream_that_is_dropped_is_cancelled_at_once() -> None:
-    """It is held by nothing of the conversation's: reference counts are enough."""
+def test_dropped_conversation_stream_is_cancelled() -> None:
+    """The conversation holds no reference to the stream, so reference counting suffices."""
     gc.disable()
     try:
         with scripted(Act(hangs=True)) as script, Client(script.address) as client:
@@ -172,7 +172,7 @@ def test_a_stream_that_is_dropped_is_cancelled_at_once() -> None:
         gc.enable()
 
 
-def test_tokens_are_counted_for_whoever_would_answer() -> None:
+def test_tokens_are_counted_for_the_specialist_that_would_answer() -> None:
     with scripted() as script, Client(script.address) as client:
         conversation = client.conversation()
         conversation.send("one")

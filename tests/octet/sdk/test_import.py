@@ -1,9 +1,8 @@
-"""A caller gets a client at once, and nothing that serves."""
+"""Importing the client is fast and loads no server code."""
 
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ def fresh(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
 
 
-def test_only_grpc_and_protobuf_come_along() -> None:
+def test_client_imports_only_grpc_and_protobuf() -> None:
     script = f"""
 import sys
 before = set(sys.modules)
@@ -36,8 +35,8 @@ sys.exit(any(name.partition(".")[0] in {HEAVY!r} for name in sys.modules))
     assert tops <= {"grpc", "google", "octet"} | own_of_grpc
 
 
-def test_the_package_alone_loads_nothing() -> None:
-    ended = fresh("import octet, octet.clock, sys; sys.exit('grpc' in sys.modules or 'octet.sdk' in sys.modules)")
+def test_importing_the_package_loads_no_client() -> None:
+    ended = fresh("import octet, octet.clock, sys; sys.exit('grpc' in sys.modules or 'octet.client' in sys.modules)")
     assert ended.returncode == 0, ended.stderr
 
 
@@ -49,20 +48,18 @@ def cpu_seconds(script: str) -> float:
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def test_it_starts_in_time() -> None:
-    """Time on the processor: what else the machine does now is none of the client's."""
-    begin = time.monotonic()
+def test_client_imports_quickly() -> None:
+    """Measures CPU time, so that other load on the machine does not matter."""
     assert any(cpu_seconds("from octet import Client") < MOST_S for _ in range(10)), "not once"
-    assert time.monotonic() - begin < 60
 
 
-def test_what_operators_see_is_not_loaded_for_callers() -> None:
-    ended = fresh("from octet import Client; import sys; sys.exit('octet.sdk.operator' in sys.modules)")
+def test_operator_client_is_loaded_on_demand() -> None:
+    ended = fresh("from octet import Client; import sys; sys.exit('octet.client.operator' in sys.modules)")
     assert ended.returncode == 0, ended.stderr
     assert fresh("from octet import Operator; Operator").returncode == 0
 
 
-def test_every_name_can_be_had_and_no_other() -> None:
+def test_exports_exactly_the_public_names() -> None:
     assert all(hasattr(octet, name) for name in octet.__all__)
     with pytest.raises(AttributeError, match="Nobody"):
         _ = octet.Nobody

@@ -1,4 +1,4 @@
-"""`octet.Operator`: every call, what it brings back, and what happens when nobody answers."""
+"""`octet.Operator`: every call, its result, and unreachable routers."""
 
 import socket
 from collections.abc import Callable
@@ -10,47 +10,47 @@ import grpc
 import pytest
 
 from octet import Cancelled, InvalidRequest, NotFound, OctetError, Operator, Unavailable
-from octet.sdk import operating
-from octet.sdk.errors import DeadlineExceeded, ReplicaLost
-from octet.sdk.operator import own_name
+from octet.client import records
+from octet.client.errors import DeadlineExceeded, ReplicaLost
+from octet.client.operator import default_operator_name
 from octet.v1 import operator_pb2 as wire
 from tests.octet.sdk.server import scripted
 from tests.router.operator.harness import Operated, operated
 from tests.router.operator.memory import NOW_MS, Rows
 
 RECORDS = [
-    operating.BreakerInfo,
-    operating.KnobInfo,
-    operating.LaneInfo,
-    operating.ReplicaInfo,
-    operating.ShadowRow,
-    operating.ShadowCounts,
-    operating.Comparison,
-    operating.AuditEntry,
-    operating.OperatorEvent,
+    records.BreakerInfo,
+    records.KnobInfo,
+    records.LaneInfo,
+    records.ReplicaInfo,
+    records.ShadowRow,
+    records.ShadowCounts,
+    records.Comparison,
+    records.AuditEntry,
+    records.OperatorEvent,
 ]
 
 
 @pytest.mark.parametrize("record", RECORDS)
-def test_a_record_has_every_field_of_its_message(record: type) -> None:
+def test_record_has_every_field_of_its_message(record: type) -> None:
     assert {each.name for each in fields(record)} == set(getattr(wire, record.__name__).DESCRIPTOR.fields_by_name)
 
 
-def test_what_is_unset_is_none_and_what_is_zero_is_zero() -> None:
+def test_unset_is_none_and_zero_is_zero() -> None:
     unset, zero = wire.BreakerInfo(), wire.BreakerInfo(pass_rate=0.0, floor=0.0, adapters=["a"])
-    assert (operating.BreakerInfo.from_wire(unset).pass_rate, operating.BreakerInfo.from_wire(unset).adapters) == (
+    assert (records.BreakerInfo.from_wire(unset).pass_rate, records.BreakerInfo.from_wire(unset).adapters) == (
         None,
         (),
     )
-    assert (operating.BreakerInfo.from_wire(zero).pass_rate, operating.BreakerInfo.from_wire(zero).adapters) == (
+    assert (records.BreakerInfo.from_wire(zero).pass_rate, records.BreakerInfo.from_wire(zero).adapters) == (
         0.0,
         ("a",),
     )
-    trouble = operating.OperatorEvent.from_wire(wire.OperatorEvent(at_unix_ms=1, store_trouble=""))
+    trouble = records.OperatorEvent.from_wire(wire.OperatorEvent(at_unix_ms=1, store_trouble=""))
     assert trouble.to_dict() == {"at_unix_ms": 1, "store_trouble": ""}
 
 
-def test_a_day_of_an_operator() -> None:
+def test_operator_calls_end_to_end() -> None:
     kept = [wire.Comparison(request_id=str(number), at_unix_ms=NOW_MS, confidence=0.25) for number in range(3)]
     with operated(Rows(kept)) as at, Operator(at.address, who="ann") as operator:
         assert [each.specialist for each in operator.breakers().breakers] == ["stl", "template", "debug"]
@@ -76,7 +76,7 @@ def test_a_day_of_an_operator() -> None:
 
 
 def once_watched(at: Operated, change: Callable[[], object]) -> Thread:
-    """Makes a change as soon as somebody watches."""
+    """Makes a change as soon as a watcher is connected."""
 
     def wait_and_change() -> None:
         at.until(lambda: len(at.memory.events) == 1)
@@ -87,7 +87,7 @@ def once_watched(at: Operated, change: Callable[[], object]) -> Thread:
     return thread
 
 
-def test_events_are_told_as_they_happen_and_closing_leaves() -> None:
+def test_events_arrive_as_they_happen_until_closed() -> None:
     with operated() as at, Operator(at.address, who="ann") as operator:
         events = operator.events()
         changing = once_watched(at, lambda: operator.drain("stl"))
@@ -105,23 +105,25 @@ def test_events_are_told_as_they_happen_and_closing_leaves() -> None:
             next(following)
 
 
-def test_whoever_says_nothing_is_named_after_user_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert own_name().endswith(f"@{socket.gethostname()}") and len(own_name().split("@")[0]) > 0
+def test_operator_name_defaults_to_user_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (
+        default_operator_name().endswith(f"@{socket.gethostname()}") and len(default_operator_name().split("@")[0]) > 0
+    )
 
     def nobody() -> str:
         raise KeyError("no such user")
 
     monkeypatch.setattr("getpass.getuser", nobody)
-    assert own_name().startswith("uid-")
+    assert default_operator_name().startswith("uid-")
     with Operator("127.0.0.1:1") as operator:
-        assert operator.who == own_name()
+        assert operator.who == default_operator_name()
 
 
-def test_refusals_are_typed_and_name_what_is_wrong() -> None:
+def test_operator_refusals_are_typed_and_name_the_problem() -> None:
     with operated() as at, Operator(at.address, who="ann") as operator:
         with pytest.raises(NotFound, match=r"no 'templat'.*did you mean template\?"):
             operator.hold_breaker("templat", "open", why="x")
-        with pytest.raises(InvalidRequest, match="nobody holds") as conflict:
+        with pytest.raises(InvalidRequest, match="is not held") as conflict:
             operator.release_breaker("stl")
         assert conflict.value.reason == "conflict"
         for call in (
@@ -140,7 +142,7 @@ def test_refusals_are_typed_and_name_what_is_wrong() -> None:
         operator.knobs()
 
 
-def test_nobody_there_and_nobody_who_knows() -> None:
+def test_unreachable_router_and_server_without_operator_service() -> None:
     with Operator("127.0.0.1:1") as operator:
         with pytest.raises(Unavailable, match="start it with: octet serve") as caught:
             operator.drain("stl")
@@ -152,7 +154,7 @@ def test_nobody_there_and_nobody_who_knows() -> None:
 
 
 class Dying:
-    """Takes calls, and never answers a single one."""
+    """Accepts calls and never answers."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -166,7 +168,7 @@ class Dying:
         return grpc.unary_unary_rpc_method_handler(handle)
 
 
-def test_what_only_looks_is_asked_again_and_a_change_never_is() -> None:
+def test_lookups_are_retried_and_changes_are_not() -> None:
     dying = Dying()
     server = grpc.server(ThreadPoolExecutor(2))
     server.add_generic_rpc_handlers([dying])
@@ -177,13 +179,13 @@ def test_what_only_looks_is_asked_again_and_a_change_never_is() -> None:
             with pytest.raises(OctetError):
                 operator.knobs()
             assert dying.calls == 3
-            with pytest.raises(Unavailable, match="whether the change was made is not known: octet audit tells"):
+            with pytest.raises(Unavailable, match="it is unknown whether the change was made: see octet audit"):
                 operator.drain("stl")
             assert dying.calls == 4
     finally:
         server.stop(0).wait(10)
 
 
-def test_a_timeout_ends_what_takes_too_long() -> None:
+def test_operator_timeout_ends_slow_calls() -> None:
     with operated() as at, Operator(at.address, timeout=0.3) as operator, pytest.raises(DeadlineExceeded):
         next(operator.events())

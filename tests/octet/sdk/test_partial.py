@@ -1,4 +1,4 @@
-"""What had been said when an answer was ended."""
+"""The partial text in the errors of broken-off answers."""
 
 import copy
 
@@ -38,7 +38,7 @@ def infer(script: Script, how: str, max_retries: int, timeout: float | None) -> 
         (Act(with_receipt=False), ServerError, None),
     ],
 )
-def test_the_error_has_what_was_said(how: str, act: Act, kind: type[OctetError], timeout: float | None) -> None:
+def test_error_carries_the_partial_text(how: str, act: Act, kind: type[OctetError], timeout: float | None) -> None:
     with scripted(act) as script, pytest.raises(kind) as caught:
         infer(script, how, 0, timeout)
     assert caught.value.partial == "one two three"
@@ -46,21 +46,21 @@ def test_the_error_has_what_was_said(how: str, act: Act, kind: type[OctetError],
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-def test_nobody_has_read_it_so_it_is_asked_for_again_and_said_once(how: str) -> None:
+def test_infer_retries_after_partial_text_and_returns_it_once(how: str) -> None:
     with scripted(busy(), CUT) as script:
         answer = infer(script, how, 2, 20)
     assert len(script.calls) == 3
     assert (answer.text, answer.token_ids) == ("one two three", (0, 1, 2))
 
 
-def test_a_stream_says_the_same() -> None:
+def test_stream_error_carries_the_partial_text() -> None:
     with scripted(LATE) as script, Client(script.address) as client:
         with pytest.raises(DeadlineExceeded) as caught, client.stream("x") as answer:
             list(answer)
         assert caught.value.partial == answer.text == "one two three"
 
 
-def test_where_nothing_was_said_there_is_nothing() -> None:
+def test_error_without_text_has_an_empty_partial() -> None:
     with scripted(busy()) as script, pytest.raises(OctetError) as caught:
         infer(script, "sync", 0, None)
     assert caught.value.partial == ""

@@ -1,4 +1,4 @@
-"""A receipt keeps everything that the message says."""
+"""A receipt keeps every field of its message."""
 
 import json
 import pickle
@@ -8,19 +8,20 @@ import grpc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.sdk import Busy, Receipt
-from octet.sdk.decision import word
-from octet.shown import explained, shown, summary
+from octet.cli.receipts import explain_decision, format_decision, format_receipt
+from octet.client.errors import Busy
+from octet.client.receipts import Receipt
+from octet.client.wire_record import enum_label
 from octet.v1 import inference_pb2 as wire
 
 RENAMED = {"accepted": "admission", "error.retry_after_ms": "retry_after"}
 DROPPED = {"admission.request_id", "admission.lane"}
-"""What a replica repeats of the receipt it stands in."""
+"""Fields that repeat fields of the receipt."""
 _STRING, _MESSAGE, _ENUM, _DOUBLE = 9, 11, 14, 1
 
 
 def filled(kind: Any) -> Any:
-    """Every field set, each to something of its own."""
+    """Sets every field to a distinct value."""
     message = kind()
     for number, field in enumerate(kind.DESCRIPTOR.fields, start=1):
         if field.message_type is not None:
@@ -40,7 +41,7 @@ def filled(kind: Any) -> Any:
 
 
 def missing(message: Any, shown_as: Any, prefix: str = "") -> list[str]:
-    """Fields of the message that the dictionary does not have."""
+    """Fields of the message that are missing in the dictionary."""
     found = []
     for field, _ in message.ListFields():
         name = RENAMED.get(f"{prefix}{field.name}", field.name)
@@ -67,7 +68,7 @@ def test_nothing_is_lost() -> None:
     assert receipt.distribution[0].probability == 2 / 64
 
 
-def test_equal_ones_count_once_and_travel_between_processes() -> None:
+def test_receipts_are_hashable_and_picklable() -> None:
     receipt, same = (Receipt.from_wire(filled(wire.Receipt)) for _ in range(2))
     assert len({receipt, same, Receipt.from_wire(wire.Receipt())}) == 2
     error = Busy("no", code=grpc.StatusCode.UNAVAILABLE, reason="queue_full", retry_after=1.5, receipt=receipt)
@@ -77,15 +78,15 @@ def test_equal_ones_count_once_and_travel_between_processes() -> None:
     assert copy.receipt is not None and copy.receipt.wire == receipt.wire
 
 
-def test_an_empty_one_says_that_nothing_is_known() -> None:
+def test_empty_receipt() -> None:
     receipt = Receipt.from_wire(wire.Receipt())
     assert (receipt.usage, receipt.admission, receipt.error, receipt.timings.decided) == (None,) * 4
     assert receipt.decision.confidence is None and receipt.decision.source == ""
-    assert summary(receipt.decision) == "nobody  -  reject"
+    assert format_decision(receipt.decision) == "no specialist  -  reject"
 
 
-def test_a_value_from_a_newer_server_shows_its_number() -> None:
-    assert word(wire.FinishReason, 99, "FINISH_REASON_") == "99"
+def test_unknown_enum_value_shows_its_number() -> None:
+    assert enum_label(wire.FinishReason.DESCRIPTOR, 99) == "99"
 
 
 def scalars(field: Any) -> st.SearchStrategy[Any]:
@@ -98,7 +99,7 @@ def scalars(field: Any) -> st.SearchStrategy[Any]:
 
 @st.composite
 def receipts(draw: st.DrawFn, kind: Any = wire.Receipt) -> Any:
-    """Any message at all, sensible or not."""
+    """Arbitrary messages."""
     message = kind()
     for field in kind.DESCRIPTOR.fields:
         if draw(st.booleans()):
@@ -115,11 +116,11 @@ def receipts(draw: st.DrawFn, kind: Any = wire.Receipt) -> Any:
 
 
 @given(receipts())
-def test_any_receipt_can_be_shown(message: wire.Receipt) -> None:
+def test_any_receipt_can_be_formatted(message: wire.Receipt) -> None:
     receipt = Receipt.from_wire(message)
     assert Receipt.from_wire(wire.Receipt.FromString(message.SerializeToString())) == receipt
     json.dumps(receipt.to_dict())
-    assert summary(receipt.decision) in explained(receipt)
-    text = shown(receipt)
+    assert format_decision(receipt.decision) in explain_decision(receipt)
+    text = format_receipt(receipt)
     for name in (receipt.specialist, receipt.request_id, receipt.why):
         assert name.rstrip() in text, "a line does not end in blanks"

@@ -1,4 +1,4 @@
-"""Every option arrives where it belongs, and what cannot travel is refused before it is sent."""
+"""Every option sets its field, and unsendable values are refused before sending."""
 
 import re
 from typing import Any, get_type_hints
@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet import Client, InvalidRequest
-from octet.sdk.options import Options
-from octet.sdk.request import prepare
-from octet.sdk.retry import Left
+from octet.client.options import Options
+from octet.client.request import TimeLeft, prepare_request
 from octet.v1 import inference_pb2 as wire
 from tests.octet.sdk.server import scripted
 
@@ -95,9 +94,9 @@ EVERYTHING = wire.InferRequest(
 )
 
 
-def test_every_option_arrives_in_the_field_of_the_same_meaning() -> None:
+def test_every_option_sets_its_field() -> None:
     assert set(EXAMPLES) == set(get_type_hints(Options))
-    prepared = prepare("why?", EXAMPLES)
+    prepared = prepare_request("why?", EXAMPLES)
     assert prepared.message == EVERYTHING
     assert (prepared.timeout, prepared.first_timeout, prepared.metadata) == (20.0, 2.0, (("traceparent", TRACE),))
     unset = set(wire.InferRequest.DESCRIPTOR.fields_by_name) - {field.name for field, _ in EVERYTHING.ListFields()}
@@ -105,25 +104,25 @@ def test_every_option_arrives_in_the_field_of_the_same_meaning() -> None:
 
 
 @given(st.sets(st.sampled_from(sorted(EXAMPLES))))
-def test_what_is_left_out_or_none_is_unset(given_names: set[str]) -> None:
+def test_omitted_and_none_options_are_unset(given_names: set[str]) -> None:
     some = {name: EXAMPLES[name] for name in given_names}
     padded = {**dict.fromkeys(EXAMPLES), **some}
-    assert prepare(None, some).message == prepare(None, padded).message
+    assert prepare_request(None, some).message == prepare_request(None, padded).message
     whole = {field.name for field, _ in EVERYTHING.ListFields()} - {"prompt"}
-    assert {field.name for field, _ in prepare(None, some).message.ListFields()} <= whole
+    assert {field.name for field, _ in prepare_request(None, some).message.ListFields()} <= whole
 
 
-def test_one_name_stands_for_a_list_of_one() -> None:
-    message = prepare("x", {"force": "stl", "stop": "\n\n", "adapters": "one"}).message
+def test_single_name_becomes_a_list() -> None:
+    message = prepare_request("x", {"force": "stl", "stop": "\n\n", "adapters": "one"}).message
     assert (list(message.force_specialists), list(message.stop), list(message.adapters)) == (["stl"], ["\n\n"], ["one"])
 
 
 @pytest.mark.parametrize(
     "name", ["force_specialists", "session_id", "sampling", "timeout_ms", "num_logprobs", "temprature"]
 )
-def test_an_option_that_does_not_exist_is_a_mistake_in_the_program(name: str) -> None:
+def test_unknown_option_is_a_type_error(name: str) -> None:
     with pytest.raises(TypeError, match=name):
-        prepare("x", {name: 1})
+        prepare_request("x", {name: 1})
 
 
 @pytest.mark.parametrize(
@@ -153,42 +152,44 @@ def test_an_option_that_does_not_exist_is_a_mistake_in_the_program(name: str) ->
         ({"trace": 5}, "trace"),
     ],
 )
-def test_what_no_message_can_carry_is_refused_and_named(options: dict[str, Any], field: str) -> None:
+def test_unsendable_option_is_refused_by_name(options: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequest, match=field) as caught:
-        prepare("x", options)
+        prepare_request("x", options)
     assert caught.value.field == field and caught.value.reason == "invalid_field"
     assert caught.value.limit and caught.value.value and len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("name", sorted(set(EXAMPLES) - {"timeout", "trace"}))
-def test_every_refusal_names_the_kind_of_value(name: str) -> None:
+def test_every_refused_option_names_the_expected_type(name: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        prepare("x", {name: object()})
-    assert re.match("text|bytes|a number|a whole number|true or false|a list of|a mapping", caught.value.limit)
+        prepare_request("x", {name: object()})
+    assert re.match(
+        r"text|bytes|a number|a (non-negative )?\d\d-bit integer|true or false|a list of|a mapping", caught.value.limit
+    )
 
 
 @given(st.text(st.characters(), max_size=20))
-def test_text_travels_as_it_is_or_is_refused(text: str) -> None:
+def test_text_is_sent_unchanged_or_refused(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
         with pytest.raises(InvalidRequest, match="prompt must be valid UTF-8"):
-            prepare(text, {})
+            prepare_request(text, {})
         with pytest.raises(InvalidRequest), Client() as client:
             client.receipt(text)
     else:
-        message = wire.InferRequest.FromString(prepare(text, {}).message.SerializeToString())
+        message = wire.InferRequest.FromString(prepare_request(text, {}).message.SerializeToString())
         assert message.prompt == text
 
 
 @given(st.floats(0.0001, 10**9))
 def test_any_timeout_can_be_sent(seconds: float) -> None:
-    prepared = prepare("x", {"timeout": seconds, "first_token_timeout": seconds})
-    attempt: Any = prepared.renew()(Left(prepared.timeout, prepared.first_timeout))
+    prepared = prepare_request("x", {"timeout": seconds, "first_token_timeout": seconds})
+    attempt: Any = prepared.message_factory()(TimeLeft(prepared.timeout, prepared.first_timeout))
     assert attempt.timeout_ms >= seconds * 1000 and attempt.first_token_timeout_ms >= seconds * 1000
 
 
-def test_the_trace_is_passed_on_and_a_long_timeout_is_none_too_long() -> None:
+def test_trace_is_sent_and_long_timeouts_work() -> None:
     with scripted() as script, Client(script.address) as client:
         with client.stream("x", trace=TRACE, timeout=10**9) as answer:
             assert len(list(answer)) == 3

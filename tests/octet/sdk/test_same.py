@@ -1,4 +1,4 @@
-"""On the same script, sync and async do the same."""
+"""Sync and async clients behave alike on the same script."""
 
 import asyncio
 from dataclasses import dataclass
@@ -83,25 +83,25 @@ def has_receipt(answer: object) -> bool:
 
 @settings(max_examples=40)
 @given(st.lists(acts(), min_size=1, max_size=4))
-def test_streams_end_alike_and_never_ask_again_once_something_came(script: list[Act]) -> None:
-    told = stream_sync(script)
-    assert stream_async(script) == told
-    assert 1 <= told.num_calls <= MAX_RETRIES + 1
-    for act in script[: told.num_calls - 1]:
+def test_sync_and_async_streams_end_alike_and_never_retry_after_a_chunk(script: list[Act]) -> None:
+    result = stream_sync(script)
+    assert stream_async(script) == result
+    assert 1 <= result.num_calls <= MAX_RETRIES + 1
+    for act in script[: result.num_calls - 1]:
         assert not act.words, "asked again after the first chunk"
         assert act.code != grpc.StatusCode.OK
-    if told.num_calls <= len(script):
-        last = script[told.num_calls - 1]
-        assert told.text == "".join(last.words)
-        gave_up = told.error in (Busy, Unavailable) and not last.words
-        assert not gave_up or told.num_calls == MAX_RETRIES + 1
+    if result.num_calls <= len(script):
+        last = script[result.num_calls - 1]
+        assert result.text == "".join(last.words)
+        gave_up = result.error in (Busy, Unavailable) and not last.words
+        assert not gave_up or result.num_calls == MAX_RETRIES + 1
 
 
 @settings(max_examples=20)
 @given(
     st.lists(acts(), min_size=1, max_size=4), st.sampled_from(["infer", "route", "count_tokens", "receipt", "cancel"])
 )
-def test_single_answers_are_alike(script: list[Act], call: str) -> None:
+def test_sync_and_async_single_answers_are_alike(script: list[Act], call: str) -> None:
     def ask() -> Outcome:
         with scripted(*script) as server, Client(server.address) as client:
             try:

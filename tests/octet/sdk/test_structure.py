@@ -1,11 +1,11 @@
-"""The form of an answer, as the SDK takes it."""
+"""Structured output in the SDK."""
 
 from typing import Any
 
 import pytest
 
 import octet
-from octet.sdk.request import prepare
+from octet.client.request import prepare_request
 from octet.v1 import inference_pb2 as wire
 
 
@@ -20,10 +20,10 @@ from octet.v1 import inference_pb2 as wire
     ],
 )
 def test_what_is_sent(asked: Any, sent: wire.Structure) -> None:
-    assert prepare("x", {"structure": asked}).message.structure == sent
+    assert prepare_request("x", {"structure": asked}).message.structure == sent
 
 
 @pytest.mark.parametrize("asked", ["a+", 3, octet.Json({"maximum": float("nan")}), octet.Regex(3), octet.Choice(1)])  # type: ignore[arg-type]
 def test_what_is_none(asked: Any) -> None:
     with pytest.raises(octet.InvalidRequest, match="structure"):
-        prepare("x", {"structure": asked})
+        prepare_request("x", {"structure": asked})

@@ -1,4 +1,4 @@
-"""A client that shows a certificate, and one that should have."""
+"""Clients with and without a certificate."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from octet import AsyncClient, Client, Unavailable
-from octet.sdk.channel import channel_options
+from octet.client.channel import channel_options
 from tests.octet.sdk.server import Script, handler
 from tests.service.harness import run
 from tests.service.test_tls import pki
@@ -40,10 +40,10 @@ def test_only_a_caller_with_a_certificate_is_served(pki: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_settings_that_cannot_be_are_refused(kind: type[Client] | type[AsyncClient]) -> None:
-    with pytest.raises(ValueError, match="belong together"):
+def test_invalid_tls_settings_are_refused(kind: type[Client] | type[AsyncClient]) -> None:
+    with pytest.raises(ValueError, match="must be given together"):
         kind(ca="ca", key="k")
-    with pytest.raises(ValueError, match="name its CA"):
+    with pytest.raises(ValueError, match="requires the server's CA"):
         kind(certificate="c", key="k")
     with pytest.raises(OSError, match="nowhere"):
         kind(ca="/nowhere")
@@ -51,5 +51,5 @@ def test_settings_that_cannot_be_are_refused(kind: type[Client] | type[AsyncClie
         kind(keepalive=0)
 
 
-def test_a_probe_is_an_option_of_the_channel() -> None:
+def test_keepalive_is_a_channel_option() -> None:
     assert set(channel_options(30)) - set(channel_options()) == {("grpc.keepalive_time_ms", 30_000)}

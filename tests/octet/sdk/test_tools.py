@@ -1,4 +1,4 @@
-"""Tools, as the SDK takes them and gives them back."""
+"""Tools and tool calls in the SDK."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import octet
-from octet.sdk.gathering import Gathering
-from octet.sdk.request import prepare
-from octet.sdk.tools import Calls
+from octet.client.answer import AnswerBuilder
+from octet.client.options import ToolCallBuffer
+from octet.client.request import prepare_request
 from octet.v1 import inference_pb2 as wire
 
 CALL = octet.ToolCall("a", "find", '{"x": 1}')
@@ -22,7 +22,7 @@ def test_what_is_sent() -> None:
         {"role": "assistant", "tool_calls": [CALL]},
         {"role": "tool", "content": "y", "tool_call_id": "a"},
     ]
-    sent = prepare(None, {"messages": messages, "tools": tools, "tool_choice": "required"}).message
+    sent = prepare_request(None, {"messages": messages, "tools": tools, "tool_choice": "required"}).message
     assert sent == wire.InferRequest(
         messages=[
             wire.Message(role="user", content="x"),
@@ -35,7 +35,7 @@ def test_what_is_sent() -> None:
         ],
         tool_choice=wire.ToolChoice(mode=wire.ToolChoice.REQUIRED),
     )
-    named = prepare(None, {"tool_choice": {"name": "find", "one_at_most": True}}).message
+    named = prepare_request(None, {"tool_choice": {"name": "find", "one_at_most": True}}).message
     assert named.tool_choice == wire.ToolChoice(name="find", one_at_most=True)
 
 
@@ -54,24 +54,24 @@ def test_what_is_sent() -> None:
 )
 def test_what_is_none(option: str, value: Any) -> None:
     with pytest.raises(octet.InvalidRequest, match=option):
-        prepare(None, {option: value})
+        prepare_request(None, {option: value})
 
 
 @given(st.lists(st.lists(st.text(max_size=3), min_size=1, max_size=4), max_size=4))
-def test_calls_are_put_together_from_their_parts(calls: list[list[str]]) -> None:
-    heard = Calls()
+def test_tool_calls_are_assembled_from_their_parts(calls: list[list[str]]) -> None:
+    buffer = ToolCallBuffer()
     for index, parts in enumerate(calls):
         for number, part in enumerate(parts):
             head = {"id": f"id{index}", "name": f"f{index}"} if number == 0 else {}
-            heard.hear([wire.ToolCallPart(index=index, arguments=part, **head)])
+            buffer.add([wire.ToolCallPart(index=index, arguments=part, **head)])
     expected = [octet.ToolCall(f"id{index}", f"f{index}", "".join(parts)) for index, parts in enumerate(calls)]
-    assert list(heard.all()) == expected and len(heard) == len(expected)
+    assert list(buffer.calls()) == expected and len(buffer) == len(expected)
 
 
-def test_an_answer_has_its_calls() -> None:
+def test_an_answer_contains_its_tool_calls() -> None:
     with octet.Client() as client:
-        heard = Gathering(client._asking(lambda _: wire.InferRequest(), None))
+        builder = AnswerBuilder(client._attempts(lambda _: wire.InferRequest(), None))
     for part in (wire.ToolCallPart(id="a", name="find", arguments='{"x"'), wire.ToolCallPart(arguments=": 1}")):
-        heard.hear(wire.InferEvent(chunk=wire.Chunk(tool_calls=[part])))
-    heard.hear(wire.InferEvent(receipt=wire.Receipt()))
-    assert heard.answer().tool_calls == (CALL,)
+        builder.add(wire.InferEvent(chunk=wire.Chunk(tool_calls=[part])))
+    builder.add(wire.InferEvent(receipt=wire.Receipt()))
+    assert builder.build().tool_calls == (CALL,)

@@ -1,4 +1,4 @@
-"""Nothing answers: why, as far as anybody knows, and what to do."""
+"""Errors for unreachable servers say why and what to do."""
 
 import socket
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.service.test_tls import pki
 __all__ = ["pki"]
 
 
-def told(address: str, **settings: Any) -> str:
+def result(address: str, **settings: Any) -> str:
     with Client(address, max_retries=0, **settings) as client, pytest.raises(Unavailable) as caught:
         client.infer("x", timeout=5)
     return str(caught.value)
@@ -37,40 +37,38 @@ def speaking_tls(pki: Path) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost:1"])
-def test_where_nothing_listens_here_it_can_be_started(address: str) -> None:
-    assert told(address) == f"nothing answers at {address}; start it with: octet serve"
+def test_nothing_listening_locally_says_how_to_start(address: str) -> None:
+    assert result(address) == f"nothing answers at {address}; start it with: octet serve"
 
 
-def test_a_name_that_does_not_exist_is_the_reason() -> None:
-    said = told("nowhere.invalid:50051")
-    assert said.startswith("nothing answers at nowhere.invalid:50051: its name cannot be looked up")
-    assert "octet serve" not in said
+def test_unresolvable_name_is_reported() -> None:
+    output = result("nowhere.invalid:50051")
+    assert output.startswith("nothing answers at nowhere.invalid:50051: the name cannot be resolved")
+    assert "octet serve" not in output
 
 
 @pytest.mark.parametrize("address", ["http://localhost:50051", "foo bar:1", "unix:/nowhere/at/all"])
-def test_an_address_that_is_none_is_not_blamed_on_the_server(address: str) -> None:
-    said = told(address)
-    assert said.startswith(f"nothing answers at {address}: ") and "octet serve" not in said and len(said) < 200
+def test_invalid_address_is_reported(address: str) -> None:
+    output = result(address)
+    assert output.startswith(f"nothing answers at {address}: ") and "octet serve" not in output and len(output) < 200
 
 
-def test_a_server_that_speaks_tls_wants_a_ca(pki: Path) -> None:
+def test_tls_server_needs_a_ca(pki: Path) -> None:
     with speaking_tls(pki) as port:
-        assert told(f"127.0.0.1:{port}").endswith("if it speaks TLS, name its CA: --tls-ca")
+        assert result(f"127.0.0.1:{port}").endswith("if it uses TLS, name its CA: --tls-ca")
 
 
-def test_a_server_that_speaks_no_tls_or_shows_another_certificate(pki: Path) -> None:
+def test_plaintext_server_and_wrong_certificate_are_reported(pki: Path) -> None:
     with scripted() as script:
-        said = told(script.address, ca=pki / "ca.pem")
-    assert said.startswith(
-        f"no TLS connection to {script.address}: what listens there speaks none; leave --tls-ca away"
-    )
+        output = result(script.address, ca=pki / "ca.pem")
+    assert output.startswith(f"no TLS connection to {script.address}: the server there does not use TLS; omit --tls-ca")
     with speaking_tls(pki) as port:
-        said = told(f"127.0.0.1:{port}", ca=pki / "caller.pem")
-    assert said.startswith(f"no TLS connection to 127.0.0.1:{port}: Tls handshake failed")
-    assert said.endswith("is --tls-ca what signed its certificate?")
+        output = result(f"127.0.0.1:{port}", ca=pki / "caller.pem")
+    assert output.startswith(f"no TLS connection to 127.0.0.1:{port}: Tls handshake failed")
+    assert output.endswith("did --tls-ca sign its certificate?")
 
 
-def test_something_that_is_no_grpc_server_at_all() -> None:
+def test_http_server_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         port = server.getsockname()[1]
 
@@ -80,6 +78,9 @@ def test_something_that_is_no_grpc_server_at_all() -> None:
             connection.close()
 
         greeting = pool.submit(greet)
-        said = told(f"127.0.0.1:{port}")
+        output = result(f"127.0.0.1:{port}")
         greeting.result(5)
-    assert said.startswith(f"nothing answers at 127.0.0.1:{port}: HTTP is spoken there") and "octet serve" not in said
+    assert (
+        output.startswith(f"nothing answers at 127.0.0.1:{port}: an HTTP server listens there")
+        and "octet serve" not in output
+    )

@@ -1,4 +1,4 @@
-"""What an operator looks at: every field of every message arrives, and every call asks what it was told to ask."""
+"""The operator's records contain every field, and its calls send their arguments."""
 
 import json
 from typing import Any
@@ -8,25 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octet.rpc.plain import plain
-from octet.sdk.errors import NotFound, Unavailable
-from octet.sdk.history import History
-from octet.sdk.operating import Record
-from octet.sdk.operator import Operator
-from octet.sdk.overview import Overview
-from octet.sdk.receipt import Receipt
-from octet.sdk.slo import Slo
-from octet.sdk.story import Story
+from octet.client.errors import NotFound, Unavailable
+from octet.client.operator import Operator
+from octet.client.receipts import Receipt
+from octet.client.records import Overview, OverviewHistory, RequestExplanation, Slo
+from octet.client.wire_record import WireRecord
+from octet.rpc.messages import message_to_json
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
 from tests.octet.messages import messages, whole
 from tests.octet.operate.windows import windows_served
 
-KINDS: tuple[tuple[type[Record], Any], ...] = ((Slo, wire.Slo), (Overview, wire.Overview), (History, wire.History))
+KINDS: tuple[tuple[type[WireRecord], Any], ...] = (
+    (Slo, wire.Slo),
+    (Overview, wire.Overview),
+    (OverviewHistory, wire.History),
+)
 
 
 def unspecified_is_empty(found: Any) -> Any:
-    """The one thing that the SDK says in other words: nothing is an empty word."""
+    """The only difference: the SDK's label for an unspecified value is empty."""
     if isinstance(found, dict):
         return {name: unspecified_is_empty(each) for name, each in found.items()}
     if isinstance(found, list):
@@ -37,13 +38,13 @@ def unspecified_is_empty(found: Any) -> Any:
 @pytest.mark.parametrize(("kind", "message"), KINDS, ids=lambda each: each.__name__)
 @given(data=st.data())
 @settings(max_examples=20, deadline=None)
-def test_every_field_of_a_message_is_a_field_of_its_record(kind: type[Record], message: Any, data: Any) -> None:
+def test_every_field_of_a_message_is_a_field_of_its_record(kind: type[WireRecord], message: Any, data: Any) -> None:
     drawn = data.draw(messages(message) | whole(message))
-    said = json.loads(json.dumps(kind.from_wire(drawn).to_dict()))
-    assert said == json.loads(json.dumps(unspecified_is_empty(plain(drawn))))
+    output = json.loads(json.dumps(kind.from_wire(drawn).to_dict()))
+    assert output == json.loads(json.dumps(unspecified_is_empty(message_to_json(drawn))))
 
 
-def test_an_enum_of_a_newer_server_is_told_by_its_number() -> None:
+def test_unknown_enum_value_of_a_record_shows_its_number() -> None:
     trouble = wire.Trouble.FromString(b"\x08\x63")
     overview = Overview.from_wire(wire.Overview(troubles=[trouble]))
     assert overview.troubles[0].severity == "99"
@@ -51,23 +52,23 @@ def test_an_enum_of_a_newer_server_is_told_by_its_number() -> None:
 
 @given(messages(wire.Story))
 @settings(max_examples=20, deadline=None)
-def test_a_story_is_its_receipt_and_what_stands_beside_it(drawn: wire.Story) -> None:
-    story = Story.from_wire(drawn)
-    document = json.loads(json.dumps(story.to_dict()))
+def test_explanation_contains_its_receipt_and_the_other_facts(drawn: wire.Story) -> None:
+    scenario = RequestExplanation.from_wire(drawn)
+    document = json.loads(json.dumps(scenario.to_dict()))
     assert document["receipt"] == json.loads(json.dumps(Receipt.from_wire(drawn.receipt).to_dict()))
-    beside = plain(drawn)
+    beside = message_to_json(drawn)
     assert (document["judged"], document["changes"]) == (beside["judged"], beside["changes"])
     assert (document["comparison"] is None) == (not drawn.HasField("comparison"))
 
 
 @pytest.mark.parametrize("waited", [None, 0.0, 1.5])
-def test_how_long_a_request_stood_aside_arrives(waited: float | None) -> None:
+def test_preempted_time_arrives(waited: float | None) -> None:
     usage = specialist_pb2.Usage(timings=specialist_pb2.Timings(total=2.0, preempted=waited))
     found = Receipt.from_wire(wire.Receipt(usage=usage))
     assert found.usage is not None and found.usage.timings.preempted == waited
 
 
-def test_every_call_asks_what_it_was_told_to_ask() -> None:
+def test_every_operator_call_sends_its_arguments() -> None:
     with windows_served() as windows, Operator(windows.address, who="ann") as operator:
         assert [each.specialist for each in operator.slo()] == ["stl", "template"]
         assert [each.specialist for each in operator.slo("stl")] == ["stl"]
@@ -75,8 +76,8 @@ def test_every_call_asks_what_it_was_told_to_ask() -> None:
         assert operator.history(90.0).step_seconds == 5.0
         found = list(operator.receipts("stl", outcome="refused", most=7, before_unix_ms=9, tenant="acme"))
         assert [each.request_id for each in found] == ["spilled", "refused"]
-        story = operator.explain("spilled", tenant="acme")
-        assert (story.receipt.request_id, story.changes[0].who) == ("spilled", "ann")
+        scenario = operator.explain("spilled", tenant="acme")
+        assert (scenario.receipt.request_id, scenario.changes[0].who) == ("spilled", "ann")
         stream = operator.watch_overview()
         assert next(stream).ensemble == "test"
         stream.close()  # type: ignore[attr-defined]  # a generator
@@ -91,7 +92,7 @@ def test_every_call_asks_what_it_was_told_to_ask() -> None:
         ]
 
 
-def test_what_goes_wrong_is_typed() -> None:
+def test_operator_errors_are_typed() -> None:
     with windows_served() as windows, Operator(windows.address, max_retries=0) as operator:
         windows.refusals["Explain"] = (
             grpc.StatusCode.NOT_FOUND,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from octet.store import rounds
-from octet.supervise.backoff import Delays
+from octet.backoff import BackoffDelays
+from router.store import sync
 from tests.octet.store.postgres_server import MISSING, PostgresServer, binaries, postgres_server
 
 SHARED = ("sqlite", "postgresql")
@@ -28,8 +28,8 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds follow each other faster than in earnest: no law is about their pace but one, which says so."""
-    monkeypatch.setattr(rounds, "_TICK", 0.03)
-    monkeypatch.setattr(rounds, "_DELAYS", Delays(first=0.03, most=0.5, healthy=0.0))
+    monkeypatch.setattr(sync, "_TICK_SECONDS", 0.03)
+    monkeypatch.setattr(sync, "_DELAYS", BackoffDelays(first=0.03, most=0.5, healthy=0.0))
 
 
 @pytest.fixture(params=("memory", *SHARED))

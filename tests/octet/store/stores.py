@@ -4,13 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from octet.config.ensemble import StoreConfig
-from octet.store import AuditRow, Bucket, Changes, Document, Store, open_store
-from octet.store.connection import Opener
-from octet.store.migrations import MIGRATIONS, Migration
-from octet.store.url import opener_of
+from router.store.connection import DatabaseOpener
+from router.store.migrations import MIGRATIONS, Migration
+from router.store.rows import AuditRow, CountBucket, Document, StoreChanges
+from router.store.store import Store, open_store, opener_for_url
 
 ENSEMBLE = "house"
 NOW = 1_700_000_000
@@ -27,14 +28,16 @@ class Follower:
         self.seqs: list[int] = []
         self.troubles: list[str] = []
         self.num_whole = 0
-        self.dips: list[Bucket] = []
+        self.dips: list[CountBucket] = []
 
-    def on_change(self, changes: Changes) -> None:
+    def on_change(self, changes: StoreChanges) -> None:
         if changes.whole:
             self.num_whole += 1
             self.documents.clear()
             told = {(bucket.series, bucket.key, bucket.start) for bucket in changes.buckets}
-            self.dips += [Bucket(*place, *sums) for place, sums in self.sums.items() if any(sums) and place not in told]
+            self.dips += [
+                CountBucket(*place, *sums) for place, sums in self.sums.items() if any(sums) and place not in told
+            ]
         self.seqs.append(changes.seq)
         for document in changes.documents:
             self.documents[document.kind, document.key] = document
@@ -46,7 +49,7 @@ class Follower:
             self.sums[place] = (bucket.good, bucket.bad)
         self.audit += changes.audit
 
-    def count(self, store: Store, bucket: Bucket) -> None:
+    def count(self, store: Store, bucket: CountBucket) -> None:
         good, bad = self.sums.get((bucket.series, bucket.key, bucket.start), (0, 0))
         self.sums[bucket.series, bucket.key, bucket.start] = (good + bucket.good, bad + bucket.bad)
         store.count(bucket)
@@ -59,12 +62,12 @@ def make_store(
     url: str,
     *,
     ensemble: str = ENSEMBLE,
-    wrap: Callable[[Opener], Opener] = lambda opener: opener,
+    wrap: Callable[[DatabaseOpener], DatabaseOpener] = lambda opener: opener,
     migrations: Sequence[Migration] = MIGRATIONS,
     wall: Callable[[], float] = lambda: float(NOW),
     **config: Any,
 ) -> Store:
-    opener = wrap(opener_of(url, ensemble, None))
+    opener = wrap(opener_for_url(url, ensemble, None))
     return Store(opener, StoreConfig(url=url, **config), ensemble, migrations=migrations, wall=wall)
 
 
@@ -73,7 +76,7 @@ async def opened(url: str, follower: Follower | None = None, **options: Any) -> 
     store = make_store(url, **options)
     if follower is not None:
         store.on_change = follower.on_change
-        store.on_trouble = follower.troubles.append
+        store.health.on_change = follower.troubles.append
     await store.start()
     try:
         yield store
@@ -89,8 +92,8 @@ def audit_row(subject: str = "debug", why: str = "because") -> AuditRow:
     return AuditRow(0, NOW * 1000, "ann", why, "set", subject, "before", "after")
 
 
-def counted(good: int, bad: int, key: str = "lane", start: int = NOW) -> Bucket:
-    return Bucket("correctness", key, start, good, bad)
+def counted(good: int, bad: int, key: str = "lane", start: int = NOW) -> CountBucket:
+    return CountBucket("correctness", key, start, good, bad)
 
 
 async def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
@@ -100,14 +103,25 @@ async def eventually(condition: Callable[[], object], seconds: float = 60.0) -> 
         await asyncio.sleep(0.01)
 
 
+_SCHEDULED = Path("/proc/thread-self/schedstat")
+
+
+def own_time() -> float:
+    """Goes on while this thread computes, sleeps or is blocked, and stands still while it waits for a busy processor.
+    Where the kernel does not say how long that was, it is the thread's CPU time."""
+    if not _SCHEDULED.exists():
+        return time.thread_time()
+    return time.monotonic() - int(_SCHEDULED.read_text().split()[1]) / 1e9
+
+
 class Lag:
-    """The longest time that the event loop did not turn."""
+    """The longest time that the event loop did not turn, as `own_time` has it."""
 
     def __init__(self) -> None:
         self.longest = 0.0
 
     async def measure(self) -> None:
         while True:
-            before = time.monotonic()
+            before = own_time()
             await asyncio.sleep(0.002)
-            self.longest = max(self.longest, time.monotonic() - before - 0.002)
+            self.longest = max(self.longest, own_time() - before - 0.002)

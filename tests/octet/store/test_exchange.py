@@ -13,14 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from octet.store import AuditRow, Edit
-from octet.store.database import Database, Proposal
-from octet.store.exchange import recognise
-from octet.store.history import History
-from octet.store.migrations import MIGRATIONS, migrate
-from octet.store.sqlite import SqliteMemory
-from octet.store.url import opener_of
-from octet.store.values import body_text
+from router.store.connection import SqliteMemory
+from router.store.database import Database, DocumentChange, StoreSnapshot, reconcile_database
+from router.store.migrations import MIGRATIONS, migrate
+from router.store.rows import AuditRow, DocumentEdit, body_to_json
+from router.store.store import opener_for_url
 from tests.octet.store.stores import NOW, Follower, audit_row, counted, eventually, opened
 
 HELD = {("breaker", "shell"): {"hold": "open"}, ("knob", "review.priority_floor"): {}}
@@ -51,7 +48,7 @@ def empty(url: str) -> None:
 
 
 def execute(url: str, *statements: str) -> None:
-    connection = opener_of(url, "house", None).open()
+    connection = opener_for_url(url, "house", None).open()
     connection.begin()
     for statement in statements:
         connection.execute(statement)
@@ -63,7 +60,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         each.getMessage()
         for each in caplog.records
-        if each.levelno == logging.ERROR and "removed or exchanged" in each.getMessage()
+        if each.levelno == logging.ERROR and "removed or replaced" in each.getMessage()
     ]
 
 
@@ -107,23 +104,20 @@ def test_an_empty_database_gets_back_what_was_acknowledged(
     assert "written back" in caplog.text
 
 
-def test_an_order_that_comes_before_anybody_has_noticed_takes_nothing_with_it(shared_url: str) -> None:
+async def test_an_order_that_comes_before_anybody_has_noticed_takes_nothing_with_it(shared_url: str) -> None:
     """It is the first to meet the empty database."""
-
-    async def scenario() -> None:
-        async with opened(shared_url) as store:
-            for _ in range(5):
-                await order_one(store)
-                remove(shared_url)
-                assert "restored" in [row.what for row in await store.audit()], "whoever only looks meets it too"
-                remove(shared_url)
-                await order_one(store)
-            assert len(await store.documents()) == 10
 
     async def order_one(store: Any) -> None:
         await store.change("knob", f"k{len(await store.documents())}", 0, {}, audit_row())
 
-    asyncio.run(scenario())
+    async with opened(shared_url) as store:
+        for _ in range(5):
+            await order_one(store)
+            remove(shared_url)
+            assert "restored" in [row.what for row in await store.audit()], "whoever only looks meets it too"
+            remove(shared_url)
+            await order_one(store)
+        assert len(await store.documents()) == 10
 
 
 def test_a_backup_that_is_put_in_place_counts_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -153,42 +147,34 @@ def test_a_backup_that_is_put_in_place_counts_as_it_is(tmp_path: Path, caplog: p
     assert len(said(caplog)) == 2 and all("another history" in each for each in said(caplog))
 
 
-def test_a_restore_of_another_history_in_place_counts_as_it_is(shared_url: str) -> None:
+async def test_a_restore_of_another_history_in_place_counts_as_it_is(shared_url: str) -> None:
     """Its numbers have gone back, and are soon as high as they were."""
-
-    async def scenario() -> None:
-        followers = [Follower(), Follower()]
-        async with opened(shared_url, followers[0]) as one, opened(shared_url, followers[1]):
-            await one.change("knob", "a", 0, {"n": 1}, audit_row())
-            await one.change("knob", "b", 0, {"n": 1}, audit_row())
-            await eventually(lambda: all(len(each.bodies()) == 2 for each in followers))
-            back = ("DELETE FROM audit WHERE number = 2", "UPDATE meta SET seq = 1, audits = 1")
-            execute(shared_url, "DELETE FROM documents WHERE key = 'b'", *back)
-            await eventually(lambda: all(each.bodies() == {("knob", "a"): {"n": 1}} for each in followers))
-            assert [row.what for row in await one.audit()][-2:] == ["taken_over", "set"]
-
-    asyncio.run(scenario())
+    followers = [Follower(), Follower()]
+    async with opened(shared_url, followers[0]) as one, opened(shared_url, followers[1]):
+        await one.change("knob", "a", 0, {"n": 1}, audit_row())
+        await one.change("knob", "b", 0, {"n": 1}, audit_row())
+        await eventually(lambda: all(len(each.bodies()) == 2 for each in followers))
+        back = ("DELETE FROM audit WHERE number = 2", "UPDATE meta SET seq = 1, audits = 1")
+        execute(shared_url, "DELETE FROM documents WHERE key = 'b'", *back)
+        await eventually(lambda: all(each.bodies() == {("knob", "a"): {"n": 1}} for each in followers))
+        assert [row.what for row in await one.audit()][-2:] == ["taken_over", "set"]
 
 
-def test_a_backup_that_is_restored_into_the_file_while_routers_run_counts_as_it_is(tmp_path: Path) -> None:
+async def test_a_backup_that_is_restored_into_the_file_while_routers_run_counts_as_it_is(tmp_path: Path) -> None:
     """As `sqlite3 NAME.db ".restore copy.db"` does."""
     path, copy = tmp_path / "state.db", tmp_path / "copy.db"
-
-    async def scenario() -> None:
-        follower = Follower()
-        async with opened(f"sqlite:{path}", follower) as store:
-            await store.change("knob", "old", 0, {"n": 1}, audit_row())
-            with closing(sqlite3.connect(path)) as live:
-                live.execute("VACUUM INTO ?", (str(copy),))
-            await store.change("knob", "later", 0, {"n": 2}, audit_row())
-            await eventually(lambda: len(follower.bodies()) == 2)
-            with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(copy)) as backup:
-                backup.backup(live)
-            await eventually(lambda: follower.bodies() == {("knob", "old"): {"n": 1}})
-            await store.change("knob", "new", 0, {}, audit_row())
-            assert [row.what for row in await store.audit()] == ["set", "taken_over", "set"]
-
-    asyncio.run(scenario())
+    follower = Follower()
+    async with opened(f"sqlite:{path}", follower) as store:
+        await store.change("knob", "old", 0, {"n": 1}, audit_row())
+        with closing(sqlite3.connect(path)) as live:
+            live.execute("VACUUM INTO ?", (str(copy),))
+        await store.change("knob", "later", 0, {"n": 2}, audit_row())
+        await eventually(lambda: len(follower.bodies()) == 2)
+        with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(copy)) as backup:
+            backup.backup(live)
+        await eventually(lambda: follower.bodies() == {("knob", "old"): {"n": 1}})
+        await store.change("knob", "new", 0, {}, audit_row())
+        assert [row.what for row in await store.audit()] == ["set", "taken_over", "set"]
 
 
 def test_only_the_file_itself_is_removed(tmp_path: Path) -> None:
@@ -210,33 +196,26 @@ def test_only_the_file_itself_is_removed(tmp_path: Path) -> None:
         assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_a_damaged_file_that_is_moved_away_while_routers_run_costs_nothing(tmp_path: Path) -> None:
+async def test_a_damaged_file_that_is_moved_away_while_routers_run_costs_nothing(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-
-    async def scenario() -> None:
-        follower = Follower()
-        async with opened(f"sqlite:{path}", follower) as store:
-            await order(store)
-            await eventually(lambda: follower.bodies() == HELD)
-            remove(f"sqlite:{path}")
-            path.write_bytes(b"no database" * 1000)
-            await eventually(lambda: "the file is damaged" in store.trouble)
-            shutil.move(path, tmp_path / "damaged")
-            await eventually(lambda: not store.trouble)
-            assert {each.key for each in await store.documents()} == {"shell", "review.priority_floor"}
-
-    asyncio.run(scenario())
+    follower = Follower()
+    async with opened(f"sqlite:{path}", follower) as store:
+        await order(store)
+        await eventually(lambda: follower.bodies() == HELD)
+        remove(f"sqlite:{path}")
+        path.write_bytes(b"no database" * 1000)
+        await eventually(lambda: "the file is damaged" in store.trouble)
+        shutil.move(path, tmp_path / "damaged")
+        await eventually(lambda: not store.trouble)
+        assert {each.key for each in await store.documents()} == {"shell", "review.priority_floor"}
 
 
-def test_a_database_without_its_one_row_is_trouble_that_says_what_to_do(shared_url: str) -> None:
-    async def scenario() -> None:
-        async with opened(shared_url) as store:
-            execute(shared_url, "DELETE FROM meta")
-            await eventually(lambda: "table meta has lost its row: restore a backup" in store.trouble)
-        async with opened(shared_url) as store:
-            assert "table meta has lost its row" in store.trouble
-
-    asyncio.run(scenario())
+async def test_a_database_without_its_meta_row_is_reported_with_advice(shared_url: str) -> None:
+    async with opened(shared_url) as store:
+        execute(shared_url, "DELETE FROM meta")
+        await eventually(lambda: "table meta has lost its row: restore a backup" in store.trouble)
+    async with opened(shared_url) as store:
+        assert "table meta has lost its row" in store.trouble
 
 
 def fresh(identity: str) -> Any:
@@ -249,8 +228,10 @@ def make(database: Database, key: str, number: int | None) -> None:
     (version,) = [each.version for each in database.documents() if each.key == key] or (0,)
     body = None if number is None else {"n": number}
     row = AuditRow(0, NOW, "ann", "because", "set", key, "", "")
-    text = None if body is None else body_text(body)
-    database.change(Proposal(f"{database.mark()}", [Edit("knob", key, version, body)], [text], row, "ann"))
+    text = None if body is None else body_to_json(body)
+    database.change(
+        DocumentChange(f"{database.position()}", [DocumentEdit("knob", key, version, body)], [text], row, "ann")
+    )
 
 
 def bodies(database: Database) -> dict[str, Any]:
@@ -271,32 +252,32 @@ def test_two_that_restore_at_once_lose_nothing_of_either(
     """Whoever knows less may be the first. What is ordered between them stands."""
     old = fresh("old")
     states: list[dict[str, Any]] = [{}]
-    writer = Database(old, History("", lambda: NOW))
-    histories = [History("one", lambda: NOW), History("two", lambda: NOW)]
+    writer = Database(old, StoreSnapshot("", lambda: NOW))
+    histories = [StoreSnapshot("one", lambda: NOW), StoreSnapshot("two", lambda: NOW)]
     read = [min(each, len(changes)) for each in have_read]
     for number in range(len(changes) + 1):
         for history, up_to in zip(histories, read, strict=True):
             if up_to == number:
-                Database(old, history).news(None if history.mark is None else history.mark, 0)
+                Database(old, history).changes_after(None if history.position is None else history.position, 0)
         if number < len(changes):
             make(writer, *changes[number])
             states.append(bodies(writer))
             for history, up_to in zip(histories, read, strict=True):
                 if up_to > number:
-                    Database(old, history).news(history.mark, 0)
+                    Database(old, history).changes_after(history.position, 0)
     new = fresh("new")
     first, second = (Database(new, history) for history in histories)
-    recognise(first)
+    reconcile_database(first)
     assert bodies(first) == states[read[0]]
     wanted = dict(states[max(read)])
     if between is not None:
         make(first, between, 99)
         wanted[between] = {"n": 99}
-    mark = first.mark()
-    recognise(second)
-    recognise(first)
+    mark = first.position()
+    reconcile_database(second)
+    reconcile_database(first)
     assert bodies(first) == bodies(second) == wanted
-    told = first.news(mark, 0)[1]
+    told = first.changes_after(mark, 0)[1]
     assert {**states[read[0]], **({between: {"n": 99}} if between else {}), **_told(told)} == {
         **wanted, **{key: None for key in _told(told) if key not in wanted}
     }, "a third that follows hears of what was added"  # fmt: skip
@@ -309,11 +290,13 @@ def _told(changes: Any) -> dict[str, Any]:
 
 
 def test_what_is_known_takes_bounded_room() -> None:
-    history = History("", lambda: NOW)
+    history = StoreSnapshot("", lambda: NOW)
     connection = fresh("old")
     database = Database(connection, history)
     for number in range(200):
         start = NOW + number * 100
-        history.learn(database.mark(), (), [counted(1, 0, str(key), start) for key in range(100)], since=start - 1000)
+        history.update(
+            database.position(), (), [counted(1, 0, str(key), start) for key in range(100)], since=start - 1000
+        )
     assert len(history.sums) < 5000 and ("correctness", "0", start) in history.sums
     connection.close()

@@ -6,14 +6,13 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.store import Bucket, ComparisonRow, ReceiptRow
-from octet.store import held as held_module
-from octet.store.held import Held
+from router.store import rows as held_module
+from router.store.rows import ComparisonRow, CountBucket, ReceiptRow, WriteBuffer
 
 MOST_ROWS, MOST_COUNTS = 5, 3
 events = st.lists(
     st.tuples(st.sampled_from(["count", "receipt", "comparison"]), st.integers(0, 7))
-    | st.tuples(st.sampled_from(["take", "written", "refused"]), st.just(0)),
+    | st.tuples(st.sampled_from(["next_batch", "confirm", "reject"]), st.just(0)),
     min_size=20,
     max_size=60,
 )
@@ -21,7 +20,7 @@ events = st.lists(
 
 @given(events)
 def test_a_receipt_is_found_as_long_as_it_is_here_and_the_oldest_row_goes_first(events: list[tuple[str, int]]) -> None:
-    held = Held(MOST_ROWS)
+    held = WriteBuffer(MOST_ROWS)
     waiting: list[Any] = []
     """Oldest first."""
     for at, (kind, number) in enumerate(events):
@@ -32,10 +31,10 @@ def test_a_receipt_is_found_as_long_as_it_is_here_and_the_oldest_row_goes_first(
         elif kind == "comparison":
             waiting.append(ComparisonRow(at, f"r{number}", b"x"))
             held.keep_comparison(waiting[-1])
-        elif kind != "count" and (batch := held.take()) is not None:
+        elif kind != "count" and (batch := held.next_batch()) is not None:
             taken = {id(row) for row in (*batch.receipts, *batch.comparisons)}
             waiting = [row for row in waiting if id(row) not in taken]
-            if kind != "take":
+            if kind != "next_batch":
                 getattr(held, kind)(batch)
         waiting = waiting[-MOST_ROWS:]
         in_batch = [] if held._batch is None else [*held._batch.receipts]
@@ -48,19 +47,19 @@ def test_a_receipt_is_found_as_long_as_it_is_here_and_the_oldest_row_goes_first(
 @given(events)
 def test_what_is_counted_of_a_place_is_what_came_less_what_left(events: list[tuple[str, int]]) -> None:
     """Whatever goes for want of room, nothing is below none, and a batch that is written takes just its own."""
-    with patch.object(held_module, "MOST_COUNTS", MOST_COUNTS):
-        held, here = Held(MOST_ROWS), dict[str, int]()
+    with patch.object(held_module, "MAX_BUFFER_COUNTS", MOST_COUNTS):
+        held, here = WriteBuffer(MOST_ROWS), dict[str, int]()
         for kind, number in events:
             if kind == "count":
-                held.count(Bucket("demand", f"k{number}", 0, 1, 2))
+                held.count(CountBucket("demand", f"k{number}", 0, 1, 2))
                 here[f"k{number}"] = here.get(f"k{number}", 0) + 1
-            elif (batch := held.take()) is not None and kind in ("written", "refused"):
+            elif (batch := held.next_batch()) is not None and kind in ("confirm", "reject"):
                 getattr(held, kind)(batch)
                 for (_, key, _), (good, _) in batch.counts.items():
                     here[key] -= good
             under_way = set() if held._batch is None else {key for _, key, _ in held._batch.counts}
             for key in here:
-                good, bad = held.counted(("demand", key, 0))
+                good, bad = held.counts_of(("demand", key, 0))
                 assert bad == 2 * good and good in (here[key], 0)
                 assert good or not here[key] or key not in under_way, "a batch under way is out of reach"
                 here[key] = good
@@ -68,18 +67,18 @@ def test_what_is_counted_of_a_place_is_what_came_less_what_left(events: list[tup
 
 
 @given(events)
-def test_what_is_stored_is_told_with_what_is_held(events: list[tuple[str, int]]) -> None:
-    held, came, stored = Held(MOST_ROWS), dict[str, int](), dict[str, int]()
+def test_stored_counts_are_reported_with_buffered_ones(events: list[tuple[str, int]]) -> None:
+    held, came, stored = WriteBuffer(MOST_ROWS), dict[str, int](), dict[str, int]()
     for kind, number in events:
         if kind == "count":
-            held.count(Bucket("demand", f"k{number}", number, 1, 0))
+            held.count(CountBucket("demand", f"k{number}", number, 1, 0))
             came[f"k{number}"] = came.get(f"k{number}", 0) + 1
-        elif (batch := held.take()) is not None and kind == "written":
-            held.written(batch)
+        elif (batch := held.next_batch()) is not None and kind == "confirm":
+            held.confirm(batch)
             for (_, key, _), (good, _) in batch.counts.items():
                 stored[key] = stored.get(key, 0) + good
-        rows = [Bucket("demand", key, int(key[1:]), good, 0) for key, good in stored.items()]
-        told = held.added_to_all(rows, lambda place: place[2] >= 3)
+        rows = [CountBucket("demand", key, int(key[1:]), good, 0) for key, good in stored.items()]
+        told = held.merge_held(rows, lambda place: place[2] >= 3)
         assert {row.key: row.good for row in told} == {
             key: good for key, good in came.items() if key in stored or int(key[1:]) >= 3
         }

@@ -9,18 +9,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from octet.store.connection import Connection
-from octet.store.database import Database
-from octet.store.errors import Unavailable, Unknown
-from octet.store.history import History
-from octet.store.job_retention import prune_jobs
-from octet.store.job_rows import ENDED, Ending, Holding, JobLimits, JobRoom, JobRow, KeyTaken, NewJob, NoRoom, Writing
-from octet.store.job_table import JobTable
-from octet.store.migrations import MIGRATIONS, migrate
-from octet.store.sqlite import SqliteMemory
+from router.store.connection import DatabaseConnection, SqliteMemory, StoreCommitUnknown, StoreConnectionLost
+from router.store.database import Database, StoreSnapshot
+from router.store.jobs import (
+    ENDED_STATUSES,
+    IdempotencyKeyTaken,
+    JobEnding,
+    JobLease,
+    JobQueueFull,
+    JobQueueLimits,
+    JobRetention,
+    JobRow,
+    JobTable,
+    JobWrite,
+    NewJob,
+)
+from router.store.migrations import MIGRATIONS, migrate
 
 T = TypeVar("T")
-ROOM = JobRoom(most=6, most_of_tenant=4, most_bytes=60)
+ROOM = JobQueueLimits(most=6, most_of_tenant=4, most_bytes=60)
 NUM_HANDS = 5
 KEEP_MS = 5
 TIMEOUT_MS = 60
@@ -31,7 +38,7 @@ FATES = st.sampled_from(["well", "well", "lost before", "lost after"])
 class Flaky:
     """A connection whose next commit may be lost: before it was made, or after."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DatabaseConnection) -> None:
         self._connection = connection
         self.fate = "well"
 
@@ -42,10 +49,10 @@ class Flaky:
         fate, self.fate = self.fate, "well"
         if fate == "lost before":
             self._connection.rollback()
-            raise Unavailable("gone")
+            raise StoreConnectionLost("gone")
         self._connection.commit()
         if fate == "lost after":
-            raise Unknown("gone")
+            raise StoreCommitUnknown("gone")
 
 
 @dataclass
@@ -64,7 +71,7 @@ class Known:
     deadline: int = 0
 
     def is_free(self, now: int, *, late: bool) -> bool:
-        return self.status not in ENDED and not self.held and (self.deadline if late else self.due) <= now
+        return self.status not in ENDED_STATUSES and not self.held and (self.deadline if late else self.due) <= now
 
 
 @dataclass
@@ -73,7 +80,7 @@ class Hand:
 
     row: JobRow
     written: int
-    last: Writing | None = None
+    last: JobWrite | None = None
     results: list[bool] = field(default_factory=list)
 
 
@@ -83,7 +90,7 @@ class JobHistories(RuleBasedStateMachine):
         connection = SqliteMemory().open()
         migrate(connection, "house", "identity", MIGRATIONS)
         self.flaky = Flaky(connection)
-        self.database = Database(self.flaky, History("house", lambda: 0.0))  # type: ignore[arg-type]
+        self.database = Database(self.flaky, StoreSnapshot("house", lambda: 0.0))  # type: ignore[arg-type]
         self.now = 1000
         self.known: dict[str, Known] = {}
         self.keys: dict[tuple[str, str], str] = {}
@@ -100,14 +107,14 @@ class JobHistories(RuleBasedStateMachine):
         for _ in range(2):
             try:
                 return do(JobTable(self.database))
-            except Unavailable:
+            except StoreConnectionLost:
                 continue
             finally:
                 self.flaky.fate = "well"
         raise AssertionError("a second attempt is not disturbed")
 
     def live(self) -> list[Known]:
-        return [job for job in self.known.values() if job.status not in ENDED]
+        return [job for job in self.known.values() if job.status not in ENDED_STATUSES]
 
     @rule(
         fate=FATES,
@@ -126,14 +133,14 @@ class JobHistories(RuleBasedStateMachine):
         size = sum(len(b"".join(job.events)) + len(job.digest) for job in self.live())
         if before in self.known:
             if self.known[before].digest != digest:
-                assert isinstance(found, KeyTaken)
+                assert isinstance(found, IdempotencyKeyTaken)
                 return
             assert isinstance(found, tuple)
             assert (found[0].id, found[1]) == (before, False)
         elif len(self.live()) >= ROOM.most or size + len(body) > ROOM.most_bytes:
-            assert isinstance(found, NoRoom)
+            assert isinstance(found, JobQueueFull)
         elif sum(job.tenant == tenant for job in self.live()) >= ROOM.most_of_tenant:
-            assert found == NoRoom("jobs of one tenant", ROOM.most_of_tenant)
+            assert found == JobQueueFull("jobs of one tenant", ROOM.most_of_tenant)
         else:
             assert isinstance(found, tuple)
             assert (found[0].id, found[0].status, found[1]) == (new.id, "queued", True)
@@ -147,9 +154,9 @@ class JobHistories(RuleBasedStateMachine):
         owner = f"owner{self.number}"
         row = self.do(fate, lambda table: table.claim(owner, self.now, late=late))
         free = [name for name, job in self.known.items() if job.is_free(self.now, late=late)]
-        sight = JobTable(self.database).look(self.now, ())
+        sight = JobTable(self.database).scan(self.now, ())
         if row is None:
-            assert not (sight.is_late if late else sight.waits)
+            assert not (sight.has_late if late else sight.has_due)
         assert (row is None) == (not free)
         if row is not None:
             taken = {name: sum(job.held and job.tenant == name for job in self.live()) for name in "ab"}
@@ -168,7 +175,7 @@ class JobHistories(RuleBasedStateMachine):
 
     def may_write(self, hand: Hand) -> bool:
         job = self.known.get(hand.row.id)
-        return job is not None and job.held and job.epoch == hand.row.epoch and job.status not in ENDED
+        return job is not None and job.held and job.epoch == hand.row.epoch and job.status not in ENDED_STATUSES
 
     @precondition(lambda self: self.hands)
     @rule(
@@ -176,14 +183,14 @@ class JobHistories(RuleBasedStateMachine):
         fate=FATES,
         begins=st.booleans(),
         num=st.integers(0, 2),
-        end=st.sampled_from(["", "", "", "", *ENDED]),
+        end=st.sampled_from(["", "", "", "", *ENDED_STATUSES]),
     )
     def write(self, data: st.DataObject, fate: str, begins: bool, num: int, end: str) -> None:
         hand = self.draw_hand(data)
         self.number += 1
         events = [b"%d" % self.number] * (num + begins)
-        ends = Ending(end, self.now, b"!") if end in ("done", "failed", "cancelled") else None  # type: ignore[arg-type]
-        writing = Writing(hand.row.id, hand.row.epoch, hand.written, events, self.now if begins else None, ends)
+        ends = JobEnding(end, self.now, b"!") if end in ("done", "failed", "cancelled") else None  # type: ignore[arg-type]
+        writing = JobWrite(hand.row.id, hand.row.epoch, hand.written, events, self.now if begins else None, ends)
         expected = self.may_write(hand)
         made = self.do(fate, lambda table: table.write(writing))
         assert made == expected or (made and not events and not ends)
@@ -221,18 +228,18 @@ class JobHistories(RuleBasedStateMachine):
     @rule(data=st.data(), fate=FATES)
     def beat(self, data: st.DataObject, fate: str) -> None:
         hands = data.draw(st.lists(st.sampled_from(self.hands), unique_by=id))
-        held = self.do(fate, lambda table: table.beat([(hand.row.id, hand.row.epoch) for hand in hands]))
+        held = self.do(fate, lambda table: table.renew([(hand.row.id, hand.row.epoch) for hand in hands]))
         assert held == {hand.row.id for hand in hands if self.may_write(hand)}
 
     @precondition(lambda self: any(job.held for job in self.known.values()))
     @rule(data=st.data(), fate=FATES, old=st.booleans())
     def take_away(self, data: st.DataObject, fate: str, old: bool) -> None:
         """A lease ends; or its owner gave a sign of life after the last look."""
-        held = self.do("well", lambda table: table.look(self.now, ())).held
+        held = self.do("well", lambda table: table.scan(self.now, ())).leases
         assert {each.id for each in held} == {name for name, job in self.known.items() if job.held}
         each = data.draw(st.sampled_from(sorted(held, key=lambda each: each.id)))
-        stale = Holding(each.id, each.epoch, each.beat - old)
-        self.do(fate, lambda table: table.take_away([stale]))
+        stale = JobLease(each.id, each.epoch, each.beat - old)
+        self.do(fate, lambda table: table.revoke([stale]))
         if not old:
             job = self.known[each.id]
             job.held, job.epoch = False, job.epoch + 1
@@ -246,7 +253,7 @@ class JobHistories(RuleBasedStateMachine):
         if stranger:
             assert row is None
             return
-        if job.status not in ENDED:
+        if job.status not in ENDED_STATUSES:
             job.status, job.held, job.epoch, job.ended = "cancelled", False, job.epoch + 1, self.now
             job.events.append(b"")
         assert row is not None and row.status == job.status
@@ -257,9 +264,11 @@ class JobHistories(RuleBasedStateMachine):
 
     @rule(fate=FATES)
     def prune(self, fate: str) -> None:
-        limits = JobLimits(keep_ms=KEEP_MS, most=1000, most_bytes=1 << 20)
-        self.do(fate, lambda table: prune_jobs(self.database, limits, self.now))
-        old = [name for name, job in self.known.items() if job.status in ENDED and job.ended <= self.now - KEEP_MS]
+        limits = JobRetention(keep_ms=KEEP_MS, most=1000, most_bytes=1 << 20)
+        self.do(fate, lambda table: table.prune(limits, self.now))
+        old = [
+            name for name, job in self.known.items() if job.status in ENDED_STATUSES and job.ended <= self.now - KEEP_MS
+        ]
         for name in old:
             del self.known[name]
 
@@ -274,8 +283,8 @@ class JobHistories(RuleBasedStateMachine):
             assert (row.status, row.epoch, row.attempts) == (job.status, job.epoch, job.attempts)
             assert table.events(name, 0, 1 << 20) == list(enumerate(job.events, 1))
             assert row.events == len(job.events)
-            assert [raw for raw in job.events if not raw] == ([b""] if job.status in ENDED else [])
-            assert job.status not in ENDED or not job.events[-1]
+            assert [raw for raw in job.events if not raw] == ([b""] if job.status in ENDED_STATUSES else [])
+            assert job.status not in ENDED_STATUSES or not job.events[-1]
         ((left,),) = self.database.connection.execute("SELECT COUNT(*) FROM job_events")
         assert left == sum(len(job.events) for job in self.known.values())
 

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.store.job_retention import EndedJob, beyond
-from octet.store.job_rows import JobLimits
+from router.store.jobs import EndedJob, JobRetention, find_expired_jobs
 
 NOW = 1000
 JOBS = st.lists(
@@ -13,21 +12,21 @@ JOBS = st.lists(
 ).map(
     lambda drawn: [EndedJob(f"j{i}", t, NOW - 20 + at, size) for i, (t, at, size) in enumerate(sorted(drawn, key=_at))]
 )
-LIMITS = st.builds(JobLimits, st.integers(1, 40), st.integers(1, 12), st.integers(0, 200))
+LIMITS = st.builds(JobRetention, st.integers(1, 40), st.integers(1, 12), st.integers(0, 200))
 
 
 def _at(drawn: tuple[str, int, int]) -> int:
     return drawn[1]
 
 
-def kept(jobs: list[EndedJob], limits: JobLimits) -> list[EndedJob]:
-    gone = list(beyond(jobs, limits, NOW))
+def kept(jobs: list[EndedJob], limits: JobRetention) -> list[EndedJob]:
+    gone = list(find_expired_jobs(jobs, limits, NOW))
     assert len(set(gone)) == len(gone) and set(gone) <= {job.id for job in jobs}
     return [job for job in jobs if job.id not in gone]
 
 
 @given(JOBS, LIMITS)
-def test_what_is_kept_is_within_the_limits_and_the_newest_of_each(jobs: list[EndedJob], limits: JobLimits) -> None:
+def test_what_is_kept_is_within_the_limits_and_the_newest_of_each(jobs: list[EndedJob], limits: JobRetention) -> None:
     left = kept(jobs, limits)
     assert len(left) <= limits.most and sum(job.num_bytes for job in left) <= limits.most_bytes
     young = [job for job in jobs if job.ended_ms > NOW - limits.keep_ms]
@@ -41,7 +40,7 @@ def test_what_is_kept_is_within_the_limits_and_the_newest_of_each(jobs: list[End
 
 
 @given(JOBS, LIMITS)
-def test_who_holds_less_than_a_fair_share_loses_nothing(jobs: list[EndedJob], limits: JobLimits) -> None:
+def test_a_tenant_below_its_fair_share_loses_no_job(jobs: list[EndedJob], limits: JobRetention) -> None:
     left = kept(jobs, limits)
     young = [job for job in jobs if job.ended_ms > NOW - limits.keep_ms]
     tenants = {job.tenant for job in young}
@@ -55,7 +54,7 @@ def test_who_holds_less_than_a_fair_share_loses_nothing(jobs: list[EndedJob], li
 def test_one_tenants_flood_washes_away_its_own() -> None:
     quiet = [EndedJob("quiet", "ann", 1, 10)]
     flood = [EndedJob(f"f{number}", "bob", 2 + number, 100) for number in range(50)]
-    by_count = JobLimits(keep_ms=10_000, most=10, most_bytes=1 << 20)
-    by_size = JobLimits(keep_ms=10_000, most=1000, most_bytes=500)
+    by_count = JobRetention(keep_ms=10_000, most=10, most_bytes=1 << 20)
+    by_size = JobRetention(keep_ms=10_000, most=1000, most_bytes=500)
     assert [job.id for job in kept(quiet + flood, by_count)] == ["quiet", *(f"f{number}" for number in range(41, 50))]
     assert [job.id for job in kept(quiet + flood, by_size)] == ["quiet", *(f"f{number}" for number in range(46, 50))]

@@ -1,6 +1,5 @@
 """A router is killed in the middle of its work: what it had acknowledged is there."""
 
-import asyncio
 import subprocess
 import sys
 
@@ -22,19 +21,15 @@ asyncio.run(main())
 """
 
 
-def test_what_was_acknowledged_is_there(shared_url: str) -> None:
+async def test_what_was_acknowledged_is_there(shared_url: str) -> None:
     with subprocess.Popen([sys.executable, "-c", ROUTER, shared_url], stdout=subprocess.PIPE, text=True) as router:
         assert router.stdout is not None
         acknowledged = [int(router.stdout.readline()) for _ in range(60)]
         router.kill()
         acknowledged += map(int, router.stdout.read().split())
-
-    async def scenario() -> None:
-        async with opened(shared_url) as store:
-            assert store.trouble == ""
-            (document,) = await store.documents()
-            assert (document.body or {})["n"] in (acknowledged[-1], acknowledged[-1] + 1)
-            assert len(await store.audit(10_000)) == (document.body or {})["n"] + 1
-            assert all(0 < each.good <= acknowledged[-1] + 2 for each in await store.buckets("correctness", NOW))
-
-    asyncio.run(scenario())
+    async with opened(shared_url) as store:
+        assert store.trouble == ""
+        (document,) = await store.documents()
+        assert (document.body or {})["n"] in (acknowledged[-1], acknowledged[-1] + 1)
+        assert len(await store.audit(10_000)) == (document.body or {})["n"] + 1
+        assert all(0 < each.good <= acknowledged[-1] + 2 for each in await store.buckets("correctness", NOW))

@@ -1,11 +1,9 @@
 """Tables grow with the program, and never against it."""
 
-import asyncio
-
 import pytest
 
-from octet.store import Document, StoreUnavailable
-from octet.store.migrations import MIGRATIONS, Migration
+from router.store.migrations import MIGRATIONS, Migration
+from router.store.rows import Document, StoreUnavailable
 from tests.octet.store.stores import audit_row, opened
 
 NEXT: Migration = (
@@ -20,72 +18,57 @@ async def keep(url: str) -> Document:
         return await store.change("knob", "a", 0, {"n": 1}, audit_row())
 
 
-def test_a_new_program_brings_old_tables_up_to_date(shared_url: str) -> None:
-    async def scenario() -> None:
-        kept = await keep(shared_url)
-        for _ in range(2):
-            async with opened(shared_url, migrations=(*MIGRATIONS, NEXT)) as store:
-                assert store.trouble == ""
-                assert list(await store.documents()) == [kept]
-
-    asyncio.run(scenario())
-
-
-def test_an_old_program_leaves_new_tables_alone(shared_url: str) -> None:
-    async def scenario() -> None:
-        kept = await keep(shared_url)
-        async with opened(shared_url, migrations=(*MIGRATIONS, NEXT)):
-            pass
-        async with opened(shared_url) as store:
-            newer, known = len(MIGRATIONS) + 1, len(MIGRATIONS)
-            told = f"its tables are of version {newer}, and this program knows version {known}: update octet"
-            assert store.trouble.endswith(told)
-            with pytest.raises(StoreUnavailable, match="update octet"):
-                await store.change("knob", "a", kept.version, {}, audit_row())
+async def test_a_new_program_brings_old_tables_up_to_date(shared_url: str) -> None:
+    kept = await keep(shared_url)
+    for _ in range(2):
         async with opened(shared_url, migrations=(*MIGRATIONS, NEXT)) as store:
+            assert store.trouble == ""
             assert list(await store.documents()) == [kept]
 
-    asyncio.run(scenario())
+
+async def test_an_old_program_leaves_new_tables_alone(shared_url: str) -> None:
+    kept = await keep(shared_url)
+    async with opened(shared_url, migrations=(*MIGRATIONS, NEXT)):
+        pass
+    async with opened(shared_url) as store:
+        newer, known = len(MIGRATIONS) + 1, len(MIGRATIONS)
+        told = f"its schema has version {newer}, and this program supports up to {known}: update octet"
+        assert store.trouble.endswith(told)
+        with pytest.raises(StoreUnavailable, match="update octet"):
+            await store.change("knob", "a", kept.version, {}, audit_row())
+    async with opened(shared_url, migrations=(*MIGRATIONS, NEXT)) as store:
+        assert list(await store.documents()) == [kept]
 
 
-def test_a_migration_that_fails_leaves_nothing(shared_url: str) -> None:
-    async def scenario() -> None:
-        kept = await keep(shared_url)
-        async with opened(shared_url, migrations=(*MIGRATIONS, BROKEN)) as store:
-            assert "NONSENSE" in store.trouble
-        async with opened(shared_url, migrations=(*MIGRATIONS, BROKEN[:1])) as store:
-            assert store.trouble == ""  # its first half was not there
-            assert list(await store.documents()) == [kept]
-
-    asyncio.run(scenario())
+async def test_a_migration_that_fails_leaves_nothing(shared_url: str) -> None:
+    kept = await keep(shared_url)
+    async with opened(shared_url, migrations=(*MIGRATIONS, BROKEN)) as store:
+        assert "NONSENSE" in store.trouble
+    async with opened(shared_url, migrations=(*MIGRATIONS, BROKEN[:1])) as store:
+        assert store.trouble == ""  # its first half was not there
+        assert list(await store.documents()) == [kept]
 
 
-def test_an_ensemble_does_not_open_anothers_database(shared_url: str) -> None:
-    async def scenario() -> None:
-        await keep(shared_url)
-        async with opened(shared_url, ensemble="other") as store:
-            assert "belongs to the ensemble 'house'; 'other' needs a database of its own" in store.trouble
-
-    asyncio.run(scenario())
+async def test_an_ensemble_does_not_open_anothers_database(shared_url: str) -> None:
+    await keep(shared_url)
+    async with opened(shared_url, ensemble="other") as store:
+        assert "belongs to the ensemble 'house'; 'other' needs its own database" in store.trouble
 
 
-def test_a_database_that_was_exchanged_is_told_whole(shared_url: str) -> None:
+async def test_a_replaced_database_is_reported_whole(shared_url: str) -> None:
     """As after a restore: what is not in it does not exist."""
-    from octet.store.url import opener_of
+    from router.store.store import opener_for_url
     from tests.octet.store.stores import Follower, eventually
 
-    async def scenario() -> None:
-        follower = Follower()
-        async with opened(shared_url, follower) as store:
-            await store.change("knob", "a", 0, {}, audit_row())
-            await eventually(lambda: ("knob", "a") in follower.documents)
-            connection = opener_of(shared_url, "house", None).open()
-            connection.begin()
-            connection.execute("DELETE FROM documents")
-            connection.execute("UPDATE meta SET identity = 'another'")
-            connection.commit()
-            connection.close()
-            await eventually(lambda: follower.num_whole == 2)
-            assert follower.documents == {}
-
-    asyncio.run(scenario())
+    follower = Follower()
+    async with opened(shared_url, follower) as store:
+        await store.change("knob", "a", 0, {}, audit_row())
+        await eventually(lambda: ("knob", "a") in follower.documents)
+        connection = opener_for_url(shared_url, "house", None).open()
+        connection.begin()
+        connection.execute("DELETE FROM documents")
+        connection.execute("UPDATE meta SET identity = 'another'")
+        connection.commit()
+        connection.close()
+        await eventually(lambda: follower.num_whole == 2)
+        assert follower.documents == {}

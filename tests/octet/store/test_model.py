@@ -9,10 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from octet.store import ComparisonRow, Edit, ReceiptRow, Stale
-from octet.store.database import Database
-from octet.store.history import History
-from octet.store.url import opener_of
+from router.store.database import Database, StoreSnapshot
+from router.store.rows import ComparisonRow, DocumentEdit, ReceiptRow, StoreConflict
+from router.store.store import opener_for_url
 from tests.octet.store.stores import NOW, Follower, audit_row, counted, eventually, make_store
 
 KINDS = st.sampled_from(["knob", "breaker"])
@@ -29,9 +28,9 @@ def empty(url: str) -> None:
     if url == "memory":
         return
     store = make_store(url)
-    connection = opener_of(url, "house", None).open()
+    connection = opener_for_url(url, "house", None).open()
     store._worker._migrate(connection)
-    with Database(connection, History("", lambda: NOW)).writing():
+    with Database(connection, StoreSnapshot("", lambda: NOW)).transaction():
         for table in ("documents", "audit", "buckets", "receipts", "comparisons", "writers"):
             connection.execute(f"DELETE FROM {table}")  # noqa: S608
         connection.execute("UPDATE meta SET seq = 0, audits = 0, receipts = 0, comparisons = 0")
@@ -61,7 +60,7 @@ class Histories(RuleBasedStateMachine):
         self.loop.run_until_complete(self.store.start())
         assert self.store.trouble == ""
 
-    def attempt(self, *edits: Edit) -> Any:
+    def attempt(self, *edits: DocumentEdit) -> Any:
         return self.loop.run_until_complete(self.store.change_all(edits, audit_row()))
 
     @rule(kind=KINDS, key=KEYS, body=st.none() | BODIES, off=st.sampled_from([0, 0, 0, 1, -1]))
@@ -69,12 +68,12 @@ class Histories(RuleBasedStateMachine):
         version = self.versions.get((kind, key), 0)
         expected = max(0, version + off)
         if expected != version:
-            with pytest.raises(Stale) as stale:
-                self.attempt(Edit(kind, key, expected, body))
+            with pytest.raises(StoreConflict) as stale:
+                self.attempt(DocumentEdit(kind, key, expected, body))
             current = stale.value.current
             assert (current.body if current else None) == self.bodies.get((kind, key))
             return
-        (document,) = self.attempt(Edit(kind, key, expected, body))
+        (document,) = self.attempt(DocumentEdit(kind, key, expected, body))
         self.made(kind, key, body, document.version)
         assert document.body == body
 
@@ -91,14 +90,17 @@ class Histories(RuleBasedStateMachine):
     @rule(key=KEYS, right=st.booleans())
     def change_two(self, key: str, right: bool) -> None:
         first, second = self.versions.get(("two", key), 0), self.versions.get(("knob", key), 0)
-        edits = (Edit("two", key, first, {"n": 1}), Edit("knob", key, second if right else second + 1, None))
+        edits = (
+            DocumentEdit("two", key, first, {"n": 1}),
+            DocumentEdit("knob", key, second if right else second + 1, None),
+        )
         if right:
             version = self.attempt(*edits)[0].version
             self.made("two", key, {"n": 1}, version)
             self.bodies.pop(("knob", key), None)
             self.versions.pop(("knob", key), None)
         else:
-            with pytest.raises(Stale):
+            with pytest.raises(StoreConflict):
                 self.attempt(*edits)
 
     @rule()

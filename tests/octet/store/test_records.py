@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from octet.store import ComparisonRow, Labels, ReceiptQuery, ReceiptRow, StoreUnavailable, Verdict, rounds
-from octet.store.held import Held
-from octet.store.held_verdicts import HeldVerdicts
-from octet.store.migrations import FIRST, JOBS
-from octet.store.url import opener_of
+from router.store import sync
+from router.store.migrations import ADD_JOBS, INITIAL_SCHEMA
+from router.store.rows import (
+    ComparisonRow,
+    ReceiptLabels,
+    ReceiptQuery,
+    ReceiptRow,
+    StoreUnavailable,
+    VerdictBuffer,
+    VerdictRow,
+    WriteBuffer,
+)
+from router.store.store import opener_for_url
 from tests.octet.store.stores import NOW, audit_row, eventually, make_store, opened
 
 TENANTS, SPECIALISTS, OUTCOMES = ("", "ann", "bob"), ("", "stl", "debug"), ("answered", "refused", "failed")
@@ -22,7 +29,7 @@ TENANTS, SPECIALISTS, OUTCOMES = ("", "ann", "bob"), ("", "stl", "debug"), ("ans
 
 def receipt(number: int, at_ms: int = 0, *labels: str) -> ReceiptRow:
     return ReceiptRow(
-        f"r{number}", at_ms or number, f"raw {number}".encode(), Labels(*(labels or ("", "stl", "answered")))
+        f"r{number}", at_ms or number, f"raw {number}".encode(), ReceiptLabels(*(labels or ("", "stl", "answered")))
     )
 
 
@@ -37,7 +44,7 @@ queries = st.builds(
     ReceiptQuery,
     st.integers(1, 12),
     st.integers(0, 32),
-    st.builds(Labels, st.sampled_from(TENANTS), st.sampled_from(SPECIALISTS), st.sampled_from(("", *OUTCOMES))),
+    st.builds(ReceiptLabels, st.sampled_from(TENANTS), st.sampled_from(SPECIALISTS), st.sampled_from(("", *OUTCOMES))),
 )
 
 
@@ -55,7 +62,7 @@ def expected(kept: Sequence[ReceiptRow], query: ReceiptQuery) -> list[int]:
 
 
 async def emptied(url: str) -> None:
-    connection = opener_of(url, "house", None).open()
+    connection = opener_for_url(url, "house", None).open()
     connection.begin()
     connection.execute("DELETE FROM receipts")
     connection.commit()
@@ -66,17 +73,18 @@ def test_the_newest_that_have_every_label_are_found_written_or_held(shared_url: 
     """By another router as by the one that keeps them."""
 
     async def scenario(kept: list[ReceiptRow], later: list[ReceiptRow], query: ReceiptQuery) -> None:
+        await eventually(lambda: mine.counters().held_receipts == 0)
         await emptied(shared_url)
         for row in kept:
             mine.keep_receipt(row)
-        await eventually(lambda: mine.figures().held_receipts == 0)
+        await eventually(lambda: mine.counters().held_receipts == 0)
         again = {row.request_id: row for row in (*kept, *later)}
         for row in later:
             mine.keep_receipt(row)
         for store, all_of_them in ((other, kept), (mine, list(again.values()))):
             if store is other and later:
                 continue  # some of them may be written by now
-            found = await store.records.newest(query)
+            found = await store.receipts.newest(query)
             assert [row.at_ms for row in found] == expected(all_of_them, query)
             assert all(row in all_of_them for row in found)
 
@@ -97,140 +105,124 @@ def test_the_newest_that_have_every_label_are_found_written_or_held(shared_url: 
                 runner.run(store.close())
 
 
-def test_receipts_of_an_older_program_get_their_labels(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_PRUNE", 0.05)
-
-    async def story() -> None:
-        async with opened(shared_url, migrations=(FIRST, JOBS)):
-            pass
-        connection = opener_of(shared_url, "house", None).open()
-        connection.begin()
-        old = [(number, f"ann:r{number}", NOW, b"stl" if number % 2 else b"debug") for number in range(1, 1201)]
-        connection.execute_each("INSERT INTO receipts (number, request_id, at_ms, raw) VALUES (?, ?, ?, ?)", old)
-        connection.execute("UPDATE meta SET receipts = 1200")
-        connection.commit()
-        connection.close()
-        store = make_store(shared_url)
-        store.label_of = lambda raw: Labels("ann", raw.decode(), "answered")
-        await store.start()
-        try:
-            assert len(await store.records.newest(ReceiptQuery(2000))) == 1200
-            query = ReceiptQuery(2000, labels=Labels("ann", "stl", "answered"))
-            async with asyncio.timeout(20):
-                while len(await store.records.newest(query)) < 600:
-                    await asyncio.sleep(0.05)
-            (found,) = await store.records.called("r7")
-            assert (found.request_id, found.labels.specialist) == ("ann:r7", "stl")
-        finally:
-            await store.close()
-
-    asyncio.run(story())
+async def test_receipts_of_an_older_program_get_their_labels(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync, "_PRUNE_SECONDS", 0.05)
+    async with opened(shared_url, migrations=(INITIAL_SCHEMA, ADD_JOBS)):
+        pass
+    connection = opener_for_url(shared_url, "house", None).open()
+    connection.begin()
+    old = [(number, f"ann:r{number}", NOW, b"stl" if number % 2 else b"debug") for number in range(1, 1201)]
+    connection.execute_each("INSERT INTO receipts (number, request_id, at_ms, raw) VALUES (?, ?, ?, ?)", old)
+    connection.execute("UPDATE meta SET receipts = 1200")
+    connection.commit()
+    connection.close()
+    store = make_store(shared_url)
+    store.label_receipt = lambda raw: ReceiptLabels("ann", raw.decode(), "answered")
+    await store.start()
+    try:
+        assert len(await store.receipts.newest(ReceiptQuery(2000))) == 1200
+        query = ReceiptQuery(2000, labels=ReceiptLabels("ann", "stl", "answered"))
+        async with asyncio.timeout(60):
+            while len(await store.receipts.newest(query)) < 600:
+                await asyncio.sleep(0.05)
+        (found,) = await store.receipts.find_by_id("r7")
+        assert (found.request_id, found.labels.specialist) == ("ann:r7", "stl")
+    finally:
+        await store.close()
 
 
-def test_a_request_is_found_whosever_it_is(url: str) -> None:
-    async def story() -> None:
-        async with opened(url) as store:
-            for name, tenant in (("ann:mine", "ann"), ("bob:mine", "bob"), ("bob:ann:mine", "bob"), ("plain", "")):
-                store.keep_receipt(ReceiptRow(name, NOW, b"x", Labels(tenant, "stl", "failed")))
-            for _ in ("held", "written"):
-                for asked, names in (
-                    ("mine", ["ann:mine", "bob:mine"]), ("plain", ["plain"]), ("ann:mine", ["bob:ann:mine"]),
-                    ("no", []), ("", []), ("\0", []), ("x" * 300, []),
-                ):  # fmt: skip
-                    found = await store.records.called(asked)
-                    assert sorted(row.request_id for row in found) == names, asked
-                await eventually(lambda: store.figures().held_receipts == 0)
-            assert list(await store.records.newest(ReceiptQuery(9, labels=Labels("\0")))) == []
-
-    asyncio.run(story())
+async def test_a_request_is_found_whosever_it_is(url: str) -> None:
+    async with opened(url) as store:
+        for name, tenant in (("ann:mine", "ann"), ("bob:mine", "bob"), ("bob:ann:mine", "bob"), ("plain", "")):
+            store.keep_receipt(ReceiptRow(name, NOW, b"x", ReceiptLabels(tenant, "stl", "failed")))
+        for _ in ("held", "written"):
+            for asked, names in (
+                ("mine", ["ann:mine", "bob:mine"]), ("plain", ["plain"]), ("ann:mine", ["bob:ann:mine"]),
+                ("no", []), ("", []), ("\0", []), ("x" * 300, []),
+            ):  # fmt: skip
+                found = await store.receipts.find_by_id(asked)
+                assert sorted(row.request_id for row in found) == names, asked
+            await eventually(lambda: store.counters().held_receipts == 0)
+        assert list(await store.receipts.newest(ReceiptQuery(9, labels=ReceiptLabels("\0")))) == []
 
 
-def test_a_verdict_stands_beside_its_receipt_and_no_other(url: str) -> None:
-    async def story() -> None:
-        async with opened(url) as store:
+async def test_a_verdict_stands_beside_its_receipt_and_no_other(url: str) -> None:
+    async with opened(url) as store:
 
-            async def judged(name: str) -> str:
-                row = await store.receipt(name)
-                assert row is not None
-                return row.judged
+        async def judged(name: str) -> str:
+            row = await store.receipt(name)
+            assert row is not None
+            return row.judged
 
-            for number in (1, 2):
-                store.keep_receipt(receipt(number, NOW))
-            store.keep_verdict(Verdict("r1", NOW, "passed"))
-            assert (await judged("r1"), await judged("r2")) == ("passed", "")
-            await eventually(lambda: store.figures().held_receipts == 0)
-            store.keep_verdict(Verdict("r2", NOW, "failed"))
-            assert (await judged("r1"), await judged("r2")) == ("passed", "failed")
-            store.keep_verdict(Verdict("r1", NOW - 1, "failed"))  # of an earlier request that was called the same
-            store.keep_verdict(Verdict("never", NOW, "failed"))
-            await eventually(lambda: store._held.is_empty)
-            assert (await judged("r1"), await judged("r2")) == ("passed", "failed")
-            store.keep_receipt(receipt(1, NOW + 5))
-            await eventually(lambda: store.figures().held_receipts == 0)
-            assert await judged("r1") == "", "another request has that name now"
-            for wrong in (Verdict("\0", NOW, "passed"), Verdict("r1", NOW, "x" * 300)):
-                store.keep_verdict(wrong)
-            assert store.figures().dropped_verdicts == 2
-
-    asyncio.run(story())
+        for number in (1, 2):
+            store.keep_receipt(receipt(number, NOW))
+        store.keep_verdict(VerdictRow("r1", NOW, "passed"))
+        assert (await judged("r1"), await judged("r2")) == ("passed", "")
+        await eventually(lambda: store.counters().held_receipts == 0)
+        store.keep_verdict(VerdictRow("r2", NOW, "failed"))
+        assert (await judged("r1"), await judged("r2")) == ("passed", "failed")
+        store.keep_verdict(VerdictRow("r1", NOW - 1, "failed"))  # of an earlier request that was called the same
+        store.keep_verdict(VerdictRow("never", NOW, "failed"))
+        await eventually(lambda: store._held.is_empty)
+        assert (await judged("r1"), await judged("r2")) == ("passed", "failed")
+        store.keep_receipt(receipt(1, NOW + 5))
+        await eventually(lambda: store.counters().held_receipts == 0)
+        assert await judged("r1") == "", "another request has that name now"
+        for wrong in (VerdictRow("\0", NOW, "passed"), VerdictRow("r1", NOW, "x" * 300)):
+            store.keep_verdict(wrong)
+        assert store.counters().dropped_verdicts == 2
 
 
 def test_verdicts_that_wait_are_bounded() -> None:
-    held = HeldVerdicts(most=3)
+    held = VerdictBuffer(most=3)
     for number in range(5):
-        held.keep(Verdict(f"r{number}", NOW, "passed"))
+        held.add(VerdictRow(f"r{number}", NOW, "passed"))
     assert (len(held), held.num_dropped) == (3, 2)
     assert [each.request_id for each in held.take(2)] == ["r2", "r3"] and len(held) == 1
     row = receipt(2, NOW)
-    assert held.beside(row) == replace(row, judged="passed"), "it is under way"
-    held.done()
-    assert held.beside(row) == row
-    full = Held(10)
-    full.keep_verdict(Verdict("r", NOW, "passed"))
-    batch = full.take()
+    assert held.apply(row) == row._replace(judged="passed"), "it is under way"
+    held.forget_taken()
+    assert held.apply(row) == row
+    full = WriteBuffer(10)
+    full.keep_verdict(VerdictRow("r", NOW, "passed"))
+    batch = full.next_batch()
     assert not full.is_empty and batch is not None and len(batch.verdicts) == 1
-    full.written(batch)
+    full.confirm(batch)
     assert full.is_empty
 
 
-def test_what_belongs_to_a_request_is_found(url: str) -> None:
-    async def story() -> None:
-        async with opened(url) as store:
-            for number in range(3):
-                store.keep_comparison(ComparisonRow(NOW + number, "ann:mine", b"%d" % number))
-                store.keep_comparison(ComparisonRow(NOW + number, "mine", b"other"))
-            for subject in ("stl", "stl-0", "debug"):
-                await store.change_all([], audit_row(subject))
-            for _ in ("held", "written"):
-                assert [row.raw for row in await store.records.comparisons("ann:mine")] == [b"2", b"1", b"0"]
-                await eventually(lambda: store.figures().held_comparisons == 0)
-            at = NOW * 1000
-            for subjects, since, until, found in (
-                (["stl", "stl-0", "absent"], at, at, ["stl-0", "stl"]),
-                (["stl"], at + 1, at + 9, []),
-                (["stl"], 0, at - 1, []),
-                (["", "\0"], 0, at, []),
-                ([], 0, at, []),
-            ):
-                assert [row.subject for row in await store.records.changes(subjects, since, until, 9)] == found
-            (last,) = await store.records.changes(["stl", "stl-0"], at, at, 1)
-            assert last.subject == "stl-0"
-
-    asyncio.run(story())
+async def test_what_belongs_to_a_request_is_found(url: str) -> None:
+    async with opened(url) as store:
+        for number in range(3):
+            store.keep_comparison(ComparisonRow(NOW + number, "ann:mine", b"%d" % number))
+            store.keep_comparison(ComparisonRow(NOW + number, "mine", b"other"))
+        for subject in ("stl", "stl-0", "debug"):
+            await store.change_all([], audit_row(subject))
+        for _ in ("held", "written"):
+            assert [row.raw for row in await store.receipts.comparisons("ann:mine")] == [b"2", b"1", b"0"]
+            await eventually(lambda: store.counters().held_comparisons == 0)
+        at = NOW * 1000
+        for subjects, since, until, found in (
+            (["stl", "stl-0", "absent"], at, at, ["stl-0", "stl"]),
+            (["stl"], at + 1, at + 9, []),
+            (["stl"], 0, at - 1, []),
+            (["", "\0"], 0, at, []),
+            ([], 0, at, []),
+        ):
+            assert [row.subject for row in await store.receipts.audit_of(subjects, since, until, 9)] == found
+        (last,) = await store.receipts.audit_of(["stl", "stl-0"], at, at, 1)
+        assert last.subject == "stl-0"
 
 
-def test_a_store_that_is_away_says_so(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with opened(f"sqlite:{tmp_path}") as store:  # a folder is no database
-            store.keep_receipt(receipt(1))
-            calls: list[Any] = [
-                store.records.newest(ReceiptQuery(9)),
-                store.records.called("r1"),
-                store.records.comparisons("r1"),
-                store.records.changes(["stl"], 0, NOW, 9),
-            ]
-            for call in calls:
-                with pytest.raises(StoreUnavailable):
-                    await call
-
-    asyncio.run(story())
+async def test_an_unavailable_store_is_reported(tmp_path: Path) -> None:
+    async with opened(f"sqlite:{tmp_path}") as store:  # a folder is no database
+        store.keep_receipt(receipt(1))
+        calls: list[Any] = [
+            store.receipts.newest(ReceiptQuery(9)),
+            store.receipts.find_by_id("r1"),
+            store.receipts.comparisons("r1"),
+            store.receipts.audit_of(["stl"], 0, NOW, 9),
+        ]
+        for call in calls:
+            with pytest.raises(StoreUnavailable):
+                await call

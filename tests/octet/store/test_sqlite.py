@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from octet.store import Document, ReceiptRow, StoreUnavailable
-from octet.store.connection import Connection, Opener, Row
-from octet.store.sqlite import SqliteConnection
+from router.store.connection import DatabaseConnection, DatabaseOpener, DatabaseRow, SqliteConnection
+from router.store.rows import Document, ReceiptRow, StoreUnavailable
 from tests.octet.store.stores import NOW, audit_row, counted, eventually, opened, production_store
 
 
@@ -22,7 +21,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_it_is_nobody_elses_business(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_tenants_job_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     before = os.umask(0)
     try:
@@ -55,15 +54,11 @@ def test_without_a_home_it_is_below_the_users_state_folder(tmp_path: Path, monke
     assert (tmp_path / ".local" / "state" / "octet" / "house.db").is_file()
 
 
-def test_a_folder_that_cannot_be_made_is_trouble_and_says_what_to_set(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_created_is_reported_with_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-
-    async def scenario() -> None:
-        async with opened(f"sqlite:{tmp_path / 'file' / 'state.db'}") as store:
-            assert "set store.url to" in store.trouble
-            store.count(counted(1, 0))
-
-    asyncio.run(scenario())
+    async with opened(f"sqlite:{tmp_path / 'file' / 'state.db'}") as store:
+        assert "set store.url to" in store.trouble
+        store.count(counted(1, 0))
 
 
 def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -73,7 +68,7 @@ def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with opened(f"sqlite:{path}") as store:
-            assert "the file is damaged, or no database (file is not a database)" in store.trouble
+            assert "the file is damaged or not a database (file is not a database)" in store.trouble
             assert f"move {path} away" in store.trouble and "folder that can be written" not in store.trouble
             store.count(counted(1, 0))
             with pytest.raises(StoreUnavailable, match="not a database"):
@@ -81,7 +76,7 @@ def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
             assert path.read_bytes() == before
             path.rename(tmp_path / "notes")
             await eventually(lambda: not store.trouble)
-            await eventually(lambda: store.figures().held_counts == 0)
+            await eventually(lambda: store.counters().held_counts == 0)
 
     asyncio.run(scenario())
     assert (tmp_path / "notes").read_bytes() == before
@@ -99,7 +94,7 @@ def test_a_damaged_file_is_trouble(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(f"sqlite:{path}") as store:
             assert "the file is damaged" in store.trouble and "malformed" in store.trouble
-            assert "put a backup in its place" in store.trouble
+            assert "restore a backup" in store.trouble
 
     asyncio.run(fill())
     raw = bytearray(path.read_bytes())
@@ -127,22 +122,20 @@ def test_a_file_that_is_moved_away_takes_no_more_changes(tmp_path: Path) -> None
     old.close()
 
 
-def test_somebody_who_keeps_it_locked_is_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("octet.store.sqlite.LOCK_SECONDS", 0.2)
+async def test_a_database_locked_by_another_process_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("router.store.connection.LOCK_SECONDS", 0.2)
     path = tmp_path / "state.db"
-
-    async def scenario() -> None:
-        async with opened(f"sqlite:{path}") as store:
-            other = sqlite3.connect(path, isolation_level=None)
-            other.execute("BEGIN EXCLUSIVE")
-            store.count(counted(1, 0))
-            with pytest.raises(StoreUnavailable, match="locked"):
-                await store.change("knob", "a", 0, {}, audit_row())
-            await eventually(lambda: "locked" in store.trouble)
-            other.close()
-            await eventually(lambda: not store.trouble and store.figures().held_counts == 0)
-
-    asyncio.run(scenario())
+    async with opened(f"sqlite:{path}") as store:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        store.count(counted(1, 0))
+        with pytest.raises(StoreUnavailable, match="locked"):
+            await store.change("knob", "a", 0, {}, audit_row())
+        await eventually(lambda: "locked" in store.trouble)
+        other.close()
+        await eventually(lambda: not store.trouble and store.counters().held_counts == 0)
 
 
 class Small:
@@ -150,11 +143,11 @@ class Small:
 
     most_pages = 38
 
-    def __init__(self, opener: Opener) -> None:
+    def __init__(self, opener: DatabaseOpener) -> None:
         self._opener = opener
         self.name = opener.name
 
-    def open(self) -> Connection:
+    def open(self) -> DatabaseConnection:
         connection = self._opener.open()
         assert isinstance(connection, SqliteConnection)
         connection.execute(f"PRAGMA max_page_count = {self.most_pages}")
@@ -162,37 +155,34 @@ class Small:
 
 
 class SmallConnection(SqliteConnection):
-    def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
         if sql == "BEGIN IMMEDIATE":
             super().execute(f"PRAGMA max_page_count = {Small.most_pages}")
         return super().execute(sql, values)
 
 
-def test_a_full_disk_is_trouble_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        async with opened(f"sqlite:{tmp_path / 'state.db'}", wrap=Small) as store:
-            version = (await store.change("knob", "a", 0, {"n": 1}, audit_row())).version
-            for number in range(100):
-                store.count(counted(1, 0))
-                store.keep_receipt(ReceiptRow(f"r{number}", NOW, bytes(4000)))
-            await eventually(lambda: "full" in store.trouble)
-            with pytest.raises(StoreUnavailable, match="full") as gone:
-                await store.change("knob", "a", version, {"n": "x" * 60_000}, audit_row())
-            assert gone.value.certain
-            assert [each.body for each in await store.documents()] == [{"n": 1}]
-            monkeypatch.setattr(Small, "most_pages", 100_000)
-            await eventually(lambda: not store.trouble and store._held.is_empty)
-            assert (await store.buckets("correctness", NOW))[0].good == 100
-            assert await store.receipt("r99") is not None
-
-    asyncio.run(scenario())
+async def test_a_full_disk_is_trouble_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(f"sqlite:{tmp_path / 'state.db'}", wrap=Small) as store:
+        version = (await store.change("knob", "a", 0, {"n": 1}, audit_row())).version
+        for number in range(100):
+            store.count(counted(1, 0))
+            store.keep_receipt(ReceiptRow(f"r{number}", NOW, bytes(4000)))
+        await eventually(lambda: "full" in store.trouble)
+        with pytest.raises(StoreUnavailable, match="full") as gone:
+            await store.change("knob", "a", version, {"n": "x" * 60_000}, audit_row())
+        assert gone.value.certain
+        assert [each.body for each in await store.documents()] == [{"n": 1}]
+        monkeypatch.setattr(Small, "most_pages", 100_000)
+        await eventually(lambda: not store.trouble and store._held.is_empty)
+        assert (await store.buckets("correctness", NOW))[0].good == 100
+        assert await store.receipt("r99") is not None
 
 
 READ_ONLY = """
 import asyncio, os, sys
 path, user = sys.argv[1], int(sys.argv[2])
 from tests.octet.store.stores import audit_row, counted, opened
-from octet.store import StoreUnavailable
+from router.store.rows import (StoreUnavailable)
 async def main():
     async with opened(f"sqlite:{path}") as store:
         store.count(counted(1, 0))
@@ -223,7 +213,7 @@ def test_a_file_that_may_not_be_written_is_trouble(tmp_path: Path) -> None:
         user = "65534" if os.geteuid() == 0 else "0"
         done = subprocess.run([sys.executable, "-c", READ_ONLY, path, user], capture_output=True, text=True, timeout=60)
         assert "readonly database" in done.stdout, done.stderr
-        assert "the store is in trouble" in done.stderr
+        assert "the store does not answer" in done.stderr
     finally:
         folder.chmod(0o755)
         shutil.rmtree(folder)

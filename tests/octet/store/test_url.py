@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from octet.store import BadStoreUrl
-from octet.store.url import opener_of
+from octet.terminal import install_hint
+from router.store.connection import BadStoreUrl
+from router.store.store import opener_for_url
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,7 @@ from octet.store.url import opener_of
 )
 def test_such_a_place_is_refused(url: str) -> None:
     with pytest.raises(BadStoreUrl, match="must be empty, sqlite:PATH, postgresql") as refused:
-        opener_of(url, "house", None)
+        opener_for_url(url, "house", None)
     assert "s3cr3t" not in str(refused.value)
 
 
@@ -33,7 +34,7 @@ def test_such_a_place_is_refused(url: str) -> None:
 def test_a_broken_url_is_refused_without_a_word_of_the_password(url: str) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(BadStoreUrl) as refused:
-        opener_of(url, "house", None)
+        opener_for_url(url, "house", None)
     shown = f"{refused.value!r} {refused.value.__cause__!r}"
     assert "cr3t" not in shown
     assert "s3" not in shown
@@ -41,13 +42,13 @@ def test_a_broken_url_is_refused_without_a_word_of_the_password(url: str) -> Non
 
 def test_a_name_is_for_people_and_has_no_password() -> None:
     pytest.importorskip("psycopg")
-    name = opener_of("postgresql://u:s3cr3t@db.example:6432/octet?sslmode=require", "house", None).name
+    name = opener_for_url("postgresql://u:s3cr3t@db.example:6432/octet?sslmode=require", "house", None).name
     assert name == "PostgreSQL at db.example, database octet"
 
 
 def test_a_relative_path_starts_at_the_configuration(tmp_path: Path) -> None:
-    assert opener_of("sqlite:state.db", "house", tmp_path).name == f"SQLite file {tmp_path / 'state.db'}"
-    assert opener_of("sqlite:/x/state.db", "house", tmp_path).name == "SQLite file /x/state.db"
+    assert opener_for_url("sqlite:state.db", "house", tmp_path).name == f"SQLite file {tmp_path / 'state.db'}"
+    assert opener_for_url("sqlite:/x/state.db", "house", tmp_path).name == "SQLite file /x/state.db"
 
 
 def test_psycopg_is_loaded_for_postgresql_alone_and_its_absence_is_explained(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_psycopg_is_loaded_for_postgresql_alone_and_its_absence_is_explained(tmp
 import sys
 sys.modules["psycopg"] = None  # as if it were not installed
 from octet.config.ensemble import StoreConfig
-from octet.store import open_store
+from router.store.store import open_store
 open_store(StoreConfig(url="memory"), "house")
 open_store(StoreConfig(url="sqlite:x"), "house")
 try:
@@ -64,6 +65,6 @@ except ValueError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert 'pip install "octet[postgres]"' in done.stdout, done.stderr
-    quiet = "import sys, octet.store; print('psycopg' in sys.modules)"
+    assert install_hint("postgres") in done.stdout, done.stderr
+    quiet = "import sys, router.store; print('psycopg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", quiet], capture_output=True, text=True).stdout == "False\n"

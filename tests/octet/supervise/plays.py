@@ -1,5 +1,6 @@
 """Small casts of processes that crash, hang, shout and refuse to go. Run as `python -m tests.octet.supervise.plays`."""
 
+import itertools
 import os
 import signal
 import sys
@@ -10,24 +11,24 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from octet.supervise.backoff import Delays
-from octet.supervise.outlet import Outlet
-from octet.supervise.role import Role
-from octet.supervise.screen import screen_on
-from octet.supervise.status import Status
-from octet.supervise.supervisor import Care, Supervisor
+from octet.backoff import BackoffDelays
+from octet.supervisor.console import NonBlockingWriter, open_console
+from octet.supervisor.process import ProcessSpec
+from octet.supervisor.status import StatusReporter
+from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
 
-QUICK = Delays(first=0.02, most=0.1, healthy=30)
+QUICK = BackoffDelays(first=0.02, most=0.1, healthy=30)
+NUM_BEATS = 60  # of 0.05 s: longer than the hang and start timeouts of any play
 NUM_SHOUTERS, NUM_SHOUTS = 6, 1500
 
 
 class Play(NamedTuple):
-    roles: Sequence[Role]
-    care: Care = Care(delays=QUICK)
+    roles: Sequence[ProcessSpec]
+    care: SupervisorTimeouts = SupervisorTimeouts(delays=QUICK)
 
 
 class Diary:
-    """What happened, in order, for whoever reads it afterwards."""
+    """Append to the list of events that the test reads."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "diary"
@@ -49,15 +50,19 @@ def on_term(action: Callable[[], None]) -> None:
     signal.signal(signal.SIGTERM, handle)
 
 
-def forever(beat: Callable[[], None] = lambda: None) -> int:
-    while True:
+def forever(beat: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None) -> int:
+    """`after` is called once, after NUM_BEATS beats."""
+    for number in itertools.count(1):
         beat()
         time.sleep(0.05)
+        if number == NUM_BEATS:
+            after()
+    return 0
 
 
-def calm(diary: Diary, name: str, status: Status, *, last_act: float = 0.0, slow_start: float = 0.0) -> int:
+def calm(diary: Diary, name: str, status: StatusReporter, *, last_act: float = 0.0, slow_start: float = 0.0) -> int:
     def end() -> None:
-        diary.write(f"{name} told to end")
+        diary.write(f"{name} asked to stop")
         time.sleep(last_act)
         diary.write(f"{name} ended")
         sys.exit(0)
@@ -69,17 +74,17 @@ def calm(diary: Diary, name: str, status: Status, *, last_act: float = 0.0, slow
     status.progress("rehearsing", 10, 10)
     diary.write(f"{name} ready")
     status.ready(f"{name} in costume")
-    return forever(status.alive)
+    return forever(status.alive, lambda: diary.write(f"{name} still here"))
 
 
-def dying(diary: Diary, how_often: int, status: Status) -> int:
+def dying(diary: Diary, how_often: int, status: StatusReporter) -> int:
     if diary.count("phoenix born") <= how_often:
         print("ashes", end="", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     return calm(diary, "phoenix", status)
 
 
-def wrong(diary: Diary, when: int, status: Status) -> int:
+def wrong(diary: Diary, when: int, status: StatusReporter) -> int:
     """Ends with status 2 in one of its lives, and with 1 in those before."""
     life = diary.count("wrong born")
     if life <= when:
@@ -88,7 +93,7 @@ def wrong(diary: Diary, when: int, status: Status) -> int:
     return calm(diary, "wrong", status)
 
 
-def stuck(diary: Diary, status: Status) -> int:
+def stuck(diary: Diary, status: StatusReporter) -> int:
     if diary.count("stuck born") > 1:
         return calm(diary, "stuck", status)
     status.ready("for a moment")
@@ -97,38 +102,38 @@ def stuck(diary: Diary, status: Status) -> int:
     return 0
 
 
-def speechless(diary: Diary, status: Status) -> int:
+def speechless(diary: Diary, status: StatusReporter) -> int:
     """Hangs before its first sign of life, the first time."""
     if diary.count("speechless born") == 1:
         time.sleep(1000)
     for step in range(6):
         status.progress("finding words", step, 6)
-        time.sleep(0.1)
+        time.sleep(0.5)
     return calm(diary, "speechless", status)
 
 
-def chatty(diary: Diary, status: Status) -> int:
+def chatty(diary: Diary, status: StatusReporter) -> int:
     """Writes far more than a pipe holds, and dies three times of it."""
     life = diary.count("chatty born")
     print("so much to say " * 20_000)
     return 1 if life < 4 else calm(diary, "chatty", status)
 
 
-def silent(status: Status) -> int:
+def silent(status: StatusReporter) -> int:
     """Is ready, and says no more."""
     on_term(lambda: sys.exit(0))
     status.ready("that is all")
     return forever()
 
 
-def stubborn(status: Status) -> int:
+def stubborn(status: StatusReporter) -> int:
     on_term(lambda: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     status.ready("here to stay")
     return forever()
 
 
-def shouting(number: int, status: Status) -> int:
+def shouting(number: int, status: StatusReporter) -> int:
     on_term(lambda: sys.exit(0))
     for shout in range(NUM_SHOUTS):
         os.write(1 + shout % 2, f"{number} shouts {shout} {'é' * (shout % 50)}\n".encode())
@@ -138,48 +143,54 @@ def shouting(number: int, status: Status) -> int:
 
 
 def plays(diary: Diary) -> dict[str, Callable[[], Play]]:
-    def back(last_act: float = 0.0, slow_start: float = 0.0) -> Role:
-        return Role("back", fork=partial(calm, diary, "back", last_act=last_act, slow_start=slow_start))
+    def back(last_act: float = 0.0, slow_start: float = 0.0) -> ProcessSpec:
+        return ProcessSpec("back", fork=partial(calm, diary, "back", last_act=last_act, slow_start=slow_start))
 
-    def front(last_act: float = 0.0) -> Role:
-        return Role("front", fork=partial(calm, diary, "front", last_act=last_act), stage=1, reloads=True)
+    def front(last_act: float = 0.0) -> ProcessSpec:
+        return ProcessSpec("front", fork=partial(calm, diary, "front", last_act=last_act), stage=1, reloads=True)
 
-    told = "from octet.supervise.status import Status; s = Status.from_environment(); s.ready('told')"
+    program = (
+        "from octet.supervisor.status import StatusReporter; s = StatusReporter.from_environment(); s.ready('sent')"
+    )
     wait = "; import time, sys; print('a program ready on stage', flush=True); time.sleep(1000)"
     return {
         "calm": lambda: Play([front(), back(slow_start=0.3)]),
         "drain": lambda: Play([back(last_act=0.1), front(last_act=0.4)]),
-        "dying": lambda: Play([Role("phoenix", fork=partial(dying, diary, 5)), back()]),
-        "wrong": lambda: Play([Role("wrong", fork=partial(wrong, diary, 1)), back()]),
-        "wrong later": lambda: Play([Role("wrong", fork=partial(wrong, diary, 2)), front()]),
-        "stuck": lambda: Play([Role("stuck", fork=partial(stuck, diary))], Care(hang=0.5, delays=QUICK)),
-        "chatty": lambda: Play([Role("chatty", fork=partial(chatty, diary))]),
-        "speechless": lambda: Play(
-            [Role("speechless", fork=partial(speechless, diary)), Role("silent", fork=silent), front()],
-            Care(start=0.4, delays=QUICK),
+        "dying": lambda: Play([ProcessSpec("phoenix", fork=partial(dying, diary, 5)), back()]),
+        "wrong": lambda: Play([ProcessSpec("wrong", fork=partial(wrong, diary, 1)), back()]),
+        "wrong later": lambda: Play([ProcessSpec("wrong", fork=partial(wrong, diary, 2)), front()]),
+        "stuck": lambda: Play(
+            [ProcessSpec("stuck", fork=partial(stuck, diary))], SupervisorTimeouts(hang=2, delays=QUICK)
         ),
-        "stubborn": lambda: Play([Role("stubborn", fork=stubborn), back()], Care(drain=0.4)),
-        "stubborn and slow": lambda: Play([Role("stubborn", fork=stubborn), front()], Care(drain=1000)),
-        "shouting": lambda: Play([Role(f"s{i}", fork=partial(shouting, i)) for i in range(NUM_SHOUTERS)]),
+        "chatty": lambda: Play([ProcessSpec("chatty", fork=partial(chatty, diary))]),
+        "speechless": lambda: Play(
+            [ProcessSpec("speechless", fork=partial(speechless, diary)), ProcessSpec("silent", fork=silent), front()],
+            SupervisorTimeouts(start=2, delays=QUICK),
+        ),
+        "stubborn": lambda: Play([ProcessSpec("stubborn", fork=stubborn), back()], SupervisorTimeouts(drain=2)),
+        "stubborn and slow": lambda: Play(
+            [ProcessSpec("stubborn", fork=stubborn), front()], SupervisorTimeouts(drain=1000)
+        ),
+        "shouting": lambda: Play([ProcessSpec(f"s{i}", fork=partial(shouting, i)) for i in range(NUM_SHOUTERS)]),
         "programs": lambda: Play(
             [
-                Role("teller", command=(sys.executable, "-c", told + wait)),
-                Role("speaker", command=(sys.executable, "-c", "pass" + wait), ready_words=" ready on "),
+                ProcessSpec("teller", command=(sys.executable, "-c", program + wait)),
+                ProcessSpec("speaker", command=(sys.executable, "-c", "pass" + wait), ready_words=" ready on "),
             ]
         ),
-        "no such program": lambda: Play([Role("ghost", command=("/nowhere/to/be/found",))]),
+        "no such program": lambda: Play([ProcessSpec("ghost", command=("/nowhere/to/be/found",))]),
     }
 
 
 def main(name: str, folder: str) -> int:
     roles, care = plays(Diary(Path(folder)))[name]()
-    out, log = Outlet(sys.stdout.fileno()), Outlet(sys.stderr.fileno())
+    out, log = NonBlockingWriter(sys.stdout.fileno()), NonBlockingWriter(sys.stderr.fileno())
 
     def tell(supervisor: Supervisor) -> None:
-        out.write(f"all ready: {', '.join(child.ready_text for child in supervisor.children)}\n")
+        out.write(f"all ready: {', '.join(process.ready_text for process in supervisor.processes)}\n")
         out.write(f"pids: {' '.join(map(str, supervisor.pids))}\n")
 
-    return Supervisor(roles, screen_on(log, [role.name for role in roles]), [out, log], care).run(tell)
+    return Supervisor(roles, open_console(log, [role.name for role in roles]), [out, log], care).run(tell)
 
 
 if __name__ == "__main__":

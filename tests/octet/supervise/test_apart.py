@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import os, sys, threading
-from octet.supervise.apart import apart
+from octet.supervisor.process import call_in_fork
 here = os.getpid()
 {body}
 """
@@ -23,7 +23,7 @@ def test_the_result_comes_back_and_nothing_else_does() -> None:
         "def compute():\n"
         "    made.append(threading.Thread(target=print)); made[0].start()\n"
         "    return [os.getpid() != here, 'x' * 100_000]\n"
-        "result = apart(compute)\n"
+        "result = call_in_fork(compute)\n"
         "assert result == [True, 'x' * 100_000] and not made\n"
     )
     assert done.returncode == 0, done.stderr
@@ -32,12 +32,15 @@ def test_the_result_comes_back_and_nothing_else_does() -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("apart(lambda: 1 / 0)", "ZeroDivisionError"),
-        ("apart(lambda: os.kill(os.getpid(), 9))", "was killed by SIGKILL"),
-        ("threading.Thread(target=threading.Event().wait, daemon=True, name='other').start(); apart(int)", "other"),
+        ("call_in_fork(lambda: 1 / 0)", "ZeroDivisionError"),
+        ("call_in_fork(lambda: os.kill(os.getpid(), 9))", "was killed by SIGKILL"),
+        (
+            "threading.Thread(target=threading.Event().wait, daemon=True, name='other').start(); call_in_fork(int)",
+            "other",
+        ),
     ],
 )
-def test_what_goes_wrong_is_told(body: str, says: str) -> None:
+def test_failures_are_reported(body: str, says: str) -> None:
     done = run(body)
     assert done.returncode == 1
     assert says in done.stderr

@@ -1,4 +1,4 @@
-"""Writing where nobody may be reading."""
+"""Writing without waiting for a reader."""
 
 import os
 import select
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.supervise.outlet import Outlet
+from octet.supervisor.console import NonBlockingWriter
 
 Pipe = tuple[int, int]
 
@@ -22,38 +22,38 @@ def pipe() -> Iterator[Pipe]:
         os.close(fd)
 
 
-def read_all(reading: int, outlet: Outlet) -> str:
+def read_all(reading: int, outlet: NonBlockingWriter) -> str:
     os.set_blocking(reading, False)
-    heard = b""
+    received = b""
     while True:
         outlet.flush()
         try:
-            heard += os.read(reading, 1 << 16)
+            received += os.read(reading, 1 << 16)
         except BlockingIOError:
-            return heard.decode()
+            return received.decode()
 
 
-def test_nobody_reads_and_nothing_waits(pipe: Pipe) -> None:
+def test_writer_never_waits_for_its_reader(pipe: Pipe) -> None:
     reading, writing = pipe
-    outlet = Outlet(writing)
+    outlet = NonBlockingWriter(writing)
     lines = [f"{number} {'x' * 100}\n" for number in range(5_000)]
     assert all(map(outlet.write, lines))
-    assert [outlet.waits, read_all(reading, outlet), outlet.waits] == [True, "".join(lines), False]
-    assert os.get_blocking(writing), "others who write there see no difference"
+    assert [outlet.is_waiting, read_all(reading, outlet), outlet.is_waiting] == [True, "".join(lines), False]
+    assert os.get_blocking(writing), "other writers see no difference"
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(0, 2000))
-def test_what_is_too_much_is_lost_in_whole_pieces_and_told(sizes: list[int], most: int) -> None:
+def test_excess_output_is_dropped_in_whole_lines_and_counted(sizes: list[int], most: int) -> None:
     reading, writing = os.pipe()
-    outlet = Outlet(writing, most)
+    outlet = NonBlockingWriter(writing, most)
     while os.write(writing, b"." * 4096) and _has_room(writing):
         continue
     lines = [f"{number}:{'x' * size}\n" for number, size in enumerate(sizes)]
     kept = [line for line in lines if outlet.write(line)]
-    heard = read_all(reading, outlet).lstrip(".")
+    received = read_all(reading, outlet).lstrip(".")
     lost = len(lines) - len(kept)
-    note = f"... {lost} lines are lost here: nobody was reading\n" if lost else ""
-    assert heard == "".join(kept) + note
+    note = f"... {lost} lines lost: the reader was too slow\n" if lost else ""
+    assert received == "".join(kept) + note
     assert len("".join(kept)) <= max(most, len(lines[0]))
     for fd in (reading, writing, outlet.fd):
         os.close(fd)
@@ -63,27 +63,27 @@ def _has_room(writing: int) -> bool:
     return bool(select.select([], [writing], [], 0)[1])
 
 
-def test_a_reader_that_is_gone_is_nobody() -> None:
+def test_closed_reader_is_ignored() -> None:
     reading, writing = os.pipe()
-    outlet = Outlet(writing)
+    outlet = NonBlockingWriter(writing)
     os.close(reading)
-    assert outlet.write("to nobody\n") and not outlet.waits
+    assert outlet.write("unread\n") and not outlet.is_waiting
     outlet.finish()
     os.close(writing)
 
 
-def test_a_file_is_gone_on_with(tmp_path: Path) -> None:
+def test_file_output_is_appended(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as file:
         file.write("before\n")
         file.flush()
-        outlet = Outlet(file.fileno())
-        assert outlet.write("between\n") and not outlet.waits
+        outlet = NonBlockingWriter(file.fileno())
+        assert outlet.write("between\n") and not outlet.is_waiting
         file.write("after\n")
     assert (tmp_path / "log").read_text() == "before\nbetween\nafter\n"
 
 
-def test_the_last_words_do_not_wait_for_ever(pipe: Pipe) -> None:
-    outlet = Outlet(pipe[1])
+def test_finish_waits_a_limited_time(pipe: Pipe) -> None:
+    outlet = NonBlockingWriter(pipe[1])
     outlet.write("x" * (1 << 19))
     outlet.finish()
-    assert outlet.waits
+    assert outlet.is_waiting

@@ -10,35 +10,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octet.backoff import Backoff, BackoffDelays
 from octet.clock import ManualClock
-from octet.supervise.backoff import Backoff, Delays
-from octet.supervise.lines import Lines, shown
-from octet.supervise.outlet import Outlet
-from octet.supervise.role import Role
-from octet.supervise.screen import LiveScreen
-from octet.supervise.status import Alive, Progress, Ready, Status, parse
+from octet.supervisor.console import LiveConsole, NonBlockingWriter
+from octet.supervisor.process import LineSplitter, ProcessSpec, printable_line
+from octet.supervisor.status import Alive, Progress, Ready, StatusReporter, parse_status
 
 
 @given(
     lives=st.lists(st.tuples(st.booleans(), st.floats(0, 100)), min_size=1, max_size=40),
     draws=st.floats(0, 1, exclude_max=True),
 )
-def test_delays_double_to_a_limit_and_begin_afresh_after_health(
-    lives: Sequence[tuple[bool, float]], draws: float
-) -> None:
-    delays, clock = Delays(), ManualClock()
+def test_delays_double_up_to_a_limit_and_reset_when_healthy(lives: Sequence[tuple[bool, float]], draws: float) -> None:
+    delays, clock = BackoffDelays(), ManualClock()
     backoff = Backoff(clock, lambda: draws)
     in_a_row = 0
     for ready, seconds in lives:
         if ready:
-            backoff.ready()
+            backoff.mark_ready()
         began = clock.now()
         clock.sleep(seconds)
         in_a_row = 1 if ready and clock.now() - began >= 30 else in_a_row + 1
         longest = min(30.0, 0.2 * 2 ** (in_a_row - 1))
-        waited = backoff.died()
+        waited = backoff.next_delay()
         assert longest * (1 - delays.spread) <= waited <= longest <= 30
-        assert backoff.num_deaths == in_a_row
+        assert backoff.num_failures == in_a_row
         clock.sleep(waited)
 
 
@@ -47,12 +43,12 @@ def test_time_before_being_ready_is_not_health() -> None:
     backoff = Backoff(clock, lambda: 0.0)
     for expected in (0.2, 0.4, 0.8):
         clock.sleep(1000)
-        assert backoff.died() == pytest.approx(expected)
+        assert backoff.next_delay() == pytest.approx(expected)
 
 
 @given(data=st.binary(max_size=400), cuts=st.lists(st.integers(0, 400), max_size=12), limit=st.integers(4, 50))
 def test_lines_do_not_depend_on_how_they_come(data: bytes, cuts: list[int], limit: int) -> None:
-    at_once, in_pieces = Lines(limit), Lines(limit)
+    at_once, in_pieces = LineSplitter(limit), LineSplitter(limit)
     whole = at_once.push(data) + at_once.finish()
     borders = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pieces = [line for a, b in itertools.pairwise(borders) for line in in_pieces.push(data[a:b])]
@@ -63,41 +59,41 @@ def test_lines_do_not_depend_on_how_they_come(data: bytes, cuts: list[int], limi
 
 @given(text=st.text(max_size=200), limit=st.integers(4, 20))
 def test_no_character_is_torn_apart(text: str, limit: int) -> None:
-    lines = Lines(limit)
+    lines = LineSplitter(limit)
     whole = lines.push(text.encode()) + lines.finish()
     assert "".join(line.decode() for line in whole) == text.replace("\n", "")
 
 
 @given(line=st.binary(max_size=100))
-def test_what_is_shown_cannot_move_the_cursor(line: bytes) -> None:
-    assert all(character.isprintable() or character == "\t" for character in shown(line))
+def test_printable_line_has_no_control_characters(line: bytes) -> None:
+    assert all(character.isprintable() or character == "\t" for character in printable_line(line))
 
 
 @given(line=st.binary(max_size=60))
-def test_nonsense_on_the_status_pipe_is_only_nonsense(line: bytes) -> None:
-    assert parse(line) is None or json.loads(line)
+def test_invalid_status_messages_are_ignored(line: bytes) -> None:
+    assert parse_status(line) is None or json.loads(line)
 
 
 @given(what=st.text(max_size=400), done=st.integers(0, 1 << 40), total=st.integers(0, 1 << 40))
-def test_what_a_child_tells_arrives_in_one_piece(what: str, done: int, total: int) -> None:
+def test_status_messages_arrive_whole(what: str, done: int, total: int) -> None:
     reading, writing = os.pipe()
     try:
-        status = Status(writing)
+        status = StatusReporter(writing)
         status.progress(what, done, total)
         status.progress(what, done, total)
         status.alive()
         status.ready(what)
-        heard = [parse(line) for line in os.read(reading, 1 << 16).splitlines()]
+        received = [parse_status(line) for line in os.read(reading, 1 << 16).splitlines()]
     finally:
         os.close(reading)
         os.close(writing)
-    assert heard == [Progress(what[:300], done, total), Alive(), Ready(what[:300])]
+    assert received == [Progress(what[:300], done, total), Alive(), Ready(what[:300])]
 
 
-def test_a_supervisor_that_does_not_read_holds_nobody_up() -> None:
+def test_full_status_pipe_does_not_block() -> None:
     reading, writing = os.pipe()
     try:
-        status = Status(writing)
+        status = StatusReporter(writing)
         for _ in range(100_000):
             status.alive()
         os.close(reading)
@@ -106,22 +102,22 @@ def test_a_supervisor_that_does_not_read_holds_nobody_up() -> None:
         os.close(writing)
 
 
-def test_without_a_supervisor_everything_is_said_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_reporter_without_a_supervisor_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OCTET_STATUS_FD", raising=False)
-    status = Status.from_environment()
+    status = StatusReporter.from_environment()
     status.ready("x")
     status.alive()
     status.progress("x", 1, 2)
 
 
-def test_a_role_is_one_thing() -> None:
-    with pytest.raises(ValueError, match="either a callable or a command"):
-        Role("nothing")
-    with pytest.raises(ValueError, match="either a callable or a command"):
-        Role("both", fork=lambda _: 0, command=("true",))
+def test_process_spec_is_fork_or_command() -> None:
+    with pytest.raises(ValueError, match="exactly one of `fork` and `command`"):
+        ProcessSpec("nothing")
+    with pytest.raises(ValueError, match="exactly one of `fork` and `command`"):
+        ProcessSpec("both", fork=lambda _: 0, command=("true",))
 
 
-class Glass(Outlet):
+class Glass(NonBlockingWriter):
     """A terminal: what a person would see of what was written."""
 
     def __init__(self) -> None:
@@ -156,7 +152,7 @@ EVENTS = st.one_of(
 @given(events=st.lists(EVENTS, max_size=15), rows=st.integers(3, 10))
 def test_the_rows_stay_below_the_lines(events: list[tuple[str, str, str]], rows: int) -> None:
     glass = Glass()
-    screen = LiveScreen(glass, ["a", "b", "c"], lambda: os.terminal_size((40, rows)))
+    screen = LiveConsole(glass, ["a", "b", "c"], lambda: os.terminal_size((40, rows)))
     logged = []
     for kind, name, text in events:
         if kind == "log":

@@ -38,7 +38,7 @@ def ended(pid: int, seconds: float) -> int:
     raise AssertionError("it has not ended")
 
 
-def test_rows_are_drawn_and_a_closed_terminal_is_the_end(tmp_path: Path) -> None:
+def test_rows_are_drawn_and_a_closed_terminal_ends_it(tmp_path: Path) -> None:
     pid, terminal = at_terminal(tmp_path)
     children: list[int] = []
     try:
@@ -52,7 +52,7 @@ def test_rows_are_drawn_and_a_closed_terminal_is_the_end(tmp_path: Path) -> None
         ended(pid, 10)
         assert not any(map(is_alive, children))
         diary = (tmp_path / "diary").read_text().splitlines()
-        assert diary[-2:] == ["back told to end", "back ended"] and "front reloads" not in diary
+        assert diary[-2:] == ["back asked to stop", "back ended"] and "front reloads" not in diary
     finally:
         kill_all([*children, pid])
 
@@ -62,10 +62,10 @@ def test_the_interrupt_key_reaches_the_supervisor_alone(tmp_path: Path) -> None:
     try:
         read_until(terminal, b"pids: ")
         os.write(terminal, b"\x03")
-        read_until(terminal, b"ending: what runs is finished first")
+        read_until(terminal, b"Shutting down: finishing running requests")
         assert ended(pid, 10) == 0
         diary = (tmp_path / "diary").read_text().splitlines()
-        assert diary[2:] == ["front told to end", "front ended", "back told to end", "back ended"]
+        assert diary[2:] == ["front asked to stop", "front ended", "back asked to stop", "back ended"]
     finally:
         os.close(terminal)
         kill_all([pid])

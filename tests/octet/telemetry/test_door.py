@@ -9,24 +9,20 @@ from typing import Any
 
 import pytest
 
-from octet.rpc.bind_refused import BindRefused
-from octet.telemetry import door as doors
-from octet.telemetry.door import MetricsDoor
-from octet.telemetry.families import gauge
-from octet.telemetry.page import Page
-from specialist.service.settings import MetricsSettings
+from octet.rpc.listener import BindRefused, Endpoint
+from octet.telemetry import exposition as doors
+from octet.telemetry.exposition import Exposition, MetricsListener, gauge_family
 from tests.monitoring.exported import families
-from tests.service.harness import run
 from tests.service.test_tls import pki, tls
 
 __all__ = ["pki"]
 
 
 @asynccontextmanager
-async def standing(**settings: Any) -> AsyncIterator[MetricsDoor]:
-    page = Page()
-    page.add(lambda: lambda: [gauge("one", "about", ("label",), [(("a",), 1)])])
-    door = MetricsDoor(page, MetricsSettings(**settings))
+async def standing(**settings: Any) -> AsyncIterator[MetricsListener]:
+    page = Exposition()
+    page.add(lambda: lambda: [gauge_family("one", "about", ("label",), [(("a",), 1)])])
+    door = MetricsListener(page, Endpoint(**settings))
     await door.start()
     try:
         yield door
@@ -34,7 +30,7 @@ async def standing(**settings: Any) -> AsyncIterator[MetricsDoor]:
         await door.stop()
 
 
-async def heard(door: MetricsDoor, sent: bytes, context: ssl.SSLContext | None = None) -> tuple[str, str]:
+async def fetch(door: MetricsListener, sent: bytes, context: ssl.SSLContext | None = None) -> tuple[str, str]:
     """Head and body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port, ssl=context)
     try:
@@ -46,29 +42,24 @@ async def heard(door: MetricsDoor, sent: bytes, context: ssl.SSLContext | None =
     return head, body
 
 
-async def status(door: MetricsDoor, context: ssl.SSLContext | None = None) -> str:
-    """Whoever does not read what was asked may end the connection before its answer is heard."""
+async def status(door: MetricsListener, context: ssl.SSLContext | None = None) -> str:
+    """A listener that does not read a request may close the connection before its answer arrives."""
     try:
-        head, _ = await heard(door, b"GET /metrics HTTP/1.1\r\n\r\n", context)
+        head, _ = await fetch(door, b"GET /metrics HTTP/1.1\r\n\r\n", context)
     except (ssl.SSLError, ConnectionError):
         return "turned away"
     return head.split()[1] if head else "turned away"
 
 
-def test_it_serves_the_page_in_both_formats() -> None:
-    async def story() -> None:
-        async with standing() as door:
-            head, body = await heard(door, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
-            assert head.startswith("HTTP/1.1 200") and "text/plain; version=0.0.4" in head
-            names = {family.name for family in families(body)}
-            assert "one" in names and "process_resident_memory_bytes" in names
-            asked = (
-                b"GET /metrics?x=1 HTTP/1.1\r\naccept: application/openmetrics-text;version=nonsense;q=0.5,*/*\r\n\r\n"
-            )
-            head, body = await heard(door, asked)
-            assert "application/openmetrics-text; version=1.0.0" in head and body.endswith("# EOF\n")
-
-    run(story())
+async def test_it_serves_the_page_in_both_formats() -> None:
+    async with standing() as door:
+        head, body = await fetch(door, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert head.startswith("HTTP/1.1 200") and "text/plain; version=0.0.4" in head
+        names = {family.name for family in families(body)}
+        assert "one" in names and "process_resident_memory_bytes" in names
+        asked = b"GET /metrics?x=1 HTTP/1.1\r\naccept: application/openmetrics-text;version=nonsense;q=0.5,*/*\r\n\r\n"
+        head, body = await fetch(door, asked)
+        assert "application/openmetrics-text; version=1.0.0" in head and body.endswith("# EOF\n")
 
 
 @pytest.mark.parametrize(
@@ -82,47 +73,37 @@ def test_it_serves_the_page_in_both_formats() -> None:
         (bytes(range(256)) * 100, 400),
     ],
 )
-def test_everything_else_is_turned_away(sent: bytes, status: int) -> None:
-    async def story() -> None:
-        async with standing() as door:
-            head, _ = await heard(door, sent)
-            assert head.startswith(f"HTTP/1.1 {status} ")
-            assert (await heard(door, b"GET /metrics HTTP/1.1\r\n\r\n"))[0].startswith("HTTP/1.1 200")
-
-    run(story())
+async def test_everything_else_is_turned_away(sent: bytes, status: int) -> None:
+    async with standing() as door:
+        head, _ = await fetch(door, sent)
+        assert head.startswith(f"HTTP/1.1 {status} ")
+        assert (await fetch(door, b"GET /metrics HTTP/1.1\r\n\r\n"))[0].startswith("HTTP/1.1 200")
 
 
-def test_who_holds_connections_keeps_nobody_out_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "SECONDS", 0.5)
-
-    async def story() -> None:
-        async with standing() as door:
-            held = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(doors.MOST_AT_ONCE)]
-            statuses = set()
-            async with asyncio.timeout(20):
-                while "200" not in statuses:
-                    statuses.add(await status(door))
-                    await asyncio.sleep(0.05)
-            assert "200" in statuses and statuses & {"503", "turned away"}
-            for _, writer in held:
-                writer.close()
-
-    run(story())
+async def test_idle_connections_do_not_block_scrapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "SCRAPE_TIMEOUT_SECONDS", 0.5)
+    async with standing() as door:
+        held = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(doors.MOST_SCRAPES)]
+        statuses = set()
+        async with asyncio.timeout(60):
+            while "200" not in statuses:
+                statuses.add(await status(door))
+                await asyncio.sleep(0.05)
+        assert "200" in statuses and statuses & {"503", "turned away"}
+        for _, writer in held:
+            writer.close()
 
 
-def test_beyond_loopback_only_with_certificates_or_when_told_so(pki: Path) -> None:
-    async def story() -> None:
-        with pytest.raises(BindRefused, match="tls-client-ca"):
-            MetricsDoor(Page(), MetricsSettings(host="0.0.0.0"))  # noqa: S104
-        async with standing(host="0.0.0.0", insecure=True) as door:  # noqa: S104
-            with pytest.raises(BindRefused, match="--metrics-port"):
-                MetricsDoor(Page(), MetricsSettings(port=door.port, host="0.0.0.0", insecure=True))  # noqa: S104
-        async with standing(host="0.0.0.0", tls=tls(pki)) as door:  # noqa: S104
-            known = ssl.create_default_context(cafile=pki / "ca.pem")
-            known.load_cert_chain(pki / "caller.pem", pki / "caller.key")
-            head, _ = await heard(door, b"GET /metrics HTTP/1.1\r\n\r\n", known)
-            assert head.startswith("HTTP/1.1 200")
-            stranger = ssl.create_default_context(cafile=pki / "ca.pem")
-            assert await status(door, stranger) == "turned away"
-
-    run(story())
+async def test_beyond_loopback_requires_certificates_or_insecure(pki: Path) -> None:
+    with pytest.raises(BindRefused, match="tls-client-ca"):
+        MetricsListener(Exposition(), Endpoint(host="0.0.0.0"))  # noqa: S104
+    async with standing(host="0.0.0.0", insecure=True) as door:  # noqa: S104
+        with pytest.raises(BindRefused, match="--metrics-port"):
+            MetricsListener(Exposition(), Endpoint(port=door.port, host="0.0.0.0", insecure=True))  # noqa: S104
+    async with standing(host="0.0.0.0", tls=tls(pki)) as door:  # noqa: S104
+        known = ssl.create_default_context(cafile=pki / "ca.pem")
+        known.load_cert_chain(pki / "caller.pem", pki / "caller.key")
+        head, _ = await fetch(door, b"GET /metrics HTTP/1.1\r\n\r\n", known)
+        assert head.startswith("HTTP/1.1 200")
+        stranger = ssl.create_default_context(cafile=pki / "ca.pem")
+        assert await status(door, stranger) == "turned away"

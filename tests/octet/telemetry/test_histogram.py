@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.telemetry import bounds
-from octet.telemetry.families import histogram
-from octet.telemetry.histogram import Histogram
+from octet.telemetry import distributions
+from octet.telemetry.distributions import Histogram
+from octet.telemetry.exposition import histogram_family
 
 BOUNDS = (0.001, 0.01, 0.1, 1.0)
 values = st.lists(st.one_of(st.floats(), st.sampled_from((*BOUNDS, 0.0, -0.0, -1.0, nan, inf))))
@@ -20,7 +20,7 @@ def test_every_value_is_in_every_range_that_holds_it(given_values: list[float]) 
     for value in given_values:
         found.add(value)
     counted = [value for value in given_values if isfinite(value) and value >= 0]
-    (family,) = [histogram("h", "about", ("specialist",), [(("writer",), found)])]
+    (family,) = [histogram_family("h", "about", ("specialist",), [(("writer",), found)])]
     read = {sample.labels.get("le", sample.name): sample.value for sample in family.samples}
     for bound in BOUNDS:
         assert read[repr(bound)] == sum(value <= bound for value in counted)
@@ -35,8 +35,8 @@ def test_bounds_ascend(wrong: tuple[float, ...]) -> None:
 
 
 def test_the_bounds_fit_what_is_measured() -> None:
-    for name, found in vars(bounds).items():
-        if name.isupper():
+    for name, found in vars(distributions).items():
+        if name.endswith("_BOUNDS"):
             Histogram(found)
-    assert bounds.TTFT_SECONDS[0] == 0.001 and bounds.TTFT_SECONDS[-1] == 30
-    assert bounds.ITL_SECONDS[0] == 0.0005 and bounds.ITL_SECONDS[-1] == 2
+    assert distributions.TTFT_SECONDS_BOUNDS[0] == 0.001 and distributions.TTFT_SECONDS_BOUNDS[-1] == 30
+    assert distributions.ITL_SECONDS_BOUNDS[0] == 0.0005 and distributions.ITL_SECONDS_BOUNDS[-1] == 2

@@ -9,21 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.telemetry.sketch import LEAST, MOST, RELATIVE_ERROR, Sketch
-from octet.telemetry.window import MOST_AHEAD, PARTS, Place, Window
+from octet.telemetry.distributions import (
+    DEFAULT_PARTS,
+    LEAST_SECONDS,
+    MOST_AHEAD_SECONDS,
+    MOST_SECONDS,
+    RELATIVE_ERROR,
+    Sketch,
+    SlidingWindow,
+    TimeSlice,
+)
 
 SECONDS = 60.0
-SPAN = SECONDS / PARTS
+SPAN = SECONDS / DEFAULT_PARTS
 START = 1_790_000_000.0
 MOST_BYTES = 64 << 10
-SAMPLES = st.lists(st.tuples(st.floats(0, 3 * SECONDS), st.floats(LEAST, 100.0)), max_size=40)
+SAMPLES = st.lists(st.tuples(st.floats(0, 3 * SECONDS), st.floats(LEAST_SECONDS, 100.0)), max_size=40)
 
 
-def window() -> Window[Sketch]:
-    return Window(SECONDS, Sketch)
+def window() -> SlidingWindow[Sketch]:
+    return SlidingWindow(SECONDS, Sketch)
 
 
-def size_of(found: Window[Sketch]) -> int:
+def size_of(found: SlidingWindow[Sketch]) -> int:
     """Of all that it holds on to, in bytes."""
     seen: set[int] = set()
 
@@ -38,7 +46,7 @@ def size_of(found: Window[Sketch]) -> int:
             parts = list(item)
         elif isinstance(item, Sketch):
             parts = [getattr(item, name) for name in Sketch.__slots__]
-        elif isinstance(item, Window):
+        elif isinstance(item, SlidingWindow):
             parts = [vars(item)]
         return sys.getsizeof(item) + sum(map(size, parts))
 
@@ -51,9 +59,9 @@ def test_what_is_young_counts_and_what_is_old_does_not(samples: list[tuple[float
     came = sorted(each for each in samples if each[0] <= until)
     for at, seconds in came:
         found.current(START + at).add(seconds)
-    told = found.total(START + until).count
-    assert told >= sum(at > until - SECONDS for at, _ in came)
-    assert told <= sum(at > until - SECONDS - SPAN for at, _ in came)
+    measured = found.total(START + until).count
+    assert measured >= sum(at > until - SECONDS for at, _ in came)
+    assert measured <= sum(at > until - SECONDS - SPAN for at, _ in came)
 
 
 @given(SAMPLES, st.randoms(use_true_random=False))
@@ -84,7 +92,7 @@ def test_the_sum_that_is_kept_is_the_sum_of_the_slices(samples: list[tuple[float
         assert found.total(now) == total
 
 
-def test_a_total_belongs_to_whoever_asked() -> None:
+def test_total_is_a_new_object() -> None:
     found = window()
     found.current(START).add(1.0)
     found.total(START + 2 * SPAN).add(5.0)
@@ -92,7 +100,7 @@ def test_a_total_belongs_to_whoever_asked() -> None:
 
 
 def test_a_slice_that_is_put_replaces_what_was_known_of_it() -> None:
-    found, place = window(), Place(round(START * 1000), 7000)
+    found, place = window(), TimeSlice(round(START * 1000), 7000)
     for number in (3, 1):
         content = Sketch()
         for _ in range(number):
@@ -106,10 +114,10 @@ def test_a_slice_that_is_put_replaces_what_was_known_of_it() -> None:
 def test_a_slice_from_a_clock_that_is_far_ahead_does_not_count_before_its_time() -> None:
     found, content = window(), Sketch()
     content.add(1.0)
-    found.put(Place(round((START + MOST_AHEAD + 10) * 1000), 1000), content)
+    found.put(TimeSlice(round((START + MOST_AHEAD_SECONDS + 10) * 1000), 1000), content)
     assert found.total(START).count == 0
     assert found.total(START + 10).count == 1
-    assert found.total(START + MOST_AHEAD + 11 + SECONDS).count == 0
+    assert found.total(START + MOST_AHEAD_SECONDS + 11 + SECONDS).count == 0
 
 
 def test_another_length_keeps_what_is_there() -> None:
@@ -126,33 +134,33 @@ def test_there_are_never_many_slices_whatever_the_clock_does() -> None:
     found, dice = window(), random.Random(5)
     for _ in range(2000):
         found.current(START + dice.uniform(-1e6, 1e6)).add(1.0)
-        assert len(found) <= 2 * (PARTS + 2)
+        assert len(found) <= 2 * (DEFAULT_PARTS + 2)
     for number in range(1000):
-        found.put(Place(number * 1000, 1000), Sketch())
-    assert len(found) <= 2 * (PARTS + 2)
+        found.put(TimeSlice(number * 1000, 1000), Sketch())
+    assert len(found) <= 2 * (DEFAULT_PARTS + 2)
 
 
 def test_a_million_samples_in_less_than_its_room_and_within_the_stated_error() -> None:
     """All over the range, so that no bucket of any slice is left out."""
     number, end = 1_000_000, START + 2 * SECONDS
     found, dice = window(), random.Random(11)
-    pool = [LEAST * (MOST / LEAST) ** dice.random() for _ in range(9973)]
+    pool = [LEAST_SECONDS * (MOST_SECONDS / LEAST_SECONDS) ** dice.random() for _ in range(9973)]
     largest, kept = 0, array("d")
     for index in range(number):
         at = START + index * 2 * SECONDS / number
         seconds = pool[index % len(pool)]
         found.current(at).add(seconds)
-        if found.counts(found.place(at), end):
+        if found.counts(found.slice_of(at), end):
             kept.append(seconds)
         if index % 49_999 == 0:
             found.total(at)
             largest = max(largest, size_of(found))
     assert MOST_BYTES / 4 < largest < MOST_BYTES, "or the measure sees hardly anything"
-    told, ordered = found.total(end), sorted(kept)
-    assert told.count == len(ordered) > number / 2
+    measured, ordered = found.total(end), sorted(kept)
+    assert measured.count == len(ordered) > number / 2
     for share in (0.5, 0.95, 0.99):
         true = ordered[ceil(share * len(ordered)) - 1]
-        assert told.quantile(share) == pytest.approx(true, rel=RELATIVE_ERROR)
+        assert measured.quantile(share) == pytest.approx(true, rel=RELATIVE_ERROR)
 
 
 def test_what_was_filled_while_the_own_clock_was_ahead_never_comes_to_count() -> None:
@@ -161,6 +169,6 @@ def test_what_was_filled_while_the_own_clock_was_ahead_never_comes_to_count() ->
     found.current(START).add(2.0)
     assert len(found) == 1 and found.total(START).count == 1
     assert found.total(START + ahead).count == 0, "its time has come, and it is no news"
-    found.current(START + MOST_AHEAD / 2).add(3.0)
+    found.current(START + MOST_AHEAD_SECONDS / 2).add(3.0)
     found.current(START + 1).add(4.0)
     assert found.total(START + 1).count == 3, "a little ahead is only blurred"

@@ -6,10 +6,10 @@ from threading import Event
 
 import pytest
 
+from octet.cli.top import OverviewFeed
+from octet.client.errors import Unavailable
+from octet.client.operator import Operator
 from octet.clock import ManualClock
-from octet.sdk.errors import Unavailable
-from octet.sdk.operator import Operator
-from octet.top.feed import Feed
 from tests.octet.operate.windows import Windows, overview, windows_served
 
 
@@ -20,8 +20,8 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def feed_of(windows: Windows, hands: ManualClock, news: Event | None = None) -> Feed:
-    return Feed(lambda: Operator(windows.address, max_retries=0), hands, (news or Event()).set)
+def feed_of(windows: Windows, hands: ManualClock, news: Event | None = None) -> OverviewFeed:
+    return OverviewFeed(lambda: Operator(windows.address, max_retries=0), hands, (news or Event()).set)
 
 
 def test_the_latest_and_its_age() -> None:
@@ -29,39 +29,39 @@ def test_the_latest_and_its_age() -> None:
     windows.overviews = [overview(version="1"), overview(version="2")]
     with windows_served(windows), feed_of(windows, hands, news) as feed:
         assert feed.first(20.0) is not None and news.wait(20)
-        until(lambda: (known := feed.known()) is not None and known.overview.version == "2")
+        until(lambda: (known := feed.latest()) is not None and known.overview.version == "2")
         hands.sleep(3.5)
-        known = feed.known()
-        assert known is not None and (known.age, known.trouble) == (3.5, "")
+        known = feed.latest()
+        assert known is not None and (known.age, known.problem) == (3.5, "")
         hands.sleep(10)
-        known = feed.known()
+        known = feed.latest()
         assert known is not None and known.is_stale
 
 
-def test_a_silent_stream_is_begun_anew() -> None:
+def test_silent_stream_is_reopened() -> None:
     windows, hands = Windows(), ManualClock()
     with windows_served(windows), feed_of(windows, hands) as feed:
         assert feed.first(20.0) is not None
-        feed.renew()
+        feed.reopen_if_silent()
         assert len(windows.asked) == 1, "it is not silent for long"
         hands.sleep(60)
-        feed.renew()
-        known = feed.known()
-        assert known is not None and known.trouble == "trying again: nothing was heard for 15 s"
+        feed.reopen_if_silent()
+        known = feed.latest()
+        assert known is not None and known.problem == "reconnecting: no message for 15 s"
         until(lambda: len(windows.asked) == 2)
-        until(lambda: (found := feed.known()) is not None and not found.is_stale)
+        until(lambda: (found := feed.latest()) is not None and not found.is_stale)
 
 
-def test_a_stream_that_ends_by_itself_is_told_and_begun_anew() -> None:
+def test_closed_stream_is_reported_and_reopened() -> None:
     windows, hands = Windows(), ManualClock()
     windows.ends = True
     with windows_served(windows), feed_of(windows, hands) as feed:
         assert feed.first(20.0) is not None
-        until(lambda: (known := feed.known()) is not None and "the router ended the stream" in known.trouble)
+        until(lambda: (known := feed.latest()) is not None and "the router closed the stream" in known.problem)
         until(lambda: len(windows.asked) > 1)
 
 
-def test_a_first_try_that_fails_is_raised_and_none_hangs_at_the_end() -> None:
+def test_first_failure_is_raised() -> None:
     with windows_served() as windows:
         pass
     with feed_of(windows, ManualClock()) as feed, pytest.raises(Unavailable):
@@ -70,5 +70,5 @@ def test_a_first_try_that_fails_is_raised_and_none_hangs_at_the_end() -> None:
     def unreadable() -> Operator:
         raise FileNotFoundError(2, "No such file or directory", "key")
 
-    with Feed(unreadable, ManualClock(), lambda: None) as feed, pytest.raises(FileNotFoundError):
+    with OverviewFeed(unreadable, ManualClock(), lambda: None) as feed, pytest.raises(FileNotFoundError):
         feed.first(20.0)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
-from router.receipts.receipt import _ATTEMPTS
+from router.receipts import _MAX_ATTEMPTS
 
 REASONS = [each for each in error_pb2.ErrorReason.values() if each != error_pb2.ERROR_REASON_UNSPECIFIED]
 SECONDS = st.floats(0.0, 30.0)
@@ -85,7 +85,7 @@ def _stand_between(draw: st.DrawFn, receipt: Any, names: Names) -> None:
 
 def _ask(draw: st.DrawFn, receipt: Any, names: Names) -> None:
     """Some that did not answer, and perhaps one that did."""
-    failures = draw(st.integers(0, _ATTEMPTS - 1))
+    failures = draw(st.integers(0, _MAX_ATTEMPTS - 1))
     for _ in range(failures):
         name = draw(st.sampled_from([receipt.decision.primary, receipt.decision.second_choice or names("else")]))
         receipt.attempts.add(

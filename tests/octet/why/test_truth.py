@@ -22,23 +22,23 @@ from octet.config.ensemble import (
     StoreConfig,
     TaskConfig,
 )
-from octet.rpc.calls import Context
+from octet.rpc.handlers import Context
+from octet.terminal import format_seconds
 from octet.v1 import error_pb2, inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
-from octet.why.words import time
-from router.keys.source import GivenKeys
-from specialist.engines.sim import CostModel
+from router.api.keys.key_file import StaticKeys
+from specialist.engines.sim.engine import CostModel
 from tests.router.keys.keyed import book_of, made
 from tests.router.service.harness import Heard, Routed, asking, routing
 from tests.router.service.spy import ACCEPTED, Spy, spying
-from tests.service.harness import QUICK, run, serving, sim
+from tests.service.harness import QUICK, serving, sim
 from tests.service.test_admission import SLOW
 from tests.story.cast import breaker, operate, until
 from tests.story.test_wiring import Torn
 
 Captured = pytest.CaptureFixture[str]
-UNKNOWN_WAIT = "how long that took is not on the receipt."
+UNKNOWN_WAIT = "; the duration is not on the receipt."
 STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
 """A step takes 20 ms: an answer of many tokens is long under way."""
 
@@ -70,97 +70,88 @@ def ensemble_without_shadows() -> Ensemble:
     return replace(torn_ensemble(), specialists=(SpecialistConfig("writer"),))
 
 
-def receipt_of(heard: Heard) -> inference_pb2.Receipt:
-    assert heard.receipt is not None
-    return heard.receipt
+def receipt_of(reply: Heard) -> inference_pb2.Receipt:
+    assert reply.receipt is not None
+    return reply.receipt
 
 
-def test_a_refused_request(capsys: Captured) -> None:
-    async def scenario() -> None:
-        async with serving(sim(SLOW)) as writer, routing({"writer": [writer.address]}) as routed:
-            ask = asking(request_id="late", max_tokens=400, timeout_ms=2000, ignore_eos=True, priority=3)
-            heard = await routed.ask(ask)
-            assert heard.error is not None and heard.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-            said = await why(routed, "late", capsys)
-            assert re.search(r"request late: refused after [\d.]+ ms: it could not have been answered before its", said)
-            assert "with priority 3;" in said and "It belongs to no conversation." in said
-            assert "The caller named writer." in said
-            assert re.search(
-                r"1\. writer-0, of writer: no answer after [\d.]+ ms: it could not have .*unreachable\)", said
-            )
-            assert "No replica let it in." in said
-            assert f'In the server\'s words: "{heard.error.message}".' in said and "400 tokens" in heard.error.message
-            assert f"The field to blame was timeout_ms. The limit: {heard.error.limit}" in said
-            assert not heard.error.HasField("retry_after_ms") and "Trying again" not in said
-            assert "answered it" not in said and "So it went" not in said and "preempted" not in said
-            assert writer.replica.scheduler.ledger.live == {} and not heard.chunks
-
-    run(scenario())
+async def test_a_refused_request(capsys: Captured) -> None:
+    async with serving(sim(SLOW)) as writer, routing({"writer": [writer.address]}) as routed:
+        ask = asking(request_id="late", max_tokens=400, timeout_ms=2000, ignore_eos=True, priority=3)
+        reply = await routed.ask(ask)
+        assert reply.error is not None and reply.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        text = await why(routed, "late", capsys)
+        assert re.search(r"request late: refused after [\d.]+ ms: it could not have been answered before its", text)
+        assert "with priority 3 (" in text and "It belongs to no conversation." in text
+        assert "The caller named writer." in text
+        assert re.search(r"1\. writer-0 of writer: no answer after [\d.]+ ms: it could not have .*unreachable\)", text)
+        assert "No replica admitted it." in text
+        assert f'The server\'s message: "{reply.error.message}".' in text and "400 tokens" in reply.error.message
+        assert f"The invalid field was timeout_ms. Allowed: {reply.error.limit}" in text
+        assert not reply.error.HasField("retry_after_ms") and "A retry" not in text
+        assert "answered it" not in text and "It failed over" not in text and "was preempted" not in text
+        assert writer.replica.scheduler.ledger.live == {} and not reply.chunks
 
 
-def test_a_spilled_request(capsys: Captured) -> None:
-    async def scenario() -> None:
-        async with (
-            serving(sim(STEADY, max_running=1), max_waiting=1) as writer,
-            serving(sim(name="editor")) as editor,
-            routing(
-                {"writer": [writer.address], "editor": [editor.address]}, ensemble=torn_ensemble(), opinions=Torn()
-            ) as routed,
-        ):
-            fillers, live = [], writer.replica.scheduler.ledger.live
-            for name in ("first", "second"):
-                ask = asking(request_id=name, max_tokens=300, ignore_eos=True)
-                fillers.append(asyncio.create_task(routed.ask(ask)))
-                await until(lambda: len(live) == len(fillers))
-            heard = await routed.ask(inference_pb2.InferRequest(request_id="over", prompt="hello", max_tokens=4))
-            receipt = receipt_of(heard)
-            assert (heard.code, receipt.specialist) == (grpc.StatusCode.OK, "editor"), heard
-            said = await why(routed, "over", capsys)
-            assert re.search(r"request over: editor on editor-0 answered it in [\d.]+ ms, spilled over for want", said)
-            assert "The classifier chose writer." in said
-            assert "confidence in writer was 0.55. Next came editor with 0.40 and reject with 0.05." in said
-            assert "The second choice, where that is not possible, was editor." in said
-            assert "It spilled over: writer had no room, and editor took it." in said
-            assert re.search(r"1\. writer-0, of writer: no answer after .* too many were waiting \(queue_full\)", said)
-            assert re.search(r"2\. editor-0, of editor: answered; that took [\d.]+ ms\.", said)
-            assert "So it went from writer-0 to editor-0; nothing of the answer had been said before." in said
-            for name in ("second", "first"):
-                await routed.call("Cancel", inference_pb2.CancelRequest(request_id=name), inference_pb2.CancelResponse)
-            await asyncio.gather(*fillers)
-            cancelled = await why(routed, "second", capsys)
-            assert "cancelled after" in cancelled and "it was cancelled, or its caller was gone" in cancelled
-            assert "spilled" not in cancelled
+async def test_a_spilled_request(capsys: Captured) -> None:
+    async with (
+        serving(sim(STEADY, max_running=1), max_waiting=1) as writer,
+        serving(sim(name="editor")) as editor,
+        routing(
+            {"writer": [writer.address], "editor": [editor.address]}, ensemble=torn_ensemble(), opinions=Torn()
+        ) as routed,
+    ):
+        fillers, live = [], writer.replica.scheduler.ledger.live
+        for name in ("first", "second"):
+            ask = asking(request_id=name, max_tokens=300, ignore_eos=True)
+            fillers.append(asyncio.create_task(routed.ask(ask)))
+            await until(lambda: len(live) == len(fillers))
+        reply = await routed.ask(inference_pb2.InferRequest(request_id="over", prompt="hello", max_tokens=4))
+        receipt = receipt_of(reply)
+        assert (reply.code, receipt.specialist) == (grpc.StatusCode.OK, "editor"), reply
+        text = await why(routed, "over", capsys)
+        assert re.search(
+            r"request over: editor on editor-0 answered it in [\d.]+ ms, spilled over for lack of capacity", text
+        )
+        assert "The classifier chose writer." in text
+        assert "confidence in writer was 0.55. Next came editor with 0.40 and reject with 0.05." in text
+        assert "The second choice was editor." in text
+        assert "It spilled over: writer had no capacity, and editor accepted it." in text
+        assert re.search(r"1\. writer-0 of writer: no answer after .* the queue was full \(queue_full\)", text)
+        assert re.search(r"2\. editor-0 of editor: answered in [\d.]+ ms\.", text)
+        assert "It failed over from writer-0 to editor-0 before any of the answer was sent." in text
+        for name in ("second", "first"):
+            await routed.call("Cancel", inference_pb2.CancelRequest(request_id=name), inference_pb2.CancelResponse)
+        await asyncio.gather(*fillers)
+        cancelled = await why(routed, "second", capsys)
+        assert "cancelled after" in cancelled and "it was cancelled, or its caller disconnected" in cancelled
+        assert "spilled" not in cancelled
 
-    run(scenario())
 
-
-def test_a_shadowed_request(capsys: Captured) -> None:
-    async def scenario() -> None:
-        async with (
-            serving(sim()) as writer,
-            serving(sim(name="editor")) as editor,
-            routing(
-                {"writer": [writer.address], "editor": [editor.address]}, ensemble=torn_ensemble(1.0), opinions=Torn()
-            ) as routed,
-        ):
-            await until(lambda: has_lanes(routed))
-            plain = await routed.ask(inference_pb2.InferRequest(request_id="alone", prompt="hello", max_tokens=4))
-            assert not receipt_of(plain).between.HasField("shadow")
-            assert "No copy of it was ordered of anybody." in await why(routed, "alone", capsys)
-            change = wire.Change(who="alice", why="a test")
-            ask = wire.SetKnobRequest(name="unspecified.shadow_threshold", value=0.6, change=change)
-            await operate(routed, "SetKnob", ask, wire.KnobInfo)
-            await routed.ask(inference_pb2.InferRequest(request_id="both", prompt="hello", max_tokens=4))
-            await until(lambda: sent_shadows(routed))
-            said = await why(routed, "both", capsys)
-            assert "writer on writer-0 answered it" in said and "with a shadow" in said
-            ordered = "A copy that nobody waits for was ordered of editor, because the confidence of 0.55 was below the"
-            assert f"{ordered} threshold of 0.6 (low_confidence)." in said
-            knobs = "a shadow threshold of 0.6 and a priority floor of 0, last turned by operator."
-            assert knobs in said
-            assert "spilled" not in said and "2. " not in said.partition("admission")[0]
-
-    run(scenario())
+async def test_a_shadowed_request(capsys: Captured) -> None:
+    async with (
+        serving(sim()) as writer,
+        serving(sim(name="editor")) as editor,
+        routing(
+            {"writer": [writer.address], "editor": [editor.address]}, ensemble=torn_ensemble(1.0), opinions=Torn()
+        ) as routed,
+    ):
+        await until(lambda: has_lanes(routed))
+        plain = await routed.ask(inference_pb2.InferRequest(request_id="alone", prompt="hello", max_tokens=4))
+        assert not receipt_of(plain).between.HasField("shadow")
+        assert "No shadow was ordered." in await why(routed, "alone", capsys)
+        change = wire.Change(who="alice", why="a test")
+        ask = wire.SetKnobRequest(name="unspecified.shadow_threshold", value=0.6, change=change)
+        await operate(routed, "SetKnob", ask, wire.KnobInfo)
+        await routed.ask(inference_pb2.InferRequest(request_id="both", prompt="hello", max_tokens=4))
+        await until(lambda: sent_shadows(routed))
+        text = await why(routed, "both", capsys)
+        assert "writer on writer-0 answered it" in text and "with a shadow" in text
+        ordered = "A shadow was ordered from editor, because the confidence of 0.55 was below the"
+        assert f"{ordered} threshold of 0.6 (low_confidence)." in text
+        knobs = "a shadow threshold of 0.6 and a priority floor of 0, last set by operator."
+        assert knobs in text
+        assert "spilled" not in text and "2. " not in text.partition("admission")[0]
 
 
 async def has_lanes(routed: Routed) -> bool:
@@ -172,43 +163,41 @@ async def sent_shadows(routed: Routed) -> bool:
     return bool(report.counts.sent == 1)
 
 
-def test_preempted_requests(capsys: Captured) -> None:
-    async def scenario() -> None:
-        async with (
-            serving(sim(QUICK, num_blocks=20, max_running=4), max_waiting=50) as writer,
-            routing({"writer": [writer.address]}) as routed,
-        ):
-            asks = [
-                asking(f"{n} " * 20, request_id=f"r{n}", max_tokens=60, ignore_eos=True, priority=n % 3)
-                for n in range(12)
-            ]
-            heard = await asyncio.gather(*(routed.ask(each) for each in asks))
-            await writer.idle()
-            assert all(each.code is grpc.StatusCode.OK for each in heard)
-            counted = {
-                each.request_id: receipt_of(one).usage.times_preempted for each, one in zip(asks, heard, strict=True)
-            }
-            reports = writer.client.watch_load(min_interval_ms=5)
-            assert sum(counted.values()) == (await anext(reports)).times_preempted > 0
-            never = next(name for name, times in counted.items() if times == 0)
-            often = max(counted, key=counted.__getitem__)
-            said = await why(routed, often, capsys)
-            times = {1: "once", 2: "twice"}.get(counted[often], f"{counted[often]} times")
-            assert f"It was preempted {times}, so that others could run;" in said
-            timings = next(receipt_of(one).usage.timings for one in heard if receipt_of(one).request_id == often)
-            waited = f"that took {time(timings.preempted)} in all." if timings.HasField("preempted") else UNKNOWN_WAIT
-            assert f"so that others could run; {waited}" in said
-            assert f"answered it in {told_total(said)}, preempted {times}" in said
-            assert "It never had to give way." not in said
-            calm = await why(routed, never, capsys)
-            assert "It never had to give way." in calm and "preempted" not in calm.partition("It never had")[0]
-            await check_sums(routed, asks, capsys)
-
-    run(scenario())
+async def test_preempted_requests(capsys: Captured) -> None:
+    async with (
+        serving(sim(QUICK, num_blocks=20, max_running=4), max_waiting=50) as writer,
+        routing({"writer": [writer.address]}) as routed,
+    ):
+        asks = [
+            asking(f"{n} " * 20, request_id=f"r{n}", max_tokens=60, ignore_eos=True, priority=n % 3) for n in range(12)
+        ]
+        reply = await asyncio.gather(*(routed.ask(each) for each in asks))
+        await writer.idle()
+        assert all(each.code is grpc.StatusCode.OK for each in reply)
+        counted = {
+            each.request_id: receipt_of(one).usage.times_preempted for each, one in zip(asks, reply, strict=True)
+        }
+        reports = writer.client.watch_load(min_interval_ms=5)
+        assert sum(counted.values()) == (await anext(reports)).times_preempted > 0
+        never = next(name for name, times in counted.items() if times == 0)
+        often = max(counted, key=counted.__getitem__)
+        text = await why(routed, often, capsys)
+        times = {1: "once", 2: "twice"}.get(counted[often], f"{counted[often]} times")
+        assert f"It was preempted {times}" in text
+        timings = next(receipt_of(one).usage.timings for one in reply if receipt_of(one).request_id == often)
+        waited = (
+            f", for {format_seconds(timings.preempted)} in total." if timings.HasField("preempted") else UNKNOWN_WAIT
+        )
+        assert f"It was preempted {times}{waited}" in text
+        assert f"answered it in {printed_total(text)}, preempted {times}" in text
+        assert "It was never preempted." not in text
+        calm = await why(routed, never, capsys)
+        assert "It was never preempted." in calm and "preempted" not in calm.partition("It was never")[0]
+        await check_sums(routed, asks, capsys)
 
 
-def told_total(said: str) -> str:
-    found = re.search(r"answered it in ([\d.]+ m?s)", said)
+def printed_total(text: str) -> str:
+    found = re.search(r"answered it in ([\d.]+ m?s)", text)
     assert found is not None
     return found[1]
 
@@ -217,7 +206,8 @@ async def check_sums(routed: Routed, asks: Sequence[inference_pb2.InferRequest],
     """The stages of every one of them add up to its total, as they are shown."""
     for each in asks:
         document = await why_json(routed, each.request_id, capsys)
-        rows = [re.match(r"(.+?) +([\d.]+) ms(  \||$)", line) for line in document["told"]["lines"]]
+        lines = [line for line in document["told"]["lines"] if not line.startswith("by the")]
+        rows = [re.match(r"(.+?) +([\d.]+) ms(  \||$)", line) for line in lines]
         figures = {found[1]: round(10 * float(found[2])) for found in rows if found is not None}
         total = figures.pop("total")
         assert len(figures) == 5 and sum(figures.values()) == total
@@ -229,34 +219,31 @@ async def let_in_and_die(_: replica_wire.GenerateRequest, context: Context) -> N
     await context.abort(grpc.StatusCode.UNAVAILABLE, "struck by lightning")
 
 
-def test_a_failed_over_request(capsys: Captured) -> None:
-    async def scenario() -> None:
-        async with (
-            spying(let_in_and_die) as doomed,
-            serving(sim()) as sound,
-        ):
-            doomed.revision = sound.replica.lane.revision
-            places = {"writer": [doomed.address, sound.address]}
-            async with routing(places, ensemble=ensemble_without_shadows()) as routed:
-                await tell_it(routed, doomed)
-
+async def test_a_failed_over_request(capsys: Captured) -> None:
     async def tell_it(routed: Routed, doomed: Spy) -> None:
         number = await asked_until(routed, lambda: bool(doomed.asked))
-        said = await why(routed, f"r{number}", capsys)
-        assert re.search(rf"request r{number}: writer on writer-1 answered it in .*, after writer-0 had not", said)
-        assert re.search(r"1\. writer-0, of writer: no answer after .*: the replica was lost \(replica_lost\)", said)
-        assert re.search(r"2\. writer-1, of writer: answered; that took", said)
-        assert "So it went from writer-0 to writer-1; nothing of the answer had been said before." in said
-        assert "writer-1 took it" in said and "spilled" not in said and "The caller got an error" not in said
+        text = await why(routed, f"r{number}", capsys)
+        assert re.search(rf"request r{number}: writer on writer-1 answered it in .*, after writer-0 failed", text)
+        assert re.search(r"1\. writer-0 of writer: no answer after .*: the replica was lost \(replica_lost\)", text)
+        assert re.search(r"2\. writer-1 of writer: answered in", text)
+        assert "It failed over from writer-0 to writer-1 before any of the answer was sent." in text
+        assert "writer-1 served it" in text and "spilled" not in text and "The caller received an error" not in text
         assert len(doomed.asked) == 1
         if number:
             calm = await why(routed, "r0", capsys)
-            assert "1. writer-1, of writer: answered" in calm and "writer-0" not in calm
+            assert "1. writer-1 of writer: answered" in calm and "writer-0" not in calm
 
-    run(scenario())
+    async with (
+        spying(let_in_and_die) as doomed,
+        serving(sim()) as sound,
+    ):
+        doomed.revision = sound.replica.lane.revision
+        places = {"writer": [doomed.address, sound.address]}
+        async with routing(places, ensemble=ensemble_without_shadows()) as routed:
+            await tell_it(routed, doomed)
 
 
-def test_a_request_that_another_took_and_one_that_nobody_was_left_to_take(capsys: Captured) -> None:
+async def test_request_answered_by_a_fallback_and_one_without(capsys: Captured) -> None:
     """Each is the other's fallback: first the writer's only replica is drained, then both breakers are held open."""
     ann = wire.Change(who="ann", why="maintenance")
     specialists = (SpecialistConfig("writer", fallback="editor"), SpecialistConfig("editor", fallback="writer"))
@@ -268,83 +255,77 @@ def test_a_request_that_another_took_and_one_that_nobody_was_left_to_take(capsys
         found: wire.Overview = await operate(routed, "GetOverview", wire.GetOverviewRequest(), wire.Overview)
         return found
 
-    async def scenario() -> None:
-        async with (
-            serving(sim()) as writer,
-            serving(sim(name="editor")) as editor,
-            routing(
-                {"writer": [writer.address], "editor": [editor.address]},
-                ensemble=replace(torn_ensemble(), specialists=specialists),
-                opinions=Torn(),
-            ) as routed,
-        ):
-            drain = wire.DrainReplicaRequest(replica="writer-0", change=ann)
-            await operate(routed, "DrainReplica", drain, wire.ReplicaInfo)
-            receipt = await ask(routed, "taken")
-            assert (receipt.specialist, receipt.between.instead_of) == ("editor", "writer")
-            said = await why(routed, "taken", capsys)
-            assert re.search(r"taken: editor on editor-0 answered it in [\d.]+ ms, in the place of writer", said)
-            assert "in the place of writer: writer had no replica left that was fit to answer." in said
-            assert await asyncio.to_thread(main, ["receipts", "--address", routed.address]) == 0
-            assert "stood in for writer" in capsys.readouterr().out
-            await until(lambda: any(each.kind == "no_replica" for each in routed.server.view.now().overview.troubles))
-            (trouble,) = (await overview(routed)).troubles
-            assert trouble.severity == wire.Trouble.WARNING
-            assert trouble.text.startswith("writer: its only replica is drained; editor stands in")
+    async with (
+        serving(sim()) as writer,
+        serving(sim(name="editor")) as editor,
+        routing(
+            {"writer": [writer.address], "editor": [editor.address]},
+            ensemble=replace(torn_ensemble(), specialists=specialists),
+            opinions=Torn(),
+        ) as routed,
+    ):
+        drain = wire.DrainReplicaRequest(replica="writer-0", change=ann)
+        await operate(routed, "DrainReplica", drain, wire.ReplicaInfo)
+        receipt = await ask(routed, "taken")
+        assert (receipt.specialist, receipt.between.instead_of) == ("editor", "writer")
+        text = await why(routed, "taken", capsys)
+        assert re.search(r"taken: editor on editor-0 answered it in [\d.]+ ms, in place of writer", text)
+        assert "in place of writer: no replica of writer could answer." in text
+        assert await asyncio.to_thread(main, ["receipts", "--address", routed.address]) == 0
+        assert "stood in for writer" in capsys.readouterr().out
+        await until(lambda: any(each.kind == "no_replica" for each in routed.server.view.now().overview.troubles))
+        (trouble,) = (await overview(routed)).troubles
+        assert trouble.severity == wire.Trouble.WARNING
+        assert trouble.text.startswith("writer: its only replica is drained; editor answers instead")
 
-            undrain = wire.UndrainReplicaRequest(replica="writer-0", change=ann)
-            await operate(routed, "UndrainReplica", undrain, wire.ReplicaInfo)
-            for name in ("writer", "editor"):
-                hold = wire.HoldBreakerRequest(specialist=name, hold="open", change=ann)
-                await operate(routed, "HoldBreaker", hold, wire.BreakerInfo)
-            receipt = await ask(routed, "left")
-            assert (receipt.error.reason, receipt.between.instead_of) == (error_pb2.ERROR_REASON_DEMOTED, "")
-            said = await why(routed, "left", capsys)
-            assert "kept from answering now, and nobody stands in for it (an operator held its breaker open)" in said
-            assert "wrong too often" not in said and "ann: hold breaker editor" in said
-            await until(lambda: len(routed.server.view.now().overview.receipts) == 2)
-            seen = await overview(routed)
-            assert [each.rates.unserved > 0 for each in seen.specialists] == [True, False]
-            assert seen.specialists[0].rates.refused == seen.specialists[0].rates.unserved
-            assert seen.headline.startswith("router: no specialist serves, callers are refused")
-            held = [each for each in seen.troubles if each.kind == "breaker_held"]
-            assert [each.severity for each in held] == [wire.Trouble.CRITICAL] * 2
-            assert "editor, which should stand in, does not answer either: callers are refused" in held[1].text
-
-    run(scenario())
+        undrain = wire.UndrainReplicaRequest(replica="writer-0", change=ann)
+        await operate(routed, "UndrainReplica", undrain, wire.ReplicaInfo)
+        for name in ("writer", "editor"):
+            hold = wire.HoldBreakerRequest(specialist=name, hold="open", change=ann)
+            await operate(routed, "HoldBreaker", hold, wire.BreakerInfo)
+        receipt = await ask(routed, "left")
+        assert (receipt.error.reason, receipt.between.instead_of) == (error_pb2.ERROR_REASON_DEMOTED, "")
+        text = await why(routed, "left", capsys)
+        assert "the specialist is demoted and no fallback can answer (an operator held its breaker open)" in text
+        assert "wrong too often" not in text and "ann: hold breaker editor" in text
+        await until(lambda: len(routed.server.view.now().overview.receipts) == 2)
+        seen = await overview(routed)
+        assert [each.rates.unserved > 0 for each in seen.specialists] == [True, False]
+        assert seen.specialists[0].rates.refused == seen.specialists[0].rates.unserved
+        assert seen.headline.startswith("router: no specialist serves, so all requests are refused")
+        held = [each for each in seen.troubles if each.kind == "breaker_held"]
+        assert [each.severity for each in held] == [wire.Trouble.CRITICAL] * 2
+        assert "its fallback editor is not serving either: requests are refused" in held[1].text
 
 
 async def asked_until(routed: Routed, condition: Callable[[], bool]) -> int:
-    """The number of the request with which it came true: whom the router asks first is a matter of luck."""
+    """The number of the request with which it became true: the router picks replicas at random."""
     for number in range(200):
-        heard = await routed.ask(asking(request_id=f"r{number}"))
-        assert heard.code is grpc.StatusCode.OK
+        reply = await routed.ask(asking(request_id=f"r{number}"))
+        assert reply.code is grpc.StatusCode.OK
         if condition():
             return number
     raise AssertionError("it never came true")
 
 
-def test_a_cut_off_answer_and_an_unknown_one(capsys: Captured) -> None:
+async def test_a_cut_off_answer_and_an_unknown_one(capsys: Captured) -> None:
     async def speak_and_die(_: replica_wire.GenerateRequest, context: Context) -> None:
         await context.write(ACCEPTED)
         await context.write(replica_wire.GenerateEvent(chunk=replica_wire.Chunk(text="x", token_ids=[1])))
         await context.abort(grpc.StatusCode.UNAVAILABLE, "struck by lightning")
 
-    async def scenario() -> None:
-        async with spying(speak_and_die) as doomed, routing({"writer": [doomed.address]}) as routed:
-            heard = await routed.ask(asking(request_id="cut"))
-            assert heard.text == "x" and heard.error is not None
-            said = await why(routed, "cut", capsys)
-            assert re.search(r"request cut: its answer was cut off after [\d.]+ ms: the replica was lost", said)
-            assert "writer-0 let it in with nobody in line before it" in said
-            assert "What was computed of it is not on the receipt." in said
-            assert await asyncio.to_thread(main, ["why", "nobody's", "--address", routed.address]) == 2
-            assert "octet why: nothing is known of a request with the id" in capsys.readouterr().err
-
-    run(scenario())
+    async with spying(speak_and_die) as doomed, routing({"writer": [doomed.address]}) as routed:
+        reply = await routed.ask(asking(request_id="cut"))
+        assert reply.text == "x" and reply.error is not None
+        text = await why(routed, "cut", capsys)
+        assert re.search(r"request cut: its answer was cut off after [\d.]+ ms: the replica was lost", text)
+        assert "writer-0 admitted it with nothing ahead in the queue" in text
+        assert "Its token counts are not on the receipt." in text
+        assert await asyncio.to_thread(main, ["why", "nobody's", "--address", routed.address]) == 2
+        assert "octet why: unknown request id" in capsys.readouterr().err
 
 
-def test_a_caller_is_told_of_its_own_requests_and_of_no_others(
+async def test_caller_sees_only_its_own_requests(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OCTET_API_KEY", raising=False)
@@ -353,18 +334,14 @@ def test_a_caller_is_told_of_its_own_requests_and_of_no_others(
     for each in (caller, other):
         files[each.key.name] = tmp_path / each.key.name
         files[each.key.name].write_text(each.token)
-
-    async def scenario() -> None:
-        keys = GivenKeys(book_of(caller, other))
-        async with serving(sim()) as writer, routing({"writer": [writer.address]}, keys=keys) as routed:
-            heard = await routed.ask(asking(request_id="mine"), metadata=caller.metadata)
-            assert heard.code is grpc.StatusCode.OK
-            asked = ["why", "mine", "--address", routed.address, "--api-key-file"]
-            assert await asyncio.to_thread(main, [*asked, str(files["ann"])]) == 0
-            said = " ".join(capsys.readouterr().out.split())
-            assert "Its caller showed the key ann of the tenant acme." in said and "this key may not operate" in said
-            assert await asyncio.to_thread(main, [*asked, str(files["bob"])]) == 2
-            assert await asyncio.to_thread(main, [*asked, str(files["bob"]), "--tenant", "acme"]) == 2
-            assert capsys.readouterr().out == ""
-
-    run(scenario())
+    keys = StaticKeys(book_of(caller, other))
+    async with serving(sim()) as writer, routing({"writer": [writer.address]}, keys=keys) as routed:
+        reply = await routed.ask(asking(request_id="mine"), metadata=caller.metadata)
+        assert reply.code is grpc.StatusCode.OK
+        asked = ["why", "mine", "--address", routed.address, "--api-key-file"]
+        assert await asyncio.to_thread(main, [*asked, str(files["ann"])]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert "Its caller used the key ann of the tenant acme." in text and "this key may not operate" in text
+        assert await asyncio.to_thread(main, [*asked, str(files["bob"])]) == 2
+        assert await asyncio.to_thread(main, [*asked, str(files["bob"]), "--tenant", "acme"]) == 2
+        assert capsys.readouterr().out == ""

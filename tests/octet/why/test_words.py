@@ -1,4 +1,4 @@
-"""The words of a story: whatever the receipt, every fact that matters is told, and nothing that it does not hold."""
+"""Explanations: every fact of any receipt is reported, and nothing that it does not hold."""
 
 import re
 from collections.abc import Iterator
@@ -9,18 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.correctness import Shown, Standing, State, serves
-from admission.correctness import shown as shown_state
-from octet.sdk.decision import word
-from octet.sdk.receipt import Timings
-from octet.sdk.story import Story
+from admission.breakers import BreakerRecord, BreakerState, BreakerStatus, may_serve
+from admission.breakers import breaker_status as shown_state
+from octet.cli.why import explain_request, format_explanation, format_waterfall, time_stages
+from octet.cli.why_sections import MAX_ATTEMPTS, REASON_TEXTS
+from octet.client.receipts import Timings
+from octet.client.records import RequestExplanation
+from octet.client.wire_record import enum_label
+from octet.terminal import format_seconds
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
-from octet.why.asked import MOST_ATTEMPTS
-from octet.why.tell import shown, tell
-from octet.why.waterfall import stages, waterfall
-from octet.why.words import REASONS, time
-from router.receipts.receipt import _ATTEMPTS
+from router.receipts import _MAX_ATTEMPTS
 from tests.octet.messages import messages
 from tests.octet.why.receipts import stories
 
@@ -29,16 +28,20 @@ _WIDTH = 80
 _ROW = re.compile(r"(.+?) +([\d.]+) ms(  \|.*\|)?")
 
 
-def said(story: wire.Story, *, is_whole: bool = True) -> str:
+def explained(story: wire.Story, *, is_complete: bool = True) -> str:
     """All of it, on one line."""
-    return " ".join(shown(tell(Story.from_wire(story), is_whole=is_whole), 10_000).split())
+    return " ".join(
+        format_explanation(
+            explain_request(RequestExplanation.from_wire(story), is_complete=is_complete), 10_000
+        ).split()
+    )
 
 
-def told(story: wire.Story) -> Iterator[str]:
-    """What must be said, as it must be said."""
+def expected_texts(story: wire.Story) -> Iterator[str]:
+    """Texts that must occur."""
     receipt = story.receipt
     decision, between, usage, error = receipt.decision, receipt.between, receipt.usage, receipt.error
-    yield from (receipt.request_id, f"with priority {receipt.priority};", receipt.session_id, receipt.caller)
+    yield from (receipt.request_id, f"with priority {receipt.priority} (", receipt.session_id, receipt.caller)
     yield from (
         receipt.tenant,
         receipt.trace_id,
@@ -54,83 +57,103 @@ def told(story: wire.Story) -> Iterator[str]:
     if receipt.HasField("between"):
         yield from (between.why, f"a shadow threshold of {between.shadow_threshold:g}", between.knobs_by)
         yield f"a priority floor of {between.priority_floor}"
-        yield f"in the place of {between.instead_of}" if between.instead_of else ""
+        yield f"in place of {between.instead_of}" if between.instead_of else ""
         yield "breaker of" if between.correctness else ""
         yield "was fresh" if between.lane == "fresh" else ""
         yield "It spilled over" if between.spilled else ""
     for number, attempt in enumerate(receipt.attempts, 1):
-        yield f"{number}. {attempt.replica}, of {attempt.specialist}: {'no answer' if attempt.reason else 'answered'}"
-        yield from (attempt.message, time(attempt.seconds), word(wire.ErrorReason, attempt.reason, "ERROR_REASON_"))
+        yield f"{number}. {attempt.replica} of {attempt.specialist}: {'no answer' if attempt.reason else 'answered'}"
+        yield from (
+            attempt.message,
+            format_seconds(attempt.seconds),
+            enum_label(wire.ErrorReason.DESCRIPTOR, attempt.reason),
+        )
     if receipt.HasField("accepted"):
         yield from _at_the_door(receipt.accepted)
     if receipt.HasField("usage"):
         yield f"Of {usage.prompt_tokens} prompt token"
         yield f"{usage.cache_hit_tokens} came from the cache"
-        yield word(specialist_pb2.MissReason, usage.miss_reason, "MISS_REASON_")
-        yield f"It said {usage.completion_tokens} token"
+        yield enum_label(specialist_pb2.MissReason.DESCRIPTOR, usage.miss_reason)
+        yield f"It generated {usage.completion_tokens} token"
         yield usage.stop_string
-        yield "It was preempted" if usage.times_preempted else "It never had to give way."
-        yield f"that took {time(usage.timings.preempted)} in all" if usage.timings.HasField("preempted") else ""
+        yield "It was preempted" if usage.times_preempted else "It was never preempted."
+        yield (f"for {format_seconds(usage.timings.preempted)} in total" if usage.timings.HasField("preempted") else "")
     if receipt.HasField("error"):
-        yield from (word(wire.ErrorReason, error.reason, "ERROR_REASON_"), error.message, error.field, error.limit)
+        yield from (
+            enum_label(wire.ErrorReason.DESCRIPTOR, error.reason),
+            error.message,
+            error.field,
+            error.limit,
+        )
         yield error.value
-        yield f"worthwhile after {time(error.retry_after_ms / 1000)}" if error.HasField("retry_after_ms") else ""
+        yield (
+            f"advised after {format_seconds(error.retry_after_ms / 1000)}" if error.HasField("retry_after_ms") else ""
+        )
     yield from _behind(story)
 
 
 def _at_the_door(accepted: Any) -> Iterator[str]:
-    before = {0: "nobody", 1: "1 request "}.get(accepted.queue_position, f"{accepted.queue_position} requests")
-    yield f"let it in with {before}"
+    before = {0: "nothing ahead", 1: "1 request ahead"}.get(
+        accepted.queue_position, f"{accepted.queue_position} requests ahead"
+    )
+    yield f"admitted it with {before} in the queue"
     yield f"seed {accepted.seed}."
     if accepted.HasField("forecast"):
-        yield f"begin after {time(accepted.forecast.wait)} and to end after {time(accepted.forecast.total)}"
-        yield "had to be shed for it" if accepted.forecast.displaced else ""
-        yield "stood aside for it" if accepted.forecast.set_aside else ""
-        yield f"{time(accepted.forecast.slack)} before its deadline" if accepted.forecast.HasField("slack") else ""
+        wait, total = format_seconds(accepted.forecast.wait), format_seconds(accepted.forecast.total)
+        yield f"start after {wait} and to end after {total}"
+        yield "shed for it" if accepted.forecast.displaced else ""
+        yield "suspended for it" if accepted.forecast.set_aside else ""
+        yield (
+            f"{format_seconds(accepted.forecast.slack)} before its deadline"
+            if accepted.forecast.HasField("slack")
+            else ""
+        )
 
 
 def _behind(story: wire.Story) -> Iterator[str]:
     receipt = story.receipt
     if receipt.between.HasField("shadow"):
         order = receipt.between.shadow
-        yield from (f"ordered of {order.specialist} + {order.adapters[0]}, because", f"({order.why})")
+        yield from (f"ordered from {order.specialist} + {order.adapters[0]}, because", f"({order.why})")
     if story.HasField("comparison"):
         yield "The two answers agreed" if story.comparison.agreed else "The two answers did not agree"
     if receipt.HasField("validation"):
         yield from (receipt.validation.verifier, receipt.validation.detail)
-        yield {"passed": "passed it", "failed": "failed it", "skipped": "could say nothing"}[receipt.validation.outcome]
-    yield f"as a sample, the answer {story.judged}." if story.judged else ""
+        yield {"passed": "passed it", "failed": "failed it", "skipped": "could not judge it"}[
+            receipt.validation.outcome
+        ]
+    yield f"Sampled for evaluation, the answer {story.judged}." if story.judged else ""
     for change in story.changes:
         yield f"{change.who}: set knob {change.subject}, 0 -> {change.after} ({change.why})"
 
 
-def untold(story: wire.Story) -> Iterator[str]:
-    """What must not be said."""
+def unexpected_texts(story: wire.Story) -> Iterator[str]:
+    """Texts that must not occur."""
     receipt = story.receipt
     answers = [not each.reason for each in receipt.attempts]
     never: tuple[tuple[bool, str], ...] = (
         (receipt.between.spilled, "spilled"),
-        (receipt.between.HasField("shadow"), "A copy that nobody waits for"),
+        (receipt.between.HasField("shadow"), "A shadow was ordered"),
         (receipt.between.HasField("shadow"), "with a shadow"),
-        (bool(receipt.between.instead_of), "in the place of"),
+        (bool(receipt.between.instead_of), "in place of"),
         (receipt.usage.times_preempted > 0, "was preempted"),
-        (receipt.HasField("error"), "The caller got an error"),
+        (receipt.HasField("error"), "The caller received an error"),
         (not receipt.HasField("error"), "answered it in"),
-        (True in answers[1:], "So it went from"),
+        (True in answers[1:], "It failed over from"),
         (receipt.accepted.forecast.HasField("slack"), "before its deadline."),
-        (receipt.HasField("accepted"), "let it in with"),
-        (receipt.HasField("validation"), "asked for a check"),
+        (receipt.HasField("accepted"), "admitted it with"),
+        (receipt.HasField("validation"), "asked for validation"),
         (story.HasField("comparison"), "The two answers"),
-        (bool(story.judged), "as a sample"),
-        (receipt.error.HasField("retry_after_ms"), "Trying again"),
+        (bool(story.judged), "Sampled for evaluation"),
+        (receipt.error.HasField("retry_after_ms"), "A retry"),
         (receipt.session_source != "none", "the conversation session"),
-        (bool(receipt.caller), "Its caller showed"),
+        (bool(receipt.caller), "Its caller used"),
         (len(receipt.attempts) > 0, " 1. replicax"),
     )
     yield from (words for holds, words in never if not holds)
 
 
-BREAKERS: dict[Shown, str] = {
+BREAKERS: dict[BreakerStatus, str] = {
     "closed": "its answers were trusted",
     "shadow_only": "it only shadowed",
     "recovering": "still only shadowed",
@@ -139,14 +162,14 @@ BREAKERS: dict[Shown, str] = {
 }
 
 
-@pytest.mark.parametrize("state", get_args(Shown))
-def test_a_breaker_is_said_to_let_it_serve_where_it_does_and_nowhere_else(state: Shown) -> None:
-    held = {"held_open": Standing(hold="open"), "held_closed": Standing(hold="closed")}
-    standing = held.get(state) or Standing(state=cast(State, state))
+@pytest.mark.parametrize("state", get_args(BreakerStatus))
+def test_breaker_text_matches_whether_it_serves(state: BreakerStatus) -> None:
+    held = {"held_open": BreakerRecord(hold="open"), "held_closed": BreakerRecord(hold="closed")}
+    standing = held.get(state) or BreakerRecord(state=cast(BreakerState, state))
     assert shown_state(standing) == state
     receipt = wire.Receipt(decision=wire.Decision(primary="stl"), between=wire.Between(correctness=state))
-    words = said(wire.Story(receipt=receipt))
-    assert BREAKERS[state] in words and ("shadowed" in words) == (not serves(standing))
+    words = explained(wire.Story(receipt=receipt))
+    assert BREAKERS[state] in words and ("shadowed" in words) == (not may_serve(standing))
 
 
 @pytest.mark.parametrize(
@@ -157,37 +180,37 @@ def test_a_breaker_is_said_to_let_it_serve_where_it_does_and_nowhere_else(state:
         ("recovering", "it was recovering)"),
     ],
 )
-def test_who_was_kept_from_answering_is_told_why(state: str, cause: str) -> None:
+def test_demotion_is_explained(state: str, cause: str) -> None:
     error = wire.Error(reason=error_pb2.ERROR_REASON_DEMOTED)
     receipt = wire.Receipt(decision=wire.Decision(primary="stl"), error=error, between=wire.Between(correctness=state))
-    headline = tell(Story.from_wire(wire.Story(receipt=receipt))).headline
-    assert "the specialist is kept from answering now, and nobody stands in for it" in headline
+    headline = explain_request(RequestExplanation.from_wire(wire.Story(receipt=receipt))).headline
+    assert "the specialist is demoted and no fallback can answer" in headline
     assert headline.endswith(cause) and ("wrong" in headline) == (state != "held_open")
 
 
 @given(stories())
 @settings(max_examples=100, deadline=None)
-def test_every_fact_is_told_and_nothing_else(story: wire.Story) -> None:
-    words = said(story)
-    assert [each for each in told(story) if each and each not in words] == []
-    assert [each for each in untold(story) if each in words] == []
-    assert set(_NAME.findall(words)) <= set(_NAME.findall(str(story))), "a name that nobody gave"
+def test_every_fact_is_reported_and_nothing_else(story: wire.Story) -> None:
+    words = explained(story)
+    assert [each for each in expected_texts(story) if each and each not in words] == []
+    assert [each for each in unexpected_texts(story) if each in words] == []
+    assert set(_NAME.findall(words)) <= set(_NAME.findall(str(story))), "an invented name"
 
 
 @given(stories())
 @settings(max_examples=40, deadline=None)
-def test_who_may_not_operate_is_told_what_the_receipt_holds_and_no_more(story: wire.Story) -> None:
+def test_caller_explanation_is_limited_to_the_receipt(story: wire.Story) -> None:
     alone = wire.Story(receipt=story.receipt)
-    words = said(alone, is_whole=False)
-    assert "Nothing that concerns it was changed" not in words and "No comparison is known" not in words
-    assert ("only operators see" in words) == story.receipt.between.HasField("shadow")
-    assert "Nothing that concerns it was changed" in said(alone)
+    words = explained(alone, is_complete=False)
+    assert "No related change was made" not in words and "There is no comparison" not in words
+    assert ("visible to operators only" in words) == story.receipt.between.HasField("shadow")
+    assert "No related change was made" in explained(alone)
 
 
 @given(messages(wire.Story), st.integers(20, 200))
 @settings(max_examples=60, deadline=None)
-def test_any_message_is_told_and_nothing_in_it_is_an_order(story: wire.Story, width: int) -> None:
-    text = shown(tell(Story.from_wire(story)), width)
+def test_any_message_is_explained_without_control_characters(story: wire.Story, width: int) -> None:
+    text = format_explanation(explain_request(RequestExplanation.from_wire(story)), width)
     assert text.replace("\n", "").isprintable()
     assert all(len(line) <= max(width, 22) for line in text.split("\n\ntime\n")[0].splitlines())
 
@@ -197,7 +220,7 @@ seconds = st.floats(0, 1e6)
 
 @given(st.builds(Timings, *[st.none() | seconds] * 4, seconds))
 def test_stages_follow_one_another_and_add_up(timings: Timings) -> None:
-    found = stages(timings)
+    found = time_stages(timings)
     assert found[0].start == 0 and found[-1].end == round(timings.total * 10_000)
     assert all(one.end == next_.start for one, next_ in pairwise(found))
     assert all(each.start <= each.end for each in found)
@@ -206,7 +229,7 @@ def test_stages_follow_one_another_and_add_up(timings: Timings) -> None:
 @given(stories())
 @settings(max_examples=40, deadline=None)
 def test_the_figures_that_are_shown_add_up(story: wire.Story) -> None:
-    lines = waterfall(Story.from_wire(story).receipt)
+    lines = format_waterfall(RequestExplanation.from_wire(story).receipt)
     rows = [found for line in lines if (found := _ROW.fullmatch(line)) and not line.startswith("by the")]
     figures = [round(10 * float(found[2])) for found in rows]
     assert rows[-1][1] == "total" and sum(figures[:-1]) == figures[-1]
@@ -214,20 +237,20 @@ def test_the_figures_that_are_shown_add_up(story: wire.Story) -> None:
     assert len({len(found[3]) for found in rows[:-1]}) == 1, "bars of one width"
 
 
-def test_a_receipt_keeps_as_many_attempts_as_is_said() -> None:
-    assert MOST_ATTEMPTS == _ATTEMPTS
+def test_kept_attempts_match_the_receipt() -> None:
+    assert MAX_ATTEMPTS == _MAX_ATTEMPTS
 
 
-def test_every_reason_that_a_request_may_end_with_has_words() -> None:
+def test_every_error_reason_has_a_text() -> None:
     """Those that are left are what only operators and jobs hear."""
-    named = {word(wire.ErrorReason, each, "ERROR_REASON_") for each in error_pb2.ErrorReason.values()}
-    assert named - set(REASONS) == {"", "conflict", "unknown_name", "unknown_job"}
-    assert set(REASONS) <= named
+    named = {enum_label(wire.ErrorReason.DESCRIPTOR, each) for each in error_pb2.ErrorReason.values()}
+    assert named - set(REASON_TEXTS) == {"", "conflict", "unknown_name", "unknown_job"}
+    assert set(REASON_TEXTS) <= named
 
 
 @pytest.mark.parametrize("number", [20, 21, 50])
-def test_of_many_changes_the_latest_are_told_and_how_many_there_were(number: int) -> None:
+def test_latest_changes_are_listed_and_the_rest_counted(number: int) -> None:
     changes = [wire.AuditEntry(who=f"who{n}who", what="drain", subject="x") for n in range(number)]
-    words = said(wire.Story(changes=changes))
+    words = explained(wire.Story(changes=changes))
     assert words.count("who: drain x") == 20 and "who19who" in words
-    assert (f"And {number - 20} more before those" in words) == (number > 20)
+    assert (f"And {number - 20} earlier changes" in words) == (number > 20)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from octet.config.ensemble import CorrectnessConfig
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2
-from router.after.aftermath import Aftermath
-from router.after.rules import Rules
-from router.after.sample import Answer, Finished, Pending
-from router.after.verifiers import open_verifiers
-from router.between.way import Way
+from router.quality.answers import FinishedAnswer, ShadowAnswer, ShadowHandle
+from router.quality.evaluation import EvaluationRules
+from router.quality.evaluation_queue import EvaluationQueue
+from router.routing.dispatch_plan import Candidate
 from router.verify.verdict import Outcome
+from router.verify.verifiers import open_verifiers
 from tests.router.shadow.world import (
     LANES,
     PRIMARY,
@@ -36,23 +36,15 @@ from tests.service.harness import run
 STOP, LENGTH = specialist_pb2.FINISH_REASON_STOP, specialist_pb2.FINISH_REASON_LENGTH
 
 
-class Later:
-    """A shadow that is done when it is told to be."""
+class Later(ShadowHandle):
+    """A shadow that ends when the test says so."""
 
     def __init__(self, why: Any = "fresh_lane", specialist: str = SHADOW) -> None:
-        self.order = order(specialist, why)
+        super().__init__(order(specialist, why), lambda: None)
         self.cancelled = 0
-        self._tell: Callable[[Answer | None], None] | None = None
-
-    def when_done(self, tell: Callable[[Answer | None], None]) -> None:
-        self._tell = tell
 
     def cancel(self) -> None:
         self.cancelled += 1
-
-    def done(self, answer: Answer | None) -> None:
-        assert self._tell is not None
-        self._tell(answer)
 
 
 class Hall:
@@ -61,15 +53,15 @@ class Hall:
     def __init__(self, queue: int = 256, answer_bytes: int = 10_000, most_bytes: int = 1 << 20) -> None:
         self.told = Told()
         self.graders = {PRIMARY: Grader("good", "good"), SHADOW: Grader("fine", "fine")}
-        self.rules = Rules(dict(self.graders), answer_bytes, queue, 0.6)
-        self.after = Aftermath(self.told, lambda: 1, self.rules, most_bytes)
+        self.rules = EvaluationRules(dict(self.graders), answer_bytes, queue, 0.6)
+        self.after = EvaluationQueue(self.told, lambda: 1, self.rules, most_bytes)
         self.after.start()
         self.num_finished = 0
 
     def finished(
         self, *texts: str, finish: Any = STOP, sample: bool = True, question: str = "q", **fields: Any
-    ) -> Finished:
-        kept = self.after.keep()
+    ) -> FinishedAnswer:
+        kept = self.after.capture()
         for text in texts:
             kept.add(chunk(text).SerializeToString())
         self.num_finished += 1
@@ -80,18 +72,18 @@ class Hall:
             decision=wire.Decision(primary=fields.pop("decided", PRIMARY)),
             usage=wire.Usage(finish_reason=finish),
         )
-        return Finished(receipt, question, kept, fields.pop("way", way()), sample)
+        return FinishedAnswer(receipt, question, kept, fields.pop("way", way()), sample)
 
-    def answer(self, *texts: str, finish: Any = STOP, lane: str = SHADOW, num_tokens: int = 0) -> Answer:
-        kept = self.after.keep()
+    def answer(self, *texts: str, finish: Any = STOP, lane: str = SHADOW, num_tokens: int = 0) -> ShadowAnswer:
+        kept = self.after.capture()
         for text in texts:
             kept.add(chunk(text).SerializeToString())
         usage = wire.Usage(finish_reason=finish, completion_tokens=num_tokens)
-        return Answer(wire.Lane(specialist=lane, revision="r1"), usage, kept)
+        return ShadowAnswer(wire.Lane(specialist=lane, revision="r1"), usage, kept)
 
     async def settled(self) -> None:
-        async with asyncio.timeout(20):
-            while self.after.num_waiting or self.after.room.taken:
+        async with asyncio.timeout(60):
+            while self.after.num_waiting or self.after.budget.taken:
                 await asyncio.sleep(0.001)
 
 
@@ -102,7 +94,7 @@ def judging(story: Callable[[Hall], Any], **bounds: int) -> None:
             await story(hall)
         finally:
             await hall.after.close()
-            assert not hall.after.room.taken
+            assert not hall.after.budget.taken
 
     run(bounded())
 
@@ -122,10 +114,10 @@ def judging(story: Callable[[Hall], Any], **bounds: int) -> None:
     ],
 )
 def test_a_sample_counts_for_its_lane_where_it_ended_by_itself(
-    text: str, finish: Any, lane: Way, told: list[Outcome]
+    text: str, finish: Any, lane: Candidate, told: list[Outcome]
 ) -> None:
     async def story(hall: Hall) -> None:
-        hall.after.hand(hall.finished(text, finish=finish, way=lane))
+        hall.after.submit(hall.finished(text, finish=finish, way=lane))
         await hall.settled()
         assert hall.told.judgements == [(LANES[PRIMARY], PRIMARY, outcome) for outcome in told]
         assert hall.told.looks == [("r-1", outcome) for outcome in told]
@@ -135,12 +127,12 @@ def test_a_sample_counts_for_its_lane_where_it_ended_by_itself(
 
 
 @pytest.mark.parametrize("says", ["skipped", "unavailable"])
-def test_what_nobody_can_tell_counts_for_nothing(says: Outcome) -> None:
+def test_inconclusive_verdicts_count_for_nothing(says: Outcome) -> None:
     async def story(hall: Hall) -> None:
         hall.graders[PRIMARY].says = says
-        hall.after.hand(hall.finished("good"))
+        hall.after.submit(hall.finished("good"))
         await hall.settled()
-        assert not hall.told.judgements and hall.after.tally.undecided == 1
+        assert not hall.told.judgements and hall.after.counters.undecided == 1
 
     judging(story)
 
@@ -161,8 +153,8 @@ def test_a_shadow_counts_for_its_lane_by_its_own_verifier_where_the_question_was
 
     async def story(hall: Hall) -> None:
         shadow = Later(why, specialist)
-        hall.after.hand(hall.finished("good", sample=False, decided=decided), shadow)
-        shadow.done(hall.answer("fine"))
+        hall.after.submit(hall.finished("good", sample=False, decided=decided), shadow)
+        shadow.finish(hall.answer("fine"))
         await hall.settled()
         assert hall.told.judgements == counted
         (comparison,) = hall.told.comparisons
@@ -183,8 +175,8 @@ def test_a_lane_that_does_not_come_to_an_end_where_the_other_did_has_failed(
         shadow = Later("fresh_lane", PRIMARY)
         finished = hall.finished(text, sample=False, finish=finish)
         finished.receipt.usage.completion_tokens = 10
-        hall.after.hand(finished, shadow)
-        shadow.done(hall.answer("good and good and good", finish=LENGTH, num_tokens=num_tokens))
+        hall.after.submit(finished, shadow)
+        shadow.finish(hall.answer("good and good and good", finish=LENGTH, num_tokens=num_tokens))
         await hall.settled()
         assert [judgement[-1] for judgement in hall.told.judgements] == (["failed"] if held_against else [])
 
@@ -192,11 +184,11 @@ def test_a_lane_that_does_not_come_to_an_end_where_the_other_did_has_failed(
 
 
 @pytest.mark.parametrize(("one", "other"), [(STOP, LENGTH), (LENGTH, STOP), (LENGTH, LENGTH)])
-def test_where_one_was_cut_off_neither_is_judged_for_the_comparison(one: Any, other: Any) -> None:
+def test_a_truncated_answer_leaves_the_comparison_unverified(one: Any, other: Any) -> None:
     async def story(hall: Hall) -> None:
         shadow = Later()
-        hall.after.hand(hall.finished("good words", sample=False, finish=one), shadow)
-        shadow.done(hall.answer("good words", finish=other))
+        hall.after.submit(hall.finished("good words", sample=False, finish=one), shadow)
+        shadow.finish(hall.answer("good words", finish=other))
         await hall.settled()
         (comparison,) = hall.told.comparisons
         assert (comparison.primary_outcome, comparison.shadow_outcome) == ("skipped", "skipped")
@@ -208,8 +200,8 @@ def test_where_one_was_cut_off_neither_is_judged_for_the_comparison(one: Any, ot
 def test_a_lane_is_not_compared_with_itself() -> None:
     async def story(hall: Hall) -> None:
         shadow = Later()
-        hall.after.hand(hall.finished("good"), shadow)
-        shadow.done(hall.answer("good", lane=PRIMARY))
+        hall.after.submit(hall.finished("good"), shadow)
+        shadow.finish(hall.answer("good", lane=PRIMARY))
         await hall.settled()
         assert not hall.told.comparisons and len(hall.told.judgements) == 1
 
@@ -220,9 +212,9 @@ def test_without_a_shadows_answer_the_sample_is_judged_all_the_same() -> None:
     async def story(hall: Hall) -> None:
         for sample in (True, False):
             shadow = Later()
-            hall.after.hand(hall.finished("good", sample=sample), shadow)
+            hall.after.submit(hall.finished("good", sample=sample), shadow)
             assert hall.after.num_waiting == 1
-            shadow.done(None)
+            shadow.finish(None)
             assert hall.after.num_waiting == sample, "what nobody learns from takes nobody's place"
             await hall.settled()
         assert len(hall.told.judgements) == 1 and not hall.told.comparisons
@@ -234,17 +226,17 @@ def test_when_too_many_wait_the_oldest_go() -> None:
     async def story(hall: Hall) -> None:
         grader = hall.graders[PRIMARY]
         grader.go_on.clear()
-        hall.after.hand(hall.finished("good 0"))
-        async with asyncio.timeout(5):
+        hall.after.submit(hall.finished("good 0"))
+        async with asyncio.timeout(60):
             while not grader.asked:
                 await asyncio.sleep(0)
         for number in range(1, 8):
-            hall.after.hand(hall.finished(f"good {number}"))
+            hall.after.submit(hall.finished(f"good {number}"))
             assert hall.after.num_waiting <= 3
         grader.go_on.set()
         await hall.settled()
         assert [answer for _, answer in grader.asked] == ["good 0", "good 5", "good 6", "good 7"]
-        assert hall.after.tally.shed == 4
+        assert hall.after.counters.shed == 4
 
     judging(story, queue=3)
 
@@ -254,15 +246,15 @@ def test_a_long_question_makes_room_by_the_oldest_or_goes_itself() -> None:
         grader = hall.graders[PRIMARY]
         grader.go_on.clear()
         for number in range(10):
-            hall.after.hand(hall.finished(f"good {number}", question="x" * 20_000))
-            assert hall.after.room.taken <= 100_000
+            hall.after.submit(hall.finished(f"good {number}", question="x" * 20_000))
+            assert hall.after.budget.taken <= 100_000
             await asyncio.sleep(0)
-        hall.after.hand(hall.finished("good", question="x" * 200_000))
-        assert hall.after.tally.unread == 1
+        hall.after.submit(hall.finished("good", question="x" * 200_000))
+        assert hall.after.counters.unread == 1
         grader.go_on.set()
         await hall.settled()
-        assert hall.after.tally.shed + hall.after.tally.judged == 10
-        assert hall.after.tally.judged >= 1
+        assert hall.after.counters.shed + hall.after.counters.judged == 10
+        assert hall.after.counters.judged >= 1
 
     judging(story, most_bytes=100_000)
 
@@ -273,12 +265,12 @@ def test_a_verifier_or_hearer_that_breaks_its_word_ends_nothing() -> None:
             raise RuntimeError("a mistake")
 
         hall.graders[PRIMARY].verify = broken  # type: ignore[method-assign]
-        hall.after.hand(hall.finished("good"))
+        hall.after.submit(hall.finished("good"))
         await hall.settled()
         hall.after.apply(replace(hall.rules, verifiers={PRIMARY: Grader("g", "good")}))
-        hall.after.hand(hall.finished("good"))
+        hall.after.submit(hall.finished("good"))
         await hall.settled()
-        assert (hall.after.tally.failed, hall.after.tally.judged) == (1, 1)
+        assert (hall.after.counters.failed, hall.after.counters.judged) == (1, 1)
 
     judging(story)
 
@@ -286,9 +278,9 @@ def test_a_verifier_or_hearer_that_breaks_its_word_ends_nothing() -> None:
 def test_what_was_handed_over_is_judged_as_it_was_then() -> None:
     async def story(hall: Hall) -> None:
         shadow = Later()
-        hall.after.hand(hall.finished("good words here", sample=False), shadow)
+        hall.after.submit(hall.finished("good words here", sample=False), shadow)
         hall.after.apply(replace(hall.rules, similar=0.0, verifiers={PRIMARY: Grader("never", "\0")}))
-        shadow.done(hall.answer("good other stuff"))
+        shadow.finish(hall.answer("good other stuff"))
         await hall.settled()
         (comparison,) = hall.told.comparisons
         assert (comparison.primary_outcome, comparison.agreed) == ("passed", False)
@@ -305,10 +297,10 @@ def test_a_large_answer_is_read_elsewhere(monkeypatch: pytest.MonkeyPatch) -> No
             return work(*given)
 
         monkeypatch.setattr(asyncio, "to_thread", to_thread)
-        hall.after.hand(hall.finished("good"))
+        hall.after.submit(hall.finished("good"))
         await hall.settled()
         assert not threads
-        hall.after.hand(hall.finished(*["good "] * 5000))
+        hall.after.submit(hall.finished(*["good "] * 5000))
         await hall.settled()
         assert len(threads) == 1 and len(hall.told.judgements) == 2
 
@@ -318,7 +310,7 @@ def test_a_large_answer_is_read_elsewhere(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_loop_turns_while_a_long_queue_is_judged() -> None:
     async def story(hall: Hall) -> None:
         for _ in range(200):
-            hall.after.hand(hall.finished("good"))
+            hall.after.submit(hall.finished("good"))
         turns = 0
         while hall.after.num_waiting:
             await asyncio.sleep(0)
@@ -332,12 +324,12 @@ def test_a_closed_aftermath_takes_nothing_and_lets_shadows_go() -> None:
     async def story(hall: Hall) -> None:
         waiting, late = Later(), Later()
         hall.graders[PRIMARY].go_on.clear()
-        hall.after.hand(hall.finished("good"))
-        hall.after.hand(hall.finished("good"), waiting)
+        hall.after.submit(hall.finished("good"))
+        hall.after.submit(hall.finished("good"), waiting)
         await asyncio.sleep(0.01)
         await hall.after.close()
-        hall.after.hand(hall.finished("good"), late)
-        waiting.done(hall.answer("good"))
+        hall.after.submit(hall.finished("good"), late)
+        waiting.finish(hall.answer("good"))
         assert (waiting.cancelled, late.cancelled) == (1, 1)
         assert not hall.after.num_waiting and not hall.told.judgements
         assert [grader.closed for grader in hall.graders.values()] == [1, 1]
@@ -345,14 +337,14 @@ def test_a_closed_aftermath_takes_nothing_and_lets_shadows_go() -> None:
     judging(story)
 
 
-def test_a_verifier_that_takes_its_time_delays_nobody_elses() -> None:
+def test_a_slow_verifier_delays_no_other_verifier() -> None:
     async def story(hall: Hall) -> None:
         hall.graders[PRIMARY].go_on.clear()
         for number in range(3):
-            hall.after.hand(hall.finished(f"good {number}"))
+            hall.after.submit(hall.finished(f"good {number}"))
         for number in range(3):
-            hall.after.hand(hall.finished(f"fine {number}", way=way(SHADOW)))
-        async with asyncio.timeout(5):
+            hall.after.submit(hall.finished(f"fine {number}", way=way(SHADOW)))
+        async with asyncio.timeout(60):
             while len(hall.told.judgements) < 3:
                 await asyncio.sleep(0)
         assert hall.told.judgements == [(LANES[SHADOW], SHADOW, "passed")] * 3
@@ -371,16 +363,16 @@ def test_a_shadow_that_is_judged_slowly_delays_nothing_of_its_primarys() -> None
         hall.graders[SHADOW].go_on.clear()
         for number in range(3):
             shadow = Later("demoted", SHADOW)
-            hall.after.hand(hall.finished(f"good {number}", decided=SHADOW), shadow)
-            shadow.done(hall.answer("fine"))
-        async with asyncio.timeout(5):
+            hall.after.submit(hall.finished(f"good {number}", decided=SHADOW), shadow)
+            shadow.finish(hall.answer("fine"))
+        async with asyncio.timeout(60):
             while len(hall.told.judgements) < 3 or len(hall.told.comparisons) < 3:
                 await asyncio.sleep(0.001)
         assert {judgement[1] for judgement in hall.told.judgements} == {PRIMARY}
         hall.graders[SHADOW].go_on.set()
         await hall.settled()
         assert hall.told.judgements[3:] == [(LANES[SHADOW], SHADOW, "passed")] * 3
-        tally = hall.after.tally
+        tally = hall.after.counters
         assert (tally.judged, tally.compared, tally.shed, tally.failed) == (6, 3, 0, 0)
 
     judging(story)
@@ -393,7 +385,7 @@ def test_specialists_that_share_a_verifier_take_turns() -> None:
         clock, grader = [0.0], hall.graders[PRIMARY]
         costs = {"bomb": 10.0, "good": 1.0}
         rules = replace(hall.rules, verifiers={PRIMARY: grader, SHADOW: grader})
-        after = Aftermath(hall.told, lambda: 1, rules, clock=lambda: clock[0])
+        after = EvaluationQueue(hall.told, lambda: 1, rules, clock=lambda: clock[0])
         hall.after = after
 
         async def verify(question: str, answer: str) -> Any:
@@ -402,9 +394,9 @@ def test_specialists_that_share_a_verifier_take_turns() -> None:
 
         grader.verify = verify  # type: ignore[method-assign]
         for _ in range(4):
-            after.hand(hall.finished("bomb", way=way(SHADOW)))
+            after.submit(hall.finished("bomb", way=way(SHADOW)))
         for _ in range(12):
-            after.hand(hall.finished("good"))
+            after.submit(hall.finished("good"))
         after.start()
         await hall.settled()
         order = [answer for _, answer in grader.asked]
@@ -418,14 +410,14 @@ def test_of_a_shadow_that_waits_for_its_turn_too_long_the_comparison_is_left() -
         hall.graders[SHADOW].go_on.clear()
         for _ in range(4):
             shadow = Later("demoted", SHADOW)
-            hall.after.hand(hall.finished("good", decided=SHADOW), shadow)
-            shadow.done(hall.answer("fine"))
-            async with asyncio.timeout(5):
-                while hall.after.tally.compared < hall.num_finished:
+            hall.after.submit(hall.finished("good", decided=SHADOW), shadow)
+            shadow.finish(hall.answer("fine"))
+            async with asyncio.timeout(60):
+                while hall.after.counters.compared < hall.num_finished:
                     await asyncio.sleep(0.001)
             assert hall.after.num_waiting <= 2
         await asyncio.sleep(0)
-        tally = hall.after.tally
+        tally = hall.after.counters
         assert (tally.compared, tally.shed, tally.shed_shadows) == (4, 1, 0)
         hall.graders[SHADOW].go_on.set()
         await hall.settled()
@@ -438,13 +430,13 @@ def test_whenever_it_is_closed_nothing_is_left(num_turns: int) -> None:
     async def story(hall: Hall) -> None:
         hall.graders[SHADOW].go_on.clear()
         shadow = Later("demoted", SHADOW)
-        hall.after.hand(hall.finished("good", decided=SHADOW), shadow)
-        shadow.done(hall.answer("fine"))
-        hall.after.hand(hall.finished("fine", way=way(SHADOW)))
+        hall.after.submit(hall.finished("good", decided=SHADOW), shadow)
+        shadow.finish(hall.answer("fine"))
+        hall.after.submit(hall.finished("fine", way=way(SHADOW)))
         for _ in range(num_turns):
             await asyncio.sleep(0)
         await hall.after.close()
-        assert not hall.after.room.taken and not hall.after.num_waiting
+        assert not hall.after.budget.taken and not hall.after.num_waiting
         assert asyncio.all_tasks() == {asyncio.current_task()}
         assert [grader.closed for grader in hall.graders.values()] == [1, 1]
 
@@ -463,57 +455,46 @@ def test_whatever_comes_every_byte_is_given_back(moves: list[tuple[str, int]], q
         under_way: list[Later] = []
         for move, size in moves:
             if move == "hand":
-                hall.after.hand(hall.finished("x" * size, question="q" * size))
+                hall.after.submit(hall.finished("x" * size, question="q" * size))
             elif move == "shadowed":
                 under_way.append(Later())
-                hall.after.hand(hall.finished("x" * size, sample=bool(size % 2)), under_way[-1])
+                hall.after.submit(hall.finished("x" * size, sample=bool(size % 2)), under_way[-1])
                 if under_way[-1].cancelled:
                     under_way.pop()
             elif move in ("done", "fail") and under_way:
                 later = under_way.pop(size % len(under_way))
-                later.done(hall.answer("y" * size) if move == "done" else None)
+                later.finish(hall.answer("y" * size) if move == "done" else None)
             elif move == "apply":
                 hall.after.apply(replace(hall.rules, queue=1 + size % 4, answer_bytes=1024 + size))
             else:
                 await asyncio.sleep(0)
-            assert hall.after.room.taken <= 60_000
+            assert hall.after.budget.taken <= 60_000
         for later in under_way:
-            later.done(None)
+            later.finish(None)
         await hall.settled()
-        tally = hall.after.tally
-        assert not tally.failed and tally.handed == sum(move in ("hand", "shadowed") for move, _ in moves)
+        tally = hall.after.counters
+        assert not tally.failed and tally.submitted == sum(move in ("hand", "shadowed") for move, _ in moves)
 
     judging(story, queue=queue, answer_bytes=4000, most_bytes=60_000)
 
 
-def test_every_specialist_has_its_verifier_and_equals_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_specialist_has_its_verifier_and_equals_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
     def open_one(spec: str, correctness: CorrectnessConfig, base: Any, workshop: object) -> Grader:
         opened.append(spec)
         return Grader(spec, spec)
 
-    async def story() -> None:
-        monkeypatch.setattr("router.after.verifiers.open_verifier", open_one)
-        ensemble = ensemble_of()
-        verifiers = open_verifiers(ensemble)
-        assert opened == ["non_empty"] and verifiers[PRIMARY] is verifiers[SHADOW]
-
-    run(story())
+    monkeypatch.setattr("router.verify.verifiers.open_verifier", open_one)
+    ensemble = ensemble_of()
+    verifiers = open_verifiers(ensemble)
+    assert opened == ["non_empty"] and verifiers[PRIMARY] is verifiers[SHADOW]
 
 
-def test_a_pending_shadow_is_what_a_ticket_is() -> None:
-    later: Pending = Later()
-    assert later.order.way.specialist == SHADOW
-
-
-def test_samples_alone_are_judged_over_real_replicas() -> None:
-    async def story() -> None:
-        async with world(saying("no ", "good?")) as (here, _, _shadow):
-            for _ in range(3):
-                await here.ask()
-            await here.ask(sample=False)
-            await here.settled()
-            assert here.told.judgements == [(LANES[PRIMARY], PRIMARY, "passed")] * 3
-
-    run(story())
+async def test_samples_alone_are_judged_over_real_replicas() -> None:
+    async with world(saying("no ", "good?")) as (here, _, _shadow):
+        for _ in range(3):
+            await here.ask()
+        await here.ask(sample=False)
+        await here.settled()
+        assert here.told.judgements == [(LANES[PRIMARY], PRIMARY, "passed")] * 3

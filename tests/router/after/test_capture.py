@@ -1,18 +1,19 @@
 """The caller gets every byte that it would get if nobody listened."""
 
 import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octet.rpc.calls import Context
+from octet.rpc.handlers import Context
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2
-from router.after.capture import Capture
-from router.after.kept import Kept
-from router.after.room import Room
+from router.quality.answers import ByteBudget, CapturedAnswer
+from router.quality.shadow import AnswerTap
 from tests.router.shadow.world import SHADOW, accepted, world
 from tests.service.harness import run
 
@@ -63,6 +64,16 @@ def test_a_stream_is_the_same_to_the_byte(answer: list[specialist_pb2.Chunk], sh
 USAGE = specialist_pb2.Usage(finish_reason=specialist_pb2.FINISH_REASON_STOP)
 
 
+def tapped(write: Any, kept: CapturedAnswer, order: Callable[[Any], None]) -> AnswerTap:
+    """A tap whose shadow is ordered by `order`."""
+    candidate = SimpleNamespace(lane_id="primary")
+    plan: Any = SimpleNamespace(sample=True, candidate=lambda _: candidate)
+    shadow: Any = SimpleNamespace(order=SimpleNamespace(candidate=SimpleNamespace(lane_id="shadow")))
+    evaluation: Any = SimpleNamespace(capture=lambda: kept)
+    shadows: Any = SimpleNamespace(order=lambda task, receipt: order(receipt))
+    return AnswerTap(evaluation, shadows, write, plan, shadow=shadow)
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     events=st.lists(st.binary(max_size=20) | chunks.map(each_event), max_size=20),
@@ -79,12 +90,12 @@ def test_what_the_callers_own_write_does_is_all_that_happens(events: list[bytes]
     def broken(_: bytes) -> None:
         raise RuntimeError("a mistake")
 
-    async def story(kept: Kept) -> None:
-        capture = Capture(write, kept, broken)
+    async def story(kept: CapturedAnswer) -> None:
+        capture = tapped(write, kept, broken)
         for raw in events:
             await capture.write(raw)
 
-    kept = Kept(Room(1 << 20), 10_000)
+    kept = CapturedAnswer(ByteBudget(1 << 20), 10_000)
     if fails_at < len(events):
         with pytest.raises(ConnectionError):
             asyncio.run(story(kept))
@@ -101,7 +112,7 @@ def test_an_answer_is_heard_of_once_though_it_was_accepted_twice() -> None:
     async def write(_: bytes) -> None: ...
 
     async def story() -> None:
-        capture = Capture(write, Kept(Room(100), 100), heard.append)
+        capture = tapped(write, CapturedAnswer(ByteBudget(100), 100), heard.append)
         routed: Any = wire.InferEvent(routed=wire.Receipt(request_id="x")).SerializeToString()
         words = [each_event(specialist_pb2.Chunk(text=text)) for text in "ab"]
         for raw in (routed, routed, *words):

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.v1 import inference_pb2, specialist_pb2
-from router.after.kept import Kept
-from router.after.room import Room
+from router.quality.answers import ByteBudget, CapturedAnswer
 
 texts = st.lists(st.text(max_size=30), max_size=30)
 
@@ -17,9 +16,9 @@ def raw(text: str, num_tokens: int = 1) -> bytes:
 
 
 @given(texts=texts, most=st.integers(0, 400), room_bytes=st.integers(0, 3000))
-def test_the_whole_text_or_none_of_it(texts: list[str], most: int, room_bytes: int) -> None:
-    room = Room(room_bytes)
-    kept = Kept(room, most)
+def test_text_is_complete_or_missing(texts: list[str], most: int, room_bytes: int) -> None:
+    room = ByteBudget(room_bytes)
+    kept = CapturedAnswer(room, most)
     taken = [kept.add(raw(text)) for text in texts]
     assert taken == sorted(taken, reverse=True), "once too much, always too much"
     whole, size = "".join(texts), len("".join(texts).encode())
@@ -37,8 +36,8 @@ def test_the_whole_text_or_none_of_it(texts: list[str], most: int, room_bytes: i
 
 @given(st.lists(st.lists(st.integers(0, 300), max_size=20), max_size=8))
 def test_all_of_them_together_stay_within_the_room(answers: list[list[int]]) -> None:
-    room = Room(2000)
-    kepts = [Kept(room, 10_000) for _ in answers]
+    room = ByteBudget(2000)
+    kepts = [CapturedAnswer(room, 10_000) for _ in answers]
     for number in range(20):
         for kept, sizes in zip(kepts, answers, strict=True):
             if number < len(sizes):
@@ -51,14 +50,14 @@ def test_all_of_them_together_stay_within_the_room(answers: list[list[int]]) -> 
 
 def test_a_token_a_chunk_is_no_reason_to_leave_an_answer_out() -> None:
     most = 128 << 10
-    kept = Kept(Room(16 << 20), most)
+    kept = CapturedAnswer(ByteBudget(16 << 20), most)
     num_tokens = most // 3
     assert all(kept.add(raw("abc")) for _ in range(num_tokens))
     assert kept.text() == "abc" * num_tokens
 
 
 def test_endless_nothing_is_too_much_as_well() -> None:
-    kept = Kept(Room(1 << 30), 1024)
+    kept = CapturedAnswer(ByteBudget(1 << 30), 1024)
     num_taken = 0
     while kept.add(raw("", 0)):
         num_taken += 1
@@ -68,7 +67,7 @@ def test_endless_nothing_is_too_much_as_well() -> None:
 
 @given(st.binary(min_size=1, max_size=60))
 def test_what_is_no_event_is_no_text(noise: bytes) -> None:
-    kept = Kept(Room(1000), 1000)
+    kept = CapturedAnswer(ByteBudget(1000), 1000)
     kept.add(b"\x12" + noise)
     told = kept.text()
     assert told is None or told == specialist_pb2.GenerateEvent.FromString(b"\x12" + noise).chunk.text

@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.after.lines import Lines
-from router.after.place import Place
-from router.verify.turns import Turns
+from router.quality.evaluation import LineKey
+from router.quality.evaluation_queue import EvaluationLines
+from router.verify.pool import FairQueue
 
-places = st.builds(Place, st.sampled_from("xy"), st.sampled_from("abc"))
+places = st.builds(LineKey, st.sampled_from("xy"), st.sampled_from("abc"))
 moves = st.lists(
     st.tuples(st.just("put"), places) | st.tuples(st.sampled_from(["take", "done", "oldest"]), st.integers(0, 9)),
     max_size=60,
@@ -23,9 +23,9 @@ class _Work:
 
 @given(moves)
 def test_every_answer_leaves_once_in_its_order_and_a_verifier_has_one_at_a_time(moves: list[tuple[str, Any]]) -> None:
-    lines = Lines()
-    waiting: list[tuple[Place, Any]] = []
-    judged: list[Place] = []
+    lines = EvaluationLines()
+    waiting: list[tuple[LineKey, Any]] = []
+    judged: list[LineKey] = []
     for move, what in moves:
         if move == "put":
             waiting.append((what, _Work()))
@@ -42,17 +42,17 @@ def test_every_answer_leaves_once_in_its_order_and_a_verifier_has_one_at_a_time(
         elif move == "done" and judged:
             lines.done(judged.pop(what % len(judged)), what)
         elif move == "oldest" and waiting:
-            assert lines.oldest() is waiting.pop(0)[1]
+            assert lines.pop_oldest() is waiting.pop(0)[1]
         assert len(lines) == len(waiting)
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 50), min_size=2), st.integers(1, 200))
-def test_those_who_wait_all_the_time_get_the_same_time(lasting: dict[str, int], num_turns: int) -> None:
+def test_specialists_that_always_wait_get_equal_time(lasting: dict[str, int], num_turns: int) -> None:
     """But for one turn."""
-    lines, had = Lines(), Counter(dict.fromkeys(lasting, 0))
+    lines, had = EvaluationLines(), Counter(dict.fromkeys(lasting, 0))
     for _ in range(num_turns + 1):
         for specialist in lasting:
-            lines.put(Place("x", specialist), _Work())  # type: ignore[arg-type]
+            lines.put(LineKey("x", specialist), _Work())  # type: ignore[arg-type]
     for _ in range(num_turns):
         taken = lines.take()
         assert taken is not None
@@ -63,31 +63,35 @@ def test_those_who_wait_all_the_time_get_the_same_time(lasting: dict[str, int], 
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), max_size=40), st.integers(0, 1000))
-def test_nobody_saves_up_turns_by_staying_away(turns: list[tuple[str, int]], long: int) -> None:
+def test_idle_owners_save_up_no_turns(turns: list[tuple[str, int]], long: int) -> None:
     """Whoever comes late gets the next turn at most once before everybody else who waits had one."""
-    fair = Turns()
+    fair = FairQueue[None]()
     for by in "abc":
-        fair.ask(by)
+        fair.put(by, None)
     for _, seconds in turns:
-        fair.charge(fair.call("abc"), seconds)
-    fair.ask("late")
+        by, _ = fair.pop()
+        fair.put(by, None)
+        fair.charge(by, seconds)
+    for by in "bc":
+        fair.remove(by, None)
+    fair.put("late", None)
     got: defaultdict[str, int] = defaultdict(int)
-    waiting = ["late", "a"]
     while "a" not in got:
-        by = fair.call(waiting)
+        by, _ = fair.pop()
+        fair.put(by, None)
         got[by] += 1
         fair.charge(by, 21 + long)
         assert got["late"] <= 1
 
 
-def test_a_verifier_that_is_never_done_keeps_nobody_else_waiting() -> None:
-    lines = Lines()
+def test_a_stuck_verifier_delays_no_other_verifier() -> None:
+    lines = EvaluationLines()
     for number in range(3):
-        lines.put(Place("slow", "a"), _Work())  # type: ignore[arg-type]
-        lines.put(Place("quick", f"b{number}"), _Work())  # type: ignore[arg-type]
+        lines.put(LineKey("slow", "a"), _Work())  # type: ignore[arg-type]
+        lines.put(LineKey("quick", f"b{number}"), _Work())  # type: ignore[arg-type]
     taken = [lines.take() for _ in range(3)]
     assert {each[0].verifier for each in taken if each} == {"slow", "quick"} and taken[-1] is None
     for _ in range(2):
-        lines.done(Place("quick", "b0"), 1.0)
+        lines.done(LineKey("quick", "b0"), 1.0)
         again = lines.take()
         assert again is not None and again[0].verifier == "quick"

@@ -9,15 +9,20 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from admission.knobs import UNSPECIFIED
-from octet.config.ensemble import CorrectnessConfig, Ensemble, IntentConfig, ShadowConfig, SpecialistConfig
+from admission.knobs import UNSPECIFIED_INTENT
+from octet.config.ensemble import REJECT, CorrectnessConfig, Ensemble, IntentConfig, ShadowConfig, SpecialistConfig
 from octet.v1 import inference_pb2 as wire
-from router.between.plan import Plan, plan
-from router.between.standing import Knobs, LaneStanding, SpecialistStanding, Standing
-from router.classify.base import REJECT, Distribution
-from router.decide.decision import Decision
-from router.decide.policy import Policy
-from router.reception.ask import Ask
+from router.request import Request, RoutingDecision
+from router.routing.classifier.base import Distribution
+from router.routing.dispatch_plan import (
+    DispatchPlan,
+    FleetStatus,
+    IntentKnobs,
+    LaneStatus,
+    SpecialistStatus,
+    plan_dispatch,
+)
+from router.routing.policy import RoutingPolicy
 from tests.router.decisions.asking import received, reception
 from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, made, opinion
 
@@ -44,7 +49,7 @@ def some(random: Random, among: tuple[_T, ...], most: int) -> list[_T]:
 
 
 @cache
-def policy_of(seed: int) -> Policy:
+def policy_of(seed: int) -> RoutingPolicy:
     """Fallbacks may be missing, and may go in a circle."""
     random = Random(seed)
     specialists = tuple(
@@ -53,7 +58,7 @@ def policy_of(seed: int) -> Policy:
     )
     intents = tuple(
         replace(each, shadow_threshold=random.choice(RATES), priority_floor=random.choice([0, 0, 4]))
-        for each in (*ENSEMBLE.intents, IntentConfig(UNSPECIFIED))
+        for each in (*ENSEMBLE.intents, IntentConfig(UNSPECIFIED_INTENT))
     )
     ensemble = replace(
         ENSEMBLE,
@@ -63,12 +68,12 @@ def policy_of(seed: int) -> Policy:
         correctness=CorrectnessConfig(sample_rate=random.choice(RATES), fresh_sample_rate=random.choice(RATES)),
         default_specialist=random.choice([None, *NAMES]),
     )
-    return Policy(ensemble)
+    return RoutingPolicy(ensemble)
 
 
-def lane(random: Random, specialist: str, number: int) -> LaneStanding:
+def lane(random: Random, specialist: str, number: int) -> LaneStatus:
     names = some(random, ADAPTERS, 3)
-    return LaneStanding(
+    return LaneStatus(
         number,
         f"{specialist}|{number}|{'-'.join(names)}",
         tuple((name, f"{name}.{number}") for name in names),
@@ -78,23 +83,23 @@ def lane(random: Random, specialist: str, number: int) -> LaneStanding:
     )
 
 
-def specialist_standing(random: Random, specialist: SpecialistConfig) -> SpecialistStanding:
+def specialist_standing(random: Random, specialist: SpecialistConfig) -> SpecialistStatus:
     correctness = random.choice(CORRECTNESS)
     serving = lane(random, specialist.name, 1)
-    return SpecialistStanding(
+    return SpecialistStatus(
         specialist.name,
         serving,
         correctness,
         serves=correctness in SERVING,
-        because="" if correctness in SERVING else f"{specialist.name} passed 3 of 40",
-        away=f"no replica of {specialist.name} may answer" if random.random() < 0.2 else "",
+        reason="" if correctness in SERVING else f"{specialist.name} passed 3 of 40",
+        unfit_reason=f"no replica of {specialist.name} may answer" if random.random() < 0.2 else "",
         candidate=lane(random, specialist.name, 2) if random.random() < 0.3 else None,
-        known={**{name: name for name in specialist.adapters}, **dict(serving.adapters)},
+        adapter_names={**{name: name for name in specialist.adapters}, **dict(serving.adapters)},
     )
 
 
-def knobs(random: Random) -> Knobs:
-    return Knobs(
+def knobs(random: Random) -> IntentKnobs:
+    return IntentKnobs(
         random.choice(RATES),
         random.choice([0, 0, 3, 9]),
         random.choice(["escalation", "operator"]),
@@ -103,17 +108,17 @@ def knobs(random: Random) -> Knobs:
     )
 
 
-def standing_of(random: Random, ensemble: Ensemble) -> Standing:
-    places = [(intent, name) for intent in (*INTENTS, UNSPECIFIED) for name in NAMES]
+def standing_of(random: Random, ensemble: Ensemble) -> FleetStatus:
+    places = [(intent, name) for intent in (*INTENTS, UNSPECIFIED_INTENT) for name in NAMES]
     return replace(
-        Standing.initial(ensemble),
+        FleetStatus.initial(ensemble),
         specialists={each.name: specialist_standing(random, each) for each in ensemble.specialists},
-        turned_knobs={place: knobs(random) for place in random.sample(places, random.randint(0, 8))},
+        knob_overrides={place: knobs(random) for place in random.sample(places, random.randint(0, 8))},
         cordoned=frozenset(some(random, ("algo-1",), 1)),
     )
 
 
-def found(standing: Standing) -> Standing:
+def found(standing: FleetStatus) -> FleetStatus:
     """It is known what the replicas run: just what is configured."""
     lanes = {name: replace(each.lane, number=1, lane_id=f"{name}|1|") for name, each in standing.specialists.items()}
     specialists = {name: replace(each, lane=lanes[name]) for name, each in standing.specialists.items()}
@@ -122,16 +127,17 @@ def found(standing: Standing) -> Standing:
 
 @dataclass(frozen=True)
 class Meeting:
-    ask: Ask
-    decision: Decision
+    ask: Request
+    decision: RoutingDecision
     ensemble: Ensemble
-    standing: Standing
+    standing: FleetStatus
 
-    def plan(self, dice: Dice = never) -> Plan:
-        return plan(self.ask, self.decision, self.ensemble, self.standing, dice)
+    def plan(self, dice: Dice = never) -> DispatchPlan:
+        self.ask.decision = self.decision
+        return plan_dispatch(self.ask, self.ensemble, self.standing, dice)
 
     def serves(self, name: str) -> bool:
-        return self.standing.of(name).serves
+        return self.standing.specialists[name].serves
 
     def fallback(self, name: str) -> str:
         """Empty where the caller will not have it."""
@@ -148,7 +154,7 @@ def request(random: Random) -> wire.InferRequest:
     forced = random.choice([0, 0, 0, 0, 1, 2])
     asked = wire.InferRequest(
         prompt=random.choice(["yes", "yes", "yes", "Write a thread pool.", "undefined reference to `foo()'"]),
-        intent=random.choice(["", *INTENTS, UNSPECIFIED]),
+        intent=random.choice(["", *INTENTS, UNSPECIFIED_INTENT]),
         force_specialists=names[:forced],
         exclude_specialists=names[forced : forced + random.choice([0, 0, 0, 1, 2])],
         adapters=some(random, ADAPTERS, 2) if random.random() < 0.2 else (),
@@ -168,13 +174,13 @@ def meeting_of(seed: int, initial: bool = False) -> Meeting:
     """Decided by the real policy, about specialists in any state."""
     random = Random(seed)
     policy = policy_of(random.randrange(_NUM_ENSEMBLES))
-    ask = reception().receive(request(random), None, None)
+    ask = reception().validate(request(random), None, None)
     decision = policy.decide(ask, thought(random), DIGEST)
     if not decision.primary:
         ask = received(force_specialists=[NAMES[0]])
         decision = policy.decide(ask, None, "")
     ensemble = policy.ensemble
-    return Meeting(ask, decision, ensemble, Standing.initial(ensemble) if initial else standing_of(random, ensemble))
+    return Meeting(ask, decision, ensemble, FleetStatus.initial(ensemble) if initial else standing_of(random, ensemble))
 
 
 def meetings(initial: bool = False) -> st.SearchStrategy[Meeting]:
@@ -182,25 +188,27 @@ def meetings(initial: bool = False) -> st.SearchStrategy[Meeting]:
 
 
 def met(
-    ensemble: Ensemble, standing: Standing | None = None, sure: dict[str, float] | None = None, **asked: Any
+    ensemble: Ensemble, standing: FleetStatus | None = None, sure: dict[str, float] | None = None, **asked: Any
 ) -> Meeting:
     """One by hand; `sure` is what the classifier says."""
     ask = received(**asked)
-    decision = Policy(ensemble).decide(ask, opinion(**(sure or {"algo": 0.9})), DIGEST)
-    return Meeting(ask, decision, ensemble, standing or found(Standing.initial(ensemble)))
+    decision = RoutingPolicy(ensemble).decide(ask, opinion(**(sure or {"algo": 0.9})), DIGEST)
+    return Meeting(ask, decision, ensemble, standing or found(FleetStatus.initial(ensemble)))
 
 
-def demote(standing: Standing, *names: str) -> Standing:
+def demote(standing: FleetStatus, *names: str) -> FleetStatus:
     changed = {
-        name: replace(standing.of(name), correctness="shadow_only", serves=False, because=f"{name} passed 3 of 40")
+        name: replace(
+            standing.specialists[name], correctness="shadow_only", serves=False, reason=f"{name} passed 3 of 40"
+        )
         for name in names
     }
     return replace(standing, specialists={**standing.specialists, **changed})
 
 
-def freshened(standing: Standing, name: str) -> Standing:
-    lane = replace(standing.of(name).lane, fresh=True)
-    return replace(standing, specialists={**standing.specialists, name: replace(standing.of(name), lane=lane)})
+def freshened(standing: FleetStatus, name: str) -> FleetStatus:
+    lane = replace(standing.specialists[name].lane, fresh=True)
+    return replace(standing, specialists={**standing.specialists, name: replace(standing.specialists[name], lane=lane)})
 
 
 def throwing(*rolls: float) -> Dice:

@@ -8,45 +8,45 @@ from hypothesis import strategies as st
 
 from octet.config.ensemble import ShadowConfig
 from octet.v1 import error_pb2 as wire
-from router.between.standing import Knobs, Standing
+from router.routing.dispatch_plan import FleetStatus, IntentKnobs
 from tests.router.between.standings import Meeting, found, meetings, met, never
 from tests.router.decisions.ensembles import ENSEMBLE
 
 SURE = {"algo": 0.75, "stl": 0.2}
 
 
-def turned(meeting: Meeting, knobs: Knobs) -> Meeting:
+def turned(meeting: Meeting, knobs: IntentKnobs) -> Meeting:
     places = {(meeting.ask.intent or "unspecified", name): knobs for name in meeting.standing.specialists}
-    return replace(meeting, standing=replace(meeting.standing, turned_knobs=places))
+    return replace(meeting, standing=replace(meeting.standing, knob_overrides=places))
 
 
 @pytest.mark.parametrize(("nudge", "has_shadow"), [(-1e-9, False), (0.0, False), (1e-9, True)])
-def test_who_is_just_as_sure_as_asked_for_gets_no_shadow(nudge: float, has_shadow: bool) -> None:
+def test_confidence_equal_to_the_threshold_gets_no_shadow(nudge: float, has_shadow: bool) -> None:
     ensemble = replace(ENSEMBLE, shadow=ShadowConfig(fresh_rate=0.0, demoted_rate=0.0))
-    meeting = met(ensemble, found(Standing.initial(ensemble)), sure=SURE)
+    meeting = met(ensemble, found(FleetStatus.initial(ensemble)), sure=SURE)
     confidence = meeting.decision.confidence
     assert confidence is not None and meeting.decision.second_choice
-    plan = turned(meeting, Knobs(confidence + nudge, 0)).plan(never)
+    plan = turned(meeting, IntentKnobs(confidence + nudge, 0)).plan(never)
     assert (plan.shadow is not None) == has_shadow
     assert plan.shadow is None or plan.shadow.why == "low_confidence"
 
 
 @pytest.mark.parametrize(("nudge", "moves"), [(-1e-9, False), (0.0, False), (1e-9, True)])
-def test_who_is_just_as_sure_as_asked_for_is_not_moved(nudge: float, moves: bool) -> None:
+def test_confidence_equal_to_the_threshold_is_not_moved(nudge: float, moves: bool) -> None:
     meeting = met(ENSEMBLE, sure=SURE)
     confidence, primary = meeting.decision.confidence, meeting.decision.primary
     assert confidence is not None
-    knobs = Knobs(confidence + nudge, 0, "escalation", "", is_escalated=True)
+    knobs = IntentKnobs(confidence + nudge, 0, "escalation", "", is_escalated=True)
     place = (meeting.ask.intent or "unspecified", primary)
-    plan = replace(meeting, standing=replace(meeting.standing, turned_knobs={place: knobs})).plan(never)
-    assert (plan.ways[0].specialist != primary) == moves
+    plan = replace(meeting, standing=replace(meeting.standing, knob_overrides={place: knobs})).plan(never)
+    assert (plan.candidates[0].specialist != primary) == moves
 
 
 @settings(max_examples=100)
 @given(meetings(), st.integers(0, 9))
-def test_a_floor_lets_in_whoever_reaches_it(meeting: Meeting, floor: int) -> None:
-    plan = turned(meeting, Knobs(0.0, floor)).plan(never)
+def test_priority_equal_to_the_floor_is_admitted(meeting: Meeting, floor: int) -> None:
+    plan = turned(meeting, IntentKnobs(0.0, floor)).plan(never)
     if meeting.ask.priority < floor:
-        assert not plan.ways
+        assert not plan.candidates
     elif plan.refusal is not None:
         assert plan.refusal.error.reason != wire.ERROR_REASON_BELOW_FLOOR

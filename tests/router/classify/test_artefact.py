@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from router.classify.artefact import ClassifierRefused, from_bytes, read_classifier
-from router.classify.default import DEFAULT_FILE
+from router.routing.classifier.linear import DEFAULT_FILE, ClassifierInvalid, decode_model, read_classifier
 
 GOOD = DEFAULT_FILE.read_bytes()
 DIGEST = hashlib.sha256(GOOD).hexdigest()
@@ -32,7 +31,7 @@ def small() -> dict[str, np.ndarray]:
 
 def test_the_digest_is_that_of_the_file() -> None:
     assert read_classifier(DEFAULT_FILE, digest=DIGEST).digest == DIGEST
-    with pytest.raises(ClassifierRefused, match="expected 0000"):
+    with pytest.raises(ClassifierInvalid, match="expected 0000"):
         read_classifier(DEFAULT_FILE, digest="0000")
 
 
@@ -43,8 +42,8 @@ def test_the_default_file_is_small() -> None:
 @given(st.integers(0, len(GOOD) - 1))
 @settings(max_examples=30)
 def test_a_truncated_file_is_refused(length: int) -> None:
-    with pytest.raises(ClassifierRefused):
-        from_bytes(GOOD[:length])
+    with pytest.raises(ClassifierInvalid):
+        decode_model(GOOD[:length])
 
 
 @given(st.integers(0, len(save(small())) * 8 - 1))
@@ -54,8 +53,8 @@ def test_a_flipped_bit_is_refused_or_gives_another_digest_and_sane_answers(bit: 
     whole = hashlib.sha256(data).hexdigest()
     data[bit // 8] ^= 1 << bit % 8
     try:
-        classifier = from_bytes(bytes(data))
-    except ClassifierRefused:
+        classifier = decode_model(bytes(data))
+    except ClassifierInvalid:
         return
     assert classifier.digest != whole
     assert len(classifier.classify(["some text"])[0].scores) == 3
@@ -76,15 +75,15 @@ WRONG: dict[str, tuple[str, np.ndarray, str]] = {
     "columns": ("weights", np.ones((3, 2), dtype=np.float16), "shape"),
     "dimensions": ("weights", np.ones(9, dtype=np.float16), "dimensions"),
     "type": ("weights", np.ones((3, 3), dtype=np.float32), "float16"),
-    "falling": ("buckets", np.array([3, 2, 900], dtype=np.uint32), "rise"),
-    "twice": ("buckets", np.array([3, 3, 900], dtype=np.uint32), "rise"),
+    "falling": ("buckets", np.array([3, 2, 900], dtype=np.uint32), "ascend"),
+    "twice": ("buckets", np.array([3, 3, 900], dtype=np.uint32), "ascend"),
     "outside": ("buckets", np.array([3, 4, 1 << 20], dtype=np.uint32), "below"),
     "families": ("family_scale", np.ones(3, dtype=np.float32), "shape"),
     "cold": ("temperature", np.zeros(1, dtype=np.float32), "positive"),
     "no json": ("header", np.frombuffer(b"{", dtype=np.uint8).copy(), "JSON"),
     "format": ("header", header(format="other", labels=["a", "b", "c"]), "octet-linear-1"),
-    "same labels": ("header", header(format="octet-linear-1", labels=["a", "a", "c"]), "different"),
-    "one label": ("header", header(format="octet-linear-1", labels=["a"]), "different"),
+    "same labels": ("header", header(format="octet-linear-1", labels=["a", "a", "c"]), "distinct"),
+    "one label": ("header", header(format="octet-linear-1", labels=["a"]), "distinct"),
     "labels": ("header", header(format="octet-linear-1", labels=[1, 2, 3]), "names"),
     "fewer labels": ("header", header(format="octet-linear-1", labels=["a", "b"]), "shape"),
     "extra": ("more", np.ones(1, dtype=np.float32), "tensors"),
@@ -92,17 +91,17 @@ WRONG: dict[str, tuple[str, np.ndarray, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said(case: str) -> None:
+def test_every_fault_is_named(case: str) -> None:
     name, value, why = WRONG[case]
-    with pytest.raises(ClassifierRefused, match=why):
-        from_bytes(bent(name, value))
+    with pytest.raises(ClassifierInvalid, match=why):
+        decode_model(bent(name, value))
 
 
 def test_a_missing_tensor_is_refused() -> None:
     tensors = small()
     del tensors["bias"]
-    with pytest.raises(ClassifierRefused, match="tensors"):
-        from_bytes(save(tensors))
+    with pytest.raises(ClassifierInvalid, match="tensors"):
+        decode_model(save(tensors))
 
 
 def test_no_file_is_an_os_error(tmp_path: Path) -> None:
@@ -112,4 +111,4 @@ def test_no_file_is_an_os_error(tmp_path: Path) -> None:
 
 def test_the_small_file_is_good() -> None:
     assert set(load(save(small()))) == set(small())
-    assert from_bytes(save(small())).labels == ("a", "b", "reject")
+    assert decode_model(save(small())).labels == ("a", "b", "reject")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.classify.base import REJECT, Distribution
+from octet.config.ensemble import REJECT
+from router.routing.classifier.base import Distribution
 
 NAMES = ("algo", "build", "debug", REJECT)
 

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octet.config.default import default_ensemble
-from octet.config.ensemble import ClassifierConfig, Ensemble, SpecialistConfig
-from router.classify import examples
-from router.classify.base import REJECT, Distribution
-from router.classify.examples import ExamplesClassifier, Texts
-from router.classify.open import ClassifierMismatch, open_classifier
-from router.classify.sample import LIMIT
+from octet.config.ensemble import REJECT, ClassifierConfig, Ensemble, SpecialistConfig
+from octet.config.loader import default_ensemble
+from router.routing.classifier import examples
+from router.routing.classifier.base import LIMIT, Distribution
+from router.routing.classifier.examples import ExamplesClassifier, Texts
+from router.routing.classifier.queue import ClassifierMismatch, open_classifier
 
 FIELDS: dict[str, Texts] = {
     "sql": (
@@ -187,7 +186,7 @@ def test_descriptions_alone_tell_the_eight_apart() -> None:
     assert share_rejected(described) >= 0.8
 
 
-def test_what_is_near_to_nobody_is_rejected(fields: ExamplesClassifier) -> None:
+def test_text_unlike_every_specialist_is_rejected(fields: ExamplesClassifier) -> None:
     assert share_rejected(fields) >= 0.8
 
 
@@ -233,7 +232,7 @@ def test_without_any_text_everything_is_rejected(specialists: dict[str, Texts]) 
         assert (opinion.top, opinion.confidence) == (REJECT, 1.0)
 
 
-def test_one_specialist_alone_is_told_from_nobody() -> None:
+def test_single_specialist_is_distinguished_from_reject() -> None:
     alone = ExamplesClassifier({"sql": FIELDS["sql"]})
     assert share_right(alone, {"sql": FRESH["sql"]}) >= 0.8
     assert share_rejected(alone) >= 0.8
@@ -262,8 +261,8 @@ def test_a_long_prompt_costs_no_more_than_its_sample(fields: ExamplesClassifier)
 
 
 def test_more_text_than_a_start_should_read_is_refused() -> None:
-    too_much = ["x" * LIMIT] * (examples.MAX_BYTES // LIMIT + 1)
-    with pytest.raises(ValueError, match=str(examples.MAX_BYTES)):
+    too_much = ["x" * LIMIT] * (examples.MAX_EXAMPLE_BYTES // LIMIT + 1)
+    with pytest.raises(ValueError, match=str(examples.MAX_EXAMPLE_BYTES)):
         ExamplesClassifier({"sql": ("", too_much)})
 
 
@@ -287,7 +286,7 @@ def test_an_ensemble_without_a_path_routes_by_its_texts(fields: ExamplesClassifi
 
 
 @pytest.mark.parametrize("path", ["default", "/models/router"])
-def test_a_trained_classifier_must_know_nobody_else(
+def test_trained_classifier_must_not_know_other_specialists(
     path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ensemble = replace(ENSEMBLE, classifier=ClassifierConfig(path=path))
@@ -297,13 +296,11 @@ def test_a_trained_classifier_must_know_nobody_else(
         loaders = SimpleNamespace(
             load_default=lambda: trained, read_classifier=lambda file: str(file) == path and trained
         )
-        for module in ("default", "artefact"):
-            monkeypatch.setitem(sys.modules, f"router.classify.{module}", loaders)
+        monkeypatch.setitem(sys.modules, "router.routing.classifier.linear", loaders)
         return open_classifier(ensemble)
 
-    with pytest.raises(ClassifierMismatch, match=r"trained for algo, stl, which .*sql, shell, regex") as refused:
+    with pytest.raises(ClassifierMismatch, match=r"trained for algo, stl, which .*sql, shell, regex"):
         open_with("sql", "algo", "stl", REJECT)
-    assert refused.value.strangers == ("algo", "stl")
     assert isinstance(open_with("sql", "shell", "regex", REJECT), Trained)
     assert not caplog.records
     assert isinstance(open_with("sql", REJECT), Trained)

@@ -18,11 +18,11 @@ from octet.config.ensemble import (
     SpecialistConfig,
 )
 from octet.rpc.refusal import Refusal
-from octet.store import Store
-from octet.store.connection import Connection, Opener, Row
-from octet.store.errors import Unavailable
 from octet.v1 import error_pb2
-from router.control.control import Control
+from router.control.control import ControlPlane
+from router.routing.dispatch_plan import SpecialistStatus
+from router.store.connection import DatabaseConnection, DatabaseOpener, DatabaseRow, StoreConnectionLost
+from router.store.store import Store
 from tests.octet.store.stores import eventually, make_store
 from tests.router.control.toys import Toy, Toys
 
@@ -50,25 +50,25 @@ class Cut:
 
     def check(self) -> None:
         if self.is_cut:
-            raise Unavailable("the wire is cut")
+            raise StoreConnectionLost("the wire is cut")
 
-    def wrap(self, opener: Opener) -> Opener:
+    def wrap(self, opener: DatabaseOpener) -> DatabaseOpener:
         return _CutOpener(opener, self)
 
 
 class _CutOpener:
-    def __init__(self, opener: Opener, cut: Cut) -> None:
+    def __init__(self, opener: DatabaseOpener, cut: Cut) -> None:
         self.name = opener.name
         self._opener = opener
         self._cut = cut
 
-    def open(self) -> Connection:
+    def open(self) -> DatabaseConnection:
         self._cut.check()
         return _CutConnection(self._opener.open(), self._cut)
 
 
 class _CutConnection:
-    def __init__(self, connection: Connection, cut: Cut) -> None:
+    def __init__(self, connection: DatabaseConnection, cut: Cut) -> None:
         self._connection = connection
         self._cut = cut
         self.blob = connection.blob
@@ -82,7 +82,7 @@ class _CutConnection:
         self._cut.check()
         self._connection.begin()
 
-    def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
         self._cut.check()
         return self._connection.execute(sql, values)
 
@@ -112,7 +112,7 @@ def toys_of(ensemble: Ensemble, replicas: int = 1) -> Toys:
 class House:
     """One router's."""
 
-    control: Control
+    control: ControlPlane
     store: Store
     toys: Toys
     wall: Wall
@@ -120,7 +120,7 @@ class House:
     async def tick(self, seconds: float = 1.0) -> None:
         self.wall.clock.sleep(seconds)
         await self.control.tick(self.wall())
-        self.control._keeper.look()
+        self.control._adapters.sync()
 
     async def run(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Second after second."""
@@ -129,16 +129,19 @@ class House:
             await self.tick()
 
     def judge(self, specialist: str, passed: int, failed: int, candidate: bool = False) -> None:
-        standing = self.control.standing.of(specialist)
+        standing = self.control.fleet_status.specialists[specialist]
         lane = standing.candidate if candidate else standing.lane
         assert lane is not None and lane.lane_id
         for _ in range(passed):
-            self.control.judged(lane.lane_id, "passed")
+            self.control.record_outcome(lane.lane_id, "passed")
         for _ in range(failed):
-            self.control.judged(lane.lane_id, "failed")
+            self.control.record_outcome(lane.lane_id, "failed")
+
+    def status(self, specialist: str) -> SpecialistStatus:
+        return self.control.fleet_status.specialists[specialist]
 
     def shown(self, specialist: str) -> str:
-        return self.control.standing.of(specialist).correctness
+        return self.control.fleet_status.specialists[specialist].correctness
 
     async def story(self, subject: str = "") -> list[str]:
         """What is in the audit, oldest first."""
@@ -163,8 +166,8 @@ async def housed(
     store = make_store(url, ensemble=ensemble.name, wrap=wrap, wall=wall)
     toys = toys or toys_of(ensemble)
     tokens = count(1)
-    control = Control(ensemble, store, toys, wall=wall, clock=wall.clock, token=lambda: f"{next(tokens):04x}")
-    await control.start(by_itself=by_itself)
+    control = ControlPlane(ensemble, store, toys, wall=wall, clock=wall.clock, token=lambda: f"{next(tokens):04x}")
+    await control.start(with_tasks=by_itself)
     house = House(control, store, toys, wall)
     try:
         if not by_itself:

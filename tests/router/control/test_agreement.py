@@ -37,7 +37,7 @@ class Life:
         for _ in range(5):
             await self._tick_all()
             await asyncio.sleep(0.05)
-        await eventually(lambda: not any(house.control._known.shelf.unsaved for house in self._houses))
+        await eventually(lambda: not any(house.control._state.documents.unsaved for house in self._houses))
         await eventually(lambda: len({repr(sorted(_documents(house).items())) for house in self._houses}) == 1)
 
     async def _order(self, house: House) -> None:
@@ -64,9 +64,9 @@ class Life:
             self.acknowledged.append(who)
 
     async def _judge(self, house: House) -> None:
-        lane = house.control.standing.of("algo").lane
+        lane = house.control.fleet_status.specialists["algo"].lane
         for _ in range(self._random.randint(5, 20)):
-            house.control.judged(lane.lane_id, self._random.choice(["passed", "failed", "failed"]))
+            house.control.record_outcome(lane.lane_id, self._random.choice(["passed", "failed", "failed"]))
 
     async def _cut(self, house: House) -> None:
         """Now and then; and not for long."""
@@ -81,38 +81,35 @@ class Life:
     async def _tick_all(self) -> None:
         await asyncio.gather(*(house.control.tick(self._wall()) for house in self._houses))
         for house in self._houses:
-            house.control._keeper.look()
+            house.control._adapters.sync()
 
 
 KINDS = ("breaker", "knob", "lanes", "ladder", "replica")
 
 
 def _documents(house: House) -> dict[tuple[str, str], object]:
-    shelf = house.control._known.shelf
+    shelf = house.control._state.documents
     return {(each.kind, each.key): (each.version, each.body) for kind in KINDS for each in shelf.of_kind(kind)}
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_in_the_end_they_agree(shared_url: str, seed: int) -> None:
-    async def story() -> None:
-        wall, toys, cuts = Wall(), toys_of(ENSEMBLE, 2), [Cut(), Cut()]
-        toys.disk.update(a="d-a", b="d-b")
-        async with (
-            housed(shared_url, wall=wall, toys=toys, cut=cuts[0]) as one,
-            housed(shared_url, wall=wall, toys=toys, cut=cuts[1]) as other,
-        ):
-            life = Life(seed, [one, other], cuts, wall)
-            for _ in range(_STEPS):
-                await life.step()
-            await life.end()
-            entries = await one.control.audit(10_000)
-            assert sorted(life.acknowledged) == sorted({each.who for each in entries} & set(life.acknowledged))
-            assert life.acknowledged, "nothing was ever ordered"
-            assert one.control.standing.specialists.keys() == other.control.standing.specialists.keys()
-            for name in ENSEMBLE.names:
-                assert one.control.standing.of(name).lane == other.control.standing.of(name).lane
-                assert one.shown(name) == other.shown(name)
-            assert one.control.standing.turned_knobs == other.control.standing.turned_knobs
-            assert one.control.standing.cordoned == other.control.standing.cordoned
-
-    asyncio.run(story())
+async def test_in_the_end_they_agree(shared_url: str, seed: int) -> None:
+    wall, toys, cuts = Wall(), toys_of(ENSEMBLE, 2), [Cut(), Cut()]
+    toys.disk.update(a="d-a", b="d-b")
+    async with (
+        housed(shared_url, wall=wall, toys=toys, cut=cuts[0]) as one,
+        housed(shared_url, wall=wall, toys=toys, cut=cuts[1]) as other,
+    ):
+        life = Life(seed, [one, other], cuts, wall)
+        for _ in range(_STEPS):
+            await life.step()
+        await life.end()
+        entries = await one.control.audit(10_000)
+        assert sorted(life.acknowledged) == sorted({each.who for each in entries} & set(life.acknowledged))
+        assert life.acknowledged, "nothing was ever ordered"
+        assert one.control.fleet_status.specialists.keys() == other.control.fleet_status.specialists.keys()
+        for name in ENSEMBLE.names:
+            assert one.control.fleet_status.specialists[name].lane == other.control.fleet_status.specialists[name].lane
+            assert one.shown(name) == other.shown(name)
+        assert one.control.fleet_status.knob_overrides == other.control.fleet_status.knob_overrides
+        assert one.control.fleet_status.cordoned == other.control.fleet_status.cordoned

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.v1 import operator_pb2 as wire
-from router.control.events import Events
+from router.control.events import OperatorEvents
 
 
 def event(number: int) -> wire.OperatorEvent:
@@ -14,16 +14,16 @@ def event(number: int) -> wire.OperatorEvent:
 
 
 @given(st.lists(st.integers(0, 12), max_size=12), st.integers(1, 8))
-def test_nothing_is_lost_without_a_word(bursts: list[int], most: int) -> None:
+def test_lost_events_are_counted(bursts: list[int], most: int) -> None:
     async def story() -> None:
-        events = Events(most)
+        events = OperatorEvents(most)
         heard: list[int] = []
         with events.subscribe() as subscription:
             told = 0
             for burst in bursts:
                 for _ in range(burst):
                     told += 1
-                    events.tell(event(told))
+                    events.publish(event(told))
                 if burst:
                     first = await anext(subscription)
                     heard.append(-first.dropped if first.WhichOneof("event") == "dropped" else first.audit.number)
@@ -35,19 +35,16 @@ def test_nothing_is_lost_without_a_word(bursts: list[int], most: int) -> None:
     asyncio.run(story())
 
 
-def test_who_leaves_is_forgotten_and_who_comes_late_hears_the_end() -> None:
-    async def story() -> None:
-        events = Events()
-        with events.subscribe() as one:
-            waiting = asyncio.ensure_future(anext(one))
-            await asyncio.sleep(0)
-            assert len(events) == 1
-            events.tell(event(1))
-            assert (await waiting).audit.number == 1
-        assert len(events) == 0
-        events.tell(event(2))
-        events.close()
-        with events.subscribe() as late:
-            assert [each async for each in late] == []
-
-    asyncio.run(story())
+async def test_a_leaving_subscriber_is_removed_and_a_late_one_gets_the_end() -> None:
+    events = OperatorEvents()
+    with events.subscribe() as one:
+        waiting = asyncio.ensure_future(anext(one))
+        await asyncio.sleep(0)
+        assert len(events) == 1
+        events.publish(event(1))
+        assert (await waiting).audit.number == 1
+    assert len(events) == 0
+    events.publish(event(2))
+    events.close()
+    with events.subscribe() as late:
+        assert [each async for each in late] == []

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from admission.lanes import begin
+from admission.lanes import configure_lanes
 from octet.clock import ManualClock
 from octet.rpc.refusal import Refusal
-from octet.store import Document
-from router.control.keeper import Keeper
-from router.control.known import LANES, Known
+from router.control.adapters import AdapterSync
+from router.control.state import LANES, SharedState
+from router.store.rows import Document
 from tests.octet.store.stores import make_store
 from tests.router.control.houses import ENSEMBLE
 from tests.router.control.toys import Toy, Toys
@@ -24,12 +24,12 @@ class Kept:
     def __init__(self) -> None:
         self.toys = Toys(Toy("algo-0", "algo"), Toy("algo-1", "algo"))
         self.toys.disk["/new"] = "digest"
-        self.known = Known(ENSEMBLE, make_store("memory"), self.toys)
-        book, _ = begin(None, "algo", (), "r1", 0.0)
-        self.known.shelf.take(Document(LANES, "algo", 1, book.to_body(), 0, "ada"))
+        self.known = SharedState(ENSEMBLE, make_store("memory"), self.toys)
+        book, _ = configure_lanes(None, "algo", (), "r1", 0.0)
+        self.known.documents.take(Document(LANES, "algo", 1, book.to_body(), 0, "ada"))
         self.clock = ManualClock()
-        self.keeper = Keeper(self.known, self.clock, self.wrong, LINGER)
-        self.known.look()
+        self.keeper = AdapterSync(self.known, self.clock, self.wrong, LINGER)
+        self.known.refresh()
 
     async def wrong(self, *_: object) -> None:
         raise AssertionError("nobody has another content")
@@ -38,8 +38,8 @@ class Kept:
         """Again and again, for so long."""
         for _ in range(3):
             self.clock.sleep(seconds / 3)
-            self.known.look()
-            self.keeper.look()
+            self.known.refresh()
+            self.keeper.sync()
             await asyncio.sleep(0.01)
 
     def holders(self, name: str) -> list[str]:

@@ -5,11 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.escalation import knobs_at
+from admission.escalation import knobs_at_level
 from octet.config.ensemble import EscalationConfig, IntentConfig
-from router.control.knobs import KnobBoard
-from router.control.known import Known
-from router.control.ladders import Ladders
+from router.control.knobs import EscalationLadders, KnobController
+from router.control.state import SharedState
 from tests.octet.store.stores import make_store
 from tests.router.control.houses import ENSEMBLE
 from tests.router.control.toys import Toys
@@ -28,17 +27,19 @@ intents = st.builds(
 def test_the_last_step_changes_something_and_there_is_none_after_it(
     configured: list[IntentConfig], specialist: str
 ) -> None:
-    known = Known(replace(ENSEMBLE, intents=tuple(configured), escalation=RULES), make_store("memory"), Toys())
-    ladders = Ladders(known, None)  # type: ignore[arg-type]
+    known = SharedState(replace(ENSEMBLE, intents=tuple(configured), escalation=RULES), make_store("memory"), Toys())
+    ladders = EscalationLadders(known, None)  # type: ignore[arg-type]
     rules = ladders.rules()
-    top = ladders.top(specialist, rules)
+    top = ladders.top_level(specialist, rules)
     elsewhere = {intent.name for intent in configured if intent.specialist not in (None, specialist)} - {"unspecified"}
-    base = KnobBoard(known, None, ladders).configured()  # type: ignore[arg-type]
+    base = KnobController(known, None, ladders).configured()  # type: ignore[arg-type]
 
     def knobs(level: int) -> list[tuple[float, int]]:
         """Of every intent that may lead here."""
         return [
-            knobs_at(level, each.threshold, each.floor, rules) for name, each in base.items() if name not in elsewhere
+            knobs_at_level(level, each.threshold, each.floor, rules)
+            for name, each in base.items()
+            if name not in elsewhere
         ]
 
     assert knobs(top) == knobs(top + 1) == knobs(top + 9)

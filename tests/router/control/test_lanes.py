@@ -9,8 +9,8 @@ import pytest
 
 from octet.config.ensemble import Ensemble, LanesConfig
 from octet.rpc.refusal import Refusal, adapter_refused
-from router.control.keeper import LINGER, STRAY
-from router.control.lane_books import GRACE
+from router.control.adapters import STRAY_SECONDS, UNUSED_SECONDS
+from router.control.lanes import GRACE_SECONDS
 from tests.octet.store.stores import eventually
 from tests.router.control.houses import ENSEMBLE, SIGNED, House, Wall, changed, housed, reason_of, toys_of
 
@@ -30,7 +30,7 @@ def tell(tmp_path: Path, story: Story, replicas: int = 2, **options: object) -> 
 
 async def settled(house: House) -> None:
     """What the keeper began is done."""
-    await eventually(lambda: not house.control._keeper._tending)
+    await eventually(lambda: not house.control._adapters._tasks)
 
 
 def test_load_promote_roll_back(tmp_path: Path) -> None:
@@ -41,22 +41,22 @@ def test_load_promote_roll_back(tmp_path: Path) -> None:
         assert (info.number, info.resident, info.replicas) == (2, 2, 2)
         (load_name,) = house.toys["algo-0"].adapters
         assert load_name.startswith("my-lora.2") and load_name in house.toys["algo-1"].adapters
-        standing = control.standing.of("algo")
+        standing = house.status("algo")
         assert standing.lane.number == 1 and not standing.lane.adapters and not standing.lane.fresh
         assert standing.candidate is not None and standing.candidate.adapters == (("my-lora", load_name),)
-        assert standing.known["my-lora"] == load_name
+        assert standing.adapter_names["my-lora"] == load_name
         info = await control.promote("algo", **SIGNED)
         assert (info.status, info.number) == ("serving", 2)
-        standing = control.standing.of("algo")
+        standing = house.status("algo")
         assert standing.lane.load_names == (load_name,) and standing.lane.fresh and standing.candidate is None
-        await house.run(LINGER + 3)
+        await house.run(UNUSED_SECONDS + 3)
         await settled(house)
         assert load_name in house.toys["algo-0"].adapters
         info = await control.roll_back("algo", **SIGNED)
-        assert info.number == 1 and not control.standing.of("algo").lane.adapters
+        assert info.number == 1 and not house.status("algo").lane.adapters
         statuses = {each.number: each.status for each in control.lanes("algo")}
         assert statuses == {1: "serving", 2: "rolled_back"}
-        await house.run(LINGER - 2)
+        await house.run(UNUSED_SECONDS - 2)
         await settled(house)
         assert load_name in house.toys["algo-0"].adapters, "requests may be on their way"
         await house.run(4)
@@ -70,12 +70,12 @@ def test_load_promote_roll_back(tmp_path: Path) -> None:
 def test_the_configurations_own_adapters_are_a_lane_and_are_never_unloaded(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         control = house.control
-        assert control.standing.of("stl").lane.adapters == (("std", "std"),)
+        assert house.status("stl").lane.adapters == (("std", "std"),)
         await control.load_adapter("stl", "my-lora", **SIGNED)
         await control.promote("stl", **SIGNED)
         await control.load_adapter("stl", "other", **SIGNED)
         await control.promote("stl", **SIGNED)
-        await house.run(LINGER + 3)
+        await house.run(UNUSED_SECONDS + 3)
         await settled(house)
         held = house.toys["stl-0"].adapters
         assert held["std"] == "std-content" and sorted(held.values()) == ["d1", "d2", "std-content"]
@@ -117,7 +117,7 @@ def test_the_same_content_is_not_loaded_twice(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
-def test_who_is_away_gets_it_later_and_so_does_who_comes_back(tmp_path: Path) -> None:
+def test_an_unreachable_or_restarted_replica_loads_the_adapter_later(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         control, away = house.control, house.toys["algo-1"]
         away.linked = False
@@ -141,7 +141,7 @@ def test_who_is_away_gets_it_later_and_so_does_who_comes_back(tmp_path: Path) ->
     tell(tmp_path, story)
 
 
-def test_what_nobody_holds_is_not_promoted(tmp_path: Path) -> None:
+def test_a_lane_without_holders_is_not_promoted(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         await house.control.load_adapter("algo", "my-lora", **SIGNED)
         for name in ("algo-0", "algo-1"):
@@ -149,7 +149,7 @@ def test_what_nobody_holds_is_not_promoted(tmp_path: Path) -> None:
         with pytest.raises(Refusal) as caught:
             await house.control.promote("algo", **SIGNED)
         assert reason_of(caught.value) == "CONFLICT" and "no replica of algo holds lane 2" in str(caught.value)
-        assert house.control.standing.of("algo").lane.number == 1
+        assert house.status("algo").lane.number == 1
         with pytest.raises(Refusal) as caught:
             await house.control.promote("algo", "another", **SIGNED)
         assert reason_of(caught.value) == "CONFLICT" and "'my-lora', not 'another'" in str(caught.value)
@@ -157,7 +157,7 @@ def test_what_nobody_holds_is_not_promoted(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
-def test_another_content_under_the_same_path_is_told_once_and_never_used(tmp_path: Path) -> None:
+def test_other_content_under_the_same_path_is_reported_once_and_never_used(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         control = house.control
         await control.load_adapter("algo", "my-lora", **SIGNED)
@@ -168,9 +168,9 @@ def test_another_content_under_the_same_path_is_told_once_and_never_used(tmp_pat
             for _ in range(80):
                 await house.tick()
                 await settled(house)
-                assert "overwritten" not in house.toys["algo-1"].adapters.values() or not control.standing.may_answer(
-                    "algo-1", "r1", "algo"
-                )
+                assert "overwritten" not in house.toys[
+                    "algo-1"
+                ].adapters.values() or not control.fleet_status.may_answer("algo-1", "r1", "algo")
             while (told := (await anext(events)).audit).what != "wrong_adapter":
                 pass
         assert told.subject == "algo" and "algo-1" in told.why
@@ -187,17 +187,17 @@ def test_by_policy_a_candidate_that_is_as_good_is_promoted_and_then_trusted(tmp_
         house.judge("algo", passed=27, failed=3)
         house.judge("algo", passed=17, failed=2, candidate=True)
         await house.tick()
-        assert house.control.standing.of("algo").lane.number == 1, "one sample is missing"
+        assert house.status("algo").lane.number == 1, "one sample is missing"
         house.judge("algo", passed=1, failed=0, candidate=True)
         house.toys["algo-1"].restart()
         await house.tick(0)
-        assert house.control.standing.of("algo").lane.number == 1, "half of the replicas would be lost"
+        assert house.status("algo").lane.number == 1, "half of the replicas would be lost"
         await settled(house)
         await house.tick()
-        assert house.control.standing.of("algo").lane.number == 2 and house.control.standing.of("algo").lane.fresh
+        assert house.status("algo").lane.number == 2 and house.status("algo").lane.fresh
         house.judge("algo", passed=19, failed=1)
         await house.tick()
-        assert not house.control.standing.of("algo").lane.fresh
+        assert not house.status("algo").lane.fresh
         assert await house.story("algo") == ["begin_lane", "load_lane", "promote", "trust_lane"]
 
     tell(tmp_path, story, ensemble=changed(lanes=LanesConfig(promote="auto", min_samples=20)))
@@ -209,11 +209,11 @@ def test_a_candidate_that_breaks_everything_is_never_promoted(tmp_path: Path) ->
         house.judge("algo", passed=30, failed=0)
         house.judge("algo", passed=0, failed=12, candidate=True)
         await house.tick()
-        assert house.control.standing.of("algo").candidate is None
-        assert house.control.standing.of("algo").lane.number == 1
+        assert house.status("algo").candidate is None
+        assert house.status("algo").lane.number == 1
         last = (await house.control.audit(1, "algo"))[0]
         assert (last.what, last.who) == ("roll_back", "lanes") and "0 of 12 passed" in last.why
-        await house.run(LINGER + 2)
+        await house.run(UNUSED_SECONDS + 2)
         await settled(house)
         assert not house.toys["algo-0"].adapters
 
@@ -227,7 +227,7 @@ def test_a_fresh_lane_that_fails_goes_back_by_itself(tmp_path: Path) -> None:
         await house.control.promote("algo", **SIGNED)
         house.judge("algo", passed=2, failed=18)
         await house.tick()
-        assert house.control.standing.of("algo").lane.number == 1 and house.shown("algo") == "closed"
+        assert house.status("algo").lane.number == 1 and house.shown("algo") == "closed"
         assert (await house.story("algo"))[-2:] == ["promote", "roll_back"]
         assert house.control.breakers()[0].samples == 30, "a lane's history is its own"
 
@@ -257,25 +257,27 @@ def test_a_rolling_refresh(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         control, old, new = house.control, house.toys["algo-0"], house.toys["algo-1"]
         new.restart("r2")
-        await house.run(GRACE + 2)
-        standing = control.standing.of("algo")
+        await house.run(GRACE_SECONDS + 2)
+        standing = house.status("algo")
         assert standing.lane.number == 1 and standing.candidate is not None and standing.candidate.revision == "r2"
-        assert control.standing.may_answer("algo-0", "r1", "algo")
-        assert not control.standing.may_answer("algo-1", "r2", "algo")
+        assert control.fleet_status.may_answer("algo-0", "r1", "algo")
+        assert not control.fleet_status.may_answer("algo-1", "r2", "algo")
         assert standing.candidate.unfit == {"algo-0"}
         old.linked = False
         await house.tick()
-        standing = control.standing.of("algo")
-        assert standing.lane.lane_id == "" and control.standing.may_answer("algo-1", "r2", "algo"), "rather than nobody"
+        standing = house.status("algo")
+        assert standing.lane.lane_id == "" and control.fleet_status.may_answer("algo-1", "r2", "algo"), (
+            "rather than nobody"
+        )
         assert control.lanes("algo")[-1].status == "serving", "a restart is no change"
         old.linked = True
         await house.tick()
-        assert control.standing.of("algo").lane.revision == "r1"
+        assert house.status("algo").lane.revision == "r1"
         old.restart("r2")
-        await house.run(GRACE + 2)
-        standing = control.standing.of("algo")
+        await house.run(GRACE_SECONDS + 2)
+        standing = house.status("algo")
         assert standing.lane.number == 2 and standing.lane.revision == "r2" and standing.lane.fresh
-        assert control.standing.may_answer("algo-0", "r2", "algo")
+        assert control.fleet_status.may_answer("algo-0", "r2", "algo")
         with pytest.raises(Refusal) as caught:
             await control.roll_back("algo", **SIGNED)
         assert reason_of(caught.value) == "CONFLICT" and "no replica of algo holds lane 1" in str(caught.value)
@@ -290,11 +292,11 @@ def test_a_refresh_that_was_sent_away_is_not_offered_again(tmp_path: Path) -> No
         house.toys["algo-1"].restart("r2")
         await house.run(2)
         await house.control.roll_back("algo", **SIGNED)
-        await house.run(GRACE + 2)
-        assert house.control.standing.of("algo").candidate is None
+        await house.run(GRACE_SECONDS + 2)
+        assert house.status("algo").candidate is None
         house.toys["algo-0"].restart("r2")
-        await house.run(GRACE + 2)
-        standing = house.control.standing.of("algo")
+        await house.run(GRACE_SECONDS + 2)
+        standing = house.status("algo")
         assert standing.lane.number == 3 and standing.lane.fresh, "there is nothing else"
 
     tell(tmp_path, story)
@@ -305,13 +307,13 @@ def test_a_promoted_refresh_can_be_gone_back_from_while_the_old_is_there(tmp_pat
         house.toys["algo-1"].restart("r2")
         await house.run(2)
         info = await house.control.promote("algo", **SIGNED)
-        assert info.revision == "r2" and not house.control.standing.may_answer("algo-0", "r1", "algo")
-        await house.run(GRACE + 2)
-        assert house.control.standing.of("algo").lane.number == 2
+        assert info.revision == "r2" and not house.control.fleet_status.may_answer("algo-0", "r1", "algo")
+        await house.run(GRACE_SECONDS + 2)
+        assert house.status("algo").lane.number == 2
         info = await house.control.roll_back("algo", **SIGNED)
-        assert info.number == 1 and house.control.standing.may_answer("algo-0", "r1", "algo")
-        await house.run(GRACE + 2)
-        assert house.control.standing.of("algo").lane.number == 1
+        assert info.number == 1 and house.control.fleet_status.may_answer("algo-0", "r1", "algo")
+        await house.run(GRACE_SECONDS + 2)
+        assert house.status("algo").lane.number == 1
 
     tell(tmp_path, story)
 
@@ -322,8 +324,8 @@ def test_a_promoted_refresh_that_is_taken_away_again(tmp_path: Path) -> None:
         await house.run(2)
         await house.control.promote("algo", **SIGNED)
         house.toys["algo-1"].restart("r1")
-        await house.run(GRACE + 2)
-        lane = house.control.standing.of("algo").lane
+        await house.run(GRACE_SECONDS + 2)
+        lane = house.status("algo").lane
         assert (lane.number, lane.revision, lane.fresh) == (3, "r1", True)
 
     tell(tmp_path, story)
@@ -334,7 +336,7 @@ def test_what_others_have_loaded_is_left_alone(tmp_path: Path) -> None:
         house.toys["algo-0"].adapters["by-hand"] = "d9"
         await house.control.load_adapter("algo", "my-lora", **SIGNED)
         await house.control.roll_back("algo", **SIGNED)
-        await house.run(LINGER + 3)
+        await house.run(UNUSED_SECONDS + 3)
         await settled(house)
         assert house.toys["algo-0"].adapters == {"by-hand": "d9"}
 
@@ -351,36 +353,33 @@ def test_other_configured_adapters_begin_a_lane(tmp_path: Path) -> None:
             for each in ENSEMBLE.specialists
         )
         house.control.reload(replace(ENSEMBLE, specialists=specialists))
-        await house.run(GRACE + 2)
-        lane = house.control.standing.of("stl").lane
+        await house.run(GRACE_SECONDS + 2)
+        lane = house.status("stl").lane
         assert (lane.number, lane.names, lane.fresh) == (2, ("fast", "std"), True)
         house.control.reload(replace(ENSEMBLE, specialists=specialists))
-        await house.run(GRACE + 2)
-        assert house.control.standing.of("stl").lane.number == 2
+        await house.run(GRACE_SECONDS + 2)
+        assert house.status("stl").lane.number == 2
         info = await house.control.roll_back("stl", **SIGNED)
         assert info.number == 1
-        await house.run(GRACE + 2)
-        assert house.control.standing.of("stl").lane.number == 1, "what was ordered stays"
+        await house.run(GRACE_SECONDS + 2)
+        assert house.status("stl").lane.number == 1, "what was ordered stays"
 
     tell(tmp_path, story)
 
 
-def test_a_restart_of_the_router_keeps_the_lanes(tmp_path: Path) -> None:
-    async def story() -> None:
-        wall, toys = Wall(), toys_of(ENSEMBLE, 2)
-        toys.disk["my-lora"] = "d1"
-        async with housed(tmp_path / "s", wall=wall, toys=toys) as house:
-            await house.control.load_adapter("algo", "my-lora", **SIGNED)
-            await house.control.promote("algo", **SIGNED)
-            lane = house.control.standing.of("algo").lane
-        toys["algo-0"].restart()
-        async with housed(tmp_path / "s", wall=wall, toys=toys) as house:
-            assert house.control.standing.of("algo").lane.lane_id == lane.lane_id
-            await house.tick()
-            await settled(house)
-            assert toys["algo-0"].adapters == toys["algo-1"].adapters == {lane.load_names[0]: "d1"}
-
-    asyncio.run(story())
+async def test_a_restart_of_the_router_keeps_the_lanes(tmp_path: Path) -> None:
+    wall, toys = Wall(), toys_of(ENSEMBLE, 2)
+    toys.disk["my-lora"] = "d1"
+    async with housed(tmp_path / "s", wall=wall, toys=toys) as house:
+        await house.control.load_adapter("algo", "my-lora", **SIGNED)
+        await house.control.promote("algo", **SIGNED)
+        lane = house.status("algo").lane
+    toys["algo-0"].restart()
+    async with housed(tmp_path / "s", wall=wall, toys=toys) as house:
+        assert house.status("algo").lane.lane_id == lane.lane_id
+        await house.tick()
+        await settled(house)
+        assert toys["algo-0"].adapters == toys["algo-1"].adapters == {lane.load_names[0]: "d1"}
 
 
 def test_many_swaps_leave_nothing_behind(tmp_path: Path) -> None:
@@ -391,8 +390,8 @@ def test_many_swaps_leave_nothing_behind(tmp_path: Path) -> None:
             await house.control.promote("algo", **SIGNED)
             await house.tick(2)
             await settled(house)
-            assert len(house.toys["algo-0"].adapters) <= 2 + LINGER / 2 + 2
-        await house.run(LINGER + 2)
+            assert len(house.toys["algo-0"].adapters) <= 2 + UNUSED_SECONDS / 2 + 2
+        await house.run(UNUSED_SECONDS + 2)
         await settled(house)
         assert sorted(house.toys["algo-0"].adapters.values()) == ["digest-23", "digest-24"]
 
@@ -408,27 +407,24 @@ def test_an_order_that_is_given_up_leaves_nothing_behind(tmp_path: Path) -> None
         await asyncio.gather(order, return_exceptions=True)
         house.toys.seconds = 0.0
         await asyncio.sleep(0.3)
-        await house.run(LINGER + 2)
+        await house.run(UNUSED_SECONDS + 2)
         await settled(house)
         assert not house.toys["algo-0"].adapters and not house.toys["algo-1"].adapters
 
     tell(tmp_path, story)
 
 
-def test_an_end_in_the_middle_of_a_load(tmp_path: Path) -> None:
-    async def story() -> None:
-        toys = toys_of(ENSEMBLE)
-        toys.disk["my-lora"] = "d1"
-        async with housed(tmp_path / "s", toys=toys) as house:
-            await house.control.load_adapter("algo", "my-lora", **SIGNED)
-            toys["algo-0"].restart()
-            toys.seconds = 60.0
-            await house.tick()
-            await asyncio.sleep(0)
-            assert len(asyncio.all_tasks()) == 2
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(story())
+async def test_an_end_in_the_middle_of_a_load(tmp_path: Path) -> None:
+    toys = toys_of(ENSEMBLE)
+    toys.disk["my-lora"] = "d1"
+    async with housed(tmp_path / "s", toys=toys) as house:
+        await house.control.load_adapter("algo", "my-lora", **SIGNED)
+        toys["algo-0"].restart()
+        toys.seconds = 60.0
+        await house.tick()
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 2
+    assert len(asyncio.all_tasks()) == 1
 
 
 def test_what_was_just_loaded_can_be_promoted_at_once(tmp_path: Path) -> None:
@@ -444,17 +440,13 @@ def test_what_was_just_loaded_can_be_promoted_at_once(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
-def test_an_adapter_can_be_loaded_as_soon_as_replicas_are_there(tmp_path: Path) -> None:
+async def test_an_adapter_can_be_loaded_as_soon_as_replicas_are_there(tmp_path: Path) -> None:
     """Before anything has ticked."""
-
-    async def story() -> None:
-        toys = toys_of(ENSEMBLE)
-        toys.disk["my-lora"] = "d1"
-        async with housed(tmp_path / "s", toys=toys, by_itself=True) as house:
-            info = await house.control.load_adapter("algo", "my-lora", **SIGNED)
-            assert (info.number, info.status) == (2, "candidate")
-
-    asyncio.run(story())
+    toys = toys_of(ENSEMBLE)
+    toys.disk["my-lora"] = "d1"
+    async with housed(tmp_path / "s", toys=toys, by_itself=True) as house:
+        info = await house.control.load_adapter("algo", "my-lora", **SIGNED)
+        assert (info.number, info.status) == (2, "candidate")
 
 
 def configured_anew(*use: str) -> Ensemble:
@@ -467,26 +459,24 @@ def configured_anew(*use: str) -> Ensemble:
 
 
 @pytest.mark.parametrize("held", [("fast", "small"), ("small",), ()])
-def test_after_a_restart_with_other_adapters_somebody_answers_at_once(tmp_path: Path, held: tuple[str, ...]) -> None:
+async def test_requests_are_answered_at_once_after_a_restart_with_other_adapters(
+    tmp_path: Path, held: tuple[str, ...]
+) -> None:
     """As configured now, as far as somebody has it; and never with what nobody has any more."""
     ensemble = configured_anew("fast", "small")
-
-    async def story() -> None:
-        wall, toys = Wall(), toys_of(ENSEMBLE, 2)
-        async with housed(tmp_path / "s", wall=wall, toys=toys):
-            pass
-        toys["stl-0"].adapters = {name: f"{name}-content" for name in held}
-        toys["stl-1"].adapters = {}
-        async with housed(tmp_path / "s", wall=wall, toys=toys, ensemble=ensemble) as house:
-            lane = house.control.standing.of("stl").lane
-            assert (lane.names, lane.load_names, lane.lane_id) == (held, held, "")
-            assert house.control.standing.may_answer("stl-0", "r1", "stl")
-            assert house.control.standing.may_answer("stl-1", "r1", "stl") == (not held)
-            await house.run(GRACE + 2)
-            lane = house.control.standing.of("stl").lane
-            assert (lane.number, bool(lane.lane_id)) == ((2, True) if len(held) == 2 else (1, False))
-
-    asyncio.run(story())
+    wall, toys = Wall(), toys_of(ENSEMBLE, 2)
+    async with housed(tmp_path / "s", wall=wall, toys=toys):
+        pass
+    toys["stl-0"].adapters = {name: f"{name}-content" for name in held}
+    toys["stl-1"].adapters = {}
+    async with housed(tmp_path / "s", wall=wall, toys=toys, ensemble=ensemble) as house:
+        lane = house.status("stl").lane
+        assert (lane.names, lane.load_names, lane.lane_id) == (held, held, "")
+        assert house.control.fleet_status.may_answer("stl-0", "r1", "stl")
+        assert house.control.fleet_status.may_answer("stl-1", "r1", "stl") == (not held)
+        await house.run(GRACE_SECONDS + 2)
+        lane = house.status("stl").lane
+        assert (lane.number, bool(lane.lane_id)) == ((2, True) if len(held) == 2 else (1, False))
 
 
 @pytest.mark.parametrize("content", ["overwritten", None])
@@ -502,28 +492,28 @@ def test_a_lane_whose_content_is_lost_is_gone_back_from(tmp_path: Path, content:
         for _ in range(10):
             await house.tick()
             await settled(house)
-        assert control.standing.of("algo").lane.number == 2, "one still has it"
+        assert house.status("algo").lane.number == 2, "one still has it"
         house.toys["algo-1"].restart()
-        for _ in range(round(GRACE)):
+        for _ in range(round(GRACE_SECONDS)):
             await house.tick()
             await settled(house)
-            assert control.standing.of("algo").lane.number == 2, "a restart is none"
-        assert "any more" in control.standing.of("algo").away
+            assert house.status("algo").lane.number == 2, "a restart is none"
+        assert "any more" in house.status("algo").unfit_reason
         for _ in range(4):
             await house.tick()
             await settled(house)
-        standing = control.standing.of("algo")
-        assert standing.lane.number == 1 and not standing.away
+        standing = house.status("algo")
+        assert standing.lane.number == 1 and not standing.unfit_reason
         assert {each.number: each.status for each in control.lanes("algo")} == {1: "serving", 2: "rolled_back"}
         last = (await control.audit(1, "algo"))[0]
         assert (last.what, last.who) == ("roll_back", "lanes")
-        assert "no replica has the content of lane 2 (my-lora) any more" in last.why
+        assert "no replica holds the adapters of lane 2 (my-lora) any more" in last.why
 
     tell(tmp_path, story)
 
 
 @pytest.mark.parametrize("is_allowed", [True, False])
-def test_a_lost_lane_with_nothing_to_go_back_to_says_so(tmp_path: Path, is_allowed: bool) -> None:
+def test_a_lost_lane_without_a_previous_lane_is_reported(tmp_path: Path, is_allowed: bool) -> None:
     async def story(house: House) -> None:
         control = house.control
         await control.load_adapter("algo", "my-lora", **SIGNED)
@@ -538,30 +528,32 @@ def test_a_lost_lane_with_nothing_to_go_back_to_says_so(tmp_path: Path, is_allow
         for _ in range(20):
             await house.tick()
             await settled(house)
-        standing = control.standing.of("algo")
-        assert standing.lane.number == 2 and "algo" in standing.away and "any more" in standing.away
-        assert "no replica has the content" in control.breakers()[0].outlook
-        assert "no replica has the content" in next(each for each in control.lanes("algo") if each.number == 2).outlook
+        standing = house.status("algo")
+        assert standing.lane.number == 2 and "algo" in standing.unfit_reason and "any more" in standing.unfit_reason
+        assert "no replica holds the adapters" in control.breakers()[0].outlook
+        assert (
+            "no replica holds the adapters" in next(each for each in control.lanes("algo") if each.number == 2).outlook
+        )
         house.toys.disk["my-lora"] = "d1"
         for _ in range(40):
             await house.tick()
             await settled(house)
-        assert not control.standing.of("algo").away and control.standing.of("algo").lane.number == 2
+        assert not house.status("algo").unfit_reason and house.status("algo").lane.number == 2
         assert "no replica" not in control.breakers()[0].outlook
         for name in ("algo-0", "algo-1"):
             house.toys[name].restart()
-        control._publish()
-        assert not control.standing.of("algo").away, "it could be loaded last time"
+        control._publish_status()
+        assert not house.status("algo").unfit_reason, "it could be loaded last time"
         house.toys.disk["my-lora"] = "overwritten"
         for _ in range(10):
             await house.tick()
             await settled(house)
-        assert control.standing.of("algo").away
+        assert house.status("algo").unfit_reason
         for name in ("algo-0", "algo-1"):
             house.toys[name].restart("r2")
-        control._publish()
-        standing = control.standing.of("algo")
-        assert not standing.away and not standing.lane.adapters, "another model is there, and answers"
+        control._publish_status()
+        standing = house.status("algo")
+        assert not standing.unfit_reason and not standing.lane.adapters, "another model is there, and answers"
 
     tell(tmp_path, story, ensemble=changed(lanes=replace(ENSEMBLE.lanes, roll_back=is_allowed)))
 
@@ -570,21 +562,21 @@ def test_a_lost_lane_waits_for_the_one_before_to_be_there(tmp_path: Path) -> Non
     async def story(house: House) -> None:
         await house.control.load_adapter("stl", "my-lora", **SIGNED)
         await house.control.promote("stl", **SIGNED)
-        (load_name,) = house.control.standing.of("stl").lane.load_names
+        (load_name,) = house.status("stl").lane.load_names
         house.toys.disk["my-lora"] = "overwritten"
         for name in ("stl-0", "stl-1"):
             house.toys[name].restart()
             house.toys[name].adapters[load_name] = "overwritten"
-        house.control._publish()
-        standing = house.control.standing.of("stl")
-        assert standing.away and standing.lane.load_names == (load_name,), "nobody asked for anything else"
+        house.control._publish_status()
+        standing = house.status("stl")
+        assert standing.unfit_reason and standing.lane.load_names == (load_name,), "nobody asked for anything else"
         for _ in range(10):
             await house.tick()
             await settled(house)
-        assert house.control.standing.of("stl").lane.number == 2
+        assert house.status("stl").lane.number == 2
         house.toys["stl-0"].adapters["std"] = "std-content"
         await house.tick()
-        assert house.control.standing.of("stl").lane.number == 1
+        assert house.status("stl").lane.number == 1
 
     tell(tmp_path, story)
 
@@ -594,10 +586,10 @@ def test_other_content_under_a_configured_name_answers_at_once(tmp_path: Path) -
         for name in ("stl-0", "stl-1"):
             house.toys[name].adapters["std"] = "newer"
         await house.tick()
-        standing = house.control.standing.of("stl")
-        assert not standing.away and standing.lane.load_names == ("std",) and not standing.lane.lane_id
-        await house.run(GRACE + 1)
-        lane = house.control.standing.of("stl").lane
+        standing = house.status("stl")
+        assert not standing.unfit_reason and standing.lane.load_names == ("std",) and not standing.lane.lane_id
+        await house.run(GRACE_SECONDS + 1)
+        lane = house.status("stl").lane
         assert (lane.number, bool(lane.lane_id), lane.fresh) == (2, True, True)
 
     tell(tmp_path, story)
@@ -612,9 +604,9 @@ def test_what_a_router_left_behind_goes_after_a_while(tmp_path: Path) -> None:
         toy = house.toys["stl-0"]
         await house.control.load_adapter("stl", "my-lora", **SIGNED)
         await house.control.promote("stl", **SIGNED)
-        (serving,) = house.control.standing.of("stl").lane.load_names
+        (serving,) = house.status("stl").lane.load_names
         toy.adapters.update({**others, "lost.7-00ff": "d9"})
-        await house.run(STRAY - 5)
+        await house.run(STRAY_SECONDS - 5)
         await settled(house)
         assert "lost.7-00ff" in toy.adapters, "another router may be about to write its lane down"
         await house.run(10)

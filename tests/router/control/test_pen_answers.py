@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from octet.rpc.refusal import Refusal
-from octet.store import AuditRow, Body, Document, Stale, StoreUnavailable
 from octet.v1 import error_pb2 as wire
-from router.control.pen import Pen, Revision
-from router.control.rows import row
-from router.control.shelf import Shelf
+from router.control.audit import AuditWriter, ChangeAuthor, DocumentCache, DocumentRevision, audit_row
+from router.store.rows import AuditRow, Document, DocumentBody, StoreConflict, StoreUnavailable
 
 PLACE = ("knob", "k")
 
@@ -29,12 +27,12 @@ class Answers:
         self.trouble = ""
         self.rows: list[AuditRow] = []
 
-    async def change(self, kind: str, key: str, expected: int, body: Body | None, audit: AuditRow) -> Document:
+    async def change(self, kind: str, key: str, expected: int, body: DocumentBody | None, audit: AuditRow) -> Document:
         if self.failures:
             raise self.failures.pop(0)
         version = 0 if self.held is None else self.held.version
         if expected != version:
-            raise Stale(kind, key, self.held)
+            raise StoreConflict(kind, key, self.held)
         self.held = Document(kind, key, version + 1, body, audit.at_ms, audit.who)
         self.rows.append(audit)
         return self.held
@@ -43,20 +41,20 @@ class Answers:
         self.rows.append(audit)
 
 
-def raised(body: Body | None) -> Revision:
+def raised(body: DocumentBody | None) -> DocumentRevision:
     number = 0 if body is None else int(body["n"])
-    return Revision({"n": number + 1}, row(1.0, "ada", "why", "raise", "k", str(number), str(number + 1)))
+    return DocumentRevision(
+        {"n": number + 1}, audit_row(1.0, ChangeAuthor("ada", "why"), "raise", "k", str(number), str(number + 1))
+    )
 
 
-def desk(held: Document | None, *failures: Exception) -> tuple[Pen, Shelf, Answers]:
-    store, shelf = Answers(held, *failures), Shelf()
-    return Pen(store, shelf, {}, lambda _: None), shelf, store  # type: ignore[arg-type]
+def desk(held: Document | None, *failures: Exception) -> tuple[AuditWriter, DocumentCache, Answers]:
+    store, shelf = Answers(held, *failures), DocumentCache()
+    return AuditWriter(store, shelf, {}, lambda _: None), shelf, store  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("certain", "said"), [(True, "could not be written down"), (False, "may have been made or not")]
-)
-def test_an_operator_is_told_whether_it_is_certain(certain: bool, said: str) -> None:
+@pytest.mark.parametrize(("certain", "said"), [(True, "could not be stored"), (False, "may or may not have been made")])
+def test_a_refused_change_states_whether_it_is_certain(certain: bool, said: str) -> None:
     pen, shelf, _ = desk(None, StoreUnavailable("gone", certain=certain))
     with pytest.raises(Refusal, match=said) as refused:
         asyncio.run(pen.order(*PLACE, raised))
@@ -85,8 +83,10 @@ async def _done(change: Callable[..., Any]) -> None:
     await change(*PLACE, raised)
 
 
-def test_who_is_outrun_again_and_again_is_told_so_and_nothing_is_in_force() -> None:
-    pen, shelf, store = desk(document(1, 1), *(Stale(*PLACE, document(number, number)) for number in range(2, 40)))
+def test_repeated_conflicts_refuse_the_change() -> None:
+    pen, shelf, store = desk(
+        document(1, 1), *(StoreConflict(*PLACE, document(number, number)) for number in range(2, 40))
+    )
     with pytest.raises(Refusal):
         asyncio.run(pen.order(*PLACE, raised))
     assert not store.rows and not shelf.unsaved
@@ -106,5 +106,5 @@ def test_what_cannot_be_read_here_is_left_as_it_is() -> None:
     assert not shelf.is_unreadable(*PLACE), "what came in its place may be read again"
 
 
-def _unreadable(body: Body) -> None:
+def _unreadable(body: DocumentBody) -> None:
     raise ValueError("written by another version")

@@ -10,106 +10,99 @@ import pytest
 from octet.clock import SystemClock
 from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.rpc.refusal import Refusal
-from router.control.control import Control
-from router.control.fleet_replicas import FleetReplicas
-from router.replicas.fleet import Fleet
+from router.control.control import ControlPlane
+from router.control.replicas import FleetReplicas
+from router.dispatch.replicas.fleet import Fleet
+from router.dispatch.transport import open_transport
 from tests.octet.store.stores import eventually, production_store
 from tests.router.control.houses import SIGNED, reason_of
-from tests.service.harness import adapter_directory, run, serving, sim
+from tests.service.harness import adapter_directory, serving, sim
 
 WRITER = Ensemble(specialists=(SpecialistConfig("writer"),), name="house")
 
 
 @asynccontextmanager
-async def controlled(file: Path, addresses: list[str]) -> AsyncIterator[Control]:
+async def controlled(file: Path, addresses: list[str]) -> AsyncIterator[ControlPlane]:
     clock = SystemClock()
-    fleet = Fleet(WRITER, {"writer": addresses}, clock, Random(1), None)
+    fleet = Fleet(WRITER, {"writer": addresses}, clock, Random(1), open_transport())
     await fleet.start()
-    control = Control(WRITER, production_store(f"sqlite:{file}"), FleetReplicas(fleet))
+    control = ControlPlane(WRITER, production_store(f"sqlite:{file}"), FleetReplicas(fleet))
     await control.start()
     try:
         await eventually(lambda: sum(info.status == "serving" for info in control.replicas()) == len(addresses))
-        await eventually(lambda: bool(control.standing.of("writer").lane.lane_id))
+        await eventually(lambda: bool(control.fleet_status.specialists["writer"].lane.lane_id))
         yield control
     finally:
         await control.close()
         await fleet.close()
 
 
-def test_an_adapter_goes_its_whole_way(tmp_path: Path) -> None:
+async def test_an_adapter_goes_its_whole_way(tmp_path: Path) -> None:
     root = tmp_path / "root"
     adapter_directory(root, "my-lora")
-
-    async def story() -> None:
-        async with (
-            serving(sim(), adapter_root=root) as one,
-            serving(sim(), adapter_root=root) as two,
-            controlled(tmp_path / "s", [one.address, two.address]) as control,
-        ):
-            info = await control.load_adapter("writer", "my-lora", **SIGNED)
-            await eventually(lambda: control.lanes("writer")[0].resident == 2)
-            (name,) = one.replica.adapters.names()
-            assert one.replica.adapters.names() == two.replica.adapters.names() == {name: info.digests[0]}
-            await control.promote("writer", "my-lora", **SIGNED)
-            two.replica.adapters.unload(name)
-            two.server.board.changed()
-            await eventually(lambda: name in two.replica.adapters.names())
-            assert control.standing.of("writer").lane.load_names == (name,)
-            control._keeper._linger = 0.2
-            await control.roll_back("writer", **SIGNED)
-            await eventually(lambda: not one.replica.adapters.names() and not two.replica.adapters.names())
-            assert [each.what for each in await control.audit(10, "writer")] == [
-                "roll_back",
-                "promote",
-                "load_lane",
-                "begin_lane",
-            ]
-            assert control.replicas()[0].revision == control.lanes("writer")[0].revision != ""
-
-    run(story())
+    async with (
+        serving(sim(), adapter_root=root) as one,
+        serving(sim(), adapter_root=root) as two,
+        controlled(tmp_path / "s", [one.address, two.address]) as control,
+    ):
+        info = await control.load_adapter("writer", "my-lora", **SIGNED)
+        await eventually(lambda: control.lanes("writer")[0].resident == 2)
+        (name,) = one.replica.adapters.names()
+        assert one.replica.adapters.names() == two.replica.adapters.names() == {name: info.digests[0]}
+        await control.promote("writer", "my-lora", **SIGNED)
+        two.replica.adapters.unload(name)
+        two.server.publisher.notify()
+        await eventually(lambda: name in two.replica.adapters.names())
+        assert control.fleet_status.specialists["writer"].lane.load_names == (name,)
+        control._adapters._unused_seconds = 0.2
+        await control.roll_back("writer", **SIGNED)
+        await eventually(lambda: not one.replica.adapters.names() and not two.replica.adapters.names())
+        assert [each.what for each in await control.audit(10, "writer")] == [
+            "roll_back",
+            "promote",
+            "load_lane",
+            "begin_lane",
+        ]
+        assert control.replicas()[0].revision == control.lanes("writer")[0].revision != ""
 
 
-def test_what_a_replica_says_is_what_the_operator_hears(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with serving(sim(), adapter_root=tmp_path / "root") as one, serving(sim()) as rootless:
-            (tmp_path / "root").mkdir()
-            async with controlled(tmp_path / "s", [one.address]) as control:
-                with pytest.raises(Refusal) as caught:
-                    await control.load_adapter("writer", "../outside", **SIGNED)
-                assert reason_of(caught.value) == "INVALID_FIELD" and caught.value.error.field == "path"
-            async with controlled(tmp_path / "t", [rootless.address]) as control:
-                with pytest.raises(Refusal) as caught:
-                    await control.load_adapter("writer", "anything", **SIGNED)
-                assert reason_of(caught.value) == "ADAPTER_REFUSED" and "no adapter root" in str(caught.value)
-                await rootless.server.stop(0)
-                await eventually(lambda: control.replicas()[0].status == "connecting")
-                with pytest.raises(Refusal) as caught:
-                    await control.load_adapter("writer", "anything", **SIGNED)
-                assert reason_of(caught.value) == "NO_REPLICA"
-
-    run(story())
+async def test_a_replicas_refusal_reaches_the_operator(tmp_path: Path) -> None:
+    async with serving(sim(), adapter_root=tmp_path / "root") as one, serving(sim()) as rootless:
+        (tmp_path / "root").mkdir()
+        async with controlled(tmp_path / "s", [one.address]) as control:
+            with pytest.raises(Refusal) as caught:
+                await control.load_adapter("writer", "../outside", **SIGNED)
+            assert reason_of(caught.value) == "INVALID_FIELD" and caught.value.error.field == "path"
+        async with controlled(tmp_path / "t", [rootless.address]) as control:
+            with pytest.raises(Refusal) as caught:
+                await control.load_adapter("writer", "anything", **SIGNED)
+            assert reason_of(caught.value) == "ADAPTER_REFUSED" and "no adapter root" in str(caught.value)
+            await rootless.server.stop(0)
+            await eventually(lambda: control.replicas()[0].status == "connecting")
+            with pytest.raises(Refusal) as caught:
+                await control.load_adapter("writer", "anything", **SIGNED)
+            assert reason_of(caught.value) == "NO_REPLICA"
 
 
-def test_a_replica_that_comes_back_to_another_content(tmp_path: Path) -> None:
+async def test_a_replica_that_comes_back_to_another_content(tmp_path: Path) -> None:
     """Under the same path: never used, and gone back from."""
     root = tmp_path / "root"
     adapter_directory(root, "my-lora")
-
-    async def story() -> None:
-        async with (
-            serving(sim(), adapter_root=root) as one,
-            controlled(tmp_path / "s", [one.address]) as control,
-        ):
-            await control.load_adapter("writer", "my-lora", **SIGNED)
-            await control.promote("writer", **SIGNED)
-            (name,) = control.standing.of("writer").lane.load_names
-            (root / "my-lora" / "adapter_model.safetensors").write_bytes(b"other weights")
-            one.replica.adapters.unload(name)
-            one.server.board.changed()
-            await eventually(lambda: bool(control.standing.of("writer").away))
-            await eventually(lambda: control.standing.of("writer").lane.number == 1)
-            assert not control.standing.of("writer").away and not control.standing.of("writer").lane.adapters
-            last = (await control.audit(1, "writer"))[0]
-            assert (last.what, last.who) == ("roll_back", "lanes")
-
-    run(story())
+    async with (
+        serving(sim(), adapter_root=root) as one,
+        controlled(tmp_path / "s", [one.address]) as control,
+    ):
+        await control.load_adapter("writer", "my-lora", **SIGNED)
+        await control.promote("writer", **SIGNED)
+        (name,) = control.fleet_status.specialists["writer"].lane.load_names
+        (root / "my-lora" / "adapter_model.safetensors").write_bytes(b"other weights")
+        one.replica.adapters.unload(name)
+        one.server.publisher.notify()
+        await eventually(lambda: bool(control.fleet_status.specialists["writer"].unfit_reason))
+        await eventually(lambda: control.fleet_status.specialists["writer"].lane.number == 1)
+        assert (
+            not control.fleet_status.specialists["writer"].unfit_reason
+            and not control.fleet_status.specialists["writer"].lane.adapters
+        )
+        last = (await control.audit(1, "writer"))[0]
+        assert (last.what, last.who) == ("roll_back", "lanes")

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.store import Document
-from router.control.rows import row
-from router.control.sheet import Sheet, merge
-from router.control.shelf import Shelf
+from router.control.audit import ChangeAuthor, DocumentCache, audit_row
+from router.control.breakers import BreakerDocument, merge_breaker_documents
+from router.store.rows import Document
 
-ROW = row(1.0, "breaker", "why", "trip", "algo", "closed", "shadow_only")
+ROW = audit_row(1.0, ChangeAuthor("breaker", "why"), "trip", "algo", "closed", "shadow_only")
 BODIES = st.none() | st.integers(0, 9).map(lambda number: {"number": number})
 
 
@@ -20,7 +19,7 @@ def document(version: int, body: dict[str, int] | None, key: str = "algo") -> Do
 
 @given(st.lists(BODIES, min_size=1, max_size=6).flatmap(lambda bodies: st.permutations(list(enumerate(bodies, 1)))))
 def test_the_newest_is_in_force_whatever_came_last(told: Sequence[tuple[int, dict[str, int] | None]]) -> None:
-    shelf = Shelf()
+    shelf = DocumentCache()
     for version, body in told:
         shelf.take(document(version, body))
     version, body = max(told, key=lambda each: each[0])
@@ -31,7 +30,7 @@ def test_the_newest_is_in_force_whatever_came_last(told: Sequence[tuple[int, dic
 
 @given(st.lists(st.sampled_from(["take", "whole", "lay", "settle"]), max_size=12))
 def test_what_is_unsaved_stays_until_it_is_settled(acts: list[str]) -> None:
-    shelf, own, version = Shelf(), None, 1
+    shelf, own, version = DocumentCache(), None, 1
     shelf.take(document(1, {"number": 0}))
     for number, act in enumerate(acts, 1):
         version += 1
@@ -41,7 +40,7 @@ def test_what_is_unsaved_stays_until_it_is_settled(acts: list[str]) -> None:
             shelf.take_all([document(version, {"number": -number}), document(version, {}, "stl")])
         elif act == "lay":
             own = {"number": number}
-            shelf.lay("breaker", "algo", own, ROW)
+            shelf.put_unsaved("breaker", "algo", own, ROW)
         elif own is not None:
             assert shelf.unsaved[("breaker", "algo")].rows
             shelf.settle("breaker", "algo", document(version, own), len(shelf.unsaved[("breaker", "algo")].rows))
@@ -53,26 +52,28 @@ def test_what_is_unsaved_stays_until_it_is_settled(acts: list[str]) -> None:
 
 
 def test_what_is_laid_while_the_last_is_written_is_not_lost() -> None:
-    shelf = Shelf()
-    shelf.lay("breaker", "algo", {"number": 1}, ROW)
-    shelf.lay("breaker", "algo", {"number": 2}, ROW)
+    shelf = DocumentCache()
+    shelf.put_unsaved("breaker", "algo", {"number": 1}, ROW)
+    shelf.put_unsaved("breaker", "algo", {"number": 2}, ROW)
     shelf.settle("breaker", "algo", document(7, {"number": 1}), 1)
     assert shelf.body("breaker", "algo") == {"number": 2}
     assert (shelf.unsaved[("breaker", "algo")].version, len(shelf.unsaved[("breaker", "algo")].rows)) == (7, 1)
 
 
 def test_what_cannot_be_read_is_left_alone() -> None:
-    shelf = Shelf()
+    shelf = DocumentCache()
     shelf.take(document(1, {"another": 1}))
-    assert shelf.read("breaker", "algo", Sheet.from_body) is None
+    assert shelf.read("breaker", "algo", BreakerDocument.from_body) is None
     assert shelf.is_unreadable("breaker", "algo")
-    shelf.take(document(2, Sheet().to_body()))
-    assert shelf.read("breaker", "algo", Sheet.from_body) == Sheet() and not shelf.is_unreadable("breaker", "algo")
-    assert merge({"another": 1}, Sheet().to_body()) is None
+    shelf.take(document(2, BreakerDocument().to_body()))
+    assert shelf.read("breaker", "algo", BreakerDocument.from_body) == BreakerDocument() and not shelf.is_unreadable(
+        "breaker", "algo"
+    )
+    assert merge_breaker_documents({"another": 1}, BreakerDocument().to_body()) is None
 
 
 def test_a_body_is_read_once() -> None:
-    shelf, reads = Shelf(), []
+    shelf, reads = DocumentCache(), []
     shelf.take(document(1, {"number": 1}))
     for _ in range(3):
         shelf.read("breaker", "algo", lambda body: reads.append(body) or 1)  # type: ignore[func-returns-value]

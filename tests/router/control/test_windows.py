@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.window import Counts
-from octet.store import Bucket
-from router.control.windows import Demand, Judged
+from admission.budgets import Counts
+from router.control.state import CorrectnessWindows, DemandWindows
+from router.store.rows import CountBucket
 
 SPAN = 100.0
 START = 1_700_000_000
@@ -20,9 +20,9 @@ class Shared:
     """A store that is only told."""
 
     def __init__(self) -> None:
-        self.told: list[Bucket] = []
+        self.told: list[CountBucket] = []
 
-    def count(self, bucket: Bucket) -> None:
+    def count(self, bucket: CountBucket) -> None:
         self.told.append(bucket)
 
 
@@ -36,15 +36,15 @@ def told_of(shared: Shared, specialist: str, now: float) -> Counts:
 
 
 @given(requests)
-def test_of_demand_nothing_is_shared_but_while_somebody_refuses_and_then_all(
+def test_demand_is_shared_completely_and_only_while_a_router_refuses(
     requests: list[tuple[int, str, bool]],
 ) -> None:
     shared: Any = Shared()
-    demand, now, refused_at = Demand(shared, SPAN), float(START), dict[str, float]()
+    demand, now, refused_at = DemandWindows(shared, SPAN), float(START), dict[str, float]()
     for pause, specialist, served in requests:
         now += pause
         before = len(shared.told)
-        demand.add(specialist, "codegen", now, served=served)
+        demand.add(specialist, "codegen", now, accepted=served)
         if not served:
             refused_at[specialist] = now
         if now - refused_at.get(specialist, 0.0) <= SPAN:
@@ -53,28 +53,28 @@ def test_of_demand_nothing_is_shared_but_while_somebody_refuses_and_then_all(
             assert len(shared.told) == before
 
 
-def test_requests_served_before_the_first_refusal_count_after_the_store_has_told_its_sums() -> None:
+def test_requests_before_the_first_refusal_count_after_the_stores_sums_arrive() -> None:
     """Found by seed 47 of the simulation: the store's sums took their place, and the share of refusals was all."""
     shared: Any = Shared()
-    demand = Demand(shared, SPAN)
+    demand = DemandWindows(shared, SPAN)
     for _ in range(9):
-        demand.add("algo", "codegen", START, served=True)
-    demand.add("algo", "codegen", START, served=False)
+        demand.add("algo", "codegen", START, accepted=True)
+    demand.add("algo", "codegen", START, accepted=False)
     sums = told_of(shared, "algo", START)
-    demand.put([Bucket("demand", "algo|codegen", START, sums.good, sums.bad)], START)
+    demand.put([CountBucket("demand", "algo|codegen", START, sums.good, sums.bad)], START)
     assert demand.counts("algo", START) == Counts(9, 1)
 
 
 def test_what_another_router_refuses_makes_this_one_share_what_it_takes() -> None:
     shared: Any = Shared()
-    demand = Demand(shared, SPAN)
-    demand.add("algo", "codegen", START, served=True)
-    demand.put([Bucket("demand", "algo|codegen", START, 5, 0)], START)
-    demand.add("algo", "codegen", START + 1, served=True)
+    demand = DemandWindows(shared, SPAN)
+    demand.add("algo", "codegen", START, accepted=True)
+    demand.put([CountBucket("demand", "algo|codegen", START, 5, 0)], START)
+    demand.add("algo", "codegen", START + 1, accepted=True)
     assert not shared.told
-    demand.put([Bucket("demand", "algo|review", START, 0, 3)], START)
-    demand.add("algo", "codegen", START + 2, served=True)
-    demand.add("stl", "codegen", START + 2, served=True)
+    demand.put([CountBucket("demand", "algo|review", START, 0, 3)], START)
+    demand.add("algo", "codegen", START + 2, accepted=True)
+    demand.add("stl", "codegen", START + 2, accepted=True)
     assert [(each.key, each.start - START) for each in shared.told] == [("algo|codegen", at) for at in range(3)]
     assert demand.counts("algo", START + 2) == Counts(8, 3)
 
@@ -82,13 +82,13 @@ def test_what_another_router_refuses_makes_this_one_share_what_it_takes() -> Non
 def test_what_another_router_refuses_takes_nothing_from_what_was_served_here_before() -> None:
     """The store's sum took its place, and until the next request everything seemed to be refused."""
     shared: Any = Shared()
-    demand = Demand(shared, SPAN)
+    demand = DemandWindows(shared, SPAN)
     for _ in range(9):
-        demand.add("algo", "codegen", START, served=True)
-    demand.put([Bucket("demand", "algo|codegen", START, 0, 3)], START)
+        demand.add("algo", "codegen", START, accepted=True)
+    demand.put([CountBucket("demand", "algo|codegen", START, 0, 3)], START)
     assert demand.counts("algo", START) == Counts(9, 3)
-    assert shared.told == [Bucket("demand", "algo|codegen", START, 9, 0)]
-    demand.put([Bucket("demand", "algo|codegen", START, 9, 3)], START)
+    assert shared.told == [CountBucket("demand", "algo|codegen", START, 9, 0)]
+    demand.put([CountBucket("demand", "algo|codegen", START, 9, 3)], START)
     assert demand.counts("algo", START) == Counts(9, 3) and len(shared.told) == 1
 
 
@@ -102,14 +102,14 @@ class Router:
         self.own: Counter[Place] = Counter()
         self._theirs: Counter[Place] = Counter()
         store: Any = self
-        self.demand = Demand(store, SPAN)
+        self.demand = DemandWindows(store, SPAN)
 
-    def count(self, bucket: Bucket) -> None:
+    def count(self, bucket: CountBucket) -> None:
         self._held[bucket.key, bucket.start, True] += bucket.good
         self._held[bucket.key, bucket.start, False] += bucket.bad
 
     def asked(self, intent: str, now: int, *, served: bool) -> None:
-        self.demand.add("algo", intent, now, served=served)
+        self.demand.add("algo", intent, now, accepted=served)
         self.own[f"algo|{intent}", now, served] += 1
 
     def commit(self) -> None:
@@ -120,7 +120,7 @@ class Router:
     def is_told(self, now: int) -> None:
         sums = self._sums + self._held
         places = sorted({place[:2] for place in sums})
-        self.demand.put((Bucket("demand", *at, sums[(*at, True)], sums[(*at, False)]) for at in places), now)
+        self.demand.put((CountBucket("demand", *at, sums[(*at, True)], sums[(*at, False)]) for at in places), now)
         self._theirs = self._sums - self._committed
 
     def knows(self, now: int) -> Counts:
@@ -165,7 +165,7 @@ def test_two_routers_on_one_store_each_know_all_of_their_own_and_in_the_end_the_
 def test_a_lane_is_judged_by_what_came_since_and_within_the_window(answers: list[tuple[int, bool]], since: int) -> None:
     """To the second: the window's grain."""
     shared: Any = Shared()
-    judged, now, came = Judged(shared, SPAN), START, list[tuple[int, bool]]()
+    judged, now, came = CorrectnessWindows(shared, SPAN), START, list[tuple[int, bool]]()
     for pause, passed in answers:
         now += pause
         judged.add("lane", now, passed=passed)

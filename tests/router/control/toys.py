@@ -3,11 +3,9 @@
 import asyncio
 from dataclasses import dataclass, field
 
-import grpc
-
 from octet.rpc.refusal import Refusal, adapter_refused, unknown_adapter
 from octet.v1 import error_pb2
-from router.control.seen import Seen
+from router.control.replicas import FleetReplicas, ObservedReplica
 
 
 @dataclass
@@ -28,7 +26,7 @@ class Toy:
         self.revision = revision or self.revision
 
 
-class Toys:
+class Toys(FleetReplicas):
     """A fleet of them. `disk` is the digest under every path."""
 
     def __init__(self, *toys: Toy) -> None:
@@ -42,9 +40,9 @@ class Toys:
     def __getitem__(self, name: str) -> Toy:
         return self.toys[name]
 
-    def seen(self) -> list[Seen]:
+    def observe(self) -> list[ObservedReplica]:
         return [
-            Seen(
+            ObservedReplica(
                 toy.name,
                 toy.specialist,
                 f"toy:{toy.name}",
@@ -82,4 +80,4 @@ class Toys:
     def _reach(toy: Toy) -> None:
         if not toy.linked:
             message = f"{toy.name} cannot be reached"
-            raise Refusal(grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_NO_REPLICA, message)
+            raise Refusal(error_pb2.ERROR_REASON_NO_REPLICA, message)

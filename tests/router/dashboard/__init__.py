@@ -1,1 +1,1 @@
-"""The operators' page, in a real browser."""
+"""The dashboard in a real browser."""

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Playwright
 
 ELSEWHERE = "octet.test"
-"""A name that leads here, and is not this machine's."""
+"""A host name that resolves to this machine but is not loopback."""
 
 
 def chromium() -> str | None:

@@ -1,4 +1,4 @@
-"""One browser and one door for all of it."""
+"""One browser and one fake server for all tests."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.router.dashboard.browser import chromium_or_skip, launched
 from tests.router.dashboard.fake import Fake, serving
-from tests.router.dashboard.watched import WIDE, opened, watched
+from tests.router.dashboard.page import WIDE, opened, watched
 
 
 @pytest.fixture(scope="package")
@@ -45,7 +45,7 @@ def afternoon(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def still(afternoon: Page) -> Iterator[Page]:
-    """The ordinary afternoon, for all who only look."""
+    """A page with the usual scene, for tests that only read."""
     yield afternoon
     afternoon.evaluate("() => document.querySelectorAll('dialog[open]').forEach((dialog) => dialog.close())")
     afternoon.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})

@@ -1,4 +1,4 @@
-"""A real router before real replicas that compute nothing, on a loop of its own, and callers who keep asking."""
+"""A real router with simulated replicas on its own event loop, under constant traffic."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ from threading import Event, Thread
 from typing import Any
 
 from octet.config.ensemble import Ensemble, IntentConfig
-from router.keys.source import GivenKeys
-from tests.router.http.harness import Fronted, Heard, fronting
+from router.api.keys.key_file import StaticKeys
+from tests.router.http.harness import Fronted, HttpResponse, fronting
 from tests.router.keys.keyed import Made, book_of
 from tests.router.service.harness import ensemble_of
 from tests.service.harness import serving, sim
@@ -20,7 +20,7 @@ WRITER, POET = "writer", "poet"
 
 
 def ensemble() -> Ensemble:
-    """`writer` answers stories; `poet` stands in for it."""
+    """`writer` answers stories; `poet` is its fallback."""
     base = ensemble_of(WRITER, POET)
     writer, poet = base.specialists
     return replace(
@@ -37,19 +37,19 @@ class Living:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.fronted.port}"
 
-    def ask(self, key: Made) -> Heard:
+    def ask(self, key: Made) -> HttpResponse:
         """One story."""
         body = json.dumps({"prompt": "tell me one", "intent": "story", "max_tokens": 4}).encode()
         return self.on_loop(lambda: self.fronted.post(body, "/v1/infer", **key.headers))
 
-    def post(self, path: str, body: dict[str, Any], key: Made) -> Heard:
+    def post(self, path: str, body: dict[str, Any], key: Made) -> HttpResponse:
         return self.on_loop(lambda: self.fronted.post(json.dumps(body).encode(), path, **key.headers))
 
-    def on_loop(self, work: Callable[[], Awaitable[Heard]]) -> Heard:
-        async def waited() -> Heard:
+    def on_loop(self, work: Callable[[], Awaitable[HttpResponse]]) -> HttpResponse:
+        async def waited() -> HttpResponse:
             return await work()
 
-        found: Future[Heard] = asyncio.run_coroutine_threadsafe(waited(), self.loop)
+        found: Future[HttpResponse] = asyncio.run_coroutine_threadsafe(waited(), self.loop)
         return found.result(30)
 
 
@@ -65,7 +65,7 @@ def living(keys: Sequence[Made]) -> Iterator[Living]:
             serving(sim()) as writer,
             serving(sim()) as poet,
             fronting(
-                {WRITER: [writer.address], POET: [poet.address]}, keys=GivenKeys(book_of(*keys)), ensemble=ensemble()
+                {WRITER: [writer.address], POET: [poet.address]}, keys=StaticKeys(book_of(*keys)), ensemble=ensemble()
             ) as fronted,
         ):
             told.append(fronted)

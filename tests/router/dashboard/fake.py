@@ -1,4 +1,4 @@
-"""A door like the router's, that says what a test wants: for states that a real router is seldom in."""
+"""A fake server that shows any state, including those that a real router is seldom in."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -13,23 +13,23 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from octet.rpc.plain import plain
-from octet.sdk.receipt import Receipt
+from octet.client.receipts import Receipt
+from octet.rpc.messages import message_to_json
 from octet.v1 import control_pb2 as control
 from octet.v1 import overview_pb2 as wire
-from router.dashboard.routes import dashboard_routes
-from router.http.fault import AUTHENTICATION, PERMISSION, Fault
-from router.http.own_page import check_own_page
-from router.http.server_events import named_event
+from router.api.http.access_control import check_same_origin
+from router.api.http.connection import named_event
+from router.api.http.errors import AUTHENTICATION, PERMISSION, ApiError, JsonResponse
+from router.api.http.operator_routes import dashboard_routes
 from tests.router.dashboard import scene
-from tests.router.dashboard.told import receipt, story
+from tests.router.dashboard.story import receipt, story
 
 OPERATOR, CALLER = "octet-operator-key", "octet-caller-key"
 _TICK, _BEAT = 0.02, 2.0
 
 
 class Fake:
-    """What it shows and says. Changed by the test's thread, read by the server's."""
+    """The state shown. The test's thread changes it, the server's thread reads it."""
 
     def __init__(self) -> None:
         self.reset()
@@ -43,7 +43,7 @@ class Fake:
         self.silent = False
         """Connections stay, and nothing comes."""
         self.down = False
-        """Streams end, and nobody gets a new one."""
+        """Streams end, and no new stream is accepted."""
         self.behind = ""
         """The Host that a proxy makes of what the browser asked for."""
         self.says = ""
@@ -52,7 +52,7 @@ class Fake:
         self.changes = 0
 
     def change(self) -> None:
-        """Whoever watches is told."""
+        """Notify all streams."""
         self.overview.at_unix_ms += 1000
         self.changes += 1
 
@@ -60,26 +60,26 @@ class Fake:
         """As the router's own door does. Raises Fault."""
         passed_on = [(b"host", self.behind.encode())] if self.behind else []
         kept = [(name, value) for name, value in request.headers.raw if name != b"host" or not self.behind]
-        check_own_page({**request.scope, "headers": [*kept, *passed_on]}, has_keys=self.asks_for_keys)
+        check_same_origin({**request.scope, "headers": [*kept, *passed_on]}, has_keys=self.asks_for_keys)
         if not self.asks_for_keys:
             return
         shown = request.headers.get("authorization", "").removeprefix("Bearer ")
         if shown == CALLER:
-            raise Fault(403, "the key 'ann' may not do this", kind=PERMISSION, code="forbidden")
+            raise ApiError(403, "the key 'ann' may not do this", kind=PERMISSION, code="forbidden")
         if shown != OPERATOR:
-            raise Fault(401, "a key is needed", kind=AUTHENTICATION, code="invalid_api_key")
+            raise ApiError(401, "a key is needed", kind=AUTHENTICATION, code="invalid_api_key")
 
 
 def app_of(fake: Fake) -> Starlette:
     async def events(request: Request) -> Response:
         fake.check(request)
         if fake.down:
-            raise Fault(503, "this router is ending", code="draining")
+            raise ApiError(503, "this router is ending", code="draining")
         return StreamingResponse(_told(fake), media_type="text/event-stream")
 
     async def history(request: Request) -> Response:
         fake.check(request)
-        return JSONResponse(plain(fake.history))
+        return JSONResponse(message_to_json(fake.history))
 
     async def receipts(request: Request) -> Response:
         fake.check(request)
@@ -90,7 +90,7 @@ def app_of(fake: Fake) -> Starlette:
         fake.check(request)
         asked = request.query_params["request_id"]
         if asked == "unknown":
-            raise Fault(404, "no receipt of 'unknown' is kept", code="unknown_request")
+            raise ApiError(404, "no receipt of 'unknown' is kept", code="unknown_request")
         return JSONResponse(story(asked))
 
     async def change(request: Request) -> Response:
@@ -98,7 +98,7 @@ def app_of(fake: Fake) -> Starlette:
         body = await request.json()
         fake.posted.append((request.url.path, body))
         if fake.says:
-            raise Fault(409, fake.says, code="conflict")
+            raise ApiError(409, fake.says, code="conflict")
         _apply(fake, request.url.path, body)
         return JSONResponse({})
 
@@ -111,26 +111,26 @@ def app_of(fake: Fake) -> Starlette:
             Route("/v1/story", path_of),
             Route("/v1/{rest:path}", change, methods=["POST"]),
         ],
-        exception_handlers={Fault: _refused},
+        exception_handlers={ApiError: _refused},
     )
 
 
 async def _told(fake: Fake) -> AsyncIterator[bytes]:
-    yield named_event("history", plain(fake.history))
-    yield named_event("overview", plain(fake.overview))
+    yield named_event("history", message_to_json(fake.history))
+    yield named_event("overview", message_to_json(fake.overview))
     seen, said = fake.changes, monotonic()
     while not fake.down:
         if fake.beats and monotonic() - said > _BEAT:
             fake.change()
         if fake.changes != seen and not fake.silent:
             seen, said = fake.changes, monotonic()
-            yield named_event("overview", plain(fake.overview))
+            yield named_event("overview", message_to_json(fake.overview))
         await asyncio.sleep(_TICK)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Fault)
-    return JSONResponse(error.envelope(), error.status)
+    assert isinstance(error, ApiError)
+    return JsonResponse(error.envelope(), error.status)
 
 
 def _apply(fake: Fake, path: str, body: dict[str, Any]) -> None:
@@ -155,7 +155,7 @@ def _apply(fake: Fake, path: str, body: dict[str, Any]) -> None:
 
 @contextmanager
 def serving(fake: Fake) -> Iterator[str]:
-    """Its URL."""
+    """Yield the server's URL."""
     config = uvicorn.Config(app_of(fake), host="127.0.0.1", port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = Thread(target=server.run)

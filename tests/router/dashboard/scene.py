@@ -1,20 +1,20 @@
-"""An ensemble of eight on an ordinary afternoon, with some things wrong: what the page is shown."""
+"""The scene of most tests: eight specialists, some with problems."""
 
 from collections.abc import Sequence
 from math import sin
 
-from admission.correctness import Standing, hold
-from admission.escalation import knobs_at
+from admission.breakers import BreakerRecord, hold_breaker
+from admission.budgets import Counts
+from admission.escalation import knobs_at_level
 from admission.knobs import ESCALATION
-from admission.window import Counts
-from octet.config.default import default_ensemble
+from octet.config.loader import default_ensemble
 from octet.v1 import control_pb2 as control
 from octet.v1 import overview_pb2 as wire
 from octet.v1 import slo_pb2 as slo
 from octet.v1 import specialist_pb2 as replica
 from octet.v1.error_pb2 import ERROR_REASON_QUEUE_FULL
-from router.view.traffic import WINDOW_SECONDS, Minute, rates_of
-from tests.router.dashboard.said import BREAKER_RULES, FLOOR, LADDER_RULES, add_troubles, escalated, outlook
+from router.observe.overview.traffic import WINDOW_SECONDS, SpecialistTraffic, rates_to_wire
+from tests.router.dashboard.router_texts import BREAKER_RULES, FLOOR, LADDER_RULES, add_troubles, escalated, outlook
 
 NOW_MS = 1_794_837_731_000
 """15 November 2026, 14:02:11 UTC."""
@@ -47,15 +47,15 @@ def overview(names: Sequence[str] = default_ensemble().names, at_ms: int = NOW_M
     return found
 
 
-def minute(index: int) -> Minute:
-    """The first has more to do than it can."""
+def minute(index: int) -> SpecialistTraffic:
+    """The first specialist is overloaded."""
     if index == 0:
-        return Minute(
+        return SpecialistTraffic(
             requests=708, answered=587, refused=85, spilled=36, shadowed=13, completion_tokens=50_520,
             decisions=708, confidence=0.81,
         )  # fmt: skip
     asked = 126 + 24 * index
-    return Minute(
+    return SpecialistTraffic(
         requests=asked, answered=asked, shadowed=13, completion_tokens=9_600 + 1_260 * index, decisions=asked,
         confidence=0.7 + 0.1 / index,
     )  # fmt: skip
@@ -84,7 +84,7 @@ def specialist(name: str, index: int) -> wire.SpecialistView:
         ],
         fresh=index == _FRESH,
         replicas=[replica_view(name, number, full, index) for number in range(2 if index % 2 == 0 else 1)],
-        rates=rates_of(minute(index), WINDOW_SECONDS),
+        rates=rates_to_wire(minute(index), WINDOW_SECONDS),
         cache_reuse=0.62 - index * 0.03,
         usual_cache_reuse=0.64 - index * 0.03,
     )
@@ -156,13 +156,13 @@ def judged(name: str, index: int) -> Counts:
 
 
 def breaker(name: str, index: int) -> control.BreakerInfo:
-    """One is held open, its answers have become bad."""
+    """One breaker is held open because its pass rate fell."""
     is_held, counts = name == _HELD, judged(name, index)
     since = NOW_MS - (22 * _MINUTE if is_held else 26 * _HOUR)
-    standing = Standing(since=since / 1000)
+    standing = BreakerRecord(since=since / 1000)
     if is_held:
-        demoted = Standing("shadow_only", since / 1000, transition_at=since / 1000)
-        standing = hold(demoted, "open", "ana", _HOLD_WHY, since / 1000)
+        demoted = BreakerRecord("shadow_only", since / 1000, transition_at=since / 1000)
+        standing = hold_breaker(demoted, "open", "ana", _HOLD_WHY, since / 1000)
     return control.BreakerInfo(
         specialist=name,
         lane=1,
@@ -184,9 +184,9 @@ def breaker(name: str, index: int) -> control.BreakerInfo:
 
 
 def new_breaker(name: str) -> control.BreakerInfo:
-    """Of which nothing is known yet."""
+    """A breaker without samples."""
     found = breaker(name, 0)
-    found.samples, found.outlook = 0, outlook(Standing(), Counts(), NOW_MS)
+    found.samples, found.outlook = 0, outlook(BreakerRecord(), Counts(), NOW_MS)
     found.ClearField("pass_rate")
     return found
 
@@ -225,7 +225,7 @@ def replica_view(name: str, number: int, full: bool, index: int) -> wire.Replica
 def knobs() -> list[control.KnobInfo]:
     raised = control.KnobInfo(
         name="codegen/template.shadow_threshold",
-        value=knobs_at(1, 0.3, 0, LADDER_RULES)[0],
+        value=knobs_at_level(1, 0.3, 0, LADDER_RULES)[0],
         configured=0.3,
         set_by=ESCALATION,
         why="level 1",

@@ -1,4 +1,4 @@
-"""For whoever uses a keyboard, a screen reader, large letters or little light."""
+"""Accessibility: keyboard, screen reader, large text and themes."""
 
 import re
 from itertools import pairwise
@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from router.dashboard.files import page_files
+from router.api.http.operator_routes import page_files
 from tests.router.dashboard.fake import Fake
-from tests.router.dashboard.watched import opened, watched
+from tests.router.dashboard.page import opened, watched
 
 _LEAST_TEXT, _LEAST_SHAPE = 4.5, 3.0
 """WCAG 2.2, AA."""
@@ -62,21 +62,21 @@ def colours(theme: int) -> dict[str, str]:
     return {name: pair[theme] for name, *pair in found}
 
 
-def test_the_measure_itself() -> None:
+def test_contrast_formula() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_everything_can_be_told_from_its_ground(theme: int) -> None:
+def test_all_colours_have_enough_contrast(theme: int) -> None:
     shown = colours(theme)
     faint = [pair for pair in _TEXTS if contrast(shown[pair[0]], shown[pair[1]]) < _LEAST_TEXT]
     assert faint == []
     assert [pair for pair in _SHAPES if contrast(shown[pair[0]], shown[pair[1]]) < _LEAST_SHAPE] == []
 
 
-def test_no_colour_is_named_outside_the_theme() -> None:
-    """Or nobody would measure it."""
+def test_colours_are_defined_only_in_the_theme() -> None:
+    """Only the theme's colours are measured."""
     for name, file in page_files().items():
         if name.endswith(".css") and name != "theme.css":
             assert re.findall(r"#[0-9a-fA-F]{3,8}\b(?=[;\s,)])|\b(?:hsl|oklch)\(", file.content.decode()) == [], name
@@ -116,7 +116,7 @@ _FAINT = """([least]) => {
 }"""
 
 
-def test_what_is_no_longer_live_is_grey_and_can_be_read(browser: Browser, fake: Fake, url: str) -> None:
+def test_outdated_data_is_grey_and_readable(browser: Browser, fake: Fake, url: str) -> None:
     colour = "() => getComputedStyle(document.querySelector('#tiles .badge[data-tone=good]')).color"
     with watched(browser, reduced_motion="reduce") as page:
         opened(page, url)
@@ -137,7 +137,7 @@ def test_what_is_no_longer_live_is_grey_and_can_be_read(browser: Browser, fake: 
                 assert page.evaluate(colour) == muted != live
 
 
-def test_every_control_has_a_name_and_every_heading_its_place(still: Page) -> None:
+def test_controls_have_names_and_headings_are_ordered(still: Page) -> None:
     page = still
     page.locator("#receipt-table tbody tr").nth(2).click()
     expect(page.locator(".fall")).to_be_visible()
@@ -152,7 +152,7 @@ def test_every_control_has_a_name_and_every_heading_its_place(still: Page) -> No
         assert page.get_by_role(landmark).count() == 1
 
 
-def test_a_keyboard_reaches_everything_and_shows_where_it_is(still: Page) -> None:
+def test_keyboard_reaches_everything_with_visible_focus(still: Page) -> None:
     page = still
     page.evaluate("() => document.activeElement.blur()")
     page.get_by_role("link", name="Skip to the specialists").focus()
@@ -174,7 +174,7 @@ def test_a_keyboard_reaches_everything_and_shows_where_it_is(still: Page) -> Non
     assert reached == {str(number) for number in range(wanted)}
 
 
-def test_light_and_dark_and_still(browser: Browser, fake: Fake, url: str) -> None:
+def test_themes_and_reduced_motion(browser: Browser, fake: Fake, url: str) -> None:
     ground = "() => getComputedStyle(document.body).backgroundColor"
     light, dark = (f"rgb{tuple(round(255 * each) for each in channels(colours(theme)['ground']))}" for theme in (0, 1))
     with watched(browser, color_scheme="dark", reduced_motion="reduce") as page:

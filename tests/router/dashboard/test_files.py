@@ -1,4 +1,4 @@
-"""What a browser is told about the page's files."""
+"""The page's files and their headers."""
 
 import re
 import tomllib
@@ -10,11 +10,10 @@ from playwright.sync_api import Browser
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from router.dashboard.files import page_files
-from router.dashboard.routes import HEADERS, dashboard_routes
-from router.keys.access import ROUTES, Access
+from router.api.http.operator_routes import PAGE_HEADERS, dashboard_routes, page_files
+from router.api.keys.keys import ROUTE_ACCESS, Access
 from tests.router.dashboard.fake import Fake, app_of
-from tests.router.dashboard.watched import watched
+from tests.router.dashboard.page import watched
 
 ROOT = Path(__file__).parents[3]
 FILES = page_files()
@@ -27,33 +26,35 @@ def client() -> Iterator[TestClient]:
     yield TestClient(app, follow_redirects=False)
 
 
-def test_every_file_is_told_with_the_policy_and_once(client: TestClient) -> None:
+def test_every_file_has_the_security_headers_and_an_etag(client: TestClient) -> None:
     for path, name in [("/dashboard", "index.html"), *((f"/dashboard/{name}", name) for name in FILES)]:
-        heard = client.get(path)
-        assert heard.status_code == 200 and heard.content == FILES[name].content
-        assert {key: heard.headers[key] for key in HEADERS} == HEADERS
-        assert heard.headers["content-type"] == FILES[name].media_type
-        again = client.get(path, headers={"if-none-match": heard.headers["etag"]})
+        response = client.get(path)
+        assert response.status_code == 200 and response.content == FILES[name].content
+        assert {key: response.headers[key] for key in PAGE_HEADERS} == PAGE_HEADERS
+        assert response.headers["content-type"] == FILES[name].media_type
+        again = client.get(path, headers={"if-none-match": response.headers["etag"]})
         assert again.status_code == 304 and again.content == b""
 
 
 @pytest.mark.parametrize(
     "name", ["../routes.py", "..%2f..%2froutes.py", "page/index.html", "index.html/", "INDEX.HTML"]
 )
-def test_nothing_else_is_told(client: TestClient, name: str) -> None:
+def test_other_files_are_not_served(client: TestClient, name: str) -> None:
     assert client.get(f"/dashboard/{name}").status_code == 404
 
 
-def test_a_slash_too_many_leads_to_the_page(client: TestClient) -> None:
-    heard = client.get("/dashboard/")
-    assert (heard.status_code, heard.headers["location"]) == (307, "../dashboard")
+def test_trailing_slash_redirects_to_the_page(client: TestClient) -> None:
+    response = client.get("/dashboard/")
+    assert (response.status_code, response.headers["location"]) == (307, "../dashboard")
 
 
 def test_the_routes_are_open_and_declared() -> None:
-    assert {route.path for route in dashboard_routes()} <= {path for path, who in ROUTES.items() if who is Access.OPEN}
+    assert {route.path for route in dashboard_routes()} <= {
+        path for path, who in ROUTE_ACCESS.items() if who is Access.OPEN
+    }
 
 
-def test_nothing_comes_from_elsewhere_and_nothing_is_inline() -> None:
+def test_no_foreign_sources_and_no_inline_code() -> None:
     for name, text in TEXTS.items():
         found = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", text)) - {"http://www.w3.org/2000/svg"}
         assert found == set(), name
@@ -62,7 +63,7 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline() -> None:
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page)
 
 
-def test_every_file_is_used_and_every_file_that_is_used_is_there() -> None:
+def test_files_and_references_match() -> None:
     page = TEXTS["index.html"]
     used = {"index.html", *re.findall(r'(?:href|src)="dashboard/([\w.]+)"', page)}
     for name, text in TEXTS.items():
@@ -74,30 +75,30 @@ def test_every_file_is_used_and_every_file_that_is_used_is_there() -> None:
     assert asked - ids == set()
 
 
-def test_what_the_page_names_is_there() -> None:
+def test_files_named_on_the_page_exist() -> None:
     named = {each for text in TEXTS.values() for each in re.findall(r"\b[\w/]+/\w+\.(?:py|md)\b", text)}
     assert len(named) >= 3
     assert {each for each in named if not (ROOT / each).is_file()} == set()
 
 
-def test_the_runbook_in_short_has_the_sections_that_troubles_name() -> None:
+def test_short_runbook_has_the_sections_of_problems() -> None:
     sections = set(re.findall(r'id="runbook-([\w-]+)"', TEXTS["index.html"])) - {"title"}
     assert sections == {"capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist"}
     assert sections == set(re.findall(r'"([\w-]+)"', re.search(r"SECTIONS = new Set\((.*)\)", TEXTS["troubles.js"])[1]))  # type: ignore[index]
 
 
-def test_an_installed_router_has_the_page() -> None:
-    """Whatever is read is package data."""
+def test_page_is_package_data() -> None:
+    """Every file that is read is package data."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    patterns = config["tool"]["setuptools"]["package-data"]["router.dashboard"]
-    folder = ROOT / "router" / "dashboard"
+    patterns = config["tool"]["setuptools"]["package-data"]["router.api.http"]
+    folder = ROOT / "router" / "api" / "http"
     assert {path.name for pattern in patterns for path in folder.glob(pattern)} >= set(FILES)
 
 
 _CUT = """async ([text, cuts]) => {
   const { events } = await import("/dashboard/stream.js");
   const whole = new TextEncoder().encode(text);
-  const told = [];
+  const result = [];
   for (const cut of cuts) {
     const body = new ReadableStream({
       start(pipe) {
@@ -105,18 +106,18 @@ _CUT = """async ([text, cuts]) => {
         pipe.close();
       },
     });
-    const heard = [];
-    for await (const event of events(body)) heard.push([event.name, event.data]);
-    told.push(heard);
+    const response = [];
+    for await (const event of events(body)) response.push([event.name, event.data]);
+    result.push(response);
   }
-  return told;
+  return result;
 }"""
 
 
-def test_a_stream_is_read_alike_however_it_is_cut(browser: Browser, fake: Fake, url: str) -> None:
+def test_events_are_parsed_regardless_of_chunk_boundaries(browser: Browser, fake: Fake, url: str) -> None:
     first = ': still here\r\n\r\nid: 4\r\nevent: history\r\ndata: {"a":\r\ndata: "é✓"}\r\n\r\n'
     text = first + "event: overview\ndata: {}\n\ndata:half"
     with watched(browser) as page:
         page.goto(f"{url}/dashboard")
-        told = page.evaluate(_CUT, [text, [1, 2, 3, 5, 7, 1000]])
-    assert told == [[["history", '{"a":\n"é✓"}'], ["overview", "{}"]]] * 6
+        result = page.evaluate(_CUT, [text, [1, 2, 3, 5, 7, 1000]])
+    assert result == [[["history", '{"a":\n"é✓"}'], ["overview", "{}"]]] * 6

@@ -1,4 +1,4 @@
-"""An operator and a caller, in a real browser, before a real router."""
+"""An operator and a caller in a real browser with a real router."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.router.dashboard.ensemble import POET, WRITER, Living, living
-from tests.router.dashboard.watched import watched
+from tests.router.dashboard.page import watched
 from tests.router.keys.keyed import made
 
 CALLER, OPERATOR = made("ann"), made("ops", "operate")
@@ -15,7 +15,7 @@ CALLER, OPERATOR = made("ann"), made("ops", "operate")
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Living]:
-    """With a state of its own: what every test has comes later than what a module has."""
+    """An ensemble with its own state folder, because module fixtures are set up before test fixtures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         with living([CALLER, OPERATOR]) as found:
@@ -35,13 +35,13 @@ def act(page: Page, button: str, why: str) -> None:
 
 
 def answered_by(ensemble: Living) -> str:
-    heard = ensemble.ask(CALLER)
-    assert heard.status == 200, heard.body
-    who: str = heard.headers["x-octet-specialist"]
+    response = ensemble.ask(CALLER)
+    assert response.status == 200, response.body
+    who: str = response.headers["x-octet-specialist"]
     return who
 
 
-def test_an_operator_opens_a_breaker_and_sees_the_traffic_move(browser: Browser, ensemble: Living) -> None:
+def test_operator_opens_a_breaker_and_traffic_moves(browser: Browser, ensemble: Living) -> None:
     with watched(browser) as page:
         page.goto(f"{ensemble.url}/dashboard")
         enter(page, OPERATOR.token)
@@ -64,7 +64,7 @@ def test_an_operator_opens_a_breaker_and_sees_the_traffic_move(browser: Browser,
 
         newest.get_by_role("button").click()
         expect(page.locator("#story-body")).to_contain_text(f"Answered by {POET}")
-        expect(page.locator("#story-body")).to_contain_text(f"{POET} stands in")
+        expect(page.locator("#story-body")).to_contain_text(f"fallback {POET} is used")
         page.keyboard.press("Escape")
         page.locator("#headline").hover()
 
@@ -76,19 +76,19 @@ def test_an_operator_opens_a_breaker_and_sees_the_traffic_move(browser: Browser,
         expect(newest).not_to_contain_text("instead of")
 
 
-def test_a_caller_sees_nothing_and_changes_nothing(browser: Browser, ensemble: Living) -> None:
+def test_caller_key_sees_and_changes_nothing(browser: Browser, ensemble: Living) -> None:
     with watched(browser) as page:
         page.goto(f"{ensemble.url}/dashboard")
-        expect(page.locator("#key")).to_contain_text("This router asks for a key.")
+        expect(page.locator("#key")).to_contain_text("This router requires a key.")
         enter(page, CALLER.token)
-        expect(page.locator("#key")).to_contain_text("This key may call, not operate.")
+        expect(page.locator("#key")).to_contain_text("This key lacks the role operate.")
         expect(page.locator(".tile")).to_have_count(0)
     refused = ensemble.post(f"/v1/breakers/{WRITER}/hold", {"hold": "open", "why": "mischief"}, CALLER)
     assert (refused.status, refused.error["code"]) == (403, "forbidden")
     assert answered_by(ensemble) == WRITER
 
 
-def test_what_the_router_refuses_is_told_in_its_words(browser: Browser, ensemble: Living) -> None:
+def test_router_refusal_is_shown(browser: Browser, ensemble: Living) -> None:
     with watched(browser) as page:
         page.goto(f"{ensemble.url}/dashboard")
         enter(page, OPERATOR.token)

@@ -1,4 +1,4 @@
-"""What an operator sees, in a real browser, before a door that says what a test wants."""
+"""The page in a real browser with a fake server."""
 
 import re
 
@@ -9,7 +9,7 @@ from octet.v1 import overview_pb2 as wire
 from tests.router.dashboard import scene
 from tests.router.dashboard.browser import ELSEWHERE
 from tests.router.dashboard.fake import CALLER, OPERATOR, Fake
-from tests.router.dashboard.watched import PHONE, WIDE, opened, watched
+from tests.router.dashboard.page import PHONE, WIDE, opened, watched
 
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
 _STRAY_LATENCIES = """() => {
@@ -38,7 +38,7 @@ _STICKS_OUT = """() => [document.documentElement, ...document.querySelectorAll("
   .filter((node) => node.scrollWidth > node.clientWidth).map((node) => node.id || node.tagName)"""
 
 
-def test_everything_at_a_glance(still: Page) -> None:
+def test_overview_shows_all_parts(still: Page) -> None:
     page = still
     shown = scene.overview()
     line = f"Critical: {shown.headline}"
@@ -58,7 +58,7 @@ def test_everything_at_a_glance(still: Page) -> None:
             "2 of 4 targets met",
             re.compile(r"burns 7\.2.\sin 5\smin, 1\.8.\sin 1\sh"),
         ),
-        *("Correctness 97.1 %", "of 240 judged, 24 h · ✓ met, floor 90 %", "Queue 28 · running 16", "running 8/8"),
+        *("Correctness 97.1 %", "of 240 evaluated, 24 h · ✓ met, floor 90 %", "Queue 28 · running 16", "running 8/8"),
         *("KV blocks: 1,180 used, 330 cached, 26 free", "cache reuse 62 %, usually 64 %", "1.42/s refused"),
     ):
         expect(tile).to_contain_text(words)
@@ -85,7 +85,7 @@ def test_every_latency_belongs_to_one_specialist(still: Page) -> None:
 
 
 def unmeasured() -> list[wire.SpecialistView]:
-    """One of which nothing was measured yet, and one of which little was, with a target far above."""
+    """A specialist without measurements, and one with few measurements and a high target."""
     none, little = (scene.specialist(name, 1) for name in ("none", "little"))
     for view in (none, little):
         view.breaker.CopyFrom(scene.new_breaker(view.name))
@@ -96,7 +96,7 @@ def unmeasured() -> list[wire.SpecialistView]:
     return [none, little]
 
 
-def test_nothing_is_wrong(browser: Browser, fake: Fake, url: str) -> None:
+def test_overview_without_problems(browser: Browser, fake: Fake, url: str) -> None:
     fake.reset(
         wire.Overview(
             at_unix_ms=scene.NOW_MS,
@@ -109,7 +109,7 @@ def test_nothing_is_wrong(browser: Browser, fake: Fake, url: str) -> None:
         expect(page.locator("#headline")).to_have_text("✓All well: 1 specialist serves.")
         tiles = page.locator(".tile")
         expect(tiles.first).to_contain_text("No targets are configured.")
-        expect(tiles.first).to_contain_text("of 0 judged")
+        expect(tiles.first).to_contain_text("of 0 evaluated")
         expect(tiles.nth(1)).to_contain_text("4 targets, not measured yet")
         expect(tiles.nth(2)).to_contain_text("1 of 1 measured targets met · 3 not measured yet")
         assert tiles.nth(1).inner_text().count("of 20") == 1
@@ -119,8 +119,8 @@ def test_nothing_is_wrong(browser: Browser, fake: Fake, url: str) -> None:
             expect(page.locator(empty)).to_be_visible()
 
 
-def test_figures_change_where_they_stand(browser: Browser, fake: Fake, url: str) -> None:
-    """Of sixty-four tiles one figure changes: so does one text, and nothing else moves."""
+def test_changed_figures_are_updated_in_place(browser: Browser, fake: Fake, url: str) -> None:
+    """If one figure of sixty-four tiles changes, one text changes and nothing else."""
     names = [f"specialist-{number}" for number in range(64)]
     fake.reset(scene.overview(names), points=20)
     with watched(browser) as page:
@@ -143,7 +143,7 @@ def test_figures_change_where_they_stand(browser: Browser, fake: Fake, url: str)
         expect(page.locator("#no-tiles")).to_be_visible()
 
 
-def test_a_silent_stream_is_told(browser: Browser, fake: Fake, url: str) -> None:
+def test_silent_stream_is_reported(browser: Browser, fake: Fake, url: str) -> None:
     with watched(browser) as page:
         opened(page, url)
         expect(page.locator("#freshness")).to_have_text("Live, 14:02:11")
@@ -157,7 +157,7 @@ def test_a_silent_stream_is_told(browser: Browser, fake: Fake, url: str) -> None
         expect(headline).to_have_attribute("data-severity", "unknown")
         expect(page).to_have_title("? cpp - Octet")
         spoken = page.locator("#announce-live")
-        expect(spoken).to_have_text("Not live: everything is as of 14:02:11.")
+        expect(spoken).to_have_text("Not live: all data is as of 14:02:11.")
         assert spoken.get_attribute("aria-live") == "polite"
         page.evaluate(_COUNT_WORDS)
         before = page.locator("#freshness").inner_text()
@@ -165,7 +165,7 @@ def test_a_silent_stream_is_told(browser: Browser, fake: Fake, url: str) -> None
         expect(page.locator("#freshness")).not_to_have_text(before)
         assert page.evaluate("window.spoken") == 0, "it is said once, not every second"
         page.get_by_role("button", name="Hold open the breaker of stl…").click()
-        expect(page.locator("#act-stale")).to_contain_text("What you see may no longer be so.")
+        expect(page.locator("#act-stale")).to_contain_text("The data shown may be outdated.")
         page.keyboard.press("Escape")
         fake.silent = False
         fake.change()
@@ -176,8 +176,8 @@ def test_a_silent_stream_is_told(browser: Browser, fake: Fake, url: str) -> None
         expect(page).to_have_title("✖ cpp - Octet")
 
 
-def test_the_same_overview_again_is_no_news(browser: Browser, fake: Fake, url: str) -> None:
-    """A router that says the same time again and again has stopped looking."""
+def test_repeated_overview_is_not_new_data(browser: Browser, fake: Fake, url: str) -> None:
+    """A router that repeats the same time is not updating."""
     with watched(browser) as page:
         opened(page, url)
         page.clock.fast_forward(9_000)
@@ -186,7 +186,7 @@ def test_the_same_overview_again_is_no_news(browser: Browser, fake: Fake, url: s
         expect(page.locator("#freshness")).to_contain_text("not live")
 
 
-def test_a_lost_router_is_found_again(browser: Browser, fake: Fake, url: str) -> None:
+def test_page_reconnects_to_a_lost_router(browser: Browser, fake: Fake, url: str) -> None:
     with watched(browser) as page:
         opened(page, url, clock=False)
         fake.down = True
@@ -196,7 +196,7 @@ def test_a_lost_router_is_found_again(browser: Browser, fake: Fake, url: str) ->
         expect(page.locator("#freshness")).to_contain_text("Live")
 
 
-def test_hostile_text_stays_text(browser: Browser, fake: Fake, url: str) -> None:
+def test_hostile_text_is_not_markup(browser: Browser, fake: Fake, url: str) -> None:
     shown = fake.overview
     shown.headline = HOSTILE
     for trouble in shown.troubles:
@@ -219,15 +219,15 @@ def test_hostile_text_stays_text(browser: Browser, fake: Fake, url: str) -> None
         assert page.evaluate("window.hacked") is None
 
 
-def test_who_has_no_key_is_asked_for_one(browser: Browser, fake: Fake, url: str) -> None:
+def test_page_asks_for_a_key(browser: Browser, fake: Fake, url: str) -> None:
     fake.asks_for_keys = True
     with watched(browser) as page:
         page.goto(f"{url}/dashboard")
         dialog = page.locator("#key")
-        expect(dialog).to_contain_text("This router asks for a key.")
+        expect(dialog).to_contain_text("This router requires a key.")
         page.get_by_label(re.compile("^Key")).fill(CALLER)
         page.keyboard.press("Enter")
-        expect(dialog).to_contain_text("This key may call, not operate.")
+        expect(dialog).to_contain_text("This key lacks the role operate.")
         expect(dialog).to_contain_text("the key 'ann' may not do this")
         expect(page.locator(".tile")).to_have_count(0)
         page.get_by_label(re.compile("^Key")).fill(OPERATOR)
@@ -235,26 +235,26 @@ def test_who_has_no_key_is_asked_for_one(browser: Browser, fake: Fake, url: str)
         expect(page.locator(".tile")).to_have_count(8)
         assert OPERATOR not in page.content()
         page.get_by_role("button", name="Forget key").click()
-        expect(dialog).to_contain_text("This router asks for a key.")
+        expect(dialog).to_contain_text("This router requires a key.")
         expect(page.locator(".tile")).to_have_count(0)
         assert page.evaluate("[sessionStorage.length, localStorage.length]") == [0, 0]
 
 
 @pytest.mark.parametrize("name", ["team/a/17", "..", "a?b=c#d%2f", HOSTILE], ids=["path", "dots", "query", "markup"])
-def test_a_request_is_opened_whatever_its_caller_called_it(still: Page, name: str) -> None:
+def test_request_with_any_id_can_be_opened(still: Page, name: str) -> None:
     still.get_by_role("textbox", name="Request", exact=True).fill(name)
-    with still.expect_response(lambda heard: "/v1/story" in heard.url) as heard:
+    with still.expect_response(lambda response: "/v1/story" in response.url) as response:
         still.keyboard.press("Enter")
-    assert heard.value.status == 200 and heard.value.json()["receipt"]["request_id"] == name
+    assert response.value.status == 200 and response.value.json()["receipt"]["request_id"] == name
     expect(still.locator("#story-body")).to_contain_text("Where the time went")
     still.keyboard.press("Escape")
 
 
-def test_a_page_that_is_in_the_wrong_place_is_asked_for_no_key(browser: Browser, fake: Fake, url: str) -> None:
+def test_wrong_origin_is_explained_without_asking_for_a_key(browser: Browser, fake: Fake, url: str) -> None:
     with browser.new_context() as elsewhere:
         page = elsewhere.new_page()
         page.goto(f"{url.replace('127.0.0.1', ELSEWHERE)}/dashboard")
-        why = "The router shows nothing to a page at this address: host must be a loopback name"
+        why = "The router does not accept requests from a page at this address: host must be a loopback name"
         expect(page.locator("#freshness")).to_contain_text(why)
         expect(page.locator("#announce-live")).to_contain_text(why)
         expect(page.locator("#key")).to_be_hidden()
@@ -266,13 +266,13 @@ def test_a_page_that_is_in_the_wrong_place_is_asked_for_no_key(browser: Browser,
         page.get_by_label(re.compile("^Reason")).fill("drill")
         page.get_by_label(re.compile("^Your name")).fill("ana")
         page.locator("#act-go").click()
-        expect(page.locator("#act-error")).to_contain_text("behind a proxy that changes the Host header")
+        expect(page.locator("#act-error")).to_contain_text("a proxy that changes the Host header may be the cause")
         expect(page.locator("#act-error")).to_contain_text(f"got '{url}'")
         assert "This key" not in page.locator("#act-error").inner_text()
         assert fake.posted == []
 
 
-def test_the_whole_path_of_a_request(still: Page) -> None:
+def test_timeline_of_a_request(still: Page) -> None:
     page = still
     row = page.locator("#receipt-table tbody button").nth(2)
     row.focus()
@@ -303,12 +303,12 @@ def test_the_whole_path_of_a_request(still: Page) -> None:
     page.keyboard.press("Escape")
     with page.expect_request(lambda sent: sent.url.endswith("/v1/receipts?limit=50&outcome=refused")):
         page.get_by_label("Outcome").select_option("refused")
-    expect(page.locator("#requests-state")).to_contain_text("3 shown, no older ones are kept; not live.")
+    expect(page.locator("#requests-state")).to_contain_text("3 shown; no older requests are kept; not live.")
     page.get_by_label("Outcome").select_option("")
     expect(page.locator("#receipt-table tbody tr")).to_have_count(8)
 
 
-def test_plots_are_of_one_specialist_and_can_be_read_without_eyes(still: Page) -> None:
+def test_plots_of_one_specialist_are_accessible(still: Page) -> None:
     page = still
     plot = page.get_by_role(
         "img", name=re.compile(r"^template: TTFT p95: from .* to 1\.89\ss, now 1\.89\ss; target 250\sms")
@@ -316,15 +316,15 @@ def test_plots_are_of_one_specialist_and_can_be_read_without_eyes(still: Page) -
     expect(plot).to_be_visible()
     page.get_by_role("link", name="stl over time").click()
     expect(page.get_by_role("img", name=re.compile(r"^stl: Pass rate: .*; floor 90\s%"))).to_be_visible()
-    page.get_by_text("The same as a table").click()
+    page.get_by_text("Show as a table").click()
     table = page.get_by_role("table", name="stl over time, newest first")
     expect(table.locator("tbody tr")).to_have_count(30)
     expect(table.locator("tbody th").first).to_have_text("14:02:11")
-    page.get_by_text("The same as a table").click()
+    page.get_by_text("Show as a table").click()
 
 
 @pytest.mark.parametrize("size", [PHONE, WIDE], ids=["phone", "wide"])
-def test_nothing_sticks_out(still: Page, size: tuple[int, int]) -> None:
+def test_nothing_overflows_the_viewport(still: Page, size: tuple[int, int]) -> None:
     still.set_viewport_size({"width": size[0], "height": size[1]})
     assert still.evaluate(_STICKS_OUT) == []
     still.locator("#receipt-table tbody tr").nth(2).click()

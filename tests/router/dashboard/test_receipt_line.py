@@ -1,15 +1,15 @@
-"""A receipt that was asked for is the same line as one that the stream has brought."""
+"""A fetched receipt becomes the same table line as a streamed one."""
 
 from itertools import product
 
 from playwright.sync_api import Page
 
-from octet.rpc.plain import plain
-from octet.sdk.receipt import Receipt
+from octet.client.receipts import Receipt
+from octet.rpc.messages import message_to_json
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as inference
-from router.view.receipt_line import line_of
-from tests.router.dashboard import told
+from router.observe.overview.traffic import receipt_to_line
+from tests.router.dashboard import story
 
 _LINES = """async (receipts) => {
   const { lineOf } = await import("/dashboard/receipt_line.js");
@@ -18,10 +18,10 @@ _LINES = """async (receipts) => {
 
 
 def ended() -> list[inference.Receipt]:
-    """In every way that there is, before and after something was said."""
-    found = [told.receipt("whole")]
+    """Receipts with every error reason, before and after the first token."""
+    found = [story.receipt("whole")]
     for reason, begun in product(error_pb2.ErrorReason.values(), (False, True)):
-        one = told.receipt(f"{reason} {begun}")
+        one = story.receipt(f"{reason} {begun}")
         one.error.reason = reason
         if not begun:
             one.timings.ClearField("first_chunk")
@@ -31,20 +31,20 @@ def ended() -> list[inference.Receipt]:
 
 
 def sparse() -> list[inference.Receipt]:
-    """What nobody answered, or nobody was asked to."""
-    passed_on = told.receipt("nobody answered")
+    """Receipts without an answering specialist."""
+    passed_on = story.receipt("no specialist answered")
     passed_on.specialist = ""
-    kept = told.receipt("the first of two failed")
+    kept = story.receipt("the first of two failed")
     kept.specialist, kept.between.spilled = "", False
     kept.attempts[0].specialist = "algo"
-    bare = inference.Receipt(request_id="nobody", created_unix_ms=5)
+    bare = inference.Receipt(request_id="bare", created_unix_ms=5)
     bare.error.reason = error_pb2.ERROR_REASON_NO_REPLICA
     return [passed_on, kept, bare]
 
 
-def test_a_line_is_the_same_line_wherever_it_comes_from(still: Page) -> None:
+def test_fetched_and_streamed_receipt_lines_are_equal(still: Page) -> None:
     receipts = ended()
     lines = still.evaluate(_LINES, [Receipt.from_wire(each).to_dict() for each in receipts])
     assert {each["outcome"] for each in lines} == {"answered", "refused", "failed", "cancelled"}
     for line, receipt in zip(lines, receipts, strict=True):
-        assert line == plain(line_of(receipt))
+        assert line == message_to_json(receipt_to_line(receipt))

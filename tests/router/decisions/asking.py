@@ -1,16 +1,18 @@
 """Requests of every kind: in range, out of range, and whatever protobuf can carry."""
 
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 from hypothesis import strategies as st
 
 from octet.clock import Clock, ManualClock
+from octet.config.ensemble import SpecialistConfig
 from octet.v1 import inference_pb2 as wire
-from router.reception.ask import Ask
-from router.reception.limits import Limits
-from router.reception.reception import Reception
-from router.reception.trace import Tracer
+from octet.v1 import specialist_pb2 as specialist_wire
+from router.request import Request, RoutingDecision, Tracer
+from router.routing.policy import build_replica_request
+from router.routing.validation import RequestValidator
 
 DEFAULT_TIMEOUT = 120.0
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -22,18 +24,29 @@ SAMPLING_NUMBERS = (
 )  # fmt: skip
 
 
-def reception(clock: Clock | None = None, limits: Limits | None = None) -> Reception:
+def reception(clock: Clock | None = None) -> RequestValidator:
     """Ids and traces count up: nothing here is random."""
     ids, draws = count(1), count(1)
     tracer = Tracer(lambda num_bytes: next(draws).to_bytes(num_bytes, "big"))
-    return Reception(
-        clock or ManualClock(), lambda: f"made-{next(ids)}", tracer, default_timeout=DEFAULT_TIMEOUT, limits=limits
+    return RequestValidator(
+        clock or ManualClock(), lambda: f"made-{next(ids)}", tracer, default_timeout=DEFAULT_TIMEOUT
     )
 
 
-def received(**fields: Any) -> Ask:
+def received(**fields: Any) -> Request:
     fields.setdefault("prompt", "" if "messages" in fields else "sort a vector of pairs")
-    return reception().receive(wire.InferRequest(**fields), None, None)
+    return reception().validate(wire.InferRequest(**fields), None, None)
+
+
+def replica_request(
+    request: Request,
+    decision: RoutingDecision,
+    specialist: SpecialistConfig,
+    adapters: Sequence[str],
+    seconds_left: float,
+) -> specialist_wire.GenerateRequest:
+    request.decision = decision
+    return build_replica_request(request, specialist, adapters, seconds_left)
 
 
 def _message(kind: Any, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

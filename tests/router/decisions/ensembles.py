@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from octet.config.ensemble import (
+    REJECT,
     ClassifierConfig,
     Ensemble,
     IntentConfig,
@@ -13,7 +14,7 @@ from octet.config.ensemble import (
     SpecialistConfig,
     TaskConfig,
 )
-from router.classify.base import REJECT, ClassifierUnavailable, Distribution
+from router.routing.classifier.base import ClassifierUnavailable, Distribution
 
 ENSEMBLE = Ensemble(
     specialists=(

@@ -9,21 +9,20 @@ from hypothesis import strategies as st
 
 from octet.config.ensemble import SpecialistConfig
 from octet.v1 import inference_pb2 as wire
-from router.classify.base import Distribution
-from router.decide.compose import replica_request
-from router.decide.policy import Policy
-from router.reception.ask import Ask
-from tests.router.decisions.asking import received, reception, sensible
+from router.request import Request
+from router.routing.classifier.base import Distribution
+from router.routing.policy import RoutingPolicy
+from tests.router.decisions.asking import received, reception, replica_request, sensible
 from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion, opinions
 
-POLICY = Policy(ENSEMBLE)
-ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().receive(message, None, None))
+POLICY = RoutingPolicy(ENSEMBLE)
+ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
 SURE = opinion(algo=0.8, debug=0.15)
 
 
 @given(ASKS, opinions(), st.floats(0, 86_400), st.booleans())
 def test_a_replica_is_asked_for_what_was_decided(
-    ask: Ask, thought: Distribution, seconds_left: float, second: bool
+    ask: Request, thought: Distribution, seconds_left: float, second: bool
 ) -> None:
     decision = POLICY.decide(ask, thought, DIGEST)
     name = decision.second_choice if second else decision.primary
@@ -45,7 +44,7 @@ def test_a_replica_is_asked_for_what_was_decided(
     assert request.max_tokens <= (specialist.context or request.max_tokens)
     assert not request.HasField("min_tokens") or request.min_tokens <= request.max_tokens
     assert tuple(request.adapters) == ("tuned", "terse")
-    assert _everything_said(request) == specialist.system + "".join(turn.content for turn in ask.turns)
+    assert _everything_said(request) == specialist.system + "".join(turn.content for turn in ask.messages)
 
 
 def _everything_said(request: Any) -> str:

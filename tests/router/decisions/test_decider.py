@@ -5,19 +5,18 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.classify.base import Distribution
-from router.decide.decider import Decider
-from router.decide.policy import Policy
-from router.reception.ask import Ask
+from router.request import Request
+from router.routing.classifier.base import Distribution
+from router.routing.policy import Decider, RoutingPolicy
 from tests.router.decisions.asking import received, reception, sensible
 from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, FixedOpinions, opinion, opinions
 
-POLICY = Policy(ENSEMBLE)
-ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().receive(message, None, None))
+POLICY = RoutingPolicy(ENSEMBLE)
+ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
 
 
 @given(ASKS, opinions() | st.none(), st.booleans())
-def test_live_and_pure_decide_alike(ask: Ask, thought: Distribution | None, is_cached: bool) -> None:
+def test_live_and_pure_decide_alike(ask: Request, thought: Distribution | None, is_cached: bool) -> None:
     classifier = FixedOpinions(thought, is_cached=is_cached)
     decision = asyncio.run(Decider(classifier).decide(ask, POLICY))
     notes = decision.notes if thought is None else ()
@@ -25,7 +24,7 @@ def test_live_and_pure_decide_alike(ask: Ask, thought: Distribution | None, is_c
     assert decision.why == wanted.why and decision.primary == wanted.primary
     if thought is not None:
         assert decision == wanted
-    needed = POLICY.read(ask).choice is None
+    needed = POLICY.apply_rules(ask).decision is None
     assert classifier.num_asked == int(needed and not (is_cached and thought is not None))
     assert any("did not answer: its breaker is open" in note for note in notes) == (needed and thought is None)
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.config.ensemble import Ensemble
+from octet.config.ensemble import REJECT, Ensemble
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
-from router.classify.base import REJECT, Distribution
-from router.decide.policy import Policy
-from router.reception.ask import Ask
 from router.refusals import no_specialist
+from router.request import Request
+from router.routing.classifier.base import Distribution
+from router.routing.policy import RoutingPolicy
 from tests.router.decisions.asking import received, reception, sensible
 from tests.router.decisions.ensembles import (
     DIGEST,
@@ -29,41 +29,39 @@ from tests.router.decisions.ensembles import (
     opinions,
 )
 
-POLICY = Policy(ENSEMBLE)
-ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().receive(message, None, None))
+POLICY = RoutingPolicy(ENSEMBLE)
+ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
 LINKER = "/usr/bin/ld: undefined reference to `foo()'"
 SURE = opinion(stl=0.81, algo=0.11)
 
 
 @given(ASKS, opinions() | st.none(), ENSEMBLES)
-def test_the_same_again_is_the_same(ask: Ask, thought: Distribution | None, ensemble: Ensemble) -> None:
-    first = Policy(ensemble).decide(ask, thought, DIGEST, ("noted",))
-    assert Policy(ensemble).decide(ask, thought, DIGEST, ("noted",)) == first
+def test_the_same_again_is_the_same(ask: Request, thought: Distribution | None, ensemble: Ensemble) -> None:
+    first = RoutingPolicy(ensemble).decide(ask, thought, DIGEST, ("noted",))
+    assert RoutingPolicy(ensemble).decide(ask, thought, DIGEST, ("noted",)) == first
 
 
 @given(ASKS, opinions() | st.none(), ENSEMBLES)
 def test_what_needs_no_classifier_is_never_changed_by_one(
-    ask: Ask, thought: Distribution | None, ensemble: Ensemble
+    ask: Request, thought: Distribution | None, ensemble: Ensemble
 ) -> None:
-    policy = Policy(ensemble)
+    policy = RoutingPolicy(ensemble)
     decision = policy.decide(ask, thought, DIGEST)
-    if policy.read(ask).choice is not None:
+    if policy.apply_rules(ask).decision is not None:
         assert decision == policy.decide(ask, None, "")
         assert not decision.distribution and not decision.classifier_digest and decision.confidence is None
     else:
-        assert decision.source in ("classifier", "default", "nobody")
+        assert decision.source in ("classifier", "default", "unrouted")
         assert decision.classifier_digest == ("" if thought is None else DIGEST)
 
 
 @given(ASKS, opinions() | st.none(), ENSEMBLES)
-def test_nobody_answers_whom_the_caller_will_not_have(
-    ask: Ask, thought: Distribution | None, ensemble: Ensemble
-) -> None:
-    decision = Policy(ensemble).decide(ask, thought, DIGEST)
+def test_excluded_specialists_do_not_answer(ask: Request, thought: Distribution | None, ensemble: Ensemble) -> None:
+    decision = RoutingPolicy(ensemble).decide(ask, thought, DIGEST)
     chosen = [name for name in (decision.primary, decision.second_choice) if name]
     assert not set(chosen) & set(ask.exclude)
     assert set(chosen) <= set(NAMES) and len(set(chosen)) == len(chosen)
-    assert bool(decision.primary) == (decision.source != "nobody")
+    assert bool(decision.primary) == (decision.source != "unrouted")
     assert decision.primary or not decision.second_choice
     if ask.force:
         assert chosen == list(ask.force[:2]) and decision.source == "forced"
@@ -71,8 +69,8 @@ def test_nobody_answers_whom_the_caller_will_not_have(
 
 
 @given(ASKS, opinions(), ENSEMBLES)
-def test_a_distribution_is_one_over_what_is_left(ask: Ask, thought: Distribution, ensemble: Ensemble) -> None:
-    decision = Policy(ensemble).decide(ask, thought, DIGEST)
+def test_a_distribution_is_one_over_what_is_left(ask: Request, thought: Distribution, ensemble: Ensemble) -> None:
+    decision = RoutingPolicy(ensemble).decide(ask, thought, DIGEST)
     if not decision.classifier_digest:
         return
     shares = dict(decision.distribution)
@@ -83,8 +81,8 @@ def test_a_distribution_is_one_over_what_is_left(ask: Ask, thought: Distribution
 
 
 @given(ASKS, opinions(), ENSEMBLES)
-def test_thresholds_mean_what_the_configuration_says(ask: Ask, thought: Distribution, ensemble: Ensemble) -> None:
-    decision = Policy(ensemble).decide(ask, thought, DIGEST)
+def test_thresholds_mean_what_the_configuration_says(ask: Request, thought: Distribution, ensemble: Ensemble) -> None:
+    decision = RoutingPolicy(ensemble).decide(ask, thought, DIGEST)
     if not decision.classifier_digest:
         return
     whole, shares, limits = dict(thought.scores), dict(decision.distribution), ensemble.classifier
@@ -94,7 +92,7 @@ def test_thresholds_mean_what_the_configuration_says(ask: Ask, thought: Distribu
     stand_in = _allowed(ensemble.specialist(top).fallback, ask) if top in ask.exclude else ""
     default = _allowed(ensemble.default_specialist, ask)
     if reject >= limits.reject_threshold or reject >= whole[top]:
-        assert decision.source == "nobody"
+        assert decision.source == "unrouted"
         return
     if min(best, weight) >= limits.min_confidence:
         assert decision.source == "classifier" and shares[decision.primary] == best
@@ -103,7 +101,7 @@ def test_thresholds_mean_what_the_configuration_says(ask: Ask, thought: Distribu
         assert decision.second_choice == _allowed(ensemble.specialist(stand_in).fallback, ask)
         return
     else:
-        assert (decision.source, decision.primary) == (("default", default) if default else ("nobody", ""))
+        assert (decision.source, decision.primary) == (("default", default) if default else ("unrouted", ""))
     others = [share for name, share in shares.items() if name != decision.primary]
     if decision.primary and max(others, default=0.0) >= limits.second_threshold:
         assert shares[decision.second_choice] == max(others)
@@ -111,13 +109,13 @@ def test_thresholds_mean_what_the_configuration_says(ask: Ask, thought: Distribu
         assert decision.second_choice == _allowed(ensemble.specialist(decision.primary).fallback, ask)
 
 
-def _allowed(name: str | None, ask: Ask) -> str:
+def _allowed(name: str | None, ask: Request) -> str:
     return name if name and name not in ask.exclude else ""
 
 
 @given(ASKS, opinions(), ENSEMBLES)
-def test_an_exclusion_makes_nobody_likelier_to_be_rejected(ask: Ask, thought: Distribution, ensemble: Ensemble) -> None:
-    decision = Policy(ensemble).decide(ask, thought, DIGEST)
+def test_exclusion_does_not_make_a_rejection_likelier(ask: Request, thought: Distribution, ensemble: Ensemble) -> None:
+    decision = RoutingPolicy(ensemble).decide(ask, thought, DIGEST)
     if decision.classifier_digest:
         before, after = dict(thought.scores), dict(decision.distribution)
         assert after[REJECT] == before[REJECT]
@@ -130,17 +128,17 @@ def test_an_exclusion_makes_nobody_likelier_to_be_rejected(ask: Ask, thought: Di
     ("thought", "exclude", "default", "source", "primary", "second"),
     [
         (opinion(algo=0.998, build=0.001), ["algo"], None, "classifier", "stl", ""),
-        (opinion(algo=0.998, build=0.001), ["algo", "stl"], None, "nobody", "", ""),
+        (opinion(algo=0.998, build=0.001), ["algo", "stl"], None, "unrouted", "", ""),
         (opinion(algo=0.998, build=0.001), ["algo", "stl"], "debug", "default", "debug", "build"),
-        (opinion(debug=0.998, build=0.001), ["debug"], None, "nobody", "", ""),
+        (opinion(debug=0.998, build=0.001), ["debug"], None, "unrouted", "", ""),
         (opinion(algo=0.7, build=0.2, stl=0.05), ["algo"], None, "classifier", "build", "stl"),
-        (opinion(algo=0.3, build=0.2, stl=0.1), ["algo"], "debug", "nobody", "", ""),
+        (opinion(algo=0.3, build=0.2, stl=0.1), ["algo"], "debug", "unrouted", "", ""),
     ],
 )
-def test_whoever_stands_in_for_an_excluded_specialist_was_named_or_likely(
+def test_fallback_of_an_excluded_specialist_was_configured_or_likely(
     thought: Distribution, exclude: list[str], default: str | None, source: str, primary: str, second: str
 ) -> None:
-    policy = Policy(replace(ENSEMBLE, default_specialist=default))
+    policy = RoutingPolicy(replace(ENSEMBLE, default_specialist=default))
     decision = policy.decide(received(exclude_specialists=exclude), thought, DIGEST)
     assert (decision.source, decision.primary, decision.second_choice) == (source, primary, second)
 
@@ -195,16 +193,16 @@ def test_only_the_first_two_of_a_forced_list_are_ever_asked() -> None:
     assert POLICY.decide(received(force_specialists=["algo"]), SURE, DIGEST).second_choice == ""
 
 
-def test_a_classifier_that_knows_others_sends_nobody_here_what_is_theirs() -> None:
+def test_labels_of_foreign_specialists_count_as_reject() -> None:
     thought = made({"memory": 0.7, "stl": 0.2, REJECT: 0.1})
     decision = POLICY.decide(received(), thought, DIGEST)
-    assert decision.source == "nobody"
+    assert decision.source == "unrouted"
     assert dict(decision.distribution)[REJECT] == pytest.approx(0.8)
 
 
 def test_silence_is_never_taken_for_a_decision() -> None:
     unheard = POLICY.decide(received(), None, "", ("the classifier did not answer: it stalled",))
-    assert unheard.source == "nobody" and "unavailable" in unheard.why and len(unheard.notes) == 1
+    assert unheard.source == "unrouted" and "unavailable" in unheard.why and len(unheard.notes) == 1
     assert no_specialist(unheard).code is grpc.StatusCode.UNAVAILABLE
     heard = POLICY.decide(received(), opinion(stl=0.1), DIGEST)
     excluded = POLICY.decide(received(exclude_specialists=list(NAMES)), None, "")
@@ -212,13 +210,13 @@ def test_silence_is_never_taken_for_a_decision() -> None:
         refusal = no_specialist(decision)
         assert refusal.code is grpc.StatusCode.FAILED_PRECONDITION
         assert refusal.error.reason == wire.ERROR_REASON_NO_SPECIALIST and decision.why in refusal.error.message
-    fallen_back = Policy(WITH_DEFAULT).decide(received(), None, "")
+    fallen_back = RoutingPolicy(WITH_DEFAULT).decide(received(), None, "")
     assert (fallen_back.source, fallen_back.primary, fallen_back.second_choice) == ("default", "stl", "algo")
-    assert Policy(WITH_DEFAULT).decide(received(exclude_specialists=["stl"]), None, "").source == "nobody"
+    assert RoutingPolicy(WITH_DEFAULT).decide(received(exclude_specialists=["stl"]), None, "").source == "unrouted"
 
 
 @pytest.mark.parametrize("field", ["force_specialists", "exclude_specialists"])
-def test_a_specialist_nobody_knows_is_refused_with_those_there_are(field: str) -> None:
+def test_unknown_specialist_is_refused_with_the_known_ones(field: str) -> None:
     with pytest.raises(Refusal) as refused:
         POLICY.decide(received(**{field: ["sql"]}), SURE, DIGEST)
     error = refused.value.error
@@ -226,12 +224,12 @@ def test_a_specialist_nobody_knows_is_refused_with_those_there_are(field: str) -
     assert error.limit == "one of algo, build, debug, stl"
 
 
-def test_an_intent_nobody_knows_is_refused_with_those_there_are() -> None:
+def test_unknown_intent_is_refused_with_the_known_ones() -> None:
     with pytest.raises(Refusal, match="one of build-fix, review, codegen") as refused:
         POLICY.decide(received(intent="cooking"), SURE, DIGEST)
     assert refused.value.error.field == "intent"
     with pytest.raises(Refusal, match="no intents are configured"):
-        Policy(replace(ENSEMBLE, intents=())).decide(received(intent="cooking"), SURE, DIGEST)
+        RoutingPolicy(replace(ENSEMBLE, intents=())).decide(received(intent="cooking"), SURE, DIGEST)
 
 
 @pytest.mark.parametrize(

@@ -7,40 +7,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.v1 import inference_pb2 as wire
-from router.classify.base import Distribution
-from router.decide.decision import Decision
-from router.decide.policy import Policy
-from router.receipts.decision_wire import decision_to_wire
-from router.receipts.receipt import MAX_BYTES, ReceiptDraft, refused_receipt
-from router.reception.ask import Ask, Trace, Turn
-from router.reception.session import session_of
+from router.receipts import MAX_RECEIPT_BYTES, ReceiptDraft, decision_to_wire, refused_receipt
+from router.request import ChatMessage, Request, RoutingDecision, TraceContext, identify_session
+from router.routing.classifier.base import Distribution
+from router.routing.policy import RoutingPolicy
 from tests.router.decisions.asking import received, reception, sensible
 from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion, opinions
 
-ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().receive(message, None, None))
-POLICY = Policy(ENSEMBLE)
+ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
+POLICY = RoutingPolicy(ENSEMBLE)
 WIDE = "\N{SNOWMAN}" * 2000
 DIGESTS = ["d" * 64] * 4
 LANE = wire.Lane(specialist="algo", revision="r" * 64, adapter_digests=DIGESTS)
 ACCEPTED = wire.Accepted(request_id="theirs", lane=LANE, prompt_tokens=7, queue_position=2, max_tokens=64, seed=11)
 
 
-def worst_ask() -> Ask:
+def worst_ask() -> Request:
     name = "n" * 128
-    return Ask(
-        name, (Turn("user", "x"),), "x", 0.0, 1.0, Trace("f" * 32, "e" * 16), session=session_of(name, {}, "", b"")
+    return Request(
+        name,
+        (ChatMessage("user", "x"),),
+        "x",
+        0.0,
+        1.0,
+        TraceContext("f" * 32, "e" * 16),
+        session=identify_session(name, {}, "", b""),
     )
 
 
-def worst_decision() -> Decision:
+def worst_decision() -> RoutingDecision:
     sampling = wire.Sampling(
         temperature=0.1, top_k=2**31 - 1, top_p=0.1, min_p=0.1, typical_p=0.1, repetition_penalty=1.1,
         presence_penalty=0.1, frequency_penalty=0.1, num_logprobs=20,
         logit_bias=[wire.LogitBias(token=2**31 - 1 - n, bias=0.1) for n in range(1024)],
     )  # fmt: skip
-    return Decision(
-        "classifier", WIDE, WIDE, WIDE, WIDE, tuple((WIDE, 0.01) for _ in range(100)), 0.1, WIDE, WIDE, (WIDE,) * 9,
-        sampling, 2**62, (WIDE,) * 99, "a" * 64, "b" * 64, "c" * 64,
+    return RoutingDecision(
+        "classifier", WIDE, WIDE, WIDE, WIDE, tuple((WIDE, 0.01) for _ in range(100)), 0.1, "c" * 64, WIDE, WIDE,
+        (WIDE,) * 9, sampling, 2**62, (WIDE,) * 99, "a" * 64, "b" * 64,
     )  # fmt: skip
 
 
@@ -70,19 +73,19 @@ def test_the_worst_receipt_fits_in_metadata_beside_its_error() -> None:
     )  # fmt: skip
     draft.finished(usage, 0.5)
     draft.failed(worst_error(), 0.6)
-    size = draft.wire().ByteSize()
-    assert MAX_BYTES * 0.7 < size <= MAX_BYTES
-    assert refused_receipt(WIDE, worst_error(), 2**62).ByteSize() < MAX_BYTES
+    size = draft.to_wire().ByteSize()
+    assert MAX_RECEIPT_BYTES * 0.7 < size <= MAX_RECEIPT_BYTES
+    assert refused_receipt(WIDE, worst_error(), 2**62).ByteSize() < MAX_RECEIPT_BYTES
 
 
 @given(ASKS, opinions() | st.none(), st.text(max_size=500))
-def test_any_receipt_is_small_and_names_its_request(ask: Ask, thought: Distribution | None, message: str) -> None:
+def test_any_receipt_is_small_and_names_its_request(ask: Request, thought: Distribution | None, message: str) -> None:
     draft = ReceiptDraft(ask, ask.arrival, 5)
     decision = POLICY.decide(ask, thought, DIGEST)
     draft.decided(decision, ask.arrival + 0.001)
     draft.failed(wire.Error(reason=wire.ERROR_REASON_NO_REPLICA, message=message), ask.arrival + 1)
-    receipt = draft.wire()
-    assert receipt.ByteSize() <= MAX_BYTES
+    receipt = draft.to_wire()
+    assert receipt.ByteSize() <= MAX_RECEIPT_BYTES
     assert (receipt.request_id, receipt.trace_id) == (ask.request_id, ask.trace.trace_id)
     assert (receipt.decision.why, receipt.decision.primary) == (decision.why, decision.primary)
     assert [(each.specialist, each.probability) for each in receipt.decision.distribution] == list(
@@ -98,11 +101,11 @@ def test_a_receipt_tells_the_whole_way() -> None:
     draft.attempt("algo", "algo/0", 0.25, wire.Error(reason=wire.ERROR_REASON_DRAINING, message="draining"))
     draft.dispatched(ask.arrival + 1.5)
     draft.accepted("algo", "algo/1", "closed", ACCEPTED, ask.arrival + 2)
-    begun = draft.wire()
+    begun = draft.to_wire()
     draft.first_chunk(ask.arrival + 3)
     draft.finished(wire.Usage(finish_reason=wire.FINISH_REASON_STOP, completion_tokens=5), ask.arrival + 4)
     draft.attempt("algo", "algo/1", 2.5)
-    receipt = draft.wire()
+    receipt = draft.to_wire()
     timings = receipt.timings
     assert (timings.decided, timings.dispatched, timings.accepted, timings.first_chunk, timings.total) == (
         0.5,
@@ -136,17 +139,17 @@ STEPS = st.one_of(
 )
 
 
-@given(st.lists(st.tuples(STEPS, st.sampled_from(["", "write_up", "wire", "routed"])), max_size=8))
+@given(st.lists(st.tuples(STEPS, st.sampled_from(["", "write_pending", "to_wire", "routed_event"])), max_size=8))
 def test_a_draft_tells_the_same_whenever_it_was_written_up(steps: list[tuple[tuple[str, Any], str]]) -> None:
     late, early, between = (ReceiptDraft(worst_ask(), 0.0, 5) for _ in range(3))
     for (name, told), look in steps:
         for draft in (late, early, between):
             getattr(draft, name)(*told)
-        early.write_up()
+        early.write_pending()
         if look:
             getattr(between, look)()
-    assert late.wire() == early.wire() == between.wire()
-    assert late.routed() == early.routed() == between.routed()
+    assert late.to_wire() == early.to_wire() == between.to_wire()
+    assert late.routed_event() == early.routed_event() == between.routed_event()
 
 
 @pytest.mark.parametrize(
@@ -158,5 +161,5 @@ def test_a_draft_tells_the_same_whenever_it_was_written_up(steps: list[tuple[tup
         ({"exclude_specialists": list(NAMES)}, wire.DECISION_SOURCE_UNSPECIFIED),
     ],
 )
-def test_who_decided_is_on_the_wire(fields: dict[str, object], source: int) -> None:
+def test_decision_source_is_on_the_wire(fields: dict[str, object], source: int) -> None:
     assert decision_to_wire(POLICY.decide(received(**fields), None, "")).source == source

@@ -5,7 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from octet.clock import ManualClock
 from octet.v1 import inference_pb2 as wire
-from router.receipts.book import ReceiptBook
+from router.receipts import ReceiptCache
 
 MOST, SECONDS, MAX_BYTES = 5, 10.0, 400
 
@@ -14,7 +14,7 @@ class Book(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock()
-        self.book = ReceiptBook(self.clock, most=MOST, seconds=SECONDS, max_bytes=MAX_BYTES)
+        self.book = ReceiptCache(self.clock, max_receipts=MOST, seconds=SECONDS, max_bytes=MAX_BYTES)
         self.written: dict[str, tuple[float, wire.Receipt]] = {}
 
     @rule(name=st.sampled_from("abcdefgh"), size=st.integers(0, 150))
@@ -46,9 +46,9 @@ class Book(RuleBasedStateMachine):
 TestBook = Book.TestCase
 
 
-def test_what_nobody_asks_for_goes_as_well() -> None:
+def test_old_sessions_expire_without_requests() -> None:
     clock = ManualClock()
-    book = ReceiptBook(clock, most=10, seconds=1.0)
+    book = ReceiptCache(clock, max_receipts=10, seconds=1.0)
     for n in range(8):
         book.put(wire.Receipt(request_id=str(n)))
     clock.sleep(1.0)

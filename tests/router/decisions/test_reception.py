@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from octet.clock import ManualClock
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
-from router.reception.ask import Ask
-from router.reception.limits import Limits
+from router.request import Request
+from router.routing.validation import COUNTS, RANGES, SIZES
 from tests.router.decisions.asking import DEFAULT_TIMEOUT, anything, received, reception, sensible
 
 DAY = 24 * 3600
@@ -27,8 +27,7 @@ def field_exists(path: str) -> bool:
     return True
 
 
-def in_range(ask: Ask) -> bool:
-    limits = Limits()
+def in_range(ask: Request) -> bool:
     given_numbers = {
         "max_experts": ask.max_experts,
         "max_tokens": ask.max_tokens,
@@ -40,16 +39,16 @@ def in_range(ask: Ask) -> bool:
     for field, _ in () if ask.sampling is None else ask.sampling.ListFields():
         if field.name != "logit_bias":
             given_numbers[f"sampling.{field.name}"] = getattr(ask.sampling, field.name)
-    numbers = all(value is None or value in limits.ranges()[field] for field, value in given_numbers.items())
+    numbers = all(value is None or value in RANGES[field] for field, value in given_numbers.items())
     texts = {"request_id": ask.request_id, "session_id": ask.session.name, "intent": ask.intent}
-    sizes = all(len(text.encode()) <= limits.sizes()[field] and text.isprintable() for field, text in texts.items())
+    sizes = all(len(text.encode()) <= SIZES[field] and text.isprintable() for field, text in texts.items())
     lists = {
         "force_specialists": ask.force,
         "exclude_specialists": ask.exclude,
         "adapters": ask.adapters,
         "stop": ask.stop,
     }
-    counts = all(len(values) <= limits.counts()[field] for field, values in lists.items())
+    counts = all(len(values) <= COUNTS[field] for field, values in lists.items())
     return numbers and sizes and counts and bool(ask.request_id) and not set(ask.force) & set(ask.exclude)
 
 
@@ -59,7 +58,7 @@ def test_an_ask_in_range_or_a_refusal_that_names_its_field(
 ) -> None:
     before = message.SerializeToString(deterministic=True)
     try:
-        ask = reception().receive(message, seconds_left, traceparent)
+        ask = reception().validate(message, seconds_left, traceparent)
     except Refusal as refusal:
         assert refusal.error.reason in (wire.ERROR_REASON_INVALID_FIELD, wire.ERROR_REASON_DEADLINE)
         if refusal.error.reason == wire.ERROR_REASON_INVALID_FIELD:
@@ -74,17 +73,17 @@ def test_an_ask_in_range_or_a_refusal_that_names_its_field(
 
 @given(sensible(("a", "b", "c"), ("i",)))
 def test_what_is_in_range_passes_and_keeps_what_was_said(message: wire.InferRequest) -> None:
-    ask = reception().receive(message, None, None)
+    ask = reception().validate(message, None, None)
     assert ask.sampling == (message.sampling if message.HasField("sampling") else None)
     assert ask.force == tuple(message.force_specialists) and ask.exclude == tuple(message.exclude_specialists)
     assert ask.stop == tuple(message.stop) and ask.adapters == tuple(message.adapters)
     assert ask.priority == (message.priority if message.HasField("priority") else 5)
-    assert [(turn.role, turn.content) for turn in ask.turns] == (
+    assert [(turn.role, turn.content) for turn in ask.messages] == (
         [(turn.role, turn.content) for turn in message.messages] or [("user", message.prompt)]
     )
 
 
-@pytest.mark.parametrize(("field", "allowed"), Limits().ranges().items())
+@pytest.mark.parametrize(("field", "allowed"), RANGES.items())
 def test_every_range_ends_where_the_table_says(field: str, allowed: Any) -> None:
     def ask_for(value: float) -> None:
         message = wire.InferRequest(prompt="x")
@@ -93,7 +92,7 @@ def test_every_range_ends_where_the_table_says(field: str, allowed: Any) -> None
         for parent in parents:
             holder = getattr(holder, parent)
         setattr(holder.add() if parents[-1:] == ["logit_bias"] else holder, name, value)
-        reception().receive(message, None, None)
+        reception().validate(message, None, None)
 
     whole = not isinstance(_field(field).default_value, float)
     step = 1 if whole else 1e-9
@@ -118,8 +117,7 @@ def _field(path: str) -> Any:
 
 
 def test_the_table_speaks_of_fields_that_exist() -> None:
-    limits = Limits()
-    assert all(field_exists(field) for field in (*limits.sizes(), *limits.counts(), *limits.ranges()))
+    assert all(field_exists(field) for field in (*SIZES, *COUNTS, *RANGES))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +166,7 @@ def test_what_is_refused_is_named(field: str, fields: dict[str, Any]) -> None:
 def test_the_whole_is_measured_before_its_parts() -> None:
     message = wire.InferRequest(prompt="x" * 600_000, body="y" * 1_600_000)
     with pytest.raises(Refusal) as refused:
-        reception().receive(message, None, None)
+        reception().validate(message, None, None)
     assert refused.value.error.field == "request"
 
 
@@ -186,17 +184,17 @@ def test_the_earlier_deadline_counts_and_none_overflows(
         named.append(min(seconds_left, DAY))
     if named and min(named) <= 0:
         with pytest.raises(Refusal) as refused:
-            reception(ManualClock(now)).receive(message, seconds_left, None)
+            reception(ManualClock(now)).validate(message, seconds_left, None)
         assert refused.value.error.reason == wire.ERROR_REASON_DEADLINE
         return
-    ask = reception(ManualClock(now)).receive(message, seconds_left, None)
+    ask = reception(ManualClock(now)).validate(message, seconds_left, None)
     assert ask.arrival == now
     assert ask.deadline == now + min(named, default=DEFAULT_TIMEOUT)
 
 
 @given(st.floats(0, 1e9), st.none() | st.integers(1, DAY * 1000))
 def test_the_first_token_has_a_deadline_of_its_own(now: float, first_ms: int | None) -> None:
-    ask = reception(ManualClock(now)).receive(
+    ask = reception(ManualClock(now)).validate(
         wire.InferRequest(prompt="x", first_token_timeout_ms=first_ms), None, None
     )
     assert ask.first_deadline == (None if first_ms is None else now + first_ms / 1000)
@@ -205,7 +203,7 @@ def test_the_first_token_has_a_deadline_of_its_own(now: float, first_ms: int | N
 
 def test_an_id_is_the_callers_or_a_new_one() -> None:
     door = reception()
-    asks = [door.receive(wire.InferRequest(prompt="x", request_id=given), None, None) for given in ("", "mine", "")]
+    asks = [door.validate(wire.InferRequest(prompt="x", request_id=given), None, None) for given in ("", "mine", "")]
     assert [ask.request_id for ask in asks] == ["made-1", "mine", "made-2"]
 
 
@@ -228,5 +226,5 @@ def test_an_id_is_the_callers_or_a_new_one() -> None:
 )
 def test_a_structure_that_is_none_or_too_large_is_refused(field: str, structure: wire.Structure) -> None:
     with pytest.raises(Refusal) as refused:
-        reception().receive(wire.InferRequest(prompt="x", structure=structure), None, None)
+        reception().validate(wire.InferRequest(prompt="x", structure=structure), None, None)
     assert refused.value.error.field == field and refused.value.error.limit and refused.value.error.value

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from octet.config.ensemble import Ensemble
+from octet.config.ensemble import REJECT, Ensemble
 from octet.v1 import inference_pb2 as wire
-from router.classify.base import REJECT, Distribution
-from router.decide.decider import Decider
-from router.decide.policy import Policy
-from router.receipts.receipt import ReceiptDraft
-from router.receipts.replay import replay
+from router.receipts import ReceiptDraft
+from router.routing.classifier.base import Distribution
+from router.routing.policy import Decider, RoutingPolicy
+from router.routing.replay import replay
 from tests.router.decisions.asking import reception, sensible
 from tests.router.decisions.ensembles import (
     DIGEST,
@@ -47,10 +46,10 @@ class Thinks:
 
 def receipt_of(message: wire.InferRequest, ensemble: Ensemble, thought: Distribution | None) -> wire.Receipt:
     """As a router writes it."""
-    ask = reception().receive(message, None, None)
+    ask = reception().validate(message, None, None)
     draft = ReceiptDraft(ask, ask.arrival, 0)
-    draft.decided(asyncio.run(Decider(FixedOpinions(thought)).decide(ask, Policy(ensemble))), ask.arrival)
-    sent: wire.Receipt = wire.Receipt.FromString(draft.wire().SerializeToString())
+    draft.decided(asyncio.run(Decider(FixedOpinions(thought)).decide(ask, RoutingPolicy(ensemble))), ask.arrival)
+    sent: wire.Receipt = wire.Receipt.FromString(draft.to_wire().SerializeToString())
     return sent
 
 
@@ -66,7 +65,7 @@ def test_a_decision_is_the_same_again(
 ) -> None:
     receipt = receipt_of(message, ensemble, None if silent else thought)
     sent = wire.InferRequest.FromString(message.SerializeToString())
-    assert replay(receipt, sent, Policy(ensemble), Thinks(thought)) == []
+    assert replay(receipt, sent, RoutingPolicy(ensemble), Thinks(thought)) == []
 
 
 @pytest.mark.parametrize(
@@ -80,30 +79,30 @@ def test_a_decision_is_the_same_again(
     ],
 )
 def test_another_request_is_noticed(changed: wire.InferRequest, noticed: str) -> None:
-    differences = replay(receipt_of(PLAIN, ENSEMBLE, THOUGHT), changed, Policy(ENSEMBLE), Thinks(THOUGHT))
+    differences = replay(receipt_of(PLAIN, ENSEMBLE, THOUGHT), changed, RoutingPolicy(ENSEMBLE), Thinks(THOUGHT))
     names = {line.partition(":")[0] for line in differences}
     assert {noticed, "request_digest"} <= names and "config_digest" not in names
 
 
 def test_another_configuration_is_noticed() -> None:
-    other = Policy(replace(ENSEMBLE, default_specialist="algo"))
+    other = RoutingPolicy(replace(ENSEMBLE, default_specialist="algo"))
     differences = replay(receipt_of(PLAIN, ENSEMBLE, THOUGHT), PLAIN, other, Thinks(THOUGHT))
     assert [line.partition(":")[0] for line in differences] == ["config_digest"]
 
 
 def test_another_classifier_is_noticed() -> None:
     receipt = receipt_of(PLAIN, ENSEMBLE, THOUGHT)
-    renamed = replay(receipt, PLAIN, Policy(ENSEMBLE), Thinks(THOUGHT, "e" * 64))
+    renamed = replay(receipt, PLAIN, RoutingPolicy(ENSEMBLE), Thinks(THOUGHT, "e" * 64))
     assert {line.partition(":")[0] for line in renamed} == {"classifier_digest", "decided_by"}
-    rethought = replay(receipt, PLAIN, Policy(ENSEMBLE), Thinks(opinion(stl=0.6, algo=0.31)))
+    rethought = replay(receipt, PLAIN, RoutingPolicy(ENSEMBLE), Thinks(opinion(stl=0.6, algo=0.31)))
     assert {line.partition(":")[0] for line in rethought} == {"distribution", "why"}
 
 
 @given(REQUESTS, opinions(), opinions())
-def test_another_opinion_is_noticed_whenever_it_was_heard(
+def test_replay_notices_another_distribution(
     message: wire.InferRequest, before: Distribution, after: Distribution
 ) -> None:
     receipt = receipt_of(message, ENSEMBLE, before)
-    differences = replay(receipt, message, Policy(ENSEMBLE), Thinks(after))
+    differences = replay(receipt, message, RoutingPolicy(ENSEMBLE), Thinks(after))
     again = receipt_of(message, ENSEMBLE, after)
     assert bool(differences) == (receipt.decision != again.decision)

@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.config.detectors import DETECTORS as NAMED
+from octet.config.annotations import DETECTORS as NAMED
 from octet.config.ensemble import RuleConfig
-from router.rules.finding import Finding
-from router.rules.mark import Mark
-from router.rules.page import Page
-from router.rules.rule import DETECTORS, ready
+from router.routing.rules.rule import DETECTORS, compile_rule
+from router.routing.rules.text import RuleMatch, ScannedText, TextMark
 from tests.router.decisions import texts
 
 EXAMPLES = {
@@ -23,8 +21,8 @@ CASES = [(name, kind, text) for name, cases in EXAMPLES.items() for kind, text i
 BORDERS = st.text(alphabet="abc xyz.,?!\n", max_size=200)
 
 
-def detected(name: str, text: str) -> Finding | None:
-    return DETECTORS[name](Page(text))
+def detected(name: str, text: str) -> RuleMatch | None:
+    return DETECTORS[name](ScannedText(text))
 
 
 def test_every_detector_a_configuration_may_name_is_there_and_proven() -> None:
@@ -48,7 +46,7 @@ def test_what_people_say_is_nobodys_report(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["linker-output", "build-text", "sfinae-heavy"])
-def test_kinds_are_told_apart(name: str) -> None:
+def test_kinds_are_distinguished(name: str) -> None:
     for kind, text in EXAMPLES[name].items():
         assert [other for other in DETECTORS if other != name and detected(other, text)] == [], kind
 
@@ -73,14 +71,14 @@ def test_any_text_is_read_without_complaint(text: str) -> None:
     st.integers(1, 4),
 )
 def test_literal_pieces_count_once_each(pieces: list[str], words: list[str], at_least: int) -> None:
-    rule = ready(RuleConfig("sql", "sql", contains=tuple(pieces), at_least=at_least))
-    matched = rule.detect(Page("\n".join(words))) is not None
+    rule = compile_rule(RuleConfig("sql", "sql", contains=tuple(pieces), at_least=at_least))
+    matched = rule.detect(ScannedText("\n".join(words))) is not None
     assert matched == (len(set(pieces) & set(words)) >= at_least)
 
 
 def test_a_rule_without_a_known_detector_is_no_rule() -> None:
     with pytest.raises(KeyError, match="crystal-ball"):
-        ready(RuleConfig("x", "y", detect="crystal-ball"))
+        compile_rule(RuleConfig("x", "y", detect="crystal-ball"))
 
 
 PIECES = st.sampled_from(
@@ -90,5 +88,5 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=12).map("".join), st.lists(PIECES, min_size=1, max_size=3).map("".join))
 def test_reading_the_words_first_hides_no_mark(text: str, piece: str) -> None:
-    assert Page(text).find(Mark(piece)) == text.find(piece)
-    assert Page(f"{text}{piece}{text}").find(Mark(piece)) >= 0
+    assert ScannedText(text).find(TextMark(piece)) == text.find(piece)
+    assert ScannedText(f"{text}{piece}{text}").find(TextMark(piece)) >= 0

@@ -5,8 +5,8 @@ from time import process_time
 
 import pytest
 
-from router.rules.page import Page
-from router.rules.rule import DETECTORS
+from router.routing.rules.rule import DETECTORS
+from router.routing.rules.text import ScannedText
 from tests.router.decisions import texts
 
 MEGABYTE = 1_000_000
@@ -58,7 +58,7 @@ ALL_WORDS = " ".join(
 def test_a_megabyte_of_the_worst_is_read_in_no_time(piece: str) -> None:
     text = (piece * (MEGABYTE // len(piece) + 1))[:MEGABYTE]
     began = process_time()
-    page = Page(text)
+    page = ScannedText(text)
     for detect in DETECTORS.values():
         detect(page)
     assert process_time() - began < SECONDS
@@ -66,5 +66,5 @@ def test_a_megabyte_of_the_worst_is_read_in_no_time(piece: str) -> None:
 
 @pytest.mark.parametrize("report", [texts.STACK_TRACE["gdb"], texts.SANITIZER["valgrind"], texts.BUILD["make"]])
 def test_a_report_behind_a_megabyte_of_talk_is_found(report: str) -> None:
-    page = Page("so it goes, on and on\n" * (MEGABYTE // 22) + report)
+    page = ScannedText("so it goes, on and on\n" * (MEGABYTE // 22) + report)
     assert any(detect(page) for detect in DETECTORS.values())

@@ -6,13 +6,12 @@ import pytest
 
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
-from router.decide.compose import replica_request
-from router.decide.policy import Policy
+from router.routing.policy import RoutingPolicy
 from tests.router.between.standings import always, met
-from tests.router.decisions.asking import received
+from tests.router.decisions.asking import received, replica_request
 from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, opinion
 
-POLICY = Policy(ENSEMBLE)
+POLICY = RoutingPolicy(ENSEMBLE)
 SURE = opinion(algo=0.8, debug=0.15)
 TOOL = wire.Tool(name="find-it_1", description="d", parameters='{"type": "object"}', strict=True)
 ASKED = wire.Message(role="user", content="sort a vector of pairs")

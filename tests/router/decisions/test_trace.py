@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.reception.trace import Tracer, parsed, passed_on
+from octet.telemetry.requests import parse_traceparent
+from router.request import Tracer, clean_tracestate
 
 HEX = "0123456789abcdef"
 TRACE = st.text(HEX, min_size=32, max_size=32).filter(lambda text: text.strip("0"))
@@ -21,9 +22,9 @@ def tracer(draws: bytes = b"\x07") -> Tracer:
 def test_a_valid_header_goes_on(trace_id: str, span: str, flags: int) -> None:
     trace = tracer().receive(f"00-{trace_id}-{span}-{flags:02x}")
     assert (trace.trace_id, trace.parent_id, trace.flags) == (trace_id, span, flags & 3)
-    child = parsed(tracer().child(trace))
+    child = parse_traceparent(tracer().outgoing(trace).headers[0][1])
     assert child is not None
-    assert (child.trace_id, child.parent_id, child.flags) == (trace_id, "07" * 8, flags & 3)
+    assert (child.trace_id, child.span_id, child.flags) == (trace_id, "07" * 8, flags & 3)
 
 
 @given(
@@ -32,7 +33,7 @@ def test_a_valid_header_goes_on(trace_id: str, span: str, flags: int) -> None:
 )
 def test_whatever_comes_there_is_a_valid_child(header: str) -> None:
     trace = tracer().receive(header)
-    assert parsed(tracer().child(trace)) is not None
+    assert parse_traceparent(tracer().outgoing(trace).headers[0][1]) is not None
     assert trace.trace_id == "07" * 16 or trace.trace_id in header
 
 
@@ -52,17 +53,17 @@ def test_whatever_comes_there_is_a_valid_child(header: str) -> None:
     ],
 )
 def test_what_the_standard_calls_invalid_begins_a_trace(header: str) -> None:
-    assert parsed(header) is None
+    assert parse_traceparent(header) is None
     assert tracer().receive(header).parent_id == ""
 
 
 def test_a_later_version_may_say_more() -> None:
-    assert parsed("cc" + GOOD[2:] + "-what-the-future-brings") == parsed(GOOD)
+    assert parse_traceparent("cc" + GOOD[2:] + "-what-the-future-brings") == parse_traceparent(GOOD)
 
 
 def test_an_id_of_zeros_is_never_given() -> None:
     trace = tracer(b"\0").receive(None)
-    assert parsed(tracer(b"\0").child(trace)) is not None
+    assert parse_traceparent(tracer(b"\0").outgoing(trace).headers[0][1]) is not None
 
 
 @pytest.mark.parametrize(
@@ -81,14 +82,14 @@ def test_an_id_of_zeros_is_never_given() -> None:
     ],
 )
 def test_a_state_is_passed_on_whole_as_far_as_it_fits(state: str, kept: str) -> None:
-    assert passed_on(state) == kept
-    headers = dict(tracer().headers(tracer().receive(GOOD, state)))
-    assert headers.get("tracestate", "") == kept and parsed(headers["traceparent"]) is not None
+    assert clean_tracestate(state) == kept
+    headers = dict(tracer().outgoing(tracer().receive(GOOD, state)).headers)
+    assert headers.get("tracestate", "") == kept and parse_traceparent(headers["traceparent"]) is not None
 
 
 @given(st.text(max_size=2000) | st.text("ab=,@ \t", max_size=2000))
 def test_whatever_the_state_is_what_goes_on_is_short_and_printable(state: str) -> None:
-    kept = passed_on(state)
+    kept = clean_tracestate(state)
     assert len(kept) <= 512 and kept.isascii() and (kept.isprintable() or not kept)
-    assert passed_on(kept) == kept
+    assert clean_tracestate(kept) == kept
     assert tracer().receive("nonsense", state).state == ""

@@ -6,25 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.config.ensemble import TaskConfig
-from octet.config.tasks import TASKS
+from octet.config.ensemble import DEFAULT_TASKS, TaskConfig
 from octet.v1 import inference_pb2 as wire
-from router.decide.policy import Policy
-from router.decide.tuning import adapters_for, max_tokens_for, sampling_for, task_of
-from router.reception.ask import Ask
+from router.request import Request
+from router.routing.policy import (
+    RoutingPolicy,
+    effective_max_tokens,
+    effective_sampling,
+    find_task,
+    limit_adapters,
+    requested_adapters,
+)
 from tests.router.decisions.asking import received, reception, sensible
 from tests.router.decisions.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion
 
-ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().receive(message, None, None))
-USUAL = replace(ENSEMBLE, tasks=TASKS)
+ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
+USUAL = replace(ENSEMBLE, tasks=DEFAULT_TASKS)
 TASK = st.builds(
     TaskConfig, st.just("t"), st.floats(0, 2), st.integers(1, 10_000), st.floats(0.1, 1), st.floats(1.0, 2)
 )
 
 
 @given(ASKS, TASK)
-def test_the_caller_is_never_overruled(ask: Ask, task: TaskConfig) -> None:
-    tuned = sampling_for(ask, task)
+def test_the_caller_is_never_overruled(ask: Request, task: TaskConfig) -> None:
+    tuned = effective_sampling(ask, task)
     said = ask.sampling or wire.Sampling()
     for field, value in said.ListFields():
         assert getattr(tuned, field.name) == value
@@ -37,9 +42,9 @@ def test_the_caller_is_never_overruled(ask: Ask, task: TaskConfig) -> None:
 
 
 @given(ASKS, TASK)
-def test_an_answer_is_as_long_as_all_allow(ask: Ask, task: TaskConfig) -> None:
+def test_an_answer_is_as_long_as_all_allow(ask: Request, task: TaskConfig) -> None:
     for each in ENSEMBLE.specialists:
-        longest = max_tokens_for(ask, task, each)
+        longest = effective_max_tokens(ask, task, each)
         if ask.max_tokens is not None:
             assert longest == ask.max_tokens
         else:
@@ -47,9 +52,9 @@ def test_an_answer_is_as_long_as_all_allow(ask: Ask, task: TaskConfig) -> None:
 
 
 @given(ASKS)
-def test_experts_are_counted_with_the_specialist(ask: Ask) -> None:
+def test_experts_are_counted_with_the_specialist(ask: Request) -> None:
     for specialist in ENSEMBLE.specialists:
-        adapters = adapters_for(ask, specialist)
+        adapters = limit_adapters(requested_adapters(ask, specialist), ask.max_experts)
         wanted = ask.adapters or specialist.use_adapters
         assert adapters == wanted[: len(adapters)]
         assert len(adapters) == min(len(wanted), (ask.max_experts or 99) - 1)
@@ -69,24 +74,26 @@ def test_experts_are_counted_with_the_specialist(ask: Ask) -> None:
     ],
 )
 def test_the_text_tells_the_task(text: str, task: str) -> None:
-    assert task_of(received(prompt=text), ENSEMBLE).name == task
+    assert find_task(received(prompt=text), ENSEMBLE).name == task
 
 
 def test_a_declared_intents_task_goes_before_the_text() -> None:
-    decision = Policy(ENSEMBLE).decide(received(prompt="write a poem", intent="build-fix"), None, "")
+    decision = RoutingPolicy(ENSEMBLE).decide(received(prompt="write a poem", intent="build-fix"), None, "")
     assert (decision.task, decision.sampling.temperature, decision.max_tokens) == ("debug", 0.15, 300)
 
 
 def test_a_task_the_ensemble_does_not_have_is_not_taken() -> None:
-    assert task_of(received(prompt="write a poem about a song"), ENSEMBLE).name == "code_generation"
-    assert task_of(received(prompt="a short story"), ENSEMBLE).name == "default"
+    assert find_task(received(prompt="write a poem about a song"), ENSEMBLE).name == "code_generation"
+    assert find_task(received(prompt="a short story"), ENSEMBLE).name == "default"
 
 
 def test_what_is_looked_for_is_what_ensembles_have() -> None:
-    found = {task_of(received(prompt=text), USUAL).name for text in ("as JSON", "review", "debug", "implement", "poem")}
-    assert found == {task.name for task in TASKS} - {"default"}
+    found = {
+        find_task(received(prompt=text), USUAL).name for text in ("as JSON", "review", "debug", "implement", "poem")
+    }
+    assert found == {task.name for task in DEFAULT_TASKS} - {"default"}
 
 
 def test_greedy_stays_greedy() -> None:
     ask = received(sampling=wire.Sampling(temperature=0.0))
-    assert Policy(ENSEMBLE).decide(ask, opinion(stl=0.9), DIGEST).sampling.temperature == 0.0
+    assert RoutingPolicy(ENSEMBLE).decide(ask, opinion(stl=0.9), DIGEST).sampling.temperature == 0.0

@@ -1,4 +1,4 @@
-"""Certificates for the door's tests."""
+"""Certificates for the HTTP tests."""
 
 from tests.service.test_tls import pki
 

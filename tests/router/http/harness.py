@@ -1,4 +1,4 @@
-"""A router with an HTTP door, before replicas behind real sockets; the vendors' own clients, and bare sockets."""
+"""A router with an HTTP server in front of real replicas, with vendor clients and plain sockets."""
 
 import asyncio
 import json
@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from octet.v1 import specialist_pb2 as wire
-from router.http.app import App
-from router.http.server import HttpServer
-from router.service.settings import HttpDoor
-from specialist.engines.sim import CostModel
+from router.api.http.app import App
+from router.api.http.server import HttpServer
+from router.settings import HttpSettings
+from specialist.engines.sim.engine import CostModel
 from tests.router.service.harness import Routed, routing
 from tests.router.service.spy import Behaviour
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 SLOW = CostModel(0.02, 0.00001, 0.0, 0.02, 0.00002, 0.0, 0.0, 0.0)
-"""Fifty tokens a second."""
+"""Fifty tokens per second."""
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -31,11 +31,11 @@ class Fronted:
     routed: Routed
     port: int
     clients: AsyncExitStack
-    """Which closes those that were made: making one is a tenth of many a test, importing it more."""
+    """Closes the clients that were created. Clients are created lazily, because importing and creating them is slow."""
 
     @cached_property
     def openai(self) -> "AsyncOpenAI":
-        """Which tries nothing twice."""
+        """Without retries."""
         from openai import AsyncOpenAI
 
         client = AsyncOpenAI(base_url=f"{self._http.url}/v1", api_key="none", max_retries=0)
@@ -44,7 +44,7 @@ class Fronted:
 
     @cached_property
     def anthropic(self) -> "AsyncAnthropic":
-        """Neither does this."""
+        """Without retries."""
         from anthropic import AsyncAnthropic
 
         client = AsyncAnthropic(base_url=self._http.url, api_key="none", max_retries=0)
@@ -53,15 +53,15 @@ class Fronted:
 
     @property
     def app(self) -> App:
-        """Whose limits a test may make smaller."""
+        """Tests may lower its limits."""
         return self._http.app
 
     @property
     def connections(self) -> int:
-        return self._http.num_connections
+        return len(self._http.live_connections)
 
     def sockets(self) -> list[socket.socket]:
-        """Of its callers' connections, at this end."""
+        """The server's sockets of all open connections."""
         return [each.transport.get_extra_info("socket") for each in self._http.live_connections]
 
     @property
@@ -69,30 +69,30 @@ class Fronted:
         assert self.routed.server.http is not None
         return self.routed.server.http
 
-    async def post(self, body: bytes, path: str = "/v1/chat/completions", **headers: str) -> "Heard":
+    async def post(self, body: bytes, path: str = "/v1/chat/completions", **headers: str) -> "HttpResponse":
         given = {"content-type": "application/json", "content-length": str(len(body)), **headers}
         return await self.send("POST", path, body, given)
 
-    async def ask(self, path: str = "/v1/chat/completions", **body: Any) -> "Heard":
+    async def ask(self, path: str = "/v1/chat/completions", **body: Any) -> "HttpResponse":
         asked = {"model": "octet/writer", "messages": HELLO, "max_tokens": 8, **body}
         return await self.post(json.dumps(asked).encode(), path)
 
-    async def get(self, path: str) -> "Heard":
+    async def get(self, path: str) -> "HttpResponse":
         return await self.send("GET", path)
 
     async def send(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> "Heard":
+    ) -> "HttpResponse":
         given = {"host": f"127.0.0.1:{self.port}", "connection": "close", **(headers or {})}
         lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in given.items())
         return await self.raw(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body)
 
-    async def raw(self, sent: bytes) -> "Heard":
-        """Everything that comes back until the other side closes."""
+    async def raw(self, sent: bytes) -> "HttpResponse":
+        """Return everything until the server closes the connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(sent)
-            return Heard.of(await reader.read())
+            return HttpResponse.of(await reader.read())
         finally:
             writer.close()
 
@@ -107,13 +107,13 @@ class Fronted:
 
 
 @dataclass
-class Heard:
+class HttpResponse:
     status: int
     headers: dict[str, str]
     body: bytes
 
     @classmethod
-    def of(cls, raw: bytes) -> "Heard":
+    def of(cls, raw: bytes) -> "HttpResponse":
         head, _, body = raw.partition(b"\r\n\r\n")
         first, *lines = head.decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -132,23 +132,23 @@ class Heard:
 
     @property
     def anthropic_error(self) -> Any:
-        """In Anthropic's envelope, which names the request as the header does."""
-        told = self.json
-        assert set(told) == {"type", "error", "request_id"} and told["type"] == "error"
-        assert told["request_id"] == self.headers["request-id"] == self.headers["x-request-id"]
-        assert {"type", "message", "details"} <= set(told["error"]) and told["error"]["message"]
-        return told["error"]
+        """The error in Anthropic's envelope, whose request id equals the header's."""
+        result = self.json
+        assert set(result) == {"type", "error", "request_id"} and result["type"] == "error"
+        assert result["request_id"] == self.headers["request-id"] == self.headers["x-request-id"]
+        assert {"type", "message", "details"} <= set(result["error"]) and result["error"]["message"]
+        return result["error"]
 
     @property
     def code(self) -> str:
-        """Of an error in whatever envelope its path has."""
+        """The error code in either envelope."""
         own = self.json.get("type") == "error"
-        told: str = self.anthropic_error["details"]["error_code"] if own else self.error["code"]
-        return told
+        result: str = self.anthropic_error["details"]["error_code"] if own else self.error["code"]
+        return result
 
     @property
     def events(self) -> list[Any]:
-        """Of a stream; `[DONE]` as it is."""
+        """The events of a stream; `[DONE]` stays text."""
         found = [event.removeprefix("data: ") for event in self.body.decode().split("\n\n") if event]
         return [event if event == "[DONE]" else json.loads(event) for event in found]
 
@@ -164,9 +164,9 @@ def _unchunked(body: bytes) -> bytes:
 
 @asynccontextmanager
 async def fronting(
-    replicas: Mapping[str, Sequence[str]], *, door: HttpDoor | None = None, **settings: Any
+    replicas: Mapping[str, Sequence[str]], *, door: HttpSettings | None = None, **settings: Any
 ) -> AsyncIterator[Fronted]:
-    async with routing(replicas, http=door or HttpDoor(), **settings) as routed:
+    async with routing(replicas, http=door or HttpSettings(), **settings) as routed:
         assert routed.server.http is not None
         async with AsyncExitStack() as clients:
             yield Fronted(routed, routed.server.http.port, clients)
@@ -175,7 +175,7 @@ async def fronting(
 def saying(
     *chunks: wire.Chunk, seconds: float = 0.0, fails: BaseException | None = None, usage: wire.Usage | None = None
 ) -> Behaviour:
-    """A replica that says this, waits, and ends or fails."""
+    """A replica that sends the chunks, waits, and ends or fails."""
     ends = usage or wire.Usage(finish_reason=wire.FINISH_REASON_STOP, prompt_tokens=3, completion_tokens=len(chunks))
 
     async def behave(_: wire.GenerateRequest, context: Any) -> None:

@@ -1,4 +1,4 @@
-"""Pages of other origins: those that are named may read what is said, and nobody else."""
+"""Cross-origin requests: only configured origins may read responses."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from octet.config.read import read_ensemble
-from router.service.settings import HttpDoor
-from tests.router.http.harness import Fronted, Heard, fronting
-from tests.service.harness import run, serving, sim
+from octet.config.loader import read_ensemble
+from router.settings import HttpSettings
+from tests.router.http.harness import Fronted, HttpResponse, fronting
+from tests.service.harness import serving, sim
 
 HERE = "https://tools.example.com"
 ELSEWHERE = (
@@ -26,65 +26,59 @@ ASKS = {"access-control-request-method": "POST", "access-control-request-headers
 
 @asynccontextmanager
 async def allowing(*origins: str) -> AsyncIterator[Fronted]:
-    door = HttpDoor(allow_origins=origins)
+    door = HttpSettings(allow_origins=origins)
     async with serving(sim()) as served, fronting({"writer": [served.address]}, door=door) as fronted:
         yield fronted
 
 
-def told(heard: Heard) -> dict[str, str]:
-    return {name: value for name, value in heard.headers.items() if name.startswith("access-control-")}
+def result(response: HttpResponse) -> dict[str, str]:
+    return {name: value for name, value in response.headers.items() if name.startswith("access-control-")}
 
 
-def test_a_page_that_is_named_asks_before_and_reads_everything_after() -> None:
-    async def story() -> None:
-        async with allowing("http://localhost:3000", HERE) as fronted:
-            asked = await fronted.send("OPTIONS", "/v1/chat/completions", headers={"origin": HERE, **ASKS})
-            assert (asked.status, asked.body) == (204, b"")
-            assert told(asked) == {
-                "access-control-allow-origin": HERE,
-                "access-control-allow-methods": "GET, POST",
-                "access-control-allow-headers": ASKS["access-control-request-headers"],
-                "access-control-max-age": "600",
-            }
-            body = b'{"model": "octet/writer", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2%s}'
-            for more in (b"", b', "stream": true'):
-                heard = await fronted.post(body % more, origin=HERE)
-                assert (heard.status, heard.headers["access-control-allow-origin"]) == (200, HERE)
-            for path, status in (("/v1/models", 200), ("/v1/models/nobody", 404), ("/nowhere", 404)):
-                heard = await fronted.send("GET", path, headers={"origin": HERE})
-                assert (heard.status, heard.headers["access-control-allow-origin"]) == (status, HERE)
-                exposed = heard.headers["access-control-expose-headers"].split(", ")
-                assert {"x-request-id", "request-id", "retry-after", "retry-after-ms"} <= set(exposed)
-                assert "access-control-allow-credentials" not in heard.headers and heard.headers["vary"] == "origin"
-
-    run(story())
+async def test_allowed_origin_passes_preflight_and_reads_responses() -> None:
+    async with allowing("http://localhost:3000", HERE) as fronted:
+        asked = await fronted.send("OPTIONS", "/v1/chat/completions", headers={"origin": HERE, **ASKS})
+        assert (asked.status, asked.body) == (204, b"")
+        assert result(asked) == {
+            "access-control-allow-origin": HERE,
+            "access-control-allow-methods": "GET, POST",
+            "access-control-allow-headers": ASKS["access-control-request-headers"],
+            "access-control-max-age": "600",
+        }
+        body = b'{"model": "octet/writer", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2%s}'
+        for more in (b"", b', "stream": true'):
+            response = await fronted.post(body % more, origin=HERE)
+            assert (response.status, response.headers["access-control-allow-origin"]) == (200, HERE)
+        for path, status in (("/v1/models", 200), ("/v1/models/nobody", 404), ("/nowhere", 404)):
+            response = await fronted.send("GET", path, headers={"origin": HERE})
+            assert (response.status, response.headers["access-control-allow-origin"]) == (status, HERE)
+            exposed = response.headers["access-control-expose-headers"].split(", ")
+            assert {"x-request-id", "request-id", "retry-after", "retry-after-ms"} <= set(exposed)
+            assert "access-control-allow-credentials" not in response.headers and response.headers["vary"] == "origin"
 
 
-def test_nobody_else_is_told_anything() -> None:
-    async def story() -> None:
-        async with allowing(HERE) as fronted:
-            for origin in ELSEWHERE:
-                asked = await fronted.send("OPTIONS", "/v1/models", headers={"origin": origin, **ASKS})
-                assert (asked.status, told(asked)) == (405, {}), origin
-                heard = await fronted.send("GET", "/v1/models", headers={"origin": origin})
-                assert (heard.status, told(heard), heard.headers["vary"]) == (200, {}, "origin"), origin
-            plain = await fronted.send("OPTIONS", "/v1/models", headers={"origin": HERE})
-            assert plain.status == 405
-            strange = {"origin": HERE, **ASKS, "access-control-request-headers": "x(y)"}
-            assert "access-control-allow-headers" not in told(await fronted.send("OPTIONS", "/", headers=strange))
-        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
-            for method in ("GET", "OPTIONS"):
-                heard = await fronted.send(method, "/v1/models", headers={"origin": HERE, **ASKS})
-                assert told(heard) == {} and "vary" not in heard.headers
-
-    run(story())
+async def test_other_origins_read_nothing() -> None:
+    async with allowing(HERE) as fronted:
+        for origin in ELSEWHERE:
+            asked = await fronted.send("OPTIONS", "/v1/models", headers={"origin": origin, **ASKS})
+            assert (asked.status, result(asked)) == (405, {}), origin
+            response = await fronted.send("GET", "/v1/models", headers={"origin": origin})
+            assert (response.status, result(response), response.headers["vary"]) == (200, {}, "origin"), origin
+        plain = await fronted.send("OPTIONS", "/v1/models", headers={"origin": HERE})
+        assert plain.status == 405
+        strange = {"origin": HERE, **ASKS, "access-control-request-headers": "x(y)"}
+        assert "access-control-allow-headers" not in result(await fronted.send("OPTIONS", "/", headers=strange))
+    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+        for method in ("GET", "OPTIONS"):
+            response = await fronted.send(method, "/v1/models", headers={"origin": HERE, **ASKS})
+            assert result(response) == {} and "vary" not in response.headers
 
 
 def _config(origins: str) -> str:
     return f"engine: sim\nspecialists: {{writer: {{}}}}\nrouter: {{http: {{allow_origins: {origins}}}}}\n"
 
 
-def test_an_origin_is_written_as_browsers_write_it(tmp_path: Path) -> None:
+def test_configured_origin_must_have_the_form_that_browsers_send(tmp_path: Path) -> None:
     file = tmp_path / "ensemble.yaml"
     file.write_text(_config(f'["{HERE}", "http://localhost:3000", "http://[::1]:8080"]'))
     http = read_ensemble(file).router.http

@@ -1,14 +1,14 @@
-"""What only Octet knows is read alike, whatever dialect it stands in."""
+"""The `octet` object means the same in every dialect."""
 
 from typing import Any
 
 import pytest
 
 from octet.v1 import inference_pb2 as wire
-from router.http.anthropic_messages import message_order
-from router.http.fault import Fault
-from router.http.openai_chat import chat_order
-from router.http.order import Order
+from router.api.http.anthropic import parse_message_request
+from router.api.http.dialect import ApiRequest
+from router.api.http.errors import ApiError
+from router.api.http.openai_requests import parse_chat_request
 from tests.router.http.harness import HELLO
 
 OPTIONS: dict[str, Any] = {
@@ -22,31 +22,31 @@ OPTIONS: dict[str, Any] = {
     "receipt": True,
     "structure": {"regex": "[a-c]+"},
 }
-DIALECTS = {"openai": chat_order, "anthropic": message_order}
+DIALECTS = {"openai": parse_chat_request, "anthropic": parse_message_request}
 
 
-def order(dialect: str, own: dict[str, Any], **fields: Any) -> Order:
+def order(dialect: str, own: dict[str, Any], **fields: Any) -> ApiRequest:
     body = {"model": "octet/writer", "messages": HELLO, "max_tokens": 8, "octet": own, **fields}
     return DIALECTS[dialect](body, "id")
 
 
-def test_the_same_options_are_the_same_request() -> None:
+def test_octet_options_mean_the_same_in_every_dialect() -> None:
     openai, anthropic = (order(dialect, OPTIONS) for dialect in DIALECTS)
-    assert openai.requests == anthropic.requests and openai.receipt and anthropic.receipt
+    assert openai.requests == anthropic.requests and openai.include_receipt and anthropic.include_receipt
     (asked,) = openai.requests
     assert (asked.intent, asked.priority, asked.timeout_ms, asked.session_id) == ("explain", 3, 900, "s")
     assert asked.first_token_timeout_ms == 300
     assert (list(asked.exclude_specialists), list(asked.adapters)) == (["poet"], ["a", "b"])
     assert asked.structure == wire.Structure(regex="[a-c]+")
     fields = ("intent", "priority", "timeout_ms", "exclude_specialists", "adapters", "session_id", "structure.regex")
-    names, others = openai.names(), anthropic.names()
+    names, others = openai.field_names(), anthropic.field_names()
     for name in (*fields, "first_token_timeout_ms"):
         assert names[name] == others[name] and names[name].startswith("octet.")
 
 
-def test_a_seed_stands_where_the_dialect_has_no_other_place_for_it() -> None:
+def test_seed_is_an_octet_option_only_for_anthropic() -> None:
     assert order("anthropic", {"seed": 3}).requests == order("openai", {}, seed=3).requests
-    with pytest.raises(Fault, match=r"octet\.seed"):
+    with pytest.raises(ApiError, match=r"octet\.seed"):
         order("openai", {"seed": 3})
 
 
@@ -61,7 +61,7 @@ def test_a_seed_stands_where_the_dialect_has_no_other_place_for_it() -> None:
         ({"receipt": 1}, "octet.receipt"),
     ],
 )
-def test_the_same_mistakes_are_refused_alike(dialect: str, own: dict[str, Any], param: str) -> None:
-    with pytest.raises(Fault) as caught:
+def test_invalid_octet_options_are_refused_in_every_dialect(dialect: str, own: dict[str, Any], param: str) -> None:
+    with pytest.raises(ApiError) as caught:
         order(dialect, own)
     assert caught.value.param == param

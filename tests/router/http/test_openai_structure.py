@@ -1,4 +1,4 @@
-"""`response_format` through OpenAI's own client: answers that have their form, errors that name the field."""
+"""`response_format` with OpenAI's own client: structured answers, and errors that name the field."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from tests.later import Later
 from tests.router.http.harness import HELLO, fronting
-from tests.service.harness import QUICK, run, serving, sim
+from tests.service.harness import QUICK, serving, sim
 
 if TYPE_CHECKING:
     import openai
@@ -35,39 +35,33 @@ def json_schema(schema: Any, **more: Any) -> Any:
     return {"type": "json_schema", "json_schema": {"name": "it", "schema": schema, **more}}
 
 
-def test_every_kind_of_format() -> None:
-    async def story() -> None:
-        async with serving(sim(QUICK, context=1024)) as served, fronting({"writer": [served.address]}) as fronted:
-            create = fronted.openai.chat.completions.create
-            for seed in range(3):
-                asked = {**CHAT, "seed": seed}
-                shaped = await create(**asked, response_format=json_schema(SCHEMA, strict=True))
-                assert shaped.choices[0].finish_reason == "stop"
-                Draft202012Validator(SCHEMA).validate(json.loads(shaped.choices[0].message.content or ""))
-                free = await create(**asked, response_format={"type": "json_object"})
-                assert (free.choices[0].message.content or "").startswith("{")
-                plain = await create(**asked, response_format={"type": "text"})
-                assert plain.choices[0].message.content == (await create(**asked)).choices[0].message.content
-                own = await create(**asked, extra_body={"octet": {"structure": {"regex": "[a-c]{4}"}}})
-                assert re.fullmatch("[a-c]{4}", own.choices[0].message.content or "")
-                yes_no = {"octet": {"structure": {"choice": ["yes", "no"]}}}
-                told = await fronted.openai.completions.create(model="octet/writer", prompt="so?", extra_body=yes_no)
-                assert told.choices[0].text in ("yes", "no")
-
-    run(story())
+async def test_every_response_format() -> None:
+    async with serving(sim(QUICK, context=1024)) as served, fronting({"writer": [served.address]}) as fronted:
+        create = fronted.openai.chat.completions.create
+        for seed in range(3):
+            asked = {**CHAT, "seed": seed}
+            shaped = await create(**asked, response_format=json_schema(SCHEMA, strict=True))
+            assert shaped.choices[0].finish_reason == "stop"
+            Draft202012Validator(SCHEMA).validate(json.loads(shaped.choices[0].message.content or ""))
+            free = await create(**asked, response_format={"type": "json_object"})
+            assert (free.choices[0].message.content or "").startswith("{")
+            plain = await create(**asked, response_format={"type": "text"})
+            assert plain.choices[0].message.content == (await create(**asked)).choices[0].message.content
+            own = await create(**asked, extra_body={"octet": {"structure": {"regex": "[a-c]{4}"}}})
+            assert re.fullmatch("[a-c]{4}", own.choices[0].message.content or "")
+            yes_no = {"octet": {"structure": {"choice": ["yes", "no"]}}}
+            result = await fronted.openai.completions.create(model="octet/writer", prompt="so?", extra_body=yes_no)
+            assert result.choices[0].text in ("yes", "no")
 
 
-def test_a_model_of_pydantic_is_parsed_whole_and_as_it_streams() -> None:
-    async def story() -> None:
-        async with serving(sim(QUICK, context=1024)) as served, fronting({"writer": [served.address]}) as fronted:
-            chat = fronted.openai.chat.completions
-            parsed = await chat.parse(**CHAT, seed=2, response_format=Report)
-            assert isinstance(parsed.choices[0].message.parsed, Report)
-            async with chat.stream(**CHAT, seed=2, response_format=Report) as stream:
-                final = await stream.get_final_completion()
-            assert final.choices[0].message.parsed == parsed.choices[0].message.parsed
-
-    run(story())
+async def test_pydantic_model_is_parsed_whole_and_streamed() -> None:
+    async with serving(sim(QUICK, context=1024)) as served, fronting({"writer": [served.address]}) as fronted:
+        chat = fronted.openai.chat.completions
+        parsed = await chat.parse(**CHAT, seed=2, response_format=Report)
+        assert isinstance(parsed.choices[0].message.parsed, Report)
+        async with chat.stream(**CHAT, seed=2, response_format=Report) as stream:
+            final = await stream.get_final_completion()
+        assert final.choices[0].message.parsed == parsed.choices[0].message.parsed
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -89,12 +83,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-def test_what_cannot_be_kept_is_a_bad_request_that_names_it() -> None:
-    async def story() -> None:
-        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
-            for given, param, words in REFUSED:
-                with pytest.raises(openai.BadRequestError) as caught:
-                    await fronted.openai.chat.completions.create(**{**CHAT, **given})
-                assert caught.value.param == param and words in caught.value.message, given
-
-    run(story())
+async def test_invalid_response_format_names_the_field() -> None:
+    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+        for given, param, words in REFUSED:
+            with pytest.raises(openai.BadRequestError) as caught:
+                await fronted.openai.chat.completions.create(**{**CHAT, **given})
+            assert caught.value.param == param and words in caught.value.message, given

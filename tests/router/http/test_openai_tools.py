@@ -1,4 +1,4 @@
-"""Tools through OpenAI's own client: a real model behind a real router calls them as it is told to."""
+"""Tools with OpenAI's own client, a real router and a real model."""
 
 import json
 from collections.abc import AsyncIterator
@@ -10,12 +10,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from octet.clock import SystemClock
-from specialist.service.native_replica import native_replica
-from specialist.service.settings import ReplicaSettings
+from specialist.server.native_replica import create_native_replica
+from specialist.server.settings import ReplicaSettings
 from tests.later import Later
 from tests.models.tool_model import tool_model
 from tests.router.http.harness import HELLO, Fronted, fronting
-from tests.service.harness import QUICK, run, serving, sim
+from tests.service.harness import QUICK, serving, sim
 
 if TYPE_CHECKING:
     import openai
@@ -44,7 +44,7 @@ NAMED: Any = {"type": "function", "function": {"name": "weather"}}
 async def tooled(folder: Path, **how: Any) -> AsyncIterator[Fronted]:
     settings = ReplicaSettings(name="writer", model=tool_model(folder, **how), num_blocks=512, threads=1)
     async with (
-        serving(lambda: native_replica(settings, SystemClock()), piece_gap=0.0) as served,
+        serving(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
         fronting({"writer": [served.address]}) as fronted,
     ):
         yield fronted
@@ -56,120 +56,108 @@ def check(name: str, arguments: str) -> None:
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_a_call_that_is_required_is_made_whole_and_as_it_streams(tmp_path: Path, special: bool) -> None:
-    async def story() -> None:
-        async with tooled(tmp_path, special=special) as fronted:
-            create = fronted.openai.chat.completions.create
-            for seed, choice in enumerate((NAMED, "required", NAMED)):
-                asked = {**CHAT, "seed": seed, "temperature": 1.0, "tool_choice": choice}
-                answer = (await create(**asked)).choices[0]
-                assert (answer.finish_reason, answer.message.content) == ("tool_calls", None)
-                assert answer.message.tool_calls is not None
-                (call,) = answer.message.tool_calls
-                assert call.type == "function" and call.id.startswith("call_")
-                assert choice == "required" or call.function.name == "weather"
-                check(call.function.name, call.function.arguments)
-                async with fronted.openai.chat.completions.stream(**asked) as stream:
-                    events = [event async for event in stream]
-                    final = (await stream.get_final_completion()).choices[0]
-                assert final.message.tool_calls is not None and final.finish_reason == "tool_calls"
-                assert final.message.tool_calls[0].function.arguments == call.function.arguments
-                parts = [event for event in events if event.type == "tool_calls.function.arguments.delta"]
-                least = 2 if call.function.name == "weather" else 1  # a clock's are too few to come in parts
-                assert len(parts) >= least, "arguments come while they are written"
-
-    run(story())
+async def test_required_tool_call_is_made(tmp_path: Path, special: bool) -> None:
+    async with tooled(tmp_path, special=special) as fronted:
+        create = fronted.openai.chat.completions.create
+        for seed, choice in enumerate((NAMED, "required", NAMED)):
+            asked = {**CHAT, "seed": seed, "temperature": 1.0, "tool_choice": choice}
+            answer = (await create(**asked)).choices[0]
+            assert (answer.finish_reason, answer.message.content) == ("tool_calls", None)
+            assert answer.message.tool_calls is not None
+            (call,) = answer.message.tool_calls
+            assert call.type == "function" and call.id.startswith("call_")
+            assert choice == "required" or call.function.name == "weather"
+            check(call.function.name, call.function.arguments)
+            async with fronted.openai.chat.completions.stream(**asked) as stream:
+                events = [event async for event in stream]
+                final = (await stream.get_final_completion()).choices[0]
+            assert final.message.tool_calls is not None and final.finish_reason == "tool_calls"
+            assert final.message.tool_calls[0].function.arguments == call.function.arguments
+            parts = [event for event in events if event.type == "tool_calls.function.arguments.delta"]
+            least = 2 if call.function.name == "weather" else 1  # a clock's are too few to come in parts
+            assert len(parts) >= least, "arguments are streamed"
 
 
-def test_a_stream_has_the_shape_that_openai_gives_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with tooled(tmp_path) as fronted:
-            asked = {**CHAT, "tool_choice": NAMED, "stream": True}
-            events = (await fronted.ask(**asked)).events
-            deltas = [event["choices"][0]["delta"] for event in events[:-1]]
-            assert deltas[0]["role"] == "assistant" and events[-1] == "[DONE]"
-            parts = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
-            assert parts[0]["type"] == "function" and parts[0]["function"]["name"] == "weather" and parts[0]["id"]
-            assert all(part["index"] == 0 for part in parts)
-            assert all(set(part) == {"index", "function"} for part in parts[1:])
-            check("weather", "".join(part["function"]["arguments"] for part in parts))
-            assert [event["choices"][0]["finish_reason"] for event in events[-2:-1]] == ["tool_calls"]
-            assert deltas[0]["content"] is None and not any("content" in delta for delta in deltas[1:])
-            short = (await fronted.ask(**{**CHAT, "tool_choice": NAMED, "max_tokens": 60})).json["choices"][0]
-            assert short["finish_reason"] == "length"
-
-    run(story())
+async def test_tool_call_stream_has_openai_deltas(tmp_path: Path) -> None:
+    async with tooled(tmp_path) as fronted:
+        asked = {**CHAT, "tool_choice": NAMED, "stream": True}
+        events = (await fronted.ask(**asked)).events
+        deltas = [event["choices"][0]["delta"] for event in events[:-1]]
+        assert deltas[0]["role"] == "assistant" and events[-1] == "[DONE]"
+        parts = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
+        assert parts[0]["type"] == "function" and parts[0]["function"]["name"] == "weather" and parts[0]["id"]
+        assert all(part["index"] == 0 for part in parts)
+        assert all(set(part) == {"index", "function"} for part in parts[1:])
+        check("weather", "".join(part["function"]["arguments"] for part in parts))
+        assert [event["choices"][0]["finish_reason"] for event in events[-2:-1]] == ["tool_calls"]
+        assert deltas[0]["content"] is None and not any("content" in delta for delta in deltas[1:])
+        short = (await fronted.ask(**{**CHAT, "tool_choice": NAMED, "max_tokens": 60})).json["choices"][0]
+        assert short["finish_reason"] == "length"
 
 
-def test_a_conversation_goes_on_with_what_a_tool_said(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with tooled(tmp_path) as fronted:
-            create = fronted.openai.chat.completions.create
-            first = (await create(**CHAT, tool_choice=NAMED)).choices[0].message
-            assert first.tool_calls is not None
-            told = {"role": "tool", "tool_call_id": first.tool_calls[0].id, "name": "weather", "content": "rain"}
-            messages: Any = [*HELLO, first.model_dump(exclude_none=True), told]
-            asked = {**CHAT, "messages": messages, "max_tokens": 8}
-            whole = await create(**asked)
-            assert whole.usage is not None
-            without = await create(**{**asked, "messages": [*HELLO, first.model_dump(exclude_none=True)]})
-            assert without.usage is not None and whole.usage.prompt_tokens > without.usage.prompt_tokens
-            free = (await create(**asked, tool_choice="none")).usage
-            assert free is not None and free.prompt_tokens < whole.usage.prompt_tokens, "no tools are shown"
-
-    run(story())
+async def test_conversation_continues_after_a_tool_result(tmp_path: Path) -> None:
+    async with tooled(tmp_path) as fronted:
+        create = fronted.openai.chat.completions.create
+        first = (await create(**CHAT, tool_choice=NAMED)).choices[0].message
+        assert first.tool_calls is not None
+        result = {"role": "tool", "tool_call_id": first.tool_calls[0].id, "name": "weather", "content": "rain"}
+        messages: Any = [*HELLO, first.model_dump(exclude_none=True), result]
+        asked = {**CHAT, "messages": messages, "max_tokens": 8}
+        whole = await create(**asked)
+        assert whole.usage is not None
+        without = await create(**{**asked, "messages": [*HELLO, first.model_dump(exclude_none=True)]})
+        assert without.usage is not None and whole.usage.prompt_tokens > without.usage.prompt_tokens
+        free = (await create(**asked, tool_choice="none")).usage
+        assert free is not None and free.prompt_tokens < whole.usage.prompt_tokens, "no tools are shown"
 
 
-def test_what_is_wrong_with_tools_is_a_bad_request_that_names_it(tmp_path: Path) -> None:
+async def test_invalid_tools_name_the_field(tmp_path: Path) -> None:
     called = {
         "role": "assistant",
         "tool_calls": [{"id": "a", "type": "function", "function": {"name": "clock", "arguments": "{}"}}],
     }
-    told = {"role": "tool", "tool_call_id": "a", "content": "noon"}
+    result = {"role": "tool", "tool_call_id": "a", "content": "noon"}
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type", "functions"),
         ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name", "missing"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.function.name", "letters"),
-        ({"tools": [CLOCK, CLOCK]}, "tools.function.name", "differ"),
+        ({"tools": [CLOCK, CLOCK]}, "tools.function.name", "unique"),
         ({"tools": [CLOCK] * 129}, "tools", "128"),
-        ({"tools": [with_schema({"type": "string"})]}, "tools.function.parameters", "an object"),
+        ({"tools": [with_schema({"type": "string"})]}, "tools.function.parameters", "type object"),
         ({"tools": [with_schema({"enum": ["x" * 70_000]})]}, "tools.function.parameters", "65,536"),
         ({"tools": [with_schema({"not": {}})], "tool_choice": "required"}, "tools", "fits"),
         ({"tools": []}, "parallel_tool_calls", "no tools"),
-        ({"tools": [], "tool_choice": "auto"}, "tool_choice", "no tools"),
+        ({"tools": [], "tool_choice": "auto"}, "tool_choice", "without tools"),
         ({"tool_choice": "sometimes"}, "tool_choice", "required"),
         ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name", "one of the"),
         ({"response_format": {"type": "json_object"}}, "response_format", "unset where tools"),
-        ({"messages": [*HELLO, told]}, "messages.tool_call_id", "a call before it"),
-        ({"messages": [*HELLO, called, told, told]}, "messages.tool_call_id", "a call before it"),
-        ({"messages": [*HELLO, called, {**told, "tool_call_id": None}]}, "messages.tool_call_id", "set in"),
+        ({"messages": [*HELLO, result]}, "messages.tool_call_id", "an earlier unanswered call"),
+        ({"messages": [*HELLO, called, result, result]}, "messages.tool_call_id", "an earlier unanswered call"),
+        (
+            {"messages": [*HELLO, called, {**result, "tool_call_id": None}]},
+            "messages.tool_call_id",
+            "set if the role is tool",
+        ),
         ({"messages": [*HELLO, {**called, "role": "user", "content": "x"}]}, "messages.tool_calls", "assistant"),
         ({"messages": [*HELLO, calling("[1]")]}, "messages.tool_calls.function.arguments", "object"),
         ({"messages": [*HELLO, {"role": "function", "name": "x", "content": "y"}]}, "messages[1].role", "role tool"),
         ({"functions": [{"name": "x"}]}, "functions", "tools"),
     ]
-
-    async def story() -> None:
-        async with tooled(tmp_path) as fronted:
-            for given, param, words in cases:
-                with pytest.raises(openai.BadRequestError) as caught:
-                    await fronted.openai.chat.completions.create(**{**CHAT, **given})
-                assert (caught.value.param, words in caught.value.message) == (param, True), (given, caught.value)
-
-    run(story())
-
-
-def test_a_model_that_was_not_taught_to_call_says_so() -> None:
-    async def story() -> None:
-        async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
-            create = fronted.openai.chat.completions.create
+    async with tooled(tmp_path) as fronted:
+        for given, param, words in cases:
             with pytest.raises(openai.BadRequestError) as caught:
-                await create(**CHAT)
-            assert (caught.value.param, caught.value.code) == ("tools", "unsupported_parameter")
-            assert "shows a model no tools" in caught.value.message
-            assert (await create(**CHAT, tool_choice="none")).choices[0].message.content is not None
+                await fronted.openai.chat.completions.create(**{**CHAT, **given})
+            assert (caught.value.param, words in caught.value.message) == (param, True), (given, caught.value)
 
-    run(story())
+
+async def test_model_without_tool_support_refuses_tools() -> None:
+    async with serving(sim(QUICK)) as served, fronting({"writer": [served.address]}) as fronted:
+        create = fronted.openai.chat.completions.create
+        with pytest.raises(openai.BadRequestError) as caught:
+            await create(**CHAT)
+        assert (caught.value.param, caught.value.code) == ("tools", "unsupported_parameter")
+        assert "does not show tools to the model" in caught.value.message
+        assert (await create(**CHAT, tool_choice="none")).choices[0].message.content is not None
 
 
 def with_schema(schema: dict[str, Any]) -> dict[str, Any]:

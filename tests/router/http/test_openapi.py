@@ -1,4 +1,4 @@
-"""What the document says is what the door does."""
+"""The OpenAPI document describes what the server does."""
 
 import asyncio
 import threading
@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from starlette.routing import Route
 
-from router.classify.base import REJECT, Distribution
-from router.http.openapi.document import document
-from router.keys.access import ROUTES, Access
-from router.reception.limits import Limits
+from octet.config.ensemble import REJECT
+from router.api.http.openapi import openapi_document
+from router.api.keys.keys import ROUTE_ACCESS, Access
+from router.routing.classifier.base import Distribution
 from tests.later import Later
 from tests.router.http.harness import fronting
 from tests.service.harness import serving, sim
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
 else:
     schemathesis = Later("schemathesis")
 
-DOCUMENT = document(Limits(), "0")
+DOCUMENT = openapi_document("0")
 OPERATIONS = [(path, method) for path, methods in DOCUMENT["paths"].items() for method in methods]
 _NOT_ASKED = ("positive_data_acceptance", "negative_data_rejection", "missing_required_header", "ignored_auth")
-"""A schema cannot say that fields agree with each other, nor that null is nothing; keys have laws of their own."""
+"""A schema cannot express that fields agree, or that null means left out; keys have their own tests."""
 _ENDLESS = {("/v1/overview/events", "get")}
-"""Whoever waits for their end waits for ever; they have tests of their own."""
+"""Endless streams have their own tests."""
 _PLACES = {"specialist": "writer", "replica": "writer-0"}
 _WITHOUT_ADAPTERS = [f"/v1/lanes/{{specialist}}/{what}" for what in ("load", "promote", "roll_back")]
-"""The replica here loads none, and says so."""
+"""This replica loads no adapters."""
 
 
 class _Sure:
@@ -47,14 +48,14 @@ class _Sure:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[str, list[Route]]]:
-    """The URL of a door on a loop of its own, and its table."""
-    told: list[Any] = []
+    """The URL of a server on its own event loop, and its routes."""
+    result: list[Any] = []
     ready, end = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
         async with serving(sim()) as replica, fronting({"writer": [replica.address]}, opinions=_Sure()) as fronted:
-            told.extend((f"http://127.0.0.1:{fronted.port}", fronted.app.routes))
+            result.extend((f"http://127.0.0.1:{fronted.port}", fronted.app.routes))
             ready.set()
             await end.wait()
 
@@ -62,7 +63,7 @@ def served() -> Iterator[tuple[str, list[Route]]]:
     thread.start()
     try:
         assert ready.wait(20)
-        yield told[0], told[1]
+        yield result[0], result[1]
     finally:
         loop.call_soon_threadsafe(end.set)
         thread.join()
@@ -75,7 +76,7 @@ def schema(served: tuple[str, list[Route]]) -> Any:
     return schemathesis.openapi.from_url(f"{served[0]}/openapi.json")
 
 
-def test_every_route_is_in_the_document_and_nothing_else(served: tuple[str, list[Route]]) -> None:
+def test_document_lists_exactly_the_routes(served: tuple[str, list[Route]]) -> None:
     table = {
         (route.path.replace(":path", ""), method.lower())
         for route in served[1]
@@ -85,16 +86,47 @@ def test_every_route_is_in_the_document_and_nothing_else(served: tuple[str, list
     assert table == set(OPERATIONS)
 
 
-def test_whatever_asks_for_a_key_may_say_what_keys_are_told() -> None:
-    for route, access in ROUTES.items():
+def test_routes_with_keys_document_key_errors() -> None:
+    for route, access in ROUTE_ACCESS.items():
         for operation in DOCUMENT["paths"][route.replace(":path", "")].values():
             assert ({"401", "403", "429"} <= set(operation["responses"])) == (access is not Access.OPEN), route
 
 
 @pytest.mark.parametrize(
+    ("name", "fits", "misfits"),
+    [
+        ("Hold", {"hold": "open", "why": "x"}, [{"hold": None, "why": "x"}, {"hold": "open", "why": None}]),
+        ("KnobSetting", {"name": "x", "value": 1, "why": "x"}, [{"name": None, "value": 1, "why": "x"}]),
+        ("LaneLoad", {"path": "x", "why": "x", "name": None}, [{"path": None, "why": "x"}]),
+        ("Structure", {"choice": ["x"]}, [{}, {"choice": []}, {"choice": None}, {"json_object": False}]),
+        ("AnthropicToolChoice", {"type": "tool", "name": "x"}, [{"type": "tool"}, {"type": "any", "name": "x"}]),
+        ("AnthropicToolChoice", {"type": "any", "name": None}, [{"type": "some"}]),
+        ("ResponseFormat", {"type": "json_schema", "json_schema": {"name": "x"}}, [{"type": "json_schema"}]),
+        ("ResponseFormat", {"type": "text"}, [{"type": "xml"}]),
+    ],
+)
+def test_request_schemas_exclude_what_the_server_refuses(name: str, fits: Any, misfits: list[Any]) -> None:
+    schema = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
+    validator = jsonschema.Draft202012Validator(schema)
+    assert validator.is_valid(fits)
+    assert not [each for each in misfits if validator.is_valid(each)]
+
+
+def test_response_schemas_have_bounds_and_constant_fields() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    for name in ("ChatCompletion", "Completion"):
+        choices = schemas[name]["properties"]["choices"]
+        assert (choices["minItems"], choices["maxItems"]) == (1, 8)
+    assert schemas["Models"]["properties"]["data"]["minItems"] == 1
+    constant = {"ChatAnswer": "refusal", "ChatLogprobs": "refusal", "CompletionLogprobs": "text_offset"}
+    assert all(field in schemas[name]["required"] for name, field in constant.items())
+    assert schemas["Answer"]["properties"]["partial"]["const"] is False
+
+
+@pytest.mark.parametrize(
     "path", [path for path, methods in DOCUMENT["paths"].items() if "requestBody" in methods.get("post", {})]
 )
-def test_its_examples_are_answered(schema: Any, path: str) -> None:
+def test_documented_examples_are_accepted(schema: Any, path: str) -> None:
     operation = schema[path]["POST"]
     example = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"]
     places = {
@@ -109,12 +141,12 @@ def test_its_examples_are_answered(schema: Any, path: str) -> None:
 
 
 _EXAMPLES = max(12, settings().max_examples // 3)
-"""Of each operation."""
+"""For each operation."""
 
 
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 @pytest.mark.parametrize(("path", "method"), [each for each in OPERATIONS if each not in _ENDLESS])
-def test_whatever_is_sent_the_answer_is_one_the_document_knows(schema: Any, path: str, method: str, mode: str) -> None:
+def test_every_response_matches_the_document(schema: Any, path: str, method: str, mode: str) -> None:
     checks = [check for check in schemathesis.checks.CHECKS.get_all() if check.__name__ not in _NOT_ASKED]
 
     @given(case=schema[path][method.upper()].as_strategy(generation_mode=schemathesis.GenerationMode(mode)))

@@ -1,4 +1,4 @@
-"""The short way to a route and Starlette's own search for it end at the same place, and tell it the same."""
+"""The route table and Starlette's search find the same route and set the same scope."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from router.http.route_table import RouteTable
+from router.api.http.app import RouteTable
 
 TOLD = ("route", "endpoint", "path_params")
 PATHS = ("/a", "/a/", "/a\n", "/a/b", "/a/fixed", "/late", "/both", "/none", "/", "")
@@ -18,7 +18,7 @@ Table = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
 class _Endpoint:
-    """Remembers the scope that reached it."""
+    """Records the scopes it is called with."""
 
     def __init__(self) -> None:
         self.scopes: list[Scope] = []
@@ -53,7 +53,7 @@ async def _send(message: Message) -> None:
 
 
 def _taken(table: Table, routes: list[Route], scope: Scope) -> Any:
-    """Who was reached, by number, and what it was told; or how it was refused."""
+    """The number of the route that was called and its scope, or the refusal."""
     scope = {**scope, "app": table}
     try:
         asyncio.run(table(scope, _receive, _send))
@@ -69,14 +69,14 @@ def _taken(table: Table, routes: list[Route], scope: Scope) -> Any:
 @pytest.mark.parametrize("root", ["", "/a"])
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", METHODS)
-def test_both_ways_end_at_the_same_place(method: str, path: str, root: str) -> None:
+def test_table_and_search_find_the_same_route(method: str, path: str, root: str) -> None:
     routes = _routes()
     scope = {"type": "http", "method": method, "path": path, "root_path": root, "headers": []}
     search = Router(routes=routes, redirect_slashes=False)
     assert _taken(RouteTable(routes), routes, scope) == _taken(search, routes, scope)
 
 
-def test_what_one_request_is_told_is_not_the_next_ones() -> None:
+def test_path_params_are_not_shared_between_requests() -> None:
     routes = _routes()
     table = RouteTable(routes)
     for _ in range(2):

@@ -1,15 +1,15 @@
-"""The routes, and what each of them takes."""
+"""The routes and their methods."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from octet.config.read import read_ensemble
+from octet.config.loader import read_ensemble
 from octet.config.reload import ConfigWatch
-from octet.rpc.bind_refused import BindRefused
-from router.http.server import HttpServer
-from router.service.settings import HttpDoor
+from octet.rpc.listener import BindRefused
+from router.api.http.server import HttpServer
+from router.settings import HttpSettings
 from tests.router.http.harness import fronting
 from tests.router.service.harness import routing
 from tests.router.service.spy import hang, spying
@@ -18,7 +18,7 @@ from tests.service.test_tls import tls
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 ENDLESS = -1
-"""It has tests of its own."""
+"""Endless streams have their own tests."""
 ROUTES = {
     "/v1/chat/completions": {"POST": 415},
     "/v1/completions": {"POST": 415},
@@ -76,109 +76,90 @@ NOWHERE = (
 )
 
 
-def test_every_route_takes_its_own_methods_and_no_other() -> None:
-    async def story() -> None:
-        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
-            known = {route.path.split("{")[0].rstrip("/") for route in fronted.app.routes}
-            assert known == {path.replace("/octet/writer", "").split("/absent")[0] for path in ROUTES}
-            for path, taken in ROUTES.items():
-                for method in METHODS:
-                    if taken.get(method) == ENDLESS:
-                        continue
-                    heard = await fronted.send(method, path)
-                    assert heard.status == taken.get(method, 405), (method, path)
-                    assert heard.headers["x-request-id"]
-                    if heard.status == 405:
-                        assert set(heard.headers["allow"].split(", ")) == set(taken)
-                        assert method == "HEAD" or heard.code == "method_not_allowed"
-            for path in NOWHERE:
-                heard = await fronted.get(path)
-                assert (heard.status, heard.code) == (404, "not_found"), path
-
-    run(story())
+async def test_every_route_accepts_exactly_its_methods() -> None:
+    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+        known = {route.path.split("{")[0].rstrip("/") for route in fronted.app.routes}
+        assert known == {path.replace("/octet/writer", "").split("/absent")[0] for path in ROUTES}
+        for path, taken in ROUTES.items():
+            for method in METHODS:
+                if taken.get(method) == ENDLESS:
+                    continue
+                response = await fronted.send(method, path)
+                assert response.status == taken.get(method, 405), (method, path)
+                assert response.headers["x-request-id"]
+                if response.status == 405:
+                    assert set(response.headers["allow"].split(", ")) == set(taken)
+                    assert method == "HEAD" or response.code == "method_not_allowed"
+        for path in NOWHERE:
+            response = await fronted.get(path)
+            assert (response.status, response.code) == (404, "not_found"), path
 
 
-def test_health_answers_while_every_seat_is_taken_and_readiness_tells_the_state() -> None:
-    async def story() -> None:
-        async with spying(hang) as spy:
-            async with fronting({"writer": [spy.address], "poet": ["127.0.0.1:1"]}, warm=False) as fronted:
-                await fronted.routed.until(lambda: fronted.routed.server.fleet.waiting_for == ["poet"])
-                heard = await fronted.get("/readyz")
-                assert (heard.status, heard.json) == (503, {"status": "starting", "waiting_for": ["poet"]})
-            async with fronting({"writer": [spy.address]}) as fronted:
-                busy = [asyncio.create_task(fronted.ask()) for _ in range(20)]
-                await fronted.routed.until(lambda: len(fronted.routed.server.live) == 20)
-                async with asyncio.timeout(2):
-                    assert (await fronted.get("/healthz")).json == {"status": "ok"}
-                    assert (await fronted.get("/readyz")).json == {"status": "ready"}
-                for task in busy:
-                    task.cancel()
-                await asyncio.gather(*busy, return_exceptions=True)
-
-    run(story())
+async def test_health_under_full_load_and_readiness_states() -> None:
+    async with spying(hang) as spy:
+        async with fronting({"writer": [spy.address], "poet": ["127.0.0.1:1"]}, warm=False) as fronted:
+            await fronted.routed.until(lambda: fronted.routed.server.fleet.waiting_for == ["poet"])
+            response = await fronted.get("/readyz")
+            assert (response.status, response.json) == (503, {"status": "starting", "waiting_for": ["poet"]})
+        async with fronting({"writer": [spy.address]}) as fronted:
+            busy = [asyncio.create_task(fronted.ask()) for _ in range(20)]
+            await fronted.routed.until(lambda: len(fronted.routed.server.live) == 20)
+            async with asyncio.timeout(2):
+                assert (await fronted.get("/healthz")).json == {"status": "ok"}
+                assert (await fronted.get("/readyz")).json == {"status": "ready"}
+            for task in busy:
+                task.cancel()
+            await asyncio.gather(*busy, return_exceptions=True)
 
 
-def test_a_door_that_cannot_be_had_is_told_with_what_helps() -> None:
-    async def story() -> None:
-        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
-            with pytest.raises(BindRefused, match="--http-port"):
-                HttpServer(fronted.app, HttpDoor(port=fronted.port))
-            with pytest.raises(BindRefused, match="--insecure"):
-                HttpServer(fronted.app, HttpDoor(host="0.0.0.0"))  # noqa: S104
-
-    run(story())
+async def test_failed_bind_names_the_option_that_helps() -> None:
+    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+        with pytest.raises(BindRefused, match="--http-port"):
+            HttpServer(fronted.app, HttpSettings(port=fronted.port))
+        with pytest.raises(BindRefused, match="--insecure"):
+            HttpServer(fronted.app, HttpSettings(host="0.0.0.0"))  # noqa: S104
 
 
-def test_a_router_without_the_door_has_none() -> None:
-    async def story() -> None:
-        async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
-            assert routed.server.http is None
-
-    run(story())
+async def test_router_without_http_has_no_http_server() -> None:
+    async with serving(sim()) as served, routing({"writer": [served.address]}) as routed:
+        assert routed.server.http is None
 
 
-def test_models_follow_the_configuration_and_the_door_does_not_move(
+async def test_models_follow_the_configuration_and_the_port_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "ensemble.yaml"
     text = "specialists:\n  writer:\n    describe: words\n    engine: sim\n    addresses: ['127.0.0.1:1']\n"
-
-    async def story() -> None:
-        path.write_text(f"{text}router: {{http: {{port: 0}}}}\n")
-        ensemble = read_ensemble(path)
-        async with fronting({"writer": ["127.0.0.1:1"]}, ensemble=ensemble, warm=False) as fronted:
-            fronted.routed.server.follow(ConfigWatch(path, ensemble, interval=0.02, settle=0.01))
-            first = fronted.routed.server.service.policy.digest
-            path.write_text(f"{text}router: {{http: {{port: 8099}}}}\n")
-            await fronted.routed.until(lambda: "router.http" in caplog.text)
-            assert fronted.routed.server.service.policy.digest == first
-            path.write_text(f"{text}default_specialist: writer\nrouter: {{http: {{port: 0}}}}\n")
-            await fronted.routed.until(lambda: fronted.routed.server.service.policy.digest != first)
-            assert (await fronted.get("/v1/models")).status == 200
-
-    run(story())
+    path.write_text(f"{text}router: {{http: {{port: 0}}}}\n")
+    ensemble = read_ensemble(path)
+    async with fronting({"writer": ["127.0.0.1:1"]}, ensemble=ensemble, warm=False) as fronted:
+        fronted.routed.server.follow(ConfigWatch(path, ensemble, interval=0.02, settle=0.01))
+        first = fronted.routed.server.service.policy.digest
+        path.write_text(f"{text}router: {{http: {{port: 8099}}}}\n")
+        await fronted.routed.until(lambda: "router.http" in caplog.text)
+        assert fronted.routed.server.service.policy.digest == first
+        path.write_text(f"{text}default_specialist: writer\nrouter: {{http: {{port: 0}}}}\n")
+        await fronted.routed.until(lambda: fronted.routed.server.service.policy.digest != first)
+        assert (await fronted.get("/v1/models")).status == 200
 
 
-def test_the_routers_certificate_is_shown_here_too(pki: Path) -> None:
+async def test_https_uses_the_routers_certificate(pki: Path) -> None:
     import ssl
     from dataclasses import replace
 
-    async def story() -> None:
-        async with serving(sim()) as served:
-            door = HttpDoor(tls=replace(tls(pki), client_ca=None))
-            async with routing({"writer": [served.address]}, http=door) as routed:
-                http = routed.server.http
-                assert http is not None and http.url.startswith("https://")
-                trust = ssl.create_default_context(cafile=str(pki / "ca.pem"))
-                reader, writer = await asyncio.open_connection("127.0.0.1", http.port, ssl=trust)
-                writer.write(b"GET /healthz HTTP/1.1\r\nhost: octet\r\nconnection: close\r\n\r\n")
-                assert b'{"status":"ok"}' in await reader.read()
-                writer.close()
-
-    run(story())
+    async with serving(sim()) as served:
+        door = HttpSettings(tls=replace(tls(pki), client_ca=None))
+        async with routing({"writer": [served.address]}, http=door) as routed:
+            http = routed.server.http
+            assert http is not None and http.url.startswith("https://")
+            trust = ssl.create_default_context(cafile=str(pki / "ca.pem"))
+            reader, writer = await asyncio.open_connection("127.0.0.1", http.port, ssl=trust)
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: octet\r\nconnection: close\r\n\r\n")
+            assert b'{"status":"ok"}' in await reader.read()
+            writer.close()
 
 
-def test_a_mistake_of_ours_is_500_in_the_words_of_the_door(caplog: pytest.LogCaptureFixture) -> None:
+def test_internal_failure_is_500_in_the_error_envelope(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async with serving(sim()) as replica, fronting({"writer": [replica.address]}) as fronted:
 
@@ -186,9 +167,9 @@ def test_a_mistake_of_ours_is_500_in_the_words_of_the_door(caplog: pytest.LogCap
                 raise ZeroDivisionError
 
             fronted.app._service.receipt = fail  # type: ignore[assignment,method-assign]
-            heard = await fronted.get("/v1/receipts/x")
-            assert (heard.status, heard.error["code"]) == (500, "internal")
-            assert "x-request-id" in heard.headers
+            response = await fronted.get("/v1/receipts/x")
+            assert (response.status, response.error["code"]) == (500, "internal")
+            assert "x-request-id" in response.headers
 
     run(story())
     assert "ZeroDivisionError" in caplog.text

@@ -1,4 +1,4 @@
-"""No step of forty milliseconds on a connection that is kept.
+"""No stall of forty milliseconds on a kept connection.
 
 Such a step comes from two sides that wait for each other: a server that holds a second small segment back until its
 first is acknowledged (Nagle), and a caller's kernel that holds the acknowledgement back (by forty milliseconds). It
@@ -17,11 +17,10 @@ from typing import Any
 from octet.v1.specialist_pb2 import Chunk
 from tests.router.http.harness import HELLO, Fronted, fronting, saying
 from tests.router.service.spy import spying
-from tests.service.harness import run
 
 REQUESTS = 12
 STEP = 0.035
-"""Seconds: less than any kernel of ours waits with an acknowledgement, and far more than a request here takes."""
+"""Seconds: less than a delayed acknowledgement, and far more than a request takes here."""
 _BODY = json.dumps({"model": "octet/writer", "messages": HELLO, "max_tokens": 8, "stream": True}).encode()
 _REQUEST = (
     b"POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\n"
@@ -33,7 +32,7 @@ _LAST = b"0\r\n\r\n"
 
 
 async def first_chunks(port: int) -> list[float]:
-    """Seconds from request to first chunk, of requests one after the other on one connection. No socket is tuned."""
+    """Seconds from request to first chunk, for consecutive requests on one connection. No socket is tuned."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     taken = []
     for _ in range(REQUESTS):
@@ -49,7 +48,7 @@ async def first_chunks(port: int) -> list[float]:
 
 @asynccontextmanager
 async def stalling(*, no_delay: bool) -> AsyncIterator[int]:
-    """A server that writes head and first chunk apart. Its port."""
+    """The port of a server that writes head and first chunk separately."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         own = writer.get_extra_info("socket")
@@ -76,44 +75,32 @@ async def routed() -> AsyncIterator[Fronted]:
         yield fronted
 
 
-def test_a_router_does_not_stall_on_a_connection_that_is_kept() -> None:
-    async def story() -> None:
-        async with routed() as fronted:
-            taken = await first_chunks(fronted.port)
-            assert median(taken[1:]) < STEP, taken
-
-    run(story())
+async def test_router_does_not_stall_on_a_kept_connection() -> None:
+    async with routed() as fronted:
+        taken = await first_chunks(fronted.port)
+        assert median(taken[1:]) < STEP, taken
 
 
-def test_nor_with_a_stock_client() -> None:
-    async def story() -> None:
-        async with routed() as fronted:
-            taken = [await _by_openai(fronted) for _ in range(REQUESTS)]
-            assert fronted.connections == 1, "one connection is kept"
-            assert median(taken[1:]) < STEP, taken
-
-    run(story())
+async def test_router_does_not_stall_with_the_openai_client() -> None:
+    async with routed() as fronted:
+        taken = [await _by_openai(fronted) for _ in range(REQUESTS)]
+        assert fronted.connections == 1, "one connection is kept"
+        assert median(taken[1:]) < STEP, taken
 
 
-def test_a_server_with_nagle_that_writes_twice_is_found_out() -> None:
-    async def story() -> None:
-        async with stalling(no_delay=False) as port:
-            stalled = await first_chunks(port)
-        async with stalling(no_delay=True) as port:
-            free = await first_chunks(port)
-        assert median(free[1:]) < STEP < median(stalled[1:]), (free, stalled)
-
-    run(story())
+async def test_measurement_detects_a_server_with_nagle() -> None:
+    async with stalling(no_delay=False) as port:
+        stalled = await first_chunks(port)
+    async with stalling(no_delay=True) as port:
+        free = await first_chunks(port)
+    assert median(free[1:]) < STEP < median(stalled[1:]), (free, stalled)
 
 
-def test_every_connection_sends_at_once() -> None:
-    async def story() -> None:
-        async with routed() as fronted, fronted.connected(_REQUEST) as reader:
-            await reader.readuntil(_LAST)
-            (connection,) = fronted.sockets()
-            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-    run(story())
+async def test_every_connection_disables_nagle() -> None:
+    async with routed() as fronted, fronted.connected(_REQUEST) as reader:
+        await reader.readuntil(_LAST)
+        (connection,) = fronted.sockets()
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def _by_openai(fronted: Fronted) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 from octet import AsyncClient
 from octet.config.ensemble import Ensemble, JobsConfig, RouterConfig, StoreConfig
 from octet.v1 import specialist_pb2 as wire
-from tests.router.http.harness import Fronted, Heard, fronting
+from tests.router.http.harness import Fronted, HttpResponse, fronting
 from tests.router.service.harness import ensemble_of
 from tests.router.service.spy import ACCEPTED, Behaviour, Spy, spying
 
@@ -41,14 +41,14 @@ class Housed:
     spy: Spy
     client: AsyncClient
 
-    async def post(self, path: str, body: dict[str, Any] | None = None, **headers: str) -> Heard:
+    async def post(self, path: str, body: dict[str, Any] | None = None, **headers: str) -> HttpResponse:
         return await self.fronted.post(json.dumps(body or {}).encode(), path, **headers)
 
-    async def submit(self, **fields: Any) -> Heard:
+    async def submit(self, **fields: Any) -> HttpResponse:
         return await self.post("/v1/jobs", {"prompt": "hello", "force_specialists": "writer", **fields})
 
     async def ended(self, job_id: str) -> Any:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             return await self.client.jobs.wait(job_id)
 
 
@@ -71,7 +71,7 @@ async def housing(
         yield Housed(fronted, spy, client)
 
 
-def events_of(heard: Heard) -> list[tuple[int, str, Any]]:
+def events_of(heard: HttpResponse) -> list[tuple[int, str, Any]]:
     """Number, name and content of server-sent events."""
     return list(map(_event, filter(lambda part: part.startswith("id:"), heard.body.decode().split("\n\n"))))
 

@@ -10,16 +10,16 @@ import grpc
 import pytest
 
 from octet import AsyncClient, Client, Job, NotFound
+from octet.client.errors import InvalidRequest
 from octet.config.ensemble import JobsConfig
 from octet.rpc.refusal import prompt_too_long, queue_full
-from octet.sdk import InvalidRequest
 from octet.v1 import jobs_pb2
 from octet.v1 import specialist_pb2 as wire
-from router.http.connection import EXTENSION, Connection
-from router.http.fault import fault_of
-from router.http.jobs import _Events, told
-from router.jobs.jobs import Jobs
-from router.reception.caller import Caller, calling
+from router.api.http.connection import EXTENSION, CallerConnection
+from router.api.http.errors import refusal_to_error
+from router.api.http.infer import JobEventsEndpoint, job_to_json
+from router.jobs.manager import JobManager
+from router.request import CallerIdentity, use_caller
 from tests.router.jobs.harness import QUICK, WORDS, events_of, house, housing, saying, until
 from tests.router.service.harness import asking, routing
 from tests.router.service.spy import ACCEPTED, answer, spying
@@ -31,254 +31,218 @@ def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(story, 40))
 
 
-def test_a_job_is_answered_like_any_request_and_told_alike_through_both_doors(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with housing(tmp_path, saying(*WORDS, pause=0.2)) as housed:
-            submitted = await housed.submit(max_tokens=7)
-            assert (submitted.status, submitted.json["status"], submitted.json["text"]) == (202, "queued", "")
-            job_id = submitted.json["id"]
-            assert submitted.headers["location"] == f"/v1/jobs/{job_id}"
-            heard = await housed.fronted.get(f"/v1/jobs/{job_id}/events")
-            events = events_of(heard)
-            assert heard.headers["content-type"].startswith("text/event-stream")
-            assert [number for number, _, _ in events] == list(range(1, len(events) + 1))
-            told = [content["status"] for _, name, content in events if name == "status"]
-            assert told == ["queued", "running", "done"]
-            assert "".join(content["text"] for _, name, content in events if name == "chunk") == TEXT
-            assert len(events) > 4, "what was said in between was told in between"
-            job = (await housed.fronted.get(f"/v1/jobs/{job_id}")).json
-            assert events[-1][2] == job
-            assert (job["status"], job["text"], job["partial"], job["error"]) == ("done", TEXT, False, None)
-            assert (job["attempts"], job["finish_reason"], job["validation"]) == (1, "stop", None)
-            assert job["submitted_at"] <= job["started_at"] <= job["ended_at"]
-            assert job["receipt"]["specialist"] == "writer" and job["receipt"]["priority"] == QUICK.priority
-            (asked,) = housed.spy.asked
-            assert asked.max_tokens == 7 and housed.spy.seconds_left[0] > 3000
-            same = await housed.client.jobs.get(job_id)
-            assert json.loads(json.dumps(same.to_dict())) == job
-            numbers = [event.number async for event in housed.client.jobs.events(job_id)]
-            assert numbers == [number for number, _, _ in events]
-
-    run(story())
+async def test_a_job_is_answered_like_any_request_and_alike_over_grpc_and_http(tmp_path: Path) -> None:
+    async with housing(tmp_path, saying(*WORDS, pause=0.2)) as housed:
+        submitted = await housed.submit(max_tokens=7)
+        assert (submitted.status, submitted.json["status"], submitted.json["text"]) == (202, "queued", "")
+        job_id = submitted.json["id"]
+        assert submitted.headers["location"] == f"/v1/jobs/{job_id}"
+        heard = await housed.fronted.get(f"/v1/jobs/{job_id}/events")
+        events = events_of(heard)
+        assert heard.headers["content-type"].startswith("text/event-stream")
+        assert [number for number, _, _ in events] == list(range(1, len(events) + 1))
+        told = [content["status"] for _, name, content in events if name == "status"]
+        assert told == ["queued", "running", "done"]
+        assert "".join(content["text"] for _, name, content in events if name == "chunk") == TEXT
+        assert len(events) > 4, "what was said in between was told in between"
+        job = (await housed.fronted.get(f"/v1/jobs/{job_id}")).json
+        assert events[-1][2] == job
+        assert (job["status"], job["text"], job["partial"], job["error"]) == ("done", TEXT, False, None)
+        assert (job["attempts"], job["finish_reason"], job["validation"]) == (1, "stop", None)
+        assert job["submitted_at"] <= job["started_at"] <= job["ended_at"]
+        assert job["receipt"]["specialist"] == "writer" and job["receipt"]["priority"] == QUICK.priority
+        (asked,) = housed.spy.asked
+        assert asked.max_tokens == 7 and housed.spy.seconds_left[0] > 3000
+        same = await housed.client.jobs.get(job_id)
+        assert json.loads(json.dumps(same.to_dict())) == job
+        numbers = [event.number async for event in housed.client.jobs.events(job_id)]
+        assert numbers == [number for number, _, _ in events]
 
 
 def test_a_job_fails_with_the_code_that_the_same_request_would_be_refused_with() -> None:
     refusal = prompt_too_long(9000, 8191)
-    failed = told(jobs_pb2.Job(status=jobs_pb2.JOB_STATUS_FAILED, error=refusal.error))["error"]
-    assert failed["code"] == fault_of(refusal, {}).code == "context_length_exceeded"
+    failed = job_to_json(jobs_pb2.Job(status=jobs_pb2.JOB_STATUS_FAILED, error=refusal.error))["error"]
+    assert failed["code"] == refusal_to_error(refusal, {}).code == "context_length_exceeded"
 
 
-def test_whoever_comes_back_hears_the_rest_and_nothing_twice(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with housing(tmp_path, saying(*WORDS, pause=0.3)) as housed:
-            job_id = (await housed.submit()).json["id"]
-            every = [event async for event in housed.client.jobs.events(job_id)]
-            for after in (0, 1, 3, len(every) - 1):
-                again = [event async for event in housed.client.jobs.events(job_id, after)]
-                assert again == every[after:]
-                path = f"/v1/jobs/{job_id}/events"
-                resumed = await housed.fronted.send("GET", path, headers={"last-event-id": str(after)})
-                asked = await housed.fronted.get(f"{path}?after={after}")
-                assert resumed.body == asked.body
-                assert [number for number, _, _ in events_of(asked)] == [event.number for event in every[after:]]
-            assert [event async for event in housed.client.jobs.events(job_id, len(every))] == []
-            for headers, query in (({"last-event-id": str(len(every))}, ""), ({}, f"?after={len(every)}")):
-                over = await housed.fronted.send("GET", f"/v1/jobs/{job_id}/events{query}", headers=headers)
-                assert (over.status, over.body) == (204, b""), "a browser comes back after any other end"
-            late = await housed.fronted.get(f"/v1/jobs/{job_id}/events?after={len(every) + 1}")
-            assert (late.status, late.error["param"]) == (400, "after")
-            assert (await housed.fronted.get(f"/v1/jobs/{job_id}/events?after=x")).status == 400
-
-    run(story())
+async def test_a_returning_watcher_gets_the_rest_and_nothing_twice(tmp_path: Path) -> None:
+    async with housing(tmp_path, saying(*WORDS, pause=0.3)) as housed:
+        job_id = (await housed.submit()).json["id"]
+        every = [event async for event in housed.client.jobs.events(job_id)]
+        for after in (0, 1, 3, len(every) - 1):
+            again = [event async for event in housed.client.jobs.events(job_id, after)]
+            assert again == every[after:]
+            path = f"/v1/jobs/{job_id}/events"
+            resumed = await housed.fronted.send("GET", path, headers={"last-event-id": str(after)})
+            asked = await housed.fronted.get(f"{path}?after={after}")
+            assert resumed.body == asked.body
+            assert [number for number, _, _ in events_of(asked)] == [event.number for event in every[after:]]
+        assert [event async for event in housed.client.jobs.events(job_id, len(every))] == []
+        for headers, query in (({"last-event-id": str(len(every))}, ""), ({}, f"?after={len(every)}")):
+            over = await housed.fronted.send("GET", f"/v1/jobs/{job_id}/events{query}", headers=headers)
+            assert (over.status, over.body) == (204, b""), "a browser comes back after any other end"
+        late = await housed.fronted.get(f"/v1/jobs/{job_id}/events?after={len(every) + 1}")
+        assert (late.status, late.error["param"]) == (400, "after")
+        assert (await housed.fronted.get(f"/v1/jobs/{job_id}/events?after=x")).status == 400
 
 
-def test_one_key_is_one_job(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with housing(tmp_path) as housed:
-            first, second = await asyncio.gather(
-                *(housed.post("/v1/jobs", _body("hello"), idempotency_key="k") for _ in range(2))
-            )
-            assert first.json["id"] == second.json["id"] and {first.status, second.status} == {200, 202}
-            other = await housed.post("/v1/jobs", _body("goodbye"), idempotency_key="k")
-            assert (other.status, other.error["param"], other.error["code"]) == (409, "idempotency_key", "conflict")
-            await housed.ended(first.json["id"])
-            again = await housed.post("/v1/jobs", _body("hello"), idempotency_key="k")
-            assert (again.status, again.json["text"]) == (200, TEXT)
-            assert len(housed.spy.asked) == 1
-            with pytest.raises(InvalidRequest):
-                await housed.client.jobs.submit("goodbye", force="writer", idempotency_key="k")
-
-    run(story())
+async def test_one_key_is_one_job(tmp_path: Path) -> None:
+    async with housing(tmp_path) as housed:
+        first, second = await asyncio.gather(
+            *(housed.post("/v1/jobs", _body("hello"), idempotency_key="k") for _ in range(2))
+        )
+        assert first.json["id"] == second.json["id"] and {first.status, second.status} == {200, 202}
+        other = await housed.post("/v1/jobs", _body("goodbye"), idempotency_key="k")
+        assert (other.status, other.error["param"], other.error["code"]) == (409, "idempotency_key", "conflict")
+        await housed.ended(first.json["id"])
+        again = await housed.post("/v1/jobs", _body("hello"), idempotency_key="k")
+        assert (again.status, again.json["text"]) == (200, TEXT)
+        assert len(housed.spy.asked) == 1
+        with pytest.raises(InvalidRequest):
+            await housed.client.jobs.submit("goodbye", force="writer", idempotency_key="k")
 
 
 def _body(prompt: str) -> dict[str, Any]:
     return {"prompt": prompt, "force_specialists": ["writer"]}
 
 
-def test_what_is_wrong_is_refused_at_the_door(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with housing(tmp_path) as housed:
-            for field, value, param in (
-                ("prompt", "", "prompt"),
-                ("temperature", 9, "temperature"),
-                ("stream", True, "stream"),
-                ("colour", "red", "colour"),
-                ("force_specialists", ["nobody"], "force_specialists"),
-                ("timeout_ms", 0, "timeout_ms"),
-                ("first_token_timeout_ms", 500, "first_token_timeout_ms"),
-            ):
-                refused = await housed.submit(**{field: value})
-                assert refused.status in (400, 404) and refused.error["param"] == param, field
-            assert (await housed.post("/v1/jobs", _body("x"), idempotency_key="k" * 200)).status == 400
-            allowed = (await housed.fronted.send("PUT", "/v1/jobs")).headers["allow"]
-            assert set(allowed.split(", ")) == {"GET", "HEAD", "POST"}
-            assert (await housed.fronted.get("/v1/jobs?limit=0")).error["param"] == "limit"
-            assert (await housed.fronted.get("/v1/jobs?before=none")).status == 404
-            assert (await housed.fronted.get("/v1/jobs")).json == {"jobs": []}
-            with pytest.raises(InvalidRequest, match="request_id"):
-                await housed.client.jobs.submit("hello", force="writer", request_id="mine")
-
-    run(story())
+async def test_what_is_wrong_is_refused_at_the_door(tmp_path: Path) -> None:
+    async with housing(tmp_path) as housed:
+        for field, value, param in (
+            ("prompt", "", "prompt"),
+            ("temperature", 9, "temperature"),
+            ("stream", True, "stream"),
+            ("colour", "red", "colour"),
+            ("force_specialists", ["nobody"], "force_specialists"),
+            ("timeout_ms", 0, "timeout_ms"),
+            ("first_token_timeout_ms", 500, "first_token_timeout_ms"),
+        ):
+            refused = await housed.submit(**{field: value})
+            assert refused.status in (400, 404) and refused.error["param"] == param, field
+        assert (await housed.post("/v1/jobs", _body("x"), idempotency_key="k" * 200)).status == 400
+        allowed = (await housed.fronted.send("PUT", "/v1/jobs")).headers["allow"]
+        assert set(allowed.split(", ")) == {"GET", "HEAD", "POST"}
+        assert (await housed.fronted.get("/v1/jobs?limit=0")).error["param"] == "limit"
+        assert (await housed.fronted.get("/v1/jobs?before=none")).status == 404
+        assert (await housed.fronted.get("/v1/jobs")).json == {"jobs": []}
+        with pytest.raises(InvalidRequest, match="request_id"):
+            await housed.client.jobs.submit("hello", force="writer", request_id="mine")
 
 
-def test_a_job_is_its_tenants_alone(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with housing(tmp_path) as housed:
-            jobs = housed.fronted.routed.server.jobs
-            ann, bob = Caller("ann"), Caller("bob")
-            with calling(ann):
-                job, _ = await jobs.submit(asking(), "k")
-            with calling(bob):
-                other, is_new = await jobs.submit(asking("something else"), "k")
-                assert is_new and other.id != job.id
-                for call in (jobs.get(job.id), jobs.cancel(job.id), anext(jobs.watch(job.id, 0))):
-                    with pytest.raises(Exception, match="nothing is known of a job"):
-                        await call
-                assert [each.id for each in await jobs.newest(None, "")] == [other.id]
-                with pytest.raises(Exception, match="nothing is known of a job"):
-                    await jobs.newest(None, job.id)
-            with pytest.raises(NotFound):
-                await housed.client.jobs.get(job.id)
-            assert (await housed.fronted.get(f"/v1/jobs/{job.id}")).error["code"] == "unknown_job"
-            await until(lambda: len(housed.spy.asked) == 2)
-
-    run(story())
+async def test_a_job_is_its_tenants_alone(tmp_path: Path) -> None:
+    async with housing(tmp_path) as housed:
+        jobs = housed.fronted.routed.server.jobs
+        ann, bob = CallerIdentity("ann"), CallerIdentity("bob")
+        with use_caller(ann):
+            job, _ = await jobs.submit(asking(), "k")
+        with use_caller(bob):
+            other, is_new = await jobs.submit(asking("something else"), "k")
+            assert is_new and other.id != job.id
+            for call in (jobs.get(job.id), jobs.cancel(job.id), anext(jobs.watch(job.id, 0))):
+                with pytest.raises(Exception, match="there is no job"):
+                    await call
+            assert [each.id for each in await jobs.newest(None, "")] == [other.id]
+            with pytest.raises(Exception, match="there is no job"):
+                await jobs.newest(None, job.id)
+        with pytest.raises(NotFound):
+            await housed.client.jobs.get(job.id)
+        assert (await housed.fronted.get(f"/v1/jobs/{job.id}")).error["code"] == "unknown_job"
+        await until(lambda: len(housed.spy.asked) == 2)
 
 
-def test_a_cancelled_job_ends_at_once_and_so_does_its_work(tmp_path: Path) -> None:
+async def test_a_cancelled_job_ends_at_once_and_so_does_its_work(tmp_path: Path) -> None:
     alone = JobsConfig(concurrency=1, lease=3600)  # nobody looks whether it is still its own
-
-    async def story() -> None:
-        async with housing(tmp_path, saying(*WORDS, holds=asyncio.Event()), alone) as housed:
-            running = (await housed.submit()).json["id"]
-            queued = (await housed.submit()).json["id"]
-            async for event in housed.client.jobs.events(running):
-                if event.chunk is not None:
-                    break
-            for job_id, text, partial in ((queued, "", False), (running, TEXT, True)):
-                cancelled = (await housed.post(f"/v1/jobs/{job_id}/cancel")).json
-                assert (cancelled["status"], cancelled["text"], cancelled["partial"]) == ("cancelled", text, partial)
-                assert (await housed.client.jobs.cancel(job_id)).to_dict() == cancelled, "once"
-            await until(lambda: housed.spy.num_live == 0)
-            assert len(housed.spy.asked) == 1
-            listed = (await housed.fronted.get("/v1/jobs?limit=5")).json["jobs"]
-            assert [(job["id"], job["status"]) for job in listed] == [(queued, "cancelled"), (running, "cancelled")]
-            older = (await housed.fronted.get(f"/v1/jobs?before={queued}")).json["jobs"]
-            assert [job["id"] for job in older] == [running]
-
-    run(story())
+    async with housing(tmp_path, saying(*WORDS, holds=asyncio.Event()), alone) as housed:
+        running = (await housed.submit()).json["id"]
+        queued = (await housed.submit()).json["id"]
+        async for event in housed.client.jobs.events(running):
+            if event.chunk is not None:
+                break
+        for job_id, text, partial in ((queued, "", False), (running, TEXT, True)):
+            cancelled = (await housed.post(f"/v1/jobs/{job_id}/cancel")).json
+            assert (cancelled["status"], cancelled["text"], cancelled["partial"]) == ("cancelled", text, partial)
+            assert (await housed.client.jobs.cancel(job_id)).to_dict() == cancelled, "once"
+        await until(lambda: housed.spy.num_live == 0)
+        assert len(housed.spy.asked) == 1
+        listed = (await housed.fronted.get("/v1/jobs?limit=5")).json["jobs"]
+        assert [(job["id"], job["status"]) for job in listed] == [(queued, "cancelled"), (running, "cancelled")]
+        older = (await housed.fronted.get(f"/v1/jobs?before={queued}")).json["jobs"]
+        assert [job["id"] for job in older] == [running]
 
 
-def test_a_job_out_of_time_keeps_what_it_said(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with housing(tmp_path, saying(*WORDS, holds=asyncio.Event())) as housed:
-            job = (await housed.ended((await housed.submit(timeout_ms=900)).json["id"])).to_dict()
-            assert (job["status"], job["text"], job["partial"]) == ("failed", TEXT, True)
-            assert job["error"]["reason"] == "deadline" and job["receipt"]["error"]["reason"] == "deadline"
-
-    run(story())
+async def test_a_job_past_its_deadline_keeps_its_partial_answer(tmp_path: Path) -> None:
+    async with housing(tmp_path, saying(*WORDS, holds=asyncio.Event())) as housed:
+        job = (await housed.ended((await housed.submit(timeout_ms=900)).json["id"])).to_dict()
+        assert (job["status"], job["text"], job["partial"]) == ("failed", TEXT, True)
+        assert job["error"]["reason"] == "deadline" and job["receipt"]["error"]["reason"] == "deadline"
 
 
-def test_a_refusal_that_passes_is_waited_for_and_a_lost_replica_is_begun_anew(tmp_path: Path) -> None:
-    async def story() -> None:
-        calls = 0
+async def test_a_refusal_that_passes_is_waited_for_and_a_lost_replica_is_begun_anew(tmp_path: Path) -> None:
+    calls = 0
 
-        async def moody(request: wire.GenerateRequest, context: Any) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == 1:
-                full = queue_full("waiting", 8, 0.3)
-                await context.abort(full.code, str(full), full.metadata())
-            if calls == 2:
-                await context.write(ACCEPTED)
-                await context.write(wire.GenerateEvent(chunk=wire.Chunk(text="lost", token_ids=[1])))
-                await context.abort(grpc.StatusCode.INTERNAL, "gone")
-            await answer(request, context)
-
-        async with housing(tmp_path, moody) as housed:
-            job_id = (await housed.submit()).json["id"]
-            events = [event async for event in housed.client.jobs.events(job_id)]
-            assert [event.kind for event in events] == ["status", "status", "chunk", "restarted", "chunk", "status"]
-            assert events[3].restarted == 2 and [event.number for event in events] == [1, 2, 3, 4, 5, 6]
-            last = events[-1].job
-            assert last is not None and (last.status, last.text, last.attempts) == ("done", "x", 2)
-
-    run(story())
-
-
-def test_who_is_lost_too_often_is_given_up(tmp_path: Path) -> None:
-    async def story() -> None:
-        async def dying(_: wire.GenerateRequest, context: Any) -> None:
+    async def moody(request: wire.GenerateRequest, context: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            full = queue_full("waiting", 8, 0.3)
+            await context.abort(full.code, str(full), full.metadata())
+        if calls == 2:
             await context.write(ACCEPTED)
-            await context.write(wire.GenerateEvent(chunk=wire.Chunk(text="a", token_ids=[1])))
+            await context.write(wire.GenerateEvent(chunk=wire.Chunk(text="lost", token_ids=[1])))
             await context.abort(grpc.StatusCode.INTERNAL, "gone")
+        await answer(request, context)
 
-        async with housing(tmp_path, dying, JobsConfig(attempts=2)) as housed:
-            job = await housed.ended((await housed.submit()).json["id"])
-            assert (job.status, job.attempts, job.text, job.partial) == ("failed", 2, "a", True)
-            assert job.error is not None and job.error.reason == "replica_lost"
+    async with housing(tmp_path, moody) as housed:
+        job_id = (await housed.submit()).json["id"]
+        events = [event async for event in housed.client.jobs.events(job_id)]
+        assert [event.kind for event in events] == ["status", "status", "chunk", "restarted", "chunk", "status"]
+        assert events[3].restarted == 2 and [event.number for event in events] == [1, 2, 3, 4, 5, 6]
+        last = events[-1].job
+        assert last is not None and (last.status, last.text, last.attempts) == ("done", "x", 2)
 
-    run(story())
+
+async def test_a_job_lost_too_often_fails(tmp_path: Path) -> None:
+    async def dying(_: wire.GenerateRequest, context: Any) -> None:
+        await context.write(ACCEPTED)
+        await context.write(wire.GenerateEvent(chunk=wire.Chunk(text="a", token_ids=[1])))
+        await context.abort(grpc.StatusCode.INTERNAL, "gone")
+
+    async with housing(tmp_path, dying, JobsConfig(attempts=2)) as housed:
+        job = await housed.ended((await housed.submit()).json["id"])
+        assert (job.status, job.attempts, job.text, job.partial) == ("failed", 2, "a", True)
+        assert job.error is not None and job.error.reason == "replica_lost"
 
 
-def test_there_is_an_end_to_everything(tmp_path: Path) -> None:
+async def test_there_is_an_end_to_everything(tmp_path: Path) -> None:
     config = JobsConfig(concurrency=1, tenant_queue=2, answer_bytes=1024, watchers=1)
-
-    async def story() -> None:
-        async with housing(tmp_path, saying(*["word " * 40] * 9, holds=asyncio.Event()), config) as housed:
-            long = (await housed.submit()).json["id"]
-            job = await housed.ended(long)
-            assert (job.status, job.partial) == ("failed", True) and len(job.text) < 2000
-            assert job.error is not None and job.error.limit == "an answer of at most 1,024 bytes"
-            housed.spy.behave = saying(holds=asyncio.Event())
-            waiting = [(await housed.submit()).json["id"] for _ in range(2)]
-            full = await housed.submit()
-            assert (full.status, full.error["code"]) == (429, "queue_full")
-            watching = housed.client.jobs.events(waiting[0])
-            await anext(watching)
-            refused = await housed.fronted.get(f"/v1/jobs/{waiting[1]}/events")
-            assert (refused.status, refused.error["param"], refused.headers["retry-after"]) == (429, "watchers", "5")
-            await watching.aclose()
-            await until(lambda: not len(housed.fronted.routed.server.jobs.watchers))
-
-    run(story())
+    async with housing(tmp_path, saying(*["word " * 40] * 9, holds=asyncio.Event()), config) as housed:
+        long = (await housed.submit()).json["id"]
+        job = await housed.ended(long)
+        assert (job.status, job.partial) == ("failed", True) and len(job.text) < 2000
+        assert job.error is not None and job.error.limit == "an answer of at most 1,024 bytes"
+        housed.spy.behave = saying(holds=asyncio.Event())
+        waiting = [(await housed.submit()).json["id"] for _ in range(2)]
+        full = await housed.submit()
+        assert (full.status, full.error["code"]) == (429, "queue_full")
+        watching = housed.client.jobs.events(waiting[0])
+        await anext(watching)
+        refused = await housed.fronted.get(f"/v1/jobs/{waiting[1]}/events")
+        assert (refused.status, refused.error["param"], refused.headers["retry-after"]) == (429, "watchers", "5")
+        await watching.aclose()
+        await until(lambda: not len(housed.fronted.routed.server.jobs.watchers))
 
 
-def test_ended_jobs_are_forgotten_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ended_jobs_are_forgotten_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("router.jobs.workers.PRUNE_SECONDS", 0.1)
-
-    async def story() -> None:
-        async with housing(tmp_path, jobs=JobsConfig(kept=1)) as housed:
-            ids = [(await housed.submit()).json["id"] for _ in range(3)]
-            async with asyncio.timeout(10):
-                while len(await housed.client.jobs.list()) > 1:
-                    await asyncio.sleep(0.05)
-            assert sum([(await housed.fronted.get(f"/v1/jobs/{job_id}")).status == 404 for job_id in ids]) == 2
-
-    run(story())
+    async with housing(tmp_path, jobs=JobsConfig(kept=1)) as housed:
+        ids = [(await housed.submit()).json["id"] for _ in range(3)]
+        async with asyncio.timeout(60):
+            while len(await housed.client.jobs.list()) > 1:
+                await asyncio.sleep(0.05)
+        assert sum([(await housed.fronted.get(f"/v1/jobs/{job_id}")).status == 404 for job_id in ids]) == 2
 
 
-def test_a_blocking_client_does_the_same(tmp_path: Path) -> None:
+async def test_a_blocking_client_does_the_same(tmp_path: Path) -> None:
     def ask(address: str) -> Job:
         with Client(address) as client:
             job = client.jobs.submit("hello", force="writer", validate=True)
@@ -288,56 +252,43 @@ def test_a_blocking_client_does_the_same(tmp_path: Path) -> None:
             assert [event.kind for event in client.jobs.events(job.id)] == ["status", "status", "chunk", "status"]
             return ended
 
-    async def story() -> None:
-        async with housing(tmp_path) as housed:
-            job = await asyncio.to_thread(ask, housed.fronted.routed.address)
-            assert (job.status, job.text, job.finish_reason) == ("done", TEXT, "stop")
-            assert job.validation is not None and job.validation.outcome == "passed"
-
-    run(story())
+    async with housing(tmp_path) as housed:
+        job = await asyncio.to_thread(ask, housed.fronted.routed.address)
+        assert (job.status, job.text, job.finish_reason) == ("done", TEXT, "stop")
+        assert job.validation is not None and job.validation.outcome == "passed"
 
 
-def test_without_a_store_a_job_is_not_acknowledged(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with housing(tmp_path) as housed:
-            await housed.fronted.routed.server.backstage.store.close()
-            refused = await housed.submit()
-            assert (refused.status, refused.error["code"]) == (503, "store_unavailable")
-            assert not housed.spy.asked
-
-    run(story())
+async def test_without_a_store_a_job_is_not_acknowledged(tmp_path: Path) -> None:
+    async with housing(tmp_path) as housed:
+        await housed.fronted.routed.server.services.store.close()
+        refused = await housed.submit()
+        assert (refused.status, refused.error["code"]) == (503, "store_unavailable")
+        assert not housed.spy.asked
 
 
-def test_a_router_that_ends_leaves_its_jobs_to_the_next_at_once(tmp_path: Path) -> None:
+async def test_a_router_that_ends_leaves_its_jobs_to_the_next_at_once(tmp_path: Path) -> None:
     """Without waiting for a lease, and nothing counts as lost."""
     patient = JobsConfig(lease=3600, attempts=1)
-
-    async def story() -> None:
-        async with housing(tmp_path, saying("half ", holds=asyncio.Event()), patient) as housed:
-            job_id = (await housed.submit()).json["id"]
-            await until(lambda: housed.spy.num_live == 1)
-            await asyncio.sleep(0.4)
-        async with housing(tmp_path, jobs=patient) as housed:
-            job = await housed.ended(job_id)
-            assert (job.status, job.text, job.attempts) == ("done", TEXT, 2)
-
-    run(story())
+    async with housing(tmp_path, saying("half ", holds=asyncio.Event()), patient) as housed:
+        job_id = (await housed.submit()).json["id"]
+        await until(lambda: housed.spy.num_live == 1)
+        await asyncio.sleep(0.4)
+    async with housing(tmp_path, jobs=patient) as housed:
+        job = await housed.ended(job_id)
+        assert (job.status, job.text, job.attempts) == ("done", TEXT, 2)
 
 
-def test_who_waits_in_vain_fails_in_time(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with housing(tmp_path, saying(holds=asyncio.Event()), JobsConfig(concurrency=1)) as housed:
-            await housed.submit()
-            job = await housed.ended((await housed.submit(timeout_ms=300)).json["id"])
-            assert (job.status, job.attempts, job.partial) == ("failed", 0, False)
-            assert job.error is not None and job.error.reason == "deadline"
-            head = await housed.fronted.send("HEAD", f"/v1/jobs/{job.id}/events")
-            assert (head.status, head.body) == (200, b"")
-
-    run(story())
+async def test_a_job_that_waits_past_its_deadline_fails_in_time(tmp_path: Path) -> None:
+    async with housing(tmp_path, saying(holds=asyncio.Event()), JobsConfig(concurrency=1)) as housed:
+        await housed.submit()
+        job = await housed.ended((await housed.submit(timeout_ms=300)).json["id"])
+        assert (job.status, job.attempts, job.partial) == ("failed", 0, False)
+        assert job.error is not None and job.error.reason == "deadline"
+        head = await housed.fronted.send("HEAD", f"/v1/jobs/{job.id}/events")
+        assert (head.status, head.body) == (200, b"")
 
 
-def test_in_memory_jobs_are_answered_and_said_to_be_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+def test_jobs_in_memory_are_answered_and_their_loss_is_announced(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async with (
             spying(saying(*WORDS)) as spy,
@@ -348,36 +299,33 @@ def test_in_memory_jobs_are_answered_and_said_to_be_forgotten(caplog: pytest.Log
             assert (await client.jobs.wait(job.id, timeout=60)).text == TEXT
 
     run(story())
-    assert "jobs are kept in memory" in caplog.text
+    assert "jobs are lost when this router stops" in caplog.text
 
 
-def test_who_takes_not_even_the_error_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.http.jobs.PATIENCE_SECONDS", 0.05)
+async def test_a_caller_that_does_not_read_the_error_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.api.http.infer.JOB_STALL_SECONDS", 0.05)
 
     class Failing:
         async def watch(self, _: str, __: int) -> AsyncGenerator[jobs_pb2.JobEvent, None]:
             yield jobs_pb2.JobEvent(number=1)
             raise prompt_too_long(2, 1)
 
-    async def story() -> None:
-        gone, num_sent = asyncio.Event(), 0
+    gone, num_sent = asyncio.Event(), 0
 
-        async def send(_: Any) -> None:
-            nonlocal num_sent
-            num_sent += 1
-            if num_sent > 2:
-                await asyncio.Event().wait()
+    async def send(_: Any) -> None:
+        nonlocal num_sent
+        num_sent += 1
+        if num_sent > 2:
+            await asyncio.Event().wait()
 
-        async def receive() -> Any:
-            await gone.wait()
-            return {"type": "http.disconnect"}
+    async def receive() -> Any:
+        await gone.wait()
+        return {"type": "http.disconnect"}
 
-        scope = {
-            **{"type": "http", "method": "GET", "path_params": {"job_id": "j"}, "headers": [], "query_string": b""},
-            "extensions": {EXTENSION: Connection(gone.set)},
-        }
-        async with asyncio.timeout(5):
-            await _Events(cast(Jobs, Failing()))(scope, receive, send)
-        assert gone.is_set() and num_sent == 3
-
-    run(story())
+    scope = {
+        **{"type": "http", "method": "GET", "path_params": {"job_id": "j"}, "headers": [], "query_string": b""},
+        "extensions": {EXTENSION: CallerConnection(gone.set)},
+    }
+    async with asyncio.timeout(60):
+        await JobEventsEndpoint(cast(JobManager, Failing()))(scope, receive, send)
+    assert gone.is_set() and num_sent == 3

@@ -3,13 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.store.database import Database
-from octet.store.history import History
-from octet.store.job_rows import Holding, JobRoom, NewJob
-from octet.store.job_table import JobTable
-from octet.store.migrations import MIGRATIONS, migrate
-from octet.store.sqlite import SqliteMemory
-from router.jobs.leases import Leases
+from router.jobs.workers import LeaseTracker
+from router.store.connection import SqliteMemory
+from router.store.database import Database, StoreSnapshot
+from router.store.jobs import JobLease, JobQueueLimits, JobTable, NewJob
+from router.store.migrations import MIGRATIONS, migrate
 
 LEASE = 10.0
 GAPS = st.floats(0.01, 60)
@@ -19,39 +17,39 @@ STEPS = st.lists(st.tuples(GAPS, st.booleans()), min_size=1, max_size=40)
 
 @given(STEPS)
 def test_it_takes_a_whole_lease_of_looks_without_a_sign(steps: list[tuple[float, bool]]) -> None:
-    leases = Leases(LEASE)
+    leases = LeaseTracker(LEASE)
     now, beat, silent = 0.0, 0, 0.0
     for number, (gap, beats) in enumerate(steps):
         now, beat = now + gap, beat + beats
         silent = 0.0 if beats or number == 0 else silent + min(gap, LEASE / 4)
-        stale = leases.observe([Holding("job", 1, beat)], (), now)
+        stale = leases.find_expired([JobLease("job", 1, beat)], (), now)
         assert bool(stale) == (silent >= LEASE)
-        assert not stale or stale == [Holding("job", 1, beat)]
+        assert not stale or stale == [JobLease("job", 1, beat)]
 
 
 @given(STEPS)
-def test_who_holds_it_takes_it_from_nobody_and_a_new_hand_begins_anew(steps: list[tuple[float, bool]]) -> None:
-    leases, now = Leases(LEASE), 0.0
+def test_a_holder_never_expires_its_own_lease_and_a_new_holder_starts_anew(steps: list[tuple[float, bool]]) -> None:
+    leases, now = LeaseTracker(LEASE), 0.0
     for epoch, (gap, _) in enumerate(steps):
         now += gap
-        assert leases.observe([Holding("job", 1, 1)], {"job"}, now) == []
-        assert leases.observe([Holding("job", epoch, 1), Holding("other", epoch, 1)], {"other"}, now) == []
+        assert leases.find_expired([JobLease("job", 1, 1)], {"job"}, now) == []
+        assert leases.find_expired([JobLease("job", epoch, 1), JobLease("other", epoch, 1)], {"other"}, now) == []
 
 
 def test_looks_far_apart_do_not_make_a_silence() -> None:
     """While the store was away, nobody could give a sign."""
-    leases = Leases(LEASE)
-    assert leases.observe([Holding("job", 1, 1)], (), 0.0) == []
-    assert leases.observe([Holding("job", 1, 1)], (), 1000.0) == []
-    assert leases.observe([Holding("job", 1, 1)], (), 1008.0) == []
+    leases = LeaseTracker(LEASE)
+    assert leases.find_expired([JobLease("job", 1, 1)], (), 0.0) == []
+    assert leases.find_expired([JobLease("job", 1, 1)], (), 1000.0) == []
+    assert leases.find_expired([JobLease("job", 1, 1)], (), 1008.0) == []
 
 
 def test_a_router_whose_clock_is_behind_takes_jobs_at_once() -> None:
     connection = SqliteMemory().open()
     migrate(connection, "house", "identity", MIGRATIONS)
-    jobs = JobTable(Database(connection, History("house", lambda: 0.0)))
+    jobs = JobTable(Database(connection, StoreSnapshot("house", lambda: 0.0)))
     new = NewJob("job-1", "ann", "ann", None, "d", 2, 900_000, 1_800_000, b"asked", b"told")
-    jobs.submit(new, JobRoom(9, 9, 999))
-    assert jobs.look(600_000, ()).waits
+    jobs.submit(new, JobQueueLimits(9, 9, 999))
+    assert jobs.scan(600_000, ()).has_due
     row = jobs.claim("other", 600_000)
     assert row is not None and row.id == "job-1"

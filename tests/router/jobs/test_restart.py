@@ -150,7 +150,7 @@ def test_a_router_is_killed_and_comes_back(tmp_path: Path) -> None:
         check_on_record(lambda sql: database.execute(sql).fetchall(), *["done"] * 4)
 
 
-def test_another_takes_over_and_whoever_comes_back_late_changes_nothing(
+def test_another_router_takes_over_and_a_late_former_holder_changes_nothing(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
     url = postgres.new_database()

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from octet import AsyncClient, NotFound
+from octet.client.errors import Forbidden
 from octet.config.ensemble import JobsConfig
-from octet.sdk.errors import Forbidden
-from router.keys.book import KeyBook
-from router.keys.source import GivenKeys
+from router.api.keys.key_file import StaticKeys
+from router.api.keys.keys import KeySet
 from tests.router.http.harness import Fronted, fronting
 from tests.router.jobs.harness import house, saying, until
 from tests.router.keys.keyed import Made, book_of, made
 from tests.router.service.spy import Spy, spying
-from tests.service.harness import run
 
 ANN, BOB, OPS = made("ann"), made("bob"), made("ops", "operate")
 ALONE = JobsConfig(lease=0.4, concurrency=1)
@@ -30,7 +29,7 @@ async def holding(folder: Path, holds: asyncio.Event) -> AsyncIterator[tuple[Fro
     async with AsyncExitStack() as house_of:
         spy = await house_of.enter_async_context(spying(saying("word", holds=holds)))
         ensemble = house(f"sqlite:{folder / 'state.db'}", ALONE)
-        keys = GivenKeys(book_of(ANN, BOB, OPS))
+        keys = StaticKeys(book_of(ANN, BOB, OPS))
         fronted = await house_of.enter_async_context(fronting({"writer": [spy.address]}, ensemble=ensemble, keys=keys))
 
         async def client(key: Made) -> AsyncClient:
@@ -44,66 +43,56 @@ async def submitted(client: AsyncClient, most: int = 1) -> list[str]:
 
 
 @pytest.mark.parametrize("change", [{}, {"tenant": "else"}, {"expires_ms": 1}])
-def test_jobs_of_a_key_that_is_known_no_more_are_not_begun(tmp_path: Path, change: dict[str, Any]) -> None:
+async def test_jobs_of_a_key_that_is_known_no_more_are_not_begun(tmp_path: Path, change: dict[str, Any]) -> None:
     holds = asyncio.Event()
     left = [replace(ANN.key, **change)] if change else []
-
-    async def story() -> None:
-        async with holding(tmp_path, holds) as (fronted, spy, client_of), asyncio.timeout(20):
-            ann, bob, ops = await client_of(ANN), await client_of(BOB), await client_of(OPS)
-            running, queued = await submitted(ann, 2)
-            (other,) = await submitted(bob)
-            await until(lambda: spy.num_live == 1)
-            fronted.routed.server.gate.replace(KeyBook([*left, BOB.key, OPS.key]))
-            holds.set()
-            assert (await bob.jobs.wait(other)).status == "done"
-            while not (job := await ops.jobs.get(queued, tenant="ann")).has_ended:
-                await asyncio.sleep(0.05)
-            assert job.status == "failed" and job.error is not None and job.error.reason == "unauthenticated"
-            assert (await ops.jobs.get(running, tenant="ann")).status == "done", "what was under way is finished"
-            assert len(spy.asked) == 2
-
-    run(story())
+    async with holding(tmp_path, holds) as (fronted, spy, client_of), asyncio.timeout(60):
+        ann, bob, ops = await client_of(ANN), await client_of(BOB), await client_of(OPS)
+        running, queued = await submitted(ann, 2)
+        (other,) = await submitted(bob)
+        await until(lambda: spy.num_live == 1)
+        fronted.routed.server.gate.replace(KeySet([*left, BOB.key, OPS.key]))
+        holds.set()
+        assert (await bob.jobs.wait(other)).status == "done"
+        while not (job := await ops.jobs.get(queued, tenant="ann")).has_ended:
+            await asyncio.sleep(0.05)
+        assert job.status == "failed" and job.error is not None and job.error.reason == "unauthenticated"
+        assert (await ops.jobs.get(running, tenant="ann")).status == "done", "what was under way is finished"
+        assert len(spy.asked) == 2
 
 
-def test_an_operator_ends_another_tenants_jobs_and_nobody_else_does(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with holding(tmp_path, asyncio.Event()) as (_, spy, client_of), asyncio.timeout(20):
-            ann, bob, ops = await client_of(ANN), await client_of(BOB), await client_of(OPS)
-            running, queued = await submitted(ann, 2)
-            await until(lambda: spy.num_live == 1)
-            for call in _asked(bob, queued, "ann") + _asked(ops, queued, "") + _asked(ops, queued, "bob"):
-                with pytest.raises(NotFound):
-                    await call
-            with pytest.raises(Forbidden, match="another tenant"):
-                await bob.jobs.list(tenant="ann")
-            assert await ops.jobs.list() == () == await ops.jobs.list(tenant="nobody")
-            assert [job.id for job in await ann.jobs.list(tenant="ann")] == [queued, running]
-            assert [job.id for job in await ops.jobs.list(tenant="ann")] == [queued, running]
-            assert [job.id for job in await ops.jobs.list(before=queued, tenant="ann")] == [running]
-            for job_id in (queued, running):
-                assert (await ops.jobs.cancel(job_id, tenant="ann")).status == "cancelled"
-            await until(lambda: spy.num_live == 0)
-            assert len(spy.asked) == 1
-
-    run(story())
+async def test_only_an_operator_ends_another_tenants_jobs(tmp_path: Path) -> None:
+    async with holding(tmp_path, asyncio.Event()) as (_, spy, client_of), asyncio.timeout(60):
+        ann, bob, ops = await client_of(ANN), await client_of(BOB), await client_of(OPS)
+        running, queued = await submitted(ann, 2)
+        await until(lambda: spy.num_live == 1)
+        for call in _asked(bob, queued, "ann") + _asked(ops, queued, "") + _asked(ops, queued, "bob"):
+            with pytest.raises(NotFound):
+                await call
+        with pytest.raises(Forbidden, match="another tenant"):
+            await bob.jobs.list(tenant="ann")
+        assert await ops.jobs.list() == () == await ops.jobs.list(tenant="nobody")
+        assert [job.id for job in await ann.jobs.list(tenant="ann")] == [queued, running]
+        assert [job.id for job in await ops.jobs.list(tenant="ann")] == [queued, running]
+        assert [job.id for job in await ops.jobs.list(before=queued, tenant="ann")] == [running]
+        for job_id in (queued, running):
+            assert (await ops.jobs.cancel(job_id, tenant="ann")).status == "cancelled"
+        await until(lambda: spy.num_live == 0)
+        assert len(spy.asked) == 1
 
 
-def test_so_it_is_over_http(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with holding(tmp_path, asyncio.Event()) as (fronted, _, client_of), asyncio.timeout(20):
-            (job_id,) = await submitted(await client_of(ANN))
+async def test_so_it_is_over_http(tmp_path: Path) -> None:
+    async with holding(tmp_path, asyncio.Event()) as (fronted, _, client_of), asyncio.timeout(60):
+        (job_id,) = await submitted(await client_of(ANN))
 
-            async def status(key: Made, method: str, path: str) -> int:
-                return (await fronted.send(method, f"/v1/jobs{path}", b"", key.headers)).status
+        async def status(key: Made, method: str, path: str) -> int:
+            return (await fronted.send(method, f"/v1/jobs{path}", b"", key.headers)).status
 
-            for key, query, found in ((BOB, "?tenant=ann", False), (OPS, "", False), (OPS, "?tenant=ann", True)):
-                heard = await fronted.send("GET", f"/v1/jobs{query}", b"", key.headers)
-                assert (heard.status == 200 and [job["id"] for job in heard.json["jobs"]] == [job_id]) == found
-                assert (await status(key, "GET", f"/{job_id}{query}") == 200) == found
-                assert (await status(key, "POST", f"/{job_id}/cancel{query}") == 200) == found
-
-    run(story())
+        for key, query, found in ((BOB, "?tenant=ann", False), (OPS, "", False), (OPS, "?tenant=ann", True)):
+            heard = await fronted.send("GET", f"/v1/jobs{query}", b"", key.headers)
+            assert (heard.status == 200 and [job["id"] for job in heard.json["jobs"]] == [job_id]) == found
+            assert (await status(key, "GET", f"/{job_id}{query}") == 200) == found
+            assert (await status(key, "POST", f"/{job_id}/cancel{query}") == 200) == found
 
 
 def _asked(client: AsyncClient, job_id: str, tenant: str) -> list[Coroutine[Any, Any, Any]]:

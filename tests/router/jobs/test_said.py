@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.v1 import specialist_pb2 as wire
-from router.said import Said
+from router.answers import ChunkCollector
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=3)), max_size=20))
-def test_all_of_it_as_one_is_what_was_said(parts: list[tuple[int, str]]) -> None:
-    said, expected = Said(), dict[int, str]()
+def test_collected_chunks_equal_the_whole_answer(parts: list[tuple[int, str]]) -> None:
+    said, expected = ChunkCollector(), dict[int, str]()
     for index, text in parts:
         head = {} if index in expected else {"id": f"id{index}", "name": f"f{index}"}
         expected[index] = expected.get(index, "") + text
-        said.hear(wire.Chunk(text=text, tool_calls=[wire.ToolCallPart(index=index, arguments=text, **head)]))
+        said.add(wire.Chunk(text=text, tool_calls=[wire.ToolCallPart(index=index, arguments=text, **head)]))
     whole = said.chunk()
     assert whole.text == said.text == "".join(text for _, text in parts)
     assert {part.index: part.arguments for part in whole.tool_calls} == expected
@@ -27,9 +27,9 @@ def test_all_of_it_as_one_is_what_was_said(parts: list[tuple[int, str]]) -> None
 
 def test_a_long_call_costs_no_more_than_its_length() -> None:
     """Half a million letters one by one: copied again with each of them, they would take minutes."""
-    said, part = Said(), wire.Chunk(tool_calls=[wire.ToolCallPart(arguments="x")])
+    said, part = ChunkCollector(), wire.Chunk(tool_calls=[wire.ToolCallPart(arguments="x")])
     began = time.process_time()
     for _ in range(500_000):
-        said.hear(part)
+        said.add(part)
     assert len(said.tool_calls[0].arguments) == 500_000
     assert time.process_time() - began < 10

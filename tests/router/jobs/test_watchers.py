@@ -8,17 +8,15 @@ from hypothesis import strategies as st
 
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
-from router.jobs.watchers import Watchers
+from router.jobs.workers import JobWatchers
 
 
 @given(
     st.integers(1, 12),
     st.lists(st.tuples(st.sampled_from(["", "ann", "bob", "eve"]), st.booleans()), max_size=40),
 )
-def test_no_tenant_takes_all_seats_and_those_who_leave_give_theirs_back(
-    most: int, steps: list[tuple[str, bool]]
-) -> None:
-    watchers = Watchers(most)
+def test_no_tenant_takes_all_slots_and_leaving_watchers_free_theirs(most: int, steps: list[tuple[str, bool]]) -> None:
+    watchers = JobWatchers(most)
     share = max(1, most // 4)
     inside: dict[str, list[ExitStack]] = {"": [], "ann": [], "bob": [], "eve": []}
     for tenant, leaves in steps:

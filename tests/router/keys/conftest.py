@@ -1,4 +1,4 @@
-"""Certificates of its own."""
+"""Certificates for these tests."""
 
 from tests.service.test_tls import pki
 

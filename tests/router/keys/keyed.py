@@ -1,22 +1,20 @@
-"""A router that asks for keys, before one that computes nothing."""
+"""A router that requires keys, with a simulated replica."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from router.keys.book import KeyBook
-from router.keys.key import Allowance, Key, Role
-from router.keys.source import GivenKeys, KeySource
-from router.keys.token import new_token, token_digest
-from specialist.engines.sim import CostModel
+from router.api.keys.key_file import KeySource, StaticKeys
+from router.api.keys.keys import Allowance, Key, KeySet, Role, new_token, token_digest
+from specialist.engines.sim.engine import CostModel
 from tests.router.http.harness import Fronted, fronting
 from tests.service.harness import FREE, serving, sim
 
 
 @dataclass(frozen=True)
 class Made:
-    """A key, and what is shown for it."""
+    """A key and its token."""
 
     key: Key
     token: str
@@ -36,13 +34,13 @@ def made(name: str, role: Role = "call", tenant: str = "", expires_ms: int | Non
     return Made(key, token)
 
 
-def book_of(*keys: Made) -> KeyBook:
-    return KeyBook(each.key for each in keys)
+def book_of(*keys: Made) -> KeySet:
+    return KeySet(each.key for each in keys)
 
 
 @asynccontextmanager
 async def keyed(keys: Sequence[Made] | KeySource, *, cost: CostModel = FREE, **settings: Any) -> AsyncIterator[Fronted]:
-    source = GivenKeys(book_of(*keys)) if isinstance(keys, Sequence) else keys
+    source = StaticKeys(book_of(*keys)) if isinstance(keys, Sequence) else keys
     async with (
         serving(sim(cost)) as served,
         fronting({"writer": [served.address]}, keys=source, **settings) as fronted,

@@ -1,4 +1,4 @@
-"""A certificate that changes is shown to whoever connects next; what cannot be used changes nothing."""
+"""A renewed certificate is used for new connections; an unusable one is ignored."""
 
 import asyncio
 import logging
@@ -14,11 +14,10 @@ import pytest
 import uvloop
 
 from octet import AsyncClient, Unavailable
-from octet.rpc.bind import Tls
-from octet.rpc.certificates import Followed
-from router.keys.source import GivenKeys
-from router.service.server import Server
-from router.service.settings import HttpDoor, RouterSettings
+from octet.rpc.certificates import CertificateWatcher, Tls
+from router.api.keys.key_file import StaticKeys
+from router.server import RouterServer
+from router.settings import HttpSettings, RouterSettings
 from tests.router.keys.keyed import book_of, made
 from tests.router.service.harness import NoOpinions, ensemble_of
 from tests.service.harness import serving, sim
@@ -29,7 +28,7 @@ ANN = made("ann", "operate")
 
 @pytest.fixture
 def files(pki: Path, tmp_path: Path) -> Tls:
-    """The router's own, to be changed."""
+    """The router's certificate, which the tests replace."""
     for name in ("replica.pem", "replica.key", "ca.pem"):
         shutil.copy(pki / name, tmp_path / name)
     return Tls(tmp_path / "replica.pem", tmp_path / "replica.key")
@@ -37,7 +36,7 @@ def files(pki: Path, tmp_path: Path) -> Tls:
 
 @pytest.fixture(scope="module")
 def another(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ca.pem, and a certificate of a router that it has signed."""
+    """Makes ca.pem and a router certificate signed by it."""
     folder = tmp_path_factory.mktemp("another")
     new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
     openssl(folder, *new, "-subj", "/CN=another ca", "-keyout", "ca.key", "-out", "ca.pem")
@@ -51,23 +50,23 @@ def another(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def routed(tls: Tls) -> AsyncIterator[Server]:
+async def routed(tls: Tls) -> AsyncIterator[RouterServer]:
     async with serving(sim()) as served:
         settings = RouterSettings(
-            replicas={"writer": (served.address,)}, tls=tls, http=HttpDoor(tls=tls), keys=GivenKeys(book_of(ANN))
+            replicas={"writer": (served.address,)}, tls=tls, http=HttpSettings(tls=tls), keys=StaticKeys(book_of(ANN))
         )
-        server = Server(ensemble_of("writer"), settings, NoOpinions())
+        server = RouterServer(ensemble_of("writer"), settings, NoOpinions())
         await server.start()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await server.warm()
             yield server
         finally:
             await server.stop(0)
 
 
-async def trusted(server: Server, ca: Path, certificate: Path | None = None) -> tuple[bool, bool]:
-    """Whether gRPC and HTTP are served, for who trusts this CA and shows this certificate."""
+async def trusted(server: RouterServer, ca: Path, certificate: Path | None = None) -> tuple[bool, bool]:
+    """Whether gRPC and HTTP serve a caller with this CA and this certificate."""
     key = None if certificate is None else certificate.with_suffix(".key")
     address = f"127.0.0.1:{server.port}"
     async with AsyncClient(
@@ -81,7 +80,7 @@ async def trusted(server: Server, ca: Path, certificate: Path | None = None) -> 
     return by_grpc, await _by_http(server, ca, certificate)
 
 
-async def _by_http(server: Server, ca: Path, certificate: Path | None) -> bool:
+async def _by_http(server: RouterServer, ca: Path, certificate: Path | None) -> bool:
     assert server.http is not None
     trust = ssl.create_default_context(cafile=str(ca))
     if certificate is not None:
@@ -89,17 +88,17 @@ async def _by_http(server: Server, ca: Path, certificate: Path | None) -> bool:
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.http.port, ssl=trust)
         writer.write(b"GET /healthz HTTP/1.1\r\nhost: octet\r\nconnection: close\r\n\r\n")
-        said = await reader.read()
+        output = await reader.read()
         writer.close()
     except (ssl.SSLError, ConnectionError):
         return False
-    return b'{"status":"ok"}' in said
+    return b'{"status":"ok"}' in output
 
 
-def test_both_doors_show_the_new_certificate_without_a_restart(
+def test_grpc_and_http_use_a_renewed_certificate_without_a_restart(
     files: Tls, pki: Path, another: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with routed(files) as server:
             assert await trusted(server, pki / "ca.pem") == (True, True)
             assert await trusted(server, another / "ca.pem") == (False, False)
@@ -109,23 +108,23 @@ def test_both_doors_show_the_new_certificate_without_a_restart(
             await channel.channel_ready()
             shutil.copy(another / "own.pem", files.certificate)
             assert await trusted(server, pki / "ca.pem") == (True, True), "half of a pair changes nothing"
-            assert caplog.text.count("the certificate stays as it was") == 2
+            assert caplog.text.count("keeping the old certificate") == 2
             shutil.copy(another / "own.key", files.key)
             assert await trusted(server, another / "ca.pem") == (True, True)
             assert await trusted(server, pki / "ca.pem") == (False, False)
             check = channel.unary_unary("/grpc.health.v1.Health/Check")
-            assert await check(b"", timeout=5), "who was connected before stays so"
+            assert await check(b"", timeout=5), "open connections stay open"
             await channel.close()
             files.key.unlink()
             assert await trusted(server, another / "ca.pem") == (True, True)
 
     with caplog.at_level(logging.INFO):
-        uvloop.run(story())
+        uvloop.run(scenario())
     assert "PRIVATE KEY" not in caplog.text
 
 
-def test_whom_the_client_ca_has_signed_for_changes_too(files: Tls, pki: Path, another: Path) -> None:
-    async def story() -> None:
+def test_client_ca_is_reloaded_too(files: Tls, pki: Path, another: Path) -> None:
+    async def scenario() -> None:
         tls = replace(files, client_ca=files.certificate.with_name("ca.pem"))
         async with routed(tls) as server:
             ca = pki / "ca.pem"
@@ -137,25 +136,25 @@ def test_whom_the_client_ca_has_signed_for_changes_too(files: Tls, pki: Path, an
             assert await trusted(server, ca, another / "own.pem") == (True, True)
             assert await trusted(server, ca, pki / "caller.pem") == (False, False)
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
-def test_what_cannot_be_used_at_the_start_is_told_by_its_name(files: Tls, another: Path, tmp_path: Path) -> None:
+def test_unusable_certificate_at_the_start_is_named(files: Tls, another: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"absent\.pem"):
-        Followed(replace(files, certificate=tmp_path / "absent.pem"))
+        CertificateWatcher(replace(files, certificate=tmp_path / "absent.pem"))
     shutil.copy(another / "own.key", files.key)
-    with pytest.raises(OSError, match="are no certificate and its key"):
-        Followed(files)
+    with pytest.raises(OSError, match="are not a certificate and its key"):
+        CertificateWatcher(files)
     openssl(tmp_path, "ec", "-in", "replica.key", "-out", "locked.key", "-aes128", "-passout", "pass:secret")
     with pytest.raises(OSError, match="password"):
-        Followed(replace(files, key=tmp_path / "locked.key"))
+        CertificateWatcher(replace(files, key=tmp_path / "locked.key"))
 
 
-def test_files_that_change_while_they_are_read_are_not_used(
+def test_certificates_that_change_while_read_are_not_used(
     files: Tls, another: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever is used was seen to belong together: a pair of two halves would serve nobody."""
-    followed = Followed(files)
+    """Only matching pairs of certificate and key are used."""
+    followed = CertificateWatcher(files)
     load = ssl.SSLContext.load_cert_chain
 
     def loading(context: ssl.SSLContext, *arguments: object, **options: object) -> None:
@@ -165,10 +164,10 @@ def test_files_that_change_while_they_are_read_are_not_used(
     files.key.touch()
     with monkeypatch.context() as patched:
         patched.setattr(ssl.SSLContext, "load_cert_chain", loading)
-        assert followed.renewed() is None
-    assert "change while they are read" in caplog.text
+        assert followed.reload() is None
+    assert "changed while being read" in caplog.text
     shutil.copy(another / "own.key", files.key)
-    renewed = followed.renewed()
+    renewed = followed.reload()
     assert renewed is not None
     assert (renewed.certificate, renewed.key) == (
         (another / "own.pem").read_bytes(),

@@ -1,4 +1,4 @@
-"""`octet keys`, on real files."""
+"""`octet keys` with real files."""
 
 import json
 import os
@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from octet.cli import main
-from router.keys.key import Key
-from router.keys.keys_file import KeysFile
+from router.api.keys.key_file import KeysFile
+from router.api.keys.keys import Key, KeySet
 from tests.router.keys.keyed import made
 
 
 def octet(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     status = main(["keys", *arguments])
-    said = capsys.readouterr()
-    return status, said.out, said.err
+    output = capsys.readouterr()
+    return status, output.out, output.err
 
 
 @pytest.fixture(autouse=True)
@@ -33,20 +33,20 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "keys.json"
 
 
-def test_a_key_is_told_once_and_only_its_digest_is_kept(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+def test_key_is_printed_once_and_only_its_digest_is_stored(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     status, out, err = octet(capsys, "new", "ann", "--role", "call", "--requests-per-minute", "60")
     token = out.strip()
-    assert status == 0 and token.startswith("octet_") and "only time" in err
+    assert status == 0 and token.startswith("octet_") and "not shown again" in err
     kept = elsewhere.read_text()
     assert token not in kept and sha256(token.encode()).hexdigest() in kept
     assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o600
-    assert KeysFile(elsewhere).book().find(token.encode(), 0) is not None
+    assert KeySet(KeysFile(elsewhere).read()).find(token.encode(), 0) is not None
     status, out, _ = octet(capsys, "list")
     assert status == 0 and "ann" in out and "60" in out and token not in out
     assert sha256(token.encode()).hexdigest() not in out
 
 
-def test_all_of_it_as_json(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+def test_keys_commands_as_json(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     options = ["--role", "operate", "--tokens-per-minute", "9", "--concurrency", "2", "--tenant", "team"]
     status, out, err = octet(capsys, "new", "ops", *options, "--expires", "2999-01-31", "--json")
     told: dict[str, Any] = json.loads(out)
@@ -66,17 +66,17 @@ def test_all_of_it_as_json(capsys: pytest.CaptureFixture[str], elsewhere: Path) 
     assert json.loads(octet(capsys, "list", "--json")[1])["keys"] == [told | {"created": created}]
     assert json.loads(octet(capsys, "revoke", "ops", "--json")[1]) == {"revoked": "ops", "file": "keys.json"}
     assert json.loads(octet(capsys, "list", "--json")[1])["keys"] == []
-    assert KeysFile(elsewhere).book().find(token.encode(), 0) is None
+    assert KeySet(KeysFile(elsewhere).read()).find(token.encode(), 0) is None
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("new", "Ann", "--role", "call"), "NAME must be a name of lower-case letters"),
-        (("new", "bob", "--role", "call"), "there is a key 'bob' already"),
+        (("new", "bob", "--role", "call"), "the key 'bob' already exists"),
         (("new", "ann", "--role", "call", "--concurrency", "0"), "--concurrency must be a whole number in [1,"),
         (("new", "ann", "--role", "call", "--expires", "then"), "--expires must be a date such as"),
-        (("new", "ann", "--role", "call", "--expires", "2001-01-01"), "--expires must be a time to come"),
+        (("new", "ann", "--role", "call", "--expires", "2001-01-01"), "--expires must be in the future"),
         (("new", "ann", "--role", "call", "--tenant", "a b"), "--tenant must be a name"),
         (("revoke", "ann"), "there is no key 'ann'"),
         (("list", "--file", "absent.json"), "absent.json"),
@@ -84,7 +84,7 @@ def test_all_of_it_as_json(capsys: pytest.CaptureFixture[str], elsewhere: Path) 
         (("new", "ann", "--role", "call", "--file", "no/folder/keys.json"), "no/folder"),
     ],
 )
-def test_a_mistake_changes_nothing(
+def test_invalid_arguments_change_nothing(
     capsys: pytest.CaptureFixture[str], elsewhere: Path, arguments: tuple[str, ...], told: str
 ) -> None:
     assert octet(capsys, "new", "bob", "--role", "call")[0] == 0
@@ -94,7 +94,7 @@ def test_a_mistake_changes_nothing(
     assert elsewhere.read_bytes() == before
 
 
-def test_the_environment_names_the_file(
+def test_environment_names_the_key_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OCTET_KEYS", str(tmp_path / "other.json"))
@@ -106,9 +106,7 @@ def test_the_environment_names_the_file(
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o602, 0o620, 0o664])
-def test_a_file_that_others_may_write_is_not_trusted(
-    capsys: pytest.CaptureFixture[str], elsewhere: Path, mode: int
-) -> None:
+def test_key_file_writable_by_others_is_refused(capsys: pytest.CaptureFixture[str], elsewhere: Path, mode: int) -> None:
     assert octet(capsys, "new", "ann", "--role", "call")[0] == 0
     elsewhere.chmod(mode)
     status, _, err = octet(capsys, "list")
@@ -117,7 +115,7 @@ def test_a_file_that_others_may_write_is_not_trusted(
     assert octet(capsys, "list")[0] == 0
 
 
-def test_writers_through_different_links_wait_for_one_another(tmp_path: Path) -> None:
+def test_writers_through_different_links_exclude_each_other(tmp_path: Path) -> None:
     real, links = tmp_path / "real", [tmp_path / "one", tmp_path / "two"]
     for folder in (real, *links):
         folder.mkdir()
@@ -144,7 +142,7 @@ def test_writers_through_different_links_wait_for_one_another(tmp_path: Path) ->
     assert all((folder / "keys.json").is_symlink() for folder in links)
 
 
-def test_what_was_changed_is_on_the_disk_with_its_folder(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_are_synced_to_disk_with_their_folder(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[tuple[bool, bool]] = []
     sync = os.fsync
 
@@ -157,7 +155,7 @@ def test_what_was_changed_is_on_the_disk_with_its_folder(elsewhere: Path, monkey
     assert synced == [(False, False), (True, True)], "the content before it has the name, the name before it is told"
 
 
-def test_writers_at_once_lose_no_key(elsewhere: Path) -> None:
+def test_concurrent_writers_lose_no_key(elsewhere: Path) -> None:
     script = (
         "import sys; from octet.cli import main; "
         "sys.exit(max(main(['keys', 'new', f'{sys.argv[1]}-{n}', '--role', 'call']) for n in range(4)))"
@@ -172,9 +170,7 @@ def test_writers_at_once_lose_no_key(elsewhere: Path) -> None:
     assert [path.name for path in elsewhere.parent.iterdir()] == ["keys.json"]
 
 
-def test_what_takes_the_place_of_a_file_may_be_read_by_whom_it_could_be(
-    capsys: pytest.CaptureFixture[str], elsewhere: Path
-) -> None:
+def test_replaced_key_file_keeps_its_permissions(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     octet(capsys, "new", "ann", "--role", "call")
     elsewhere.chmod(0o640)
     group = elsewhere.stat().st_gid

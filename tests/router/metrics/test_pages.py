@@ -6,15 +6,16 @@ import re
 from collections import Counter
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from octet.v1 import slo_pb2
-from router.metrics.slo import slo_source
-from specialist.step import Step
+from router.observe.metrics.quality import slo_source
+from specialist.scheduling.step import Step
 from tests.monitoring.exported import families
 from tests.router.http.harness import Fronted, fronting
 from tests.router.keys.keyed import keyed, made
 from tests.router.service.spy import answer, spying
-from tests.service.harness import adapter_directory, ask, asking, run, serving, sim
+from tests.service.harness import adapter_directory, ask, asking, serving, sim
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
 NUM_SAID = 12
@@ -54,50 +55,43 @@ async def _flood(fronted: Fronted, run_number: int) -> None:
         await fronted.post(b"{", **{"x-request-id": f"h{run_number}-{number}"})
 
 
-def test_a_flood_of_hostile_values_makes_no_series() -> None:
-    async def story() -> None:
-        async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
-            seen = list[set[Series]]()
-            for number in range(3):
-                await _flood(fronted, number)
-                await served.idle()
-                pages = [await page_of(fronted), await page_of(fronted, "/metrics/replicas")]
-                seen.append(set[Series]().union(*map(series, pages)))
-                assert "x0-1" not in "".join(pages) and "absent" not in "".join(pages)
-            _, before, after = ({label for _, labels in each for label in labels} for each in seen)
-            assert not [label for label in after if SAID.search(label[1])]
-            gained = Counter(name for name, _ in after - before)  # by figures of which nothing was measured before
-            assert all(number < NUM_SAID for number in gained.values()), gained
-            assert len(seen[2]) < 1200
-
-    run(story(), 120)
+async def test_a_flood_of_hostile_values_makes_no_series() -> None:
+    async with serving(sim()) as served, fronting({"writer": [served.address]}) as fronted:
+        seen = list[set[Series]]()
+        for number in range(3):
+            await _flood(fronted, number)
+            await served.idle()
+            pages = [await page_of(fronted), await page_of(fronted, "/metrics/replicas")]
+            seen.append(set[Series]().union(*map(series, pages)))
+            assert "x0-1" not in "".join(pages) and "absent" not in "".join(pages)
+        _, before, after = ({label for _, labels in each for label in labels} for each in seen)
+        assert not [label for label in after if SAID.search(label[1])]
+        gained = Counter(name for name, _ in after - before)  # by figures of which nothing was measured before
+        assert all(number < NUM_SAID for number in gained.values()), gained
+        assert len(seen[2]) < 1200
 
 
-def test_replicas_are_told_apart_and_who_does_not_answer_is_counted(tmp_path: Path) -> None:
+async def test_replicas_have_labels_and_silent_ones_are_counted(tmp_path: Path) -> None:
     adapter_directory(tmp_path, "my-lora")
-
-    async def story() -> None:
-        async with (
-            serving(sim(), adapter_root=tmp_path) as one,
-            serving(sim()) as two,
-            spying(answer) as silent,
-            fronting({"writer": [one.address, two.address, silent.address]}) as fronted,
-        ):
-            await ask(one.client, asking())
-            one.replica.adapters.load("my-lora", tmp_path / "my-lora")
-            found = {family.name: family for family in families(await page_of(fronted, "/metrics/replicas"))}
-            up = {sample.labels["replica"]: sample.value for sample in found["octet_replica_up"].samples}
-            assert up == {"writer-0": 1, "writer-1": 1, "writer-2": 0}
-            finished = found["octet_replica_finished_requests"].samples
-            assert {(each.labels["replica"], each.labels["specialist"]) for each in finished if each.value == 1} >= {
-                ("writer-0", "writer")
-            }
-            loaded = [sample.labels for sample in found["octet_replica_adapter_info"].samples]
-            assert [(each["replica"], each["adapter"]) for each in loaded] == [("writer-0", "my-lora")]
-            own = await page_of(fronted)
-            assert 'octet_replica_scrape_failures_total{reason="silent",specialist="writer"} 1.0' in own
-
-    run(story())
+    async with (
+        serving(sim(), adapter_root=tmp_path) as one,
+        serving(sim()) as two,
+        spying(answer) as silent,
+        fronting({"writer": [one.address, two.address, silent.address]}) as fronted,
+    ):
+        await ask(one.client, asking())
+        one.replica.adapters.load("my-lora", tmp_path / "my-lora")
+        found = {family.name: family for family in families(await page_of(fronted, "/metrics/replicas"))}
+        up = {sample.labels["replica"]: sample.value for sample in found["octet_replica_up"].samples}
+        assert up == {"writer-0": 1, "writer-1": 1, "writer-2": 0}
+        finished = found["octet_replica_finished_requests"].samples
+        assert {(each.labels["replica"], each.labels["specialist"]) for each in finished if each.value == 1} >= {
+            ("writer-0", "writer")
+        }
+        loaded = [sample.labels for sample in found["octet_replica_adapter_info"].samples]
+        assert [(each["replica"], each["adapter"]) for each in loaded] == [("writer-0", "my-lora")]
+        own = await page_of(fronted)
+        assert 'octet_replica_scrape_failures_total{reason="silent",specialist="writer"} 1.0' in own
 
 
 def test_a_promise_that_nothing_was_measured_of_is_neither_kept_nor_broken() -> None:
@@ -107,37 +101,34 @@ def test_a_promise_that_nothing_was_measured_of_is_neither_kept_nor_broken() -> 
             unseen = slo_pb2.Objective(name="itl_p95", target=0.1, met=True)
             return [slo_pb2.Slo(specialist="writer", objectives=[seen, unseen])]
 
-        def counted(self, specialist: str) -> dict[str, tuple[int, int]]:
+        def counts(self, specialist: str) -> dict[str, tuple[int, int]]:
             return {}
 
-    found = {family.name: family.samples for family in slo_source(Published())()}
+    slos: Any = Published()
+    found = {family.name: family.samples for family in slo_source(slos)()}
     met = [(sample.labels["objective"], sample.value) for sample in found["octet_slo_objective_met"]]
     assert met == [("ttft_p95", 0)] and len(found["octet_slo_objective_target"]) == 2
 
 
-def test_only_operators_see_them() -> None:
+async def test_only_operators_see_them() -> None:
     caller, operator = made("ann"), made("ops", "operate")
-
-    async def story() -> None:
-        async with keyed([caller, operator]) as fronted:
-            for path in ("/metrics", "/metrics/replicas"):
-                assert (await fronted.get(path)).status == 401
-                assert (await fronted.send("GET", path, b"", caller.headers)).status == 403
-                heard = await fronted.send("GET", path, b"", operator.headers)
-                assert heard.status == 200
-            assert (
-                'octet_gate_refusals_total{reason="unauthenticated"} 2.0'
-                in (await fronted.send("GET", "/metrics", b"", operator.headers)).body.decode()
-            )
-            asked = json.dumps({"model": "octet/writer", "messages": [{"role": "user", "content": "secret-words"}]})
-            await fronted.post(asked.encode(), **operator.headers)
-            page = (await fronted.send("GET", "/metrics", b"", operator.headers)).body.decode()
-            assert "secret-words" not in page and "ann" not in page and operator.token not in page
-
-    run(story())
+    async with keyed([caller, operator]) as fronted:
+        for path in ("/metrics", "/metrics/replicas"):
+            assert (await fronted.get(path)).status == 401
+            assert (await fronted.send("GET", path, b"", caller.headers)).status == 403
+            heard = await fronted.send("GET", path, b"", operator.headers)
+            assert heard.status == 200
+        assert (
+            'octet_gate_refusals_total{reason="unauthenticated"} 2.0'
+            in (await fronted.send("GET", "/metrics", b"", operator.headers)).body.decode()
+        )
+        asked = json.dumps({"model": "octet/writer", "messages": [{"role": "user", "content": "secret-words"}]})
+        await fronted.post(asked.encode(), **operator.headers)
+        page = (await fronted.send("GET", "/metrics", b"", operator.headers)).body.decode()
+        assert "secret-words" not in page and "ann" not in page and operator.token not in page
 
 
-def test_a_scrape_does_not_wait_for_generation() -> None:
+async def test_a_scrape_does_not_wait_for_generation() -> None:
     """While an engine is stuck in a step, its replica tells that it is."""
     stuck, goes_on = Event(), Event()
 
@@ -145,20 +136,17 @@ def test_a_scrape_does_not_wait_for_generation() -> None:
         if stuck.is_set():
             goes_on.wait(60)
 
-    async def story() -> None:
-        async with serving(sim(faults=fault)) as served, fronting({"writer": [served.address]}) as fronted:
-            stuck.set()
-            asking_for_long = asyncio.create_task(fronted.ask())
-            try:
-                under_way = 0.0
-                async with asyncio.timeout(30):
-                    while under_way == 0.0:
-                        found = families(await page_of(fronted, "/metrics/replicas"))
-                        (told,) = [each for each in found if each.name == "octet_replica_step_under_way_seconds"]
-                        under_way = told.samples[0].value
-                assert not asking_for_long.done()
-            finally:
-                goes_on.set()
-            assert (await asking_for_long).status == 200
-
-    run(story())
+    async with serving(sim(faults=fault)) as served, fronting({"writer": [served.address]}) as fronted:
+        stuck.set()
+        asking_for_long = asyncio.create_task(fronted.ask())
+        try:
+            under_way = 0.0
+            async with asyncio.timeout(60):
+                while under_way == 0.0:
+                    found = families(await page_of(fronted, "/metrics/replicas"))
+                    (told,) = [each for each in found if each.name == "octet_replica_step_under_way_seconds"]
+                    under_way = told.samples[0].value
+            assert not asking_for_long.done()
+        finally:
+            goes_on.set()
+        assert (await asking_for_long).status == 200

@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
-from octet.telemetry.outcome import OUTCOMES, REASONS, outcome_of, reason_name, specialist_of
+from octet.telemetry.requests import OUTCOMES, REASON_NAMES, reason_name, request_outcome, responsible_specialist
 from octet.v1 import inference_pb2 as wire
-from router.metrics.fare import MISSES, SOURCES
-from router.metrics.request_families import request_source
-from router.metrics.requests import RequestTally
-from router.reception.ask import Ask, Trace
+from router.observe.metrics.requests import DECISION_SOURCES, MISS_REASONS, RequestCounters, request_source
+from router.request import Request, TraceContext
 
 RULES = Path(__file__).parents[3] / "helm" / "monitoring" / "rules.yml"
 HOUSE = Ensemble(
@@ -32,8 +30,8 @@ KNOWN: dict[str, Set[str]] = {
     "specialist": {"writer", "coder"},
     "intent": {"build-fix", "unspecified"},
     "outcome": set(OUTCOMES),
-    "reason": REASONS | MISSES,
-    "source": SOURCES,
+    "reason": REASON_NAMES | MISS_REASONS,
+    "source": DECISION_SOURCES,
     "error_type": {"", *OUTCOMES},
     "gen_ai_token_type": {"input", "output"},
     "gen_ai_operation_name": {"chat"},
@@ -65,19 +63,19 @@ def receipts(draw: st.DrawFn) -> wire.Receipt:
     return receipt
 
 
-def asked(intent: str) -> Ask:
-    return Ask("id", (), "", 0.0, 1.0, Trace("0" * 32, ""), intent=intent)
+def asked(intent: str) -> Request:
+    return Request("id", (), "", 0.0, 1.0, TraceContext("0" * 32, ""), intent=intent)
 
 
 @given(st.lists(st.tuples(words, receipts()), max_size=3), st.lists(enums, max_size=2))
 def test_every_request_is_counted_once_and_labels_are_known(
-    ended: list[tuple[str, wire.Receipt]], turned_away: list[Any]
+    ended: list[tuple[str, wire.Receipt]], rejected: list[Any]
 ) -> None:
-    tally = RequestTally(lambda: HOUSE)
+    tally = RequestCounters(HOUSE)
     for intent, receipt in ended:
         tally.ended(asked(intent), receipt)
-    for reason in turned_away:
-        tally.turned_away(wire.Error(reason=reason))
+    for reason in rejected:
+        tally.rejected(wire.Error(reason=reason))
     families = list(request_source(tally)())
     counted = 0.0
     for family in families:
@@ -89,20 +87,20 @@ def test_every_request_is_counted_once_and_labels_are_known(
             assert sample.value >= 0
         if "_seconds" in family.name or "per_second" in family.name:
             assert all(sample.labels["specialist"] for sample in family.samples)
-    assert counted == len(ended) + len(turned_away)
+    assert counted == len(ended) + len(rejected)
 
 
 @given(receipts())
-def test_a_request_is_counted_for_whom_every_window_names(receipt: wire.Receipt) -> None:
-    tally = RequestTally(lambda: HOUSE)
+def test_metrics_and_windows_name_the_same_specialist(receipt: wire.Receipt) -> None:
+    tally = RequestCounters(HOUSE)
     tally.ended(asked(""), receipt)
-    named = specialist_of(receipt)
-    counted = [name for name, fare in tally.fares.items() if fare.requests.total()]
-    assert counted == ([named] if named in tally.fares else [])
+    named = responsible_specialist(receipt)
+    counted = [name for name, fare in tally.by_specialist.items() if fare.requests.total()]
+    assert counted == ([named] if named in tally.by_specialist else [])
 
 
-def test_one_answer_is_told_whole() -> None:
-    tally = RequestTally(lambda: HOUSE)
+def test_all_metrics_of_one_answer() -> None:
+    tally = RequestCounters(HOUSE)
     receipt = wire.Receipt(specialist="writer")
     receipt.decision.primary, receipt.decision.source = "writer", wire.DECISION_SOURCE_RULE
     receipt.timings.accepted, receipt.timings.first_chunk = 0.25, 0.5
@@ -130,15 +128,15 @@ def test_one_answer_is_told_whole() -> None:
     assert found["octet_completion_tokens_total", "coder"] == 0
 
 
-def told(tally: RequestTally) -> set[tuple[str, float, tuple[str, ...]]]:
+def told(tally: RequestCounters) -> set[tuple[str, float, tuple[str, ...]]]:
     samples = [sample for family in request_source(tally)() for sample in family.samples]
     return {(sample.name, sample.value, tuple(sorted(sample.labels.values()))) for sample in samples}
 
 
 def test_what_alerts_are_about_begins_with_nothing() -> None:
     """Prometheus sees no growth in a series that begins with 1."""
-    tally = RequestTally(lambda: HOUSE)
-    reasons = set(re.findall(r"[a-z_]+", "|".join(re.findall(r'reason=~?"([^"]+)"', RULES.read_text())))) & REASONS
+    tally = RequestCounters(HOUSE)
+    reasons = set(re.findall(r"[a-z_]+", "|".join(re.findall(r'reason=~?"([^"]+)"', RULES.read_text())))) & REASON_NAMES
     assert {"queue_full", "demoted"} <= reasons
     began = told(tally)
     for reason in reasons:
@@ -152,10 +150,10 @@ def test_what_alerts_are_about_begins_with_nothing() -> None:
 
 def test_an_outcome_is_one_of_four() -> None:
     told = {
-        reason_name(number): outcome_of(wire.Receipt(error=wire.Error(reason=number)))
+        reason_name(number): request_outcome(wire.Receipt(error=wire.Error(reason=number)))
         for number in wire.ErrorReason.values()
     }
-    assert outcome_of(wire.Receipt()) == "answered"
+    assert request_outcome(wire.Receipt()) == "answered"
     assert told["cancelled"] == "cancelled" and told["queue_full"] == told["below_floor"] == "refused"
     assert told["replica_lost"] == told["internal"] == told["deadline"] == "failed"
     assert set(told.values()) == {"refused", "failed", "cancelled"}

@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 from prometheus_client.metrics_core import Metric
 
-from admission.correctness import Standing, serves
-from octet.store.rows import Figures
-from octet.telemetry.outbox import Outbox
+from admission.breakers import BreakerRecord, may_serve
+from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import control_pb2, operator_pb2, slo_pb2
-from router.metrics.control import BREAKER_STATES, HOLDS, control_source
-from router.metrics.judging import PASSED, JudgingTally
-from router.metrics.slo import slo_source
-from router.metrics.store import store_source
-from router.metrics.traces import trace_source
-from specialist.service.tally import DeskTally, EngineTally
+from router.observe.metrics.exposition import BREAKER_STATES, HOLDS, control_source, store_source, trace_source
+from router.observe.metrics.quality import COMPARISON_RESULTS, EvaluationTotals, slo_source
+from router.store.rows import StoreCounters
+from specialist.server.load_report import AdmissionCounters, EngineCounters
 
 
 def figures(found: Iterable[Metric]) -> dict[tuple[str, ...], float]:
@@ -35,52 +32,53 @@ def test_a_breaker_is_open_when_another_is_to_answer(state: Any, hold: Any) -> N
         breakers=lambda: [info], knobs=lambda: [], replicas=lambda: [], escalation=lambda: {"sql": 0}
     )
     told = figures(control_source(control)())
-    assert told["octet_breaker_open", "shell", "sql"] == (not serves(Standing(state, hold=hold or None)))
+    assert told["octet_breaker_open", "shell", "sql"] == (not may_serve(BreakerRecord(state, hold=hold or None)))
 
 
 class Unseen:
     def all(self) -> Sequence[slo_pb2.Slo]:
         return [slo_pb2.Slo(specialist="sql", objectives=[slo_pb2.Objective(name="correctness", share=0.9)])]
 
-    def counted(self, specialist: str) -> dict[str, tuple[int, int]]:
+    def counts(self, specialist: str) -> dict[str, tuple[int, int]]:
         return {"ttft_p95": (7, 2)}
 
 
 def test_an_objective_that_nothing_was_seen_of_begins_with_nothing() -> None:
-    told = figures(slo_source(Unseen())())
+    slos: Any = Unseen()
+    told = figures(slo_source(slos)())
     assert told["octet_slo_samples_total", "correctness", "sql"] == 0
     assert told["octet_slo_breaches_total", "correctness", "sql"] == 0
     assert told["octet_slo_breaches_total", "ttft_p95", "sql"] == 2
 
 
 def test_judging_begins_with_every_word() -> None:
-    tally = JudgingTally()
-    tally.judge("sql", "passed")
-    tally.compare(operator_pb2.Comparison(primary="sql", shadow="shell+a", why="fresh"))
-    assert tally.judged == {("sql", "passed"): 1, ("sql", "failed"): 0}
-    assert set(tally.compared) == {("sql", "shell", "fresh", passed) for passed in PASSED}
-    tally.judge("sql", "passed")
-    tally.compare(operator_pb2.Comparison(primary="sql", shadow="shell+a", why="fresh"))
-    assert tally.judged["sql", "passed"] == tally.compared["sql", "shell", "fresh", "unjudged"] == 2
+    tally = EvaluationTotals()
+    tally.add_verdict("sql", "passed")
+    tally.add_comparison(operator_pb2.Comparison(primary="sql", shadow="shell+a", why="fresh"))
+    assert tally.verdicts == {("sql", "passed"): 1, ("sql", "failed"): 0}
+    assert set(tally.compared) == {("sql", "shell", "fresh", passed) for passed in COMPARISON_RESULTS}
+    tally.add_verdict("sql", "passed")
+    tally.add_comparison(operator_pb2.Comparison(primary="sql", shadow="shell+a", why="fresh"))
+    assert tally.verdicts["sql", "passed"] == tally.compared["sql", "shell", "fresh", "unjudged"] == 2
 
 
 def test_a_replica_begins_with_every_word() -> None:
-    assert EngineTally().preempted == dict.fromkeys(("admission", "growth", "deadline"), 0)
-    assert "shed" in EngineTally().finished
-    for verdicts in (DeskTally().verdicts, DeskTally().shadow_verdicts):
+    assert EngineCounters().preempted == dict.fromkeys(("admission", "growth", "deadline"), 0)
+    assert "shed" in EngineCounters().finished
+    for verdicts in (AdmissionCounters().decisions, AdmissionCounters().shadow_decisions):
         assert verdicts == dict.fromkeys(("admitted", "deadline_unreachable", "would_delay_others", "queue_full"), 0)
 
 
-def test_traces_that_were_lost_are_told() -> None:
-    outbox = Outbox(lambda: pytest.fail("nobody opens it"), most=2)
+def test_lost_traces_are_counted() -> None:
+    outbox = SpanExporter(lambda: pytest.fail("nobody opens it"), most=2)
     for _ in range(5):
         outbox.put(lambda: [])
     assert figures(trace_source(outbox)()) == {("octet_sent_traces_total",): 0, ("octet_lost_traces_total",): 3}
     assert figures(trace_source(None)())["octet_lost_traces_total",] == 0
 
 
-def test_verdicts_that_were_given_up_are_told() -> None:
-    store: Any = SimpleNamespace(figures=lambda: Figures(0, 0, 0, 1, 2, 3, 4), trouble="")
+def test_dropped_verdicts_are_counted() -> None:
+    store: Any = SimpleNamespace(counters=lambda: StoreCounters(0, 0, 0, 1, 2, 3, 4), trouble="")
     told = figures(store_source(store)())
     kinds = ("receipts", "comparisons", "counts", "verdicts")
     assert [told["octet_store_dropped_rows_total", kind] for kind in kinds] == [1, 2, 3, 4]

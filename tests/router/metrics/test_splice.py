@@ -4,10 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.metrics_core import Metric
 
-from octet.telemetry.families import counter, gauge, histogram
-from octet.telemetry.histogram import Histogram
-from octet.telemetry.page import _written
-from router.metrics.replica_pages import Told, merged
+from octet.telemetry.distributions import Histogram
+from octet.telemetry.exposition import counter_family, gauge_family, histogram_family, write_exposition
+from router.observe.metrics.replicas import ReplicaScrape, merge_scrapes
 from tests.monitoring.exported import families
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -23,13 +22,13 @@ def page_of(some: dict[str, float], counted: float, values: list[float], owner: 
     for value in values:
         ranges.add(value)
     told = [
-        gauge(
+        gauge_family(
             "a_ratio", "With a \\ and\na line.", ("of", "specialist"), (((of, owner), num) for of, num in some.items())
         ),
-        counter("b_total", "", (), [((), counted)]),
-        histogram("c_seconds", "c", ("specialist",), [((owner,), ranges)]),
+        counter_family("b_total", "", (), [((), counted)]),
+        histogram_family("c_seconds", "c", ("specialist",), [((owner,), ranges)]),
     ]
-    return _written("", lambda: told).body
+    return write_exposition("", told).body
 
 
 def series(found: list[Metric], more: dict[str, str]) -> Series:
@@ -38,12 +37,12 @@ def series(found: list[Metric], more: dict[str, str]) -> Series:
 
 
 @given(st.lists(st.tuples(labelled, figures, st.lists(figures, max_size=3), words), max_size=3), words)
-def test_every_figure_is_there_with_whose_it_is(
+def test_every_sample_has_its_owner_labels(
     told: list[tuple[dict[str, float], float, list[float], str]], name: str
 ) -> None:
     pages = [page_of(*each) for each in told]
     malformed: list[str] = []
-    text = merged([Told(name, f"{name}-{i}", page) for i, page in enumerate(pages)], malformed, breath=0)
+    text = merge_scrapes([ReplicaScrape(name, f"{name}-{i}", page) for i, page in enumerate(pages)], malformed, pause=0)
     found = families(text.decode())
     assert not malformed and len({family.name for family in found}) == len(found)
     expected: Series = {}
@@ -74,12 +73,12 @@ def test_a_page_that_cannot_be_read_is_left_out() -> None:
     for bad in BAD:
         malformed: list[str] = []
         told = [
-            Told("writer", "writer-0", GOOD),
-            Told("writer", "writer-1", bad),
-            Told("coder", "coder-0", None),
-            Told("coder", "coder-1", b"# TYPE a_total gauge\na_total 7\n"),
+            ReplicaScrape("writer", "writer-0", GOOD),
+            ReplicaScrape("writer", "writer-1", bad),
+            ReplicaScrape("coder", "coder-0", None),
+            ReplicaScrape("coder", "coder-1", b"# TYPE a_total gauge\na_total 7\n"),
         ]
-        up, counted, *more = families(merged(told, malformed).decode())
+        up, counted, *more = families(merge_scrapes(told, malformed).decode())
         assert malformed == ["writer"] and not more, bad
         assert [sample.value for sample in up.samples] == [1, 0, 0, 1]
         assert [(sample.labels, sample.value) for sample in counted.samples] == [

@@ -14,9 +14,9 @@ from octet.clock import SystemClock
 from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.operator.desk import Desk
-from router.operator.service import OperatorService
-from router.slo.slos import Slos
+from router.api.operator.operations import OperatorApi
+from router.api.operator.service import OperatorService
+from router.quality.slo import SloTracker
 from tests.router.operator.memory import NOW_MS, Memory, Rows, Shelf
 from tests.router.view.harness import viewed
 
@@ -43,7 +43,7 @@ class Operated:
 
     def until(self, condition: Callable[[], bool]) -> None:
         async def poll() -> None:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 while not condition():
                     await asyncio.sleep(0.005)
 
@@ -56,10 +56,10 @@ def operated(rows: Rows | None = None, stall_seconds: float = 20.0) -> Iterator[
     thread = Thread(target=loop.run_forever)
     thread.start()
     memory, shelf, kept = Memory(), Shelf(), rows or Rows()
-    slos = Slos(Ensemble((SpecialistConfig("debug"),)), memory.breakers, SystemClock(), time.time)
+    slos = SloTracker(Ensemble((SpecialistConfig("debug"),)), memory.breakers, SystemClock(), time.time)
 
     async def start() -> tuple[OperatorService, Any, int]:
-        desk = Desk(memory, shelf, slos)
+        desk = OperatorApi(memory, shelf, slos)
         service = OperatorService(desk, kept, lambda: COUNTS, lambda: NOW_MS, stall_seconds, view=viewed().view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))

@@ -4,15 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
-import grpc
-
-from octet.rpc.refusal import Refusal, invalid
-from octet.store import ReceiptQuery
+from octet.rpc.refusal import Refusal, invalid_field
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.control.events import Events
-from router.control.refusals import conflict, unknown_name
-from router.dispatch.live import unknown
+from router.control.audit import conflict, unknown_name
+from router.control.events import OperatorEvents
+from router.refusals import unknown_request
+from router.store.rows import ReceiptQuery
 
 SPECIALISTS = ("stl", "template", "debug")
 REPLICAS = ("stl", "template-0", "template-1", "debug")
@@ -22,7 +20,7 @@ NOW_MS = 1_700_000_000_000
 class Memory:
     def __init__(self) -> None:
         self.store_trouble = ""
-        self.events = Events()
+        self.events = OperatorEvents()
         self.entries: list[wire.AuditEntry] = []
         self.slow: asyncio.Event | None = None
         """Changes wait for it."""
@@ -53,7 +51,7 @@ class Memory:
     async def hold_breaker(self, specialist: str, hold: str, *, who: str, why: str) -> wire.BreakerInfo:
         breaker: wire.BreakerInfo = _found("specialist", specialist, self._breakers)
         if hold not in ("open", "closed"):
-            raise invalid("hold", "open or closed", repr(hold))
+            raise invalid_field("hold", "open or closed", repr(hold))
         await self._write("hold_breaker", specialist, breaker.hold, hold, who, why)
         breaker.hold, breaker.hold_by, breaker.hold_why = hold, who, why
         return breaker
@@ -61,7 +59,7 @@ class Memory:
     async def release_breaker(self, specialist: str, *, who: str, why: str) -> wire.BreakerInfo:
         breaker: wire.BreakerInfo = _found("specialist", specialist, self._breakers)
         if not breaker.hold:
-            raise conflict(f"nobody holds the breaker of {specialist}", "specialist")
+            raise conflict(f"the breaker of {specialist} is not held", "specialist")
         await self._write("release_breaker", specialist, breaker.hold, "", who, why)
         breaker.hold = breaker.hold_by = breaker.hold_why = ""
         return breaker
@@ -75,7 +73,7 @@ class Memory:
     async def release_knob(self, name: str, *, who: str, why: str) -> wire.KnobInfo:
         knob: wire.KnobInfo = _found("name", name, self._knobs)
         if knob.set_by == "configuration":
-            raise conflict(f"nobody has set {name}", "name")
+            raise conflict(f"{name} is not set by an operator", "name")
         await self._write("release_knob", name, f"{knob.value:g}", f"{knob.configured:g}", who, why)
         knob.value, knob.set_by, knob.why, knob.since_unix_ms = knob.configured, "configuration", "", 0
         return knob
@@ -127,9 +125,7 @@ class Memory:
 
     async def _write(self, what: str, subject: str, before: str, after: str, who: str, why: str) -> None:
         if self.store_trouble:
-            raise Refusal(
-                grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_STORE_UNAVAILABLE, "it could not be written down"
-            )
+            raise Refusal(error_pb2.ERROR_REASON_STORE_UNAVAILABLE, "it could not be stored")
         if self.slow is not None:
             await self.slow.wait()
         entry = wire.AuditEntry(
@@ -143,7 +139,7 @@ class Memory:
             after=after,
         )
         self.entries.append(entry)
-        self.events.tell(wire.OperatorEvent(at_unix_ms=NOW_MS, audit=entry))
+        self.events.publish(wire.OperatorEvent(at_unix_ms=NOW_MS, audit=entry))
 
 
 class Shelf:
@@ -160,7 +156,7 @@ class Shelf:
 
     async def story(self, request_id: str, tenant: str, own: str) -> wire.Story:
         if request_id not in self.stories:
-            raise unknown(request_id)
+            raise unknown_request(request_id)
         return self.stories[request_id]
 
 

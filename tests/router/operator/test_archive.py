@@ -9,34 +9,31 @@ import pytest
 
 from octet.config.ensemble import StoreConfig
 from octet.rpc.refusal import Refusal
-from octet.store import ComparisonRow, StoreUnavailable, open_store
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.operator.archive import StoreArchive
+from router.api.operator.receipts import ComparisonArchive
+from router.store.rows import ComparisonRow, StoreUnavailable
+from router.store.store import open_store
 
 
-def test_what_was_kept_comes_back_in_order(tmp_path: Path) -> None:
+async def test_stored_comparisons_are_read_in_order(tmp_path: Path) -> None:
     kept = [wire.Comparison(request_id=str(number), at_unix_ms=number) for number in range(1, 1500)]
-
-    async def story() -> None:
-        store = open_store(StoreConfig(url=f"sqlite:{tmp_path / 'store.db'}"), "octet")
-        await store.start()
-        try:
-            for one in kept:
-                store.keep_comparison(ComparisonRow(one.at_unix_ms, one.request_id, one.SerializeToString()))
-            archive = StoreArchive(store)
-            found: list[wire.Comparison] = []
-            async with asyncio.timeout(20):
-                while len(found) < len(kept):
-                    found = [wire.Comparison.FromString(raw) async for raw in archive.comparisons(0)]
-                    await asyncio.sleep(0.05)
-            assert found == kept
-            later = [wire.Comparison.FromString(raw) async for raw in archive.comparisons(1000)]
-            assert later == kept[999:]
-        finally:
-            await store.close()
-
-    asyncio.run(story())
+    store = open_store(StoreConfig(url=f"sqlite:{tmp_path / 'store.db'}"), "octet")
+    await store.start()
+    try:
+        for one in kept:
+            store.keep_comparison(ComparisonRow(one.at_unix_ms, one.request_id, one.SerializeToString()))
+        archive = ComparisonArchive(store)
+        found: list[wire.Comparison] = []
+        async with asyncio.timeout(60):
+            while len(found) < len(kept):
+                found = [wire.Comparison.FromString(raw) async for raw in archive.comparisons(0)]
+                await asyncio.sleep(0.05)
+        assert found == kept
+        later = [wire.Comparison.FromString(raw) async for raw in archive.comparisons(1000)]
+        assert later == kept[999:]
+    finally:
+        await store.close()
 
 
 class Broken:
@@ -46,9 +43,9 @@ class Broken:
         yield ComparisonRow(0, "x", b"")
 
 
-def test_a_store_that_is_gone_is_typed() -> None:
+def test_unavailable_store_is_a_typed_refusal() -> None:
     async def read() -> None:
-        async for _ in StoreArchive(Broken()).comparisons(0):
+        async for _ in ComparisonArchive(Broken()).comparisons(0):
             raise AssertionError("nothing was kept")
 
     with pytest.raises(Refusal) as caught:

@@ -17,15 +17,15 @@ from octet import InvalidRequest, NotFound, Operator
 from octet.cli import main
 from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig, StoreConfig
-from octet.store import ComparisonRow, open_store
 from octet.v1 import operator_pb2 as wire
-from router.control.control import Control
-from router.control.seen import Seen
-from router.operator.archive import StoreArchive
-from router.operator.desk import Desk
-from router.operator.library import StoreLibrary
-from router.operator.service import OperatorService
-from router.slo.slos import Slos
+from router.api.operator.operations import OperatorApi
+from router.api.operator.receipts import ComparisonArchive, ReceiptArchive
+from router.api.operator.service import OperatorService
+from router.control.control import ControlPlane
+from router.control.replicas import FleetReplicas, ObservedReplica
+from router.quality.slo import SloTracker
+from router.store.rows import ComparisonRow
+from router.store.store import open_store
 from tests.router.view.harness import viewed
 
 ENSEMBLE = Ensemble(
@@ -34,13 +34,13 @@ ENSEMBLE = Ensemble(
 )
 
 
-class Replicas:
+class Replicas(FleetReplicas):
     """Two that load whatever they are told to."""
 
     def __init__(self) -> None:
-        self._seen = {name: Seen(name, name, revision="ab" * 32, running=1) for name in ("stl", "debug")}
+        self._seen = {name: ObservedReplica(name, name, revision="ab" * 32, running=1) for name in ("stl", "debug")}
 
-    def seen(self) -> list[Seen]:
+    def observe(self) -> list[ObservedReplica]:
         return list(self._seen.values())
 
     async def load(self, replica: str, name: str, path: str) -> str:
@@ -66,8 +66,8 @@ def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
     thread.start()
     store = open_store(StoreConfig(url=f"sqlite:{folder / 'store.db'}"), "octet")
 
-    async def start() -> tuple[Control, Any, int]:
-        control = Control(ENSEMBLE, store, Replicas())
+    async def start() -> tuple[ControlPlane, Any, int]:
+        control = ControlPlane(ENSEMBLE, store, Replicas())
         await control.start()
         now = round(time.time() * 1000)
         for number in range(comparisons):
@@ -77,16 +77,16 @@ def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
                 shadow_outcome="passed",
             )  # fmt: skip
             store.keep_comparison(ComparisonRow(now, kept.request_id, kept.SerializeToString()))
-        slos = Slos(ENSEMBLE, control.breakers, SystemClock(), time.time)
-        desk, view = Desk(control, StoreLibrary(store, nobody, lambda _: ""), slos), viewed().view
-        service = OperatorService(desk, StoreArchive(store), wire.ShadowCounts, wall_ms, view=view)
+        slos = SloTracker(ENSEMBLE, control.breakers, SystemClock(), time.time)
+        desk, view = OperatorApi(control, ReceiptArchive(store, nobody, lambda _: ""), slos), viewed().view
+        service = OperatorService(desk, ComparisonArchive(store), wire.ShadowCounts, wall_ms, view=view)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((service.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         return control, server, port
 
-    async def stop(control: Control, server: Any) -> None:
+    async def stop(control: ControlPlane, server: Any) -> None:
         await server.stop(0)
         await control.close()
 
@@ -107,7 +107,7 @@ def until(operator: Operator, condition: Any) -> None:
         time.sleep(0.05)
 
 
-def test_what_an_operator_was_told_is_done_outlives_the_router(tmp_path: Path) -> None:
+def test_acknowledged_change_outlives_the_router(tmp_path: Path) -> None:
     with controlled(tmp_path) as address, Operator(address, who="ann") as operator:
         until(operator, lambda it: len(it.lanes()) == 2)
         held = operator.hold_breaker("stl", "open", why="bad refresh")
@@ -132,7 +132,7 @@ def test_what_an_operator_was_told_is_done_outlives_the_router(tmp_path: Path) -
         assert all(each.why for each in operator.audit())
 
 
-def test_refusals_of_the_real_thing_are_one_line_with_a_suggestion(
+def test_refusals_of_the_control_plane_are_one_line_with_a_suggestion(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with controlled(tmp_path) as address, Operator(address) as operator:
@@ -160,7 +160,7 @@ def test_refusals_of_the_real_thing_are_one_line_with_a_suggestion(
     assert line.startswith("octet adapters rollback: ")
 
 
-def test_tuning_reads_what_the_store_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tuning_reads_the_stored_comparisons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with controlled(tmp_path, comparisons=300) as address, Operator(address) as operator:
         until(operator, lambda it: it.shadow_report().rows and it.shadow_report().rows[0].compared == 300)
         assert main(["router", "tune", "--address", address, "--last", "1h", "--json"]) == 0

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.operator.limits import MOST_AUDIT
-from router.operator.report import Report
-from router.operator.service import NAME
+from router.api.operator.operations import MAX_AUDIT
+from router.api.operator.service import OPERATOR_SERVICE, ShadowReportBuilder
 from tests.router.operator.harness import COUNTS, SERVICE, Operated, error_of, operated
 from tests.router.operator.memory import NOW_MS, Rows
 
@@ -58,10 +57,10 @@ def test_every_call_of_the_contract_is_served() -> None:
     described = {method.name for method in wire.DESCRIPTOR.services_by_name["Operator"].methods}
     with operated() as at:
         served = {name.rpartition("/")[2] for name in at.service.handler()._method_handlers}
-    assert served == described and NAME == "octet.v1.Operator"
+    assert served == described and OPERATOR_SERVICE == "octet.v1.Operator"
 
 
-def test_every_change_is_written_down_told_and_shown() -> None:
+def test_every_change_is_audited_published_and_shown() -> None:
     """In an order in which all of them can be made."""
     with operated() as at, grpc.insecure_channel(at.address) as channel:
         events = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=60)
@@ -83,9 +82,7 @@ def test_every_change_is_written_down_told_and_shown() -> None:
 
 @given(st.sampled_from(sorted(CHANGES)), st.data())
 @settings(max_examples=60)
-def test_what_cannot_be_is_refused_by_field_and_nothing_happens(
-    shared: Operated, name: str, data: st.DataObject
-) -> None:
+def test_invalid_change_is_refused_by_field_without_effect(shared: Operated, name: str, data: st.DataObject) -> None:
     ask = type(CHANGES[name][0])()
     ask.CopyFrom(CHANGES[name][0])
     texts = [field.name for field in ask.DESCRIPTOR.fields if field.type == field.TYPE_STRING]
@@ -99,7 +96,7 @@ def test_what_cannot_be_is_refused_by_field_and_nothing_happens(
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e30])
-def test_numbers_are_numbers(shared: Operated, value: float) -> None:
+def test_integers_round_trip(shared: Operated, value: float) -> None:
     knob = wire.SetKnobRequest(name="review.priority_floor", value=value, change=CHANGE)
     assert refused(shared, "SetKnob", knob).field == "value"
     assert refused(shared, "ShadowReport", wire.ShadowReportRequest(last_seconds=value)).field == "last_seconds"
@@ -108,14 +105,14 @@ def test_numbers_are_numbers(shared: Operated, value: float) -> None:
     assert error_of(caught.value).field == "last_seconds"
 
 
-@pytest.mark.parametrize("most", [-1, MOST_AUDIT + 1, 2**62])
-def test_an_audit_has_an_end(shared: Operated, most: int) -> None:
+@pytest.mark.parametrize("most", [-1, MAX_AUDIT + 1, 2**62])
+def test_audit_listing_ends(shared: Operated, most: int) -> None:
     with grpc.insecure_channel(shared.address) as channel, pytest.raises(grpc.RpcError) as caught:
         list(stream(channel, "ListAudit", wire.ListAuditRequest(most=most), wire.AuditEntry))
     assert error_of(caught.value).field == "most"
 
 
-def test_bytes_that_are_no_message_and_too_many_of_them(shared: Operated) -> None:
+def test_invalid_and_oversized_messages_are_refused(shared: Operated) -> None:
     for name in CHANGES:
         assert refused(shared, name, b"\xff\xff\xff").reason == error_pb2.ERROR_REASON_MALFORMED
         assert refused(shared, name, b"\x0a\x80\x80\x08" + b"x" * (1 << 17)).field == "request"
@@ -133,20 +130,20 @@ def test_bytes_that_are_no_message_and_too_many_of_them(shared: Operated) -> Non
         ("DrainReplica", wire.DrainReplicaRequest(replica="qqqqq", change=CHANGE), None),
     ],
 )
-def test_a_typo_gets_a_suggestion(shared: Operated, name: str, ask: Any, meant: str | None) -> None:
+def test_misspelt_name_gets_a_suggestion(shared: Operated, name: str, ask: Any, meant: str | None) -> None:
     error = refused(shared, name, ask)
     assert error.reason == error_pb2.ERROR_REASON_UNKNOWN_NAME and error.limit.startswith("one of ")
     assert error.message.endswith(f"; did you mean {meant}?") if meant else "did you mean" not in error.message
 
 
-def test_a_candidate_of_another_name_gets_one_too() -> None:
+def test_unknown_adapter_gets_a_suggestion() -> None:
     with operated() as at:
         call(at, "LoadAdapter", CHANGES["LoadAdapter"][0], wire.LaneInfo)
         error = refused(at, "PromoteLane", wire.PromoteLaneRequest(specialist="stl", name="lroa", change=CHANGE))
     assert error.message.endswith("; did you mean lora?")
 
 
-def test_without_the_store_nothing_is_changed_and_it_is_said() -> None:
+def test_without_the_store_a_change_is_refused_with_the_reason() -> None:
     with operated() as at:
         at.memory.store_trouble = "the disk is full"
         assert refused(at, "HoldBreaker", CHANGES["HoldBreaker"][0]).reason == error_pb2.ERROR_REASON_STORE_UNAVAILABLE
@@ -154,7 +151,7 @@ def test_without_the_store_nothing_is_changed_and_it_is_said() -> None:
     assert listed.store_trouble == "the disk is full" and not any(each.hold for each in listed.breakers)
 
 
-def test_a_change_that_has_begun_is_finished_without_its_caller() -> None:
+def test_started_change_finishes_without_its_caller() -> None:
     with operated() as at, grpc.insecure_channel(at.address) as channel:
 
         async def hold_up() -> None:
@@ -163,19 +160,19 @@ def test_a_change_that_has_begun_is_finished_without_its_caller() -> None:
         at.on_loop(hold_up())
         method = channel.unary_unary(SERVICE + "HoldBreaker", None, wire.BreakerInfo.FromString)
         calling = method.future(CHANGES["HoldBreaker"][0].SerializeToString())
-        at.until(lambda: at.service._desk.num_changes == 1)
+        at.until(lambda: at.service._api.num_changes == 1)
         num_tasks = len(asyncio.all_tasks(at.loop))
         calling.cancel()
         at.until(lambda: len(asyncio.all_tasks(at.loop)) <= num_tasks)  # the call is over, and this look is one itself
         slow = at.memory.slow
         assert slow is not None
         at.loop.call_soon_threadsafe(slow.set)
-        at.until(lambda: not at.service._desk.num_changes)
+        at.until(lambda: not at.service._api.num_changes)
         assert [entry.what for entry in at.memory.entries] == ["hold_breaker"]
         assert at.memory.breakers()[0].hold == "open"
 
 
-def test_watchers_have_so_many_seats_and_leave_them() -> None:
+def test_number_of_watchers_is_bounded() -> None:
     with operated() as at, grpc.insecure_channel(at.address) as channel:
 
         def watch() -> Any:
@@ -197,7 +194,7 @@ def test_watchers_have_so_many_seats_and_leave_them() -> None:
         assert list(again) == [], "it ends with the router"
 
 
-def test_a_watcher_that_does_not_read_is_let_go_and_holds_up_nobody() -> None:
+def test_watcher_that_does_not_read_is_dropped_without_delaying_others() -> None:
     entry = wire.AuditEntry(why="x" * 60_000)
     with (
         operated(stall_seconds=0.2) as at,
@@ -210,9 +207,9 @@ def test_a_watcher_that_does_not_read_is_let_go_and_holds_up_nobody() -> None:
         other.initial_metadata()
 
         async def flood() -> None:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 while len(at.memory.events) == 2:
-                    at.memory.events.tell(wire.OperatorEvent(audit=entry))
+                    at.memory.events.publish(wire.OperatorEvent(audit=entry))
                     await asyncio.sleep(0.001)
             at.memory.events.close()
 
@@ -228,7 +225,7 @@ def comparison(number: int, **more: Any) -> wire.Comparison:
     return wire.Comparison(request_id=str(number), at_unix_ms=NOW_MS - 1000 * number, **more)
 
 
-def test_comparisons_come_in_order_and_only_as_far_as_they_are_read() -> None:
+def test_comparisons_are_read_in_order_and_on_demand() -> None:
     kept = [comparison(number, shadow="s" * 2000) for number in range(3000, 0, -1)]
     with operated(Rows(kept)) as at, grpc.insecure_channel(at.address) as channel:
         ask = wire.ListComparisonsRequest(last_seconds=100.5)
@@ -238,7 +235,7 @@ def test_comparisons_come_in_order_and_only_as_far_as_they_are_read() -> None:
         assert [next(begun) for _ in range(5)] == kept[:5]
         begun.cancel()
         at.until(lambda: at.rows.num_open == 0)
-        assert at.rows.num_read < len(kept), "nobody read that far"
+        assert at.rows.num_read < len(kept), "rows are read on demand"
 
 
 OUTCOMES = st.sampled_from(["passed", "failed", "skipped", "unavailable"])
@@ -259,8 +256,8 @@ COMPARISONS = st.lists(
 
 
 @given(COMPARISONS)
-def test_the_report_counts_every_comparison_once(given_: list[wire.Comparison]) -> None:
-    report = Report()
+def test_shadow_report_counts_every_comparison_once(given_: list[wire.Comparison]) -> None:
+    report = ShadowReportBuilder()
     for one in given_:
         report.add(one)
     rows = report.rows()
@@ -280,7 +277,7 @@ def test_the_report_counts_every_comparison_once(given_: list[wire.Comparison]) 
         assert row.mean_similarity == pytest.approx(sum(one.similarity for one in mine) / len(mine))
 
 
-def test_a_report_is_of_the_time_that_was_asked_for() -> None:
+def test_shadow_report_covers_the_requested_time() -> None:
     kept = [comparison(number, primary="stl") for number in (30, 20, 10)]
     with operated(Rows(kept)) as at:
         whole = call(at, "ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)

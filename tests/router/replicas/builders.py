@@ -1,21 +1,23 @@
 """Replicas without a network."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from admission.breaker import Breaker
+from admission.breakers import CircuitBreaker
 from octet.clock import Clock, ManualClock
 from octet.config.ensemble import DispatchConfig
 from octet.v1 import specialist_pb2 as wire
-from router.replicas.address import fixed
-from router.replicas.lane import Lane
-from router.replicas.replica import Replica
+from router.dispatch.replicas.replica import Replica, ReplicaSet, ReplicaSnapshot, affinity_score
+from router.dispatch.transport import ReplicaTarget
 
 
 class NoChannel:
-    def unary_stream(self, *_: object) -> Any:
+    def stream(self, *_: object, **__: object) -> Any:
         return None
 
-    unary_unary = unary_stream
+    call = stream
+
+    async def close(self) -> None: ...
 
 
 class FakeCall:
@@ -29,14 +31,16 @@ class FakeCall:
 def replica(clock: Clock | None = None, index: int = 0, specialist: str = "stl") -> Replica:
     clock = clock or ManualClock()
     config = DispatchConfig()
-    breaker = Breaker(clock, failures=config.failures, cool_down=1.0, max_cool_down=8.0)
-    made = Replica(specialist, fixed(index, f"127.0.0.1:{index + 1}"), NoChannel(), breaker, clock, max_running=8)
-    made.connected(warm=True)
+    breaker = CircuitBreaker(clock, failures=config.failures, cool_down=1.0, max_cool_down=8.0)
+    made = Replica(
+        specialist, ReplicaTarget(str(index), f"127.0.0.1:{index + 1}"), NoChannel(), breaker, clock, max_running=8
+    )
+    made.health_reported(is_serving=True)
     return made
 
 
-def lane(clock: Clock, count: int, dispatch: DispatchConfig | None = None, specialist: str = "stl") -> Lane:
-    made = Lane(specialist, dispatch or DispatchConfig(), clock)
+def lane(clock: Clock, count: int, dispatch: DispatchConfig | None = None, specialist: str = "stl") -> ReplicaSet:
+    made = ReplicaSet(specialist, dispatch or DispatchConfig(), clock)
     for index in range(count):
         each = replica(clock, index, specialist)
         made.replicas[each.name] = each
@@ -45,3 +49,7 @@ def lane(clock: Clock, count: int, dispatch: DispatchConfig | None = None, speci
 
 def report(**fields: Any) -> wire.LoadReport:
     return wire.LoadReport(**{"max_running": 8, "max_waiting": 8, **fields})
+
+
+def rendezvous_replica(session: bytes, snapshots: Sequence[ReplicaSnapshot]) -> ReplicaSnapshot:
+    return max(snapshots, key=affinity_score(session))

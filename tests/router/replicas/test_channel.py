@@ -3,30 +3,26 @@
 import grpc
 
 from octet.v1 import specialist_pb2 as wire
-from router.replicas.address import fixed
-from router.replicas.channel import LOOKAHEAD_BYTES, connect
-from tests.service.harness import Heard, asking, expected, run, serving, sim
+from router.dispatch.transport import LOOKAHEAD_BYTES, READ_LIMITS, ReplicaTarget, open_transport
+from tests.service.harness import Heard, asking, expected, serving, sim
 
 TOKENS = 400
 LEAST_BYTES = 10
 """Of a message of one token."""
 
 
-def test_tokens_that_nobody_reads_become_one_message_and_none_is_lost() -> None:
-    async def story() -> None:
-        async with serving(sim()) as served:
-            channel = connect(fixed(0, served.address), None)
-            request = asking(max_tokens=TOKENS, ignore_eos=True, seed=3)
-            call = channel.unary_stream("/octet.v1.Specialist/Generate")(request.SerializeToString())
-            heard = Heard()
-            heard.hear(wire.GenerateEvent.FromString(await call.read()))
-            await served.idle()
-            while (raw := await call.read()) is not grpc.aio.EOF:
-                heard.hear(wire.GenerateEvent.FromString(raw))
-            await channel.close()
-            assert heard.tokens == expected(served.replica, request)
-            assert heard.usage is not None and heard.usage.completion_tokens == len(heard.tokens) == TOKENS
-            most = LOOKAHEAD_BYTES // LEAST_BYTES + 2
-            assert len(heard.chunks) <= most, f"{len(heard.chunks)} messages of {TOKENS} tokens that waited"
-
-    run(story())
+async def test_unread_tokens_become_one_message_and_none_is_lost() -> None:
+    async with serving(sim()) as served:
+        channel = open_transport()(ReplicaTarget("0", served.address), READ_LIMITS)
+        request = asking(max_tokens=TOKENS, ignore_eos=True, seed=3)
+        call = channel.stream("/octet.v1.Specialist/Generate", request.SerializeToString())
+        heard = Heard()
+        heard.hear(wire.GenerateEvent.FromString(await call.read()))
+        await served.idle()
+        while (raw := await call.read()) is not grpc.aio.EOF:
+            heard.hear(wire.GenerateEvent.FromString(raw))
+        await channel.close()
+        assert heard.tokens == expected(served.replica, request)
+        assert heard.usage is not None and heard.usage.completion_tokens == len(heard.tokens) == TOKENS
+        most = LOOKAHEAD_BYTES // LEAST_BYTES + 2
+        assert len(heard.chunks) <= most, f"{len(heard.chunks)} messages of {TOKENS} tokens that waited"

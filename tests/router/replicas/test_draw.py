@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 from octet.clock import ManualClock
 from octet.config.ensemble import DispatchConfig
 from octet.v1 import specialist_pb2 as wire
-from router.replicas.draw import shuffled
-from router.replicas.lane import Lane
-from router.replicas.pick import home_of, pick
-from router.replicas.replica import Replica
-from tests.router.replicas.builders import lane, report
+from router.dispatch.replicas.replica import Replica, ReplicaSet, pick_replica, shuffle_lazily
+from tests.router.replicas.builders import lane, rendezvous_replica, report
 
 STALE = DispatchConfig().stale_seconds
 STATES = st.lists(
@@ -28,45 +25,45 @@ STATES = st.lists(
 State = tuple[int, bool, bool, tuple[str, ...], bool]
 
 
-def fleet(states: list[State], choices: int) -> tuple[Lane, set[str]]:
+def fleet(states: list[State], choices: int) -> tuple[ReplicaSet, set[str]]:
     made = lane(ManualClock(), len(states), DispatchConfig(choices=choices))
     tried = set()
     for each, (depth, draining, warm, adapters, was_tried) in zip(made.replicas.values(), states, strict=True):
         resident = [wire.ResidentAdapter(name=name) for name in adapters]
-        each.heard(report(running=depth, draining=draining, adapters=resident))
-        each.connected(warm=warm)
+        each.load_reported(report(running=depth, draining=draining, adapters=resident))
+        each.health_reported(is_serving=warm)
         if was_tried:
             tried.add(each.name)
     return made, tried
 
 
 @given(STATES, st.integers(1, 3), st.binary(max_size=4), st.sampled_from([(), ("a",), ("b",)]), st.integers(0, 2**32))
-def test_somebody_is_chosen_where_somebody_can_be(
+def test_usable_replica_is_chosen_if_there_is_one(
     states: list[State], choices: int, session: bytes, adapters: tuple[str, ...], seed: int
 ) -> None:
     made, tried = fleet(states, choices)
-    able = {each.name for each in made.replicas.values() if each.usable} - tried
-    chosen = made.choose(tried, session, adapters, Random(seed), sound=True)
+    able = {each.name for each in made.replicas.values() if each.is_usable} - tried
+    chosen = made.choose(tried, session, adapters, Random(seed), healthy=True)
     assert (chosen is None) == (not able)
     assert chosen is None or chosen.name in able
-    roomy = made.choose(tried, session, adapters, Random(seed), sound=True, roomy=True)
-    assert roomy is None or roomy.candidate(STALE).has_room
+    roomy = made.choose(tried, session, adapters, Random(seed), healthy=True, with_capacity=True)
+    assert roomy is None or roomy.snapshot(STALE).has_capacity
 
 
 @given(STATES, st.binary(max_size=4), st.sampled_from([(), ("a",), ("b",)]), st.integers(0, 2**32))
-def test_with_as_many_draws_as_there_are_it_is_who_would_be_picked(
+def test_sampling_all_replicas_agrees_with_picking_from_all(
     states: list[State], session: bytes, adapters: tuple[str, ...], seed: int
 ) -> None:
     """Of the same cost: equals share."""
     made, tried = fleet(states, len(states))
-    able = [each for each in made.replicas.values() if each.usable and each.name not in tried]
-    chosen = made.choose(tried, session, adapters, Random(seed), sound=True)
+    able = [each for each in made.replicas.values() if each.is_usable and each.name not in tried]
+    chosen = made.choose(tried, session, adapters, Random(seed), healthy=True)
     if not able:
         return
     assert chosen is not None
-    candidates = [each.candidate(STALE) for each in able]
-    picked = pick(candidates, session, adapters, made.dispatch, Random(seed))
-    home = home_of(session, candidates).name if session else ""
+    candidates = [each.snapshot(STALE) for each in able]
+    picked = pick_replica(candidates, session, adapters, made.dispatch, Random(seed))
+    home = rendezvous_replica(session, candidates).name if session else ""
 
     def figures(name: str) -> tuple[object, ...]:
         each = next(each for each in candidates if each.name == name)
@@ -81,7 +78,7 @@ def test_with_as_many_draws_as_there_are_it_is_who_would_be_picked(
 def test_all_come_in_every_order_alike(count: int, seed: int) -> None:
     everybody = list(lane(ManualClock(), count).replicas.values())
     random = Random(seed)
-    assert sorted(each.name for each in shuffled(everybody, random)) == sorted(each.name for each in everybody)
+    assert sorted(each.name for each in shuffle_lazily(everybody, random)) == sorted(each.name for each in everybody)
 
 
 def test_every_replica_is_drawn_as_often_as_any_other() -> None:
@@ -89,7 +86,7 @@ def test_every_replica_is_drawn_as_often_as_any_other() -> None:
     random = Random(7)
     places: list[Counter[str]] = [Counter() for _ in everybody]
     for _ in range(4000):
-        for place, each in enumerate(shuffled(everybody, random)):
+        for place, each in enumerate(shuffle_lazily(everybody, random)):
             places[place][each.name] += 1
     assert all(700 < place[each.name] < 900 for place in places for each in everybody), places
 
@@ -103,20 +100,20 @@ def test_among_a_thousand_as_few_are_looked_at_as_among_four() -> None:
         return True
 
     for _ in range(50):
-        assert made.choose((), b"", (), Random(len(looked)), sound=True, may_answer=may_answer) is not None
+        assert made.choose((), b"", (), Random(len(looked)), healthy=True, may_answer=may_answer) is not None
     assert len(looked) == 50 * made.dispatch.choices
-    home = made.choose((), b"conversation", (), Random(1), sound=True)
+    home = made.choose((), b"conversation", (), Random(1), healthy=True)
     assert home is not None
-    made.homes.learn(b"conversation", (), home.name)
+    made.affinity.learn(b"conversation", (), home.name)
     looked.clear()
-    assert made.choose((), b"conversation", (), Random(2), sound=True, may_answer=may_answer) is home
+    assert made.choose((), b"conversation", (), Random(2), healthy=True, may_answer=may_answer) is home
     assert len(looked) == made.dispatch.choices + 1
 
 
 def test_a_drained_majority_costs_draws_and_not_the_choice() -> None:
     made = lane(ManualClock(), 64, replace(DispatchConfig(), choices=2))
     for each in list(made.replicas.values())[:60]:
-        each.heard(report(draining=True))
-    found = [made.choose((), b"", (), Random(seed), sound=True) for seed in range(400)]
+        each.load_reported(report(draining=True))
+    found = [made.choose((), b"", (), Random(seed), healthy=True) for seed in range(400)]
     chosen = Counter(each.name for each in found if each is not None)
     assert sum(chosen.values()) == 400 and len(chosen) == 4 and min(chosen.values()) > 50

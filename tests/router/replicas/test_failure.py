@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from octet.v1 import error_pb2
-from router.replicas.failure import failure_of
+from router.dispatch.attempts import classify_failure
 
 LOST, NOBODY = error_pb2.ERROR_REASON_REPLICA_LOST, error_pb2.ERROR_REASON_NO_REPLICA
 
@@ -33,5 +33,5 @@ def bare(code: grpc.StatusCode) -> Any:
 def test_a_status_without_a_reason(
     name: str, was_open: bool, accepted: bool, kind: str, reason: int, is_break: bool
 ) -> None:
-    failure = failure_of(bare(grpc.StatusCode[name]), "stl-0", was_open=was_open, accepted=accepted)
+    failure = classify_failure(bare(grpc.StatusCode[name]), "stl-0", was_open=was_open, accepted=accepted)
     assert (failure.kind, failure.refusal.error.reason, failure.is_break) == (kind, reason, is_break)

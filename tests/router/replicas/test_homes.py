@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from octet.clock import ManualClock
-from router.replicas.homes import Homes
+from router.dispatch.replicas.replica import SessionAffinity
 
 MOST, SECONDS = 3, 10.0
 SESSIONS = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
@@ -19,7 +19,7 @@ class AgainstAPlainList(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock()
-        self.homes = Homes(self.clock, MOST, SECONDS)
+        self.homes = SessionAffinity(self.clock, MOST, SECONDS)
         self.plain: OrderedDict[tuple[bytes, tuple[str, ...]], tuple[str, float]] = OrderedDict()
 
     @rule(session=SESSIONS, stack=STACKS, replica=st.sampled_from(["r0", "r1"]))
@@ -50,12 +50,12 @@ TestAgainstAPlainList = AgainstAPlainList.TestCase
 
 
 @given(STACKS)
-def test_who_has_no_key_has_no_home(stack: tuple[str, ...]) -> None:
-    homes = Homes(ManualClock())
+def test_request_without_a_session_has_no_affinity(stack: tuple[str, ...]) -> None:
+    homes = SessionAffinity(ManualClock())
     homes.learn(b"", stack, "r0")
     assert len(homes) == 0 and homes.find(b"", stack) is None
 
 
-def test_room_for_nobody_is_refused() -> None:
+def test_affinity_without_capacity_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        Homes(ManualClock(), most=0)
+        SessionAffinity(ManualClock(), max_sessions=0)

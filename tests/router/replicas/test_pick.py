@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.config.ensemble import DispatchConfig
-from router.replicas.pick import Candidate, home_of, pick
+from router.dispatch.replicas.replica import ReplicaSnapshot, pick_replica
+from tests.router.replicas.builders import rendezvous_replica
 
 PLAIN = DispatchConfig()
 NO_BONUS = DispatchConfig(session_bonus=0.0, adapter_bonus=0.0, preempting_penalty=0.0)
 
 CANDIDATES = st.lists(
     st.builds(
-        Candidate,
+        ReplicaSnapshot,
         name=st.uuids().map(str),
         depth=st.integers(0, 300),
         max_running=st.integers(1, 64),
@@ -29,15 +30,15 @@ CANDIDATES = st.lists(
 )
 
 
-def replicas(depths: list[int]) -> list[Candidate]:
-    return [Candidate(f"stl-{index}", depth, max_running=32) for index, depth in enumerate(depths)]
+def replicas(depths: list[int]) -> list[ReplicaSnapshot]:
+    return [ReplicaSnapshot(f"stl-{index}", depth, max_running=32) for index, depth in enumerate(depths)]
 
 
 @given(CANDIDATES, st.binary(max_size=8), st.lists(st.sampled_from("abc"), max_size=2), st.integers(0, 2**32))
-def test_somebody_is_picked_and_nobody_worse_than_there_is(
-    candidates: list[Candidate], session: bytes, adapters: list[str], seed: int
+def test_picked_replica_is_no_worse_than_needed(
+    candidates: list[ReplicaSnapshot], session: bytes, adapters: list[str], seed: int
 ) -> None:
-    chosen = pick(candidates, session, adapters, PLAIN, Random(seed))
+    chosen = pick_replica(candidates, session, adapters, PLAIN, Random(seed))
     assert chosen in candidates
     assert chosen.is_closed == all(each.is_closed for each in candidates)
     open_ones = [each for each in candidates if not each.is_closed]
@@ -46,29 +47,29 @@ def test_somebody_is_picked_and_nobody_worse_than_there_is(
 
 @given(CANDIDATES, st.binary(min_size=1, max_size=8), st.integers(0, 2**32))
 def test_every_router_finds_the_same_home_and_it_moves_only_when_it_is_lost(
-    candidates: list[Candidate], session: bytes, seed: int
+    candidates: list[ReplicaSnapshot], session: bytes, seed: int
 ) -> None:
-    home = home_of(session, candidates)
+    home = rendezvous_replica(session, candidates)
     shuffled = Random(seed).sample(candidates, len(candidates))
-    assert home_of(session, shuffled) == home
+    assert rendezvous_replica(session, shuffled) == home
     others = [each for each in candidates if each != home]
     if others:
         lost = others[0]
-        assert home_of(session, [each for each in candidates if each != lost]) == home
+        assert rendezvous_replica(session, [each for each in candidates if each != lost]) == home
 
 
 @given(st.integers(3, 16), st.binary(min_size=1, max_size=8), st.integers(0, 2**32))
 def test_a_session_stays_while_its_replica_is_not_much_busier(count: int, session: bytes, seed: int) -> None:
     fleet = replicas([4] * count)
-    home = home_of(session, fleet)
+    home = rendezvous_replica(session, fleet)
     busier = [replace(each, depth=8) if each is home else each for each in fleet]
     overrun = [replace(each, depth=64) if each is home else each for each in fleet]
-    assert pick(busier, session, (), PLAIN, Random(seed)).name == home.name
-    assert pick(overrun, session, (), PLAIN, Random(seed)).name != home.name
+    assert pick_replica(busier, session, (), PLAIN, Random(seed)).name == home.name
+    assert pick_replica(overrun, session, (), PLAIN, Random(seed)).name != home.name
 
 
 @given(st.integers(3, 16), st.integers(0, 15), st.binary(min_size=1, max_size=8), st.integers(0, 2**32))
-def test_a_conversation_stays_where_it_was_and_leaves_who_is_hot_or_gone(
+def test_conversation_stays_unless_its_replica_is_busy_or_lost(
     count: int, where: int, session: bytes, seed: int
 ) -> None:
     fleet = replicas([4] * count)
@@ -77,10 +78,14 @@ def test_a_conversation_stays_where_it_was_and_leaves_who_is_hot_or_gone(
     overrun = [replace(each, depth=64) if each is last else each for each in fleet]
     lost = [replace(each, is_broken=True) if each is last else each for each in fleet]
     gone = [each for each in fleet if each is not last]
-    assert pick(busier, session, (), PLAIN, Random(seed), last.name).name == last.name
-    assert pick(overrun, session, (), PLAIN, Random(seed), last.name).name != last.name
-    assert pick(lost, session, (), PLAIN, Random(seed), last.name).name == home_of(session, gone).name
-    assert pick(gone, session, (), PLAIN, Random(seed), last.name).name == home_of(session, gone).name
+    assert pick_replica(busier, session, (), PLAIN, Random(seed), last.name).name == last.name
+    assert pick_replica(overrun, session, (), PLAIN, Random(seed), last.name).name != last.name
+    assert (
+        pick_replica(lost, session, (), PLAIN, Random(seed), last.name).name == rendezvous_replica(session, gone).name
+    )
+    assert (
+        pick_replica(gone, session, (), PLAIN, Random(seed), last.name).name == rendezvous_replica(session, gone).name
+    )
 
 
 @given(st.integers(2, 16), st.integers(0, 15), st.integers(0, 2**32))
@@ -88,18 +93,18 @@ def test_a_resident_adapter_is_found_wherever_it_is(count: int, where: int, seed
     fleet = replicas([2] * count)
     holder = where % count
     fleet[holder] = replace(fleet[holder], adapters=frozenset({"style", "other"}), depth=4)
-    assert pick(fleet, b"", ("style",), PLAIN, Random(seed)).name == fleet[holder].name
-    assert pick(fleet, b"", ("style", "absent"), replace(PLAIN, choices=count), Random(seed)).depth == 2
+    assert pick_replica(fleet, b"", ("style",), PLAIN, Random(seed)).name == fleet[holder].name
+    assert pick_replica(fleet, b"", ("style", "absent"), replace(PLAIN, choices=count), Random(seed)).depth == 2
 
 
-def test_who_preempts_gets_less() -> None:
+def test_preempting_replica_gets_less() -> None:
     random = Random(4)
     fleet = replicas([8] * 4)
     fleet[0] = replace(fleet[0], preempting=True)
-    picked = [pick(fleet, b"", (), PLAIN, random).name for _ in range(400)]
+    picked = [pick_replica(fleet, b"", (), PLAIN, random).name for _ in range(400)]
     assert picked.count("stl-0") == 0
     fleet = [replace(each, depth=24) if not each.preempting else each for each in fleet]
-    picked = [pick(fleet, b"", (), PLAIN, random).name for _ in range(400)]
+    picked = [pick_replica(fleet, b"", (), PLAIN, random).name for _ in range(400)]
     assert picked.count("stl-0") > 0, "a penalty, not a ban"
 
 
@@ -108,7 +113,7 @@ def spread(num_routers: int, num_replicas: int, num_requests: int, random: Rando
     own = [[0] * num_replicas for _ in range(num_routers)]
     for request in range(num_requests):
         mine = own[request % num_routers]
-        chosen = pick(replicas(mine), b"", (), NO_BONUS, random)
+        chosen = pick_replica(replicas(mine), b"", (), NO_BONUS, random)
         mine[int(chosen.name.removeprefix("stl-"))] += 1
     return [sum(column) for column in zip(*own, strict=True)]
 
@@ -125,6 +130,6 @@ def test_three_routers_with_the_same_stale_view_do_not_herd(num_replicas: int, s
     assert max(counts) <= 1.3 * 40
 
 
-def test_nobody_to_pick_from_is_said_so() -> None:
+def test_picking_from_no_replicas_is_an_error() -> None:
     with pytest.raises(ValueError):
-        pick([], b"", (), PLAIN, Random(0))
+        pick_replica([], b"", (), PLAIN, Random(0))

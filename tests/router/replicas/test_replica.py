@@ -5,16 +5,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from octet.clock import ManualClock
 from octet.rpc.refusal import replica_failed
-from router.replicas.attempt import Attempt
-from router.replicas.failure import Failure
-from router.replicas.replica import Replica
+from router.dispatch.attempts import AttemptFailure, ReplicaAttempt
+from router.dispatch.replicas.replica import Replica
 from tests.router.replicas.builders import replica, report
 
 STALE = 1.0
 
 
 def usable(replica: Replica) -> bool:
-    return replica.usable
+    return replica.is_usable
 
 
 def allows(replica: Replica) -> bool:
@@ -44,7 +43,7 @@ class Counting(RuleBasedStateMachine):
 
     @rule(waiting=st.integers(0, 9), running=st.integers(0, 9))
     def a_report_comes(self, waiting: int, running: int) -> None:
-        self.replica.heard(report(waiting=waiting, running=running))
+        self.replica.load_reported(report(waiting=waiting, running=running))
         self.reported, self.said = self.clock.now(), waiting + running
 
     @rule(seconds=st.floats(0, 2))
@@ -53,15 +52,15 @@ class Counting(RuleBasedStateMachine):
 
     @rule()
     def the_connection_is_lost_and_found(self) -> None:
-        self.replica.lost("gone")
-        assert (self.replica.candidate(STALE).is_broken, usable(self.replica)) == (True, False)
-        self.replica.connected(warm=True)
+        self.replica.disconnected("gone")
+        assert (self.replica.snapshot(STALE).is_broken, usable(self.replica)) == (True, False)
+        self.replica.health_reported(is_serving=True)
         assert usable(self.replica)
         self.reported = None
 
     @invariant()
     def depth_is_what_is_known(self) -> None:
-        depth = self.replica.candidate(STALE).depth
+        depth = self.replica.snapshot(STALE).depth
         assert depth >= self.replica.inflight == len(self.under_way)
         fresh = self.reported is not None and self.clock.now() - self.reported <= STALE
         if not fresh:
@@ -72,8 +71,8 @@ class Counting(RuleBasedStateMachine):
     def teardown(self) -> None:
         for entered in self.under_way:
             self.replica.leave(entered)
-        self.replica.heard(report())
-        assert self.replica.candidate(STALE).depth == 0
+        self.replica.load_reported(report())
+        assert self.replica.snapshot(STALE).depth == 0
 
 
 TestCounting = Counting.TestCase
@@ -82,70 +81,70 @@ TestCounting = Counting.TestCase
 def test_a_replica_that_drains_or_is_cold_is_closed_and_one_that_hangs_is_broken() -> None:
     clock = ManualClock()
     each = replica(clock)
-    each.heard(report(draining=True))
-    assert (each.candidate(STALE).is_closed, usable(each)) == (True, False)
-    each.heard(report())
+    each.load_reported(report(draining=True))
+    assert (each.snapshot(STALE).is_closed, usable(each)) == (True, False)
+    each.load_reported(report())
     assert usable(each)
-    each.connected(warm=False)
-    assert each.candidate(STALE).is_closed
-    each.connected(warm=True)
-    each.hangs(1.5)
-    assert (each.candidate(STALE).is_broken, str(each.breaker.state)) == (True, "open")
-    each.heard(report())
+    each.health_reported(is_serving=False)
+    assert each.snapshot(STALE).is_closed
+    each.health_reported(is_serving=True)
+    each.mark_hung(1.5)
+    assert (each.snapshot(STALE).is_broken, str(each.breaker.state)) == (True, "open")
+    each.load_reported(report())
     assert usable(each) and str(each.breaker.state) == "half_open"
 
 
 def hung_and_back(clock: ManualClock) -> Replica:
     each = replica(clock)
-    each.hangs(1.5)
-    each.heard(report())
+    each.mark_hung(1.5)
+    each.load_reported(report())
     return each
 
 
 def test_one_that_hung_is_asked_once_before_it_is_asked_as_often_as_others() -> None:
     each = hung_and_back(ManualClock())
-    with Attempt(each) as probe:
+    with ReplicaAttempt(each) as probe:
         assert not allows(each)
-        each.heard(report())
-        assert each.candidate(STALE).is_broken
+        each.load_reported(report())
+        assert each.snapshot(STALE).is_broken
         probe.start()
     assert allows(each) and each.breaker.state == "closed"
 
 
 def test_one_that_hung_until_its_connection_was_lost_is_asked_once_as_well() -> None:
     each = replica(ManualClock())
-    each.hangs(1.5)
+    each.mark_hung(1.5)
     for _ in range(2):
-        each.lost("its keepalive ran out")
-    each.connected(warm=True)
+        each.disconnected("its keepalive ran out")
+    each.health_reported(is_serving=True)
     assert usable(each) and str(each.breaker.state) == "half_open"
-    with Attempt(each) as probe:
+    with ReplicaAttempt(each) as probe:
         assert not allows(each)
         probe.start()
-    each.lost("gone")
-    each.connected(warm=True)
+    each.disconnected("gone")
+    each.health_reported(is_serving=True)
     assert each.breaker.state == "closed", "one that was only restarted is trusted"
 
 
-def test_one_that_hung_and_of_which_nobody_wants_anything_is_taken_at_its_word() -> None:
+def test_idle_replica_that_hung_recovers_by_its_reports() -> None:
     clock = ManualClock()
     each = hung_and_back(clock)
     clock.sleep(1.9)
-    each.heard(report())
+    each.load_reported(report())
     assert each.breaker.state == "half_open"
     clock.sleep(0.1)
-    each.heard(report())
+    each.load_reported(report())
     assert str(each.breaker.state) == "closed"
 
 
 def test_one_whose_probe_failed_is_not_taken_at_its_word() -> None:
     clock = ManualClock()
     each = hung_and_back(clock)
-    with Attempt(each) as probe:
-        probe.judge(Failure("failed", replica_failed()))
-    each.heard(report())
+    with ReplicaAttempt(each) as probe:
+        probe.report_outcome(AttemptFailure("failed", replica_failed()))
+    each.load_reported(report())
     clock.sleep(60.0)
-    each.heard(report())
+    each.load_reported(report())
     assert each.breaker.state == "half_open"
 
 
@@ -154,10 +153,10 @@ def test_a_probe_that_shows_nothing_lets_the_next_one_through_at_once() -> None:
     each = replica(clock)
     each.breaker.trip()
     clock.sleep(1.0)
-    with Attempt(each) as probe:
+    with ReplicaAttempt(each) as probe:
         assert not allows(each)
-    probe.gave_up()
+    probe.report_no_outcome()
     assert allows(each)
-    with Attempt(each), Attempt(each) as intruder:
-        intruder.gave_up()
+    with ReplicaAttempt(each), ReplicaAttempt(each) as intruder:
+        intruder.report_no_outcome()
         assert not allows(each), "only the probe itself can say so"

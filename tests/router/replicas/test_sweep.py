@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from octet.clock import ManualClock
 from octet.config.ensemble import DispatchConfig
 from octet.v1 import error_pb2
-from router.dispatch.live import Live, LiveRequests
-from router.dispatch.sweep import DEADLINE_SLACK, INTERVAL, Sweep
-from router.replicas.attempt import Attempt
-from router.replicas.replica import Replica
+from router.dispatch.attempts import DEADLINE_SLACK, ReplicaAttempt
+from router.dispatch.dispatcher import LiveRequests
+from router.dispatch.replicas.fleet import WATCH_INTERVAL, Watchdog
+from router.dispatch.replicas.replica import Replica
+from tests.router.decisions.asking import received
 from tests.router.replicas.builders import FakeCall, replica, report
 from tests.service.harness import run
 
@@ -22,33 +24,34 @@ class Scene:
         self.replica: Replica = replica(self.clock)
         self.replica.num_watches = 1
         self.requests = LiveRequests(4, 1 << 20)
-        self.live: Live = self.requests.enter("r", deadline=1e6, num_bytes=1)
-        self.attempt = Attempt(self.replica)
+        self.live = replace(received(), deadline=1e6, num_bytes=1)
+        self.requests.enter(self.live)
+        self.attempt = ReplicaAttempt(self.replica)
         self.attempt.call = FakeCall()
         self.live.attempt = self.attempt
-        self.sweep = Sweep(self.clock, lambda: DispatchConfig(hang_seconds=1.5, stall_seconds=10.0))
+        self.sweep = Watchdog(self.clock, lambda: DispatchConfig(hang_seconds=1.5, stall_seconds=10.0))
 
     def pass_by(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
-        for _ in range(round(seconds / INTERVAL)):
-            self.clock.sleep(INTERVAL)
+        for _ in range(round(seconds / WATCH_INTERVAL)):
+            self.clock.sleep(WATCH_INTERVAL)
             meanwhile()
-            self.sweep.look(self.requests, [self.replica])
+            self.sweep.check(self.requests, [self.replica])
 
     def ended_by(self) -> int | None:
         return None if self.live.ending is None else self.live.ending.error.reason
 
     def is_lost(self) -> bool:
-        return self.attempt.lost is not None
+        return self.attempt.abandoned is not None
 
     def hangs(self) -> bool:
-        return self.replica.hung
+        return self.replica.is_hung
 
     def report(self) -> None:
-        self.replica.heard(report())
+        self.replica.load_reported(report())
 
     def token(self) -> None:
         self.attempt.num_messages += 1
-        self.attempt.started = True
+        self.attempt.has_started = True
 
 
 def scene(story: Callable[[Scene], None]) -> None:
@@ -66,19 +69,19 @@ def scene(story: Callable[[Scene], None]) -> None:
     run(watched())
 
 
-def test_who_has_no_token_by_the_deadline_of_it_ends() -> None:
+def test_request_ends_without_a_first_token_by_its_deadline() -> None:
     def story(scene: Scene) -> None:
         scene.live.first_deadline = 1.0
-        scene.pass_by(1.0 + DEADLINE_SLACK - INTERVAL, scene.report)
+        scene.pass_by(1.0 + DEADLINE_SLACK - WATCH_INTERVAL, scene.report)
         assert scene.ended_by() is None
-        scene.pass_by(2 * INTERVAL, scene.report)
+        scene.pass_by(2 * WATCH_INTERVAL, scene.report)
         assert scene.ended_by() == error_pb2.ERROR_REASON_DEADLINE
         assert scene.live.ending is not None and scene.live.ending.error.field == "first_token_timeout_ms"
 
     scene(story)
 
 
-def test_who_has_one_is_left_alone() -> None:
+def test_request_with_a_first_token_continues() -> None:
     def story(scene: Scene) -> None:
         scene.live.first_deadline = 1.0
         scene.token()
@@ -110,7 +113,7 @@ def test_a_report_or_a_token_is_a_sign_of_life() -> None:
     scene(story)
 
 
-def test_who_waits_for_its_first_token_at_a_replica_that_reports_is_left_alone() -> None:
+def test_request_waits_for_its_first_token_while_its_replica_reports() -> None:
     def story(scene: Scene) -> None:
         scene.attempt.num_messages = 1
         scene.pass_by(100, scene.report)
@@ -123,10 +126,10 @@ def test_who_waits_for_its_first_token_at_a_replica_that_reports_is_left_alone()
 
 def test_silence_counts_from_when_reports_are_asked_for_and_the_replica_is_there() -> None:
     def story(scene: Scene) -> None:
-        scene.replica.linked = False
+        scene.replica.is_connected = False
         scene.pass_by(8)
         assert not scene.hangs()
-        scene.replica.connected(warm=True)
+        scene.replica.health_reported(is_serving=True)
         scene.pass_by(1.3)
         assert not scene.hangs()
         scene.pass_by(0.6)
@@ -135,7 +138,7 @@ def test_silence_counts_from_when_reports_are_asked_for_and_the_replica_is_there
     scene(story)
 
 
-def test_who_never_promised_to_report_is_not_missed() -> None:
+def test_replica_without_a_load_stream_is_not_missed() -> None:
     def story(scene: Scene) -> None:
         scene.replica.num_watches = 0
         scene.pass_by(8)
@@ -144,11 +147,11 @@ def test_who_never_promised_to_report_is_not_missed() -> None:
     scene(story)
 
 
-def test_a_router_that_was_stopped_itself_blames_nobody() -> None:
+def test_router_that_was_stopped_blames_no_replica() -> None:
     def story(scene: Scene) -> None:
         scene.pass_by(0.5, scene.report)
         scene.clock.sleep(60)
-        scene.sweep.look(scene.requests, [scene.replica])
+        scene.sweep.check(scene.requests, [scene.replica])
         assert not scene.hangs() and not scene.is_lost()
 
     scene(story)
@@ -156,7 +159,7 @@ def test_a_router_that_was_stopped_itself_blames_nobody() -> None:
 
 def test_a_caller_that_does_not_take_is_ended_and_its_replica_is_not_blamed() -> None:
     def story(scene: Scene) -> None:
-        scene.attempt.writing = True
+        scene.attempt.is_writing = True
         scene.pass_by(9, scene.report)
         assert scene.ended_by() is None
         scene.pass_by(2, scene.report)
@@ -169,7 +172,7 @@ def test_a_caller_that_does_not_take_is_ended_and_its_replica_is_not_blamed() ->
 def test_a_deadline_is_kept_whatever_the_replica_does() -> None:
     def story(scene: Scene) -> None:
         scene.live.deadline = scene.clock.now() + 1.0
-        scene.pass_by(1.0 + DEADLINE_SLACK - INTERVAL, scene.token)
+        scene.pass_by(1.0 + DEADLINE_SLACK - WATCH_INTERVAL, scene.token)
         assert scene.ended_by() is None
         scene.pass_by(0.3, scene.token)
         assert scene.ended_by() == error_pb2.ERROR_REASON_DEADLINE

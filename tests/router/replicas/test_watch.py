@@ -10,16 +10,14 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from admission.breaker import Breaker
+from admission.breakers import CircuitBreaker
 from octet.clock import SystemClock
+from octet.telemetry import requests
+from octet.telemetry.requests import run_forever
 from octet.v1 import specialist_pb2 as wire
-from router import background
-from router.background import for_good
-from router.replicas.address import fixed
-from router.replicas.channel import connect
-from router.replicas.pace import Pace
-from router.replicas.replica import Replica
-from router.replicas.watch import Watcher
+from router.dispatch.replicas.fleet import ReplicaWatcher, ReportIntervals
+from router.dispatch.replicas.replica import Replica
+from router.dispatch.transport import READ_LIMITS, ReplicaTarget, open_transport
 from tests.service.harness import run
 
 NONSENSE = b"\xff\xff"
@@ -52,12 +50,12 @@ async def watched(health: Speaker, load: Speaker) -> AsyncIterator[Replica]:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    target = fixed(0, f"127.0.0.1:{port}")
+    target = ReplicaTarget("0", f"127.0.0.1:{port}")
     clock = SystemClock()
-    breaker = Breaker(clock, failures=3, cool_down=1.0, max_cool_down=1.0)
-    channel = connect(target, None)
+    breaker = CircuitBreaker(clock, failures=3, cool_down=1.0, max_cool_down=1.0)
+    channel = open_transport()(target, READ_LIMITS)
     replica = Replica("stl", target, channel, breaker, clock, max_running=8)
-    watching = for_good(Watcher(replica, Pace(0.05, 0.1), Random(0), lambda: None).run, "watching")
+    watching = run_forever(ReplicaWatcher(replica, ReportIntervals(0.05, 0.1), Random(0), lambda: None).run, "watching")
     try:
         yield replica
     finally:
@@ -77,29 +75,29 @@ def test_nonsense_ends_neither_watch(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         health, load = Speaker(SERVING), Speaker(REPORT)
         async with watched(health, load) as replica:
-            await until(lambda: replica.usable and replica.load is not None)
+            await until(lambda: replica.is_usable and replica.report is not None)
             load.said = NONSENSE
             await until(lambda: load.num_asked >= 3)
-            assert replica.linked, "its health is another matter"
+            assert replica.is_connected, "its health is another matter"
             load.said = REPORT
-            heard = replica.num_heard
-            await until(lambda: replica.num_heard > heard and replica.should_report)
+            heard = replica.num_signals
+            await until(lambda: replica.num_signals > heard and replica.should_report)
             health.said = NONSENSE
-            await until(lambda: not replica.linked)
+            await until(lambda: not replica.is_connected)
             await until(lambda: health.num_asked >= 3)
             health.said = SERVING
-            await until(lambda: replica.usable)
+            await until(lambda: replica.is_usable)
 
     run(story())
-    complaints = [record.getMessage() for record in caplog.records if "does not tell" in record.getMessage()]
+    complaints = [record.getMessage() for record in caplog.records if "does not report" in record.getMessage()]
     assert [("load" in words, "health" in words) for words in complaints] == [(True, False), (False, True)]
-    assert "has ended" not in caplog.text
+    assert "has failed" not in caplog.text
 
 
-def test_what_nobody_can_do_without_begins_again_and_says_so(
+def test_background_task_restarts_and_logs_its_failure(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(background, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(requests, "_RESTART_SECONDS", 0.01)
     num_begun = 0
 
     async def work() -> None:
@@ -111,7 +109,7 @@ def test_what_nobody_can_do_without_begins_again_and_says_so(
             await asyncio.sleep(60)
 
     async def story() -> None:
-        task = for_good(work, "the work")
+        task = run_forever(work, "the work")
         await until(lambda: num_begun == 3)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

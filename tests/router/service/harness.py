@@ -11,11 +11,11 @@ import grpc
 from octet.config.ensemble import DispatchConfig, Ensemble, RouterConfig, SpecialistConfig, TaskConfig
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
-from router.classify.base import Distribution
-from router.keys.source import KeySource
-from router.replicas.channel import ReplicaTls
-from router.service.server import Server
-from router.service.settings import HttpDoor, RouterSettings
+from router.api.keys.key_file import KeySource
+from router.dispatch.transport import ReplicaTls
+from router.routing.classifier.base import Distribution
+from router.server import RouterServer
+from router.settings import HttpSettings, RouterSettings
 
 _SERVICE = "/octet.v1.Inference/"
 
@@ -43,7 +43,7 @@ def ensemble_of(*names: str, dispatch: DispatchConfig | None = None, router: Rou
 
 @dataclass
 class Heard:
-    """Everything one call said."""
+    """All events of one call."""
 
     routed: list[wire.Receipt] = field(default_factory=list)
     chunks: list[wire.Chunk] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Heard:
 
 @dataclass
 class Routed:
-    server: Server
+    server: RouterServer
     channel: Any
 
     @property
@@ -145,7 +145,7 @@ async def routing(
     warm: bool = True,
     opinions: Any = None,
     replica_tls: ReplicaTls | None = None,
-    http: HttpDoor | None = None,
+    http: HttpSettings | None = None,
     keys: KeySource | None = None,
     otlp: str = "",
     **settings: Any,
@@ -154,11 +154,11 @@ async def routing(
     ensemble = settings.pop("ensemble", None) or ensemble_of(*replicas, **settings)
     places = {name: tuple(addresses) for name, addresses in replicas.items()}
     door = RouterSettings(replicas=places, replica_tls=replica_tls, http=http, keys=keys, otlp=otlp)
-    server = Server(ensemble, door, opinions or NoOpinions())
+    server = RouterServer(ensemble, door, opinions or NoOpinions())
     await server.start()
     try:
         if warm:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await server.warm()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             yield Routed(server, channel)

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from octet.rpc.calls import Context, streaming, unary
+from octet.rpc.handlers import Context, streaming_handler, unary_handler
 from octet.v1 import specialist_pb2 as wire
 
 Behaviour = Callable[[wire.GenerateRequest, Context], Awaitable[None]]
@@ -80,9 +80,9 @@ async def spying(behave: Behaviour = answer) -> AsyncIterator[Spy]:
     spy = Spy(behave)
     server = grpc.aio.server()
     handlers = {
-        "Generate": streaming(wire.GenerateRequest, wire.GenerateEvent, spy.generate, 1 << 20),
-        "CountTokens": unary(wire.GenerateRequest, wire.CountTokensResponse, spy.count_tokens, 1 << 20),
-        "WatchLoad": streaming(wire.WatchLoadRequest, wire.LoadReport, spy.watch, 1 << 20),
+        "Generate": streaming_handler(wire.GenerateRequest, wire.GenerateEvent, spy.generate, 1 << 20),
+        "CountTokens": unary_handler(wire.GenerateRequest, wire.CountTokensResponse, spy.count_tokens, 1 << 20),
+        "WatchLoad": streaming_handler(wire.WatchLoadRequest, wire.LoadReport, spy.watch, 1 << 20),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("octet.v1.Specialist", handlers),))
     servicer = health.aio.HealthServicer()

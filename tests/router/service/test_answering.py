@@ -3,10 +3,10 @@
 import asyncio
 from collections import Counter, defaultdict
 from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import grpc
 import pytest
 
 from octet.clock import ManualClock
@@ -14,13 +14,14 @@ from octet.config.ensemble import CorrectnessConfig, ShadowConfig
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
-from router.between.standing import Knobs, Standing
-from router.decide.policy import Policy
-from router.dispatch.leg import Leg
-from router.dispatch.quarantine import Quarantine
-from router.receipts.receipt import ReceiptDraft
-from router.service.answering import Answering, Call
-from router.shadow.errand import ShadowErrand
+from router.dispatch.attempts import Quarantine
+from router.dispatch.dispatcher import Dispatcher
+from router.quality.shadow_copy import ShadowTask
+from router.receipts import ReceiptDraft
+from router.request import Request
+from router.routing.dispatch_plan import DispatchPlan, FleetStatus, IntentKnobs
+from router.routing.policy import RoutingPolicy
+from router.serving import RequestPipeline
 from tests.router.between.standings import Meeting, found, met, never
 from tests.router.decisions.ensembles import ENSEMBLE
 
@@ -29,7 +30,7 @@ QUIET = replace(
     shadow=ShadowConfig(fresh_rate=0.0, demoted_rate=0.0),
     correctness=CorrectnessConfig(sample_rate=0.0, fresh_sample_rate=0.0),
 )
-REFUSED = Refusal(grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_NO_REPLICA, "nobody is there")
+REFUSED = Refusal(error_pb2.ERROR_REASON_NO_REPLICA, "nobody is there")
 
 
 class Room:
@@ -40,35 +41,31 @@ class Room:
         self.counted: Counter[str] = Counter()
         self._fate = full, accepted, fails
         control = SimpleNamespace(
-            standing=meeting.standing,
-            served=lambda specialist, intent: self.counted.update([f"served {specialist}"]),
-            refused=lambda specialist, intent: self.counted.update([f"refused {specialist}"]),
+            fleet_status=meeting.standing,
+            record_accepted=lambda specialist, intent: self.counted.update([f"served {specialist}"]),
+            record_refused=lambda specialist, intent: self.counted.update([f"refused {specialist}"]),
         )
         shadows = SimpleNamespace(answered=lambda: self.counted.update(["answered"]))
         nobody: Any = None
-        self._answering = Answering(
+        self._answering = RequestPipeline(
             _any(self),
             _any(control),
-            _any(SimpleNamespace(lanes=defaultdict(object))),
             _any(SimpleNamespace(answer=self._dispatched, quarantine=Quarantine(ManualClock(), lambda: 1.0))),
             nobody,
-            nobody,
             _any(shadows),
-            nobody,
             nobody,
             ManualClock(),
             never,
         )
-        self.legs: tuple[Leg, ...] = ()
+        self.plan: DispatchPlan | None = None
 
     async def decide(self, ask: object, policy: object) -> object:
         return self.meeting.decision
 
-    async def _dispatched(self, errand: Any) -> None:
-        full, errand.record.was_accepted, fails = self._fate
-        self.legs = errand.legs
-        for specialist in full:
-            errand.record.had_no_room(specialist)
+    async def _dispatched(self, request: Request, plan: DispatchPlan, _: object) -> None:
+        full, request.was_accepted, fails = self._fate
+        self.plan = plan
+        request.full.update(full)
         if fails:
             raise REFUSED
 
@@ -79,9 +76,9 @@ class Room:
             return wire.Receipt()
 
         nobody: Any = None
-        draft = ReceiptDraft(ask, 0.0, 0)
-        call = Call(ask, Policy(self.meeting.ensemble), draft, nobody, nobody, finish, lambda: REFUSED)
-        asyncio.run(self._answering.answer(call))
+        ask.draft = ReceiptDraft(ask, 0.0, 0)
+        ask.policy = RoutingPolicy(self.meeting.ensemble)
+        asyncio.run(self._answering.answer(ask, nobody, finish))
 
 
 def _any(part: object) -> Any:
@@ -104,7 +101,7 @@ def sure() -> Meeting:
         ({"fails": True}, {}),
     ],
 )
-def test_who_was_asked_first_is_counted_once_and_only_an_answer_earns_a_shadow(
+def test_first_specialist_is_counted_once_and_only_an_answer_earns_a_shadow(
     fate: dict[str, Any], counted: dict[str, int]
 ) -> None:
     """One that nobody took, for whatever reason but room, says nothing about demand."""
@@ -119,7 +116,7 @@ def test_who_was_asked_first_is_counted_once_and_only_an_answer_earns_a_shadow(
 
 def test_a_request_below_its_floor_is_no_demand() -> None:
     meeting = sure()
-    standing = replace(meeting.standing, turned_knobs={("unspecified", "algo"): Knobs(0.0, 9)})
+    standing = replace(meeting.standing, knob_overrides={("unspecified", "algo"): IntentKnobs(0.0, 9)})
     room = Room(replace(meeting, standing=standing), accepted=True)
     with pytest.raises(Refusal):
         room.asked()
@@ -127,14 +124,14 @@ def test_a_request_below_its_floor_is_no_demand() -> None:
 
 
 def test_a_copy_is_shown_to_no_replica_that_is_shut(monkeypatch: pytest.MonkeyPatch) -> None:
-    meeting = met(QUIET, found(Standing.initial(QUIET)), sure={"algo": 0.6, "stl": 0.3})
-    knobs = {("unspecified", "algo"): Knobs(1.0, 0)}
-    standing = replace(meeting.standing, turned_knobs=knobs, cordoned=frozenset({"stl-1"}))
-    errands: list[ShadowErrand] = []
+    meeting = met(QUIET, found(FleetStatus.initial(QUIET)), sure={"algo": 0.6, "stl": 0.3})
+    knobs = {("unspecified", "algo"): IntentKnobs(1.0, 0)}
+    standing = replace(meeting.standing, knob_overrides=knobs, cordoned=frozenset({"stl-1"}))
+    errands: list[ShadowTask] = []
 
     class Noted:
-        def __init__(self, *_: object, errand: ShadowErrand, **__: object) -> None:
-            errands.append(errand)
+        def __init__(self, *_: object, shadow: ShadowTask, **__: object) -> None:
+            errands.append(shadow)
             self.write = None
 
         def __enter__(self) -> "Noted":
@@ -144,10 +141,10 @@ def test_a_copy_is_shown_to_no_replica_that_is_shut(monkeypatch: pytest.MonkeyPa
 
         def finished(self, *_: object) -> None: ...
 
-    monkeypatch.setattr("router.service.answering.Beside", Noted)
+    monkeypatch.setattr("router.serving.AnswerTap", Noted)
     Room(replace(meeting, standing=standing), accepted=True).asked()
     (errand,) = errands
-    assert errand.order.why == "low_confidence" and errand.order.way.specialist == "stl"
+    assert errand.order.why == "low_confidence" and errand.order.candidate.specialist == "stl"
     replicas: list[Any] = [SimpleNamespace(name=f"stl-{number}") for number in range(3)]
     assert [errand.may_answer(replica) for replica in replicas] == [True, False, True]
 
@@ -161,14 +158,19 @@ def test_a_request_goes_to_no_replica_that_is_shut_of_another_model_or_without_i
 ) -> None:
     """Without a revision it has not reported yet: then it holds nothing that is known of."""
     meeting = sure()
-    algo = meeting.standing.of("algo")
-    adapters = tuple((each, each) for each in wanted)
-    lane = replace(algo.lane, revision="r1", adapters=adapters, unfit=frozenset({"algo-1"}))
+    algo = meeting.standing.specialists["algo"]
+    lane_adapters = tuple((each, each) for each in wanted)
+    lane = replace(algo.lane, revision="r1", adapters=lane_adapters, unfit=frozenset({"algo-1"}))
     standing = replace(meeting.standing, specialists={**meeting.standing.specialists, "algo": replace(algo, lane=lane)})
     room = Room(replace(meeting, standing=standing), accepted=True)
     room.asked()
-    assert not room.legs[0].is_callers, "the adapters are the lane's"
-    load = None if revision is None else SimpleNamespace(revision=revision, adapters=frozenset(held))
-    has_all = set(wanted) <= (set() if revision is None else set(held))
-    fits = room.legs[0].may_answer(_any(SimpleNamespace(name=name, load=load)))
-    assert fits == (name == "algo-0" and revision != "r2" and has_all)
+    assert room.plan is not None
+    fleet: Any = SimpleNamespace(replica_sets=defaultdict(object))
+    nothing: Any = None
+    dispatcher = Dispatcher(ManualClock(), Random(0), fleet, nothing, nothing, nothing)
+    target = dispatcher._target(meeting.ask, room.plan.candidates[0])
+    assert not target.is_callers, "the adapters are the lane's"
+    report = None if revision is None else SimpleNamespace(revision=revision)
+    adapters = frozenset(() if revision is None else held)
+    fits = target.may_answer(_any(SimpleNamespace(name=name, report=report, adapters=adapters)))
+    assert fits == (name == "algo-0" and revision != "r2" and adapters.issuperset(wanted))

@@ -5,35 +5,36 @@ import asyncio
 import pytest
 
 from octet.rpc.refusal import Refusal, cancelled
-from router.dispatch.live import Live, LiveRequests
-from tests.service.harness import run
+from router.dispatch.dispatcher import LiveRequests
+from router.request import Request
+from tests.router.decisions.asking import received
 
 
 @pytest.mark.parametrize("caller_goes", [False, True])
-def test_who_is_ended_says_so_and_who_is_gone_as_well_does_not(caller_goes: bool) -> None:
-    async def story() -> None:
-        requests = LiveRequests(1, 1 << 20)
-        entered: asyncio.Future[Live] = asyncio.get_running_loop().create_future()
+async def test_ended_request_has_a_reason_unless_its_caller_is_gone(caller_goes: bool) -> None:
+    requests = LiveRequests(1, 1 << 20)
+    entered: asyncio.Future[Request] = asyncio.get_running_loop().create_future()
 
-        async def answer() -> Refusal | None:
-            with requests.enter("r", deadline=1e9, num_bytes=1) as live:
-                entered.set_result(live)
-                try:
-                    await asyncio.sleep(60)
-                except asyncio.CancelledError:
-                    refusal = live.claim_end()
-                    if refusal is None:
-                        raise
-                    return refusal
-            return None
+    async def answer() -> Refusal | None:
+        request = received()
+        requests.enter(request)
+        entered.set_result(request)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            refusal = request.claim_end()
+            if refusal is None:
+                raise
+            return refusal
+        finally:
+            requests.leave(request)
+        return None
 
-        task = asyncio.create_task(answer())
-        ending = cancelled()
-        (await entered).end(ending)
-        if caller_goes:
-            task.cancel()
-        (result,) = await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(result, asyncio.CancelledError) if caller_goes else result is ending
-        assert not len(requests)
-
-    run(story())
+    task = asyncio.create_task(answer())
+    ending = cancelled()
+    (await entered).end(ending)
+    if caller_goes:
+        task.cancel()
+    (result,) = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(result, asyncio.CancelledError) if caller_goes else result is ending
+    assert not len(requests)

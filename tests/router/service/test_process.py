@@ -67,7 +67,7 @@ def test_a_mistake_is_told_before_anything_starts(tmp_path: Path) -> None:
     config = tmp_path / "ensemble.yaml"
     config.write_text(ENSEMBLE)
     for arguments, complaint in (
-        (("--config", str(config)), "no addresses are known for writer"),
+        (("--config", str(config)), "no addresses are configured for writer"),
         (("--config", str(config), "--replica", "poet=127.0.0.1:1"), "no specialist 'poet'"),
         (("--config", str(config), "--replica", "writer=127.0.0.1:1", "--host", "0.0.0.0"), "--insecure"),  # noqa: S104
         (("--config", str(tmp_path / "absent.yaml")), "absent.yaml"),

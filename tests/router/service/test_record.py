@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 
 from octet.clock import ManualClock
 from octet.v1 import inference_pb2 as wire
-from router.dispatch.record import TELL_SECONDS, Record
-from router.observe.observers import Observers
-from router.receipts.receipt import ReceiptDraft
-from router.reception.ask import Ask, Trace, Turn
-from router.replicas.attempt import Attempt
+from router.dispatch.attempts import ReplicaAttempt
+from router.dispatch.dispatcher import REPORT_SECONDS, DispatchRecorder, RequestObserver, RequestObservers
+from router.receipts import ReceiptDraft
+from router.request import ChatMessage, Request, TraceContext
 from tests.router.replicas.builders import replica
 
 
-class Listener:
+class Listener(RequestObserver):
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self.heard: list[tuple[float, float]] = []
@@ -33,18 +32,19 @@ class Listener:
 
     def ended(self, ask: Any, receipt: Any) -> None: ...
 
-    def turned_away(self, error: Any) -> None: ...
+    def rejected(self, error: Any) -> None: ...
 
 
 @given(st.lists(st.floats(0.0001, 0.5), max_size=40), st.booleans())
-def test_every_gap_is_told_once_and_soon(gaps: list[float], fails: bool) -> None:
+def test_every_gap_is_reported_once_and_soon(gaps: list[float], fails: bool) -> None:
     clock = ManualClock()
-    listener, deaf, observers = Listener(clock), Listener(clock), Observers()
+    listener, deaf, observers = Listener(clock), Listener(clock), RequestObservers()
     observers.add(listener)
     observers.add(deaf, gaps=False)
-    ask = Ask("r", (Turn("user", "hello"),), "hello", 0.0, 60.0, Trace("0" * 32, ""))
-    record = Record(ReceiptDraft(ask, 0.0, 0), clock, observers)
-    record.asked(Attempt(replica(clock)))
+    ask = Request("r", (ChatMessage("user", "hello"),), "hello", 0.0, 60.0, TraceContext("0" * 32, ""))
+    ask.draft = ReceiptDraft(ask, 0.0, 0)
+    record = DispatchRecorder(ask, clock, observers)
+    record.attempt_started(ReplicaAttempt(replica(clock)))
     record.accepted(wire.Accepted())
     record.first_chunk()
     assert len(listener.began_with) == 1, "the first token is told at once"
@@ -53,8 +53,8 @@ def test_every_gap_is_told_once_and_soon(gaps: list[float], fails: bool) -> None
         clock.sleep(gap)
         came.append(clock.now())
         record.next_chunk()
-        waits = [at for at in came[len(listener.heard) :] if clock.now() - at >= TELL_SECONDS]
+        waits = [at for at in came[len(listener.heard) :] if clock.now() - at >= REPORT_SECONDS]
         assert not waits, "what has waited for so long is told with the next token"
-    record.ended(wire.Error() if fails else None)
+    record.attempt_ended(wire.Error() if fails else None)
     assert [each for _, each in listener.heard] == pytest.approx(gaps)
     assert not deaf.heard

@@ -4,8 +4,8 @@ import asyncio
 import time
 from typing import Any
 
-from router.shadow import beside as besides
-from router.shadow.beside import Beside
+from router.quality import shadow as besides
+from router.quality.shadow import AnswerTap
 from tests.router.service.spy import hang
 from tests.router.shadow import world as worlds
 from tests.router.shadow.world import World, saying, world
@@ -17,19 +17,13 @@ NOISE = 0.5
 """Seconds that a busy machine may take from anybody."""
 
 
-class Entangled(Beside):
+class Entangled(AnswerTap):
     """The mistake: the primary's stream goes on when its shadow is over."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        isolated = self.write
-
-        async def write(raw: bytes) -> None:
-            await isolated(raw)
-            while self._ticket is not None and not self._ticket.done:
-                await asyncio.sleep(0.01)
-
-        self.write = write
+    async def write(self, raw: bytes) -> None:
+        await super().write(raw)
+        while self._handle is not None and not self._handle.done:
+            await asyncio.sleep(0.01)
 
 
 async def seconds_of(here: World, shadowed: bool) -> float:
@@ -55,7 +49,7 @@ async def measured(num_rounds: int) -> tuple[list[float], list[float]]:
         for _ in range(num_rounds):
             alone += await asyncio.gather(*(seconds_of(here, False) for _ in range(4)))
             shadowed += await asyncio.gather(*(seconds_of(here, True) for _ in range(4)))
-        assert here.shadows.tally.ordered == 4 * num_rounds
+        assert here.shadows.counters.ordered == 4 * num_rounds
         assert shadow.asked, "it hangs indeed"
         here.check_untouched()
     return alone, shadowed
@@ -65,8 +59,8 @@ def test_nobody_waits_for_a_shadow_that_hangs() -> None:
     assert isolated(*run(measured(60)))
 
 
-def test_somebody_would_if_it_were_not_isolated(monkeypatch: Any) -> None:
+def test_a_request_would_wait_without_isolation(monkeypatch: Any) -> None:
     """The test above can fail."""
-    monkeypatch.setattr(worlds, "Beside", Entangled)
-    assert issubclass(Entangled, besides.Beside)
+    monkeypatch.setattr(worlds, "AnswerTap", Entangled)
+    assert issubclass(Entangled, besides.AnswerTap)
     assert not isolated(*run(measured(1)))

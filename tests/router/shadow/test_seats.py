@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from octet.clock import ManualClock
 from octet.v1 import specialist_pb2 as wire
-from router.between.way import Way
-from router.replicas.replica import Replica
-from router.shadow.seats import free_replica
+from router.dispatch.replicas.replica import Replica
+from router.quality.shadow import pick_free_replica
+from router.routing.dispatch_plan import Candidate
 from tests.router.replicas.builders import lane, report
 
 seldom = st.sampled_from([False, False, False, True])
@@ -31,11 +31,11 @@ TROUBLE = ["none", "none", "none", "unheard", "cold", "hung", "lost", "tripped",
 
 def trouble(replica: Replica, kind: str) -> None:
     if kind == "cold":
-        replica.connected(warm=False)
+        replica.health_reported(is_serving=False)
     elif kind == "hung":
-        replica.hangs(2.0)
+        replica.mark_hung(2.0)
     elif kind == "lost":
-        replica.lost("gone")
+        replica.disconnected("gone")
     elif kind == "tripped":
         replica.breaker.trip()
 
@@ -55,7 +55,7 @@ def test_only_a_free_seat_at_a_sound_replica_that_has_the_lane_will_do(
     cordoned: set[str] = set()
     for replica, (said, kind, num_sent, num_primaries) in zip(here.replicas.values(), told, strict=True):
         if kind != "unheard":
-            replica.heard(said)
+            replica.load_reported(said)
         trouble(replica, kind)
         for _ in range(num_primaries):
             replica.enter()
@@ -67,8 +67,8 @@ def test_only_a_free_seat_at_a_sound_replica_that_has_the_lane_will_do(
             free[replica.name] = share
         if kind == "cordoned":
             cordoned.add(replica.name)
-    way = Way("stl", adapters, revision=revision)
-    chosen = free_replica(here, way, sent, lambda each: each.name not in cordoned, Random(0))
+    way = Candidate("stl", adapters, revision=revision)
+    chosen = pick_free_replica(here, way, sent, lambda each: each.name not in cordoned, Random(0))
     assert (chosen is not None) == bool(free)
     if chosen is not None:
         assert free[chosen.name] == min(free.values())
@@ -96,21 +96,21 @@ RESIDENT = [wire.ResidentAdapter(name="a")]
 def test_one_reason_is_enough(said: dict[str, Any], is_free: bool) -> None:
     here = lane(ManualClock(), 1)
     (replica,) = here.replicas.values()
-    replica.heard(report(**{"adapters": RESIDENT, "revision": "r1", **said}))
-    way = Way("stl", ("a",), revision="r1")
-    assert (free_replica(here, way, {}, lambda _: True, Random(0)) is replica) == is_free
-    assert free_replica(here, way, {replica: 8}, lambda _: True, Random(0)) is None
-    assert free_replica(here, way, {}, lambda _: False, Random(0)) is None
+    replica.load_reported(report(**{"adapters": RESIDENT, "revision": "r1", **said}))
+    way = Candidate("stl", ("a",), revision="r1")
+    assert (pick_free_replica(here, way, {}, lambda _: True, Random(0)) is replica) == is_free
+    assert pick_free_replica(here, way, {replica: 8}, lambda _: True, Random(0)) is None
+    assert pick_free_replica(here, way, {}, lambda _: False, Random(0)) is None
 
 
 def test_a_probe_is_not_spent_on_a_shadow() -> None:
     clock = ManualClock()
     here = lane(clock, 1)
     (replica,) = here.replicas.values()
-    replica.heard(report())
+    replica.load_reported(report())
     replica.breaker.trip()
     clock.sleep(1.0)
-    replica.heard(report())
-    assert replica.usable and str(replica.breaker.state) == "half_open"
-    assert free_replica(here, Way("stl"), {}, lambda _: True, Random(0)) is None
+    replica.load_reported(report())
+    assert replica.is_usable and str(replica.breaker.state) == "half_open"
+    assert pick_free_replica(here, Candidate("stl"), {}, lambda _: True, Random(0)) is None
     assert replica.breaker.would_allow

@@ -7,12 +7,13 @@ import pytest
 from grpc.aio import Metadata
 
 from octet.clock import ManualClock
-from router.after.kept import Kept
-from router.after.room import Room
-from router.dispatch.quarantine import Quarantine
-from router.shadow.sending import Sending
+from octet.v1 import inference_pb2 as wire
+from router.dispatch.attempts import Quarantine
+from router.quality.answers import ByteBudget, CapturedAnswer
+from router.quality.shadow_copy import ShadowStream
 from tests.router.replicas.builders import replica
 from tests.router.service.spy import ACCEPTED
+from tests.router.shadow.world import order
 from tests.service.harness import run
 
 BROKEN = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(), "connection reset")
@@ -31,23 +32,23 @@ class Breaking:
 
 
 @pytest.mark.parametrize(("messages", "blames"), [((), False), ((ACCEPTED.SerializeToString(),), True)])
-def test_a_shadow_that_never_got_there_blames_nobody(messages: tuple[bytes, ...], blames: bool) -> None:
+def test_a_shadow_that_was_not_accepted_blames_no_content(messages: tuple[bytes, ...], blames: bool) -> None:
     """As where its own channel waits before it connects again."""
     made = replica()
-    made.connected(warm=True)
-    sending = Sending(made, Kept(Room(1000), 1000), 0)
+    made.health_reported(is_serving=True)
+    sending = ShadowStream(made, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)
     run(sending.listen(Breaking(*messages)))
     assert sending.ending == "failed" or not blames
-    assert sending.broken is (made.link if blames else None)
+    assert sending.broken is (made.connection if blames else None)
 
 
-def test_a_shadow_whose_own_connection_breaks_has_killed_nobody_until_the_replica_is_lost() -> None:
+def test_a_broken_shadow_connection_blames_content_only_if_the_replica_is_lost() -> None:
     made, quarantine = replica(), Quarantine(ManualClock(), lambda: 100.0)
-    made.connected(warm=True)
-    sending = Sending(made, Kept(Room(1000), 1000), 0)
+    made.health_reported(is_serving=True)
+    sending = ShadowStream(made, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)
     run(sending.listen(Breaking(ACCEPTED.SerializeToString())))
     assert sending.broken is not None
     quarantine.left(lambda: b"shadowed", sending.broken)
     assert not quarantine.suspects(lambda: b"shadowed")
-    made.lost("gone")
+    made.disconnected("gone")
     assert quarantine.suspects(lambda: b"shadowed")

@@ -7,29 +7,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from octet.v1 import specialist_pb2 as wire
-from router.after.kept import Kept
-from router.after.room import Room
-from router.after.sample import Answer
-from router.shadow.ticket import Ticket
+from router.quality.answers import ByteBudget, CapturedAnswer, ShadowAnswer, ShadowHandle
 from tests.router.shadow.world import chunk, order
 
 
 class Tickets(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.room = Room(1000)
+        self.room = ByteBudget(1000)
         self.ends = 0
-        self.heard: list[Answer | None] = []
+        self.heard: list[ShadowAnswer | None] = []
         self.asked = self.cancelled = self.landed = False
 
     @initialize(answers=st.booleans())
     def is_sent(self, answers: bool) -> None:
-        self.ticket = Ticket(order(), self._end)
-        self.answer: Answer | None = None
+        self.ticket = ShadowHandle(order(), self._end)
+        self.answer: ShadowAnswer | None = None
         if answers:
-            kept = Kept(self.room, 100)
+            kept = CapturedAnswer(self.room, 100)
             assert kept.add(chunk("x").SerializeToString())
-            self.answer = Answer(wire.Lane(), wire.Usage(), kept)
+            self.answer = ShadowAnswer(wire.Lane(), wire.Usage(), kept)
 
     def _end(self) -> None:
         self.ends += 1
@@ -38,7 +35,7 @@ class Tickets(RuleBasedStateMachine):
     @rule()
     def lands(self) -> None:
         self.landed = True
-        self.ticket.land(self.answer)
+        self.ticket.finish(self.answer)
         assert self.ticket.done
         if self.cancelled:
             assert not self.room.taken and self.heard in ([], [None]), "nobody wants it any more"
@@ -58,11 +55,11 @@ class Tickets(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if not self.landed:
-            self.ticket.land(self.answer)
+            self.ticket.finish(self.answer)
         assert len(self.heard) == self.asked, "told once, and whoever asked"
         for answer in self.heard:
             if answer is not None:
-                answer.kept.drop()
+                answer.captured.drop()
         if not self.asked:
             self.ticket.cancel()
         assert not self.room.taken

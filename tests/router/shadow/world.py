@@ -9,21 +9,20 @@ from typing import Any
 
 from octet.clock import SystemClock
 from octet.config.ensemble import CorrectnessConfig, DispatchConfig, Ensemble, ShadowConfig, SpecialistConfig
-from octet.rpc.calls import Context
+from octet.rpc.handlers import Context
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2 as operator
 from octet.v1 import specialist_pb2
-from router.after.aftermath import Aftermath
-from router.after.rules import rules_of
-from router.between.shadowing import ShadowOrder
-from router.between.way import Way
-from router.dispatch.relay import Write, relay
-from router.reception.trace import Hop
-from router.replicas.attempt import Attempt
-from router.replicas.fleet import Fleet
-from router.shadow.beside import Beside
-from router.shadow.errand import ShadowErrand
-from router.shadow.shadows import Shadows
+from router.dispatch.attempts import ReplicaAttempt
+from router.dispatch.dispatcher import Write, relay
+from router.dispatch.replicas.fleet import Fleet
+from router.dispatch.transport import open_transport
+from router.quality.evaluation import load_evaluation_rules
+from router.quality.evaluation_queue import EvaluationQueue
+from router.quality.shadow import AnswerTap, ShadowDispatcher
+from router.quality.shadow_copy import ShadowTask
+from router.request import OutgoingTrace
+from router.routing.dispatch_plan import Candidate, DispatchPlan, ShadowOrder
 from router.verify.verdict import Outcome, Verdict, Verifier
 from tests.router.service.spy import Behaviour, Spy, spying
 
@@ -88,10 +87,10 @@ class Told:
     comparisons: list[operator.Comparison] = field(default_factory=list)
     looks: list[tuple[str, Outcome]] = field(default_factory=list)
 
-    def looked_at(self, receipt: wire.Receipt, outcome: Outcome) -> None:
+    def answer_evaluated(self, receipt: wire.Receipt, outcome: Outcome) -> None:
         self.looks.append((receipt.request_id, outcome))
 
-    def judged(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
+    def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
         self.judgements.append((lane_id, specialist, outcome))
 
     def compared(self, comparison: operator.Comparison, tenant: str) -> None:
@@ -114,12 +113,12 @@ class Hearing:
 
     def next_chunk(self) -> None: ...
 
-    def used(self, usage: wire.Usage) -> None:
+    def finished(self, usage: wire.Usage) -> None:
         self.receipt.usage.CopyFrom(usage)
 
 
-def way(specialist: str = PRIMARY, **fields: Any) -> Way:
-    return Way(**{"specialist": specialist, "lane_id": LANES[specialist], **fields})
+def way(specialist: str = PRIMARY, **fields: Any) -> Candidate:
+    return Candidate(**{"specialist": specialist, "lane_id": LANES[specialist], **fields})
 
 
 def order(specialist: str = SHADOW, why: Any = "fresh_lane", **fields: Any) -> ShadowOrder:
@@ -128,16 +127,18 @@ def order(specialist: str = SHADOW, why: Any = "fresh_lane", **fields: Any) -> S
 
 class World:
     def __init__(self, ensemble: Ensemble, addresses: Mapping[str, Sequence[str]], **bounds: Any) -> None:
-        self.fleet = Fleet(ensemble, addresses, SystemClock(), Random(0), None)
+        self.fleet = Fleet(ensemble, addresses, SystemClock(), Random(0), open_transport())
         self.told = Told()
         self.grader, self.rival_grader = Grader("good", "good"), Grader("fine", "fine")
         self.verifiers: dict[str, Verifier] = {PRIMARY: self.grader, SHADOW: self.rival_grader}
-        rules = rules_of(ensemble, self.verifiers)
-        self.aftermath = Aftermath(self.told, lambda: 1_700_000_000_000, rules, **bounds)
-        self.shadows = Shadows(self.fleet.lanes, Random(0), None, ensemble.shadow, ensemble.correctness, **bounds)
+        rules = load_evaluation_rules(ensemble, self.verifiers)
+        self.aftermath = EvaluationQueue(self.told, lambda: 1_700_000_000_000, rules, **bounds)
+        self.shadows = ShadowDispatcher(
+            self.fleet.replica_sets, Random(0), open_transport(), ensemble.shadow, ensemble.correctness, **bounds
+        )
         self.num_asked = 0
 
-    def errand(self, shadow_order: ShadowOrder | None = None, text: str = "why?", **fields: Any) -> ShadowErrand:
+    def errand(self, shadow_order: ShadowOrder | None = None, text: str = "why?", **fields: Any) -> ShadowTask:
         def compose(seconds: float) -> specialist_pb2.GenerateRequest:
             return specialist_pb2.GenerateRequest(
                 request_id="r-1",
@@ -149,12 +150,12 @@ class World:
                 priority=7,
             )
 
-        return ShadowErrand(
+        return ShadowTask(
             **{
                 "order": shadow_order or order(),
                 "num_bytes": len(text),
                 "compose": compose,
-                "trace": lambda: Hop((("traceparent", "00-1-2-00"),), ""),
+                "trace": lambda: OutgoingTrace((("traceparent", "00-1-2-00"),), ""),
                 "may_answer": lambda _: True,
                 "content": text.encode,
                 **fields,
@@ -162,13 +163,14 @@ class World:
         )
 
     async def answer(
-        self, write: Write, errand: ShadowErrand | None = None, *, sample: bool = True, text: str = "why?"
+        self, write: Write, errand: ShadowTask | None = None, *, sample: bool = True, text: str = "why?"
     ) -> wire.Receipt:
         """One request, as a service would serve it."""
         self.num_asked += 1
         receipt = wire.Receipt(request_id=f"r-{self.num_asked}", specialist=PRIMARY)
         receipt.decision.primary = PRIMARY
-        beside = Beside(self.aftermath, self.shadows, write, (way(),), sample=sample, errand=errand)
+        plan = DispatchPlan((way(),), None, sample, wire.Between())
+        beside = AnswerTap(self.aftermath, self.shadows, write, plan, shadow=errand)
         with beside:
             await self._relayed(text, beside.write, Hearing(receipt))
             beside.finished(receipt, text)
@@ -176,15 +178,15 @@ class World:
         return receipt
 
     async def _relayed(self, text: str, write: Write, hearing: Hearing) -> None:
-        lane = self.fleet.lanes[PRIMARY]
-        replica = lane.choose((), b"", (), Random(0), sound=True)
+        lane = self.fleet.replica_sets[PRIMARY]
+        replica = lane.choose((), b"", (), Random(0), healthy=True)
         assert replica is not None
         request = specialist_pb2.GenerateRequest(text=text).SerializeToString()
-        with Attempt(replica) as attempt:
-            attempt.call = replica.generate(request, timeout=30)
+        with ReplicaAttempt(replica) as attempt:
+            attempt.call = replica.channel.stream("/octet.v1.Specialist/Generate", request, timeout=30)
             await relay(attempt, write, hearing)
 
-    async def ask(self, errand: ShadowErrand | None = None, **options: Any) -> list[bytes]:
+    async def ask(self, errand: ShadowTask | None = None, **options: Any) -> list[bytes]:
         """Every event of the primary's stream."""
         events: list[bytes] = []
 
@@ -203,25 +205,25 @@ class World:
         """The shadow's replica, after this: from now on its load is what is known here."""
         spy.reports = False
         await asyncio.sleep(3 * DISPATCH.heartbeat_seconds)
-        (replica,) = self.fleet.lanes[SHADOW].replicas.values()
-        replica.heard(specialist_pb2.LoadReport(**{"max_running": 8, **report}))
+        (replica,) = self.fleet.replica_sets[SHADOW].replicas.values()
+        replica.load_reported(specialist_pb2.LoadReport(**{"max_running": 8, **report}))
 
     async def settled(self) -> None:
         """Nothing is under way, everything is judged, and every byte is given back."""
         await self.until(lambda: not self.shadows.num_inflight and not self.aftermath.num_waiting)
-        await self.until(lambda: not self.aftermath.room.taken and not self.shadows.room.taken)
+        await self.until(lambda: not self.aftermath.budget.taken and not self.shadows.byte_budget.taken)
 
     def check_untouched(self) -> None:
         """Nobody's health and nobody's purse has learned of a shadow."""
-        for lane in self.fleet.lanes.values():
-            assert lane.bucket.tokens == lane.dispatch.retry_burst
+        for lane in self.fleet.replica_sets.values():
+            assert lane.retry_budget.tokens == lane.dispatch.retry_burst
             for replica in lane.replicas.values():
                 assert replica.breaker.state == "closed"
                 assert not replica.breaker._num_failures
                 assert not replica.inflight
 
     def check_sums(self) -> None:
-        tally = self.shadows.tally
+        tally = self.shadows.counters
         ended = tally.answered + tally.shed + tally.failed
         assert tally.ordered == ended + self.shadows.num_inflight
 
@@ -256,7 +258,7 @@ async def world(
         await made.fleet.start()
         made.aftermath.start()
         try:
-            await made.until(lambda: all(each.usable and each.load is not None for each in made.fleet.replicas))
+            await made.until(lambda: all(each.is_usable and each.report is not None for each in made.fleet.replicas))
             yield made, spies[0], spies[1]
         finally:
             await made.shadows.close()

@@ -7,8 +7,8 @@ from octet.clock import ManualClock
 from octet.config.ensemble import Ensemble, SloConfig, SloTargets, SpecialistConfig
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2
-from router.reception.ask import Ask, Trace, Turn
-from router.slo.slos import FRESH_SECONDS, Slos
+from router.quality.slo import CACHE_SECONDS, SloTracker
+from router.request import ChatMessage, Request, TraceContext
 
 START = 1_790_000_000.0
 TARGETS = SloTargets(ttft_p50=0.1, ttft_p95=0.5, itl_p95=0.05, admission_to_first_token_p95=0.4)
@@ -16,7 +16,7 @@ SLO = SloConfig(window=60.0, long_window=600.0)
 ENSEMBLE = Ensemble(
     specialists=(SpecialistConfig("writer", slo=TARGETS, floor=0.9), SpecialistConfig("critic")), slo=SLO
 )
-ASK = Ask("id", (Turn("user", "x"),), "x", 100.0, 130.0, Trace("f" * 32, "e" * 16))
+ASK = Request("id", (ChatMessage("user", "x"),), "x", 100.0, 130.0, TraceContext("f" * 32, "e" * 16))
 
 
 class Router:
@@ -25,7 +25,7 @@ class Router:
     def __init__(self, ensemble: Ensemble = ENSEMBLE, breakers: Sequence[operator_pb2.BreakerInfo] = ()) -> None:
         self.clock = ManualClock()
         self.ahead = 0.0
-        self.slos = Slos(ensemble, lambda: breakers, self.clock, self.wall)
+        self.slos = SloTracker(ensemble, lambda: breakers, self.clock, self.wall)
 
     def wall(self) -> float:
         return START + self.clock.now() + self.ahead
@@ -54,5 +54,5 @@ class Router:
 
     def told(self, specialist: str = "writer") -> operator_pb2.Slo:
         """Not what was told a moment ago."""
-        self.clock.sleep(FRESH_SECONDS)
+        self.clock.sleep(CACHE_SECONDS)
         return self.slos.of(specialist)

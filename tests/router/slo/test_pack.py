@@ -6,23 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.telemetry.sketch import LEAST
+from octet.telemetry.distributions import LEAST_SECONDS
 from octet.v1 import slo_pb2 as wire
-from router.slo.pack import VERSION, BadSlice, pack, unpack
-from router.slo.slice import Slice, Tally
+from router.quality.slo import SloSlice
+from router.quality.slo_sharing import SLICE_VERSION, BadSlice, pack_slice, unpack_slice
 
-SECONDS = st.lists(st.floats(LEAST, 1000.0), max_size=20)
+SECONDS = st.lists(st.floats(LEAST_SECONDS, 1000.0), max_size=20)
 COUNTS = st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda pair: (pair[0] + pair[1], pair[1]))
-TALLIES = st.builds(
-    lambda counts, keys: Tally(counts[0], counts[1], keys),
-    COUNTS,
-    st.dictionaries(st.tuples(st.sampled_from(["ttft_p95", "itl_p99"]), st.floats(0.001, 100)), COUNTS, max_size=4),
-)
+OBJECTIVES = st.tuples(st.sampled_from(["ttft_p95", "itl_p99"]), st.floats(0.001, 100))
 
 
 @st.composite
-def slices(draw: st.DrawFn) -> Slice:
-    found = Slice(tally=draw(TALLIES))
+def slices(draw: st.DrawFn) -> SloSlice:
+    answered, preempted = draw(COUNTS)
+    counts = draw(st.dictionaries(OBJECTIVES, COUNTS, max_size=4))
+    found = SloSlice(answered=answered, preempted=preempted, counts=counts)
     for sketch in (found.ttft, found.itl, found.admission):
         for each in draw(SECONDS):
             sketch.add(each)
@@ -30,37 +28,36 @@ def slices(draw: st.DrawFn) -> Slice:
 
 
 @given(slices())
-def test_a_slice_comes_back_as_it_was(content: Slice) -> None:
-    assert unpack("writer", pack("writer", content)) == content
-    assert unpack("writer", pack("writer", content.tally)).tally == content.tally
+def test_a_slice_comes_back_as_it_was(content: SloSlice) -> None:
+    assert unpack_slice("writer", pack_slice("writer", content)) == content
 
 
 @given(slices(), slices())
-def test_two_slices_are_one(one: Slice, other: Slice) -> None:
-    both, turned = Slice(), Slice()
+def test_two_slices_are_one(one: SloSlice, other: SloSlice) -> None:
+    both, turned = SloSlice(), SloSlice()
     for each in (one, other):
         both.merge(each)
     for each in (other, one):
         turned.merge(each)
     assert both == turned
     assert both.ttft.count == one.ttft.count + other.ttft.count
-    assert both.tally.answered == one.tally.answered + other.tally.answered
+    assert both.answered == one.answered + other.answered
 
 
 @given(st.binary(max_size=80))
-def test_bytes_of_anybody_are_a_slice_or_a_typed_error(raw: bytes) -> None:
-    for tried in (raw, wire.SloSlice(version=VERSION, specialist="writer", ttft=raw).SerializeToString()):
+def test_untrusted_bytes_are_a_slice_or_a_typed_error(raw: bytes) -> None:
+    for tried in (raw, wire.SloSlice(version=SLICE_VERSION, specialist="writer", ttft=raw).SerializeToString()):
         try:
-            found = unpack("writer", tried)
+            found = unpack_slice("writer", tried)
         except BadSlice:
             continue
-        assert unpack("writer", pack("writer", found)) == found
+        assert unpack_slice("writer", pack_slice("writer", found)) == found
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"version": VERSION + 1}, "version"),
+        ({"version": SLICE_VERSION + 1}, "version"),
         ({"specialist": "critic"}, "another specialist"),
         ({"answered": 1, "preempted_once": 2}, "preempted_once"),
         ({"answered": -1}, "preempted_once"),
@@ -72,6 +69,6 @@ def test_bytes_of_anybody_are_a_slice_or_a_typed_error(raw: bytes) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(fields: dict[str, object], says: str) -> None:
-    message = wire.SloSlice(**{"version": VERSION, "specialist": "writer", **fields})  # type: ignore[arg-type]
+    message = wire.SloSlice(**{"version": SLICE_VERSION, "specialist": "writer", **fields})  # type: ignore[arg-type]
     with pytest.raises(BadSlice, match=says):
-        unpack("writer", message.SerializeToString())
+        unpack_slice("writer", message.SerializeToString())

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.config.ensemble import RouterConfig, SloTargets
-from octet.rpc.plain import plain
+from octet.rpc.messages import message_to_json
 from octet.rpc.refusal import queue_full
 from octet.v1 import error_pb2, operator_pb2, slo_pb2
 from octet.v1 import inference_pb2 as wire
-from router.slo import slos
-from router.slo.header import NAME, header_of
-from tests.router.http.harness import Fronted, Heard, fronting
+from router.quality import slo
+from router.quality.slo import SLO_HEADER, format_slo_header
+from tests.router.http.harness import Fronted, HttpResponse, fronting
 from tests.router.service.harness import asking, ensemble_of, routing
 from tests.router.service.spy import spying
 from tests.router.slo.fields import members
-from tests.service.harness import run, serving, sim
+from tests.service.harness import serving, sim
 
 TARGETS = SloTargets(ttft_p95=30.0, itl_p50=10.0)
 SECONDS = st.floats(0, 90_000, allow_nan=False)
@@ -31,7 +31,7 @@ SECONDS = st.floats(0, 90_000, allow_nan=False)
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was told is not told again: each test sees what it did."""
-    monkeypatch.setattr(slos, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(slo, "CACHE_SECONDS", 0.0)
 
 
 @asynccontextmanager
@@ -57,7 +57,7 @@ async def get_slo(fronted: Fronted, specialist: str = "") -> operator_pb2.GetSlo
     return answer
 
 
-async def every_dialect(fronted: Fronted) -> list[Heard]:
+async def every_dialect(fronted: Fronted) -> list[HttpResponse]:
     ask = {"prompt": "hello", "max_tokens": 8}
     infer: dict[str, Any] = {**ask, "model": None, "messages": None, "force_specialists": ["writer"]}
     return [
@@ -71,129 +71,114 @@ async def every_dialect(fronted: Fronted) -> list[Heard]:
     ]
 
 
-async def _infer(fronted: Fronted, body: dict[str, Any]) -> Heard:
+async def _infer(fronted: Fronted, body: dict[str, Any]) -> HttpResponse:
     said = {key: value for key, value in body.items() if value is not None}
     return await fronted.post(json.dumps(said).encode(), "/v1/infer")
 
 
-def test_every_answer_over_http_carries_its_specialists_line() -> None:
-    async def story() -> None:
-        async with door() as fronted:
-            answers = await every_dialect(fronted)
-            for number, heard in enumerate(answers):
-                assert heard.status == 200, heard.body
-                told = members(heard.headers[NAME])
-                assert heard.headers["x-octet-specialist"] == "writer"
-                assert told["window"] == {"s": 300}
-                if number:
-                    assert told["ttft"]["n"] >= number and set(told["ttft"]) == {"p50", "p95", "p99", "n"}
-                    assert told.get("itl", {"n": 0})["n"] <= 7 * (number + 1), "all of an answer may come together"
-                    assert set(told["first-token"]) == {"p95", "n"}
-            assert members(answers[-1].headers[NAME])["itl"]["n"] >= 1
-            critic = await fronted.ask(model="octet/critic")
-            assert members(critic.headers[NAME])["ttft"]["n"] == 1, "its own, and no other's"
-            refused = await fronted.ask(max_tokens=8, model="octet/writer", octet={"adapters": ["absent"]})
-            assert refused.status == 404
-            assert members(refused.headers[NAME])["ttft"]["n"] == len(answers), "who refuses says how it does"
-            for path in ("/v1/models", "/healthz", "/v1/slo", "/v1/absent"):
-                assert NAME not in (await fronted.get(path)).headers, "nobody answered it"
-
-    run(story())
+async def test_every_answer_over_http_carries_its_specialists_line() -> None:
+    async with door() as fronted:
+        answers = await every_dialect(fronted)
+        for number, heard in enumerate(answers):
+            assert heard.status == 200, heard.body
+            told = members(heard.headers[SLO_HEADER])
+            assert heard.headers["x-octet-specialist"] == "writer"
+            assert told["window"] == {"s": 300}
+            if number:
+                assert told["ttft"]["n"] >= number and set(told["ttft"]) == {"p50", "p95", "p99", "n"}
+                assert told.get("itl", {"n": 0})["n"] <= 7 * (number + 1), "all of an answer may come together"
+                assert set(told["first-token"]) == {"p95", "n"}
+        assert members(answers[-1].headers[SLO_HEADER])["itl"]["n"] >= 1
+        critic = await fronted.ask(model="octet/critic")
+        assert members(critic.headers[SLO_HEADER])["ttft"]["n"] == 1, "its own, and no other's"
+        refused = await fronted.ask(max_tokens=8, model="octet/writer", octet={"adapters": ["absent"]})
+        assert refused.status == 404
+        assert members(refused.headers[SLO_HEADER])["ttft"]["n"] == len(answers), "who refuses says how it does"
+        for path in ("/v1/models", "/healthz", "/v1/slo", "/v1/absent"):
+            assert SLO_HEADER not in (await fronted.get(path)).headers, "nobody answered it"
 
 
-def test_every_answer_over_grpc_carries_its_specialists_line() -> None:
-    async def story() -> None:
-        async with door() as fronted:
-            for number in range(3):
-                call = fronted.routed.generate(asking(max_tokens=4))
-                told = members(dict(await call.initial_metadata())[NAME])
-                assert ("ttft" in told) == (number > 0)
-                events = [event async for event in call]
-                assert events[-1].receipt.specialist == "writer"
-                method = fronted.routed.channel.unary_unary(
-                    "/octet.v1.Inference/Infer", wire.InferRequest.SerializeToString, wire.InferResponse.FromString
-                )
-                whole = method(asking(specialist="critic", max_tokens=4))
-                told = members(dict(await whole.initial_metadata())[NAME])
-                assert told["ttft"]["n"] == number + 1, "a whole answer is one of those that are told of"
-                assert (await whole).receipt.specialist == "critic"
-            refused = fronted.routed.generate(asking(adapters=["absent"]))
-            with pytest.raises(grpc.aio.AioRpcError) as error:
-                [event async for event in refused]
-            assert NAME not in dict(error.value.initial_metadata() or ()), "a client may try again by itself"
-
-    run(story())
+async def test_every_answer_over_grpc_carries_its_specialists_line() -> None:
+    async with door() as fronted:
+        for number in range(3):
+            call = fronted.routed.generate(asking(max_tokens=4))
+            told = members(dict(await call.initial_metadata())[SLO_HEADER])
+            assert ("ttft" in told) == (number > 0)
+            events = [event async for event in call]
+            assert events[-1].receipt.specialist == "writer"
+            method = fronted.routed.channel.unary_unary(
+                "/octet.v1.Inference/Infer", wire.InferRequest.SerializeToString, wire.InferResponse.FromString
+            )
+            whole = method(asking(specialist="critic", max_tokens=4))
+            told = members(dict(await whole.initial_metadata())[SLO_HEADER])
+            assert told["ttft"]["n"] == number + 1, "a whole answer is one of those that are told of"
+            assert (await whole).receipt.specialist == "critic"
+        refused = fronted.routed.generate(asking(adapters=["absent"]))
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            [event async for event in refused]
+        assert SLO_HEADER not in dict(error.value.initial_metadata() or ()), "a client may try again by itself"
 
 
-def test_slo_over_http_and_grpc_is_the_same_by_specialist() -> None:
-    async def story() -> None:
-        async with door() as fronted:
-            for _ in range(5):
-                await fronted.routed.ask(asking(max_tokens=4))
-            await fronted.routed.idle()
-            over_grpc = await get_slo(fronted)
-            over_http = await fronted.get("/v1/slo")
-            assert over_http.json == plain(over_grpc)
-            writer, critic = over_http.json["slos"]
-            assert (writer["specialist"], critic["specialist"]) == ("writer", "critic")
-            assert (writer["ttft"]["samples"], writer["answered"]) == (5, 5)
-            assert 1 <= writer["itl"]["samples"] <= 15
-            assert 0 < writer["ttft"]["p50"] <= writer["ttft"]["p99"] < 20
-            assert 0 < writer["admission_to_first_token"]["p95"] <= writer["ttft"]["p99"] * 1.02
-            assert (critic["ttft"]["samples"], critic["ttft"]["p50"], critic["preempted_once"]) == (0, None, None)
-            assert [each["name"] for each in writer["objectives"]] == ["ttft_p95", "itl_p50"]
-            assert all(each["met"] and each["burns"][0]["rate"] == 0 for each in writer["objectives"])
-            alone = await fronted.get("/v1/slo?specialist=writer")
-            assert alone.json == plain(await get_slo(fronted, "writer")) == {"slos": [writer]}
-            assert fronted.routed.server.slos.all() == list(over_grpc.slos)
-            unknown = await fronted.get("/v1/slo?specialist=ensemble")
-            assert (unknown.status, unknown.error["code"]) == (404, "unknown_name")
-            with pytest.raises(grpc.aio.AioRpcError) as error:
-                await get_slo(fronted, "writter")
-            assert error.value.code() == grpc.StatusCode.NOT_FOUND
-            assert "did you mean writer?" in str(error.value.details())
-
-    run(story())
+async def test_slo_over_http_and_grpc_is_the_same_by_specialist() -> None:
+    async with door() as fronted:
+        for _ in range(5):
+            await fronted.routed.ask(asking(max_tokens=4))
+        await fronted.routed.idle()
+        over_grpc = await get_slo(fronted)
+        over_http = await fronted.get("/v1/slo")
+        assert over_http.json == message_to_json(over_grpc)
+        writer, critic = over_http.json["slos"]
+        assert (writer["specialist"], critic["specialist"]) == ("writer", "critic")
+        assert (writer["ttft"]["samples"], writer["answered"]) == (5, 5)
+        assert 1 <= writer["itl"]["samples"] <= 15
+        assert 0 < writer["ttft"]["p50"] <= writer["ttft"]["p99"] < 20
+        assert 0 < writer["admission_to_first_token"]["p95"] <= writer["ttft"]["p99"] * 1.02
+        assert (critic["ttft"]["samples"], critic["ttft"]["p50"], critic["preempted_once"]) == (0, None, None)
+        assert [each["name"] for each in writer["objectives"]] == ["ttft_p95", "itl_p50"]
+        assert all(each["met"] and each["burns"][0]["rate"] == 0 for each in writer["objectives"])
+        alone = await fronted.get("/v1/slo?specialist=writer")
+        assert alone.json == message_to_json(await get_slo(fronted, "writer")) == {"slos": [writer]}
+        assert fronted.routed.server.slos.all() == list(over_grpc.slos)
+        unknown = await fronted.get("/v1/slo?specialist=ensemble")
+        assert (unknown.status, unknown.error["code"]) == (404, "unknown_name")
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await get_slo(fronted, "writter")
+        assert error.value.code() == grpc.StatusCode.NOT_FOUND
+        assert "did you mean writer?" in str(error.value.details())
 
 
-def test_a_capacity_refusal_burns_and_a_mistake_a_route_or_a_count_does_not() -> None:
+async def test_a_capacity_refusal_burns_and_a_mistake_a_route_or_a_count_does_not() -> None:
     async def full(*_: object) -> None:
         raise queue_full("waiting", 1, 2.0)
 
-    async def story() -> None:
-        base = ensemble_of("writer")
-        promised = replace(base, specialists=(replace(base.specialists[0], slo=TARGETS),))
-        async with (
-            serving(sim()) as served,
-            spying(full) as spy,
-            routing({"writer": [served.address]}, ensemble=promised) as sound,
-            routing({"writer": [spy.address]}, ensemble=promised) as crowded,
-        ):
-            await sound.call("Route", asking(), wire.Receipt)
-            await sound.call("CountTokens", asking(), wire.CountResponse)
-            await sound.ask(asking(adapters=["absent"]))
-            assert sound.server.slos.counted("writer")["ttft_p95"] == (0, 0)
-            heard = await crowded.ask(asking())
-            assert heard.reason == error_pb2.ERROR_REASON_QUEUE_FULL
-            assert crowded.server.slos.counted("writer")["ttft_p95"] == (1, 1)
-            assert crowded.server.slos.counted("writer")["itl_p50"] == (0, 0)
-
-    run(story())
+    base = ensemble_of("writer")
+    promised = replace(base, specialists=(replace(base.specialists[0], slo=TARGETS),))
+    async with (
+        serving(sim()) as served,
+        spying(full) as spy,
+        routing({"writer": [served.address]}, ensemble=promised) as sound,
+        routing({"writer": [spy.address]}, ensemble=promised) as crowded,
+    ):
+        await sound.call("Route", asking(), wire.Receipt)
+        await sound.call("CountTokens", asking(), wire.CountResponse)
+        await sound.ask(asking(adapters=["absent"]))
+        assert sound.server.slos.counts("writer")["ttft_p95"] == (0, 0)
+        heard = await crowded.ask(asking())
+        assert heard.reason == error_pb2.ERROR_REASON_QUEUE_FULL
+        assert crowded.server.slos.counts("writer")["ttft_p95"] == (1, 1)
+        assert crowded.server.slos.counts("writer")["itl_p50"] == (0, 0)
 
 
-def test_a_reload_changes_what_is_promised() -> None:
-    async def story() -> None:
-        async with door() as fronted:
-            server = fronted.routed.server
-            await fronted.routed.ask(asking(max_tokens=2))
-            await fronted.routed.idle()
-            ensemble = server.service.policy.ensemble
-            strict = replace(ensemble.specialists[0], slo=SloTargets(ttft_p99=0.00002))
-            await server.reload(replace(ensemble, specialists=(strict, ensemble.specialists[1])))
-            (told,) = (await get_slo(fronted, "writer")).slos
-            assert [(each.name, each.met) for each in told.objectives] == [("ttft_p99", False)]
-
-    run(story())
+async def test_a_reload_changes_what_is_promised() -> None:
+    async with door() as fronted:
+        server = fronted.routed.server
+        await fronted.routed.ask(asking(max_tokens=2))
+        await fronted.routed.idle()
+        ensemble = server.service.policy.ensemble
+        strict = replace(ensemble.specialists[0], slo=SloTargets(ttft_p99=0.00002))
+        await server.reload(replace(ensemble, specialists=(strict, ensemble.specialists[1])))
+        (told,) = (await get_slo(fronted, "writer")).slos
+        assert [(each.name, each.met) for each in told.objectives] == [("ttft_p99", False)]
 
 
 @given(SECONDS, SECONDS, SECONDS, st.integers(0, 10**12), st.floats(0, 1) | st.none(), st.floats(0, 1) | st.none())
@@ -205,7 +190,7 @@ def test_the_line_can_be_read_whatever_the_figures_are(
         specialist="x", window_seconds=12.5, ttft=latency, itl=latency, admission_to_first_token=latency,
         pass_rate=rate, floor=floor, judged=3, answered=samples, preempted_once=0.25,
     )  # fmt: skip
-    line = header_of(slo)
+    line = format_slo_header(slo)
     told = members(line)
     assert line.isascii() and len(line) < 400
     assert ("ttft" in told) == ("preempted" in told) == bool(samples)

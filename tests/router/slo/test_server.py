@@ -3,14 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-from octet.config.ensemble import Ensemble, ShadowConfig, SloTargets, SpecialistConfig, StoreConfig
+from octet.config.ensemble import REJECT, Ensemble, ShadowConfig, SloTargets, SpecialistConfig, StoreConfig
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2
-from router.classify.base import REJECT, Distribution
-from router.service.labels import labels_of
-from specialist.engines.sim import CostModel
+from router.receipts import receipt_labels
+from router.routing.classifier.base import Distribution
+from specialist.engines.sim.engine import CostModel
 from tests.router.service.harness import Routed, asking, ensemble_of, routing
-from tests.service.harness import run, serving, sim
+from tests.service.harness import serving, sim
 from tests.story.cast import ask, cast, operate, router
 from tests.story.test_wiring import settings
 
@@ -38,117 +38,99 @@ def kept_in(url: str) -> Ensemble:
     return replace(ensemble_of("writer", "critic"), store=StoreConfig(url=url))
 
 
-def test_a_first_token_is_told_while_the_answer_goes_on_and_counts_once() -> None:
-    async def story() -> None:
-        async with (
-            serving(sim(SLOW)) as one,
-            serving(sim()) as other,
-            routing({"writer": [one.address], "critic": [other.address]}) as routed,
-        ):
-            slos = routed.server.slos
-            call = routed.generate(asking(max_tokens=200, ignore_eos=True))
-            await routed.until(lambda: samples(routed) == [1, 0])
-            told = slos.of("writer")
-            assert (told.admission_to_first_token.samples, told.answered) == (1, 0), "it has ten seconds to go"
-            assert told.ttft.p50 >= told.admission_to_first_token.p50
-            call.cancel()
-            await routed.idle()
-            await routed.ask(asking(specialist="critic", max_tokens=4))
-            await routed.until(lambda: samples(routed)[1] == 1)
-            assert samples(routed) == [1, 1]
-
-    run(story())
+async def test_a_first_token_counts_once_and_at_once() -> None:
+    async with (
+        serving(sim(SLOW)) as one,
+        serving(sim()) as other,
+        routing({"writer": [one.address], "critic": [other.address]}) as routed,
+    ):
+        slos = routed.server.slos
+        call = routed.generate(asking(max_tokens=200, ignore_eos=True))
+        await routed.until(lambda: samples(routed) == [1, 0])
+        told = slos.of("writer")
+        assert (told.admission_to_first_token.samples, told.answered) == (1, 0), "it has ten seconds to go"
+        assert told.ttft.p50 >= told.admission_to_first_token.p50
+        call.cancel()
+        await routed.idle()
+        await routed.ask(asking(specialist="critic", max_tokens=4))
+        await routed.until(lambda: samples(routed)[1] == 1)
+        assert samples(routed) == [1, 1]
 
 
-def test_a_demotion_breaks_no_promise_and_a_stand_in_that_is_away_breaks_its_own() -> None:
+async def test_a_demotion_breaks_no_promise_and_a_stand_in_that_is_away_breaks_its_own() -> None:
     promised = SloTargets(ttft_p95=5.0)
     specialists = (
         SpecialistConfig("writer", fallback="editor", slo=promised),
         SpecialistConfig("editor", slo=promised),
     )
-
-    async def story() -> None:
-        async with (
-            cast("writer", "editor") as people,
-            router(people, settings(specialists=specialists, default_specialist="writer")) as routed,
-        ):
-            slos = routed.server.slos
-            await operate(routed, "HoldBreaker", held("writer"), operator_pb2.BreakerInfo)
-            (editor,) = [each.name for each in routed.server.fleet.replicas if each.specialist == "editor"]
-            drain = operator_pb2.DrainReplicaRequest(replica=editor, change=CHANGE)
-            await operate(routed, "DrainReplica", drain, operator_pb2.ReplicaInfo)
-            heard = await ask(routed)
-            assert heard.reason == wire.ERROR_REASON_NO_REPLICA and heard.receipt is not None
-            assert (heard.receipt.decision.primary, heard.receipt.between.lead) == ("writer", "editor")
-            assert labels_of(heard.receipt).specialist == "editor"
-            await routed.until(lambda: slos.counted("editor")["ttft_p95"] == (1, 1))
-            await operate(routed, "HoldBreaker", held("editor"), operator_pb2.BreakerInfo)
-            heard = await ask(routed)
-            assert heard.reason == wire.ERROR_REASON_DEMOTED and heard.receipt is not None
-            assert labels_of(heard.receipt).specialist == "writer"
-            await routed.idle()
-            assert slos.counted("writer")["ttft_p95"] == (0, 0) and slos.counted("editor")["ttft_p95"] == (1, 1)
-
-    run(story())
+    async with (
+        cast("writer", "editor") as people,
+        router(people, settings(specialists=specialists, default_specialist="writer")) as routed,
+    ):
+        slos = routed.server.slos
+        await operate(routed, "HoldBreaker", held("writer"), operator_pb2.BreakerInfo)
+        (editor,) = [each.name for each in routed.server.fleet.replicas if each.specialist == "editor"]
+        drain = operator_pb2.DrainReplicaRequest(replica=editor, change=CHANGE)
+        await operate(routed, "DrainReplica", drain, operator_pb2.ReplicaInfo)
+        heard = await ask(routed)
+        assert heard.reason == wire.ERROR_REASON_NO_REPLICA and heard.receipt is not None
+        assert (heard.receipt.decision.primary, heard.receipt.between.lead) == ("writer", "editor")
+        assert receipt_labels(heard.receipt).specialist == "editor"
+        await routed.until(lambda: slos.counts("editor")["ttft_p95"] == (1, 1))
+        await operate(routed, "HoldBreaker", held("editor"), operator_pb2.BreakerInfo)
+        heard = await ask(routed)
+        assert heard.reason == wire.ERROR_REASON_DEMOTED and heard.receipt is not None
+        assert receipt_labels(heard.receipt).specialist == "writer"
+        await routed.idle()
+        assert slos.counts("writer")["ttft_p95"] == (0, 0) and slos.counts("editor")["ttft_p95"] == (1, 1)
 
 
 def held(specialist: str) -> operator_pb2.HoldBreakerRequest:
     return operator_pb2.HoldBreakerRequest(specialist=specialist, hold="open", change=CHANGE)
 
 
-def test_a_shadow_is_nobodys_request() -> None:
-    async def story() -> None:
-        ensemble = replace(ensemble_of("writer", "critic"), shadow=ShadowConfig(budget=1.0))
-        async with (
-            serving(sim()) as one,
-            serving(sim()) as other,
-            routing(
-                {"writer": [one.address], "critic": [other.address]}, ensemble=ensemble, opinions=Unsure()
-            ) as routed,
-        ):
-            control = routed.server.backstage.control
-            await routed.until(lambda: all(control.standing.of(each).lane.lane_id for each in ("writer", "critic")))
-            for _ in range(6):
-                heard = await routed.ask(wire.InferRequest(prompt="hello", max_tokens=4))
-                assert heard.receipt is not None and heard.receipt.specialist == "writer"
-            await routed.until(lambda: routed.server.backstage.shadows.tally.answered > 0)
-            await routed.until(lambda: samples(routed)[0] == 6)
-            assert samples(routed) == [6, 0], "the critic has computed, and for nobody"
-
-    run(story())
+async def test_a_shadow_counts_for_no_specialist() -> None:
+    ensemble = replace(ensemble_of("writer", "critic"), shadow=ShadowConfig(budget=1.0))
+    async with (
+        serving(sim()) as one,
+        serving(sim()) as other,
+        routing({"writer": [one.address], "critic": [other.address]}, ensemble=ensemble, opinions=Unsure()) as routed,
+    ):
+        control = routed.server.services.control
+        await routed.until(
+            lambda: all(control.fleet_status.specialists[each].lane.lane_id for each in ("writer", "critic"))
+        )
+        for _ in range(6):
+            heard = await routed.ask(wire.InferRequest(prompt="hello", max_tokens=4))
+            assert heard.receipt is not None and heard.receipt.specialist == "writer"
+        await routed.until(lambda: routed.server.services.shadows.counters.answered > 0)
+        await routed.until(lambda: samples(routed)[0] == 6)
+        assert samples(routed) == [6, 0], "the critic has computed, and for nobody"
 
 
-def test_a_restart_does_not_forget_the_window(tmp_path: Path) -> None:
-    async def story() -> None:
-        ensemble = kept_in(f"sqlite:{tmp_path / 'state.db'}")
-        async with serving(sim()) as one, serving(sim()) as other:
-            places = {"writer": [one.address], "critic": [other.address]}
-            async with routing(places, ensemble=ensemble) as routed:
-                for _ in range(4):
-                    await routed.ask(asking(max_tokens=4))
-                await routed.idle()
-            async with routing(places, ensemble=ensemble) as routed:
-                await routed.until(lambda: samples(routed) == [4, 0])
+async def test_a_restart_does_not_forget_the_window(tmp_path: Path) -> None:
+    ensemble = kept_in(f"sqlite:{tmp_path / 'state.db'}")
+    async with serving(sim()) as one, serving(sim()) as other:
+        places = {"writer": [one.address], "critic": [other.address]}
+        async with routing(places, ensemble=ensemble) as routed:
+            for _ in range(4):
                 await routed.ask(asking(max_tokens=4))
-                await routed.until(lambda: samples(routed) == [5, 0])
-                assert routed.server.slos.of("writer").routers == 2
-                assert routed.server.slos.counted("writer") == {}, (
-                    "nothing is promised, and nothing was since the start"
-                )
+            await routed.idle()
+        async with routing(places, ensemble=ensemble) as routed:
+            await routed.until(lambda: samples(routed) == [4, 0])
+            await routed.ask(asking(max_tokens=4))
+            await routed.until(lambda: samples(routed) == [5, 0])
+            assert routed.server.slos.of("writer").routers == 2
+            assert routed.server.slos.counts("writer") == {}, "nothing is promised, and nothing was since the start"
 
-    run(story())
 
-
-def test_a_store_that_is_away_costs_a_request_nothing_and_the_figures_are_its_own() -> None:
-    async def story() -> None:
-        async with serving(sim()) as one, serving(sim()) as other:
-            places = {"writer": [one.address], "critic": [other.address]}
-            async with routing(places, ensemble=kept_in(NOWHERE)) as routed:
-                assert routed.server.backstage.store.trouble
-                for _ in range(3):
-                    heard = await routed.ask(asking(max_tokens=4))
-                    assert heard.error is None
-                await routed.until(lambda: samples(routed) == [3, 0])
-                assert routed.server.slos.of("writer").routers == 1
-
-    run(story())
+async def test_a_store_that_is_away_costs_a_request_nothing_and_the_figures_are_its_own() -> None:
+    async with serving(sim()) as one, serving(sim()) as other:
+        places = {"writer": [one.address], "critic": [other.address]}
+        async with routing(places, ensemble=kept_in(NOWHERE)) as routed:
+            assert routed.server.services.store.trouble
+            for _ in range(3):
+                heard = await routed.ask(asking(max_tokens=4))
+                assert heard.error is None
+            await routed.until(lambda: samples(routed) == [3, 0])
+            assert routed.server.slos.of("writer").routers == 1

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 
 from octet.config.ensemble import SloConfig, SloTargets
 from octet.rpc.refusal import Refusal
-from octet.telemetry.sketch import RELATIVE_ERROR
+from octet.telemetry.distributions import RELATIVE_ERROR
 from octet.v1 import error_pb2 as errors
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2
-from router.slo.breach import Missed
-from router.slo.slos import FRESH_SECONDS
-from router.slo.telling import MOST_BURN, burn_rate
+from router.quality.slo import CACHE_SECONDS, MOST_BURN_RATE, MissedFirstToken, burn_rate
 from tests.router.slo.asks import ASK, ENSEMBLE, SLO, TARGETS, Router
 
 LATENCIES = st.lists(st.floats(0.001, 5.0), min_size=1, max_size=60)
@@ -45,8 +43,8 @@ def test_quantiles_and_burn_rates_are_those_of_the_samples(samples: list[float])
     assert [burn.rate for burn in objective.burns] == pytest.approx([breached / len(samples) / 0.05] * 2)
     assert objective.met == (breached <= 0.05 * len(samples))
     assert objective.current == told.ttft.p95
-    assert router.slos.counted("writer")["ttft_p95"] == (len(samples), breached)
-    assert router.slos.counted("writer")["itl_p95"] == (len(samples), sum(each > 0.05 for each in samples))
+    assert router.slos.counts("writer")["ttft_p95"] == (len(samples), breached)
+    assert router.slos.counts("writer")["itl_p95"] == (len(samples), sum(each > 0.05 for each in samples))
 
 
 def test_every_specialist_has_its_own_and_there_is_no_other() -> None:
@@ -64,7 +62,7 @@ def test_every_specialist_has_its_own_and_there_is_no_other() -> None:
         router.slos.of("ensemble")
 
 
-def test_what_was_never_measured_is_not_told() -> None:
+def test_missing_measurements_are_left_out() -> None:
     told = Router().told("writer")
     assert not any(told.ttft.HasField(name) for name in ("p50", "p95", "p99"))
     assert not told.HasField("preempted_once") and not told.HasField("pass_rate")
@@ -85,7 +83,7 @@ def test_the_window_forgets_before_the_long_one() -> None:
     assert (short.samples, long.samples, long.rate) == (0, 1, pytest.approx(20))
     router.clock.sleep(SLO.long_window)
     assert router.objective("ttft_p95").burns[1].samples == 0
-    assert router.slos.counted("writer")["ttft_p95"] == (1, 1), "since the start"
+    assert router.slos.counts("writer")["ttft_p95"] == (1, 1), "since the start"
 
 
 def test_the_share_that_gave_way_is_of_those_that_were_answered() -> None:
@@ -99,7 +97,7 @@ def test_the_share_that_gave_way_is_of_those_that_were_answered() -> None:
     told = router.told()
     assert (told.answered, told.preempted_once) == (4, 0.5)
     assert told.ttft.samples == 5, "it had its first token"
-    assert router.slos.counted("writer")["ttft_p95"] == (5, 0), "and is counted once"
+    assert router.slos.counts("writer")["ttft_p95"] == (5, 0), "and is counted once"
 
 
 def test_a_first_token_counts_when_it_comes_and_not_again_at_the_end() -> None:
@@ -107,14 +105,14 @@ def test_a_first_token_counts_when_it_comes_and_not_again_at_the_end() -> None:
     router.slos.began("writer", 2.0, 1.5)
     told = router.told()
     assert (told.ttft.samples, told.admission_to_first_token.samples, told.answered) == (1, 1, 0)
-    assert router.slos.counted("writer")["ttft_p95"] == (1, 1)
+    assert router.slos.counts("writer")["ttft_p95"] == (1, 1)
     receipt = wire.Receipt(specialist="writer")
     receipt.timings.accepted, receipt.timings.first_chunk = 0.5, 2.0
     router.clock.sleep(SLO.window / 3)
     router.slos.ended(ASK, receipt)
     told = router.told()
     assert (told.ttft.samples, told.admission_to_first_token.samples, told.answered) == (1, 1, 1)
-    assert router.slos.counted("writer")["admission_to_first_token_p95"] == (1, 1)
+    assert router.slos.counts("writer")["admission_to_first_token_p95"] == (1, 1)
 
 
 def test_an_answer_without_a_token_has_no_first_one() -> None:
@@ -124,7 +122,7 @@ def test_an_answer_without_a_token_has_no_first_one() -> None:
     router.slos.ended(ASK, receipt)
     told = router.told()
     assert (told.ttft.samples, told.admission_to_first_token.samples, told.answered) == (0, 0, 1)
-    assert router.slos.counted("writer")["ttft_p95"] == (0, 0)
+    assert router.slos.counts("writer")["ttft_p95"] == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +153,7 @@ def test_an_end_before_the_first_token(reason: int, waited: float, given_seconds
     """The target is half a second."""
     router = Router()
     router.fails(reason, waited, given_seconds)
-    assert router.slos.counted("writer")["ttft_p95"] == ((1, 1) if counts else (0, 0))
+    assert router.slos.counts("writer")["ttft_p95"] == ((1, 1) if counts else (0, 0))
     told = router.told()
     assert (told.ttft.samples, told.answered) == (0, 0), "there was no first token"
     assert router.objective("ttft_p95").met != counts
@@ -184,7 +182,7 @@ def test_an_end_between_admission_and_the_first_token(
     """The target is 0.4 s from there; what was never admitted is none of its samples."""
     router = Router()
     router.fails(reason, waited, given_seconds, accepted)
-    assert router.slos.counted("writer")["admission_to_first_token_p95"] == ((1, 1) if counts else (0, 0))
+    assert router.slos.counts("writer")["admission_to_first_token_p95"] == ((1, 1) if counts else (0, 0))
     assert router.told().admission_to_first_token.samples == 0
     assert router.objective("admission_to_first_token_p95").met != counts
 
@@ -192,8 +190,8 @@ def test_an_end_between_admission_and_the_first_token(
 def test_every_reason_is_ours_or_a_matter_of_time_or_not_the_specialists() -> None:
     """A reason that is new must be put somewhere."""
     names = {number: name.removeprefix("ERROR_REASON_") for name, number in errors.ErrorReason.items()}
-    at_once = {names[each] for each in names if Missed(each, 0.0, 0.0).breaks(1.0)}
-    in_time = {names[each] for each in names if Missed(each, 2.0, 0.0).breaks(1.0)} - at_once
+    at_once = {names[each] for each in names if MissedFirstToken(each, 0.0, 0.0).breaches(1.0)}
+    in_time = {names[each] for each in names if MissedFirstToken(each, 2.0, 0.0).breaches(1.0)} - at_once
     assert at_once == {
         *("QUEUE_FULL", "WOULD_DELAY_OTHERS", "SHED", "DRAINING", "NOT_READY", "NO_REPLICA"),
         *("REPLICA_LOST", "REPLICA_FAILED", "ENGINE_FAILED", "INTERNAL"),
@@ -208,23 +206,23 @@ def test_every_reason_is_ours_or_a_matter_of_time_or_not_the_specialists() -> No
     }
 
 
-def test_a_stand_in_that_cannot_answer_is_not_the_fault_of_whom_it_stands_in_for() -> None:
+def test_a_failing_fallback_does_not_count_for_the_primary() -> None:
     router = Router()
     decision, attempts = wire.Decision(primary="writer"), [wire.Attempt(specialist="critic")]
     full, away = errors.ERROR_REASON_QUEUE_FULL, errors.ERROR_REASON_NO_REPLICA
     router.fails(full, specialist="", decision=decision, attempts=attempts)
     router.fails(away, specialist="", decision=decision, between=wire.Between(lead="critic"))
-    assert router.slos.counted("writer")["ttft_p95"] == (0, 0)
+    assert router.slos.counts("writer")["ttft_p95"] == (0, 0)
 
 
-def test_a_refusal_is_that_of_whoever_was_asked_first() -> None:
+def test_a_refusal_counts_for_the_first_asked() -> None:
     router = Router()
     full = errors.ERROR_REASON_QUEUE_FULL
     attempts = [wire.Attempt(specialist="writer", reason=full), wire.Attempt(specialist="critic", reason=full)]
     router.fails(full, specialist="", attempts=attempts)
     router.fails(full, specialist="", decision=wire.Decision(primary="writer"))
     router.fails(full, specialist="")
-    assert router.slos.counted("writer")["ttft_p95"] == (2, 2)
+    assert router.slos.counts("writer")["ttft_p95"] == (2, 2)
 
 
 def test_another_target_counts_from_now_on_and_the_old_one_comes_back_with_what_was_counted() -> None:
@@ -240,10 +238,10 @@ def test_another_target_counts_from_now_on_and_the_old_one_comes_back_with_what_
     assert router.objective("ttft_p95").met
     router.slos.reload(ENSEMBLE)
     assert router.objective("ttft_p95").burns[0].samples == 1
-    assert router.slos.counted("writer")["ttft_p95"] == (2, 0)
+    assert router.slos.counts("writer")["ttft_p95"] == (2, 0)
 
 
-def test_a_promise_that_is_dropped_is_told_no_more() -> None:
+def test_a_dropped_objective_is_not_published() -> None:
     router = Router()
     bare = replace(ENSEMBLE.specialists[0], slo=SloTargets(), floor=None)
     router.slos.reload(replace(ENSEMBLE, specialists=(bare, ENSEMBLE.specialists[1])))
@@ -271,9 +269,9 @@ def test_correctness_is_what_the_breaker_of_the_lane_that_serves_knows() -> None
     assert (told.pass_rate, told.judged, told.floor, told.correctness_window_seconds) == (0.8, 50, 0.9, 86_400)
     assert (objective.target, objective.share, objective.current, objective.met) == (0.9, 0.9, 0.8, False)
     assert objective.burns[0].rate == pytest.approx(2.0)
-    router.slos.judged("writer", passed=True)
-    router.slos.judged("writer", passed=False)
-    assert router.slos.counted("writer")["correctness"] == (2, 1)
+    router.slos.verified("writer", passed=True)
+    router.slos.verified("writer", passed=False)
+    assert router.slos.counts("writer")["correctness"] == (2, 1)
 
 
 @pytest.mark.parametrize(("samples", "says"), [(1, False), (19, False), (20, True)])
@@ -292,14 +290,14 @@ def test_a_burn_rate_is_a_number_whatever_may_fail() -> None:
     assert burn_rate((100, 5), 0.95) == pytest.approx(1.0)
     assert burn_rate((100, 100), 0.95) == pytest.approx(20.0)
     assert burn_rate((100, 0), 1.0) == 0.0
-    assert burn_rate((100, 1), 1.0) == MOST_BURN
-    assert burn_rate((2, 2), 0.99999) == MOST_BURN
+    assert burn_rate((100, 1), 1.0) == MOST_BURN_RATE
+    assert burn_rate((2, 2), 0.99999) == MOST_BURN_RATE
 
 
-def test_what_was_told_is_told_again_for_a_moment() -> None:
+def test_figures_are_cached_for_a_moment() -> None:
     router = Router()
     first = router.slos.of("writer")
     router.answers(0.3)
     assert router.slos.of("writer") is first and "ttft" not in router.slos.header("writer")
-    router.clock.sleep(FRESH_SECONDS)
+    router.clock.sleep(CACHE_SECONDS)
     assert router.slos.of("writer").ttft.samples == 1 and "ttft" in router.slos.header("writer")

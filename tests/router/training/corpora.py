@@ -1,6 +1,6 @@
 """A small labelled corpus of another field, in three kinds of text."""
 
-from router.training.records import Record
+from router.routing.training.records import LabelledPrompt
 
 _WORDS = {
     "sql": ("select join table index row", "query with a join", "group the rows of a table", "where clause and index"),
@@ -10,9 +10,9 @@ _WORDS = {
 _FRAMES = {"asks": "how do I do this: {}?", "notes": "note to self, {}", "orders": "please write {} now"}
 
 
-def small_corpus() -> list[Record]:
+def small_corpus() -> list[LabelledPrompt]:
     return [
-        Record(frame.format(words), label, source)
+        LabelledPrompt(frame.format(words), label, source)
         for source, frame in _FRAMES.items()
         for label, texts in _WORDS.items()
         for words in texts

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from router.training.compiled import compiled_records, read_snippets
-from router.training.packages import Shelf, package_records
+from bench.classifier_corpus import PackageFiles, compiled_records, package_records, read_snippets
 
 SNIPPETS = """//== debug compile
 int main() { return total; }
@@ -40,7 +39,7 @@ def test_the_compiler_speaks_for_itself() -> None:
 def test_an_excerpt_carries_the_licence_of_its_shelf(tmp_path: Path) -> None:
     paragraphs = [f"paragraph {n} " + "of many words " * 8 for n in range(12)]
     (tmp_path / "book.txt").write_text("\n\n".join(paragraphs))
-    shelf = Shelf("stl", "books", "BSD-3-Clause", tmp_path, ("book.txt", "missing.txt"))
+    shelf = PackageFiles("stl", "books", "BSD-3-Clause", tmp_path, ("book.txt", "missing.txt"))
     records = list(package_records([shelf]))
     assert len(records) == 2
     assert {(r.label, r.source, r.licence, r.is_prompt) for r in records} == {("stl", "books", "BSD-3-Clause", False)}

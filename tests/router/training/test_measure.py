@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.cli import main
-from router.classify.base import Distribution
-from router.classify.default import load_default
-from router.training.cli import HELD_OUT
-from router.training.measure import calibration_error, evaluate
-from router.training.records import BadRecord, Record, read_records, write_records
+from octet.cli.training import HELD_OUT_FILE
+from router.routing.classifier.base import Distribution
+from router.routing.classifier.linear import load_default
+from router.routing.training.evaluation import calibration_error, evaluate
+from router.routing.training.records import InvalidRecord, LabelledPrompt, read_records, write_records
 from tests.router.training.corpora import small_corpus
 
 TOP1, TOP2, CALIBRATION_ERROR = 0.84, 0.92, 0.06
@@ -33,13 +33,13 @@ class Fixed:
 
 def test_the_figures_of_a_known_classifier() -> None:
     labels = ["a"] * 6 + ["b"] * 3 + ["c"]
-    found = evaluate(Fixed(), [Record("t", label, "s") for label in labels])
+    found = evaluate(Fixed(), [LabelledPrompt("t", label, "s") for label in labels])
     assert (found.overall.top1, found.overall.top2) == (0.6, 0.9)
     assert found.overall.calibration_error == pytest.approx(0)
     assert found.confusion == ((6, 0, 0), (3, 0, 0), (1, 0, 0))
     assert found.by_label["b"].top1 == 0 and found.by_label["b"].top2 == 1
-    with pytest.raises(ValueError, match="also has d"):
-        evaluate(Fixed(), [Record("t", "d", "s")])
+    with pytest.raises(ValueError, match="labels d are unknown"):
+        evaluate(Fixed(), [LabelledPrompt("t", "d", "s")])
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50))
@@ -54,7 +54,7 @@ def test_the_calibration_error_is_the_sum_over_bins(pairs: list[tuple[float, boo
 
 
 def test_the_default_classifier_on_the_held_out_sources() -> None:
-    overall = evaluate(load_default(), read_records([HELD_OUT])).overall
+    overall = evaluate(load_default(), read_records([HELD_OUT_FILE])).overall
     assert overall.top1 >= TOP1
     assert overall.top2 >= TOP2
     assert overall.calibration_error <= CALIBRATION_ERROR
@@ -103,7 +103,7 @@ def test_train_then_eval_from_the_command_line(tmp_path: Path, capsys: pytest.Ca
 def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, why: str) -> None:
     data = tmp_path / "bad.jsonl"
     data.write_text(f"{line}\n")
-    with pytest.raises(BadRecord, match=why):
+    with pytest.raises(InvalidRecord, match=why):
         read_records([data])
     assert main(["router", "eval", "--data", str(data)]) == 2
     assert "bad.jsonl" in capsys.readouterr().err

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from octet.config.default import default_ensemble
-from router.classify.default import load_default
-from router.decide.policy import Policy
-from router.training.cli import corpus_files
-from router.training.records import read_records
+from octet.cli.training import corpus_files
+from octet.config.loader import default_ensemble
+from router.routing.classifier.linear import load_default
+from router.routing.policy import RoutingPolicy
+from router.routing.training.records import read_records
 from tests.router.decisions.asking import received
 from tests.router.training.plain import ELSEWHERE, EVERYDAY, LANGUAGE
 
 UNANSWERED, REFUSED = 0.1, 0.7
-POLICY = Policy(default_ensemble())
+POLICY = RoutingPolicy(default_ensemble())
 
 
 def answered(texts: Sequence[str]) -> list[str]:

@@ -8,27 +8,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.classify.artefact import from_bytes
-from router.classify.default import DEFAULT_FILE
-from router.classify.linear import Vectorizer
-from router.classify.sample import sample
-from router.training.calibrate import fit_temperature
-from router.training.cli import HELD_OUT, corpus_files
-from router.training.fit import fit, uncalibrated_probabilities, vectors
-from router.training.left_out import TooFewSources, folds_of, left_out_probabilities
-from router.training.records import Record, read_records
-from router.training.train import labels_of, train
+from octet.cli.training import HELD_OUT_FILE, corpus_files
+from router.routing.classifier.base import sample_text
+from router.routing.classifier.linear import DEFAULT_FILE, Vectorizer, decode_model
+from router.routing.training.records import LabelledPrompt, read_records
+from router.routing.training.train import (
+    TooFewSources,
+    collect_labels,
+    feature_matrix,
+    fit,
+    fit_temperature,
+    left_out_probabilities,
+    make_folds,
+    train,
+    uncalibrated_probabilities,
+)
 from tests.router.training.corpora import small_corpus
 
 
 def test_the_same_records_give_the_same_bytes() -> None:
     first, second = train(small_corpus()), train(small_corpus())
     assert first.data == second.data
-    assert from_bytes(first.data).digest == hashlib.sha256(second.data).hexdigest()
+    assert decode_model(first.data).digest == hashlib.sha256(second.data).hexdigest()
 
 
 def test_another_field_is_learnt() -> None:
-    classifier = from_bytes(train(small_corpus()).data)
+    classifier = decode_model(train(small_corpus()).data)
     assert classifier.labels == ("sql", "shell", "reject")
     tops = [d.top for d in classifier.classify(["join these tables", "grep in all files", "a song for my cake"])]
     assert tops == ["sql", "shell", "reject"]
@@ -36,25 +41,25 @@ def test_another_field_is_learnt() -> None:
 
 def test_the_runtime_agrees_with_scikit_learn() -> None:
     records = small_corpus()
-    fitted = fit(records, labels_of(records))
+    fitted = fit(records, collect_labels(records))
     model = fitted.model
-    samples = [sample(record.text) for record in records]
-    matrix = vectors(Vectorizer(model.buckets, model.rarity, model.family_scale), samples, len(model.buckets))
+    samples = [sample_text(record.text) for record in records]
+    matrix = feature_matrix(Vectorizer(model.buckets, model.rarity, model.family_scale), samples, len(model.buckets))
     expected = fitted.oracle.predict_proba(matrix)
     assert np.abs(uncalibrated_probabilities(model, records) - expected).max() < 1e-5
 
 
 def test_no_source_is_on_both_sides() -> None:
     records = small_corpus()
-    folds = folds_of(records)
+    folds = make_folds(records)
     assert sorted(source for fold in folds for source in fold) == ["asks", "notes", "orders"]
-    assert left_out_probabilities(records, labels_of(records)).sum(axis=1) == pytest.approx(1)
+    assert left_out_probabilities(records, collect_labels(records)).sum(axis=1) == pytest.approx(1)
 
 
 def test_a_left_out_source_is_not_known() -> None:
     """A word that gives the label away in one source alone cannot help that source."""
     told = [replace(r, text=f"{r.text} zebra{r.label}") if r.source == "asks" else r for r in small_corpus()]
-    labels = labels_of(told)
+    labels = collect_labels(told)
     plain, marked = left_out_probabilities(small_corpus(), labels), left_out_probabilities(told, labels)
     asks = np.array([record.source == "asks" for record in told])
     assert np.abs(plain[asks] - marked[asks]).max() < 0.2
@@ -77,25 +82,25 @@ def test_the_temperature_that_bent_the_probabilities_is_found(temperature: float
 
 
 def test_the_held_out_sources_are_not_trained_on() -> None:
-    trained, held = read_records(corpus_files()), read_records([HELD_OUT])
+    trained, held = read_records(corpus_files()), read_records([HELD_OUT_FILE])
     assert not {record.source for record in trained} & {record.source for record in held}
     assert not {record.text for record in trained} & {record.text for record in held}
     assert all(record.licence for record in (*trained, *held))
-    counts = {label: sum(record.label == label for record in held) for label in labels_of(held)}
+    counts = {label: sum(record.label == label for record in held) for label in collect_labels(held)}
     assert len(counts) == 9 and min(counts.values()) >= 60
 
 
 def test_labels_come_in_order_and_reject_last() -> None:
-    records = [Record("x", label, "s") for label in ("reject", "b", "a", "b")]
-    assert labels_of(records) == ("b", "a", "reject")
+    records = [LabelledPrompt("x", label, "s") for label in ("reject", "b", "a", "b")]
+    assert collect_labels(records) == ("b", "a", "reject")
 
 
 @pytest.mark.slow
 def test_the_committed_file_is_what_the_committed_corpus_gives() -> None:
     """To the bit where the same BLAS adds in the same order; elsewhere to what rounding to 16 bits can hide."""
-    committed, again = from_bytes(DEFAULT_FILE.read_bytes()), from_bytes(train(read_records(corpus_files())).data)
+    committed, again = decode_model(DEFAULT_FILE.read_bytes()), decode_model(train(read_records(corpus_files())).data)
     if committed.digest == again.digest:
         return
-    texts = [record.text for record in read_records([HELD_OUT])]
+    texts = [record.text for record in read_records([HELD_OUT_FILE])]
     pairs = list(zip(committed.classify(texts), again.classify(texts), strict=True))
     assert max(abs(a.confidence - dict(b.scores)[a.top]) for a, b in pairs) < 0.01

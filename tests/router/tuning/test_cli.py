@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from octet.cli import main
-from octet.config.read import read_ensemble
+from octet.config.loader import read_ensemble
 from octet.v1 import operator_pb2 as wire
 from tests.router.operator.harness import operated
 from tests.router.operator.memory import NOW_MS, Rows
@@ -63,7 +63,7 @@ def test_a_file_says_the_same_as_the_router_and_its_advice_can_be_followed(tmp_p
     assert stored == live
     threshold = live["intents"]["review"]["proposed"]["threshold"]
     assert knobs["review.shadow_threshold"] == threshold
-    assert "the data reach confidence 0.50" in text and "of surer requests nothing is known" in text
+    assert "the data reach confidence 0.50" in text and "nothing is known about higher confidence" in text
     assert "the smallest threshold that catches 90% of the requests in which only the shadow was right" in text
     lines = text.splitlines()
     start = lines.index("  intents:")
@@ -80,7 +80,7 @@ def test_too_little_is_no_proposal_and_what_is_missing_is_said(capsys: Captured)
         assert main([*TUNE, "--address", at.address]) == 0
     text = capsys.readouterr().out
     assert "no proposal: 36 requests in which only the shadow was right are needed, " in text
-    assert "at the rate so far that takes about " in text
+    assert "at the current rate that takes about " in text
     assert "proposed:" not in text and "intents:" not in text
 
 
@@ -89,7 +89,7 @@ def test_shadows_that_never_help_are_said_to(capsys: Captured) -> None:
                                         shadow_outcome="passed", agreed=True)] * 500)) as at:  # fmt: skip
         assert main([*TUNE, "--address", at.address]) == 0
     text = capsys.readouterr().out
-    assert "36 are missing" in text and "a second opinion may not be worth its price" in text
+    assert "36 are missing" in text and "shadowing may not be worth its cost" in text
 
 
 def test_nothing_at_all_and_only_the_last_hour(capsys: Captured) -> None:
@@ -99,7 +99,7 @@ def test_nothing_at_all_and_only_the_last_hour(capsys: Captured) -> None:
         assert report["intents"]["review"]["shadows"] == 100
         at.rows.comparisons_kept.clear()
         assert main([*TUNE, "--address", at.address]) == 0
-    assert capsys.readouterr().out == "nothing to tune: no request has been shadowed for low confidence\n"
+    assert capsys.readouterr().out == "nothing to tune: no request was shadowed for low confidence\n"
 
 
 @pytest.mark.parametrize(

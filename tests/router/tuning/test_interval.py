@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.tuning.interval import fewest, quantile_ranks, share_interval
+from router.routing.training.shadow_thresholds import min_cases, quantile_ranks, share_interval
 
 SHARES = st.sampled_from([0.01, 0.1, 0.3, 0.5, 0.9, 0.99])
 
@@ -35,9 +35,9 @@ def test_with_the_fewest_the_quantile_has_an_end_and_with_fewer_it_has_none(shar
     low, high = quantile_ranks(share, total)
     assert -1 <= low <= high <= total
     if share >= 0.5:
-        assert (high < total) == (total >= fewest(share))
+        assert (high < total) == (total >= min_cases(share))
     else:
-        assert (low >= 0) == (total >= fewest(share))
+        assert (low >= 0) == (total >= min_cases(share))
 
 
 @pytest.mark.parametrize(("share", "total"), [(0.9, 36), (0.9, 200), (0.5, 60), (0.1, 300)])

@@ -5,14 +5,23 @@ from math import ceil
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from octet.sdk.operating import Comparison
+from octet.client.records import Comparison
 from octet.v1 import operator_pb2 as wire
-from router.tuning.curve import GRID, Curve, threshold_above, threshold_not_above
-from router.tuning.interval import fewest
-from router.tuning.point import Point, point_of
-from router.tuning.propose import Missing, Proposed, propose
-from router.tuning.rule import Budget, Catch
-from router.tuning.tune import tune
+from router.routing.training.shadow_thresholds import (
+    GRID,
+    BudgetGoal,
+    CatchGoal,
+    ComparisonPoint,
+    MissingData,
+    ThresholdCurve,
+    ThresholdProposal,
+    comparison_point,
+    min_cases,
+    propose_threshold,
+    threshold_above,
+    threshold_not_above,
+    tune_thresholds,
+)
 
 OUTCOMES = ("passed", "failed", "skipped", "unavailable")
 CONFIDENCES = st.floats(0, 0.999) | st.integers(0, 99).map(lambda hundredths: hundredths / 100)
@@ -32,8 +41,8 @@ def made(confidence: float | None, primary: str, shadow: str, **more: object) ->
 COMPARISONS = st.builds(made, CONFIDENCES, st.sampled_from(OUTCOMES), st.sampled_from(OUTCOMES))
 
 
-def points_of(comparisons: list[Comparison]) -> list[Point]:
-    return [point for point in map(point_of, comparisons) if point is not None]
+def points_of(comparisons: list[Comparison]) -> list[ComparisonPoint]:
+    return [point for point in map(comparison_point, comparisons) if point is not None]
 
 
 @given(st.floats(0, 1))
@@ -46,7 +55,7 @@ def test_a_threshold_is_the_next_hundredth(confidence: float) -> None:
 
 @given(st.lists(COMPARISONS, min_size=1, max_size=250))
 def test_a_row_counts_what_lies_below_it(comparisons: list[Comparison]) -> None:
-    curve = Curve(points_of(comparisons))
+    curve = ThresholdCurve(points_of(comparisons))
     for row in (*curve.rows(), curve.at(1.0)):
         below = [one for one in comparisons if one.confidence is not None and one.confidence < row.threshold]
         outcomes = [(one.primary_outcome, one.shadow_outcome) for one in below]
@@ -59,15 +68,15 @@ def test_a_row_counts_what_lies_below_it(comparisons: list[Comparison]) -> None:
 
 @given(st.lists(COMPARISONS, min_size=1, max_size=400), SHARES, st.sampled_from(["saves", "disagreements"]))
 def test_catching_takes_the_smallest_threshold_that_does(comparisons: list[Comparison], share: float, aim: str) -> None:
-    curve = Curve(points_of(comparisons))
-    rule = Catch(share, aim)  # type: ignore[arg-type]
+    curve = ThresholdCurve(points_of(comparisons))
+    rule = CatchGoal(share, aim)  # type: ignore[arg-type]
     cases = curve.caught(rule.aim)
-    outcome = propose(curve, rule)
-    if len(cases) < fewest(share):
-        assert isinstance(outcome, Missing) and outcome.missing == fewest(share) - len(cases) > 0
+    outcome = propose_threshold(curve, rule)
+    if len(cases) < min_cases(share):
+        assert isinstance(outcome, MissingData) and outcome.missing == min_cases(share) - len(cases) > 0
         assert (outcome.comparisons is None) == (not cases)
         return
-    assert isinstance(outcome, Proposed)
+    assert isinstance(outcome, ThresholdProposal)
     needed = ceil(share * len(cases) - 1e-9)
     assert sum(each < outcome.threshold for each in cases) >= needed
     smaller = (round(outcome.threshold * GRID) - 1) / GRID
@@ -77,12 +86,12 @@ def test_catching_takes_the_smallest_threshold_that_does(comparisons: list[Compa
 
 @given(st.lists(COMPARISONS, min_size=1, max_size=400), SHARES)
 def test_a_budget_takes_the_largest_threshold_within_it(comparisons: list[Comparison], share: float) -> None:
-    curve = Curve(points_of(comparisons))
-    outcome = propose(curve, Budget(share))
-    if curve.total < fewest(share):
-        assert isinstance(outcome, Missing) and outcome.comparisons == outcome.missing
+    curve = ThresholdCurve(points_of(comparisons))
+    outcome = propose_threshold(curve, BudgetGoal(share))
+    if curve.total < min_cases(share):
+        assert isinstance(outcome, MissingData) and outcome.comparisons == outcome.missing
         return
-    assert isinstance(outcome, Proposed)
+    assert isinstance(outcome, ThresholdProposal)
     assert curve.at(outcome.threshold).shadowed <= share * curve.total + 1e-9
     assume(outcome.threshold < 1)
     assert curve.at(round(outcome.threshold * GRID + 1) / GRID).shadowed > share * curve.total
@@ -97,7 +106,7 @@ def test_only_what_a_threshold_ordered_counts() -> None:
         made(0.2, "failed", "passed", why="demoted"),
         made(None, "failed", "passed"),
     ]
-    tuning = tune(seen, Catch(0.9), {"review": 0.4})
+    tuning = tune_thresholds(seen, CatchGoal(0.9), {"review": 0.4})
     assert [(each.intent, each.curve.total, each.now) for each in tuning.intents] == [
         ("review", 1, 0.4),
         ("unspecified", 1, None),

@@ -7,16 +7,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from router.verify.compiler import ask_compiler, find_compiler
 from router.verify.cpp import CppVerifier
-from router.verify.preamble import default_cache
-from router.verify.sandbox import Mode, Sandbox
-from router.verify.verdict import Verdict, Verifier
-from router.verify.workshop import Workshop
+from router.verify.cpp_compiler import default_cache_folder, find_compiler, probe_compiler
+from router.verify.pool import VerifierPool
+from router.verify.sandbox import Sandbox, SandboxMode
+from router.verify.verdict import Verdict, Verifier, VerifierLimits
 
 T = TypeVar("T")
 COMPILERS = ("g++", "clang++")
-MODES: tuple[Mode, ...] = ("namespaces", "landlock")
+MODES: tuple[SandboxMode, ...] = ("namespaces", "landlock")
 MakeCpp = Callable[..., CppVerifier]
 
 
@@ -31,11 +30,13 @@ def found(name: str) -> str:
     return name
 
 
-def make_cpp(driver: str, mode: Mode = "namespaces", **changes: Any) -> CppVerifier:
+def make_cpp(driver: str, mode: SandboxMode = "namespaces", **changes: Any) -> CppVerifier:
     """With so much time by the clock that a busy machine does not matter."""
-    settings = {"cpu_seconds": 10.0, "clock_seconds": 300.0, "answer_bytes": 32 << 20} | changes
-    compiler = ask_compiler(find_compiler(found(driver)))
-    return CppVerifier("cpp", compiler, Sandbox(mode, Workshop()), default_cache(), **settings)
+    limits = VerifierLimits(
+        changes.pop("cpu_seconds", 10.0), changes.pop("clock_seconds", 300.0), changes.pop("answer_bytes", 32 << 20)
+    )
+    compiler = probe_compiler(find_compiler(found(driver)))
+    return CppVerifier("cpp", compiler, Sandbox(mode, VerifierPool()), default_cache_folder(), limits, **changes)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from router.verify.compiler import ask_compiler, find_compiler
 from router.verify.cpp import CppVerifier
-from router.verify.cpp_text import OWN
-from router.verify.preamble import Preamble
-from router.verify.sandbox import Caged, Ended, Limits, Mode, Sandbox
-from router.verify.workshop import Workshop
+from router.verify.cpp_compiler import PrecompiledHeaders, find_compiler, probe_compiler
+from router.verify.cpp_source import ANSWER_FILE
+from router.verify.pool import VerifierPool
+from router.verify.sandbox import Sandbox, SandboxedProgram, SandboxLimits, SandboxMode, SandboxResult
+from router.verify.verdict import VerifierLimits
 from tests.router.verify.conftest import all_judged, found, judged, make_cpp, run
 
 PROGRAM = "#include <iostream>\nint main() {\n  std::cout << 1;\n}\n"
@@ -103,7 +103,7 @@ def test_an_answer_does_not_write_the_compilers_output(driver: str) -> None:
     assert {name: v for name, v in zip(FORGED, verdicts, strict=True) if v.outcome != "failed"} == {}
     fine = '#line 1 "error: PCH"\n#pragma message("\\nerror: PCH")\nint main() {}'
     assert judged(verifier, f"```cpp\n{fine}\n```").outcome == "passed"
-    assert verifier._preamble.is_precompiled and not verifier._preamble.is_lost
+    assert verifier.headers.is_precompiled and not verifier.headers.is_lost
 
 
 @pytest.mark.slow
@@ -148,8 +148,8 @@ def test_a_later_standard_is_tried() -> None:
 @pytest.mark.slow
 def test_headers_are_compiled_once_and_kept(tmp_path: Path) -> None:
     async def prepared() -> tuple[bool, float]:
-        preamble = Preamble(ask_compiler(find_compiler(found("clang++"))), tmp_path)
-        await preamble.prepare(Sandbox("namespaces", Workshop()))
+        preamble = PrecompiledHeaders(probe_compiler(find_compiler(found("clang++"))), tmp_path)
+        await preamble.prepare(Sandbox("namespaces", VerifierPool()))
         (built,) = tmp_path.glob("preamble-*/*.pch")
         return preamble.is_precompiled, built.stat().st_mtime
 
@@ -160,12 +160,12 @@ def test_headers_are_compiled_once_and_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_spoilt_cache_is_noticed(tmp_path: Path) -> None:
     async def first_and_second() -> list[str]:
-        compiler = ask_compiler(find_compiler(found("clang++")))
+        compiler = probe_compiler(find_compiler(found("clang++")))
         outcomes: list[str] = []
         for _ in range(2):
             verifier = CppVerifier(
-                "cpp", compiler, Sandbox("namespaces", Workshop()), tmp_path,
-                cpu_seconds=20, clock_seconds=300, answer_bytes=1 << 20,
+                "cpp", compiler, Sandbox("namespaces", VerifierPool()), tmp_path,
+                VerifierLimits(20, 300, 1 << 20),
             )  # fmt: skip
             outcomes.append((await verifier.verify("", PROGRAM)).outcome)
             for built in tmp_path.glob("preamble-*/*.pch"):
@@ -178,17 +178,17 @@ def test_a_spoilt_cache_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_headers_that_go_bad_are_compiled_anew(tmp_path: Path) -> None:
     async def outcomes() -> list[tuple[str, bool]]:
-        compiler = ask_compiler(find_compiler(found("clang++")))
+        compiler = probe_compiler(find_compiler(found("clang++")))
         verifier = CppVerifier(
-            "cpp", compiler, Sandbox("namespaces", Workshop()), tmp_path,
-            cpu_seconds=20, clock_seconds=300, answer_bytes=1 << 20,
+            "cpp", compiler, Sandbox("namespaces", VerifierPool()), tmp_path,
+            VerifierLimits(20, 300, 1 << 20),
         )  # fmt: skip
         seen: list[tuple[str, bool]] = []
         for spoil in (None, lambda built: built.write_bytes(b"spoilt"), None, Path.unlink):
             for built in tmp_path.glob("preamble-*/*.pch"):
                 if spoil:
                     spoil(built)
-            seen.append(((await verifier.verify("", PROGRAM)).outcome, verifier._preamble.is_precompiled))
+            seen.append(((await verifier.verify("", PROGRAM)).outcome, verifier.headers.is_precompiled))
         return seen
 
     assert run(outcomes()) == [("passed", True), ("unavailable", False), ("passed", True), ("passed", True)]
@@ -196,28 +196,32 @@ def test_headers_that_go_bad_are_compiled_anew(tmp_path: Path) -> None:
 
 def test_a_cache_that_others_can_write_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tmp_path.chmod(0o777)
-    compiler = ask_compiler(find_compiler("g++"))
+    compiler = probe_compiler(find_compiler("g++"))
     verifier = CppVerifier(
-        "cpp", compiler, Sandbox("namespaces", Workshop()), tmp_path, cpu_seconds=5, clock_seconds=60, answer_bytes=9999
+        "cpp",
+        compiler,
+        Sandbox("namespaces", VerifierPool()),
+        tmp_path,
+        VerifierLimits(5, 60, 9999),
     )
     with caplog.at_level(logging.ERROR):
         verdict = judged(verifier, PROGRAM)
-    assert verdict.outcome == "unavailable" and "others can write it" in verdict.why
-    assert "cannot be judged" in caplog.text
+    assert verdict.outcome == "unavailable" and "writable by others" in verdict.why
+    assert "cannot be verified" in caplog.text
 
 
 def test_a_machine_that_is_busy_is_not_held_against_the_answer() -> None:
     async def rushed() -> str:
         verifier = make_cpp("clang++", clock_seconds=300.0)
         await verifier.verify("", PROGRAM)
-        verifier._sandbox = _Slow("namespaces", Workshop())
+        verifier.sandbox = _Slow("namespaces", VerifierPool())
         return (await verifier.verify("", PROGRAM)).outcome
 
     assert run(rushed()) == "unavailable"
 
 
 class _Slow(Sandbox):
-    async def run(self, caged: Caged, given: bytes, limits: Limits) -> Ended:
+    async def run(self, caged: SandboxedProgram, given: bytes, limits: SandboxLimits) -> SandboxResult:
         return await super().run(caged, given, replace(limits, seconds=0.001))
 
 
@@ -225,9 +229,9 @@ def test_waiting_for_a_turn_takes_nothing_of_an_answers_time() -> None:
     """Others' compilers and parsers run between two of its runs."""
 
     async def allowed() -> list[float]:
-        sandbox = _Crowded("namespaces", Workshop())
+        sandbox = _Crowded("namespaces", VerifierPool())
         verifier = make_cpp("clang++", clock_seconds=100.0)
-        verifier._sandbox, verifier._is_ready = sandbox, True
+        verifier.sandbox, verifier._is_ready = sandbox, True
         assert (await verifier.verify("", "```cpp\nint x = 1;\n```\nand\n```cpp\nint y = 2;\n```")).outcome == "failed"
         return sandbox.allowed
 
@@ -237,14 +241,14 @@ def test_waiting_for_a_turn_takes_nothing_of_an_answers_time() -> None:
 class _Crowded(Sandbox):
     """Every turn comes late, takes two seconds and finds a mistake."""
 
-    def __init__(self, mode: Mode, workshop: Workshop) -> None:
-        super().__init__(mode, workshop)
+    def __init__(self, mode: SandboxMode, pool: VerifierPool) -> None:
+        super().__init__(mode, pool)
         self.allowed: list[float] = []
 
-    async def run(self, caged: Caged, given: bytes, limits: Limits) -> Ended:
+    async def run(self, caged: SandboxedProgram, given: bytes, limits: SandboxLimits) -> SandboxResult:
         self.allowed.append(limits.seconds)
         await asyncio.sleep(0.05)
-        return Ended("exited", 1, f"{OWN}:1:1: error: a mistake\n", 0.0, 2.0)
+        return SandboxResult("exited", 1, f"{ANSWER_FILE}:1:1: error: a mistake\n", 0.0, 2.0)
 
 
 def test_the_event_loop_goes_on_meanwhile() -> None:

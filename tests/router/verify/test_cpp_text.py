@@ -6,18 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.verify.cpp_error import complaint_in
-from router.verify.cpp_text import (
-    OWN,
-    arranged,
-    balance,
+from router.verify.cpp_errors import parse_compile_error
+from router.verify.cpp_source import (
+    ANSWER_FILE,
+    brace_balance,
+    extract_cpp,
+    extract_units,
+    forms_joined,
+    forms_of_unit,
     looks_like_cpp,
-    masked,
-    pieces_of,
-    without_ellipses,
-    without_line_directives,
+    mask_literals,
+    split_pieces,
+    strip_ellipses,
+    strip_line_directives,
+    wrap_statements,
 )
-from router.verify.cpp_units import code_in, forms_of, joined, units_of
 
 STATEMENTS = ("int x = 1;", "x += 2;", "if (x) { x = 0; }", "std::sort(a, b);")
 DEFINITIONS = ("struct S { int a; };", "int f(int a) { return a; }", "#include <vector>\n")
@@ -28,21 +31,21 @@ code = st.lists(bits, max_size=12).map("\n".join) | st.text(max_size=200)
 
 @given(code)
 def test_what_is_masked_keeps_its_place(text: str) -> None:
-    mask = masked(text)
+    mask = mask_literals(text)
     assert len(mask) == len(text)
     assert all(after in (before, " ") for before, after in zip(text, mask, strict=True))
 
 
 @given(code)
 def test_no_piece_is_lost_and_none_is_doubled(text: str) -> None:
-    pieces = pieces_of(text)
+    pieces = split_pieces(text)
     at = 0
     for piece in pieces:
         found = text.index(piece.text, at)
-        assert masked(text)[at:found].strip() == ""
+        assert mask_literals(text)[at:found].strip() == ""
         at = found + len(piece.text)
-    assert masked(text)[at:].strip() == ""
-    whole = arranged(pieces)
+    assert mask_literals(text)[at:].strip() == ""
+    whole = wrap_statements(pieces)
     assert all(piece.text in whole for piece in pieces)
 
 
@@ -66,12 +69,12 @@ def test_no_piece_is_lost_and_none_is_doubled(text: str) -> None:
     ],
 )
 def test_the_kind_of_a_piece(text: str, kinds: str) -> None:
-    assert " ".join(piece.kind for piece in pieces_of(text)) == kinds
+    assert " ".join(piece.kind for piece in split_pieces(text)) == kinds
 
 
-def test_lines_are_told_as_they_were() -> None:
-    assert [piece.line for piece in pieces_of("int x;\n\nint y;\n  f(x);")] == [1, 1, 3]
-    assert f'# 1 "{OWN}"\n\n\nint y;' in arranged(pieces_of("int x;\n\nint y;\nf(x);"))
+def test_errors_keep_the_answers_line_numbers() -> None:
+    assert [piece.line for piece in split_pieces("int x;\n\nint y;\n  f(x);")] == [1, 1, 3]
+    assert f'# 1 "{ANSWER_FILE}"\n\n\nint y;' in wrap_statements(split_pieces("int x;\n\nint y;\nf(x);"))
 
 
 @pytest.mark.parametrize(
@@ -87,9 +90,9 @@ def test_lines_are_told_as_they_were() -> None:
         '%\\\n:line 1 "x"',
     ],
 )
-def test_nobody_says_that_it_stands_elsewhere(directive: str) -> None:
+def test_line_directives_are_removed(directive: str) -> None:
     code = f"int a;\n{directive}\nint b;\n"
-    left = without_line_directives(code)
+    left = strip_line_directives(code)
     assert left.split() == ["int", "a;", "int", "b;"]
     assert left.count("\n") == code.count("\n")
 
@@ -99,12 +102,12 @@ def test_nobody_says_that_it_stands_elsewhere(directive: str) -> None:
     ['auto s = R"(\n#line 1 "x"\n)";', "// \n#define line 1\n#pragma once\n", "/*\n# 1 x\n*/", 'f("#line 1");', "#\n"],
 )
 def test_what_only_looks_like_it_stays(code: str) -> None:
-    assert without_line_directives(code) == code
+    assert strip_line_directives(code) == code
 
 
 @given(code)
 def test_no_line_is_lost(text: str) -> None:
-    assert without_line_directives(text).count("\n") == text.count("\n")
+    assert strip_line_directives(text).count("\n") == text.count("\n")
 
 
 REMARKS = (
@@ -134,7 +137,7 @@ WRONG_HEADINGS = (
 
 
 def is_excused(remark: str = "", heading: str = "") -> bool:
-    (unit,) = units_of("", f"{heading}\n```cpp\nint f() {{ return 1 }} // {remark}\n```")
+    (unit,) = extract_units("", f"{heading}\n```cpp\nint f() {{ return 1 }} // {remark}\n```")
     return unit.is_expendable
 
 
@@ -143,20 +146,20 @@ def test_an_ordinary_remark_excuses_nothing() -> None:
     assert [heading for heading in HEADINGS if is_excused(heading=heading)] == []
 
 
-def test_what_its_author_calls_wrong_is_told_apart() -> None:
+def test_code_that_the_answer_calls_wrong_is_expendable() -> None:
     assert [remark for remark in WRONG_REMARKS if not is_excused(remark)] == []
     assert [heading for heading in WRONG_HEADINGS if not is_excused(heading=heading)] == []
 
 
 def test_what_is_left_out_is_left_out() -> None:
-    text = without_ellipses("int f() { ... }\n  ...\ntry {} catch (...) {}\ntemplate <class... T> void g(T... t);\n…\n")
+    text = strip_ellipses("int f() { ... }\n  ...\ntry {} catch (...) {}\ntemplate <class... T> void g(T... t);\n…\n")
     assert text.split() == "int f() {} try {} catch (...) {} template <class... T> void g(T... t);".split()  # noqa: SIM905
 
 
 @pytest.mark.parametrize("text", ["", "It depends.", "Use std::move here; it is cheap.", "1. First;\n2. Second;"])
 def test_prose_is_no_code(text: str) -> None:
     assert not looks_like_cpp(text)
-    assert code_in(text) == []
+    assert extract_cpp(text) == []
 
 
 def test_bare_code_is_code() -> None:
@@ -166,17 +169,17 @@ def test_bare_code_is_code() -> None:
 
 def test_other_languages_are_not_compiled() -> None:
     answer = "```bash\ng++ a.cpp\n```\n```cmake\nproject(x)\n```\n```\n$ ./a.out\n42\n```\n```python\nprint(1)\n```\n"
-    assert code_in(answer) == []
+    assert extract_cpp(answer) == []
 
 
-def test_what_the_question_said_is_not_the_answers() -> None:
+def test_code_of_the_question_is_not_the_answers() -> None:
     question = "Why?\n```cpp\nint main() { return x }\n```"
     answer = "You wrote\n```cpp\nint main() {\n  return x\n}\n```\nbut mean\n```cpp\nint main() { return 0; }\n```"
-    assert [unit.code for unit in units_of(question, answer)] == ["int main() { return 0; }"]
+    assert [unit.code for unit in extract_units(question, answer)] == ["int main() { return 0; }"]
 
 
 def test_braces_are_counted_where_they_are_code() -> None:
-    assert balance("void f() { '}'; \"}\"; // }\n") == 1
+    assert brace_balance("void f() { '}'; \"}\"; // }\n") == 1
 
 
 LONG = 60_000
@@ -210,20 +213,20 @@ def test_no_text_takes_long_to_read(bit: str) -> None:
     text = bit * (LONG // len(bit)) + "`"
     started = time.process_time()
     for answer in (text, f"```cpp\n{text}\n```"):
-        units = units_of(text, answer)
+        units = extract_units(text, answer)
         for unit in units:
-            list(forms_of(unit))
-        list(joined(units))
-    complaint_in(f"{OWN}:1:1: error: {text}", text)
+            list(forms_of_unit(unit))
+        list(forms_joined(units))
+    parse_compile_error(f"{ANSWER_FILE}:1:1: error: {text}", text)
     assert time.process_time() - started < 10
 
 
-def test_what_another_file_says_is_not_told() -> None:
-    said = f"In file included from {OWN}:1:\n/etc/passwd:1:1: error: 'root' does not name a type\n"
-    complaint = complaint_in(said, "")
+def test_errors_in_other_files_are_not_quoted() -> None:
+    said = f"In file included from {ANSWER_FILE}:1:\n/etc/passwd:1:1: error: 'root' does not name a type\n"
+    complaint = parse_compile_error(said, "")
     assert complaint is not None and "root" not in complaint.text and "passwd" not in complaint.text
 
 
-def test_paths_are_not_told() -> None:
-    complaint = complaint_in(f"{OWN}:3:1: error: cannot find /home/me/secret/x.hpp\n", "")
+def test_paths_are_not_quoted() -> None:
+    complaint = parse_compile_error(f"{ANSWER_FILE}:3:1: error: cannot find /home/me/secret/x.hpp\n", "")
     assert complaint is not None and complaint.text == "line 3: cannot find x.hpp"

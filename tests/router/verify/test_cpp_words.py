@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.verify.cpp_error import complaint_in
-from router.verify.cpp_text import OWN
-from router.verify.cpp_units import Unit
-from router.verify.cpp_words import includes, is_own_words, used_of_std
+from router.verify.cpp_errors import includes_header, is_from_answer, parse_compile_error, used_std_names
+from router.verify.cpp_source import ANSWER_FILE, CppUnit
 from tests.router.verify.conftest import all_judged, make_cpp
 
 MISSING_HEADER = "'foo/bar.h' file not found"
@@ -78,7 +76,7 @@ def test_nor_for_those_of_its_attributes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["clang++", "g++"])
-def test_what_is_really_missing_is_held_against_nobody(driver: str) -> None:
+def test_a_missing_header_is_an_excuse(driver: str) -> None:
     judged_as(driver, REALLY_MISSING, "skipped")
 
 
@@ -99,19 +97,19 @@ def test_an_error_directive_is_plainly_wrong_however_it_is_written(
 ) -> None:
     code = f"{'std::println();' if used else ''}\n#{hash_gap}error{gap}{words}\n"
     shown = " ".join(words.split())
-    for said in (f"{OWN}:2:2: error: {shown}\n", f"{OWN}:2:2: error: #error {shown}\n"):
-        complaint = complaint_in(said, code)
-        assert complaint is not None and complaint.fault in ("wrong", "clash"), "neither is an excuse"
+    for said in (f"{ANSWER_FILE}:2:2: error: {shown}\n", f"{ANSWER_FILE}:2:2: error: #error {shown}\n"):
+        complaint = parse_compile_error(said, code)
+        assert complaint is not None and complaint.kind in ("wrong", "clash"), "neither is an excuse"
 
 
 @given(words=words, code=st.sampled_from(["", "#include <vector>\n", "int main() {}"]))
 def test_a_missing_header_is_one_that_is_included_and_whose_lack_is_fatal(words: str, code: str) -> None:
-    for said in (f"{OWN}:1:1: fatal error: {words}\n", f"{OWN}:1:1: error: {MISSING_HEADER}\n"):
-        complaint = complaint_in(said, code)
-        assert complaint is not None and complaint.fault != "header"
+    for said in (f"{ANSWER_FILE}:1:1: fatal error: {words}\n", f"{ANSWER_FILE}:1:1: error: {MISSING_HEADER}\n"):
+        complaint = parse_compile_error(said, code)
+        assert complaint is not None and complaint.kind != "header"
     for message in (MISSING_HEADER, "foo/bar.h: No such file or directory"):
-        complaint = complaint_in(f"{OWN}:1:1: fatal error: {message}\n", f"{code}\n#include <foo/bar.h>")
-        assert complaint is not None and (complaint.fault, complaint.name) == ("header", "foo/bar.h")
+        complaint = parse_compile_error(f"{ANSWER_FILE}:1:1: fatal error: {message}\n", f"{code}\n#include <foo/bar.h>")
+        assert complaint is not None and (complaint.kind, complaint.name) == ("header", "foo/bar.h")
 
 
 @pytest.mark.parametrize(
@@ -129,13 +127,13 @@ def test_a_missing_header_is_one_that_is_included_and_whose_lack_is_fatal(words:
     ],
 )
 def test_a_later_standard_excuses_only_the_names_that_it_brings(message: str, code: str, fault: str) -> None:
-    complaint = complaint_in(f"{OWN}:1:1: error: {message}\n", code)
-    assert complaint is not None and complaint.fault == fault
+    complaint = parse_compile_error(f"{ANSWER_FILE}:1:1: error: {message}\n", code)
+    assert complaint is not None and complaint.kind == fault
 
 
-def test_a_later_standard_is_worth_a_try_where_somebody_speaks_of_it() -> None:
+def test_a_later_standard_is_tried_where_it_is_mentioned() -> None:
     def hints(message: str, code: str) -> bool:
-        complaint = complaint_in(f"{OWN}:1:1: error: {message}\n", code)
+        complaint = parse_compile_error(f"{ANSWER_FILE}:1:1: error: {message}\n", code)
         assert complaint is not None
         return complaint.hints_at_newer
 
@@ -147,8 +145,8 @@ def test_what_an_answer_includes_and_uses() -> None:
     code = (
         '# include <a/b.h>\n%:include "c.h"\n/*\n#include <d.h>\n*/ const char* e = "std::print"; std :: println();\n'
     )
-    assert [includes(name, code) for name in ("a/b.h", "c.h", "d.h", "b.h")] == [True, True, False, False]
-    assert includes("anything.h", "#define H <anything.h>\n#include H\n")
-    assert used_of_std(frozenset({"print", "println"}), code) == {"println"}
-    assert not is_own_words("expected ';'", "", code)
-    assert not Unit("/*\nimport std;\n*/").needs_modules and Unit("import std;").needs_modules
+    assert [includes_header(name, code) for name in ("a/b.h", "c.h", "d.h", "b.h")] == [True, True, False, False]
+    assert includes_header("anything.h", "#define H <anything.h>\n#include H\n")
+    assert used_std_names(frozenset({"print", "println"}), code) == {"println"}
+    assert not is_from_answer("expected ';'", "", code)
+    assert not CppUnit("/*\nimport std;\n*/").needs_modules and CppUnit("import std;").needs_modules

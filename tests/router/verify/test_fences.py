@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.verify.fences import blocks_in
+from router.verify.fences import extract_blocks
 
 lines = st.lists(
     st.text(st.characters(blacklist_characters="`~\n\r", blacklist_categories=["Cs"]), max_size=30), max_size=8
@@ -14,7 +14,7 @@ indents = st.sampled_from(["", "  ", "   ", "\t", "> "])
 
 
 def found(text: str) -> list[tuple[str, str]]:
-    return [(block.language, block.code) for block in blocks_in(text)]
+    return [(block.language, block.code) for block in extract_blocks(text)]
 
 
 @given(st.lists(st.tuples(fences, languages, lines, indents), max_size=4), st.booleans())
@@ -38,7 +38,7 @@ def test_every_block_comes_back_as_it_was_written(
 def test_no_text_is_too_strange(text: str) -> None:
     assert all(
         "\n```\n" not in f"\n{block.code}\n" or block.language in ("md", "markdown") or "~" in text
-        for block in blocks_in(text)
+        for block in extract_blocks(text)
     )
 
 
@@ -57,7 +57,7 @@ def test_a_fence_that_is_opened_twice_was_not_closed_once() -> None:
 
 def test_an_information_string_begins_with_the_language() -> None:
     for info in ("cpp", "C++", "{.cpp}", "cpp:main.cpp", 'cpp title="a.cpp"', "cpp, linenos"):
-        assert blocks_in(f"```{info}\nint x;\n```")[0].language in ("cpp", "c++"), info
+        assert extract_blocks(f"```{info}\nint x;\n```")[0].language in ("cpp", "c++"), info
 
 
 def test_ends_of_lines_in_another_fashion() -> None:
@@ -65,4 +65,4 @@ def test_ends_of_lines_in_another_fashion() -> None:
 
 
 def test_the_line_before_is_its_heading() -> None:
-    assert blocks_in("This does not compile:\n\n```cpp\nint x = ;\n```")[0].heading == "This does not compile:"
+    assert extract_blocks("This does not compile:\n\n```cpp\nint x = ;\n```")[0].heading == "This does not compile:"

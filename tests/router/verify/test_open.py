@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from octet.config.annotations import VERIFIERS, verifier_problem
 from octet.config.ensemble import CorrectnessConfig
-from octet.config.verifiers import VERIFIERS, trouble_with_verifier
-from router.verify import open as opening
-from router.verify.open import open_verifier
+from router.verify import verifiers as opening
+from router.verify.verifiers import open_verifier
 from tests.router.verify.conftest import judged
 
 CONFIG = CorrectnessConfig()
@@ -27,7 +27,7 @@ def test_every_name_opens(spec: str) -> None:
         ("json:", "json:SCHEMA_FILE"),
         ("json: ", "json:SCHEMA_FILE"),
         ("cpp:strict", "cpp:required"),
-        ("json:missing.json", "cannot be read"),
+        ("json:missing.json", "cannot read"),
         ("a b:c", "module:name"),
         ("mod:", "module:name"),
         (":name", "module:name"),
@@ -35,24 +35,24 @@ def test_every_name_opens(spec: str) -> None:
         ("../x:y", "module:name"),
     ],
 )
-def test_what_is_wrong_is_told(spec: str, why: str, tmp_path: Path) -> None:
+def test_errors_say_what_would_be_right(spec: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=why):
         open_verifier(spec, CONFIG, tmp_path)
 
 
 @pytest.mark.parametrize("spec", [*VERIFIERS, "json:a/b.json", "mod:name", "a.b.c:d.e"])
-def test_what_can_be_meant_is_let_pass(spec: str) -> None:
-    assert trouble_with_verifier(spec) == ""
+def test_valid_specs_are_accepted(spec: str) -> None:
+    assert verifier_problem(spec) == ""
 
 
 def test_a_schema_lies_beside_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "answer.json").write_text('{"type": "object", "required": ["verdict"]}')
     verifier = open_verifier("json:answer.json", CONFIG, tmp_path)
     assert judged(verifier, '{"verdict": 1}').outcome == "passed"
-    assert judged(verifier, "{}").why == "the answer: lacks 'verdict'"
+    assert judged(verifier, "{}").why == "the answer: 'verdict' is a required property"
 
 
-def test_the_plain_ones() -> None:
+def test_simple_verifiers() -> None:
     assert judged(open_verifier("non_empty", CONFIG, None), "x").outcome == "passed"
     assert judged(open_verifier("non_empty", CONFIG, None), " \n\t\u200b").outcome == "failed"
     assert judged(open_verifier("none", CONFIG, None), "x").outcome == "skipped"
@@ -65,7 +65,7 @@ def test_a_compiler_that_is_not_there() -> None:
 
 def test_a_program_that_is_no_compiler() -> None:
     verdict = judged(open_verifier("cpp", CorrectnessConfig(compiler="true"), None), "```cpp\nint x;\n```")
-    assert verdict.outcome == "unavailable" and "no C++ compiler" in verdict.why
+    assert verdict.outcome == "unavailable" and "not a C++ compiler" in verdict.why
 
 
 def test_without_a_sandbox_nothing_is_compiled(

@@ -10,8 +10,8 @@ import pytest
 import uvloop
 
 from octet.config.ensemble import CorrectnessConfig
-from router.verify.open import open_verifier
 from router.verify.verdict import Verdict
+from router.verify.verifiers import open_verifier
 from tests.router.verify.conftest import all_judged, judged
 
 MINE = """
@@ -84,15 +84,15 @@ def verdict(base: Path, name: str, answer: str = "a") -> Verdict:
         ("instance", "passed", "1"),
         ("raises", "unavailable", "RuntimeError: no idea"),
         ("leaves", "unavailable", "SystemExit: 3"),
-        ("dies", "unavailable", "its process ended: it said nothing"),
-        ("odd", "unavailable", "it gave int, and a Verdict or a bool is wanted"),
-        ("wrong", "unavailable", "it gave Wrong, and a Verdict or a bool is wanted"),
-        *((name, "unavailable", "it wrote something else than its verdict, and was killed") for name in STRANGE),
-        ("value", "unavailable", "TypeError: mine:value is neither a function nor has it a method `verify`"),
+        ("dies", "unavailable", "its process ended: it wrote nothing"),
+        ("odd", "unavailable", "it returned int, not a Verdict or a bool"),
+        ("wrong", "unavailable", "it returned Wrong, not a Verdict or a bool"),
+        *((name, "unavailable", "it wrote something other than its verdict and was killed") for name in STRANGE),
+        ("value", "unavailable", "TypeError: mine:value is not a function and has no method `verify`"),
         ("absent", "unavailable", "AttributeError: module 'mine' has no attribute 'absent'"),
     ],
 )
-def test_what_it_may_give_and_do(base: Path, name: str, outcome: str, why: str) -> None:
+def test_custom_verifier_results(base: Path, name: str, outcome: str, why: str) -> None:
     got = verdict(base, name)
     assert (got.outcome, got.why) == (outcome, why)
 
@@ -111,7 +111,7 @@ def test_it_keeps_its_process_from_answer_to_answer(base: Path) -> None:
     assert [one.why for one in all_judged(verifier, ["a", "b", "c"])] == ["1", "2", "3"]
 
 
-def test_one_that_hangs_is_killed_and_started_anew(base: Path) -> None:
+def test_a_hung_verifier_is_killed_and_restarted(base: Path) -> None:
     async def hung() -> list[str]:
         verifier = open_verifier("mine:hangs", QUICK, base)
         outcomes: list[str] = [(await verifier.verify("", "fine")).outcome]
@@ -128,7 +128,7 @@ def test_one_that_hangs_is_killed_and_started_anew(base: Path) -> None:
     assert uvloop.run(hung()) == ["passed", "unavailable", "passed"]
 
 
-def test_one_that_blocks_its_own_loop_does_not_block_ours(base: Path) -> None:
+def test_a_verifier_that_blocks_its_loop_does_not_block_ours(base: Path) -> None:
     got = judged(open_verifier("mine:blocks", QUICK, base), "a")
     assert got.outcome == "unavailable" and "killed" in got.why
 
@@ -173,7 +173,7 @@ def test_long_answers_are_not_given_to_it(base: Path) -> None:
     assert [one.outcome for one in all_judged(verifier, ["é" * 512, "é" * 513])] == ["passed", "skipped"]
 
 
-def test_the_one_in_the_documentation_works(tmp_path: Path) -> None:
+def test_the_documented_example_works(tmp_path: Path) -> None:
     text = (Path(__file__).parents[3] / "docs" / "verifiers.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "house_style.py").write_text(example)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.verify.check_json import MOST_DEPTH, trouble_with
-from router.verify.json_answer import JsonVerifier, json_in
-from router.verify.python_source import PythonVerifier, python_in
-from router.verify.workshop import Workshop
+from router.verify.checks import MOST_VALUE_DEPTH, find_json_error
+from router.verify.parsed import TextVerifier, extract_json, extract_python
+from router.verify.pool import VerifierPool
+from router.verify.verdict import VerifierLimits
 from tests.router.verify.conftest import all_judged, judged
 
 PYTHON = {
@@ -42,8 +42,8 @@ PYTHON = {
 }
 
 
-def python_verifier(**more: Any) -> PythonVerifier:
-    return PythonVerifier("python", Workshop(), cpu_seconds=20, clock_seconds=300, answer_bytes=1 << 20, **more)
+def python_verifier(**more: Any) -> TextVerifier:
+    return TextVerifier("python", VerifierPool(), VerifierLimits(20, 300, 1 << 20), "python", **more)
 
 
 def test_python_is_parsed() -> None:
@@ -60,12 +60,12 @@ def test_python_can_be_required() -> None:
 
 @given(st.text(st.characters(blacklist_characters="`~\r"), max_size=200))
 def test_python_is_found_in_its_fence(text: str) -> None:
-    assert len(python_in(f"```python\nx = 1\n{text}\n```\n")) == 1
-    assert len(python_in(f"{text}\n```python\nx = 1\n")) == 1
+    assert len(extract_python(f"```python\nx = 1\n{text}\n```\n")) == 1
+    assert len(extract_python(f"{text}\n```python\nx = 1\n")) == 1
 
 
-def json_verifier(schema: Any = True) -> JsonVerifier:
-    return JsonVerifier("json", Workshop(), schema, cpu_seconds=5, clock_seconds=300, answer_bytes=1 << 20)
+def json_verifier(schema: Any = True) -> TextVerifier:
+    return TextVerifier("json", VerifierPool(), VerifierLimits(5, 300, 1 << 20), "json", schema=schema)
 
 
 values = st.recursive(
@@ -76,10 +76,10 @@ values = st.recursive(
 
 
 @given(values)
-def test_all_json_is_json(value: Any) -> None:
-    assert trouble_with(json.dumps(value), True) == ""
-    assert trouble_with(json.dumps(value, ensure_ascii=False, indent=1), True) == ""
-    assert trouble_with(json.dumps(value) + "x", True) != ""
+def test_valid_json(value: Any) -> None:
+    assert find_json_error(json.dumps(value), True) == ""
+    assert find_json_error(json.dumps(value, ensure_ascii=False, indent=1), True) == ""
+    assert find_json_error(json.dumps(value) + "x", True) != ""
 
 
 @pytest.mark.parametrize(
@@ -100,27 +100,27 @@ def test_all_json_is_json(value: Any) -> None:
         "1" * 5000,
     ],
 )
-def test_what_is_no_json(text: str) -> None:
-    assert trouble_with(text, True).startswith("no JSON: ")
+def test_invalid_json(text: str) -> None:
+    assert find_json_error(text, True).startswith("not JSON: ")
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "[1e300]", "1" * 4000, "1e-999", '"\\ud800"', " [1] \n"])
 def test_strange_json_is_json(text: str) -> None:
-    assert trouble_with(text, True) == ""
+    assert find_json_error(text, True) == ""
 
 
 def test_only_so_deep() -> None:
-    assert trouble_with("[" * MOST_DEPTH + "]" * MOST_DEPTH, True) == ""
-    assert "deeper" in trouble_with("[" * (MOST_DEPTH + 1) + "]" * (MOST_DEPTH + 1), True)
-    assert "deeper" in trouble_with("[" * 100_000, True)
+    assert find_json_error("[" * MOST_VALUE_DEPTH + "]" * MOST_VALUE_DEPTH, True) == ""
+    assert "deeper" in find_json_error("[" * (MOST_VALUE_DEPTH + 1) + "]" * (MOST_VALUE_DEPTH + 1), True)
+    assert "deeper" in find_json_error("[" * 100_000, True)
 
 
 def test_where_json_is_looked_for() -> None:
-    assert json_in('  {"a": 1}\n') == ['{"a": 1}']
-    assert json_in('Sure:\n```json\n{"a": 1}\n```\n') == ['{"a": 1}']
-    assert json_in("```json\n1\n```\n```json\n2\n```") == ["1", "2"]
-    assert json_in("```\n[]\n```") == ["[]"]
-    assert json_in("It is 1.") == ["It is 1."]
+    assert extract_json('  {"a": 1}\n') == ['{"a": 1}']
+    assert extract_json('Sure:\n```json\n{"a": 1}\n```\n') == ['{"a": 1}']
+    assert extract_json("```json\n1\n```\n```json\n2\n```") == ["1", "2"]
+    assert extract_json("```\n[]\n```") == ["[]"]
+    assert extract_json("It is 1.") == ["It is 1."]
 
 
 def test_json_is_judged_in_its_own_process() -> None:
@@ -131,7 +131,7 @@ def test_json_is_judged_in_its_own_process() -> None:
 
 def test_a_pattern_that_never_ends_ends() -> None:
     schema = {"type": "string", "pattern": "^(a+)+$"}
-    verifier = JsonVerifier("json:x", Workshop(), schema, cpu_seconds=1, clock_seconds=300, answer_bytes=1 << 20)
+    verifier = TextVerifier("json:x", VerifierPool(), VerifierLimits(1, 300, 1 << 20), "json", schema=schema)
     verdicts = all_judged(verifier, ['"aaa"', '"b"', json.dumps("a" * 60 + "b")])
     assert [verdict.outcome for verdict in verdicts] == ["passed", "failed", "failed"]
     assert "CPU" in verdicts[2].why

@@ -15,13 +15,22 @@ from pathlib import Path
 
 import pytest
 
-from router.verify import cage, landlock
-from router.verify.sandbox import Caged, Ended, Limits, Mode, Sandbox, libraries_of, outermost, sandbox_mode
-from router.verify.workshop import Workshop
+from router.verify import sandbox_child
+from router.verify.pool import VerifierPool
+from router.verify.sandbox import (
+    Sandbox,
+    SandboxedProgram,
+    SandboxLimits,
+    SandboxMode,
+    SandboxResult,
+    outermost_paths,
+    sandbox_mode,
+    shared_libraries,
+)
 from tests.router.verify.conftest import MODES, found, run
 
 SOURCE = Path(__file__).with_name("probe.cpp")
-LIMITS = Limits(cpu=5, seconds=120, memory=1 << 30)
+LIMITS = SandboxLimits(cpu=5, seconds=120, memory=1 << 30)
 
 
 @pytest.fixture(scope="module")
@@ -40,32 +49,34 @@ def probe(folder: Path) -> str:
 
 
 @pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Mode:
+def mode(request: pytest.FixtureRequest) -> SandboxMode:
     return request.param  # type: ignore[no-any-return]
 
 
-def caged(program: list[str], **more: object) -> Caged:
-    return Caged(program, [program[0], *libraries_of(program[0])], **more)  # type: ignore[arg-type]
+def caged(program: list[str], **more: object) -> SandboxedProgram:
+    return SandboxedProgram(program, [program[0], *shared_libraries(program[0])], **more)  # type: ignore[arg-type]
 
 
-def ended(mode: Mode, what: Caged, given: bytes = b"", limits: Limits = LIMITS) -> Ended:
-    return run(Sandbox(mode, Workshop()).run(what, given, limits))
+def ended(
+    mode: SandboxMode, what: SandboxedProgram, given: bytes = b"", limits: SandboxLimits = LIMITS
+) -> SandboxResult:
+    return run(Sandbox(mode, VerifierPool()).run(what, given, limits))
 
 
-def test_nothing_outside_can_be_read_written_or_reached(mode: Mode, probe: str, folder: Path) -> None:
+def test_nothing_outside_can_be_read_written_or_reached(mode: SandboxMode, probe: str, folder: Path) -> None:
     secret = folder / "secret"
     secret.write_text("secret")
     secret.chmod(0o666)
     paths = [str(secret), "/etc/passwd", "/etc/hostname", "/proc/self/environ", "/proc/1/root", "/dev/zero", "/sys"]
     paths += [str(Path(__file__)), str(Path.home()), "/", "/var", "/dev/null"]
     result = ended(mode, caged([probe, str(os.getpid()), ":".join(paths)]))
-    assert result.fate == "exited" and result.code == 0, result
-    said = dict(line.partition("=")[::2] for line in result.said.splitlines() if "=" in line)
+    assert result.ending == "exited" and result.code == 0, result
+    said = dict(line.partition("=")[::2] for line in result.output.splitlines() if "=" in line)
     allowed = {what for what, how in said.items() if how == "done"}
     # Inside namespaces there is an empty root to look at, and a private folder of its own.
     assert allowed == ({"read /", "file here"} if mode == "namespaces" else set())
     assert secret.read_text() == "secret"
-    lines = result.said.splitlines()
+    lines = result.output.splitlines()
     assert "nice 19" in lines
     assert not [line for line in lines if line.startswith(("environment", "open"))]
     assert len(said) > 2 * len(paths) + 12
@@ -73,33 +84,33 @@ def test_nothing_outside_can_be_read_written_or_reached(mode: Mode, probe: str, 
         assert "uid 0" not in lines
 
 
-def test_a_socket_that_listens_outside_stays_out_of_reach(mode: Mode, probe: str) -> None:
+def test_a_socket_that_listens_outside_stays_out_of_reach(mode: SandboxMode, probe: str) -> None:
     """Not for want of a listener: whoever is not caged does get through."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         socket.create_connection(server.getsockname()).close()
         result = ended(mode, caged([probe, str(os.getpid()), "/"]))
-    assert "socket 2 =Operation not permitted" in result.said
+    assert "socket 2 =Operation not permitted" in result.output
 
 
-def test_what_is_shown_cannot_be_written(mode: Mode, folder: Path) -> None:
+def test_what_is_shown_cannot_be_written(mode: SandboxMode, folder: Path) -> None:
     program = shutil.which("touch")
     assert program is not None
     shown = folder / "shown"
     shown.mkdir(exist_ok=True)
     shown.chmod(0o777)
     what = caged([program, str(shown / "new")])
-    result = ended(mode, Caged(what.program, [*what.view, str(shown)]))
+    result = ended(mode, SandboxedProgram(what.command, [*what.readable, str(shown)]))
     assert result.code != 0
     assert list(shown.iterdir()) == []
 
 
-def test_a_folder_can_be_given_to_be_written(mode: Mode, folder: Path) -> None:
+def test_a_folder_can_be_given_to_be_written(mode: SandboxMode, folder: Path) -> None:
     program = shutil.which("touch")
     assert program is not None
     given = folder / f"given-{mode}"
     given.mkdir()
     given.chmod(0o777)
-    inside = Sandbox(mode, Workshop()).written(str(given))
+    inside = Sandbox(mode, VerifierPool()).output_path(str(given))
     result = ended(mode, caged([program, f"{inside}/new"], writable=str(given)))
     # touch also sets the time, which is refused; the file itself is made.
     assert [path.name for path in given.iterdir()] == ["new"], result
@@ -108,40 +119,42 @@ def test_a_folder_can_be_given_to_be_written(mode: Mode, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "fate"), [("while :; do :; done", "out_of_cpu"), ("while :; do echo flood >&2; done", "flood")]
 )
-def test_its_limits_end_it(mode: Mode, script: str, fate: str) -> None:
-    result = ended(mode, caged(["/bin/sh", "-c", script]), limits=Limits(cpu=1, seconds=120))
-    assert result.fate == fate
-    assert len(result.said) <= 1 << 16
+def test_its_limits_end_it(mode: SandboxMode, script: str, fate: str) -> None:
+    result = ended(mode, caged(["/bin/sh", "-c", script]), limits=SandboxLimits(cpu=1, seconds=120))
+    assert result.ending == fate
+    assert len(result.output) <= 1 << 16
 
 
-def test_the_clock_ends_one_that_waits(mode: Mode) -> None:
+def test_the_time_limit_ends_a_waiting_program(mode: SandboxMode) -> None:
     program = shutil.which("sleep")
     assert program is not None
-    result = ended(mode, caged([program, "1000"]), limits=Limits(cpu=1, seconds=0.5))
-    assert result.fate == "out_of_time"
+    result = ended(mode, caged([program, "1000"]), limits=SandboxLimits(cpu=1, seconds=0.5))
+    assert result.ending == "out_of_time"
 
 
 def test_a_file_grows_only_so_far(folder: Path) -> None:
     program = shutil.which("dd")
     assert program is not None
     command = [program, "of=big", "bs=1M", "count=8", "iflag=fullblock"]
-    result = ended("namespaces", caged(command), given=b"\0" * (8 << 20), limits=Limits(5, 120, file=1 << 20))
+    result = ended("namespaces", caged(command), given=b"\0" * (8 << 20), limits=SandboxLimits(5, 120, file=1 << 20))
     assert result.code != 0
 
 
 def test_no_process_and_no_file_is_left_when_it_is_cancelled(
-    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mode: SandboxMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Orphans come to this process, and none does."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    cage.libc.prctl(36, 1, 0, 0, 0)
+    sandbox_child.libc.prctl(36, 1, 0, 0, 0)
     program = shutil.which("sleep")
     assert program is not None
     others = set(_offspring())  # of other tests, such as a database
 
     async def cancelled() -> None:
-        task = asyncio.ensure_future(Sandbox(mode, Workshop()).run(caged([program, "1000"]), b"", Limits(5, 600)))
+        task = asyncio.ensure_future(
+            Sandbox(mode, VerifierPool()).run(caged([program, "1000"]), b"", SandboxLimits(5, 600))
+        )
         while not any("sleep" in _command(child) for child in set(_offspring()) - others):
             await asyncio.sleep(0.01)
         task.cancel()
@@ -152,16 +165,16 @@ def test_no_process_and_no_file_is_left_when_it_is_cancelled(
         run(cancelled())
         _poll(lambda: not set(_offspring()) - others)
     finally:
-        cage.libc.prctl(36, 0, 0, 0, 0)
+        sandbox_child.libc.prctl(36, 0, 0, 0, 0)
     assert not list(tmp_path.iterdir())
 
 
-def test_it_does_not_outlive_whoever_started_it(mode: Mode) -> None:
+def test_the_sandbox_does_not_outlive_its_parent(mode: SandboxMode) -> None:
     program, length = shutil.which("sleep"), f"{100 + MODES.index(mode)}.{os.getpid()}"
     script = (
-        "import asyncio; from router.verify.sandbox import *; from router.verify.workshop import Workshop\n"
-        f"caged = Caged([{program!r}, {length!r}], [{program!r}, *libraries_of({program!r})])\n"
-        f"asyncio.run(Sandbox({mode!r}, Workshop()).run(caged, b'', Limits(5, 600)))\n"
+        "import asyncio; from router.verify.sandbox import *; from router.verify.pool import VerifierPool\n"
+        f"caged = SandboxedProgram([{program!r}, {length!r}], [{program!r}, *shared_libraries({program!r})])\n"
+        f"asyncio.run(Sandbox({mode!r}, VerifierPool()).run(caged, b'', SandboxLimits(5, 600)))\n"
     )
 
     def sleeps() -> bool:
@@ -176,7 +189,7 @@ def test_it_does_not_outlive_whoever_started_it(mode: Mode) -> None:
 
 def test_the_stronger_mode_is_chosen() -> None:
     assert sandbox_mode() == ("namespaces", "")
-    assert landlock.version(cage.libc) > 0
+    assert sandbox_child.landlock_version(sandbox_child.libc) > 0
 
 
 def test_it_needs_no_root(probe: str) -> None:
@@ -185,10 +198,11 @@ def test_it_needs_no_root(probe: str) -> None:
     if python is None:
         pytest.skip("no Python that others than root can run")
     script = (
-        "import asyncio; from router.verify.sandbox import *; from router.verify.workshop import Workshop\n"
-        f"caged = Caged([{probe!r}, '1', '/etc/passwd:/proc/self/environ'], [{probe!r}, *libraries_of({probe!r})])\n"
-        "ended = asyncio.run(Sandbox('namespaces', Workshop()).run(caged, b'', Limits(5, 120, 1 << 30)))\n"
-        "print(ended.fate, ended.code); print(ended.said)\n"
+        "import asyncio; from router.verify.sandbox import *; from router.verify.pool import VerifierPool\n"
+        f"files = [{probe!r}, *shared_libraries({probe!r})]\n"
+        f"caged = SandboxedProgram([{probe!r}, '1', '/etc/passwd:/proc/self/environ'], files)\n"
+        "ended = asyncio.run(Sandbox('namespaces', VerifierPool()).run(caged, b'', SandboxLimits(5, 120, 1 << 30)))\n"
+        "print(ended.ending, ended.code); print(ended.output)\n"
     )
     nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
     root = str(Path(__file__).parents[3])
@@ -204,7 +218,7 @@ def test_only_the_outermost_paths_are_shown(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "ab").mkdir()
     names = [str(tmp_path / name) for name in ("a/b", "a", "ab", "a/../a", "none")]
-    assert outermost(names) == [str(tmp_path / "a"), str(tmp_path / "ab")]
+    assert outermost_paths(names) == [str(tmp_path / "a"), str(tmp_path / "ab")]
 
 
 def _offspring() -> list[int]:

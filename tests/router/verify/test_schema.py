@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.verify.json_answer import read_schema
-from router.verify.schema import BadSchema, check_schema, mismatch
+from router.verify.checks import BadSchema, check_schema, find_mismatch
+from router.verify.parsed import read_schema
 
 ROWS: list[tuple[Any, list[Any], list[Any]]] = [
     (True, [1, None, {}], []),
@@ -48,10 +48,10 @@ ROWS: list[tuple[Any, list[Any], list[Any]]] = [
 
 
 @pytest.mark.parametrize(("schema", "good", "bad"), ROWS, ids=lambda value: json.dumps(value)[:40])
-def test_a_keyword_means_what_it_says(schema: Any, good: list[Any], bad: list[Any]) -> None:
+def test_keywords_follow_the_standard(schema: Any, good: list[Any], bad: list[Any]) -> None:
     check_schema(schema)
-    assert [value for value in good if mismatch(value, schema)] == []
-    assert [value for value in bad if not mismatch(value, schema)] == []
+    assert [value for value in good if find_mismatch(value, schema)] == []
+    assert [value for value in bad if not find_mismatch(value, schema)] == []
 
 
 UNKNOWN: list[Any] = [5, [], {"$ref": "#/x"}, {"if": {}}, {"uniqueItems": True}, {"allOf": [{"x": 1}]}]
@@ -62,7 +62,7 @@ BAD_NUMBERS: list[Any] = [{"minimum": "1"}, {"minimum": True}, {"minLength": -1}
 
 
 @pytest.mark.parametrize("schema", [*UNKNOWN, *BAD_TYPES, *BAD_PARTS, *BAD_LISTS, *BAD_NUMBERS], ids=json.dumps)
-def test_what_is_not_known_is_refused(schema: Any) -> None:
+def test_unsupported_schemas_are_refused(schema: Any) -> None:
     with pytest.raises(BadSchema, match="the schema"):
         check_schema(schema)
 
@@ -81,24 +81,24 @@ def test_a_schema_is_not_nested_without_end() -> None:
         lambda one: st.lists(one) | st.dictionaries(st.text(), one),
     )
 )
-def test_nothing_breaks_the_checks(value: Any) -> None:
+def test_checks_survive_any_value(value: Any) -> None:
     try:
         check_schema(value)
     except BadSchema:
         return
-    mismatch({"a": [1, "x", None]}, value)
+    find_mismatch({"a": [1, "x", None]}, value)
 
 
-def test_where_it_is_wrong_is_told() -> None:
+def test_a_mismatch_names_its_place() -> None:
     schema = {"properties": {"a": {"items": {"type": "integer"}}}}
-    assert mismatch({"a": [1, "x"]}, schema) == "the answer.a[1]: must be integer"
+    assert find_mismatch({"a": [1, "x"]}, schema) == 'the answer.a[1]: violates type "integer"'
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [(None, "cannot be read"), ("{", "no JSON"), ('{"$ref": 1}', "not known here"), ("[" * 100_000, "no JSON")],
+    [(None, "cannot read"), ("{", "not JSON"), ('{"$ref": 1}', "supported keywords"), ("[" * 100_000, "not JSON")],
 )
-def test_a_file_that_is_no_schema(tmp_path: Path, text: str | None, why: str) -> None:
+def test_invalid_schema_files(tmp_path: Path, text: str | None, why: str) -> None:
     path = tmp_path / "schema.json"
     if text is not None:
         path.write_text(text)

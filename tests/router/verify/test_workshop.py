@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.verify.workshop import Done, Job, Workshop
+from router.verify.pool import PoolTask, TaskResult, VerifierPool
 from tests.router.verify.conftest import run
 
 
-def python(script: str, given: bytes = b"", seconds: float = 60, most: int = 1 << 16, by: str = "") -> Job:
-    return Job([sys.executable, "-I", "-S", "-c", script], given, seconds, most, by=by)
+def python(script: str, given: bytes = b"", seconds: float = 60, most: int = 1 << 16, by: str = "") -> PoolTask:
+    return PoolTask([sys.executable, "-I", "-S", "-c", script], given, seconds, most, owner=by)
 
 
-def done(job: Job) -> Done:
-    return run(Workshop().run(job))
+def done(job: PoolTask) -> TaskResult:
+    return run(VerifierPool().run(job))
 
 
 def test_what_it_reads_writes_and_returns() -> None:
     result = done(python("import sys; d = sys.stdin.buffer.read(); print(len(d)); sys.exit(3)", b"x" * 1_000_000))
-    assert (result.ending, result.code, result.out) == ("exited", 3, b"1000000\n")
+    assert (result.ending, result.code, result.stdout) == ("exited", 3, b"1000000\n")
 
 
-def test_one_that_reads_nothing() -> None:
+def test_a_process_that_reads_nothing() -> None:
     assert done(python("pass", b"x" * 10_000_000)).ending == "exited"
 
 
@@ -34,15 +34,15 @@ def test_one_that_reads_nothing() -> None:
 def test_a_flood_is_cut_off(stream: str) -> None:
     result = done(python(f"import sys\nwhile True: sys.{stream}.write('x' * 1000)"))
     assert result.ending == "flood"
-    assert len(result.out) + len(result.said) <= 1 << 16
+    assert len(result.stdout) + len(result.stderr) <= 1 << 16
 
 
-def test_one_that_closes_its_outputs_and_stays() -> None:
+def test_a_process_that_closes_its_outputs_and_stays() -> None:
     result = done(python("import os, time; os.close(1); os.close(2); time.sleep(1000)", seconds=0.5))
     assert result.ending == "out_of_time"
 
 
-def test_one_that_will_not_go_is_killed() -> None:
+def test_a_process_that_ignores_sigterm_is_killed() -> None:
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(1000)"
     )
@@ -51,16 +51,16 @@ def test_one_that_will_not_go_is_killed() -> None:
 
 def test_its_environment_is_empty() -> None:
     result = done(python("import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))"))
-    assert result.out == b"[]\n"
+    assert result.stdout == b"[]\n"
 
 
 def test_as_many_at_once_as_it_is_wide() -> None:
     script = "import time; print(time.time(), flush=True); time.sleep(0.2); print(time.time())"
 
     async def spans(width: int) -> list[tuple[float, float]]:
-        workshop = Workshop(width)
-        results = await asyncio.gather(*(workshop.run(python(script)) for _ in range(4)))
-        return [(float(one.out.split()[0]), float(one.out.split()[1])) for one in results]
+        pool = VerifierPool(width)
+        results = await asyncio.gather(*(pool.run(python(script)) for _ in range(4)))
+        return [(float(one.stdout.split()[0]), float(one.stdout.split()[1])) for one in results]
 
     narrow = sorted(run(spans(1)))
     assert all(one[1] <= other[0] for one, other in itertools.pairwise(narrow))
@@ -68,29 +68,29 @@ def test_as_many_at_once_as_it_is_wide() -> None:
     assert all(sum(a < one[0] < b for a, b in wide) < 2 for one in wide)
 
 
-def test_who_waits_for_a_turn_can_be_cancelled() -> None:
+def test_waiting_for_a_turn_can_be_cancelled() -> None:
     async def waiting() -> float:
-        workshop = Workshop()
-        long = asyncio.ensure_future(workshop.run(python("import time; time.sleep(1000)")))
-        short = asyncio.ensure_future(workshop.run(python("pass")))
+        pool = VerifierPool()
+        long = asyncio.ensure_future(pool.run(python("import time; time.sleep(1000)")))
+        short = asyncio.ensure_future(pool.run(python("pass")))
         await asyncio.sleep(0.1)
         for task in (short, long):
             task.cancel()
         await asyncio.gather(short, long, return_exceptions=True)
         started = time.monotonic()
-        await workshop.run(python("pass"))
+        await pool.run(python("pass"))
         return time.monotonic() - started
 
     assert run(waiting()) < 30
 
 
-def test_who_takes_long_waits_for_who_does_not() -> None:
+def test_slow_owners_wait_for_fast_ones() -> None:
     async def order() -> list[str]:
-        workshop = Workshop()
+        pool = VerifierPool()
         ended: list[str] = []
 
         async def do(by: str, script: str) -> None:
-            await workshop.run(python(script, by=by))
+            await pool.run(python(script, by=by))
             ended.append(by)
 
         bombs = [do("bomb", "import time; time.sleep(1)") for _ in range(4)]
@@ -106,12 +106,12 @@ def test_every_turn_is_given_back(askers: list[tuple[str, int, bool]], width: in
     """Whoever is cancelled, waiting or called; nobody waits while there is room."""
 
     async def all_of_them() -> int:
-        workshop = Workshop(width)
+        pool = VerifierPool(width)
         inside = most = 0
 
         async def work(by: str, steps: int) -> None:
             nonlocal inside, most
-            async with workshop._turn(by):
+            async with pool._turn(by):
                 inside, most = inside + 1, max(most, inside + 1)
                 try:
                     for _ in range(steps):
@@ -126,20 +126,20 @@ def test_every_turn_is_given_back(askers: list[tuple[str, int, bool]], width: in
             if cancels:
                 tasks[len(tasks) // 2].cancel()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
-        assert (workshop._num_free, workshop._waiting, inside) == (width, {}, 0)
+        assert (pool._num_free, pool._queue.waiting, inside) == (width, {}, 0)
         return most
 
     assert run(all_of_them()) <= width
 
 
-def test_who_is_cancelled_when_it_is_called_gives_its_turn_back() -> None:
+def test_a_task_cancelled_at_its_turn_gives_it_back() -> None:
     async def free_in_the_end() -> int:
-        workshop = Workshop()
-        async with workshop._turn("a"):
-            waiting = asyncio.ensure_future(workshop.run(python("pass")))
+        pool = VerifierPool()
+        async with pool._turn("a"):
+            waiting = asyncio.ensure_future(pool.run(python("pass")))
             await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        return workshop._num_free
+        return pool._num_free
 
     assert run(free_in_the_end()) == 1

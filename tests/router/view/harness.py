@@ -2,24 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from octet.clock import ManualClock
 from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.v1 import inference_pb2, specialist_pb2
 from octet.v1 import operator_pb2 as wire
-from router.between.standing import Standing
-from router.control.events import Events
-from router.reception.ask import Ask, Trace
-from router.view.agreement import Agreement
-from router.view.audit_tail import AuditTail
-from router.view.cache_reuse import CacheReuse
-from router.view.composer import Parts
-from router.view.traffic import Traffic
-from router.view.view import View
+from router.control.events import OperatorEvents
+from router.observe.overview.overview import AuditTail, Overviews, OverviewSources
+from router.observe.overview.shadow_agreement import ShadowAgreement
+from router.observe.overview.traffic import CacheReuseTracker, Traffic
+from router.request import Request, TraceContext
+from router.routing.dispatch_plan import FleetStatus
 
 START_MS = 1_700_000_000_000
-ASK = Ask("r", (), "", 0.0, 1.0, Trace("0" * 32, ""))
+ASK = Request("r", (), "", 0.0, 1.0, TraceContext("0" * 32, ""))
 
 
 def ensemble_of(*names: str, **settings: Any) -> Ensemble:
@@ -33,7 +30,7 @@ class Controlled:
     ensemble: Ensemble
     num_replicas: int = 2
     store_trouble: str = ""
-    events: Events = field(default_factory=Events)
+    events: OperatorEvents = field(default_factory=OperatorEvents)
     statuses: dict[str, str] = field(default_factory=dict)
     """Of replicas that do not serve."""
     breaker_changes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -42,8 +39,8 @@ class Controlled:
     num_looks: int = 0
 
     @property
-    def standing(self) -> Standing:
-        return Standing.initial(self.ensemble)
+    def fleet_status(self) -> FleetStatus:
+        return FleetStatus.initial(self.ensemble)
 
     def breakers(self) -> list[wire.BreakerInfo]:
         self.num_looks += 1
@@ -86,7 +83,7 @@ class Slos:
 
 @dataclass
 class Viewed:
-    view: View
+    view: Overviews
     control: Controlled
     clock: ManualClock
     loads: dict[str, specialist_pb2.LoadReport]
@@ -107,18 +104,18 @@ def viewed(*names: str, num_replicas: int = 2, most_watchers: int = 32, **settin
     clock, wall = ManualClock(), [START_MS]
     control, slos = Controlled(ensemble, num_replicas), Slos()
     loads: dict[str, specialist_pb2.LoadReport] = {}
-    parts = Parts(
-        control=control,
+    parts = OverviewSources(
+        control=cast(Any, control),
         loads=lambda: loads,
-        slos=slos,
+        slos=cast(Any, slos),
         shadow_counts=wire.ShadowCounts,
-        agreement=Agreement(lambda: wall[0]),
-        audit=AuditTail(control),
+        agreement=ShadowAgreement(lambda: wall[0]),
+        audit=AuditTail(cast(Any, control)),
         traffic=Traffic(clock),
-        cache=CacheReuse(clock),
+        cache=CacheReuseTracker(clock),
         version="0",
     )
-    view = View(parts, ensemble, clock, lambda: wall[0], lambda: 0.0, most_watchers)
+    view = Overviews(parts, ensemble, clock, lambda: wall[0], lambda: 0.0, most_watchers)
     return Viewed(view, control, clock, loads, slos, wall)
 
 

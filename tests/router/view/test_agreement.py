@@ -1,18 +1,16 @@
 """Comparisons are counted as they are made, and forgotten after an hour."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterable
 
-import grpc
 from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.operator.report import Report
-from router.view import agreement as module
-from router.view.agreement import MOST_KEYS, MOST_ROWS, WINDOW_MS, Agreement
+from router.api.operator.service import ShadowReportBuilder
+from router.observe.overview import shadow_agreement as module
+from router.observe.overview.shadow_agreement import MOST_KEYS, MOST_ROWS, WINDOW_MS, ShadowAgreement
 from tests.router.view.harness import START_MS
 
 OUTCOMES = ("passed", "failed", "skipped", "unavailable")
@@ -43,7 +41,7 @@ class Rows:
 
     async def comparisons(self, since_ms: int) -> AsyncGenerator[bytes, None]:
         if self.fails:
-            raise Refusal(grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_STORE_UNAVAILABLE, "away")
+            raise Refusal(error_pb2.ERROR_REASON_STORE_UNAVAILABLE, "away")
         for row in self.rows:
             self.num_read += 1
             yield row
@@ -52,11 +50,11 @@ class Rows:
 @given(st.lists(comparisons(), max_size=30))
 def test_the_rows_are_those_of_a_report_over_the_last_hour(made: list[wire.Comparison]) -> None:
     wall = [START_MS]
-    counted, story = Agreement(lambda: wall[0]), sorted(made, key=lambda each: each.at_unix_ms)
+    counted, story = ShadowAgreement(lambda: wall[0]), sorted(made, key=lambda each: each.at_unix_ms)
     for one in story:
         wall[0] = one.at_unix_ms
         counted.add(one)
-    report = Report()
+    report = ShadowReportBuilder()
     for one in story:
         if one.at_unix_ms // 60_000 * 60_000 > wall[0] - WINDOW_MS:
             report.add(one)
@@ -65,33 +63,27 @@ def test_the_rows_are_those_of_a_report_over_the_last_hour(made: list[wire.Compa
     assert counted.rows() == [] and not counted._sums and not counted._minutes
 
 
-def test_what_the_store_has_is_read_once_and_nothing_twice() -> None:
-    async def story() -> None:
-        counted = Agreement(lambda: START_MS)
-        live = comparison(START_MS, agreed=True)
-        counted.add(live)
-        kept = [comparison(START_MS - 1000 * number) for number in range(5)]
-        await counted.read(Rows([*(each.SerializeToString() for each in kept), b"\xff\xff"]))
-        (row,) = counted.rows()
-        assert (row.compared, row.agreed) == (5, 1), "the one that began with it is counted where it was made"
-
-    asyncio.run(story())
+async def test_what_the_store_has_is_read_once_and_nothing_twice() -> None:
+    counted = ShadowAgreement(lambda: START_MS)
+    live = comparison(START_MS, agreed=True)
+    counted.add(live)
+    kept = [comparison(START_MS - 1000 * number) for number in range(5)]
+    await counted.read(Rows([*(each.SerializeToString() for each in kept), b"\xff\xff"]))
+    (row,) = counted.rows()
+    assert (row.compared, row.agreed) == (5, 1), "the one that began with it is counted where it was made"
 
 
-def test_reading_is_bounded_and_a_store_that_is_away_is_no_mistake() -> None:
-    async def story() -> None:
-        counted = Agreement(lambda: START_MS)
-        await counted.read(Rows([], fails=True))
-        assert counted.rows() == []
-        rows = Rows([comparison(START_MS - 1).SerializeToString()] * (module.MOST_READ + 10))
-        await counted.read(rows)
-        assert rows.num_read == module.MOST_READ == counted.rows()[0].compared
-
-    asyncio.run(story())
+async def test_reading_is_bounded_and_a_store_that_is_away_is_no_mistake() -> None:
+    counted = ShadowAgreement(lambda: START_MS)
+    await counted.read(Rows([], fails=True))
+    assert counted.rows() == []
+    rows = Rows([comparison(START_MS - 1).SerializeToString()] * (module.MOST_READ + 10))
+    await counted.read(rows)
+    assert rows.num_read == module.MOST_READ == counted.rows()[0].compared
 
 
 def test_names_are_bounded() -> None:
-    counted = Agreement(lambda: START_MS)
+    counted = ShadowAgreement(lambda: START_MS)
     for number in range(MOST_KEYS + 100):
         counted.add(comparison(START_MS, intent=f"intent-{number}"))
     assert len(counted._sums) == MOST_KEYS and len(counted.rows()) == MOST_ROWS

@@ -2,20 +2,18 @@
 
 import asyncio
 from collections.abc import Sequence
-
-import grpc
+from typing import Any, cast
 
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
-from router.control.events import Events
-from router.view.audit_tail import MOST_ENTRIES, AuditTail
-from tests.service.harness import run
+from router.control.events import OperatorEvents
+from router.observe.overview.overview import MOST_ENTRIES, AuditTail
 
 
 class Auditor:
     def __init__(self) -> None:
-        self.events = Events(most_waiting=30)
+        self.events = OperatorEvents(max_queued=30)
         self.kept = [wire.AuditEntry(number=number) for number in range(1, 31)]
         self.num_asked = 0
         self.is_away = False
@@ -23,11 +21,11 @@ class Auditor:
     async def audit(self, most: int, subject: str) -> Sequence[wire.AuditEntry]:
         self.num_asked += 1
         if self.is_away:
-            raise Refusal(grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_STORE_UNAVAILABLE, "away")
+            raise Refusal(error_pb2.ERROR_REASON_STORE_UNAVAILABLE, "away")
         return self.kept[::-1][:most]
 
     def tell(self, number: int) -> None:
-        self.events.tell(wire.OperatorEvent(audit=wire.AuditEntry(number=number)))
+        self.events.publish(wire.OperatorEvent(audit=wire.AuditEntry(number=number)))
 
 
 def numbers(tail: AuditTail) -> list[int]:
@@ -35,49 +33,43 @@ def numbers(tail: AuditTail) -> list[int]:
 
 
 async def until(tail: AuditTail, newest: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while numbers(tail)[:1] != [newest]:
             await asyncio.sleep(0.001)
 
 
-def test_it_is_read_once_and_then_told() -> None:
-    async def story() -> None:
-        auditor = Auditor()
-        tail = AuditTail(auditor)
-        following = asyncio.create_task(tail.follow())
-        await until(tail, 30)
-        for number in (31, 33, 32, 30, 0):
-            auditor.tell(number)
-        await until(tail, 33)
-        auditor.tell(34)
-        await until(tail, 34)
-        assert numbers(tail) == list(range(34, 34 - MOST_ENTRIES, -1)) and auditor.num_asked == 1
-        auditor.events.close()
-        await following
-
-    run(story())
+async def test_the_audit_is_read_once_and_then_followed() -> None:
+    auditor = Auditor()
+    tail = AuditTail(cast(Any, auditor))
+    following = asyncio.create_task(tail.follow())
+    await until(tail, 30)
+    for number in (31, 33, 32, 30, 0):
+        auditor.tell(number)
+    await until(tail, 33)
+    auditor.tell(34)
+    await until(tail, 34)
+    assert numbers(tail) == list(range(34, 34 - MOST_ENTRIES, -1)) and auditor.num_asked == 1
+    auditor.events.close()
+    await following
 
 
-def test_what_was_missed_is_read_again() -> None:
-    async def story() -> None:
-        auditor = Auditor()
-        tail = AuditTail(auditor, again_seconds=0.01)
-        following = asyncio.create_task(tail.follow())
-        await until(tail, 30)
-        auditor.kept.append(wire.AuditEntry(number=90))
-        for _ in range(40):
-            auditor.tell(31)
-        await until(tail, 90)
-        auditor.kept.append(wire.AuditEntry(number=91))
-        auditor.is_away = True
-        auditor.events.tell(wire.OperatorEvent(store_trouble="away"))
-        auditor.events.tell(wire.OperatorEvent(store_trouble=""))
-        async with asyncio.timeout(10):
-            while auditor.num_asked < 5:
-                await asyncio.sleep(0.001)
-        assert numbers(tail)[0] == 90
-        auditor.is_away = False
-        await until(tail, 91)
-        following.cancel()
-
-    run(story())
+async def test_what_was_missed_is_read_again() -> None:
+    auditor = Auditor()
+    tail = AuditTail(cast(Any, auditor), retry_seconds=0.01)
+    following = asyncio.create_task(tail.follow())
+    await until(tail, 30)
+    auditor.kept.append(wire.AuditEntry(number=90))
+    for _ in range(40):
+        auditor.tell(31)
+    await until(tail, 90)
+    auditor.kept.append(wire.AuditEntry(number=91))
+    auditor.is_away = True
+    auditor.events.publish(wire.OperatorEvent(store_trouble="away"))
+    auditor.events.publish(wire.OperatorEvent(store_trouble=""))
+    async with asyncio.timeout(60):
+        while auditor.num_asked < 5:
+            await asyncio.sleep(0.001)
+    assert numbers(tail)[0] == 90
+    auditor.is_away = False
+    await until(tail, 91)
+    following.cancel()

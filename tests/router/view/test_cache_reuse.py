@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from octet.clock import ManualClock
 from octet.v1 import specialist_pb2 as wire
-from router.view.cache_reuse import RECENT_SECONDS, USUAL_SECONDS, CacheReuse
+from router.observe.overview.traffic import RECENT_SECONDS, USUAL_SECONDS, CacheReuseTracker
 
 counts = st.tuples(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 50))
 
@@ -16,12 +16,10 @@ def report(prompts: int, hits: int, evicted: int = 0) -> wire.LoadReport:
 
 
 @given(counts, st.lists(st.tuples(counts, st.booleans()), max_size=20))
-def test_restarts_lose_nothing_that_was_told_since(
-    first: tuple[int, int, int], story: list[tuple[tuple[int, int, int], bool]]
-) -> None:
+def test_restarts_lose_no_tokens(first: tuple[int, int, int], story: list[tuple[tuple[int, int, int], bool]]) -> None:
     """Each step adds so much, or begins anew with less than there was and adds."""
-    reuse, told = CacheReuse(ManualClock()), first
-    reuse.look("debug", [("debug-0", report(*told))])
+    reuse, told = CacheReuseTracker(ManualClock()), first
+    reuse.sample("debug", [("debug-0", report(*told))])
     expected = [0, 0, 0]
     for step, begins_anew in story:
         if begins_anew and step[0] < told[0]:
@@ -30,7 +28,7 @@ def test_restarts_lose_nothing_that_was_told_since(
         else:
             told = (told[0] + step[0], told[1] + step[1], told[2] + step[2])
             expected = [sum(pair) for pair in zip(expected, step, strict=True)]
-        reuse.look("debug", [("debug-0", report(*told))])
+        reuse.sample("debug", [("debug-0", report(*told))])
     found = reuse.recent("debug")
     assert [found.prompt_tokens, found.hit_tokens, found.evicted_blocks] == expected
     assert found.share is None or 0 <= found.share <= 1
@@ -39,14 +37,14 @@ def test_restarts_lose_nothing_that_was_told_since(
 
 def test_the_hour_before_is_not_the_five_minutes() -> None:
     clock = ManualClock()
-    reuse = CacheReuse(clock)
+    reuse = CacheReuseTracker(clock)
     for number in range(40):
-        reuse.look("debug", [("debug-0", report(1000 * number, 800 * number)), ("debug-1", report(0, 0))])
+        reuse.sample("debug", [("debug-0", report(1000 * number, 800 * number)), ("debug-1", report(0, 0))])
         clock.sleep(60)
     before = reuse.usual("debug").prompt_tokens
     assert reuse.recent("debug").share == reuse.usual("debug").share == 0.8
     for number in range(1, 5):
-        reuse.look("debug", [("debug-0", report(39_000 + 1000 * number, 31_200))])
+        reuse.sample("debug", [("debug-0", report(39_000 + 1000 * number, 31_200))])
         clock.sleep(60)
     assert reuse.recent("debug").share == pytest.approx(0.0) and reuse.usual("debug").share == 0.8
     assert reuse.usual("debug").prompt_tokens > before
@@ -55,12 +53,12 @@ def test_the_hour_before_is_not_the_five_minutes() -> None:
 
 
 def test_a_specialist_is_not_counted_with_another_and_is_forgotten_when_it_goes() -> None:
-    reuse = CacheReuse(ManualClock())
+    reuse = CacheReuseTracker(ManualClock())
     for prompts in (0, 100):
-        reuse.look("debug", [("debug-0", report(prompts, prompts))])
-        reuse.look("stl", [("stl-0", report(prompts, 0))])
+        reuse.sample("debug", [("debug-0", report(prompts, prompts))])
+        reuse.sample("stl", [("stl-0", report(prompts, 0))])
     assert (reuse.recent("debug").share, reuse.recent("stl").share) == (1.0, 0.0)
     reuse.forget_all_but({"stl"}, {"stl-0"})
     assert reuse.recent("debug").share is None and reuse.recent("stl").share == 0.0
-    reuse.look("debug", [("debug-0", report(500, 500))])
+    reuse.sample("debug", [("debug-0", report(500, 500))])
     assert reuse.recent("debug").share is None, "what it had before is not new"

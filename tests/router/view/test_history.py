@@ -5,9 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.rpc.plain import plain
+from octet.rpc.messages import message_to_json
 from octet.v1 import overview_pb2 as wire
-from router.view.history import MOST_POINTS, History
+from router.observe.overview.overview import MOST_POINTS, HistoryRecorder
 from tests.router.view.harness import START_MS
 
 
@@ -19,8 +19,8 @@ def overview(at_ms: int, *names: str, requests: float = 1.0) -> wire.Overview:
 
 
 @given(st.lists(st.lists(st.sampled_from(("a", "b", "c")), unique=True), max_size=12), st.integers(0, 12))
-def test_points_are_of_those_who_are_there_and_json_says_the_same(steps: list[list[str]], last: int) -> None:
-    history = History(most=5)
+def test_history_has_current_specialists_in_both_formats(steps: list[list[str]], last: int) -> None:
+    history = HistoryRecorder(most=5)
     for number, names in enumerate(steps):
         history.add(overview(START_MS + number, *names))
     told = history.message()
@@ -29,7 +29,7 @@ def test_points_are_of_those_who_are_there_and_json_says_the_same(steps: list[li
         there = next((age for age, names in enumerate(reversed(steps)) if each.name not in names), len(steps))
         assert len(each.points) == min(there, 5), "whoever comes again begins anew"
     for since in (0, START_MS + last):
-        assert json.loads(history.told(since)) == plain(history.message(since))
+        assert json.loads(history.json(since)) == message_to_json(history.message(since))
         assert all(point.at_unix_ms >= since for each in history.message(since).specialists for point in each.points)
 
 
@@ -45,7 +45,7 @@ def test_a_point_has_what_the_overview_has() -> None:
         load = view.replicas.add().load
         load.waiting, load.running, load.blocks.used, load.blocks.total = 2, 3, used, 100
     view.replicas.add()
-    history = History()
+    history = HistoryRecorder()
     history.add(found)
     (point,) = history.message().specialists[0].points
     assert (point.ttft_p95, point.itl_p95, point.admission_to_first_token_p95) == (0.5, 0.05, 0.25)
@@ -53,10 +53,10 @@ def test_a_point_has_what_the_overview_has() -> None:
     assert (point.waiting, point.running, point.requests) == (4, 6, 0.333333)
 
 
-def test_what_nobody_knows_is_unset() -> None:
-    history = History()
+def test_unknown_figures_are_unset() -> None:
+    history = HistoryRecorder()
     history.add(overview(START_MS, "debug"))
-    (point,) = json.loads(history.told())["specialists"][0]["points"]
+    (point,) = json.loads(history.json())["specialists"][0]["points"]
     unset = {name for name, value in point.items() if value is None}
     assert unset == {
         *("ttft_p95", "itl_p95", "admission_to_first_token_p95", "pass_rate", "blocks_used", "cache_reuse", "burn")
@@ -64,7 +64,7 @@ def test_what_nobody_knows_is_unset() -> None:
 
 
 def test_an_hour_is_kept() -> None:
-    history = History()
+    history = HistoryRecorder()
     for number in range(MOST_POINTS + 5):
         history.add(overview(START_MS + number, "debug"))
     points = history.message().specialists[0].points

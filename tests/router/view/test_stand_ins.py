@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from octet.v1 import overview_pb2 as wire
-from router.view.finding import CRITICAL
-from router.view.trouble_memory import TroubleMemory
-from router.view.troubles import findings, headline, worst_first
+from router.observe.overview.findings import CRITICAL, FindingTracker, detect_findings, headline, worst_first
 from tests.router.view.harness import START_MS
 from tests.router.view.test_troubles import FINE, RULES, facts_of
 
@@ -40,34 +38,34 @@ OUT = (held_open, only_shadows, recovers, drained, ejected)
 
 @pytest.mark.parametrize("first", OUT)
 @pytest.mark.parametrize("second", OUT)
-def test_a_fallback_that_is_out_itself_stands_in_for_nobody(first: Any, second: Any) -> None:
+def test_a_fallback_that_is_down_answers_for_no_specialist(first: Any, second: Any) -> None:
     """Each is the other's fallback."""
     facts = facts_of("debug", "stl", "algo")
     debug, stl, algo = facts.overview.specialists
     debug.breaker.fallback, stl.breaker.fallback = "stl", "debug"
     first(debug)
-    (found,) = findings(facts, RULES)
-    assert found.severity < CRITICAL and "; stl stands in" in found.what and "refused" not in found.what
+    (found,) = detect_findings(facts, RULES)
+    assert found.severity < CRITICAL and "; stl answers instead" in found.what and "refused" not in found.what
     second(stl)
-    found, other = sorted(findings(facts, RULES), key=lambda each: each.subject)
+    found, other = sorted(detect_findings(facts, RULES), key=lambda each: each.subject)
     assert (found.severity, found.subject, other.severity, other.subject) == (CRITICAL, "debug", CRITICAL, "stl")
-    refused = "does not answer either: callers are refused unless they have another second choice"
-    assert found.what.endswith(f"; stl, which should stand in, {refused}")
+    refused = "is not serving either: requests are refused unless they have another second choice"
+    assert found.what.endswith(f"; its fallback stl {refused}")
     second(algo)
-    told = findings(facts, RULES)
+    told = detect_findings(facts, RULES)
     assert all(each.severity == CRITICAL and "unless" not in each.what for each in told)
     assert ("nobody_serves", "router") in {each.key for each in told}
     overview = facts.overview
     assert headline(overview) == "No specialist serves."
-    overview.troubles.extend(worst_first(TroubleMemory().step(told, 0.0, START_MS)))
-    assert headline(overview).startswith("router: no specialist serves, callers are refused since 22:13 UTC")
+    overview.troubles.extend(worst_first(FindingTracker().step(told, 0.0, START_MS)))
+    assert headline(overview).startswith("router: no specialist serves, so all requests are refused since 22:13 UTC")
 
 
-def test_who_is_refused_because_nobody_serves_is_no_want_of_capacity() -> None:
+def test_unserved_requests_are_no_lack_of_capacity() -> None:
     minutes = {"debug": replace(FINE, answered=0, refused=100, unserved=100), "stl": FINE}
-    (found,) = findings(replace(facts_of(), minutes=minutes), RULES)
+    (found,) = detect_findings(replace(facts_of(), traffic=minutes), RULES)
     assert (found.kind, found.subject, found.severity, found.runbook) == ("unserved", "debug", CRITICAL, "bad-refresh")
-    assert found.what.startswith("100 % of requests refused, because it does not serve")
+    assert found.what.startswith("100 % of requests refused because it is not serving")
     few = {"debug": replace(FINE, answered=88, refused=12, unserved=4), "stl": FINE}
-    (found,) = findings(replace(facts_of(), minutes=few), RULES)
+    (found,) = detect_findings(replace(facts_of(), traffic=few), RULES)
     assert found.kind == "refusing" and found.what.startswith("8 %")

@@ -6,12 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.clock import ManualClock
-from octet.telemetry.outcome import asked_first, outcome_of
+from octet.telemetry.requests import first_asked, request_outcome
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
-from router.view.buckets import Buckets
-from router.view.fate import CAPACITY, UNSERVED
-from router.view.traffic import MOST_LINES, WINDOW_SECONDS, Traffic, rates_of
+from router.observe.overview.traffic import (
+    CAPACITY_OR_FLOOR_REASONS,
+    MOST_LINES,
+    UNSERVED_REASONS,
+    WINDOW_SECONDS,
+    TimeBuckets,
+    Traffic,
+    rates_to_wire,
+)
 from tests.router.view.harness import ASK, receipt_of
 
 NAMES = ("debug", "stl", "algo")
@@ -46,23 +52,28 @@ def test_a_minute_is_what_ended_in_it(story: list[tuple[float, wire.Receipt]], l
     clock.sleep(later)
     recent = [receipt for at, receipt in ended if at // 1 > clock.now() - WINDOW_SECONDS]
     for name in NAMES:
-        minute = traffic.minute(name)
-        own = [each for each in recent if (each.specialist or asked_first(each)) == name]
-        lost = [each for each in recent if each.between.spilled and asked_first(each) == name != each.specialist]
-        outcomes = Counter(map(outcome_of, own))
+        minute = traffic.of_specialist(name)
+        own = [each for each in recent if (each.specialist or first_asked(each)) == name]
+        lost = [each for each in recent if each.between.spilled and first_asked(each) == name != each.specialist]
+        outcomes = Counter(map(request_outcome, own))
         assert minute.requests == len(own) + len(lost)
-        failed = [each for each in own if outcome_of(each) == "failed" and each.error.reason not in CAPACITY | UNSERVED]
+        failed = [
+            each
+            for each in own
+            if request_outcome(each) == "failed"
+            and each.error.reason not in CAPACITY_OR_FLOOR_REASONS | UNSERVED_REASONS
+        ]
         assert (minute.answered, minute.failed) == (outcomes["answered"], len(failed))
-        assert minute.refused == sum(each.error.reason in CAPACITY | UNSERVED for each in own)
-        assert minute.unserved == sum(each.error.reason in UNSERVED for each in own)
+        assert minute.refused == sum(each.error.reason in CAPACITY_OR_FLOOR_REASONS | UNSERVED_REASONS for each in own)
+        assert minute.unserved == sum(each.error.reason in UNSERVED_REASONS for each in own)
         assert minute.spilled == len(lost)
         assert minute.answered + minute.refused + minute.failed + minute.spilled <= minute.requests
         assert minute.completion_tokens == sum(each.usage.completion_tokens for each in own)
         assert minute.confidence is None or 0 <= minute.confidence <= 1
-        rates = rates_of(minute, traffic.seconds())
+        rates = rates_to_wire(minute, traffic.seconds())
         assert rates.HasField("confidence") == (minute.decisions > 0)
         assert abs(rates.requests * traffic.seconds() - minute.requests) < 1e-6
-    assert traffic.door().requests == len(recent)
+    assert traffic.of_router().requests == len(recent)
 
 
 def test_rates_of_a_router_that_has_just_begun_are_of_the_time_it_has_been_there() -> None:
@@ -71,28 +82,28 @@ def test_rates_of_a_router_that_has_just_begun_are_of_the_time_it_has_been_there
     for _ in range(10):
         traffic.ended(ASK, receipt_of())
     clock.sleep(5)
-    assert rates_of(traffic.minute("debug"), traffic.seconds()).answered == 2.0
+    assert rates_to_wire(traffic.of_specialist("debug"), traffic.seconds()).answered == 2.0
     clock.sleep(40)
-    assert traffic.minute("debug").answered == 10
+    assert traffic.of_specialist("debug").answered == 10
 
 
-def test_who_is_refused_through_no_fault_of_its_own_is_counted() -> None:
+def test_refusals_without_a_callers_fault_are_counted() -> None:
     """What is neither answered nor counted is the caller's own doing: a mistake, a limit of its key, its leaving."""
     traffic = Traffic(ManualClock())
     for reason in (wire.ERROR_REASON_DEMOTED, wire.ERROR_REASON_QUEUE_FULL, wire.ERROR_REASON_INVALID_FIELD):
         traffic.ended(ASK, receipt_of("debug", reason))
-    rates = rates_of(traffic.minute("debug"), 1.0)
+    rates = rates_to_wire(traffic.of_specialist("debug"), 1.0)
     assert (rates.requests, rates.answered, rates.refused, rates.unserved, rates.failed) == (3, 0, 2, 1, 0)
 
 
-def test_what_belongs_to_nobody_is_no_specialists() -> None:
+def test_unrouted_requests_count_for_no_specialist() -> None:
     traffic = Traffic(ManualClock())
-    traffic.turned_away(wire.Error(reason=wire.ERROR_REASON_INVALID_FIELD))
-    traffic.turned_away(wire.Error(reason=wire.ERROR_REASON_QUEUE_FULL))
+    traffic.rejected(wire.Error(reason=wire.ERROR_REASON_INVALID_FIELD))
+    traffic.rejected(wire.Error(reason=wire.ERROR_REASON_QUEUE_FULL))
     traffic.ended(ASK, receipt_of("", wire.ERROR_REASON_NO_SPECIALIST))
-    door = traffic.door()
-    assert (door.requests, door.unrouted, door.nobodys, door.no_room) == (3, 3, 1, 1)
-    assert traffic.minute("").requests == 0
+    door = traffic.of_router()
+    assert (door.requests, door.unrouted, door.unroutable, door.no_room) == (3, 3, 1, 1)
+    assert traffic.of_specialist("").requests == 0
 
 
 def test_the_newest_receipts_are_lines_newest_first_and_no_more_than_a_few() -> None:
@@ -106,7 +117,7 @@ def test_the_newest_receipts_are_lines_newest_first_and_no_more_than_a_few() -> 
     assert traffic.lines() == traffic.lines()
 
 
-def test_a_line_tells_the_way_of_a_request() -> None:
+def test_a_receipt_line_describes_the_route_of_a_request() -> None:
     receipt = receipt_of("debug", wire.ERROR_REASON_QUEUE_FULL, spilled=True, instead_of="stl")
     receipt.attempts.add(specialist="debug", replica="debug-0")
     receipt.attempts.add(specialist="algo", replica="algo-0")
@@ -120,27 +131,27 @@ def test_a_line_tells_the_way_of_a_request() -> None:
 
 
 def test_every_reason_has_one_outcome() -> None:
-    answered = {reason for reason in REASONS if outcome_of(receipt_of(reason=reason)) == "answered"}
+    answered = {reason for reason in REASONS if request_outcome(receipt_of(reason=reason)) == "answered"}
     assert answered == {0}
-    assert all(outcome_of(receipt_of(reason=reason)) == "refused" for reason in CAPACITY)
-    assert outcome_of(receipt_of(reason=wire.ERROR_REASON_REPLICA_LOST)) == "failed"
-    assert outcome_of(receipt_of(reason=wire.ERROR_REASON_CANCELLED)) == "cancelled"
+    assert all(request_outcome(receipt_of(reason=reason)) == "refused" for reason in CAPACITY_OR_FLOOR_REASONS)
+    assert request_outcome(receipt_of(reason=wire.ERROR_REASON_REPLICA_LOST)) == "failed"
+    assert request_outcome(receipt_of(reason=wire.ERROR_REASON_CANCELLED)) == "cancelled"
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_removed_specialists_are_forgotten() -> None:
     traffic = Traffic(ManualClock())
     traffic.ended(ASK, receipt_of("debug"))
     traffic.forget_all_but({"stl"})
-    assert traffic.minute("debug").requests == 0
+    assert traffic.of_specialist("debug").requests == 0
 
 
 @given(st.lists(st.floats(0, 3), max_size=60), st.floats(1, 20), st.floats(0.5, 5))
 def test_buckets_hold_no_more_than_their_time_has(pauses: list[float], span: float, grain: float) -> None:
-    buckets, now, added = Buckets(1, span, grain), 0.0, []
+    buckets, now, added = TimeBuckets(span, grain), 0.0, []
     for pause in pauses:
         now += pause
-        buckets.at(now)[0] += 1
+        buckets.at(now)["x"] += 1
         added.append(now)
         assert len(buckets) <= span / grain + 2
     expected = sum(at // grain * grain > now - span for at in added)
-    assert buckets.sums(now - span, now) == [expected]
+    assert buckets.sums(now - span, now)["x"] == expected

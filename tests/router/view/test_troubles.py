@@ -9,20 +9,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.v1 import overview_pb2 as wire
-from router.view.cache_reuse import Reuse
-from router.view.facts import Facts, Rules, rules_of
-from router.view.finding import CRITICAL, NOTE, WARNING, beside
-from router.view.traffic import Door, Minute
-from router.view.troubles import MOST_TROUBLES, findings, headline, worst_first
+from router.observe.overview.findings import (
+    CRITICAL,
+    MOST_FINDINGS,
+    NOTE,
+    WARNING,
+    FindingRules,
+    OverviewFacts,
+    detect_findings,
+    format_percents,
+    headline,
+    load_finding_rules,
+    worst_first,
+)
+from router.observe.overview.traffic import CacheReuse, RouterTraffic, SpecialistTraffic
 from tests.router.view.harness import START_MS, ensemble_of
 
-RULES = Rules()
+RULES = FindingRules()
 NAMES = ("debug", "stl")
-FINE = Minute(requests=100, answered=100, decisions=100, confidence=0.9)
+FINE = SpecialistTraffic(requests=100, answered=100, decisions=100, confidence=0.9)
 MEASURED = {"refusing", "unserved", "failing", "burning", "correctness", "cache_drift", "misrouting", "estimator"}
 
 
-def facts_of(*names: str) -> Facts:
+def facts_of(*names: str) -> OverviewFacts:
     """Everybody does well."""
     overview = wire.Overview(at_unix_ms=START_MS)
     for name in names or NAMES:
@@ -37,20 +46,20 @@ def facts_of(*names: str) -> Facts:
         objective = view.slo.objectives.add(name="admission_to_first_token_p95", target=0.5, share=0.95, current=0.2)
         for seconds in (300, 3600):
             objective.burns.add(window_seconds=seconds, samples=200, rate=0.5)
-    return Facts(
+    return OverviewFacts(
         overview,
         dict.fromkeys(names or NAMES, FINE),
-        Door(200),
-        {name: Reuse(50_000, 30_000) for name in names or NAMES},
-        {name: Reuse(500_000, 300_000) for name in names or NAMES},
+        RouterTraffic(200),
+        {name: CacheReuse(50_000, 30_000) for name in names or NAMES},
+        {name: CacheReuse(500_000, 300_000) for name in names or NAMES},
     )
 
 
-def refusing(facts: Facts) -> Facts:
-    return replace(facts, minutes={**facts.minutes, "debug": replace(FINE, answered=88, refused=12)})
+def refusing(facts: OverviewFacts) -> OverviewFacts:
+    return replace(facts, traffic={**facts.traffic, "debug": replace(FINE, answered=88, refused=12)})
 
 
-def late(facts: Facts) -> Facts:
+def late(facts: OverviewFacts) -> OverviewFacts:
     objective = facts.overview.specialists[0].slo.objectives[0]
     objective.current = 1.9
     for burn in objective.burns:
@@ -58,22 +67,22 @@ def late(facts: Facts) -> Facts:
     return facts
 
 
-def wrong(facts: Facts) -> Facts:
+def wrong(facts: OverviewFacts) -> OverviewFacts:
     facts.overview.specialists[0].breaker.pass_rate = 0.71
     return facts
 
 
-def demoted(facts: Facts) -> Facts:
+def demoted(facts: OverviewFacts) -> OverviewFacts:
     breaker = facts.overview.specialists[0].breaker
     breaker.pass_rate, breaker.state, breaker.since_unix_ms = 0.71, "shadow_only", START_MS - 60_000
     return facts
 
 
-def drifting(facts: Facts) -> Facts:
-    return replace(facts, recent={**facts.recent, "debug": Reuse(50_000, 2_000, 312)})
+def drifting(facts: OverviewFacts) -> OverviewFacts:
+    return replace(facts, recent={**facts.recent, "debug": CacheReuse(50_000, 2_000, 312)})
 
 
-def misrouted(facts: Facts) -> Facts:
+def misrouted(facts: OverviewFacts) -> OverviewFacts:
     facts.overview.shadow_rows.add(
         primary="debug",
         shadow="stl",
@@ -86,11 +95,11 @@ def misrouted(facts: Facts) -> Facts:
     return facts
 
 
-def unsure(facts: Facts) -> Facts:
-    return replace(facts, minutes={**facts.minutes, "debug": replace(FINE, confidence=0.25)})
+def unsure(facts: OverviewFacts) -> OverviewFacts:
+    return replace(facts, traffic={**facts.traffic, "debug": replace(FINE, confidence=0.25)})
 
 
-INCIDENTS: list[tuple[str, list[Callable[[Facts], Facts]], set[str]]] = [
+INCIDENTS: list[tuple[str, list[Callable[[OverviewFacts], OverviewFacts]], set[str]]] = [
     ("capacity", [refusing], {"refusing"}),
     ("capacity", [late], {"burning"}),
     ("capacity", [refusing, late], {"refusing", "burning"}),
@@ -105,25 +114,25 @@ INCIDENTS: list[tuple[str, list[Callable[[Facts], Facts]], set[str]]] = [
 
 
 def test_nothing_is_wrong_where_nothing_is() -> None:
-    assert findings(facts_of(), RULES) == []
+    assert detect_findings(facts_of(), RULES) == []
 
 
 @pytest.mark.parametrize(("runbook", "causes", "kinds"), INCIDENTS)
-def test_the_five_incidents_are_told_apart(runbook: str, causes: Any, kinds: set[str]) -> None:
+def test_the_five_incidents_are_distinguished(runbook: str, causes: Any, kinds: set[str]) -> None:
     facts = facts_of()
     for cause in causes:
         facts = cause(facts)
-    found = findings(facts, RULES)
+    found = detect_findings(facts, RULES)
     assert {each.kind for each in found} == kinds
     assert {each.runbook for each in found} == {runbook}
     assert {each.subject for each in found} == {"debug"}, "nobody else is blamed"
 
 
-def test_an_incident_of_one_is_none_of_another() -> None:
+def test_an_incident_affects_only_its_specialist() -> None:
     """Both at once, but not of the same specialist."""
     facts = refusing(facts_of())
     facts.overview.specialists[1].breaker.pass_rate = 0.5
-    assert {(each.subject, each.runbook) for each in findings(facts, RULES)} == {
+    assert {(each.subject, each.runbook) for each in detect_findings(facts, RULES)} == {
         ("debug", "capacity"),
         ("stl", "bad-refresh"),
     }
@@ -140,9 +149,11 @@ def test_too_few_samples_say_nothing(incident: Any, few: int) -> None:
             burn.samples = few
     for row in facts.overview.shadow_rows:
         row.verified = few
-    minutes = {name: replace(each, requests=few, decisions=few) for name, each in facts.minutes.items()}
-    facts = replace(facts, minutes=minutes, recent={"debug": Reuse(100 * few, 0)}, door=Door(few, few, few, few))
-    assert not {each.kind for each in findings(facts, RULES)} & MEASURED
+    minutes = {name: replace(each, requests=few, decisions=few) for name, each in facts.traffic.items()}
+    facts = replace(
+        facts, traffic=minutes, recent={"debug": CacheReuse(100 * few, 0)}, router=RouterTraffic(few, few, few, few)
+    )
+    assert not {each.kind for each in detect_findings(facts, RULES)} & MEASURED
 
 
 @given(
@@ -155,16 +166,16 @@ def test_too_few_samples_say_nothing(incident: Any, few: int) -> None:
     st.sampled_from(("", "open", "closed")),
     st.sets(st.tuples(st.sampled_from(sorted(MEASURED)), st.sampled_from(NAMES))),
 )
-def test_whatever_the_facts_a_trouble_is_one_sentence_about_somebody(
+def test_every_finding_is_a_sentence_about_its_subject(
     refused: int, rate: float, floor: float, short: float, long: float, state: str, hold: str, told: Any
 ) -> None:
     facts = facts_of()
-    minutes = {"debug": Minute(requests=200, refused=refused, failed=200 - refused), "stl": FINE}
+    minutes = {"debug": SpecialistTraffic(requests=200, refused=refused, failed=200 - refused), "stl": FINE}
     view = facts.overview.specialists[0]
     view.breaker.pass_rate, view.breaker.floor = rate, floor
     view.breaker.state, view.breaker.hold = state, hold
     view.slo.objectives[0].burns[0].rate, view.slo.objectives[0].burns[1].rate = short, long
-    found = findings(replace(facts, minutes=minutes), RULES, told)
+    found = detect_findings(replace(facts, traffic=minutes), RULES, told)
     assert len({each.key for each in found}) == len(found), "one of a kind about each"
     for each in found:
         assert each.severity in (NOTE, WARNING, CRITICAL) and each.subject in ("debug", "debug-0", "debug-1")
@@ -175,17 +186,17 @@ def test_whatever_the_facts_a_trouble_is_one_sentence_about_somebody(
     assert ("breaker_held" in kinds) == bool(hold)
     if "correctness" in kinds:
         assert rate < floor + 0.01 and hold != "open"
-    assert findings(replace(facts, minutes=minutes), RULES, told) == found, "the same facts, the same findings"
+    assert detect_findings(replace(facts, traffic=minutes), RULES, told) == found, "the same facts, the same findings"
 
 
 def test_thresholds_are_the_configurations() -> None:
-    rules = rules_of(ensemble_of("debug"))
+    rules = load_finding_rules(ensemble_of("debug"))
     assert (rules.alert_burn, rules.refused, rules.min_requests) == (6.0, 0.05, 20)
     facts = facts_of()
     for burn in facts.overview.specialists[0].slo.objectives[0].burns:
         burn.rate = 2.5
-    assert not findings(facts, rules)
-    assert [each.kind for each in findings(facts, replace(rules, alert_burn=2.0))] == ["burning"]
+    assert not detect_findings(facts, rules)
+    assert [each.kind for each in detect_findings(facts, replace(rules, alert_burn=2.0))] == ["burning"]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +222,7 @@ def test_a_promise_of_half_of_them_is_broken_when_nearly_all_fail(
     objective.name, objective.share = "ttft_p50", share
     for burn in objective.burns:
         burn.rate = rate
-    assert [each.kind for each in findings(facts, RULES, told)] == (["burning"] if burns else [])
+    assert [each.kind for each in detect_findings(facts, RULES, told)] == (["burning"] if burns else [])
 
 
 STATES: list[tuple[str, Any, str, str, int]] = [
@@ -227,17 +238,17 @@ STATES: list[tuple[str, Any, str, str, int]] = [
 def test_replicas(about: str, changes: dict[str, str], kind: str, subject: str, severity: int) -> None:
     facts = facts_of()
     facts.overview.specialists[0].replicas[0].info.MergeFrom(wire.ReplicaInfo(**changes))  # type: ignore[arg-type]
-    (found,) = findings(facts, RULES)
+    (found,) = detect_findings(facts, RULES)
     assert (found.kind, found.subject, found.severity) == (kind, subject, severity)
     facts.overview.specialists[0].replicas[1].info.MergeFrom(wire.ReplicaInfo(**changes))  # type: ignore[arg-type]
-    (found,) = findings(facts, RULES)
+    (found,) = detect_findings(facts, RULES)
     assert (found.kind, found.subject, found.severity) == ("no_replica", "debug", WARNING), "one, for all of them"
-    assert found.what.endswith("; stl stands in")
+    assert found.what.endswith("; stl answers instead")
     facts.overview.specialists[0].breaker.fallback = ""
-    (found,) = findings(facts, RULES)
-    assert found.severity == CRITICAL and "nobody stands in: callers are refused" in found.what
+    (found,) = detect_findings(facts, RULES)
+    assert found.severity == CRITICAL and "it has no fallback: requests are refused" in found.what
     del facts.overview.specialists[0].replicas[1]
-    (found,) = findings(facts, RULES)
+    (found,) = detect_findings(facts, RULES)
     assert found.what.startswith("its only replica ")
 
 
@@ -254,7 +265,7 @@ def test_what_operators_and_the_store_do() -> None:
     overview.knobs.add(name="review.shadow_threshold", value=0.5, set_by="configuration")
     for knob in ("shadow_threshold", "priority_floor"):
         overview.knobs.add(name=f"review/stl.{knob}", set_by="escalation", since_unix_ms=START_MS + len(knob))
-    found = {each.kind: each for each in findings(facts, RULES)}
+    found = {each.kind: each for each in detect_findings(facts, RULES)}
     assert {kind: (each.severity, each.subject) for kind, each in found.items()} == {
         "store_down": (WARNING, "store"),
         "breaker_held": (NOTE, "debug"),
@@ -265,52 +276,51 @@ def test_what_operators_and_the_store_do() -> None:
     assert found["escalated"].since_ms == START_MS + len("priority_floor") and "2 knobs" in found["escalated"].what
     assert all("\n" not in each.what and len(each.what) < 300 for each in found.values())
     overview.specialists[0].breaker.fallback = ""
-    (held,) = [each for each in findings(facts, RULES) if each.kind == "breaker_held"]
-    assert held.severity == CRITICAL and "callers are refused" in held.what
+    (held,) = [each for each in detect_findings(facts, RULES) if each.kind == "breaker_held"]
+    assert held.severity == CRITICAL and "requests are refused" in held.what
 
 
-def test_a_demotion_without_anybody_to_stand_in_is_worse() -> None:
+def test_a_demotion_without_a_fallback_is_critical() -> None:
     facts = demoted(facts_of())
-    (found,) = findings(facts, RULES)
+    (found,) = detect_findings(facts, RULES)
     assert (found.severity, found.since_ms) == (WARNING, START_MS - 60_000)
     facts.overview.specialists[0].breaker.fallback = ""
-    (found,) = findings(facts, RULES)
+    (found,) = detect_findings(facts, RULES)
     assert found.severity == CRITICAL
 
 
 @given(st.floats(0.5, 1), st.floats(0.5, 1))
-def test_a_rate_and_its_floor_are_told_apart(rate: float, floor: float) -> None:
-    told = [float(each.removesuffix(" %")) for each in beside(rate, floor)]
+def test_a_rate_and_its_floor_are_formatted_differently(rate: float, floor: float) -> None:
+    told = [float(each.removesuffix(" %")) for each in format_percents(rate, floor)]
     if abs(rate - floor) > 0.00011:
         assert (told[0] < told[1]) == (rate < floor) and told[0] != told[1]
     assert abs(told[1] / 100 - floor) <= 0.0005001
 
 
-def test_one_that_was_below_its_floor_is_not_said_to_be() -> None:
+def test_a_recovered_pass_rate_is_a_warning() -> None:
     facts, told = facts_of(), {("correctness", "debug")}
     breaker = facts.overview.specialists[0].breaker
     breaker.pass_rate = 0.896
-    (found,) = findings(facts, RULES, told)
+    (found,) = detect_findings(facts, RULES, told)
     assert found.severity == CRITICAL
-    assert found.what == "89.6 % of 100 judged answers are right, the floor is 90.0 %"
+    assert found.what == "89.6 % of 100 verified answers pass, the floor is 90.0 %"
     breaker.pass_rate = 0.906
-    (found,) = findings(facts, RULES, told)
+    (found,) = detect_findings(facts, RULES, told)
     assert found.severity == WARNING
     assert found.what == (
-        "its answers were below the floor of 90.0 %, and are hardly above it: 90.6 % of 100 judged answers are right; "
-        "it is watched"
+        "its pass rate was below the floor of 90.0 % and is barely above it: 90.6 % of 100 verified answers pass"
     )
-    assert not findings(facts, RULES), "it never was below"
+    assert not detect_findings(facts, RULES), "it never was below"
 
 
 def test_forecasts_failures_and_the_door() -> None:
     facts = facts_of()
     error = facts.overview.specialists[0].replicas[0].load.estimate_error
     error.total_p90, error.num_requests = 2.5, 49
-    assert not findings(facts, RULES)
+    assert not detect_findings(facts, RULES)
     error.num_requests = 50
     minutes = {"debug": FINE, "stl": replace(FINE, answered=90, failed=10)}
-    found = findings(replace(facts, minutes=minutes, door=Door(100, 60, 30, 30)), RULES)
+    found = detect_findings(replace(facts, traffic=minutes, router=RouterTraffic(100, 60, 30, 30)), RULES)
     assert {each.key for each in found} == {
         ("estimator", "debug-0"),
         ("failing", "stl"),
@@ -323,24 +333,24 @@ def test_shadows_that_are_no_second_opinion_say_nothing_of_routing() -> None:
     for why in ("fresh_lane", "demoted"):
         facts = misrouted(facts_of())
         facts.overview.shadow_rows[0].why = why
-        assert not findings(facts, RULES)
+        assert not detect_findings(facts, RULES)
     facts = misrouted(facts_of())
     facts.overview.shadow_rows[0].only_primary_passed = 18
-    assert not findings(facts, RULES), "each is right as often as the other"
+    assert not detect_findings(facts, RULES), "each is right as often as the other"
 
 
 @given(
     st.lists(st.tuples(st.sampled_from((NOTE, WARNING, CRITICAL)), st.text("ab", min_size=1, max_size=3)), max_size=99)
 )
-def test_the_worst_come_first_and_nobody_reads_a_hundred(given_: list[tuple[Any, str]]) -> None:
+def test_the_worst_findings_come_first(given_: list[tuple[Any, str]]) -> None:
     troubles = [wire.Trouble(severity=severity, subject=subject) for severity, subject in given_]
     found = worst_first(troubles)
     severities = [each.severity for each in found]
-    assert severities == sorted((each.severity for each in troubles), reverse=True)[:MOST_TROUBLES]
+    assert severities == sorted((each.severity for each in troubles), reverse=True)[:MOST_FINDINGS]
     assert found == worst_first(reversed(troubles))
 
 
-def test_one_line_at_the_top() -> None:
+def test_the_headline() -> None:
     overview = facts_of().overview
     assert headline(overview) == "All well: 2 specialists serve."
     overview.troubles.add(severity=NOTE, text="debug: its lane is fresh")

@@ -1,4 +1,4 @@
-"""Every answer has the form that was asked for, whatever model writes it."""
+"""Every answer has the requested structure, with any model."""
 
 import json
 import re
@@ -10,15 +10,14 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from octet.clock import SystemClock
-from specialist.events import Emitted, Finished
-from specialist.guide.guide import Guide
-from specialist.guide.structure import Structure
-from specialist.loop import StepLoop
-from specialist.request import Request
-from specialist.sampling import Sampling
-from specialist.service.native_replica import native_replica
-from specialist.service.replica import Replica
-from specialist.service.settings import ReplicaSettings
+from specialist.scheduling.scheduler import StepLoop
+from specialist.scheduling.sequence import Request, Sampling
+from specialist.scheduling.step import Emitted, Finished
+from specialist.server.native_replica import create_native_replica
+from specialist.server.replica import AssembledReplica
+from specialist.server.settings import ReplicaSettings
+from specialist.text.prompt import Structure
+from specialist.text.structured_output import Guide
 from tests.models.stories import stories_dir
 from tests.service.harness import FREE, sim
 from tests.specialist.guide.schemas import REGEXES, random_object, random_schema
@@ -28,19 +27,19 @@ LONGEST = 300
 
 
 @pytest.fixture(params=["sim", "stories"])
-def replica(request: pytest.FixtureRequest) -> Replica:
+def replica(request: pytest.FixtureRequest) -> AssembledReplica:
     """One token a byte; or a real vocabulary of SentencePiece's kind."""
     if request.param == "sim":
         return sim(FREE, num_blocks=1024)()
     directory: Path = request.getfixturevalue("stories_dir")
     settings = ReplicaSettings(name="stories", model=directory, num_blocks=1024, kernel="float32", threads=1)
-    return native_replica(settings, SystemClock())
+    return create_native_replica(settings, SystemClock())
 
 
-def answers(replica: Replica, structures: list[Structure], sampling: Sampling) -> list[tuple[str, str]]:
+def answers(replica: AssembledReplica, structures: list[Structure], sampling: Sampling) -> list[tuple[str, str]]:
     """Text and how it ended, of each: all of them together, as many at once as may run."""
     loop = StepLoop(replica.scheduler, replica.engine)
-    prompt = replica.words.prompt("Once upon a time")
+    prompt = replica.codec.encode("Once upon a time")
     for seed, structure in enumerate(structures):
         guide = Guide(replica.grammars.compile(structure))
         replica.scheduler.submit(
@@ -49,13 +48,13 @@ def answers(replica: Replica, structures: list[Structure], sampling: Sampling) -
                 replica.lane,
                 prompt,
                 max_tokens=LONGEST,
-                stop_ids=replica.words.stop_ids,
+                stop_ids=replica.codec.stop_ids,
                 sampling=sampling,
                 seed=seed,
                 guide=guide,
             )
         )
-    words = {str(seed): replica.words.detokenizer() for seed in range(len(structures))}
+    words = {str(seed): replica.codec.detokenizer() for seed in range(len(structures))}
     texts, ends = dict.fromkeys(words, ""), {}
     while True:
         step = loop.run_once()
@@ -69,7 +68,7 @@ def answers(replica: Replica, structures: list[Structure], sampling: Sampling) -
             return [(texts[name], ends[name]) for name in words]
 
 
-def check(replica: Replica, structures: list[Structure], fits: Callable[[Structure, str], bool]) -> None:
+def check(replica: AssembledReplica, structures: list[Structure], fits: Callable[[Structure, str], bool]) -> None:
     found = answers(replica, structures, Sampling(temperature=1.0))
     for structure, (text, end) in zip(structures, found, strict=True):
         assert end in ("stop", "length"), (structure, text, end)
@@ -78,7 +77,7 @@ def check(replica: Replica, structures: list[Structure], fits: Callable[[Structu
     assert sum(end == "stop" for _, end in found) > 0.7 * len(found)
 
 
-def test_two_hundred_random_schemas(replica: Replica) -> None:
+def test_two_hundred_random_schemas(replica: AssembledReplica) -> None:
     rng = Random(6)
     schemas = [random_schema(rng) if seed % 2 else random_object(rng, 3) for seed in range(200)]
     for schema in schemas:
@@ -91,12 +90,12 @@ def _valid(structure: Structure, text: str) -> bool:
     return True
 
 
-def test_regexes(replica: Replica) -> None:
+def test_regexes(replica: AssembledReplica) -> None:
     structures = [Structure("regex", regex) for regex in REGEXES for _ in range(4)]
     check(replica, structures, lambda structure, text: re.fullmatch(structure.text, text) is not None)
 
 
-def test_choices(replica: Replica) -> None:
+def test_choices(replica: AssembledReplica) -> None:
     choices = ("yes", "yes sir", " with a space", "</s>", "<|end|>", 'quo"te\\', "zwei\nZeilen", "Grüße 😀", "\x00")
     structures = [Structure("choice", choices=choices)] * 40
     check(replica, structures, lambda structure, text: text in structure.choices)
@@ -104,9 +103,9 @@ def test_choices(replica: Replica) -> None:
     assert len(texts) > 3
 
 
-def test_any_object(replica: Replica) -> None:
+def test_any_object(replica: AssembledReplica) -> None:
     """A model of stories never thinks of closing a bracket: it is helped."""
-    closing = [token for token in range(replica.words.vocab_size) if _says(replica, token) in ('"', "}", "0")]
+    closing = [token for token in range(replica.codec.vocab_size) if _says(replica, token) in ('"', "}", "0")]
     sampling = Sampling(temperature=1.0, logit_bias=tuple((token, 6.0) for token in closing))
     found = answers(replica, [Structure("json_object")] * 20, sampling)
     ended = [text for text, end in found if end == "stop"]
@@ -114,14 +113,14 @@ def test_any_object(replica: Replica) -> None:
     assert {end for _, end in found} <= {"stop", "length"}
 
 
-def _says(replica: Replica, token: int) -> str:
-    words = replica.words.detokenizer()
+def _says(replica: AssembledReplica, token: int) -> str:
+    words = replica.codec.detokenizer()
     return words.push((token,)) + words.finish()
 
 
-def test_bias_penalties_and_least_length_never_break_the_form(replica: Replica) -> None:
+def test_bias_penalties_and_least_length_never_break_the_form(replica: AssembledReplica) -> None:
     """A grammar that can only end does, before the least length too."""
-    stop = min(replica.words.stop_ids)
+    stop = min(replica.codec.stop_ids)
     sampling = Sampling(
         temperature=1.5,
         logit_bias=((stop, 100.0),),

@@ -1,4 +1,4 @@
-"""What a guide says depends on the tokens alone, whatever it was asked before; what cannot be followed is refused."""
+"""A guide depends only on the tokens, not on earlier calls; a structure that cannot be followed is refused."""
 
 import json
 from random import Random
@@ -6,18 +6,15 @@ from typing import Any
 
 import pytest
 
-from specialist.guide.errors import GrammarRefused
-from specialist.guide.grammars import Grammars
-from specialist.guide.guide import Guide
-from specialist.guide.limits import GuideLimits
-from specialist.guide.structure import Structure
-from specialist.service.sim_vocabulary import sim_vocabulary
-from specialist.steering import NothingFits
+from specialist.engines.sim.vocabulary import sim_vocabulary
+from specialist.scheduling.sequence import GuideExhausted
+from specialist.text.prompt import GrammarRefused, Structure
+from specialist.text.structured_output import GrammarCache, GrammarLimits, Guide
 
 VOCABULARY = sim_vocabulary()
 SIZE = VOCABULARY.tokenizer.get_vocab_size()
 END = min(VOCABULARY.eos_ids)
-GRAMMARS = Grammars(VOCABULARY, SIZE)
+GRAMMARS = GrammarCache(VOCABULARY, SIZE)
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a", "b"]}
 PERSON = Structure("json_schema", json.dumps(SCHEMA))
 
@@ -76,7 +73,7 @@ def test_a_guess_that_does_not_fit_decides_nothing() -> None:
 def test_what_was_generated_and_does_not_fit_is_a_fault() -> None:
     guide = Guide(GRAMMARS.compile(Structure("choice", choices=("abc",))))
     assert not guide.ended(tokens("x"), ())
-    with pytest.raises(NothingFits):
+    with pytest.raises(GuideExhausted):
         guide.allowed(tokens("ax"))
     assert may_follow(guide.allowed(tokens("a"))) == set(tokens("b"))
 
@@ -93,7 +90,7 @@ def test_a_stop_token_only_where_the_grammar_may_end() -> None:
 
 @pytest.mark.parametrize("more", range(33))
 def test_a_vocabulary_may_have_any_size(more: int) -> None:
-    grammars = Grammars(VOCABULARY, SIZE + more)
+    grammars = GrammarCache(VOCABULARY, SIZE + more)
     guide = Guide(grammars.compile(Structure("regex", "a{2,3}")), may_stop=False)
     assert may_follow(guide.allowed(tokens("aa"))) == set(tokens("a"))
 
@@ -130,7 +127,7 @@ def test_what_cannot_be_followed_is_refused(structure: Structure, says: str) -> 
     with pytest.raises(GrammarRefused) as refused:
         GRAMMARS.compile(structure)
     assert says in refused.value.limit and refused.value.value
-    assert GRAMMARS.kept(structure) is None
+    assert GRAMMARS.get(structure) is None
 
 
 @pytest.mark.parametrize(
@@ -154,15 +151,15 @@ def test_the_reason_is_in_plain_words(structure: Structure, says: str) -> None:
 
 
 def test_the_most_recent_grammars_are_kept() -> None:
-    grammars = Grammars(VOCABULARY, SIZE, GuideLimits(kept=3, kept_bytes=100))
+    grammars = GrammarCache(VOCABULARY, SIZE, GrammarLimits(kept=3, kept_bytes=100))
     first, *others = (Structure("regex", letter) for letter in "abcd")
     kept = grammars.compile(first)
-    assert grammars.compile(first) is kept and grammars.kept(first) is kept
+    assert grammars.compile(first) is kept and grammars.get(first) is kept
     for other in others[:2]:
         grammars.compile(other)
-    assert grammars.kept(first) is kept
+    assert grammars.get(first) is kept
     grammars.compile(others[2])
-    assert grammars.kept(first) is kept and grammars.kept(others[0]) is None and len(grammars) == 3
+    assert grammars.get(first) is kept and grammars.get(others[0]) is None and len(grammars) == 3
     grammars.compile(Structure("regex", "x" * 99))
     assert len(grammars) == 2
     grammars.compile(Structure("regex", "x" * 101))

@@ -8,19 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octet.identity import Lane
-from specialist.engines.sim import SimModel
-from specialist.events import Preempted
-from specialist.guide.grammars import Grammars
-from specialist.guide.guide import Guide
-from specialist.guide.structure import Structure
-from specialist.request import Request
-from specialist.service.sim_vocabulary import NUM_SAMPLED, sim_vocabulary
+from specialist.engines.sim.engine import SimModel
+from specialist.engines.sim.vocabulary import NUM_SAMPLED, sim_vocabulary
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Preempted
+from specialist.text.prompt import Structure
+from specialist.text.structured_output import GrammarCache, Guide
 from tests.laws.oracle import OracleProposer
 from tests.laws.replica import Replica, Shape
 from tests.laws.scenario import BARE
 
 VOCABULARY = sim_vocabulary()
-GRAMMARS = Grammars(VOCABULARY, VOCABULARY.tokenizer.get_vocab_size())
+GRAMMARS = GrammarCache(VOCABULARY, VOCABULARY.tokenizer.get_vocab_size())
 STRUCTURES = (
     None,
     Structure("regex", "[ab]{1,9}"),
@@ -63,7 +62,7 @@ def _request(draw: st.DrawFn, name: str) -> Callable[[], Request]:
 
 @settings(max_examples=150)
 @given(workloads(), shapes, st.booleans())
-def test_same_answer_whatever_the_replica_looks_like(
+def test_same_answer_for_every_configuration_of_a_replica(
     workload: list[Callable[[], Request]], shape: Shape, speculate: bool
 ) -> None:
     right = {request.request_id: MODEL.answer(request) for request in (make() for make in workload)}
@@ -75,7 +74,7 @@ def test_same_answer_whatever_the_replica_looks_like(
     assert replica.pool.num_free == replica.pool.capacity
 
 
-def test_who_was_preempted_goes_on_in_his_form() -> None:
+def test_preempted_request_keeps_its_structure() -> None:
     """With and without the blocks that were computed before."""
     for prefix_cache in (True, False):
         replica = Replica(Shape(num_blocks=9, block_size=4, prefix_cache=prefix_cache, chunk_tokens=64), model=MODEL)

@@ -1,4 +1,4 @@
-"""Whether a model calls tools, and how, is told from what its own template writes."""
+"""Whether and how a model calls tools is detected from its own template."""
 
 import json
 from dataclasses import replace
@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from specialist.models.checkpoint import Vocabulary
-from specialist.text.encoder import Encoder
-from specialist.text.errors import NoTools
-from specialist.text.message import Message
-from specialist.text.template import ChatTemplate
-from specialist.tools.dialect import HERMES, LLAMA, MISTRAL, Dialect
-from specialist.tools.tool import Tool, ToolCall
+from specialist.text.codec import ChatTemplate
+from specialist.text.prompt import ChatTurn, MessageToolCall, OfferedTool, ToolsUnsupported
+from specialist.text.tokenization import Encoder
+from specialist.text.tool_calls import HERMES, LLAMA, MISTRAL, ToolDialect
 from tests.later import Later
 from tests.specialist.tools import templates
 from tests.text.templates import CHATML, QWEN25
@@ -23,11 +21,11 @@ if TYPE_CHECKING:
 else:
     transformers = Later("transformers")
 
-TOOL = Tool("find", "Looks it up.", '{"type": "object", "properties": {"what": {"type": "string"}}}', False)
-CALL = ToolCall("call_1", "find", '{"what": "<|im_end|> é"}')
-ASKED = Message("user", "where?")
-CALLED = Message("assistant", "", (CALL,))
-TOLD = Message("tool", "over there", tool_call_id="call_1")
+TOOL = OfferedTool("find", "Looks it up.", '{"type": "object", "properties": {"what": {"type": "string"}}}', False)
+CALL = MessageToolCall("call_1", "find", '{"what": "<|im_end|> é"}')
+ASKED = ChatTurn("user", "where?")
+CALLED = ChatTurn("assistant", "", (CALL,))
+TOLD = ChatTurn("tool", "over there", tool_call_id="call_1")
 
 
 def vocabulary(template: str) -> Vocabulary:
@@ -35,7 +33,7 @@ def vocabulary(template: str) -> Vocabulary:
     return replace(words("byte-level", template, begin).vocabulary, bos_token=begin, eos_token=end)
 
 
-def said(template: str, messages: list[Message], tools: tuple[Tool, ...] = ()) -> str:
+def said(template: str, messages: list[ChatTurn], tools: tuple[OfferedTool, ...] = ()) -> str:
     """What it renders, control tokens left out."""
     words_ = vocabulary(template)
     ids = ChatTemplate(words_, Encoder(words_)).render(messages, tools)
@@ -45,7 +43,7 @@ def said(template: str, messages: list[Message], tools: tuple[Tool, ...] = ()) -
 @pytest.mark.parametrize(
     ("template", "dialect"), [(templates.QWEN, HERMES), (templates.LLAMA3, LLAMA), (templates.MISTRAL, MISTRAL)]
 )
-def test_the_way_a_template_writes_a_call_is_the_models_own(template: str, dialect: Dialect) -> None:
+def test_the_way_a_template_writes_a_call_is_the_models_own(template: str, dialect: ToolDialect) -> None:
     given = vocabulary(template)
     made = ChatTemplate(given)
     assert made.dialect() == dialect
@@ -60,7 +58,7 @@ def test_the_way_a_template_writes_a_call_is_the_models_own(template: str, diale
 @pytest.mark.parametrize("template", [templates.QWEN, templates.LLAMA3, templates.MISTRAL])
 def test_a_conversation_with_calls_is_what_transformers_makes_of_it(template: str) -> None:
     call = CALL._replace(call_id="abcdefgh1", arguments='{"what": "it", "n": [1, {"é": null}]}')
-    messages = [ASKED, Message("assistant", "", (call,)), TOLD._replace(tool_call_id="abcdefgh1")]
+    messages = [ASKED, ChatTurn("assistant", "", (call,)), TOLD._replace(tool_call_id="abcdefgh1")]
     function = {"name": "find", "arguments": json.loads(call.arguments)}
     plain: Any = [
         {"role": "user", "content": "where?"},
@@ -86,20 +84,20 @@ def test_a_conversation_with_calls_is_what_transformers_makes_of_it(template: st
 @pytest.mark.parametrize(
     ("template", "why"),
     [
-        (CHATML, "shows a model no tools"),
-        (QWEN25, "leaves out calls"),
-        (templates.ONLY_SHOWN, "leaves out calls"),
-        (templates.XML, "in a way that cannot be read here"),
+        (CHATML, "does not show tools to the model"),
+        (QWEN25, "leaves out tool calls"),
+        (templates.ONLY_SHOWN, "leaves out tool calls"),
+        (templates.XML, "in an unsupported format"),
         (
             "{{ raise_exception('no') if messages | length > 2 }}{{ messages[0].content }}",
-            "does not take a conversation",
+            "does not accept a conversation",
         ),
     ],
 )
-def test_a_template_that_does_not_carry_calls_says_so(template: str, why: str) -> None:
+def test_template_without_tool_calls_is_named(template: str, why: str) -> None:
     made = ChatTemplate(vocabulary(template))
     for _ in range(2):
-        with pytest.raises(NoTools, match=why):
+        with pytest.raises(ToolsUnsupported, match=why):
             made.dialect()
     assert made.render([ASKED]), "everything else goes on"
     made.close()
@@ -116,5 +114,5 @@ def test_ids_are_such_as_mistral_takes_and_the_same_in_call_and_answer() -> None
     made.close()
 
 
-def test_without_tools_a_template_is_told_of_none() -> None:
+def test_template_without_tools_gets_no_tools() -> None:
     assert "# Tools" not in said(templates.QWEN, [ASKED]) and "# Tools" in said(templates.QWEN, [ASKED], (TOOL,))

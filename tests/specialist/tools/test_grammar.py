@@ -1,4 +1,4 @@
-"""Whatever a model draws at random, where it must call, it calls as it should."""
+"""A model that draws at random still calls correctly where it must call."""
 
 import json
 from random import Random
@@ -7,16 +7,12 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from specialist.guide.errors import GrammarRefused
-from specialist.guide.grammars import Grammars
-from specialist.guide.guide import Guide
-from specialist.service.sim_vocabulary import TURN, TURN_END, sim_vocabulary
-from specialist.text.detokenizer import Detokenizer
-from specialist.text.pieces import Pieces
-from specialist.tools.calling import Calling
-from specialist.tools.dialect import HERMES, LLAMA, MISTRAL, Dialect
-from specialist.tools.said import Said, joined
-from specialist.tools.tool import Offer, Tool
+from specialist.engines.sim.vocabulary import TURN, TURN_END, sim_vocabulary
+from specialist.text.prompt import GrammarRefused, OfferedTool, ToolOffer
+from specialist.text.structured_output import GrammarCache, Guide
+from specialist.text.tokenization import Detokenizer, TokenPieces
+from specialist.text.tool_call_reader import ToolCalling
+from specialist.text.tool_calls import HERMES, LLAMA, MISTRAL, ParsedText, ToolDialect, merge_call_parts
 
 SCHEMAS = {
     "move": {
@@ -33,19 +29,19 @@ SCHEMAS = {
     },
     "stop": None,
 }
-TOOLS = tuple(Tool(name, "", json.dumps(schema) if schema else "", False) for name, schema in SCHEMAS.items())
+TOOLS = tuple(OfferedTool(name, "", json.dumps(schema) if schema else "", False) for name, schema in SCHEMAS.items())
 STRICT = tuple(tool._replace(strict=True) for tool in TOOLS)
 DIALECTS = (HERMES, MISTRAL, LLAMA)
 WORDS = sim_vocabulary()
-GRAMMARS = Grammars(WORDS, WORDS.tokenizer.get_vocab_size())
+GRAMMARS = GrammarCache(WORDS, WORDS.tokenizer.get_vocab_size())
 
 
-def draw(calling: Calling, seed: int, prefix: str = "", most: int = 400) -> tuple[Said, bool]:
+def draw(calling: ToolCalling, seed: int, prefix: str = "", most: int = 400) -> tuple[ParsedText, bool]:
     """Tokens at random, of those that are allowed; a control token or the end where there is one, half of the time."""
     structure = calling.structure(64)
     assert structure is not None
     guide, rng, tokens = Guide(GRAMMARS.compile(structure)), Random(seed), list(WORDS.tokenizer.encode(prefix).ids)
-    pieces = Detokenizer(Pieces(WORDS), calling.spoken())
+    pieces = Detokenizer(TokenPieces(WORDS), calling.visible_markers())
     special = set(WORDS.control_ids.values())
     ended = False
     while not ended and len(tokens) < most:
@@ -60,10 +56,12 @@ def draw(calling: Calling, seed: int, prefix: str = "", most: int = 400) -> tupl
     ids = iter("abcdefghijklmnopqrstuvwxyz" * 20)
     reader = calling.reader(lambda: next(ids))
     said = [*(reader.push(pieces.push([token])) for token in tokens), reader.finish()]
-    return Said("".join(each.text for each in said), joined(part for each in said for part in each.calls)), ended
+    return ParsedText(
+        "".join(each.text for each in said), merge_call_parts(part for each in said for part in each.calls)
+    ), ended
 
 
-def check(said: Said, names: set[str] | None = None) -> None:
+def check(said: ParsedText, names: set[str] | None = None) -> None:
     for call in said.calls:
         schema = SCHEMAS[call.name]
         Draft202012Validator(schema or {"type": "object", "maxProperties": 0}).validate(json.loads(call.arguments))
@@ -71,39 +69,39 @@ def check(said: Said, names: set[str] | None = None) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-def test_a_model_that_must_call_calls_with_arguments_that_fit(dialect: Dialect) -> None:
+def test_a_model_that_must_call_calls_with_arguments_that_fit(dialect: ToolDialect) -> None:
     num_ended = 0
     for seed in range(12):
-        said, ended = draw(Calling(Offer(TOOLS, "required"), dialect, {}), seed)
+        said, ended = draw(ToolCalling(ToolOffer(TOOLS, "required"), dialect, {}), seed)
         if ended:
             check(said)
             assert said.calls and not said.text
             num_ended += 1
-        said, ended = draw(Calling(Offer(TOOLS, "auto", "move"), dialect, {}), seed)
+        said, ended = draw(ToolCalling(ToolOffer(TOOLS, "auto", "move"), dialect, {}), seed)
         assert ended and [call.name for call in said.calls] == ["move"] and not said.text
         check(said)
-        said, ended = draw(Calling(Offer(TOOLS, "required", one_at_most=True), dialect, {}), seed)
+        said, ended = draw(ToolCalling(ToolOffer(TOOLS, "required", one_at_most=True), dialect, {}), seed)
         assert ended and len(said.calls) == 1 and not said.text
         check(said)
     assert num_ended
 
 
 @pytest.mark.parametrize(("dialect", "control"), [(HERMES, (TURN, TURN_END)), (MISTRAL, (TURN,))])
-def test_markers_may_be_tokens_without_a_text(dialect: Dialect, control: tuple[str, ...]) -> None:
+def test_markers_may_be_tokens_without_a_text(dialect: ToolDialect, control: tuple[str, ...]) -> None:
     ids = {marker: WORDS.control_ids[text] for marker, text in zip(dialect.markers, control, strict=True)}
     for seed in range(6):
-        said, ended = draw(Calling(Offer(STRICT, "required", one_at_most=True), dialect, ids), seed)
+        said, ended = draw(ToolCalling(ToolOffer(STRICT, "required", one_at_most=True), dialect, ids), seed)
         assert ended and len(said.calls) == 1 and not said.text
         check(said)
-        said, _ = draw(Calling(Offer(STRICT, "auto", one_at_most=True), dialect, ids), seed)
+        said, _ = draw(ToolCalling(ToolOffer(STRICT, "auto", one_at_most=True), dialect, ids), seed)
         check(said)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-def test_a_model_that_is_free_to_call_is_strict_where_it_does(dialect: Dialect) -> None:
-    """And says what it likes where it does not."""
+def test_a_model_that_is_free_to_call_is_strict_where_it_does(dialect: ToolDialect) -> None:
+    """And writes freely otherwise."""
     begun = {"hermes": "Well.\n<tool_call>", "mistral": "Well. [TOOL_CALLS]", "llama": '{"na'}[dialect.name]
-    calling = Calling(Offer(STRICT, "auto", one_at_most=True), dialect, {})
+    calling = ToolCalling(ToolOffer(STRICT, "auto", one_at_most=True), dialect, {})
     for seed in range(8):
         said, ended = draw(calling, seed, begun)
         assert ended and len(said.calls) == 1 and said.text == ("Well." if dialect.begin else "")
@@ -113,10 +111,15 @@ def test_a_model_that_is_free_to_call_is_strict_where_it_does(dialect: Dialect) 
 
 
 def test_where_nothing_was_asked_for_a_model_is_left_alone() -> None:
-    assert Calling(Offer(TOOLS), HERMES, {}).structure(64) is None
-    for offer in (Offer(STRICT), Offer(TOOLS, one_at_most=True), Offer(TOOLS, "required"), Offer(TOOLS, name="stop")):
-        assert Calling(offer, HERMES, {}).structure(64) is not None
-    lax = Calling(Offer(TOOLS, one_at_most=True), HERMES, {})
+    assert ToolCalling(ToolOffer(TOOLS), HERMES, {}).structure(64) is None
+    for offer in (
+        ToolOffer(STRICT),
+        ToolOffer(TOOLS, one_at_most=True),
+        ToolOffer(TOOLS, "required"),
+        ToolOffer(TOOLS, name="stop"),
+    ):
+        assert ToolCalling(offer, HERMES, {}).structure(64) is not None
+    lax = ToolCalling(ToolOffer(TOOLS, one_at_most=True), HERMES, {})
     said, ended = draw(lax, 1, '<tool_call>\n{"name": "move", "arguments": {"other": 1}}\n</tool_call>')
     assert ended and said.calls[0].arguments == '{"other": 1}', "any object, where nobody is strict"
 
@@ -124,8 +127,8 @@ def test_where_nothing_was_asked_for_a_model_is_left_alone() -> None:
 def test_schemas_that_cannot_be_kept_are_refused() -> None:
     bad: list[dict[str, object]] = [{"not": {}}, {"properties": {"a": {"$ref": "#/nowhere"}}, "required": ["a"]}]
     for schema in bad:
-        tool = Tool("bad", "", json.dumps(schema), False)
-        structure = Calling(Offer((tool,), "required"), HERMES, {}).structure(64)
+        tool = OfferedTool("bad", "", json.dumps(schema), False)
+        structure = ToolCalling(ToolOffer((tool,), "required"), HERMES, {}).structure(64)
         assert structure is not None
         with pytest.raises(GrammarRefused, match="each with a JSON Schema"):
             GRAMMARS.compile(structure)

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from specialist.tools.dialect import HERMES, LLAMA, MISTRAL, Dialect
-from specialist.tools.reader import CallReader
-from specialist.tools.said import Said, joined
-from specialist.tools.tool import CallPart
+from specialist.text.prompt import ToolCallFragment
+from specialist.text.tool_call_reader import CallReader
+from specialist.text.tool_calls import HERMES, LLAMA, MISTRAL, ParsedText, ToolDialect, merge_call_parts
 
 NAMES = ("find", "move-to")
 DIALECTS = (HERMES, MISTRAL, LLAMA)
@@ -62,14 +61,16 @@ def pieces(text: str, cuts: Sequence[int]) -> list[str]:
     return [text[start:stop] for start, stop in pairwise(at)]
 
 
-def read(dialect: Dialect, parts: Sequence[str], *, guided: bool = False) -> Said:
+def read(dialect: ToolDialect, parts: Sequence[str], *, guided: bool = False) -> ParsedText:
     ids = (f"id{number}" for number in count())
     reader = CallReader(dialect, NAMES, lambda: next(ids), guided=guided)
     said = [*(reader.push(part) for part in parts), reader.finish()]
-    return Said("".join(each.text for each in said), joined(part for each in said for part in each.calls))
+    return ParsedText(
+        "".join(each.text for each in said), merge_call_parts(part for each in said for part in each.calls)
+    )
 
 
-def written(dialect: Dialect, calls: Sequence[tuple[str, str]]) -> str:
+def written(dialect: ToolDialect, calls: Sequence[tuple[str, str]]) -> str:
     objects = [f'{{"name": "{name}", "{dialect.key}": {arguments}}}' for name, arguments in calls]
     if dialect.is_list:
         return f"[TOOL_CALLS] [{', '.join(objects)}]"
@@ -77,7 +78,9 @@ def written(dialect: Dialect, calls: Sequence[tuple[str, str]]) -> str:
 
 
 @given(st.sampled_from(DIALECTS), TEXTS, st.lists(st.integers(0, 999), max_size=12), st.booleans())
-def test_however_it_is_cut_it_says_the_same(dialect: Dialect, text: str, cuts: list[int], guided: bool) -> None:
+def test_result_does_not_depend_on_how_the_text_is_cut(
+    dialect: ToolDialect, text: str, cuts: list[int], guided: bool
+) -> None:
     assert read(dialect, pieces(text, cuts), guided=guided) == read(dialect, [text], guided=guided)
 
 
@@ -89,7 +92,7 @@ def test_however_it_is_cut_it_says_the_same(dialect: Dialect, text: str, cuts: l
 @example(HERMES, '<tool_call>{"name": "find", "arguments": [1]}</tool_call>')
 @example(MISTRAL, '[TOOL_CALLS][{"name": "find", "arguments": {}}, 1]')
 @example(MISTRAL, "[TOOL_CALLS][]")
-def test_what_is_no_call_is_text_to_the_letter(dialect: Dialect, text: str) -> None:
+def test_what_is_no_call_is_text_to_the_letter(dialect: ToolDialect, text: str) -> None:
     said = read(dialect, [text])
     if not said.calls:
         assert said.text == text
@@ -101,9 +104,9 @@ def test_what_is_no_call_is_text_to_the_letter(dialect: Dialect, text: str) -> N
 @settings(max_examples=40)
 @given(st.sampled_from(DIALECTS), CALLS, WORDS, WORDS, st.booleans(), st.lists(st.integers(0, 999), max_size=9))
 def test_calls_stand_out_of_the_text_around_them(
-    dialect: Dialect, calls: list[tuple[str, str]], before: str, after: str, guided: bool, cuts: list[int]
+    dialect: ToolDialect, calls: list[tuple[str, str]], before: str, after: str, guided: bool, cuts: list[int]
 ) -> None:
-    calls = calls[:1] if dialect.calls_once else calls
+    calls = calls[:1] if dialect.allows_one_call else calls
     before = before if dialect.begin else ""
     said = read(dialect, pieces(f"{before}\n{written(dialect, calls)}\n {after}", cuts), guided=guided)
     assert said.text == before + after
@@ -112,10 +115,10 @@ def test_calls_stand_out_of_the_text_around_them(
 
 
 @given(st.sampled_from(DIALECTS), CALLS, st.data())
-def test_a_guided_answer_that_is_cut_off_tells_all_that_was_written(
-    dialect: Dialect, calls: list[tuple[str, str]], data: st.DataObject
+def test_guided_answer_that_is_cut_off_keeps_what_was_written(
+    dialect: ToolDialect, calls: list[tuple[str, str]], data: st.DataObject
 ) -> None:
-    calls = calls[:1] if dialect.calls_once else calls
+    calls = calls[:1] if dialect.allows_one_call else calls
     whole = written(dialect, calls)
     cut = data.draw(st.integers(0, len(whole)))
     said = read(dialect, [whole[:cut]], guided=True)
@@ -130,10 +133,10 @@ def test_a_guided_answer_that_is_cut_off_tells_all_that_was_written(
 
 def test_arguments_come_while_they_are_written_where_nothing_can_go_wrong() -> None:
     reader = CallReader(HERMES, NAMES, lambda: "x", guided=True)
-    assert reader.push('<tool_call>\n{"name": "find", "arguments": ') == Said()
-    assert reader.push('{"a": ').calls == (CallPart(0, "x", "find", '{"a": '),)
-    assert reader.push("1}").calls == (CallPart(0, "", "", "1}"),)
-    assert reader.push("}\n</tool_call>") == Said() == reader.finish()
+    assert reader.push('<tool_call>\n{"name": "find", "arguments": ') == ParsedText()
+    assert reader.push('{"a": ').calls == (ToolCallFragment(0, "x", "find", '{"a": '),)
+    assert reader.push("1}").calls == (ToolCallFragment(0, "", "", "1}"),)
+    assert reader.push("}\n</tool_call>") == ParsedText() == reader.finish()
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Conflict, InvalidRequest, type Job, NotFound, Octet, hasEnded } from "../../src/index.js";
-import { caught } from "../reading.js";
+import { errorOf } from "../helpers.js";
 import { URL_OF_ROUTER } from "./router.js";
 
 const octet = new Octet({ baseUrl: URL_OF_ROUTER });
 const WRITER = { prompt: "hello", force_specialists: ["writer"], max_tokens: 8, seed: 6 };
 
-/** Every field that the types promise, by name. */
+/** All fields of the type, by name. */
 const JOB = {
   id: true,
   status: true,
@@ -26,7 +26,7 @@ const JOB = {
   attempts: true,
 } satisfies Record<keyof Job, true>;
 
-test("a job is submitted, followed to its end, and says what an answer would have said", async () => {
+test("a job runs to its end and gives the same text as infer", async () => {
   const submitted = await octet.jobs.submit(WRITER);
   assert.deepEqual(Object.keys(submitted).sort(), Object.keys(JOB).sort());
   let text = "";
@@ -49,15 +49,15 @@ test("a job is submitted, followed to its end, and says what an answer would hav
   assert.ok(hasEnded(done) && Date.parse(done.submitted_at) <= Date.parse(done.ended_at ?? ""));
 });
 
-test("the same key is the same job, and no other request", async () => {
+test("the same idempotency key is the same job, and another request conflicts", async () => {
   const idempotencyKey = "once";
   const first = await octet.jobs.submit(WRITER, { idempotencyKey });
   assert.equal((await octet.jobs.submit(WRITER, { idempotencyKey })).id, first.id);
-  assert.ok((await caught(octet.jobs.submit("something else", { idempotencyKey }))) instanceof Conflict);
+  assert.ok((await errorOf(octet.jobs.submit("something else", { idempotencyKey }))) instanceof Conflict);
   await octet.jobs.wait(first.id);
 });
 
-test("the newest come first, page by page", async () => {
+test("jobs are listed newest first, in pages", async () => {
   const made = [];
   for (let count = 0; count < 3; count++) made.unshift((await octet.jobs.submit(WRITER)).id);
   const newest = (await octet.jobs.list({ limit: 2 })).map((job) => job.id);
@@ -67,7 +67,7 @@ test("the newest come first, page by page", async () => {
   for (const id of made) await octet.jobs.wait(id);
 });
 
-test("a job that is cancelled keeps what was said", async () => {
+test("a cancelled job keeps its partial text", async () => {
   const { id } = await octet.jobs.submit({ prompt: "hello", force_specialists: ["slow"], max_tokens: 300 });
   for await (const event of octet.jobs.events(id)) if (event.type === "chunk") break;
   await octet.jobs.cancel(id);
@@ -76,8 +76,8 @@ test("a job that is cancelled keeps what was said", async () => {
   assert.ok(job.text);
 });
 
-test("what is wrong is said when it is submitted; what fails later is in the job", async () => {
-  const wrong = await caught(octet.jobs.submit({ ...WRITER, max_tokens: 0 }));
+test("invalid submissions are refused at once; later failures are in the job", async () => {
+  const wrong = await errorOf(octet.jobs.submit({ ...WRITER, max_tokens: 0 }));
   assert.ok(wrong instanceof InvalidRequest && wrong.field === "max_tokens");
   const late = await octet.jobs.submit({ prompt: "hello", force_specialists: ["late"], timeout_ms: 1000 });
   const failed = await octet.jobs.wait(late.id);
@@ -85,6 +85,6 @@ test("what is wrong is said when it is submitted; what fails later is in the job
     [failed.status, failed.error?.code, failed.text, failed.partial],
     ["failed", "deadline", "so far", true],
   );
-  assert.ok((await caught(octet.jobs.get("nobody"))) instanceof NotFound);
-  assert.ok((await caught(octet.jobs.wait("nobody"))) instanceof NotFound);
+  assert.ok((await errorOf(octet.jobs.get("nobody"))) instanceof NotFound);
+  assert.ok((await errorOf(octet.jobs.wait("nobody"))) instanceof NotFound);
 });

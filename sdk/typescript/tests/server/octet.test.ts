@@ -12,7 +12,7 @@ import {
   Octet,
   type Receipt,
 } from "../../src/index.js";
-import { caught, textOf } from "../reading.js";
+import { errorOf, textOf } from "../helpers.js";
 import { URL_OF_ROUTER, cancelled } from "./router.js";
 
 const octet = new Octet({ baseUrl: URL_OF_ROUTER });
@@ -23,7 +23,7 @@ function to(specialist: string): { prompt: string; force_specialists: string[] }
   return { prompt: "hello", force_specialists: [specialist] };
 }
 
-/** Every field that the types promise, by name. */
+/** All fields of the type, by name. */
 const RECEIPT = {
   request_id: true,
   decision: true,
@@ -69,18 +69,18 @@ const DECISION = {
 test("models", async () => {
   assert.ok((await octet.models.list()).some((model) => model.id === "octet/writer"));
   assert.equal((await octet.models.get("octet/writer")).object, "model");
-  const error = await caught(octet.models.get("octet/nobody"));
+  const error = await errorOf(octet.models.get("octet/nobody"));
   assert.ok(error instanceof NotFound && error.code === "model_not_found");
 });
 
-test("an answer, whole and streamed, is the same, and its receipt is kept", async () => {
+test("whole and streamed answers are the same, and their receipts are stored", async () => {
   const whole = await octet.infer(WRITER);
   assert.deepEqual([whole.finish_reason, whole.partial, whole.specialist], ["length", false, "writer"]);
   assert.equal(whole.usage.completion_tokens, 8);
   const stream = octet.stream(WRITER);
-  const heard: string[] = [];
-  assert.equal(await textOf(stream, heard), whole.text);
-  assert.ok(heard.length > 1);
+  const chunks: string[] = [];
+  assert.equal(await textOf(stream, chunks), whole.text);
+  assert.ok(chunks.length > 1);
   const streamed = await stream.answer();
   assert.deepEqual([streamed.finish_reason, streamed.text], ["length", whole.text]);
   assert.deepEqual(streamed.usage.completion_tokens, 8);
@@ -93,18 +93,18 @@ test("an answer, whole and streamed, is the same, and its receipt is kept", asyn
   }
 });
 
-test("a field that is wrong is named with its limit", async () => {
-  const error = await caught(octet.infer({ ...WRITER, max_tokens: 0 }));
+test("an invalid field is named with its limit", async () => {
+  const error = await errorOf(octet.infer({ ...WRITER, max_tokens: 0 }));
   assert.ok(error instanceof InvalidRequest);
   assert.equal(error.field, "max_tokens");
   assert.match(error.limit ?? "", /^in \[1, /);
   assert.ok(error.requestId);
-  const misspelt = await caught(octet.infer({ ...WRITER, max_token: 3 } as typeof WRITER));
+  const misspelt = await errorOf(octet.infer({ ...WRITER, max_token: 3 } as typeof WRITER));
   assert.ok(misspelt instanceof InvalidRequest && misspelt.field === "max_token");
-  assert.ok((await caught(octet.infer(to("nobody")))) instanceof NotFound);
+  assert.ok((await errorOf(octet.infer(to("nobody")))) instanceof NotFound);
 });
 
-test("an answer has the form that was asked for, and says what its verifier made of it", async () => {
+test("answers have the requested structure and carry the validation result", async () => {
   const schema = {
     type: "object",
     properties: { kind: { enum: ["a", "b"] } },
@@ -122,8 +122,8 @@ test("an answer has the form that was asked for, and says what its verifier made
   assert.ok((await octet.infer({ ...asked, structure: { json_object: true } })).text.startsWith("{"));
 });
 
-test("no room is told with the time to come back, and it comes back", async () => {
-  const full = await caught(octet.infer(to("full"), { maxRetries: 0 }));
+test("a full queue is reported with a retry-after, and retried", async () => {
+  const full = await errorOf(octet.infer(to("full"), { maxRetries: 0 }));
   assert.ok(full instanceof Busy);
   assert.deepEqual([full.code, full.retryAfterMs], ["queue_full", 80]);
   const started = performance.now();
@@ -132,27 +132,27 @@ test("no room is told with the time to come back, and it comes back", async () =
   assert.ok(performance.now() - started >= 320);
 });
 
-test("a deadline holds what was said, whole and streamed, with the receipt", async () => {
-  const whole = await caught(octet.infer(to("late"), { timeoutMs: 1000 }));
+test("a timeout carries the partial text, whole and streamed, with the receipt", async () => {
+  const whole = await errorOf(octet.infer(to("late"), { timeoutMs: 1000 }));
   assert.ok(whole instanceof DeadlineExceeded);
   assert.deepEqual([whole.status, whole.partial, whole.receipt?.specialist], [504, "so far", "late"]);
-  const streamed = await caught(textOf(octet.stream(to("late"), { timeoutMs: 1000 })));
+  const streamed = await errorOf(textOf(octet.stream(to("late"), { timeoutMs: 1000 })));
   assert.ok(streamed instanceof DeadlineExceeded);
   assert.equal(streamed.partial, "so far");
 });
 
-test("what is cut off in the middle is not asked again", async () => {
-  const heard: string[] = [];
-  const error = await caught(textOf(octet.stream(to("lost")), heard));
+test("an answer that is cut off is not retried", async () => {
+  const chunks: string[] = [];
+  const error = await errorOf(textOf(octet.stream(to("lost")), chunks));
   assert.deepEqual([error.name, error.code], ["ServerError", "replica_failed"]);
-  assert.deepEqual([error.partial, heard], ["so far", ["so far"]]);
+  assert.deepEqual([error.partial, chunks], ["so far", ["so far"]]);
 });
 
-test("aborting, leaving the loop and cancelling end the engine's work", async () => {
+test("aborting, leaving the loop and cancelling stop the engine", async () => {
   const slow = { ...to("slow"), max_tokens: 300 };
   const controller = new AbortController();
   const aborted = octet.stream(slow, { signal: controller.signal });
-  const thrown = await caught(
+  const thrown = await errorOf(
     (async () => {
       for await (const _ of aborted) controller.abort();
     })(),
@@ -164,11 +164,11 @@ test("aborting, leaving the loop and cancelling end the engine's work", async ()
   await cancelled(octet, left.requestId);
   const ended = octet.stream(slow);
   setTimeout(() => ended.cancel(), 200);
-  assert.ok((await caught(textOf(ended))) instanceof Cancelled);
+  assert.ok((await errorOf(textOf(ended))) instanceof Cancelled);
   await cancelled(octet, ended.requestId);
 });
 
-test("a conversation keeps its session and what was said", async () => {
+test("a conversation keeps its session and its messages", async () => {
   const chat = octet.chat({ force_specialists: ["writer"], max_tokens: 4, system: "Be short." });
   const first = await chat.say("hello");
   const stream = chat.stream("and more?");

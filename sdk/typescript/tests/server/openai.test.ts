@@ -1,4 +1,4 @@
-/** OpenAI's own package, unchanged, against a router. */
+/** OpenAI's unmodified package against a router. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -10,7 +10,7 @@ const openai = new OpenAI({ baseURL: `${URL_OF_ROUTER}/v1`, apiKey: "none", maxR
 const octet = new Octet({ baseUrl: URL_OF_ROUTER });
 const messages = [{ role: "user" as const, content: "hello" }];
 
-async function caught<T>(work: Promise<unknown>, kind: new (...given: never[]) => T): Promise<T> {
+async function errorOf<T>(work: Promise<unknown>, kind: new (...given: never[]) => T): Promise<T> {
   try {
     await work;
   } catch (error) {
@@ -20,12 +20,12 @@ async function caught<T>(work: Promise<unknown>, kind: new (...given: never[]) =
   throw new Error("nothing was thrown");
 }
 
-test("it lists who may be asked", async () => {
+test("lists the models", async () => {
   const ids = (await openai.models.list()).data.map((model) => model.id);
   assert.ok(ids.includes("octet") && ids.includes("octet/writer"), String(ids));
 });
 
-test("chat, whole and streamed, says the same", async () => {
+test("chat gives the same text whole and streamed", async () => {
   const asked = { model: "octet/writer", messages, max_tokens: 8, seed: 6 };
   const { data: whole, response } = await openai.chat.completions.create(asked).withResponse();
   const [choice] = whole.choices;
@@ -48,13 +48,13 @@ test("chat, whole and streamed, says the same", async () => {
   assert.deepEqual([last?.choices, last?.usage?.completion_tokens], [[], 8]);
 });
 
-test("the helper that gathers a stream gathers it", async () => {
+test("the stream helper assembles the answer", async () => {
   const runner = openai.chat.completions.stream({ model: "octet/writer", messages, max_tokens: 8 });
   const { choices } = await runner.finalChatCompletion();
   assert.deepEqual([choices.length, choices[0]?.finish_reason], [1, "length"]);
 });
 
-test("structured output has its form, whole and through the helper that parses", async () => {
+test("structured output is valid, whole and through the parsing helper", async () => {
   const schema = {
     type: "object",
     properties: { size: { type: "integer", minimum: 0, maximum: 99 }, kind: { enum: ["a", "b"] } },
@@ -77,18 +77,18 @@ test("plain completions", async () => {
   assert.ok(choices[0]?.text);
 });
 
-test("errors are its own, with the field and the word", async () => {
-  const wrong = await caught(
+test("errors have the package's classes, with field and code", async () => {
+  const wrong = await errorOf(
     openai.chat.completions.create({ model: "octet", messages, max_tokens: 0 }),
     BadRequestError,
   );
   assert.deepEqual([wrong.status, wrong.param, wrong.code], [400, "max_tokens", "invalid_field"]);
-  const nobody = await caught(openai.chat.completions.create({ model: "octet/nobody", messages }), NotFoundError);
+  const nobody = await errorOf(openai.chat.completions.create({ model: "octet/nobody", messages }), NotFoundError);
   assert.equal(nobody.code, "model_not_found");
 });
 
-test("no room is its own error, with the time to come back, and it comes back", async () => {
-  const full = await caught(openai.chat.completions.create({ model: "octet/full", messages }), RateLimitError);
+test("a full queue is a RateLimitError with a retry-after, and is retried", async () => {
+  const full = await errorOf(openai.chat.completions.create({ model: "octet/full", messages }), RateLimitError);
   assert.equal(full.code, "queue_full");
   assert.deepEqual([full.headers?.get("retry-after"), full.headers?.get("retry-after-ms")], ["1", "80"]);
   const started = performance.now();
@@ -98,23 +98,23 @@ test("no room is its own error, with the time to come back, and it comes back", 
   assert.ok(performance.now() - started >= 160);
 });
 
-test("a deadline is not tried again, and holds what was said", async () => {
+test("a timeout is not retried and carries the partial text", async () => {
   const extra = { octet: { timeout_ms: 1000 } };
   const asked = { model: "octet/late", messages, ...extra };
-  const late = await caught(openai.withOptions({ maxRetries: 2 }).chat.completions.create(asked), InternalServerError);
+  const late = await errorOf(openai.withOptions({ maxRetries: 2 }).chat.completions.create(asked), InternalServerError);
   assert.equal(late.status, 504);
   assert.deepEqual((late.error as { partial: unknown }).partial, [{ index: 0, text: "so far" }]);
 });
 
-test("aborting ends the engine's work", async () => {
+test("aborting stops the engine", async () => {
   const controller = new AbortController();
   const asked = { model: "octet/slow", messages, max_tokens: 300, stream: true as const };
   const { data: stream, response } = await openai.chat.completions
     .create(asked, { signal: controller.signal })
     .withResponse();
-  let heard = 0;
+  let chunks = 0;
   try {
-    for await (const _ of stream) if ((heard += 1) === 3) controller.abort();
+    for await (const _ of stream) if ((chunks += 1) === 3) controller.abort();
   } catch (error) {
     assert.ok(error instanceof APIUserAbortError, String(error));
   }

@@ -1,4 +1,4 @@
-/** A job while its router ends and comes back. Whoever started this test does that, after the first word. */
+/** A job during a restart of its router. tests/sdk/restart.py restarts the router after the first chunk. */
 
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -8,7 +8,7 @@ import { URL_OF_ROUTER } from "./router.js";
 
 const MARK = process.env["OCTET_TEST_MARK"] ?? "";
 
-test("whoever watches hears everything once, and the job ends once", async () => {
+test("a watcher sees every event once, and the job ends once", async () => {
   const octet = new Octet({ baseUrl: URL_OF_ROUTER });
   const { id } = await octet.jobs.submit({ prompt: "hello", force_specialists: ["writer"] });
   const numbers: number[] = [];
@@ -23,7 +23,7 @@ test("whoever watches hears everything once, and the job ends once", async () =>
     }
     if (event.type === "chunk") {
       text += event.chunk.text;
-      writeFileSync(MARK, "heard");
+      writeFileSync(MARK, "started");
     }
   }
   assert.deepEqual(

@@ -1,4 +1,4 @@
-/** The router that whoever started this test has started. */
+/** The router under test, started by tests/sdk. */
 
 import assert from "node:assert/strict";
 import { NotFound, type Octet } from "../../src/index.js";
@@ -6,7 +6,7 @@ import { NotFound, type Octet } from "../../src/index.js";
 export const URL_OF_ROUTER = process.env["OCTET_TEST_URL"] ?? "";
 assert.ok(URL_OF_ROUTER, "OCTET_TEST_URL must name a router; tests/sdk/test_typescript.py starts one");
 
-/** Until the request's receipt says so. */
+/** Waits until the request's receipt reports the cancellation. */
 export async function cancelled(octet: Octet, requestId: string | null): Promise<void> {
   assert.ok(requestId);
   const receipt = await receiptOf(octet, requestId);

@@ -1,4 +1,4 @@
-/** Tools through OpenAI's own package, unchanged: a real model behind a router calls them as it is told to. */
+/** Tool calls through OpenAI's unmodified package, against a real model behind a router. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -30,14 +30,19 @@ function check(call: OpenAI.ChatCompletionMessageToolCall | undefined): string {
   return call.function.arguments;
 }
 
-test("a call that is asked for is made, whole and as it streams, and answered", async () => {
+test("a forced tool call is made, whole and streamed, and answered", async () => {
   const whole = (await openai.chat.completions.create(asked)).choices[0]!;
   assert.equal(whole.finish_reason, "tool_calls");
   const written = check(whole.message.tool_calls?.[0]);
   const streamed = (await openai.chat.completions.stream(asked).finalChatCompletion()).choices[0]!;
   assert.equal(streamed.finish_reason, "tool_calls");
   assert.equal(check(streamed.message.tool_calls?.[0]), written);
-  const said = { role: "tool" as const, tool_call_id: whole.message.tool_calls![0]!.id, content: "rain" };
-  const next = { ...asked, messages: [...messages, whole.message, said], tool_choice: "none" as const, max_tokens: 8 };
+  const result = { role: "tool" as const, tool_call_id: whole.message.tool_calls![0]!.id, content: "rain" };
+  const next = {
+    ...asked,
+    messages: [...messages, whole.message, result],
+    tool_choice: "none" as const,
+    max_tokens: 8,
+  };
   assert.ok((await openai.chat.completions.create(next)).choices[0]?.message);
 });

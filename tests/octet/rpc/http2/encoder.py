@@ -3,11 +3,10 @@
 from collections import deque
 from dataclasses import dataclass
 
-from octet.rpc.http2.header_block import integer
-from octet.rpc.http2.huffman import codes
-from octet.rpc.http2.static_table import STATIC, Header
+from router.dispatch.http2.frames import encode_integer
+from router.dispatch.http2.hpack_tables import STATIC_TABLE, Header, huffman_codes
 
-_CODES = {symbol: f"{code:0{bits}b}" for symbol, code, bits in codes()}
+_CODES = {symbol: f"{code:0{bits}b}" for symbol, code, bits in huffman_codes()}
 
 
 @dataclass(frozen=True)
@@ -34,18 +33,18 @@ class Encoder:
     def resize(self, most: int) -> bytes:
         self._most = most
         self._evict()
-        return integer(most, 5, 0x20)
+        return encode_integer(most, 5, 0x20)
 
     def encode(self, header: Header, way: Way) -> bytes:
-        known = [*STATIC, *self._table]
+        known = [*STATIC_TABLE, *self._table]
         if way.use_index and header in known:
-            return integer(known.index(header) + 1, 7, 0x80)
+            return encode_integer(known.index(header) + 1, 7, 0x80)
         names = [name for name, _ in known]
         bits, first = (6, 0x40) if way.remember else (4, 0x10 if way.never else 0)
         if way.use_index and header[0] in names:
-            block = integer(names.index(header[0]) + 1, bits, first)
+            block = encode_integer(names.index(header[0]) + 1, bits, first)
         else:
-            block = integer(0, bits, first) + _string(header[0], way)
+            block = encode_integer(0, bits, first) + _string(header[0], way)
         block += _string(header[1], way)
         if way.remember:
             self._table.appendleft(header)
@@ -61,4 +60,4 @@ def _string(text: str, way: Way) -> bytes:
     raw = text.encode("latin-1")
     if way.huffman:
         raw = huffman(raw)
-    return integer(len(raw), 7, 0x80 if way.huffman else 0) + raw
+    return encode_integer(len(raw), 7, 0x80 if way.huffman else 0) + raw

@@ -8,15 +8,13 @@ import grpc
 import uvloop
 from grpc.aio import EOF, AioRpcError
 
-from octet.rpc.http2 import frames
-from octet.rpc.http2.call import Call
-from octet.rpc.http2.connection import Connection
-from octet.rpc.http2.frames import END_HEADERS, END_STREAM
-from octet.rpc.http2.header_block import literal, opening
-from octet.rpc.http2.inbox import framed
+from router.dispatch.http2 import frames
+from router.dispatch.http2.call import Http2Call, frame_message
+from router.dispatch.http2.connection import Http2Connection
+from router.dispatch.http2.frames import END_HEADERS, END_STREAM, encode_call_headers, encode_literal
 
-GREETING = b"\x88" + literal("content-type", "application/grpc")
-WELL = literal("grpc-status", "0")
+GREETING = b"\x88" + encode_literal("content-type", "application/grpc")
+WELL = encode_literal("grpc-status", "0")
 MOST_MESSAGE = 1 << 20
 Loop: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 
@@ -44,7 +42,7 @@ def greeting(stream: int) -> bytes:
 
 
 def message(stream: int, raw: bytes) -> bytes:
-    return frames.frame(frames.DATA, 0, stream, framed(raw))
+    return frames.frame(frames.DATA, 0, stream, frame_message(raw))
 
 
 def trailers(stream: int, block: bytes = WELL) -> bytes:
@@ -54,7 +52,7 @@ def trailers(stream: int, block: bytes = WELL) -> bytes:
 class Wire(asyncio.Transport):
     """What is written to it is kept."""
 
-    def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: Http2Connection, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self._connection = connection
         self._loop = loop
@@ -82,11 +80,11 @@ class Wire(asyncio.Transport):
 
 
 class Peer:
-    def __init__(self, lookahead: int = frames.USUAL_WINDOW) -> None:
+    def __init__(self, lookahead: int = frames.DEFAULT_WINDOW) -> None:
         loop = asyncio.get_running_loop()
         self.lookahead = lookahead
-        self.gone: list[Connection] = []
-        self.connection = Connection(loop, lookahead, self.gone.append)
+        self.gone: list[Http2Connection] = []
+        self.connection = Http2Connection(loop, lookahead, self.gone.append)
         self.wire = Wire(self.connection, loop)
         self.connection.connection_made(self.wire)
         assert self.wire.written.startswith(frames.PREFACE)
@@ -106,13 +104,12 @@ class Peer:
         self.say(frames.settings(settings or {}))
         self.hear()
 
-    def call(self, raw: bytes = b"ask", timeout: float | None = None) -> Call:
-        call = Call(
+    def call(self, raw: bytes = b"ask", timeout: float | None = None) -> Http2Call:
+        call = Http2Call(
             asyncio.get_running_loop(),
-            opening("http", "there", "/a/B"),
-            framed(raw),
+            encode_call_headers("http", "there", "/a/B"),
+            raw,
             timeout,
-            None,
             MOST_MESSAGE,
             self.lookahead,
         )
@@ -129,7 +126,7 @@ class Peer:
         assert self.connection.closed.done() and self.connection.ready.done()
 
 
-async def heard(call: Call) -> tuple[list[bytes], str]:
+async def heard(call: Http2Call) -> tuple[list[bytes], str]:
     """All of it, to its end."""
     messages: list[bytes] = []
     try:
@@ -143,14 +140,14 @@ async def heard(call: Call) -> tuple[list[bytes], str]:
 
 
 def status(code: grpc.StatusCode) -> bytes:
-    return literal("grpc-status", str(code.value[0]))
+    return encode_literal("grpc-status", str(code.value[0]))
 
 
 def scene(story: Callable[[], Coroutine[Any, Any, None]], loop: Loop = asyncio.new_event_loop) -> None:
     """On a loop that is empty again at the end."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await story()
             while len(asyncio.all_tasks()) > 1:  # gRPC's own server takes a moment
                 await asyncio.sleep(0.01)

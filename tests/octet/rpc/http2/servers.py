@@ -8,8 +8,7 @@ from typing import Any
 import grpc
 from grpc.aio import EOF, AioRpcError
 
-from octet.rpc.bind import Tls
-from octet.rpc.certificates import grpc_credentials
+from octet.rpc.certificates import Tls, server_credentials
 
 TRAILING = (("said-bin", b"\x00\xff,="), ("said-bin", b"twice"), ("x-plain", "as it is"))
 
@@ -82,7 +81,9 @@ async def served(tls: Tls | None = None, address: str = "127.0.0.1:0", most_stre
         )
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", HANDLERS),))
-    port = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, grpc_credentials(tls))
+    port = (
+        server.add_insecure_port(address) if tls is None else server.add_secure_port(address, server_credentials(tls))
+    )
     await server.start()
     try:
         yield Real(server, address if address.startswith("unix:") else f"127.0.0.1:{port}")
@@ -91,7 +92,7 @@ async def served(tls: Tls | None = None, address: str = "127.0.0.1:0", most_stre
 
 
 class Cable:
-    """Between a client and a server; it can be cut, and then it takes nobody."""
+    """A proxy between a client and a server; after `cut` it accepts no connection."""
 
     def __init__(self, address: str) -> None:
         self._host, _, port = address.rpartition(":")
@@ -149,4 +150,4 @@ async def outcome(call: Any) -> tuple[Any, ...]:
 
 
 def stream(channel: Any, method: str, ask: bytes, **options: Any) -> Any:
-    return channel.unary_stream(f"/test.Test/{method}")(ask, **options)
+    return channel.stream(f"/test.Test/{method}", ask, **options)

@@ -10,26 +10,21 @@ import grpc
 import pytest
 from grpc.aio import EOF, AioRpcError
 
-from octet.rpc.http2.channel import Channel, Reading
+from router.dispatch.http2.channel import Http2Channel, ReadLimits
+from router.dispatch.transport import GrpcChannel
 from tests.octet.rpc.http2.peer import scenes
 from tests.octet.rpc.http2.servers import Cable, outcome, served, stream
 
 MOST = 100_000
-READING = Reading(most_message=MOST, lookahead=256)
-OPTIONS = (
-    ("grpc.max_receive_message_length", MOST),
-    ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.http2.lookahead_bytes", 256),
-)
+READING = ReadLimits(max_message_bytes=MOST, lookahead=256)
 
 
 @asynccontextmanager
 async def both(address: str) -> AsyncIterator[tuple[Any, Any]]:
-    ours = Channel(address, READING)
-    async with grpc.aio.insecure_channel(address, options=OPTIONS) as theirs:
-        yield ours, theirs
-        await ours.close()
+    channels = Http2Channel(address, READING), GrpcChannel(address, READING)
+    yield channels
+    for channel in channels:
+        await channel.close()
 
 
 STREAMS: dict[str, tuple[str, bytes]] = {
@@ -48,7 +43,7 @@ STREAMS: dict[str, tuple[str, bytes]] = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_ends_alike(name: str) -> None:
+def test_stream_ends_like_a_grpc_stream(name: str) -> None:
     method, ask = STREAMS[name]
 
     async def story() -> None:
@@ -68,10 +63,10 @@ def _known(told: Any) -> Any:
     return told
 
 
-def test_one_answer_ends_alike() -> None:
+def test_unary_call_ends_like_a_grpc_call() -> None:
     async def answered(channel: Any, method: str, ask: bytes, **options: Any) -> object:
         try:
-            return await channel.unary_unary(f"/test.Test/{method}")(ask, **options)
+            return await channel.call(f"/test.Test/{method}", ask, **options)
         except AioRpcError as error:
             return error.code()
 
@@ -88,13 +83,11 @@ def test_one_answer_ends_alike() -> None:
             ):
                 ours, theirs = [await answered(channel, method, ask, **options) for channel in channels]
                 assert ours == theirs, method
-            parsed = channels[0].unary_unary("/test.Test/Echo", str.encode, bytes.decode)
-            assert await parsed("words") == "words"
 
     scenes(story)
 
 
-def test_a_deadline_a_cancellation_and_a_loss_end_alike() -> None:
+def test_deadline_cancellation_and_lost_connection_equal_grpc() -> None:
     async def late(channel: Any, _: Cable) -> object:
         return (await outcome(stream(channel, "Hang", b"", timeout=0.15)))[:2]
 
@@ -129,10 +122,10 @@ def test_a_deadline_a_cancellation_and_a_loss_end_alike() -> None:
     scenes(story)
 
 
-def test_a_server_that_drains_finishes_and_the_next_call_goes_elsewhere() -> None:
+def test_draining_server_finishes_calls_and_the_next_call_uses_another_connection() -> None:
     async def story() -> None:
         async with served() as real:
-            ours = Channel(real.address, READING)
+            ours = Http2Channel(real.address, READING)
             begun = stream(ours, "Count", b"1 1")
             hanging = stream(ours, "Hang", b"", timeout=10)
             assert await hanging.read() == b"begun"
@@ -153,18 +146,19 @@ def test_a_server_that_drains_finishes_and_the_next_call_goes_elsewhere() -> Non
 def test_large_messages_pass_both_ways_beside_small_ones() -> None:
     async def story() -> None:
         async with served() as real:
-            ours = Channel(real.address, Reading(32 << 20, 256))
+            ours = Http2Channel(real.address, ReadLimits(32 << 20, 256))
             large = bytes(range(256)) * (9 << 12)
-            echo = ours.unary_unary("/test.Test/Echo")
-            answers = await asyncio.gather(echo(large), echo(b"small"), echo(large[::-1]))
+            answers = await asyncio.gather(
+                *(ours.call("/test.Test/Echo", each) for each in (large, b"small", large[::-1]))
+            )
             assert list(answers) == [large, b"small", large[::-1]]
             await ours.close()
 
     scenes(story)
 
 
-def test_many_streams_with_slow_readers_lose_nothing() -> None:
-    async def read(channel: Channel, number: int) -> None:
+def test_many_streams_with_slow_readers_lose_no_message() -> None:
+    async def read(channel: Http2Channel, number: int) -> None:
         call = stream(channel, "Count", b"%d %d" % (60, number * 7))
         for index in range(60):
             raw = await call.read()
@@ -175,7 +169,7 @@ def test_many_streams_with_slow_readers_lose_nothing() -> None:
 
     async def story() -> None:
         async with served(most_streams=20) as real:
-            ours = Channel(real.address, READING)
+            ours = Http2Channel(real.address, READING)
             await asyncio.gather(*(read(ours, number) for number in range(48)))
             await ours.close()
 
@@ -183,19 +177,19 @@ def test_many_streams_with_slow_readers_lose_nothing() -> None:
 
 
 @pytest.mark.parametrize("where", ["unix:{}/socket", "localhost:{}", "[::1]:{}"])
-def test_places_of_every_kind(where: str, tmp_path: Path) -> None:
+def test_every_form_of_address_is_called(where: str, tmp_path: Path) -> None:
     async def story() -> None:
         is_path = where.startswith("unix:")
         async with served(address=where.format(tmp_path if is_path else 0)) as real:
             port = real.address.rpartition(":")[2]
-            ours = Channel(real.address if is_path else where.format(port), READING)
-            assert await ours.unary_unary("/test.Test/Echo")(b"here", timeout=10) == b"here"
+            ours = Http2Channel(real.address if is_path else where.format(port), READING)
+            assert await ours.call("/test.Test/Echo", b"here", timeout=10) == b"here"
             await ours.close()
 
     scenes(story)
 
 
-def test_a_name_with_an_address_that_nobody_answers_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_with_an_unreachable_address(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         async with served() as real:
             port = int(real.address.rpartition(":")[2])
@@ -204,8 +198,8 @@ def test_a_name_with_an_address_that_nobody_answers_at(monkeypatch: pytest.Monke
                 return [(None, None, None, "", (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
 
             monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
-            ours = Channel(f"replica.test:{port}", READING)
-            assert await ours.unary_unary("/test.Test/Echo")(b"here", timeout=10) == b"here"
+            ours = Http2Channel(f"replica.test:{port}", READING)
+            assert await ours.call("/test.Test/Echo", b"here", timeout=10) == b"here"
             await ours.close()
 
     scenes(story)

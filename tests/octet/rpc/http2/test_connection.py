@@ -9,9 +9,8 @@ from grpc.aio import EOF
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.rpc.http2 import errors, frames, keepalive
-from octet.rpc.http2.frames import END_HEADERS, END_STREAM
-from octet.rpc.http2.header_block import literal
+from router.dispatch.http2 import connection, frames
+from router.dispatch.http2.frames import END_HEADERS, END_STREAM, encode_literal
 from tests.octet.rpc.http2.peer import Frame, Peer, greeting, heard, message, scene, status, trailers
 
 Code = grpc.StatusCode
@@ -27,7 +26,7 @@ def conversation(answers: list[list[bytes]]) -> bytes:
             if turn < len(answer):
                 said += message(stream, answer[turn]) + frames.frame(0xEE, 0xFF, stream, b"unknown")
     for stream in streams:
-        block = status(Code.ABORTED if stream % 4 == 3 else Code.OK) + literal("x-key", "a" * 40)
+        block = status(Code.ABORTED if stream % 4 == 3 else Code.OK) + encode_literal("x-key", "a" * 40)
         said += frames.frame(frames.HEADERS, END_STREAM, stream, block[:3])
         said += frames.frame(frames.CONTINUATION, 0, stream, block[3:10])
         said += frames.frame(frames.CONTINUATION, END_HEADERS, stream, block[10:])
@@ -38,7 +37,7 @@ def conversation(answers: list[list[bytes]]) -> bytes:
     st.lists(st.lists(st.binary(max_size=40) | st.just(b"long" * 2000), max_size=3), min_size=1, max_size=3),
     st.lists(st.integers(1, 60), max_size=60),
 )
-def test_however_the_network_cuts_it_the_same_is_heard(answers: list[list[bytes]], cuts: list[int]) -> None:
+def test_frames_are_read_however_the_network_splits_them(answers: list[list[bytes]], cuts: list[int]) -> None:
     said = conversation(answers)
     ends = ["ABORTED" if stream % 4 == 3 else "OK" for stream in range(1, 2 * len(answers), 2)]
     written = []
@@ -62,7 +61,7 @@ def test_however_the_network_cuts_it_the_same_is_heard(answers: list[list[bytes]
     assert written[0] == written[1]
 
 
-def test_it_can_come_byte_by_byte() -> None:
+def test_frames_may_arrive_byte_by_byte() -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle()
@@ -77,9 +76,7 @@ def test_it_can_come_byte_by_byte() -> None:
 @given(
     st.binary(max_size=200), st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4), st.booleans()
 )
-def test_nothing_that_is_said_does_more_than_end_the_connection(
-    noise: bytes, flips: list[tuple[int, int]], settled: bool
-) -> None:
+def test_hostile_frames_only_end_the_connection(noise: bytes, flips: list[tuple[int, int]], settled: bool) -> None:
     async def story() -> None:
         peer = Peer()
         said = bytearray(conversation([[b"one", b"two"], [b"three"]]))
@@ -91,7 +88,7 @@ def test_nothing_that_is_said_does_more_than_end_the_connection(
             calls = [peer.call(), peer.call(b"x" * 200_000)]
         peer.say(bytes(said) + noise) if settled else peer.say(noise)
         farewells = [frame.payload[4:8] for frame in peer.hear() if frame.kind == frames.GOAWAY]
-        assert errors.INTERNAL_ERROR.to_bytes(4, "big") not in farewells, "a mistake of ours"
+        assert frames.ErrorCode.INTERNAL_ERROR.to_bytes(4, "big") not in farewells, "a mistake of ours"
         await peer.lose()
         for call in calls:
             await heard(call)
@@ -100,7 +97,7 @@ def test_nothing_that_is_said_does_more_than_end_the_connection(
     scene(story)
 
 
-def test_a_smaller_table_is_acknowledged_before_the_next_headers() -> None:
+def test_smaller_header_table_is_acknowledged_before_the_next_headers() -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle({frames.HEADER_TABLE_SIZE: 0})
@@ -114,7 +111,7 @@ def test_a_smaller_table_is_acknowledged_before_the_next_headers() -> None:
     scene(story)
 
 
-def test_a_short_request_is_one_write_and_what_is_there_is_read_without_waiting() -> None:
+def test_short_request_is_one_write_and_buffered_messages_are_read_at_once() -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle()
@@ -136,14 +133,18 @@ def test_pings_are_answered_and_acknowledgements_are_not() -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle()
-        peer.say(frames.ping(41), frames.ping(42, frames.ACK), frames.frame(frames.SETTINGS, frames.ACK, 0))
+        peer.say(
+            frames.ping(41),
+            frames.frame(frames.PING, frames.ACK, 0, bytes(8)),
+            frames.frame(frames.SETTINGS, frames.ACK, 0),
+        )
         assert peer.hear() == [Frame(frames.PING, frames.ACK, 0, (41).to_bytes(8, "big"))]
         await peer.lose()
 
     scene(story)
 
 
-def test_who_asks_and_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peer_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle()
@@ -156,19 +157,19 @@ def test_who_asks_and_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     scene(story)
 
 
-def test_who_is_silent_is_asked_and_who_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keepalive, "EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(keepalive, "PATIENCE_SECONDS", 0.05)
+def test_silent_peer_is_pinged_and_closed_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "PING_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "PING_TIMEOUT_SECONDS", 0.05)
 
     async def story() -> None:
         peer = Peer()
         peer.settle()
         await asyncio.sleep(0.15)
-        assert peer.hear() == [], "nobody waits for anything"
+        assert peer.hear() == [], "no call waits"
         call = peer.call()
         peer.hear()
         for _ in range(3):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while not (asked := peer.hear()):
                     await asyncio.sleep(0.005)
             assert [frame.kind for frame in asked] == [frames.PING]
@@ -179,7 +180,7 @@ def test_who_is_silent_is_asked_and_who_does_not_answer_is_given_up(monkeypatch:
     scene(story)
 
 
-def test_a_call_is_reset_once_and_leaves_nothing() -> None:
+def test_cancelled_call_is_reset_once() -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle()
@@ -190,7 +191,7 @@ def test_a_call_is_reset_once_and_leaves_nothing() -> None:
         assert await heard(call) == ([], "cancelled here")
         assert await heard(done) == ([b"read"], "OK")
         assert await heard(expired) == ([], "DEADLINE_EXCEEDED")
-        cancel = errors.CANCEL.to_bytes(4, "big")
+        cancel = frames.ErrorCode.CANCEL.to_bytes(4, "big")
         assert peer.hear() == [Frame(frames.RST_STREAM, 0, stream, cancel) for stream in (1, 5)]
         peer.say(message(1, b"late"), trailers(1), frames.reset(5, 0))
         assert len(peer.connection.calls) == 0
@@ -199,7 +200,7 @@ def test_a_call_is_reset_once_and_leaves_nothing() -> None:
     scene(story)
 
 
-def test_a_reader_that_is_cancelled_cancels_its_call() -> None:
+def test_cancelled_reader_cancels_its_call() -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle()

@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.rpc.http2 import header_block
-from octet.rpc.http2.errors import ConnectionBroken, HeadersTooLong
-from octet.rpc.http2.header_decoder import HeaderDecoder
-from octet.rpc.http2.huffman import decoded
-from octet.rpc.http2.metadata import metadata_of
-from octet.rpc.http2.static_table import STATIC
+from router.dispatch.http2 import frames as header_block
+from router.dispatch.http2.frames import HeaderDecoder, HeadersInvalid, HeadersTooLong, decode_metadata
+from router.dispatch.http2.hpack_tables import STATIC_TABLE, huffman_decode
 from tests.octet.rpc.http2.encoder import Encoder, Way, huffman
 
 RFC_REQUESTS = [
@@ -32,14 +29,16 @@ RFC_PLAIN_REQUESTS = [
     ),
 ]
 """Appendix C.3."""
-names = st.one_of(st.sampled_from([name for name, _ in STATIC]), st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True))
+names = st.one_of(
+    st.sampled_from([name for name, _ in STATIC_TABLE]), st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True)
+)
 values = st.text(st.characters(max_codepoint=255), max_size=60)
 ways = st.builds(Way, st.booleans(), st.booleans(), st.booleans(), st.booleans())
 headers = st.tuples(names, values)
 
 
 @pytest.mark.parametrize("blocks", [RFC_REQUESTS, RFC_PLAIN_REQUESTS])
-def test_the_examples_of_the_rfc(blocks: list[tuple[str, list[str]]]) -> None:
+def test_examples_of_the_rfc(blocks: list[tuple[str, list[str]]]) -> None:
     decoder = HeaderDecoder()
     for block, expected in blocks:
         said = [" ".join(header) for header in decoder.decode(bytes.fromhex(block))]
@@ -49,7 +48,7 @@ def test_the_examples_of_the_rfc(blocks: list[tuple[str, list[str]]]) -> None:
 @given(
     st.lists(st.tuples(st.lists(st.tuples(headers, ways), max_size=8), st.none() | st.integers(0, 4096)), max_size=8)
 )
-def test_what_is_encoded_is_decoded_block_after_block(
+def test_encoded_blocks_are_decoded_in_order(
     blocks: list[tuple[list[tuple[tuple[str, str], Way]], int | None]],
 ) -> None:
     encoder, decoder = Encoder(), HeaderDecoder()
@@ -63,24 +62,24 @@ def test_what_is_encoded_is_decoded_block_after_block(
 
 
 @given(st.binary(max_size=80))
-def test_huffman_says_what_it_was_told(raw: bytes) -> None:
-    assert decoded(huffman(raw)) == raw
+def test_huffman_round_trip(raw: bytes) -> None:
+    assert huffman_decode(huffman(raw)) == raw
 
 
 @given(st.binary(max_size=40))
-def test_huffman_understands_only_what_an_encoder_would_say(raw: bytes) -> None:
+def test_huffman_refuses_codes_that_no_encoder_writes(raw: bytes) -> None:
     try:
-        said = decoded(raw)
+        said = huffman_decode(raw)
     except ValueError:
         return
     assert huffman(said) == raw
 
 
 @given(st.lists(st.binary(max_size=60), max_size=6))
-def test_bytes_that_are_no_headers_break_the_connection_and_nothing_else(blocks: list[bytes]) -> None:
-    decoder = HeaderDecoder(most_list=512)
+def test_invalid_header_block_only_ends_the_connection(blocks: list[bytes]) -> None:
+    decoder = HeaderDecoder(max_list_bytes=512)
     for block in blocks:
-        with suppress(ConnectionBroken, HeadersTooLong):
+        with suppress(HeadersInvalid, HeadersTooLong):
             decoder.decode(block)
 
 
@@ -97,20 +96,20 @@ def test_bytes_that_are_no_headers_break_the_connection_and_nothing_else(blocks:
         "0084ffffffff01",  # the end of a string in the middle of it
     ],
 )
-def test_what_no_encoder_may_say(block: str) -> None:
-    with pytest.raises(ConnectionBroken):
+def test_blocks_that_no_encoder_writes_are_refused(block: str) -> None:
+    with pytest.raises(HeadersInvalid):
         HeaderDecoder().decode(bytes.fromhex(block))
 
 
-def test_too_many_headers_are_counted_and_not_kept_and_the_table_goes_on() -> None:
-    encoder, decoder = Encoder(), HeaderDecoder(most_list=400)
+def test_oversized_header_list_is_dropped_and_the_table_stays_valid() -> None:
+    encoder, decoder = Encoder(), HeaderDecoder(max_list_bytes=400)
     block = encoder.encode(("x-long", "a" * 200), Way())
     assert decoder.decode(block) == (("x-long", "a" * 200),)
     again = encoder.encode(("x-long", "a" * 200), Way())
     with pytest.raises(HeadersTooLong):
         decoder.decode(again * 5 + encoder.encode(("x-new", "b"), Way()))
     assert decoder.decode(encoder.encode(("x-new", "b"), Way())) == (("x-new", "b"),)
-    with pytest.raises(ConnectionBroken):
+    with pytest.raises(HeadersInvalid):
         decoder.decode(again * 1000)
 
 
@@ -122,8 +121,8 @@ pairs = st.tuples(texts, printable) | st.tuples(keys.map(lambda key: f"{key}-bin
 
 @given(st.lists(pairs, max_size=6), st.floats(1e-6, 1e7))
 def test_metadata_arrives_as_it_was_sent(metadata: list[tuple[str, str | bytes]], seconds: float) -> None:
-    opening = header_block.opening("http", "localhost", "/a/B")
-    block = opening + header_block.custom(metadata) + header_block.deadline(seconds)
+    opening = header_block.encode_call_headers("http", "localhost", "/a/B")
+    block = opening + header_block.encode_metadata(metadata) + header_block.encode_timeout(seconds)
     read = HeaderDecoder(1 << 20).decode(block)
     said = dict(read)
     assert (said[":method"], said[":path"], said["te"], said["content-type"]) == (
@@ -132,7 +131,7 @@ def test_metadata_arrives_as_it_was_sent(metadata: list[tuple[str, str | bytes]]
         "trailers",
         "application/grpc",
     )
-    assert metadata_of(read[7:-1]) == tuple(metadata)
+    assert decode_metadata(read[7:-1]) == tuple(metadata)
     units = {"u": 1e-6, "m": 1e-3, "S": 1.0, "H": 3600.0}
     told = said["grpc-timeout"]
     assert len(told) <= 9 and float(told[:-1]) * units[told[-1]] == pytest.approx(seconds, rel=0.01, abs=1e-6)
@@ -141,11 +140,11 @@ def test_metadata_arrives_as_it_was_sent(metadata: list[tuple[str, str | bytes]]
 @pytest.mark.parametrize(
     "pair", [("Upper", "x"), ("a b", "x"), ("", "x"), ("a", "x\n"), ("a", "ä"), ("a-bin", "text"), ("grpc-status", "0")]
 )
-def test_what_no_header_can_carry_is_refused(pair: tuple[str, str]) -> None:
+def test_invalid_metadata_is_refused(pair: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="metadata"):
-        header_block.custom([pair])
+        header_block.encode_metadata([pair])
 
 
-def test_bytes_come_joined_and_with_or_without_padding() -> None:
+def test_joined_and_padded_frames_are_read() -> None:
     said = (("a-bin", "AQ==,AQI"), ("b-bin", "!"), ("c-bin", ""), ("d", "plain"))
-    assert metadata_of(said) == (("a-bin", b"\x01"), ("a-bin", b"\x01\x02"), ("c-bin", b""), ("d", "plain"))
+    assert decode_metadata(said) == (("a-bin", b"\x01"), ("a-bin", b"\x01\x02"), ("c-bin", b""), ("d", "plain"))

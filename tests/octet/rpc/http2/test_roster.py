@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from octet.rpc.http2 import errors, frames
+from router.dispatch.http2 import frames
 from tests.octet.rpc.http2.peer import Peer, greeting, heard, message, scene, trailers
 
 
-def test_calls_beyond_what_the_other_side_takes_wait_in_line_within_their_deadlines() -> None:
+def test_calls_beyond_the_stream_limit_wait_within_their_deadlines() -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle({frames.MAX_CONCURRENT_STREAMS: 2})
@@ -33,27 +33,27 @@ def test_calls_beyond_what_the_other_side_takes_wait_in_line_within_their_deadli
     scene(story)
 
 
-def test_a_call_that_is_not_begun_for_now_is_begun_again_and_not_for_ever() -> None:
+def test_refused_stream_is_retried_a_bounded_number_of_times() -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle()
         calls = [peer.call(b"first"), peer.call(b"second")]
-        peer.say(frames.reset(1, errors.REFUSED_STREAM))
+        peer.say(frames.reset(1, frames.ErrorCode.REFUSED_STREAM))
         await asyncio.sleep(0.02)
         sent = [frame for frame in peer.hear() if frame.kind == frames.DATA]
         assert [(frame.stream, frame.payload[5:]) for frame in sent] == [(1, b"first"), (3, b"second"), (5, b"first")]
         peer.say(greeting(5), trailers(5))
         assert await heard(calls[0]) == ([], "OK")
-        peer.say(frames.reset(3, errors.REFUSED_STREAM))
+        peer.say(frames.reset(3, frames.ErrorCode.REFUSED_STREAM))
         while not calls[1].is_over:
-            peer.say(*(frames.reset(each.stream, errors.REFUSED_STREAM) for each in peer.hear()))
+            peer.say(*(frames.reset(each.stream, frames.ErrorCode.REFUSED_STREAM) for each in peer.hear()))
             await asyncio.sleep(0.001)
         assert await heard(calls[1]) == ([], "UNAVAILABLE")
         late = peer.call()
-        peer.say(greeting(late.stream), frames.reset(late.stream, errors.REFUSED_STREAM))
+        peer.say(greeting(late.stream), frames.reset(late.stream, frames.ErrorCode.REFUSED_STREAM))
         assert await heard(late) == ([], "UNAVAILABLE"), "it had been begun"
         lost, cancelled, expired = peer.call(), peer.call(), peer.call(timeout=0.01)
-        peer.say(*(frames.reset(each.stream, errors.REFUSED_STREAM) for each in (lost, cancelled, expired)))
+        peer.say(*(frames.reset(each.stream, frames.ErrorCode.REFUSED_STREAM) for each in (lost, cancelled, expired)))
         assert cancelled.cancel() and len(peer.connection.calls) == 2
         assert await heard(expired) == ([], "DEADLINE_EXCEEDED")
         await peer.lose()
@@ -62,7 +62,7 @@ def test_a_call_that_is_not_begun_for_now_is_begun_again_and_not_for_ever() -> N
 
 
 @pytest.mark.parametrize("last", [0, 1, 3, 5, frames.LAST_STREAM])
-def test_who_goes_away_finishes_what_it_has_begun(last: int) -> None:
+def test_server_that_goes_away_finishes_its_streams(last: int) -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle()
@@ -76,7 +76,7 @@ def test_who_goes_away_finishes_what_it_has_begun(last: int) -> None:
         assert [(await heard(call))[1] for call in calls] == [
             "OK" if call.stream <= last else "UNAVAILABLE" for call in calls
         ]
-        assert peer.wire.is_closed, "nobody needs it any more"
+        assert peer.wire.is_closed, "no call needs the connection any more"
         await peer.lose()
 
     scene(story)

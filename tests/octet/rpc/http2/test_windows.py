@@ -1,4 +1,4 @@
-"""Every byte is counted, both ways, and nobody sends more than he may or waits for ever."""
+"""Flow control: every byte is counted in both directions, no window is exceeded and no reader starves."""
 
 import asyncio
 
@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.rpc.http2 import connection as subject
-from octet.rpc.http2 import errors, frames
-from octet.rpc.http2.call import Call
-from octet.rpc.http2.frames import END_STREAM, PADDED
-from octet.rpc.http2.inbox import framed
-from octet.rpc.http2.outgoing import Outgoing
+from router.dispatch.http2 import connection as subject
+from router.dispatch.http2 import frames
+from router.dispatch.http2.call import Http2Call, frame_message
+from router.dispatch.http2.connection import SendQueue
+from router.dispatch.http2.frames import END_STREAM, PADDED
 from tests.octet.rpc.http2.peer import GREETING, Peer, greeting, heard, message, scene, status, trailers
 
 Code = grpc.StatusCode
@@ -68,20 +67,20 @@ acts = st.tuples(
 
 
 @given(st.lists(acts, max_size=60), st.sampled_from([64, 256, 1000]), st.sampled_from([5, 90, 3000]))
-def test_every_byte_that_came_is_given_back_and_who_waits_is_never_starved(
+def test_received_bytes_are_credited_back_and_waiting_streams_progress(
     steps: list[tuple[str, int, int, int]], lookahead: int, length: int
 ) -> None:
     async def story() -> None:
         peer = Peer(lookahead)
         peer.settle()
         server = Server(peer)
-        calls: list[Call] = []
+        calls: list[Http2Call] = []
         readers: dict[int, asyncio.Task[bytes]] = {}
 
         def begin() -> None:
             calls.append(peer.call())
             server.heed()
-            server.unsent[calls[-1].stream] = b"".join(framed(b"m" * (length + i)) for i in range(20))
+            server.unsent[calls[-1].stream] = b"".join(frame_message(b"m" * (length + i)) for i in range(20))
 
         begin()
         for act, which, most, padding in steps:
@@ -101,11 +100,11 @@ def test_every_byte_that_came_is_given_back_and_who_waits_is_never_starved(
             for index, each in enumerate(calls):
                 if not each.is_over:
                     assert each.window == server.windows[each.stream]
-                    held = sum(map(len, each.inbox.messages)) + each.inbox.num_pending
+                    held = sum(map(len, each.buffer.messages)) + each.buffer.num_pending
                     waits = index in readers and not readers[index].done()
-                    assert held <= max(lookahead, length + 25 + lookahead // 2), "a bound on what nobody reads"
-                    if waits and not each.inbox.messages:
-                        assert each.window >= max(1, each.inbox.num_missing)
+                    assert held <= max(lookahead, length + 25 + lookahead // 2), "a bound on unread bytes"
+                    if waits and not each.buffer.messages:
+                        assert each.window >= max(1, each.buffer.num_missing)
         assert 0 <= server.sent - server.given_back < subject.WINDOW_BYTES // 2
         assert server.window == subject.WINDOW_BYTES - server.sent + server.given_back
         for call in calls:
@@ -116,8 +115,8 @@ def test_every_byte_that_came_is_given_back_and_who_waits_is_never_starved(
     scene(story)
 
 
-def test_late_words_to_cancelled_calls_are_counted_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "WINDOW_BYTES", frames.USUAL_WINDOW + 1)
+def test_late_data_of_cancelled_calls_counts_against_the_connection_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "WINDOW_BYTES", frames.DEFAULT_WINDOW + 1)
 
     async def story() -> None:
         peer = Peer()
@@ -141,7 +140,7 @@ def test_late_words_to_cancelled_calls_are_counted_for_ever(monkeypatch: pytest.
     st.lists(st.integers(0, 60_000), min_size=1, max_size=4),
     st.lists(st.tuples(st.sampled_from(["all", "one", "initial", "frame"]), st.integers(1, 40_000)), max_size=25),
 )
-def test_a_request_is_sent_whole_within_whatever_windows(sizes: list[int], grants: list[tuple[str, int]]) -> None:
+def test_request_is_sent_completely_within_any_windows(sizes: list[int], grants: list[tuple[str, int]]) -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle({frames.INITIAL_WINDOW_SIZE: 1000})
@@ -149,7 +148,7 @@ def test_a_request_is_sent_whole_within_whatever_windows(sizes: list[int], grant
         calls = [peer.call(request) for request in requests]
         got = {call.stream: b"" for call in calls}
         ended: list[int] = []
-        window, initial, most = frames.USUAL_WINDOW, 1000, frames.FRAME_BYTES
+        window, initial, most = frames.DEFAULT_WINDOW, 1000, frames.FRAME_BYTES
         windows = dict.fromkeys(got, initial)
         announced: list[tuple[int, int]] = []
         """Settings that count once they are acknowledged, and not before."""
@@ -189,14 +188,14 @@ def test_a_request_is_sent_whole_within_whatever_windows(sizes: list[int], grant
                     peer.say(frames.window_update(stream, more))
                     heed()
             heed()
-        assert [got[call.stream] for call in calls] == [framed(request) for request in requests]
+        assert [got[call.stream] for call in calls] == [frame_message(request) for request in requests]
         assert sorted(ended) == sorted(got), "each ends once"
         await peer.lose()
 
     scene(story)
 
 
-def test_nothing_is_sent_into_a_transport_that_is_full() -> None:
+def test_paused_transport_is_not_written_to() -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle({frames.INITIAL_WINDOW_SIZE: 1 << 20})
@@ -212,16 +211,16 @@ def test_nothing_is_sent_into_a_transport_that_is_full() -> None:
     scene(story)
 
 
-def test_windows_that_move_cost_no_look_at_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_updates_do_not_scan_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
-    own_room = Outgoing._own_room
+    call_window = SendQueue._call_window
 
-    def counted(outgoing: Outgoing, call: Call) -> int:
+    def counted(outgoing: SendQueue, call: Http2Call) -> int:
         nonlocal looks
         looks += 1
-        return own_room(outgoing, call)
+        return call_window(outgoing, call)
 
-    monkeypatch.setattr(Outgoing, "_own_room", counted)
+    monkeypatch.setattr(SendQueue, "_call_window", counted)
 
     async def story() -> None:
         nonlocal looks
@@ -243,13 +242,17 @@ def test_windows_that_move_cost_no_look_at_everybody(monkeypatch: pytest.MonkeyP
     scene(story)
 
 
-def test_calls_that_could_not_send_and_are_over_wait_for_nothing() -> None:
+def test_blocked_calls_that_have_ended_are_forgotten() -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle({frames.INITIAL_WINDOW_SIZE: 0})
         calls = [peer.call(b"x" * 1000) for _ in range(6)]
         calls[0].cancel()
-        peer.say(frames.reset(3, errors.CANCEL), trailers(5, GREETING + status(Code.ABORTED)), message(7, b"too early"))
+        peer.say(
+            frames.reset(3, frames.ErrorCode.CANCEL),
+            trailers(5, GREETING + status(Code.ABORTED)),
+            message(7, b"too early"),
+        )
         peer.say(frames.frame(frames.GOAWAY, 0, 0, (9).to_bytes(4, "big") + bytes(4)))
         assert [call.is_over for call in calls] == [True, True, True, True, False, True]
         peer.hear()
@@ -261,7 +264,7 @@ def test_calls_that_could_not_send_and_are_over_wait_for_nothing() -> None:
     scene(story)
 
 
-def test_an_early_end_stops_what_is_still_being_sent() -> None:
+def test_early_end_of_a_call_stops_its_upload() -> None:
     async def story() -> None:
         peer = Peer()
         peer.settle()

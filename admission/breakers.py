@@ -1,0 +1,335 @@
+"""Circuit breakers: one for the health of a callee, one for the correctness of a lane's answers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from typing import Any, Literal, TypeVar, get_args
+
+from admission.budgets import Counts, format_pass_rate, restore_record
+from octet.clock import Clock
+from octet.config.ensemble import CorrectnessConfig
+
+CircuitState = Literal["closed", "open", "half_open"]
+
+
+class CircuitBreaker:
+    """Opens after a number of failures in a row and allows a single probe after a cool-down. The cool-down doubles with
+    every failed probe and is reset by a successful one."""
+
+    def __init__(self, clock: Clock, *, failures: int, cool_down: float, max_cool_down: float) -> None:
+        if failures < 1:
+            raise ValueError(f"failures must be at least 1, got {failures}")
+        if not 0 < cool_down <= max_cool_down:
+            raise ValueError(f"cool_down must be in (0, {max_cool_down:g}] seconds, got {cool_down:g}")
+        self._clock = clock
+        self._most_failures = failures
+        self._first_cool_down = cool_down
+        self._max_cool_down = max_cool_down
+        self._num_failures = 0
+        self._cool_down = cool_down
+        self._opened: float | None = None
+        self._probed: float | None = None  # when the current probe was allowed
+
+    @property
+    def state(self) -> CircuitState:
+        if self._opened is None:
+            return "closed"
+        return "open" if self._clock.now() - self._opened < self._cool_down else "half_open"
+
+    @property
+    def would_allow(self) -> bool:
+        state = self.state
+        return state == "closed" or (state == "half_open" and not self._is_probing)
+
+    def allow(self) -> bool:
+        """Whether a call may go out now. While half-open, the call is the probe. The caller reports its result with
+        `succeeded`, `failed` or `gave_up`; a probe without a result delays the next one by a cool-down."""
+        if not self.would_allow:
+            return False
+        if self._opened is not None:
+            self._probed = self._clock.now()
+        return True
+
+    def succeeded(self) -> None:
+        self._num_failures = 0
+        self._cool_down = self._first_cool_down
+        self._opened = self._probed = None
+
+    def failed(self) -> None:
+        state = self.state
+        if state == "closed":
+            self._num_failures += 1
+            if self._num_failures >= self._most_failures:
+                self.trip()
+        elif state == "half_open":
+            self._open_longer()
+
+    def gave_up(self) -> None:
+        """Record that the call ended without a result, so that the next call may be the probe."""
+        self._probed = None
+
+    def probe_now(self) -> None:
+        """Record a sign that the callee is alive: if the breaker is open, allow a probe now."""
+        if self.state == "open":
+            self._opened = -inf
+
+    def trip(self) -> None:
+        """Open at once. An open breaker is unchanged; a half-open one opens for longer, as after a failed probe."""
+        state = self.state
+        if state == "closed":
+            self._open()
+        elif state == "half_open":
+            self._open_longer()
+
+    def _open_longer(self) -> None:
+        self._cool_down = min(self._cool_down * 2, self._max_cool_down)
+        self._open()
+
+    def _open(self) -> None:
+        self._opened = self._clock.now()
+        self._probed = None
+
+    @property
+    def _is_probing(self) -> bool:
+        return self._probed is not None and self._clock.now() - self._probed < self._cool_down
+
+
+_ItemT = TypeVar("_ItemT")
+
+
+def filter_ejected(
+    items: Sequence[_ItemT], *, is_closed: Callable[[_ItemT], bool], is_broken: Callable[[_ItemT], bool]
+) -> list[_ItemT]:
+    """Return the healthy items; if there are none, the broken ones, which may have recovered; otherwise the closed
+    ones, which will most likely refuse. Empty only if `items` is."""
+    serving = [item for item in items if not is_closed(item)]
+    healthy = [item for item in serving if not is_broken(item)]
+    return healthy or serving or list(items)
+
+
+_MINUTE, _HOUR = 60.0, 3600.0
+BreakerState = Literal["closed", "shadow_only", "recovering"]
+BreakerHold = Literal["open", "closed"]
+BreakerStatus = Literal["closed", "shadow_only", "recovering", "held_open", "held_closed"]
+BreakerTransitionKind = Literal["trip", "recover", "close", "relapse"]
+"""The correctness breaker moves from closed to shadow-only, recovering, and back to closed. Only a rate over enough
+samples moves it. A state lasts a whole window, after which no earlier result is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectnessRules:
+    floor: float | None  # a pass rate below it is a breach. None: the breaker never moves.
+    min_samples: int
+    window: float  # seconds
+    breach: float  # seconds that the rate must stay below the floor
+
+
+def load_correctness_rules(config: CorrectnessConfig, floor: float | None) -> CorrectnessRules:
+    """`floor` is the specialist's configured floor."""
+    return CorrectnessRules(floor, config.min_samples, config.window, config.breach)
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerRecord:
+    """The stored state of one breaker. Times are unix seconds."""
+
+    state: BreakerState = "closed"
+    since: float = 0.0
+    transition_at: float | None = None  # when the state last changed; None if it never did
+    below_since: float | None = None
+    """The time since when every known rate was below the floor; None if the last one was not."""
+    above_since: float | None = None  # since when every known rate was at or above the floor, while recovering
+    hold: BreakerHold | None = None
+    hold_by: str = ""
+    hold_why: str = ""
+    hold_since: float = 0.0
+
+    def to_body(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> "BreakerRecord":
+        """Raises ValueError for an invalid body."""
+        record = restore_record(cls, body, "a breaker record")
+        if record.state not in get_args(BreakerState) or record.hold not in (None, *get_args(BreakerHold)):
+            raise ValueError(f"invalid breaker state {record.state!r} or hold {record.hold!r}")
+        times = (record.transition_at, record.below_since, record.above_since)
+        for time in (record.since, record.hold_since, *(time for time in times if time is not None)):
+            if isinstance(time, bool) or not isinstance(time, int | float):
+                raise ValueError(f"a breaker's times must be numbers, got {time!r}")
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerTransition:
+    at: float
+    before: BreakerState
+    after: BreakerState
+    what: BreakerTransitionKind
+    why: str
+
+
+def new_breaker_record(now: float) -> BreakerRecord:
+    return BreakerRecord(since=now)
+
+
+def advance_breaker(
+    record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules
+) -> tuple[BreakerRecord, BreakerTransition | None]:
+    """Apply the counts of the last `rules.window` seconds. With too few samples the record is unchanged.
+
+    A gap without a check, or with too few samples, counts as a breach if the rate was below the floor before and after
+    it, and as a recovery if it was not; unless the gap is so long that no earlier sample remains. Applying the same
+    counts twice has no further effect."""
+    rate = counts.rate
+    if rules.floor is None or rate is None or counts.total < rules.min_samples:
+        return record, None
+    record = _timed(record, rate < rules.floor, now, rules)
+    what = _due(record, rate < rules.floor, now, rules)
+    if what is None:
+        return record, None
+    why = f"{format_pass_rate(counts)}, the floor is {rules.floor:.1%}; {_because(what, rules)}"
+    return _moved(record, what, why, now)
+
+
+def hold_breaker(record: BreakerRecord, held: BreakerHold, by: str, why: str, now: float) -> BreakerRecord:
+    """Hold the breaker for an operator until it is released: open, the lane only shadows; closed, it serves. The
+    underlying state keeps updating."""
+    return replace(record, hold=held, hold_by=by, hold_why=why, hold_since=now)
+
+
+def release_breaker(record: BreakerRecord) -> BreakerRecord:
+    return replace(record, hold=None, hold_by="", hold_why="", hold_since=0.0)
+
+
+def may_serve(record: BreakerRecord) -> bool:
+    """A recovering lane does not serve yet: its answers remain shadows until the window is over."""
+    return record.hold == "closed" if record.hold else record.state == "closed"
+
+
+def breaker_status(record: BreakerRecord) -> BreakerStatus:
+    if record.hold:
+        return "held_open" if record.hold == "open" else "held_closed"
+    return record.state
+
+
+def describe_breaker_outlook(record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules) -> str:
+    """Describe the next transition and when it would happen."""
+    text = _outlook(record, counts, now, rules)
+    if not record.hold:
+        return text
+    return f"held {record.hold} until released; without the hold: {record.state.replace('_', '-')}, {text}"
+
+
+def _timed(record: BreakerRecord, is_below: bool, now: float, rules: CorrectnessRules) -> BreakerRecord:
+    """The record with its timers updated for this rate."""
+    transition_at = record.transition_at
+    if transition_at is not None and transition_at - now > rules.window:
+        transition_at = now
+    below_since = above_since = None
+    if record.state != "shadow_only" and is_below:
+        below_since = _begun(record.below_since, now, rules.breach, rules)
+    if record.state == "recovering" and not is_below:
+        above_since = _begun(record.above_since, now, rules.window, rules)
+    return replace(record, transition_at=transition_at, below_since=below_since, above_since=above_since)
+
+
+def _begun(since: float | None, now: float, wait: float, rules: CorrectnessRules) -> float:
+    """Return when the current condition began. A check is expected at least once per window, so a start longer ago than
+    the wait plus a window means that checks were missed. A start more than a window in the future comes from a wrong
+    clock."""
+    if since is None or now - since > max(wait, rules.window) + rules.window or since - now > rules.window:
+        return now
+    return since
+
+
+def _due(record: BreakerRecord, is_below: bool, now: float, rules: CorrectnessRules) -> BreakerTransitionKind | None:
+    if _dwell_left(record, now, rules) > 0:
+        return None
+    if record.state == "shadow_only":
+        return None if is_below else "recover"
+    if record.below_since is not None and now - record.below_since >= rules.breach:
+        return "trip" if record.state == "closed" else "relapse"
+    if record.above_since is not None and now - record.above_since >= rules.window:
+        return "close"
+    return None
+
+
+def _dwell_left(record: BreakerRecord, now: float, rules: CorrectnessRules) -> float:
+    if record.transition_at is None:
+        return 0.0
+    return max(0.0, rules.window - (now - record.transition_at))
+
+
+_AFTER: Mapping[BreakerTransitionKind, BreakerState] = {
+    "trip": "shadow_only",
+    "recover": "recovering",
+    "close": "closed",
+    "relapse": "shadow_only",
+}
+
+
+def _moved(
+    record: BreakerRecord, what: BreakerTransitionKind, why: str, now: float
+) -> tuple[BreakerRecord, BreakerTransition]:
+    after = _AFTER[what]
+    moved = replace(
+        record,
+        state=after,
+        since=now,
+        transition_at=now,
+        below_since=None,
+        above_since=now if after == "recovering" else None,
+    )
+    return moved, BreakerTransition(now, record.state, after, what, why)
+
+
+def _because(what: BreakerTransitionKind, rules: CorrectnessRules) -> str:
+    return {
+        "trip": f"below it for {_length(rules.breach)}",
+        "recover": f"reached again over a whole window of {_length(rules.window)} in shadow-only",
+        "close": f"never below it for {_length(rules.window)}",
+        "relapse": f"below it again for {_length(rules.breach)}",
+    }[what]
+
+
+def _outlook(record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules) -> str:
+    rate = counts.rate
+    if rules.floor is None:
+        stuck = "" if record.state == "closed" else "; without a floor, only a hold lets it serve"
+        return f"no floor configured; pass rate is only recorded{stuck}"
+    if rate is None or counts.total < rules.min_samples:
+        return f"{counts.total} of {rules.min_samples} samples"
+    timed = _timed(record, rate < rules.floor, now, rules)
+    left = _dwell_left(timed, now, rules)
+    return _course(timed, now, rules) + (f"; not within the next {_length(left)}" if left > 0 else "")
+
+
+def _course(record: BreakerRecord, now: float, rules: CorrectnessRules) -> str:
+    if record.below_since is not None:
+        return f"below the floor for {_progress(now - record.below_since, rules.breach)}, then shadow-only"
+    if record.above_since is not None:
+        return f"above the floor for {_progress(now - record.above_since, rules.window)}, then closed"
+    if record.state == "shadow_only":
+        return "recovering once the rate is above the floor"
+    return "above the floor"
+
+
+def _progress(done: float, wait: float) -> str:
+    size, unit = _unit(wait)
+    return f"{_number(max(0.0, min(done, wait)) / size)} of {_number(wait / size)} {unit}"
+
+
+def _length(seconds: float) -> str:
+    size, unit = _unit(seconds)
+    return f"{_number(seconds / size)} {unit}"
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    if seconds >= 2 * _HOUR:
+        return _HOUR, "h"
+    return (_MINUTE, "min") if seconds >= 2 * _MINUTE else (1.0, "s")
+
+
+def _number(amount: float) -> str:
+    return f"{amount:.0f}" if amount >= 10 else f"{amount:.2g}"

@@ -1,0 +1,242 @@
+"""Rolling windows and budgets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from heapq import heapify, heappop, heappush
+from math import ceil, isfinite
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from octet.config.ensemble import ShadowConfig
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_NUM_BUCKETS = 288  # in a window: five minutes each for a day
+_MAX_BUCKETS = 4096  # the maximum to keep: more than any window has, so a window survives a change of its bucket size
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    good: int = 0
+    bad: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.good + self.bad
+
+    @property
+    def rate(self) -> float | None:
+        return self.good / self.total if self.total else None
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(self.good + other.good, self.bad + other.bad)
+
+
+def bucket_seconds(span: float) -> int:
+    return max(1, ceil(span / _NUM_BUCKETS))
+
+
+class RollingWindow:
+    """Counts of the last `span` seconds in buckets of `grain` seconds. A bucket is counted until its start is `span`
+    seconds old, so nothing older is counted. A bucket up to `span` seconds in the future is counted too: it comes from
+    another clock, or from this one before it was set back. Later ones are dropped."""
+
+    def __init__(self, span: float, grain: int | None = None) -> None:
+        if not (isfinite(span) and span > 0):
+            raise ValueError(f"span must be a positive number of seconds, got {span:g}")
+        self.span = span
+        self.grain = bucket_seconds(span) if grain is None else grain
+        least = max(1, ceil(2 * span / _MAX_BUCKETS))
+        if self.grain < least:
+            raise ValueError(f"grain must be at least {least} s, got {self.grain}")
+        self._buckets: dict[int, Counts] = {}
+        self._starts: list[int] = []  # a heap of the buckets' keys
+        self._latest: int | None = None
+        self._good = self._bad = 0
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def start_of(self, at: float) -> int:
+        return int(at // self.grain) * self.grain
+
+    def put(self, start: int, good: int, bad: int) -> None:
+        self._set(start, Counts(good, bad))
+
+    def add(self, at: float, good: int = 0, bad: int = 0) -> int:
+        """Returns the start of the bucket."""
+        start = self.start_of(at)
+        self._set(start, self.bucket(start) + Counts(good, bad))
+        return start
+
+    def bucket(self, start: int) -> Counts:
+        return self._buckets.get(start, Counts())
+
+    def counts(self, now: float) -> Counts:
+        self.expire(now)
+        return Counts(self._good, self._bad)
+
+    def counts_since(self, since: float, now: float) -> Counts:
+        """Count the buckets that end after `since`; this includes up to `grain` seconds from before."""
+        self.expire(now)
+        return sum((counts for start, counts in self._buckets.items() if start + self.grain > since), Counts())
+
+    def expire(self, now: float) -> None:
+        while self._starts and self._starts[0] < now - self.span:
+            self._drop_oldest()
+        if self._latest is not None and self._latest > now + self.span:
+            self._drop_after(now + self.span)
+
+    def _set(self, start: int, counts: Counts) -> None:
+        if start not in self._buckets:
+            heappush(self._starts, start)
+            self._latest = start if self._latest is None else max(start, self._latest)
+        had = self.bucket(start)
+        self._buckets[start] = counts
+        self._good += counts.good - had.good
+        self._bad += counts.bad - had.bad
+        if len(self._buckets) > _MAX_BUCKETS:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        gone = self._buckets.pop(heappop(self._starts))
+        self._good -= gone.good
+        self._bad -= gone.bad
+
+    def _drop_after(self, end: float) -> None:
+        self._buckets = {start: counts for start, counts in self._buckets.items() if start <= end}
+        self._starts = list(self._buckets)
+        heapify(self._starts)
+        self._latest = max(self._starts, default=None)
+        self._good = sum(counts.good for counts in self._buckets.values())
+        self._bad = sum(counts.bad for counts in self._buckets.values())
+
+
+def format_pass_rate(counts: Counts) -> str:
+    return f"{counts.good} of {counts.total} passed" + (f" ({counts.rate:.1%})" if counts.rate is not None else "")
+
+
+_RecordT = TypeVar("_RecordT", bound="DataclassInstance")
+
+
+def restore_record(kind: type[_RecordT], body: Mapping[str, Any], name: str) -> _RecordT:
+    """Restore a stored dataclass. Raises ValueError if a field is missing; unknown fields are ignored."""
+    try:
+        return kind(**{field.name: body[field.name] for field in fields(kind)})
+    except KeyError as missing:
+        raise ValueError(f"{name} lacks {missing}") from None
+
+
+class RetryBudget:
+    """Limits retries in proportion to traffic, so that they cannot overload a failing specialist.
+
+    Answers fill one bucket, up to a fixed burst. Arriving requests fill a second one, up to a share of the requests in
+    flight: if a replica fails with many requests, many may be retried. At any time
+    retries <= burst + ratio * answered + share * entered."""
+
+    def __init__(self, burst: float, ratio: float, share: float) -> None:
+        """At most `burst` retries at once; every answer earns `ratio` of another. In addition, `share` of the requests
+        in flight may be retried."""
+        if min(burst, ratio, share) < 0:
+            raise ValueError(f"burst, ratio and share must not be negative, got {burst:g}, {ratio:g} and {share:g}")
+        self._burst = burst
+        self._ratio = ratio
+        self._share = share
+        self._tokens = burst
+        self._credit = 0.0
+        self._num_inflight = 0
+
+    @property
+    def tokens(self) -> float:
+        return self._tokens
+
+    @property
+    def credit(self) -> float:
+        return self._credit
+
+    def enter(self) -> None:
+        """Count an arriving request. It is in flight until `leave`."""
+        self._num_inflight += 1
+        self._credit += self._share
+
+    def leave(self) -> None:
+        self._num_inflight -= 1
+        self._credit = min(self._credit, self._share * self._num_inflight)
+
+    def take(self) -> bool:
+        """Return whether a retry may be sent. If so, it is charged."""
+        if self._tokens >= 1:
+            self._tokens -= 1
+        elif self._credit >= 1:
+            self._credit -= 1
+        else:
+            return False
+        return True
+
+    def answered(self) -> None:
+        self._tokens = min(self._tokens + self._ratio, self._burst)
+
+
+_WHOLE = 1_000_000  # parts of one shadow, so that shares add up without rounding errors
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowRules:
+    share: float  # the most shadows per answered request
+    most: int  # the most in flight
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share must be in [0, 1], got {self.share:g}")
+        if self.most < 0:
+            raise ValueError(f"most must not be negative, got {self.most}")
+
+
+def load_shadow_rules(config: ShadowConfig) -> ShadowRules:
+    return ShadowRules(config.budget, config.max_inflight)
+
+
+class ShadowBudget:
+    """Limits shadows to a share of the traffic. It starts with credit for one shadow and saves no more credit than may
+    be in flight at once. At any time counted shadows <= 1 + share * answered."""
+
+    def __init__(self, rules: ShadowRules) -> None:
+        self._rules = rules
+        self._parts = _WHOLE if rules.share else 0
+        self._num_inflight = 0
+
+    @property
+    def inflight(self) -> int:
+        return self._num_inflight
+
+    @property
+    def tokens(self) -> float:
+        return self._parts / _WHOLE
+
+    def earn(self) -> None:
+        """Credit an answered request."""
+        self._parts = min(self._parts + round(self._rules.share * _WHOLE), self._cap)
+
+    def take(self, *, counted: bool = True) -> bool:
+        """Return whether a shadow may be sent now; it is in flight until `done`. Shadows of fresh and of demoted lanes
+        do not count against the share, because their results are needed."""
+        if self._num_inflight >= self._rules.most or (counted and self._parts < _WHOLE):
+            return False
+        self._num_inflight += 1
+        if counted:
+            self._parts -= _WHOLE
+        return True
+
+    def done(self) -> None:
+        if not self._num_inflight:
+            raise ValueError("no shadow is in flight")
+        self._num_inflight -= 1
+
+    def retune(self, rules: ShadowRules) -> None:
+        """Apply new limits. Shadows in flight continue; credit beyond the new limits is lost."""
+        self._rules = rules
+        self._parts = min(self._parts, self._cap)
+
+    @property
+    def _cap(self) -> int:
+        return max(1, self._rules.most) * _WHOLE if self._rules.share else 0

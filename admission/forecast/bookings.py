@@ -1,0 +1,451 @@
+"""Bookings of admitted requests, the decision behind each, and the expected demand."""
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from math import exp, inf
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+from admission.forecast.estimates import AnswerEstimate, AnswerLengths
+from admission.policy import (
+    PrefillTurns,
+    Rank,
+    earliest_deadline,
+    is_urgent,
+    may_preempt,
+    preemption_order,
+    rank_request,
+    shed_order,
+)
+
+DeadlineKind = Literal["first", "end"]  # the deadline of the first token, or of the whole answer
+RefuseReason = Literal["deadline_unreachable", "would_delay_others", "queue_full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Estimates in seconds from now, given the present queue, running work and measured rates."""
+
+    wait: float  # to the first step
+    total: float  # to the end of an answer of usual length
+    slack: float | None  # from then to the deadline; of two deadlines, to the one that is closer to being missed
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    outlook: Outlook | None  # None until steps were measured or calibrated
+    displaced: tuple[str, ...] = ()  # requests of lower priority that are shed for this one
+    suspended: tuple[str, ...] = ()  # requests of lower priority that have time to wait until they are resumed
+    estimate: AnswerEstimate | None = None  # what the outlook is made of, to be compared with the real answer
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    reason: RefuseReason
+    limit: str
+    arithmetic: str  # the calculation, as a sentence
+    retry_after: float | None  # seconds; None if nothing was measured yet, or if waiting would not help
+    deadline: DeadlineKind = "end"  # the request's own deadline that cannot be reached
+
+
+AdmissionDecision = Admit | Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCapacity:
+    """The fixed limits of a replica."""
+
+    max_running: int
+    max_waiting: int
+    num_blocks: int
+    block_size: int
+    headroom: int = 0  # blocks that an admission leaves free once something runs
+    max_step_tokens: int = 512  # prompt tokens in a step while nothing decodes
+    age_bound: int = 8  # turns that a prompt or an adapter stack may be passed over
+
+    @property
+    def max_booked(self) -> int:
+        return self.max_running + self.max_waiting
+
+    @property
+    def num_slots(self) -> int:
+        return self.num_blocks * self.block_size
+
+    @property
+    def entry_slots(self) -> int:
+        return (self.num_blocks - self.headroom) * self.block_size
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """What the admission controller knows of a request before it decides."""
+
+    key: str
+    priority: int  # higher is served first
+    arrival: float
+    deadline: float | None  # of the whole answer
+    prompt_tokens: int
+    hit_tokens: int  # prompt tokens that are expected in the prefix cache
+    max_tokens: int
+    exact: bool = False  # the answer has `max_tokens` tokens and cannot end before
+    shadow: bool = False
+    adapters: tuple[str, ...] = ()
+    shared_tokens: int = 0  # hit tokens in blocks that `holder` holds: they take no further room as long as it does
+    holder: str = ""
+    caller: str = ""  # the same for repeated attempts of one caller; empty if unknown
+    first_deadline: float | None = None  # of the first token
+
+
+class BookedRequest:
+    """An admitted request, or one that is being decided on: its progress and the work it has left."""
+
+    def __init__(self, booking: Booking, index: int, holder: "BookedRequest | None" = None) -> None:
+        nearest = earliest_deadline(booking.deadline, booking.first_deadline)
+        self.booking = booking
+        self.priority = booking.priority
+        self.rank: Rank = rank_request(booking.priority, booking.arrival, nearest, index)
+        self.preemption_order = preemption_order(self.rank)
+        self.is_urgent = is_urgent(booking.arrival, nearest)
+        self.stack = booking.adapters
+        self.is_running = False
+        self.was_preempted = False
+        self.generated = 0
+        hit_tokens = min(booking.hit_tokens, booking.prompt_tokens - 1)
+        # Tokens to compute before the next one can be sampled; 0 while it decodes.
+        self.prompt_left = booking.prompt_tokens - hit_tokens
+        self.holder = holder
+        # Prompt tokens in blocks of the holder, and pool slots that it fills itself once its prompt is computed.
+        self.shared: float = 0 if holder is None else min(hit_tokens, booking.shared_tokens)
+        self.slots: float = booking.prompt_tokens - self.shared
+        self.expected_left = 0.0  # answer tokens to come
+        self.long_left = 0.0  # answer tokens to come if the answer is among the longest
+        self.is_unsure = False  # nothing is known about the length of the answer, except that it may be short
+        self.estimate: AnswerEstimate | None = None
+        self.num_higher = 0  # requests of higher priority that were admitted later
+        self.recheck_at = -inf  # until then the request, while suspended, is assumed to be able to meet its deadline
+
+    def start(self, num_tokens: int, hit_tokens: int) -> None:
+        self.is_running = True
+        self.prompt_left = num_tokens - hit_tokens
+        self.shared = min(hit_tokens, self.shared)
+        self.slots = num_tokens - self.shared
+
+    def preempt(self) -> None:
+        """Mark it preempted. What it computed is likely to be found in the cache again, except for the last block."""
+        self.is_running = False
+        self.was_preempted = True
+        self.recheck_at = -inf
+        self.prompt_left = max(1, min(self.prompt_left, int(self.slots)))
+
+    def grow(self, num_tokens: int) -> None:
+        self.generated += num_tokens
+        self.prompt_left = 0
+        self.slots += num_tokens
+
+    def estimate_length(self, lengths: AnswerLengths) -> None:
+        booking, so_far = self.booking, self.generated
+        self.is_unsure = not booking.exact and not lengths.known
+        if booking.exact:
+            self.expected_left = self.long_left = max(1.0, float(booking.max_tokens - so_far))
+            return
+        self.expected_left = max(1.0, lengths.mean(booking.max_tokens, so_far) - so_far)
+        self.long_left = max(self.expected_left, float(lengths.long(booking.max_tokens, so_far) - so_far))
+
+    @property
+    def first_deadline(self) -> float | None:
+        """None after the first token."""
+        return None if self.generated else self.booking.first_deadline
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether there is a deadline that it can still miss."""
+        return self.booking.deadline is not None or self.first_deadline is not None
+
+    @property
+    def shed_order(self) -> tuple[float, ...]:
+        has_deadline, has_output = self.has_deadline, self.generated > 0
+        return shed_order(self.rank, is_shadow=self.booking.shadow, has_deadline=has_deadline, has_output=has_output)
+
+    def yields_to(self, other: "BookedRequest") -> bool:
+        """Whether it may be shed for the other: a shadow for any request, else a lower priority for a higher one."""
+        if self.booking.shadow != other.booking.shadow:
+            return self.booking.shadow
+        return may_preempt(other.rank, self.rank)
+
+
+class SharesBlocks(Protocol):
+    slots: float
+    shared: float
+    holder: Any
+
+
+SharerT = TypeVar("SharerT", bound=SharesBlocks)
+
+
+def pass_on_blocks(leaver: SharesBlocks, sharers: Iterable[SharerT]) -> tuple[SharerT, float]:
+    """Transfer the blocks of a leaving request to the sharer that uses most of them. Returns that sharer and the slots
+    that it gained."""
+    new_holder = max(sharers, key=lambda each: each.shared)
+    num_gained = max(0, new_holder.shared - leaver.shared)
+    new_holder.slots += num_gained
+    new_holder.shared -= num_gained
+    for each in sharers:
+        each.holder = new_holder
+    new_holder.holder = leaver.holder
+    return new_holder, num_gained
+
+
+get_rank = attrgetter("rank")
+
+
+class BookedRequests:
+    """All booked requests. Each one waits in line, runs, or is suspended for a more important one."""
+
+    def __init__(self, age_bound: int) -> None:
+        self._age_bound = age_bound
+        self._active: dict[str, BookedRequest] = {}
+        self.line: list[BookedRequest] = []  # in order of rank
+        self._running: dict[str, BookedRequest] = {}
+        self._suspended: dict[str, BookedRequest] = {}
+        self._num_booked = 0
+        self.prompts: PrefillTurns[BookedRequest] = PrefillTurns(age_bound)  # of those that run
+        self.num_shadows = 0
+
+    def __len__(self) -> int:
+        """The number of requests that are not suspended."""
+        return len(self._active)
+
+    @property
+    def num_live(self) -> int:
+        return len(self._active) + len(self._suspended)
+
+    def get(self, key: str) -> BookedRequest | None:
+        return self._active.get(key) or self._suspended.get(key)
+
+    @property
+    def active(self) -> Collection[BookedRequest]:
+        """Requests that wait in line or run."""
+        return self._active.values()
+
+    @property
+    def suspended(self) -> list[BookedRequest]:
+        return sorted(self._suspended.values(), key=get_rank)
+
+    @property
+    def running(self) -> Collection[BookedRequest]:
+        return self._running.values()
+
+    def new_request(self, booking: Booking) -> BookedRequest:
+        """Create a request without booking it."""
+        return BookedRequest(booking, self._num_booked + 1, self._active.get(booking.holder))
+
+    def add(self, request: BookedRequest) -> None:
+        key = request.booking.key
+        if self.get(key) is not None:
+            raise ValueError(f"{key!r} is booked already")
+        self._num_booked += 1
+        self._active[key] = request
+        self.num_shadows += request.booking.shadow
+        insort(self.line, request, key=get_rank)
+
+    def without_shadows(self) -> "BookedRequests":
+        if not self.num_shadows:
+            return self
+        callers = BookedRequests(self._age_bound)
+        callers._num_booked = self._num_booked
+        callers._active = {key: each for key, each in self._active.items() if not each.booking.shadow}
+        callers.line = [each for each in self.line if not each.booking.shadow]
+        callers._running = {key: each for key, each in self._running.items() if not each.booking.shadow}
+        callers.prompts = self.prompts
+        return callers
+
+    def suspend(self, key: str) -> None:
+        """Suspend the request. Its estimate no longer holds."""
+        request = self._active.pop(key)
+        request.estimate = None
+        self._suspended[key] = request
+        self._leave(request)
+
+    def resume(self, key: str) -> None:
+        """Return the request to where it was: the scheduler may not have taken it out of its slot yet."""
+        request = self._active[key] = self._suspended.pop(key)
+        if request.is_running:
+            self._seat(request)
+        else:
+            insort(self.line, request, key=get_rank)
+
+    def start(self, request: BookedRequest) -> None:
+        if request.booking.key not in self._suspended:
+            self._leave(request)
+            self._seat(request)
+
+    def preempt(self, request: BookedRequest) -> None:
+        if request.booking.key in self._running:
+            self._leave(request)
+            insort(self.line, request, key=get_rank)
+
+    def remove(self, key: str) -> BookedRequest | None:
+        request = self._active.pop(key, None)
+        if request is None:
+            return self._suspended.pop(key, None)
+        self.num_shadows -= request.booking.shadow
+        self._leave(request)
+        return request
+
+    def take_turn(self, keys: Collection[str]) -> None:
+        """Record that a step computes a chunk of these prompts."""
+        served = [each for key in keys if (each := self._running.get(key)) is not None and each in self.prompts]
+        if served:
+            self.prompts.served(served)
+
+    def _seat(self, request: BookedRequest) -> None:
+        self._running[request.booking.key] = request
+        if request.prompt_left:
+            self.prompts.add(request)
+
+    def _leave(self, request: BookedRequest) -> None:
+        """Remove the request from the line or from the running requests."""
+        if self._running.pop(request.booking.key, None) is not None:
+            self.prompts.discard(request)
+            self._pass_on(request)
+            return
+        at = bisect_left(self.line, request.rank, key=get_rank)
+        if at < len(self.line) and self.line[at] is request:
+            del self.line[at]
+
+    def _pass_on(self, leaver: BookedRequest) -> None:
+        """Transfer the blocks that others share with it to one that runs, or make them unshared if none runs."""
+        sharers = [each for each in (*self._active.values(), *self._suspended.values()) if each.holder is leaver]
+        running = [each for each in sharers if each.booking.key in self._running]
+        new_holder = pass_on_blocks(leaver, running)[0] if running else None
+        for each in sharers:
+            if each is new_holder:
+                continue
+            each.holder = new_holder
+            if new_holder is None:
+                each.slots += each.shared
+                each.shared = 0
+
+
+class SimulationStart(NamedTuple):
+    """The state at which the simulation begins: the end of the step in flight. Deadlines must hold even if everything
+    takes `slowdown` times as long. Because the scheduler holds prompts for deadlines, the factor decides how long they
+    are held; it does not change the prices."""
+
+    now: float = 0.0  # on the clock of the deadlines
+    delay: float = 0.0  # seconds until the step in flight ends
+    tokens: Mapping[str, int] = MappingProxyType({})  # that the step computes or samples, by request
+    num_chunked: int = 0  # prompt tokens among them
+    slowdown: float = 1.0
+
+
+START_NOW = SimulationStart()
+
+
+class ExpectedArrivals(NamedTuple):
+    """The load to expect besides the known work: a seat that becomes free is soon taken."""
+
+    rows: float = 0.0  # rows that usually decode
+    prefill: float = 0.0  # share of the time that usually goes into prompts
+    higher: float = 0.0  # share of the time that future requests of higher priority take
+
+
+NO_ARRIVALS = ExpectedArrivals()
+MAX_CALLERS = 512  # callers that are remembered
+_KEPT_PER_STEP = 0.98  # the weight that each step leaves to the past
+_MAX_HIGHER = 0.9  # some time is always left for lower priorities
+
+
+class RecentCallers:
+    """Distinguishes repeated attempts from new demand."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, None] = {}
+
+    def is_new(self, caller: str) -> bool:
+        """Whether the caller has not asked recently. Remembers the caller."""
+        is_new = caller not in self._seen
+        self._seen[caller] = None
+        if len(self._seen) > MAX_CALLERS:
+            del self._seen[next(iter(self._seen))]
+        return is_new
+
+
+class WorkRate:
+    """Seconds of work per second, by priority. Work from `memory` seconds ago weighs about a third of new work."""
+
+    def __init__(self, memory: float) -> None:
+        self._memory = memory
+        self._sums: dict[int, float] = {}
+        self._until: float | None = None
+
+    def add(self, now: float, priority: int, seconds: float) -> None:
+        self._fade(now)
+        self._sums[priority] = self._sums.get(priority, 0.0) + seconds
+
+    def from_priority(self, now: float, least: int | None) -> float:
+        """The rate of this priority and higher ones; of all priorities if None."""
+        self._fade(now)
+        return sum(work for each, work in self._sums.items() if least is None or each >= least) / self._memory
+
+    def _fade(self, now: float) -> None:
+        passed = 0.0 if self._until is None else max(0.0, now - self._until)
+        self._until = now
+        kept = exp(-passed / self._memory)
+        for priority in list(self._sums):
+            self._sums[priority] *= kept
+            if self._sums[priority] < 1e-6:
+                del self._sums[priority]
+
+
+class ExpectedDemand:
+    def __init__(self) -> None:
+        self._asked = WorkRate(3.0)
+        self._admitted = WorkRate(12.0)
+        self._admitted_long = WorkRate(30.0)
+        self._prefill = self._decode = self._rows = 0.0
+
+    def add_asked(self, now: float, priority: int, seconds: float) -> None:
+        self._asked.add(now, priority, seconds)
+
+    def add_admitted(self, now: float, priority: int, seconds: float) -> None:
+        self._admitted.add(now, priority, seconds)
+        self._admitted_long.add(now, priority, seconds)
+
+    def add_step(self, *, is_prefill: bool, num_rows: int, seconds: float) -> None:
+        self._prefill *= _KEPT_PER_STEP
+        self._decode *= _KEPT_PER_STEP
+        self._rows *= _KEPT_PER_STEP
+        if is_prefill:
+            self._prefill += seconds
+        else:
+            self._decode += seconds
+            self._rows += num_rows * seconds
+
+    def load(self, now: float, priority: int | None = None) -> float:
+        """Seconds of work requested per second, at this priority and higher ones; at all priorities if None."""
+        return self._asked.from_priority(now, priority)
+
+    def arrivals(self, now: float, priority: int | None = None) -> ExpectedArrivals:
+        """The arrivals of this priority and higher ones; of all priorities if None."""
+        higher = 0.0 if priority is None else self._higher(now, priority)
+        if self._decode <= 0:
+            return ExpectedArrivals(higher=higher)
+        load = min(1.0, self.load(now, priority))
+        prefill_share = self._prefill / (self._prefill + self._decode)
+        return ExpectedArrivals(load * self._rows / self._decode, load * prefill_share, higher)
+
+    def is_topmost(self, now: float, priority: int) -> bool:
+        """Whether no higher priority is in demand."""
+        return not self.load(now, priority + 1)
+
+    def steady_share_above(self, now: float, priority: int) -> float:
+        """The share of time that higher priorities take steadily, not only in a burst."""
+        return min(self._admitted_long.from_priority(now, priority + 1), self._higher(now, priority))
+
+    def _higher(self, now: float, priority: int) -> float:
+        """The share of time that admitted work of higher priorities takes, while more of it is in demand."""
+        admitted = self._admitted.from_priority(now, priority + 1)
+        return min(_MAX_HIGHER, admitted, self.load(now, priority + 1))

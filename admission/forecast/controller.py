@@ -1,0 +1,462 @@
+"""The admission controller: admits or refuses a request, with the arithmetic of the decision."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from math import inf
+
+from admission.forecast.bookings import (
+    NO_ARRIVALS,
+    AdmissionDecision,
+    Admit,
+    BookedRequest,
+    BookedRequests,
+    Booking,
+    ExpectedArrivals,
+    ExpectedDemand,
+    Outlook,
+    RecentCallers,
+    Refuse,
+    ReplicaCapacity,
+)
+from admission.forecast.estimates import (
+    AnswerEstimate,
+    AnswerLengths,
+    EstimateAccuracy,
+    EstimateBound,
+    EstimateErrors,
+    Estimator,
+    StepInFlight,
+    StepPace,
+    StepPrices,
+    StepShape,
+)
+from admission.forecast.forecast import (
+    MAX_RESUMED,
+    SWEEP_SECONDS,
+    Displacement,
+    Forecast,
+    ForecastCheck,
+    ForecastTimes,
+    QueueSweep,
+    add_jitter,
+    estimate_bound,
+    estimate_retry_seconds,
+    is_hopeless,
+    remaining_shadows,
+    shadows_to_displace,
+    split_departures,
+    sweep_queue,
+)
+
+REFUSING_SECONDS = 1.0  # a replica counts as refusing for this long after it refused a request for lack of capacity
+SHARED_RETRY_SECONDS = 0.1  # requests of one kind that are shed within this time get the same retry hint
+_MAX_RETRY_KINDS = 512
+_KEPT_FOR_HIGHER = 0.5
+"""The share of the time that higher priorities usually take that is reserved for them when a lower one is admitted."""
+_STALE_SECONDS = 5.0  # an older measurement may not be true any more
+
+
+class AdmissionController:
+    """Keeps the bookings of all live requests and decides on each new one.
+
+    A request is admitted if it meets its own deadline and makes no booked request late, except for lower priorities:
+    as few of them as necessary are displaced, and only if that is enough. A displaced request with time to spare is
+    suspended until it blocks no other; one without is shed. Owned by one thread; reads no clock."""
+
+    def __init__(
+        self,
+        capacity: ReplicaCapacity,
+        estimator: Estimator,
+        pace: StepPace,
+        *,
+        jitter: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`jitter` draws from [0, 1)."""
+        self.capacity = capacity
+        self.bookings = BookedRequests(capacity.age_bound)
+        self.estimator = estimator
+        self.lengths = AnswerLengths()
+        self.demand = ExpectedDemand()
+        self.accuracy = EstimateAccuracy()
+        self.in_flight: StepInFlight | None = None  # the step that is being computed. To be set before each decision.
+        self._pace = pace
+        self._jitter = jitter
+        self._measured_at: float | None = None
+        self._refused_at = -inf
+        self._has_suspended = False  # since the last sweep
+        self._hopeless: frozenset[str] = frozenset()  # requests that seemed hopeless at the last sweep
+        self._callers = RecentCallers()
+        self._retry_hints: dict[tuple[int, bool], tuple[float, float | None]] = {}
+        """The time and the seconds of the last hint, by kind."""
+
+    # Decisions
+
+    def decide(self, booking: Booking, now: float) -> AdmissionDecision:
+        """Decide without booking. Only the record of demand and refusals changes."""
+        request = self._new_request(booking)
+        decision = self._decide(request, now)
+        if not booking.shadow and self._callers.is_new(booking.caller or booking.key):
+            self.demand.add_asked(now, booking.priority, self._work_seconds(request))
+        if isinstance(decision, Refuse) and not booking.shadow:
+            self._refused_at = now
+        return decision
+
+    def book(self, booking: Booking, decision: Admit, now: float) -> None:
+        """Book the request, and shed or suspend others as decided."""
+        self._displace(decision)
+        request = self._new_request(booking)
+        request.estimate = decision.estimate
+        if not booking.shadow:
+            self.demand.add_admitted(now, booking.priority, self._work_seconds(request))
+        for other in self.bookings.active:
+            other.num_higher += other.priority < booking.priority
+        self.bookings.add(request)
+
+    def refuse_if_full(self, priority: int, now: float, *, shadow: bool) -> Refuse | None:
+        """Return a refusal if the line is full and holds no request that yields to this priority."""
+        if self.bookings.num_live < self.capacity.max_booked:
+            return None
+        request = self._new_request(Booking("", priority, now, None, 1, 0, 1, exact=True, shadow=shadow))
+        if any(other.yields_to(request) for other in self._live()):
+            return None
+        if not shadow:
+            self._refused_at = now
+        return self._queue_full(now)
+
+    def retry_after(self, booking: Booking, now: float) -> float | None:
+        """Seconds after which a shed request should be retried."""
+        kind = (booking.priority, booking.deadline is not None or booking.first_deadline is not None)
+        hint = self._retry_hints.get(kind)
+        if hint is None or not 0 <= now - hint[0] < SHARED_RETRY_SECONDS:
+            if len(self._retry_hints) >= _MAX_RETRY_KINDS:
+                self._retry_hints.clear()
+            hint = self._retry_hints[kind] = now, self._seconds_after_shedding(booking, now)
+        return self._spread(hint[1])
+
+    def forecast(
+        self, now: float, bookings: BookedRequests | None = None, prices: StepPrices | None = None
+    ) -> Forecast | None:
+        """None until prices are known."""
+        prices = prices or self.estimator.prices
+        if prices is None:
+            return None
+        bookings = self.bookings if bookings is None else bookings
+        return Forecast(bookings, self.capacity, prices, self._pace, self.estimator.margin, now, self.in_flight)
+
+    def _new_request(self, booking: Booking) -> BookedRequest:
+        request = self.bookings.new_request(booking)
+        request.estimate_length(self.lengths)
+        return request
+
+    def _decide(self, request: BookedRequest, now: float) -> AdmissionDecision:
+        is_shadow = request.booking.shadow
+        if is_shadow and not self._has_room(request):
+            sentence = "a shadow does not wait, and no seat or not enough blocks are free"
+            return Refuse("would_delay_others", "a free seat and blocks", sentence, None)
+        crowded_out: tuple[str, ...] = ()
+        if self.bookings.num_live >= self.capacity.max_booked:
+            lower = [other for other in self._live() if other.yields_to(request)]
+            if not lower:
+                return self._queue_full(now)
+            crowded_out = (min(lower, key=lambda other: other.shed_order).booking.key,)
+        # A shadow delays no caller: a caller is admitted as if shadows were not there.
+        forecast = self.forecast(now, self.bookings if is_shadow else self.bookings.without_shadows())
+        if forecast is None:
+            return Admit(None, crowded_out)
+        found = self._evaluate(request, forecast, crowded_out)
+        return found if isinstance(found, Admit) else self._refuse(request, forecast, found)
+
+    def _live(self) -> list[BookedRequest]:
+        return [*self.bookings.active, *self.bookings.suspended]
+
+    def _has_room(self, request: BookedRequest) -> bool:
+        """Whether there are enough seats and blocks for all booked requests and this one."""
+        if self.bookings.num_live > len(self.bookings):
+            return False
+        slots = sum(other.slots for other in self.bookings.active) + request.slots
+        return len(self.bookings) < self.capacity.max_running and slots <= self.capacity.entry_slots
+
+    def _evaluate(
+        self, request: BookedRequest, forecast: Forecast, crowded_out: tuple[str, ...]
+    ) -> Admit | ForecastCheck:
+        arrivals = self._expected_arrivals(request, forecast)
+        check = forecast.check(request, crowded_out, arrivals)
+        if check.is_fine:
+            displaced: tuple[str, ...] | None = crowded_out
+        else:
+            displaced = Displacement(request, forecast, arrivals, crowded_out, check).find()
+        if displaced is None:
+            if not self._is_worth_a_try(request, forecast):
+                return check
+            shed = crowded_out + remaining_shadows(crowded_out, self.bookings)
+            return self._admit(request, forecast, shed)
+        quiet = check.quiet if displaced == crowded_out else None
+        shadows = self._shadows_in_the_way(request, forecast, arrivals, displaced)
+        chosen = tuple(key for key in displaced if key not in crowded_out)
+        shed, suspended = split_departures(chosen, self.bookings, forecast)
+        return self._admit(request, forecast, crowded_out + shed + shadows, suspended, quiet)
+
+    def _expected_arrivals(self, request: BookedRequest, forecast: Forecast) -> ExpectedArrivals:
+        """Return the arrivals to allow for. The highest priority in demand meets its deadline whatever arrives. Lower
+        ones are refused in favour of higher ones only as far as those arrive steadily: a burst may end sooner."""
+        if not len(forecast.bookings):
+            return NO_ARRIVALS
+        if self.demand.is_topmost(forecast.now, request.priority):
+            return self.demand.arrivals(forecast.now, request.priority)
+        share = self.demand.steady_share_above(forecast.now, request.priority)
+        return ExpectedArrivals(higher=_KEPT_FOR_HIGHER * share)
+
+    def _is_worth_a_try(self, request: BookedRequest, forecast: Forecast) -> bool:
+        """Whether to admit the request only to measure again: refused requests take no steps, so prices would not
+        change. If an idle replica has no recent measurement, a request on time at its best prices is admitted."""
+        best = self.estimator.cheapest
+        if len(forecast.bookings) or self._measured_at is None or best is None:
+            return False
+        if forecast.now - self._measured_at < _STALE_SECONDS:
+            return False
+        hopeful = self.forecast(forecast.now, forecast.bookings, best)
+        return hopeful is not None and hopeful.slack_alone(request) >= 0
+
+    def _shadows_in_the_way(
+        self, request: BookedRequest, forecast: Forecast, arrivals: ExpectedArrivals, displaced: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return the shadows whose seats or blocks the request needs; all of them if they would make any request
+        late."""
+        if not self.bookings.num_shadows or request.booking.shadow:
+            return ()
+        keys = shadows_to_displace(request, displaced, self.bookings, self.capacity)
+        beside = self.forecast(forecast.now)
+        if beside is None or not (request.has_deadline or forecast.has_deadlines):
+            return keys
+        if beside.check(request, displaced + keys, arrivals).is_fine:
+            return keys
+        return remaining_shadows(displaced, self.bookings)
+
+    def _admit(
+        self,
+        request: BookedRequest,
+        forecast: Forecast,
+        shed: tuple[str, ...],
+        suspended: tuple[str, ...] = (),
+        quiet: EstimateBound | None = None,
+    ) -> Admit:
+        """`quiet` is the bound without arrivals, if it was computed before."""
+        now, leaving = forecast.now, shed + suspended
+        if quiet is None:
+            quiet = estimate_bound(forecast.simulate(request, leaving, until=request), request)
+        busy = forecast.simulate(request, leaving, self.demand.arrivals(now), until=request)
+        load = self.demand.load(now)
+        share = self.accuracy.correction.share(load, quiet.total(request.expected_left))
+        estimate = AnswerEstimate(now, load, quiet, estimate_bound(busy, request), share)
+        total = estimate.total(request.expected_left)
+        slack = forecast.slack(request, ForecastTimes(estimate.first, total)) if request.has_deadline else None
+        return Admit(Outlook(estimate.wait, total, slack), shed, suspended, estimate)
+
+    def _refuse(self, request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> Refuse:
+        seconds = estimate_retry_seconds(request, forecast, check)
+        retry_after = self._spread(seconds)
+        if check.own_late > 0:
+            is_first = check.missed == "first"
+            left = forecast.left(request.first_deadline if is_first else request.booking.deadline)
+            by_first = is_first or forecast.is_judged_by_first_token(request)
+            work = "its first token takes" if by_first else f"its own {request.expected_left:.0f} tokens take"
+            work += f" {_format_seconds(check.due - check.wait)}"
+            due = _describe_deadline(left, is_first=is_first)
+            before = f"{_format_seconds(check.wait)} of work are before it and {work}"
+            sentence = f"{work} even alone; {due}" if seconds is None else f"{before}; {due}"
+            limit = f"at least {left + check.own_late:.1f} s"
+            return Refuse("deadline_unreachable", limit, sentence, retry_after, check.missed)
+        late = _format_seconds(check.worst_delay)
+        sentence = f"1 request that was admitted before would miss its deadline by {late}"
+        if len(check.delayed) != 1:
+            others = f"{len(check.delayed)} requests that were admitted before"
+            sentence = f"{others} would miss their deadlines, the worst by {late}"
+        return Refuse("would_delay_others", "every deadline that was accepted before", sentence, retry_after)
+
+    def _queue_full(self, now: float) -> Refuse:
+        forecast = self.forecast(now)
+        retry_after = self._spread(None if forecast is None else forecast.seconds_to_first_end())
+        most = self.capacity.max_waiting
+        return Refuse("queue_full", f"at most {most} requests", f"{most} requests are already waiting", retry_after)
+
+    def _seconds_after_shedding(self, booking: Booking, now: float) -> float | None:
+        """Seconds until a displaced request may be retried with its original time limit; if the line is full, not
+        before a place in it is free."""
+        forecast = self.forecast(now, None if booking.shadow else self.bookings.without_shadows())
+        if forecast is None:
+            return None
+        request = self._new_request(_arriving_at(now, booking))
+        check = forecast.check(request, (), self._expected_arrivals(request, forecast))
+        seconds = estimate_retry_seconds(request, forecast, check)
+        if seconds is None or self.bookings.num_live < self.capacity.max_booked:
+            return seconds
+        return max(seconds, forecast.seconds_to_first_end())
+
+    def _spread(self, seconds: float | None) -> float | None:
+        return add_jitter(seconds, self._jitter())
+
+    def _work_seconds(self, request: BookedRequest) -> float:
+        """Seconds that it keeps the replica busy; 0 until prices are known."""
+        prices = self.estimator.prices
+        if prices is None:
+            return 0.0
+        num_rows = max(1, sum(not other.booking.shadow for other in self.bookings.running))
+        prompt = request.prompt_left * (prices.prefill_token + prices.prefill_step / self._pace.chunk)
+        return prompt + request.expected_left * (prices.decode_token + prices.decode_step / num_rows)
+
+    def _displace(self, decision: Admit) -> None:
+        for key in decision.displaced:
+            self.bookings.remove(key)
+        for key in decision.suspended:
+            self.bookings.suspend(key)
+        self._has_suspended = self._has_suspended or bool(decision.suspended)
+
+    # Reports of the scheduler. A report on a request that is not booked any more changes nothing.
+
+    def report_started(self, key: str, num_tokens: int, hit_tokens: int) -> None:
+        request = self.bookings.get(key)
+        if request is not None:
+            request.start(num_tokens, hit_tokens)
+            self.bookings.start(request)
+
+    def report_turn(self, keys: Collection[str]) -> None:
+        """Record that a step computed prompts of these requests."""
+        self.bookings.take_turn(keys)
+
+    def report_prompt_left(self, key: str, num_left: int) -> None:
+        request = self.bookings.get(key)
+        if request is not None and request.is_running:
+            request.prompt_left = num_left
+
+    def report_tokens(self, key: str, num_tokens: int) -> None:
+        request = self.bookings.get(key)
+        if request is not None:
+            self.bookings.prompts.discard(request)
+            request.grow(num_tokens)
+            request.estimate_length(self.lengths)
+
+    def report_preempted(self, key: str) -> None:
+        request = self.bookings.get(key)
+        if request is not None:
+            self.bookings.preempt(request)
+            request.preempt()
+
+    def report_ended(self, key: str, *, whole: bool, cut: bool, now: float) -> None:
+        """`whole` means that the answer is complete: it ended by itself or, if `cut`, at `max_tokens`."""
+        request = self.bookings.remove(key)
+        if request is None:
+            return
+        if request.generated and not request.booking.exact:
+            self.lengths.add(request.generated, cut=cut or not whole)
+        if whole and request.estimate is not None and not request.num_higher:
+            self.accuracy.compare(request.estimate, request.generated, now)
+
+    def forget(self, key: str) -> None:
+        """Remove a request that ended in an unknown way."""
+        self.bookings.remove(key)
+
+    def report_step(self, shape: StepShape, seconds: float, num_rows: int, pace: StepPace, now: float) -> None:
+        """`seconds` counts from the previous step if there was no pause between them."""
+        self.estimator.add(shape, seconds)
+        self._measured_at = now
+        self._pace = pace
+        self.demand.add_step(is_prefill=shape.prefill, num_rows=num_rows, seconds=seconds)
+
+    # Sweeps
+
+    @property
+    def is_sweep_due(self) -> bool:
+        """Whether the next sweep should run early: a request has just been suspended, or only suspended requests are
+        left."""
+        return self._has_suspended or (not len(self.bookings) and self.bookings.num_live > 0)
+
+    def sweep(self, now: float) -> QueueSweep:
+        """Return what changes now. The bookings are already updated, except for requests to be shed. Requests leave if
+        they make a more important one late, if they can no longer meet their deadlines, or if they are shadows that
+        lost their seats. Suspended requests are resumed."""
+        self._has_suspended = False
+        unseated = tuple(each.booking.key for each in self.bookings.line if each.booking.shadow and each.was_preempted)
+        forecast = self.forecast(now)
+        if forecast is None:
+            return QueueSweep(shed=unseated)
+        sweep = QueueSweep()
+        if forecast.has_deadlines:
+            sweep = sweep_queue(forecast, self.bookings, 1 - self.estimator.margin, self._hopeless)
+        self._hopeless = sweep.hopeless
+        for key in sweep.suspended:
+            self.bookings.suspend(key)
+        if not sweep.shed and not sweep.suspended and self.bookings.suspended:
+            sweep = self._resume(forecast)
+        return sweep._replace(shed=unseated + sweep.shed)
+
+    def _resume(self, forecast: Forecast) -> QueueSweep:
+        """Resume suspended requests, best rank first, as long as they would be admitted; shed those that can no longer
+        meet their deadlines. If a request without a deadline would not be admitted, later ones with a deadline are
+        still tried."""
+        shed = tuple(each.booking.key for each in self.bookings.suspended if is_hopeless(each, forecast))
+        resumed: tuple[str, ...] = ()
+        num_tried, only_timed = 0, False
+        for request in [each for each in self.bookings.suspended if each.booking.key not in shed]:
+            if num_tried == MAX_RESUMED:
+                break
+            if only_timed and not request.has_deadline:
+                continue
+            num_tried += 1
+            key = request.booking.key
+            current = self.forecast(forecast.now) if resumed else forecast
+            found = None if current is None else self._evaluate(request, current, ())
+            if isinstance(found, ForecastCheck):
+                if forecast.slack_alone(request, SWEEP_SECONDS) < 0:
+                    shed += (key,)
+                    continue
+                if request.has_deadline:
+                    break
+                only_timed = True
+                continue
+            if found is not None and (found.displaced or found.suspended):
+                self._displace(found)
+                self.bookings.resume(key)
+                return QueueSweep(shed + found.displaced, found.suspended, key, (*resumed, key))
+            self.bookings.resume(key)
+            resumed += (key,)
+        return QueueSweep(shed=shed, resumed=resumed)
+
+    # Load
+
+    def usual_wait(self, now: float) -> float | None:
+        """Seconds that a request of default priority would wait before its first step; None until prices are known."""
+        if self.estimator.prices is None:
+            return None
+        bookings = self.bookings.without_shadows()
+        if not bookings.line and len(bookings.running) < self.capacity.max_running:
+            return 0.0
+        forecast = self.forecast(now, bookings)
+        if forecast is None:
+            return None
+        request = self._new_request(Booking("", 0, now, None, 1, 0, 1, exact=True))
+        return forecast.simulate(request, until=request)[request].begun_at
+
+    def is_refusing(self, now: float) -> bool:
+        return now - self._refused_at < REFUSING_SECONDS
+
+    def errors(self) -> EstimateErrors | None:
+        return self.accuracy.errors(self.estimator)
+
+
+def _arriving_at(now: float, booking: Booking) -> Booking:
+    """Return the same request as if it arrived now, with its original time limit."""
+    later = now - booking.arrival
+    deadline, first = (None if each is None else each + later for each in (booking.deadline, booking.first_deadline))
+    return replace(booking, arrival=now, deadline=deadline, first_deadline=first)
+
+
+def _describe_deadline(left: float, *, is_first: bool) -> str:
+    if is_first:
+        return f"that is due in {_format_seconds(left)}" if left > 0 else "that was due before now"
+    return f"its deadline is in {_format_seconds(left)}" if left > 0 else "its deadline has passed"
+
+
+def _format_seconds(value: float) -> str:
+    if value == inf:
+        return "an unlimited time"
+    return f"{value:.1f} s" if value >= 0.1 else f"{1000 * value:.0f} ms"

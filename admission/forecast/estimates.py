@@ -1,0 +1,479 @@
+"""Learns from measured steps and ended answers: prices, lengths, and estimation errors."""
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
+
+from admission.policy import PrefillHold
+
+
+class StepShape(NamedTuple):
+    """The features of a step that its price depends on."""
+
+    prefill: bool
+    tokens: int  # computed in the step
+    pairs: int  # each of them with every token it looks back at, itself included
+    switched: bool = False  # whether the step before had other adapters
+
+
+@dataclass(frozen=True, slots=True)
+class StepPrices:
+    """Prices in seconds, never negative."""
+
+    prefill_step: float
+    prefill_token: float
+    prefill_pair: float
+    decode_step: float
+    decode_token: float
+    decode_pair: float
+    switch: float = 0.0  # for a change of adapters
+
+    def seconds(self, shape: StepShape) -> float:
+        step, token, pair = self.prefill if shape.prefill else self.decode
+        return step + token * shape.tokens + pair * shape.pairs + (self.switch if shape.switched else 0.0)
+
+    @property
+    def prefill(self) -> tuple[float, float, float]:
+        return self.prefill_step, self.prefill_token, self.prefill_pair
+
+    @property
+    def decode(self) -> tuple[float, float, float]:
+        return self.decode_step, self.decode_token, self.decode_pair
+
+
+@dataclass(frozen=True, slots=True)
+class StepInFlight:
+    """The step that is being computed: no request can join it."""
+
+    shape: StepShape
+    started_at: float
+    tokens: dict[str, int] = field(default_factory=dict)
+    """Prompt tokens that the step computes, or answer tokens that it samples, by request."""
+
+    def seconds_left(self, prices: StepPrices, now: float) -> float:
+        return max(0.0, self.started_at + prices.seconds(self.shape) - now)
+
+
+class StepPace(NamedTuple):
+    """How the scheduler currently takes its steps."""
+
+    chunk: int  # prompt tokens in a step while requests decode
+    hold: PrefillHold | None = None  # None if the scheduler holds no prompts
+
+
+class RecentValues:
+    """The most recent of many values, and their quantiles."""
+
+    def __init__(self, most: int) -> None:
+        self._values: deque[float] = deque(maxlen=most)
+        self._sorted: list[float] | None = None
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, value: float) -> None:
+        self._values.append(value)
+        self._sorted = None
+
+    def quantile(self, share: float) -> float | None:
+        """The smallest value that at least `share` of them do not exceed; None without values."""
+        if not self._values:
+            return None
+        if self._sorted is None:
+            self._sorted = sorted(self._values)
+        return self._sorted[max(0, -int(-share * len(self._sorted) // 1) - 1)]
+
+
+Vector = tuple[float, float, float]
+_PREFILL_UNITS: Vector = (1.0, 64.0, 64.0 * 512.0)
+_DECODE_UNITS: Vector = (1.0, 8.0, 8.0 * 512.0)
+_ENOUGH_STEPS = 2  # steps of each kind to measure before prices are known
+_OUTLIER = 4.0  # a step that is off by this many times the usual error counts for less
+_STRETCH = 16  # steps whose errors may cancel out: the time of a request is a sum of many steps
+_UNMEASURED_MARGIN = 0.1
+_MARGINS = (0.02, 0.5)
+
+
+class Estimator:
+    """Learns the prices of prefill steps and of decode steps from measurements. Starts from a calibration, or without
+    prices until a few steps of each kind have been measured."""
+
+    def __init__(self, calibrated: StepPrices | None = None) -> None:
+        self._fits = {
+            True: PriceFit(None if calibrated is None else calibrated.prefill, _PREFILL_UNITS),
+            False: PriceFit(None if calibrated is None else calibrated.decode, _DECODE_UNITS),
+        }
+        self._num_measured = dict.fromkeys((True, False), 0 if calibrated is None else _ENOUGH_STEPS)
+        self._switch = 0.0 if calibrated is None else calibrated.switch
+        self._errors = RecentValues(256)
+        self._last_errors = RecentValues(16)  # few, so that a lasting change is soon reflected
+        self._stretches = RecentValues(64)
+        self._expected = self._spent = 0.0
+        self._num_in_stretch = 0
+        self._prices: StepPrices | None = calibrated
+        self._cheapest: StepPrices | None = calibrated
+
+    @property
+    def prices(self) -> StepPrices | None:
+        if self._prices is None:
+            self._prices = self._fitted()
+            if self._prices is not None and (
+                self._cheapest is None or _usual_seconds(self._prices) < _usual_seconds(self._cheapest)
+            ):
+                self._cheapest = self._prices
+        return self._prices
+
+    @property
+    def cheapest(self) -> StepPrices | None:
+        """Prices when the replica was fastest."""
+        return self._cheapest
+
+    def _fitted(self) -> StepPrices | None:
+        if min(self._num_measured.values()) < _ENOUGH_STEPS:
+            return None
+        prefill, decode = self._fits[True].prices, self._fits[False].prices
+        if prefill is None or decode is None:
+            return None
+        return StepPrices(*prefill, *decode, self._switch)
+
+    def add(self, shape: StepShape, seconds: float) -> None:
+        """Record a step that took `seconds`, counted from the previous step if there was no pause."""
+        if seconds <= 0:
+            return
+        prices = self.prices
+        weight = 1.0 if prices is None else self._record_error(prices.seconds(shape), seconds)
+        if shape.switched:
+            if prices is not None:
+                rest = seconds - prices.seconds(shape._replace(switched=False))
+                self._switch = max(0.0, 0.9 * self._switch + 0.1 * rest)
+            seconds = max(seconds - self._switch, 1e-9)
+        self._fits[shape.prefill].add((1.0, float(shape.tokens), float(shape.pairs)), seconds, weight)
+        self._num_measured[shape.prefill] += 1
+        self._prices = None
+
+    def _record_error(self, expected: float, seconds: float) -> float:
+        """Record the error and return the weight that the step should have."""
+        error = abs(expected - seconds) / seconds
+        usual = self._last_errors.quantile(0.5)
+        self._errors.add(error)
+        self._last_errors.add(error)
+        self._expected += expected
+        self._spent += seconds
+        self._num_in_stretch += 1
+        if self._num_in_stretch == _STRETCH:
+            self._stretches.add(max(0.0, self._spent - self._expected) / self._spent)
+            self._expected = self._spent = 0.0
+            self._num_in_stretch = 0
+        far = max(abs(expected - seconds) / max(expected, 1e-9), error)
+        most = _OUTLIER * max(usual or far, 0.05)
+        return min(1.0, most / far) if far > 0 else 1.0
+
+    def step_error(self, share: float) -> float | None:
+        """The relative error that `share` of the recent steps did not exceed."""
+        return self._errors.quantile(share)
+
+    @property
+    def margin(self) -> float:
+        """The share by which work may exceed its forecast."""
+        measured = self._stretches.quantile(0.9)
+        least, most = _MARGINS
+        return min(max(_UNMEASURED_MARGIN if measured is None else measured, least), most)
+
+
+def _usual_seconds(prices: StepPrices) -> float:
+    return sum(price * unit for price, unit in zip(prices.prefill, _PREFILL_UNITS, strict=True)) + sum(
+        price * unit for price, unit in zip(prices.decode, _DECODE_UNITS, strict=True)
+    )
+
+
+_SUBSETS = [subset for size in (3, 2, 1) for subset in combinations(range(3), size)]
+
+
+class PriceFit:
+    """Non-negative least squares of relative errors over decaying sums. Prices that the measurements cannot determine,
+    because all had the same shape, stay at the prior."""
+
+    def __init__(self, prior: Vector | None, units: Vector, *, keep: float = 0.98, trust: float = 0.02) -> None:
+        """`units` are usual sizes of the three features. The prior weighs as much as `trust` measurements."""
+        self._units = units
+        self._keep = keep
+        self._trust = trust
+        self._matrix = [[0.0] * 3 for _ in range(3)]
+        self._right = [0.0] * 3
+        self._usual = 0.0
+        self._weight = 0.0
+        self._prices: Vector | None = prior
+        self._is_stale = False
+
+    @property
+    def prices(self) -> Vector | None:
+        """None without a prior and without measurements."""
+        if self._is_stale:
+            self._is_stale = False
+            self._prices = self._solve()
+        return self._prices
+
+    def add(self, features: Vector, seconds: float, weight: float = 1.0) -> None:
+        """A `weight` below 1 is for a measurement that is not fully trusted."""
+        if seconds <= 0 or weight <= 0:
+            return
+        scaled = [feature / unit for feature, unit in zip(features, self._units, strict=True)]
+        share = weight / (seconds * seconds)
+        matrix, right, keep = self._matrix, self._right, self._keep
+        for i in range(3):
+            row, factor = matrix[i], share * scaled[i]
+            right[i] = right[i] * keep + factor * seconds
+            for j in range(3):
+                row[j] = row[j] * keep + factor * scaled[j]
+        self._usual = self._usual * keep + weight * seconds
+        self._weight = self._weight * keep + weight
+        self._is_stale = True
+
+    def _solve(self) -> Vector:
+        units = self._units
+        usual = self._usual / self._weight
+        prior = self._first_guess(usual) if self._prices is None else self._prices
+        ridge = self._trust / (usual * usual)
+        matrix = [list(row) for row in self._matrix]
+        right = list(self._right)
+        for i, (price, unit) in enumerate(zip(prior, units, strict=True)):
+            matrix[i][i] += ridge
+            right[i] += ridge * price * unit
+        best = _minimise(matrix, right)
+        return (best[0] / units[0], best[1] / units[1], best[2] / units[2])
+
+    def _first_guess(self, usual: float) -> Vector:
+        """Attribute half of the time to the step itself and half to its tokens, until shapes differ."""
+        step, tokens, _ = self._matrix[0]
+        return (usual / 2, usual / 2 * step / (tokens * self._units[1]), 0.0)
+
+
+def _minimise(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """The non-negative vector x with the least x'Mx - 2b'x."""
+    best, least = [0.0, 0.0, 0.0], 0.0
+    for subset in _SUBSETS:
+        solved = _solve_linear([[matrix[i][j] for j in subset] for i in subset], [right[i] for i in subset])
+        if solved is None or min(solved) < 0:
+            continue
+        cost = -sum(x * right[i] for x, i in zip(solved, subset, strict=True))
+        if cost < least:
+            best, least = [0.0, 0.0, 0.0], cost
+            for x, i in zip(solved, subset, strict=True):
+                best[i] = x
+            if len(subset) == 3:
+                return best
+    return best
+
+
+def _solve_linear(matrix: list[list[float]], right: list[float]) -> list[float] | None:
+    """By elimination; None without a single solution."""
+    size = len(right)
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for i in range(size):
+        pivot = max(range(i, size), key=lambda k: abs(rows[k][i]))
+        if rows[pivot][i] == 0:
+            return None
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        for k in range(i + 1, size):
+            factor = rows[k][i] / rows[i][i]
+            for j in range(i, size + 1):
+                rows[k][j] -= factor * rows[i][j]
+    solved = [0.0] * size
+    for i in reversed(range(size)):
+        rest = sum(rows[i][j] * solved[j] for j in range(i + 1, size))
+        solved[i] = (rows[i][size] - rest) / rows[i][i]
+    return solved
+
+
+_ENOUGH = 8  # answers that ended by themselves before anything is concluded from them
+_MOST = 256
+_MODEST = 64  # further tokens to expect of an answer while nothing is known of others
+_EVERY = 8  # answers between two updates of the estimate
+
+
+class AnswerLengths:
+    """Learns the lengths of answers. An answer that was cut, by `max_tokens` or otherwise, would have been longer by an
+    unknown amount: it counts as a survivor at that length (the Kaplan-Meier estimate).
+
+    `max_tokens` is the longest an answer may be, and rarely its length. A deadline is judged by the 90th percentile of
+    lengths, a wait by their mean. Until enough answers have ended by themselves, each is expected to continue for a
+    modest while; beyond the longest answer seen, only `max_tokens` is known. Cuts have a separate window, and cuts
+    shorter than the shortest complete answer, which carry no information, are not kept; so many cuts cannot displace
+    what was learnt."""
+
+    def __init__(self) -> None:
+        self._ends: deque[int] = deque(maxlen=_MOST)
+        self._cuts: deque[int] = deque(maxlen=_MOST)
+        self._num_new = 0
+        self._at: list[int] = []  # lengths at which answers ended, ascending
+        self._left: list[float] = []  # the share of answers that go on behind each of them
+        self._area: list[float] = []  # mean tokens up to each of them
+
+    def add(self, length: int, *, cut: bool) -> None:
+        if cut and self._at and length < self._at[0]:
+            return
+        (self._cuts if cut else self._ends).append(length)
+        self._num_new += 1
+        if self._num_new >= _EVERY or len(self._ends) <= 2 * _ENOUGH:
+            self._num_new = 0
+            self._conclude()
+
+    @property
+    def known(self) -> bool:
+        return bool(self._at)
+
+    def mean(self, most: int, so_far: int = 0) -> float:
+        """Expected tokens of an answer that has `so_far` of them and may have `most`."""
+        if not self._at:
+            return float(min(most, so_far + _MODEST))
+        alive = self._survivors(so_far)
+        if alive <= 0:
+            return float(most)
+        return min(float(most), so_far + (self._area_to(most) - self._area_to(so_far)) / alive)
+
+    def long(self, most: int, so_far: int = 0, share: float = 0.9) -> int:
+        """The length that `share` of such answers do not exceed."""
+        if not self._at:
+            return min(most, so_far + _MODEST)
+        alive = self._survivors(so_far)
+        if alive <= 0:
+            return most
+        for at, left in zip(self._at, self._left, strict=True):
+            if at >= most:
+                break
+            if at >= so_far and left <= (1 - share) * alive:
+                return at
+        return most
+
+    def _survivors(self, length: int) -> float:
+        """The share of answers longer than `length`."""
+        behind = bisect_right(self._at, length)
+        return self._left[behind - 1] if behind else 1.0
+
+    def _area_to(self, length: int) -> float:
+        behind = bisect_right(self._at, length)
+        if not behind:
+            return float(length)
+        return self._area[behind - 1] + self._left[behind - 1] * (length - self._at[behind - 1])
+
+    def _conclude(self) -> None:
+        self._at, self._left, self._area = [], [], []
+        if len(self._ends) < _ENOUGH:
+            return
+        answers = sorted([(length, False) for length in self._ends] + [(length, True) for length in self._cuts])
+        left, area, last = 1.0, 0.0, 0
+        for i, (length, cut) in enumerate(answers):  # an answer that ended at a length comes before one cut there
+            if cut:
+                continue
+            area += left * (length - last)
+            left *= 1 - 1 / (len(answers) - i)
+            if length == last and self._at:
+                self._left[-1] = left
+                continue
+            last = length
+            self._at.append(length)
+            self._left.append(left)
+            self._area.append(area)
+
+
+_LOADS = (0.5, 1.0, 2.0, 4.0)
+_HORIZONS = (0.5, 1.5, 4.0)  # seconds
+_ENOUGH_SAMPLES = 4
+_MAX_SHARE = 1.5
+_MIN_SPREAD = 0.05  # bounds that are relatively closer together are not used for learning
+
+
+class EstimateBound(NamedTuple):
+    """A bound in seconds."""
+
+    wait: float
+    first: float  # seconds to the first token
+    pace: float  # seconds for each token after it
+
+    def total(self, num_tokens: float) -> float:
+        return self.first + self.pace * max(0.0, num_tokens - 1)
+
+
+class AnswerEstimate(NamedTuple):
+    """An estimate between two bounds: no further request arrives, or as many as are in demand."""
+
+    made_at: float
+    load: float  # seconds of work per second that were asked for
+    quiet: EstimateBound
+    busy: EstimateBound
+    share: float  # of the way from quiet to busy
+
+    def total(self, num_tokens: float) -> float:
+        return self._between(self.quiet.total(num_tokens), self.busy.total(num_tokens))
+
+    @property
+    def wait(self) -> float:
+        return self._between(self.quiet.wait, self.busy.wait)
+
+    @property
+    def first(self) -> float:
+        return self._between(self.quiet.first, self.busy.first)
+
+    def _between(self, quiet: float, busy: float) -> float:
+        return quiet + self.share * (busy - quiet)
+
+
+class LoadCorrection:
+    """Learns how close answers came to the busy bound, by load and by time to the end: near the end, fewer requests can
+    still overtake."""
+
+    def __init__(self) -> None:
+        self._seen = [[RecentValues(32) for _ in range(len(_HORIZONS) + 1)] for _ in range(len(_LOADS) + 1)]
+
+    def share(self, load: float, horizon: float) -> float:
+        """Until enough answers were seen, this is the load beyond capacity, growing with the horizon."""
+        seen = self._of(load, horizon)
+        median = seen.quantile(0.5) if len(seen) >= _ENOUGH_SAMPLES else None
+        if median is not None:
+            return median
+        return min(1.0, max(0.0, load - 1.0)) * horizon / (horizon + _HORIZONS[1])
+
+    def learn(self, estimate: AnswerEstimate, num_tokens: int, took: float) -> None:
+        quiet, busy = estimate.quiet.total(num_tokens), estimate.busy.total(num_tokens)
+        if busy - quiet > _MIN_SPREAD * quiet:
+            share = (took - quiet) / (busy - quiet)
+            self._of(estimate.load, quiet).add(min(_MAX_SHARE, max(0.0, share)))
+
+    def _of(self, load: float, horizon: float) -> RecentValues:
+        level = sum(load >= each for each in _LOADS)
+        return self._seen[level][sum(horizon >= each for each in _HORIZONS)]
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateErrors:
+    """Relative errors."""
+
+    step_p50: float
+    step_p90: float
+    total_p50: float | None
+    total_p90: float | None
+    num_requests: int
+
+
+class EstimateAccuracy:
+    """Compares estimates with the real answers."""
+
+    def __init__(self) -> None:
+        self.correction = LoadCorrection()
+        self._totals = RecentValues(256)
+        self._num_requests = 0
+
+    def compare(self, estimate: AnswerEstimate, num_tokens: int, now: float) -> None:
+        took = now - estimate.made_at
+        if took > 0:
+            self._totals.add(abs(estimate.total(num_tokens) - took) / took)
+            self._num_requests += 1
+            self.correction.learn(estimate, num_tokens, took)
+
+    def errors(self, estimator: Estimator) -> EstimateErrors | None:
+        half, most = estimator.step_error(0.5), estimator.step_error(0.9)
+        if half is None or most is None:
+            return None
+        return EstimateErrors(half, most, self._totals.quantile(0.5), self._totals.quantile(0.9), self._num_requests)

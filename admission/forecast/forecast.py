@@ -1,0 +1,481 @@
+"""The fate of every booked request if another is admitted or some leave, and which ones have to leave."""
+
+from bisect import insort
+from collections.abc import Collection
+from functools import cached_property
+from math import ceil, inf
+from operator import attrgetter
+from typing import NamedTuple
+
+from admission.forecast.bookings import (
+    NO_ARRIVALS,
+    BookedRequest,
+    BookedRequests,
+    DeadlineKind,
+    ExpectedArrivals,
+    ReplicaCapacity,
+    SimulationStart,
+    get_rank,
+)
+from admission.forecast.estimates import EstimateBound, StepInFlight, StepPace, StepPrices
+from admission.forecast.simulation import Simulation
+from admission.policy import prefill_tokens
+
+_NO_DELAY = 1e-4  # seconds that count as no delay
+
+
+class DelayedRequest(NamedTuple):
+    request: BookedRequest
+    late: float  # seconds, including the margin
+
+
+class ForecastTimes(NamedTuple):
+    """Seconds from now."""
+
+    first: float  # to the first token
+    end: float
+
+
+class ForecastCheck(NamedTuple):
+    """The consequences of admitting a request."""
+
+    own_late: float  # seconds by which it misses its own deadline, including the margin; not positive if it meets it
+    missed: DeadlineKind  # of its two deadlines, the one missed by more
+    delayed: list[DelayedRequest]  # requests that it would push past their deadlines
+    timeline: Simulation
+    wait: float  # seconds until it begins
+    due: float  # seconds until the event that its own deadline is judged by
+    quiet: EstimateBound | None = None  # what it may expect if no other request arrives; None if that was not simulated
+
+    @property
+    def is_fine(self) -> bool:
+        return self.own_late <= 0 and not self.delayed
+
+    @property
+    def worst_delay(self) -> float:
+        return max([self.own_late, *(each.late for each in self.delayed)])
+
+
+class Forecast:
+    """All simulations of one decision, with the same bookings, prices and time. Deadlines include a margin."""
+
+    def __init__(
+        self,
+        bookings: BookedRequests,
+        capacity: ReplicaCapacity,
+        prices: StepPrices,
+        pace: StepPace,
+        margin: float,
+        now: float,
+        in_flight: StepInFlight | None = None,
+    ) -> None:
+        self.bookings, self.margin, self.now = bookings, margin, now
+        self._capacity, self._prices, self._pace = capacity, prices, pace
+        self._start = SimulationStart(now, slowdown=1 + margin)
+        if in_flight is not None:
+            self._start = self._start._replace(
+                delay=in_flight.seconds_left(prices, now),
+                tokens=in_flight.tokens,
+                num_chunked=in_flight.shape.tokens if in_flight.shape.prefill else 0,
+            )
+        prompts, line, begun = bookings.prompts, bookings.line, self._start.tokens
+        running = {each: prompts.passed_over(each) if each.prompt_left else 0 for each in bookings.running}
+        if begun and line:  # a request in the step in flight runs, even if that was not reported yet
+            running |= {each: 0 for each in line if each.booking.key in begun}
+            line = [each for each in line if each.booking.key not in begun]
+        self._running, self._line = running, line
+        # A chunk of prompt and the round behind it: the difference that one turn makes.
+        self.grace = prices.prefill_step + pace.chunk * prices.prefill_token + self._round_seconds()
+        self._timed = [request for request in bookings.active if request.has_deadline]
+        self.has_deadlines = bool(self._timed)
+        self._simulations: dict[tuple[BookedRequest | None, frozenset[str], float, float], Simulation] = {}
+        self.num_simulations = 0
+
+    def simulate(
+        self,
+        extra: BookedRequest | None = None,
+        without: Collection[str] = (),
+        arrivals: ExpectedArrivals = NO_ARRIVALS,
+        until: BookedRequest | None = None,
+    ) -> Simulation:
+        """Outcomes after the end of `until` may be unknown. An earlier simulation is continued, not repeated."""
+        key = (extra, frozenset(without), arrivals.rows, arrivals.prefill)
+        if key in self._simulations:
+            return self._simulations[key].run(until)
+        self.num_simulations += 1
+        running, line = self._running, self._line
+        if without:
+            running = {request: turns for request, turns in running.items() if request.booking.key not in without}
+            line = [request for request in line if request.booking.key not in without]
+        if extra is not None:
+            line = list(line)
+            insort(line, extra, key=get_rank)
+        simulation = Simulation(self._capacity, self._prices, self._pace, running, line, self._start, arrivals)
+        self._simulations[key] = simulation
+        return simulation.run(until)
+
+    @cached_property
+    def unchanged(self) -> Simulation:
+        """Simulate all booked requests without a new one."""
+        return self.simulate()
+
+    def slack_alone(self, request: BookedRequest, since: float = 0.0) -> float:
+        """Seconds to spare before its deadline if it has the replica to itself after `since` seconds; negative if it is
+        late even then."""
+        if not request.has_deadline:
+            return inf
+        return self.slack(request, self.times_alone(request, 1 + self.margin)) - since
+
+    def times_alone(self, request: BookedRequest, factor: float) -> ForecastTimes:
+        """Alone, a request computes its prompt in the longest steps, then takes one round per token."""
+        pace, booking = self._pace, request.booking
+        most, holds = self._capacity.max_step_tokens, pace.hold is not None
+        tokens = prefill_tokens(pace.chunk, 0, most, decodes=False, holds=holds)
+        step, token, pair = self._prices.prefill
+        left, num_known = request.prompt_left, booking.prompt_tokens + request.generated
+        first = max(1, ceil(left / tokens)) * step + left * (token + pair * (num_known - left / 2))
+        end = first
+        if booking.exact and not request.is_unsure:
+            step, token, pair = self._prices.decode
+            num_rounds = max(0.0, request.long_left - 1)
+            end += num_rounds * (step + token + pair * (num_known + 1 + num_rounds / 2))
+        return ForecastTimes(first * factor, end * factor)
+
+    def _own_times(self, timeline: Simulation, request: BookedRequest, higher: float) -> ForecastTimes:
+        """Return the new request's times, with the margin. `higher` is the share of time that higher priorities take. A
+        lone request whose answer may be short meets its deadline if its first token does: refusing it helps no
+        other."""
+        factor = (1 + self.margin) / (1 - higher)
+        grace = self.grace if len(self.bookings) else 0.0
+        first = timeline[request].first_at
+        end = first if self.is_judged_by_first_token(request) else timeline.long_finish(request)
+        return ForecastTimes(first * factor + grace, end * factor + grace)
+
+    def is_judged_by_first_token(self, request: BookedRequest) -> bool:
+        """Whether the deadline of the whole answer is judged by the first token."""
+        return request.is_unsure or (not len(self.bookings) and not request.booking.exact)
+
+    def slack(self, request: BookedRequest, times: ForecastTimes) -> float:
+        """Seconds to spare before its deadline; of two deadlines, before the tighter one."""
+        return min(self.left(request.first_deadline, times.first), self.left(request.booking.deadline, times.end))
+
+    def left(self, deadline: float | None, at: float = 0.0) -> float:
+        """Seconds between `at` seconds from now and the deadline."""
+        return inf if deadline is None else deadline - self.now - at
+
+    def _delayed(self, timeline: Simulation, without: Collection[str]) -> list[DelayedRequest]:
+        """Return the requests that the new one pushes past their deadlines. A request that would certainly be late
+        anyway is not counted. If that is uncertain, because it would be late or on time by less than the margin, it
+        must not be delayed any further."""
+        delayed = []
+        for request in self._timed:
+            times = _long_times(timeline, request)
+            late = self.late_by(request, times)
+            if late > 0 and request.booking.key not in without and self._is_pushed(request, times):
+                delayed.append(DelayedRequest(request, late))
+        return delayed
+
+    def late_by(self, request: BookedRequest, times: ForecastTimes) -> float:
+        """Seconds past its deadline, including the margin; not positive if it is on time."""
+        late = self._past(request.booking.deadline, times.end)
+        return late if request.first_deadline is None else max(late, self._past(request.first_deadline, times.first))
+
+    def _past(self, deadline: float | None, at: float) -> float:
+        return -inf if deadline is None else self.now + at * (1 + self.margin) + self.grace - deadline
+
+    def _is_pushed(self, request: BookedRequest, times: ForecastTimes) -> bool:
+        before = _long_times(self.unchanged, request)
+        by_end = self._is_pushed_past(request.booking.deadline, times.end, before.end)
+        return by_end or self._is_pushed_past(request.first_deadline, times.first, before.first)
+
+    def _is_pushed_past(self, deadline: float | None, at: float, before: float) -> bool:
+        if deadline is None or self._past(deadline, at) <= 0:
+            return False
+        is_late_anyway = self.now + before * (1 - self.margin) - self.grace > deadline
+        return not is_late_anyway and (self._past(deadline, before) <= 0 or at > before + _NO_DELAY)
+
+    def _round_seconds(self) -> float:
+        return self._prices.decode_step + max(1, len(self.bookings.running)) * self._prices.decode_token
+
+    def seconds_to_first_end(self) -> float:
+        """A rough estimate of when the first booked request has ended."""
+        token, a_round = self._prices.prefill_token, self._round_seconds()
+        ends = [each.prompt_left * token + each.expected_left * a_round for each in self.bookings.active]
+        return min(ends, default=0.0)
+
+    def work(self, request: BookedRequest) -> float:
+        """Seconds saved if it leaves."""
+        return request.prompt_left * self._prices.prefill_token + request.expected_left * self._prices.decode_token
+
+    def check(self, request: BookedRequest, without: Collection[str], arrivals: ExpectedArrivals) -> ForecastCheck:
+        """Judge the new request's deadline with the expected arrivals, and all others with the known requests only:
+        their estimates left room for arrivals, and the new request is one."""
+        own_late = -inf
+        missed: DeadlineKind = "end"
+        if request.has_deadline:
+            timeline = self.simulate(request, without, arrivals, until=request)
+            own = self._own_times(timeline, request, arrivals.higher)
+            own_late = -self.slack(request, own)
+            if -own_late < self.left(request.booking.deadline, own.end):
+                missed = "first"
+        delayed: list[DelayedRequest] = []
+        quiet = None
+        if own_late <= 0 and (self.has_deadlines or not request.has_deadline):
+            timeline = self.simulate(request, without, until=None if self.has_deadlines else request)
+            delayed = self._delayed(timeline, without)
+            quiet = estimate_bound(timeline, request)
+        outcome = timeline[request]
+        by_first = missed == "first" or self.is_judged_by_first_token(request)
+        due = outcome.first_at if by_first else outcome.finish_at
+        return ForecastCheck(own_late, missed, delayed, timeline, outcome.begun_at, due, quiet)
+
+
+def expected_times(timeline: Simulation, request: BookedRequest) -> ForecastTimes:
+    """Times with an answer of expected length."""
+    outcome = timeline[request]
+    return ForecastTimes(outcome.first_at, outcome.finish_at)
+
+
+def _long_times(timeline: Simulation, request: BookedRequest) -> ForecastTimes:
+    """Times with an answer among the longest."""
+    return ForecastTimes(timeline[request].first_at, timeline.long_finish(request))
+
+
+def estimate_bound(timeline: Simulation, request: BookedRequest) -> EstimateBound:
+    outcome = timeline[request]
+    num_tokens = request.expected_left - 1
+    pace = (outcome.finish_at - outcome.first_at) / num_tokens if num_tokens > 0 else 0.0
+    return EstimateBound(outcome.begun_at, outcome.first_at, pace)
+
+
+MAX_RETRY_SECONDS = 30.0
+_MIN_RETRY_SECONDS = 0.05
+_RETRY_SPREAD = 0.25  # requests that are refused together come back spread over this much more than the time itself
+
+
+def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> float | None:
+    """Seconds until the obstacle has passed; None if it never would.
+
+    A request that would delay others waits until the last of them has ended. A request that would be late itself waits
+    until the fraction of the others has gone by which it is late, relative to the delay they cause. Simulating later
+    moments would take longer than the rest of a decision (docs/performance.md)."""
+    spare = forecast.slack_alone(request)
+    if spare < 0:
+        return None
+    if check.own_late > 0:
+        held_up = check.own_late + spare - forecast.grace
+        part = min(1.0, (1 + forecast.margin) * check.own_late / held_up) if held_up > 0 else 1.0
+        seconds = _seconds_until_gone(part, forecast, in_line=check.wait >= check.own_late)
+    else:
+        timeline = forecast.unchanged
+        seconds = max((timeline.long_finish(each.request) for each in check.delayed), default=0.0)
+    return min(max(seconds, _MIN_RETRY_SECONDS), MAX_RETRY_SECONDS)
+
+
+def _seconds_until_gone(part: float, forecast: Forecast, *, in_line: bool) -> float:
+    """Seconds until this fraction of the others has gone. A request in line waits for their work, which shrinks
+    steadily; a request with a seat shares its steps with them until they end."""
+    timeline = forecast.unchanged
+    ends = sorted(timeline.long_finish(request) for request in forecast.bookings.active)
+    if not ends:
+        return 0.0
+    return part * ends[-1] if in_line else ends[max(0, ceil(part * len(ends)) - 1)]
+
+
+def add_jitter(seconds: float | None, draw: float) -> float | None:
+    """`draw` is from [0, 1)."""
+    if seconds is None:
+        return None
+    return min(seconds, MAX_RETRY_SECONDS / (1 + _RETRY_SPREAD)) * (1 + _RETRY_SPREAD * draw)
+
+
+SWEEP_SECONDS = 0.1  # between two sweeps of the waiting requests
+MAX_RESUMED = 4  # suspended requests that one sweep resumes: each costs a decision
+RECHECK_SECONDS = 1.0  # the most between two checks whether a suspended request can still meet its deadline
+SUSPEND_SLACK_FACTOR = 3.0  # a request with this many times the time it takes alone can wait for others
+_MAX_SIMULATIONS = 14
+_MIN_SIMULATIONS = 7
+_MAX_SIMULATED = 2000  # requests that are simulated for one decision, which should not take longer than it is worth
+_HASTE = 6.0  # if few simulations are left, each step is this much larger than the one before
+_MAX_RESCUED = 4  # late requests that a sweep looks at: each costs some simulations
+_MAX_SUCCESSIONS = 4  # attempts to find which requests take the seats of those that leave
+
+
+class Displacement(NamedTuple):
+    """Finds the fewest requests that have to leave for a new one."""
+
+    request: BookedRequest
+    forecast: Forecast
+    arrivals: ExpectedArrivals
+    already: tuple[str, ...]  # requests that leave in any case
+    check: ForecastCheck  # the consequences if no other request leaves
+
+    def find(self) -> tuple[str, ...] | None:
+        """Return keys in `shed_order`; None if displacing all candidates would not be enough."""
+        lower = [each for each in self.forecast.bookings.active if each.yields_to(self.request)]
+        lower.sort(key=_shed_order)
+        everyone = tuple(each.booking.key for each in lower)
+        if not lower or not self._is_enough(everyone):
+            return None
+        most = max(_MIN_SIMULATIONS, min(_MAX_SIMULATIONS, _MAX_SIMULATED // (1 + len(self.forecast.bookings))))
+        chosen = self._find_enough(lower, most)
+        return everyone if chosen is None else self._drop_unneeded(chosen, most)
+
+    def _is_enough(self, keys: tuple[str, ...]) -> bool:
+        return self.forecast.check(self.request, keys, self.arrivals).is_fine
+
+    def _find_enough(self, lower: list[BookedRequest], most: int) -> tuple[str, ...] | None:
+        """Return the first few whose work makes up for the delay, or more if needed; None after `most` simulations."""
+        chosen, check, effort = self.already, self.check, 1.0
+        while not check.is_fine:
+            if self.forecast.num_simulations >= most:
+                return None
+            seconds = effort * check.worst_delay
+            for each in self._candidates(check, [each for each in lower if each.booking.key not in chosen]):
+                chosen += (each.booking.key,)
+                seconds -= self.forecast.work(each)
+                if seconds <= 0:
+                    break
+            if most < _MAX_SIMULATIONS:
+                effort *= _HASTE
+            check = self.forecast.check(self.request, chosen, self.arrivals)
+        return chosen
+
+    def _candidates(self, check: ForecastCheck, lower: list[BookedRequest]) -> list[BookedRequest]:
+        """Return the next to leave: requests that would be late if that is the only obstacle, otherwise those that
+        begin before the new request is done."""
+        late = {each.request for each in check.delayed if each.request.yields_to(self.request)}
+        if check.own_late <= 0 and len(late) == len(check.delayed):
+            return [each for each in lower if each in late] or lower
+        return [each for each in lower if check.timeline[each].begun_at < check.due] or lower
+
+    def _drop_unneeded(self, chosen: tuple[str, ...], most: int) -> tuple[str, ...]:
+        """Keep requests that need not leave, the most valuable first."""
+        for key in reversed(chosen):
+            if key in self.already or self.forecast.num_simulations >= most:
+                continue
+            fewer = tuple(each for each in chosen if each != key)
+            if self._is_enough(fewer):
+                chosen = fewer
+        return chosen
+
+
+_shed_order = attrgetter("shed_order")
+
+
+def remaining_shadows(displaced: tuple[str, ...], bookings: BookedRequests) -> tuple[str, ...]:
+    shadows = [each.booking.key for each in bookings.active if each.booking.shadow]
+    return tuple(key for key in shadows if key not in displaced)
+
+
+def shadows_to_displace(
+    request: BookedRequest, displaced: tuple[str, ...], bookings: BookedRequests, capacity: ReplicaCapacity
+) -> tuple[str, ...]:
+    """Shadows whose seats or blocks the request needs once the displaced have left."""
+    staying = [each for each in bookings.active if each.booking.key not in displaced]
+    num_free = capacity.max_running - len(staying)
+    slots = capacity.entry_slots - sum(each.slots for each in staying)
+    keys: list[str] = []
+    for each in sorted(staying, key=_shed_order):
+        if not each.booking.shadow or (num_free > 0 and slots >= request.slots):
+            break
+        keys.append(each.booking.key)
+        num_free, slots = num_free + 1, slots + each.slots
+    return tuple(keys)
+
+
+def split_departures(
+    keys: tuple[str, ...], bookings: BookedRequests, forecast: Forecast
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the keys to shed and the keys to suspend: displaced requests with enough time that are not shadows."""
+
+    def can_wait(request: BookedRequest | None) -> bool:
+        if request is None or request.booking.shadow:
+            return False
+        return forecast.slack(request, forecast.times_alone(request, SUSPEND_SLACK_FACTOR)) > 0
+
+    suspended = tuple(key for key in keys if can_wait(bookings.get(key)))
+    return tuple(key for key in keys if key not in suspended), suspended
+
+
+class QueueSweep(NamedTuple):
+    """Changes between two decisions."""
+
+    shed: tuple[str, ...] = ()
+    suspended: tuple[str, ...] = ()  # suspended in the bookings already
+    beneficiary: str = ""  # the request they are suspended for
+    resumed: tuple[str, ...] = ()  # resumed in the bookings already
+    hopeless: frozenset[str] = frozenset()
+    """Requests that seem unable to meet their deadlines. They are shed at the second sweep, in case a step stalled."""
+
+
+def sweep_queue(
+    forecast: Forecast, bookings: BookedRequests, least_factor: float, hopeless_before: frozenset[str]
+) -> QueueSweep:
+    """Rescue a more important request that would be late. If there is none, shed requests that were hopeless at the
+    previous sweep too. A request is hopeless if its answer cannot be done in time; if the answer may be short, or has a
+    separate deadline, the first token counts. `least_factor` is the factor by which a forecast may shrink."""
+    rescue = find_rescue(forecast, bookings)
+    if rescue is not None:
+        beneficiary, displaced = rescue
+        return QueueSweep(*split_departures(displaced, bookings, forecast), beneficiary)
+    timeline, hopeless = forecast.unchanged, []
+    for request in bookings.line:
+        outcome = timeline[request]
+        end = outcome.finish_at if request.booking.exact else outcome.first_at
+        if forecast.slack(request, ForecastTimes(outcome.first_at * least_factor, end * least_factor)) < 0:
+            hopeless.append(request.booking.key)
+    return QueueSweep(shed=tuple(key for key in hopeless if key in hopeless_before), hopeless=frozenset(hopeless))
+
+
+def is_hopeless(request: BookedRequest, forecast: Forecast) -> bool:
+    """Whether a suspended request can no longer meet its deadline. A request with time to spare is not checked at every
+    sweep: with many suspended requests, that would be most of the work."""
+    if forecast.now < request.recheck_at:
+        return False
+    slack = forecast.slack_alone(request, SWEEP_SECONDS)
+    request.recheck_at = forecast.now + min(slack / 2, RECHECK_SECONDS)
+    return slack < 0
+
+
+def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tuple[str, ...]] | None:
+    """The best-ranked request that would be late, and the requests that have to leave so that it meets its deadline.
+    None if no request is late or can be helped."""
+    timeline = forecast.unchanged
+    late = [each for each in bookings.active if forecast.late_by(each, expected_times(timeline, each)) > 0]
+    above = [each for each in sorted(late, key=get_rank) if any(other.yields_to(each) for other in bookings.active)]
+    for request in above[:_MAX_RESCUED]:
+        lower = [each for each in bookings.active if each.yields_to(request)]
+        keys = _fewest_to_rescue(forecast, request, _requests_beside(forecast, request, lower))
+        if keys:
+            return request.booking.key, tuple(keys)
+    return None
+
+
+def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
+    """Return requests that begin before it ends, then those that would begin in their seats, each in `shed_order`."""
+    keys: list[str] = []
+    for _ in range(_MAX_SUCCESSIONS):
+        timeline = forecast.simulate(without=frozenset(keys))
+        end = timeline[request].finish_at
+        beside = [each for each in lower if timeline[each].begun_at < end]
+        lower = [each for each in lower if timeline[each].begun_at >= end]
+        keys += [each.booking.key for each in sorted(beside, key=_shed_order)]
+        if not beside or not lower:
+            return keys
+    return keys + [each.booking.key for each in lower]
+
+
+def _fewest_to_rescue(forecast: Forecast, request: BookedRequest, keys: list[str]) -> list[str]:
+    def times_without(count: int) -> ForecastTimes:
+        return expected_times(forecast.simulate(without=frozenset(keys[:count])), request)
+
+    if not keys:
+        return []
+    times = times_without(len(keys))
+    if forecast.late_by(request, times) > 0:  # the margin is lost, the deadline perhaps not
+        return keys if forecast.slack(request, times) >= 0 else []
+    count = 1
+    while count < len(keys) and forecast.late_by(request, times_without(count)) > 0:
+        count *= 2
+    return keys[:count]

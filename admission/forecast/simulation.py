@@ -1,0 +1,487 @@
+"""The known work, simulated to its end under the scheduling policy.
+
+The simulation jumps from event to event instead of from step to step: a prompt ends, an answer ends, a request enters.
+A round is one decode step of every adapter stack. The distant future is approximated: turns between long prompts become
+shares of the chunks, and the far end of the line becomes a stream through the seats.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
+from math import ceil, inf
+from operator import attrgetter
+
+from admission import policy
+from admission.forecast.bookings import (
+    NO_ARRIVALS,
+    START_NOW,
+    BookedRequest,
+    ExpectedArrivals,
+    ReplicaCapacity,
+    SimulationStart,
+    get_rank,
+    pass_on_blocks,
+)
+from admission.forecast.estimates import StepPace, StepPrices
+from admission.policy import BEST_RANK, DecodingRequest, PrefillTurns, may_preempt, steps_between_switches
+
+_EPSILON = 1e-9
+_EXACT_LINE = 32  # waiting requests that are simulated one by one; those behind them are a stream
+_EXACT_CHUNKS = 20  # chunks that are dealt out one by one, two turns of every prompt as a rule; then by shares
+_HELD_ROUNDS = 8  # rounds between two checks of a prompt that is held
+
+
+class Outcome:
+    """Seconds from now until the request begins, has its first token, and ends an answer of expected length; and the
+    rounds until that end."""
+
+    begun_at: float = inf
+    first_at: float = inf
+    finish_at: float = inf
+    end_round: float = 0.0
+
+
+_NEVER = Outcome()
+
+
+class _Job(Outcome):
+    """A request in the simulation."""
+
+    to_go: float  # answer tokens to come, as of the last time it was not decoding
+    # While it decodes: tokens known when it began to, and the round of that.
+    size = since = 0.0
+    is_seated = has_sharers = False
+    holder: "_Job | None" = None  # of the blocks that it shares
+    new_holder: "_Job | None" = None  # holds what it shared with others, since it left its seat
+
+    def __init__(self, request: BookedRequest) -> None:
+        self.request = request
+        self.rank = request.rank
+        self.stack = request.stack
+        self.is_urgent = request.is_urgent
+        self.slots = request.slots
+        self.shared = request.shared
+        self.left: float = request.prompt_left  # prompt tokens to compute
+        self.to_go = request.expected_left
+        self.num_total = request.booking.prompt_tokens + request.generated + request.expected_left
+
+
+_get_preemption_order = attrgetter("request.preemption_order")
+
+
+class Simulation:
+    """Simulates as far as requested and reports when each request begins, has its first token and ends."""
+
+    def __init__(
+        self,
+        capacity: ReplicaCapacity,
+        prices: StepPrices,
+        pace: StepPace,
+        running: Mapping[BookedRequest, int],
+        line: list[BookedRequest],
+        start: SimulationStart = START_NOW,
+        arrivals: ExpectedArrivals = NO_ARRIVALS,
+    ) -> None:
+        """`running` maps each prompt to the turns that it was passed over; `line` is in order of rank."""
+        self._capacity, self._prices, self._start = capacity, prices, start
+        self._entry_slots, self._num_slots = capacity.entry_slots, capacity.num_slots
+        self._prefill, self._decode = prices.prefill, prices.decode
+        self._chunk, self._hold = pace
+        self._slowdown = start.slowdown
+        if self._hold is not None:
+            self._hold = self._hold._replace(round_seconds=self._hold.round_seconds * start.slowdown)
+        self._expected_rows = arrivals.rows
+        self._stretch = 1.0 / max(0.1, 1.0 - arrivals.prefill)
+        self._now, self._rounds = start.delay, 0.0
+        self._num_chunked: float = start.num_chunked  # prompt tokens since the last round
+        self._num_chunks = 0
+        self._used_slots = 0.0
+        self._tail_slots = capacity.block_size / 2  # empty slots in a request's last block, on average
+        self._context = 0.0  # tokens that the decoding requests look back at
+        self._turns: PrefillTurns[_Job] = PrefillTurns(capacity.age_bound)
+        self._prompts = self._turns.by_rank
+        self._decoding: list[tuple[float, int, _Job]] = []  # a heap by the round in which they end
+        self._stacks: dict[tuple[str, ...], int] = {}  # decoding requests by adapter stack
+        self._timed: dict[_Job, DecodingRequest] = {}  # decoding requests with a deadline
+        self._earliest_deadline, self._latest_round = inf, 0.0  # of all of them, and of some that have ended
+        self._line: list[BookedRequest | _Job] = list(line)
+        self._next = 0
+        self._may_enter = True  # a seat or slots came free since the first in line did not fit
+        self._lowest = -inf  # no seated request has a lower priority than this, which is negated
+        self._outcomes: dict[BookedRequest, Outcome] = {}  # a `_Job` for every request that has had a seat
+        self._is_over = False
+        # `_curve_rounds[i]` rounds are done at `_curve_times[i]`.
+        self._curve_rounds, self._curve_times = [0.0], [start.delay]
+        for request, passed_over in running.items():
+            self._seat_running(request, passed_over)
+        for job in self._seated():
+            if job.shared:
+                self._share_blocks(job)
+
+    def run(self, until: BookedRequest | None = None) -> "Simulation":
+        """Run to the end, or until everything about `until` is known."""
+        while not self._is_over:
+            if self._may_enter:
+                self._enter()
+            if self._next >= _EXACT_LINE and len(self._line) - self._next > _EXACT_LINE:
+                self._stream_rest()
+                self._is_over = True
+            elif until is not None and self._is_settled(until):
+                break
+            elif self._step():
+                self._curve_rounds.append(self._rounds)
+                self._curve_times.append(self._now)
+                decoding = self._decoding
+                while decoding and decoding[0][0] <= self._rounds + _EPSILON:
+                    job = heappop(decoding)[2]
+                    job.finish_at, job.end_round = self._now, self._rounds
+                    self._stop_decoding(job)
+            else:
+                self._is_over = True
+        return self
+
+    def __getitem__(self, request: BookedRequest) -> Outcome:
+        return self._outcomes.get(request, _NEVER)
+
+    def long_finish(self, request: BookedRequest) -> float:
+        outcome = self[request]
+        if request.long_left <= request.expected_left or outcome.finish_at == inf:
+            return outcome.finish_at
+        rounds, curve, times = _long_round(request, outcome), self._curve_rounds, self._curve_times
+        i = bisect_left(curve, rounds)
+        if i == len(curve):
+            step, token, _ = self._decode
+            lone_round = (step + token * max(1.0, self._expected_rows)) * self._stretch
+            return times[-1] + (rounds - curve[-1]) * lone_round
+        if i == 0:
+            return 0.0
+        return times[i - 1] + (rounds - curve[i - 1]) / (curve[i] - curve[i - 1]) * (times[i] - times[i - 1])
+
+    def _is_settled(self, request: BookedRequest) -> bool:
+        outcome = self._outcomes.get(request)
+        return outcome is not None and outcome.finish_at < inf and self._rounds >= _long_round(request, outcome)
+
+    def _step(self) -> bool:
+        """Simulate a chunk and the round after it, or rounds, or many of the same kind. False if there is no work."""
+        if self._num_chunked and self._owes_round():
+            self._take_rounds(1.0, after_chunk=True)
+            return True
+        max_rounds: float = inf
+        if self._prompts:
+            prompts = self._turns.pick()
+            margin = self._hold_margin(prompts[0])
+            if margin >= 0:
+                self._take_chunks(prompts, margin)
+                if self._num_chunked and self._owes_round():
+                    self._take_rounds(1.0, after_chunk=True)
+                return True
+            self._num_chunked = 0
+            max_rounds = _HELD_ROUNDS
+            if self._hold is not None:  # the margin grows by at most a chunk with each round
+                max_rounds = min(max_rounds, ceil(-margin / self._hold.chunk_seconds))
+        if not self._decoding:
+            return False
+        next_end = max(self._decoding[0][0] - self._rounds, _EPSILON)
+        self._take_rounds(min(next_end, max_rounds), after_chunk=False)
+        return True
+
+    def _owes_round(self) -> bool:
+        """Whether a round must follow the last prompt tokens; if so, it is taken next."""
+        if not policy.owes_decode(self._chunk, self._num_chunked, more_prompts=bool(self._prompts)):
+            return False
+        self._num_chunked = 0
+        return bool(self._decoding)
+
+    def _seat_running(self, request: BookedRequest, passed_over: int) -> None:
+        job = self._outcomes[request] = _Job(request)
+        done = self._start.tokens.get(request.booking.key, 0)
+        job.begun_at, job.first_at = 0.0, 0.0 if request.generated else inf
+        self._take_seat(job)
+        if not request.prompt_left:
+            job.to_go -= done
+            self._begin_decoding(job)
+            return
+        job.left -= done
+        if job.left > 0:
+            self._turns.add(job, passed_over)
+        else:
+            self._emit_first(job)
+
+    def _take_seat(self, job: _Job) -> None:
+        job.is_seated = True
+        self._used_slots += job.slots + self._tail_slots
+        if job.rank[0] > self._lowest:
+            self._lowest = job.rank[0]
+
+    def _enter(self) -> None:
+        """Let the first in line enter if a seat and its slots are free, or if lower priorities can be preempted."""
+        self._may_enter = False
+        while self._next < len(self._line):
+            head = self._line[self._next]
+            num_seated = len(self._decoding) + len(self._prompts)
+            no_seat = num_seated >= self._capacity.max_running
+            slots = head.slots
+            if head.shared and self._find_holder(head.request if isinstance(head, _Job) else head) is None:
+                slots += head.shared
+            is_short = num_seated > 0 and self._used_slots + slots + self._tail_slots > self._entry_slots
+            if no_seat or is_short:
+                if head.rank[0] >= self._lowest or num_seated < 2 or not self._preempt_for(head, recompute=is_short):
+                    return
+                continue
+            self._next += 1
+            job = head if isinstance(head, _Job) else _Job(head)
+            self._outcomes[job.request] = job
+            job.begun_at = min(job.begun_at, self._now)
+            self._take_seat(job)
+            if job.shared:
+                self._share_blocks(job)
+            self._turns.add(job)
+
+    def _preempt_for(self, head: "BookedRequest | _Job | None", *, recompute: bool) -> bool:
+        """Preempt the first victim, if it ranks below the head or there is no head."""
+        victim = min(self._seated(), key=_get_preemption_order)
+        if head is not None and not may_preempt(head.rank, victim.rank):
+            self._lowest = victim.rank[0]
+            return False
+        if victim in self._turns:
+            self._turns.discard(victim)
+            self._free_seat(victim, victim.slots)
+        else:
+            self._decoding = [item for item in self._decoding if item[2] is not victim]
+            heapify(self._decoding)
+            num_grown = self._stop_decoding(victim)
+            victim.to_go -= num_grown
+            victim.slots += num_grown
+            victim.left = victim.size + num_grown if recompute else self._tail_slots
+        self._line.insert(bisect_left(self._line, victim.rank, lo=self._next, key=get_rank), victim)
+        return True
+
+    def _seated(self) -> list[_Job]:
+        return [item[2] for item in self._decoding] + [item[1] for item in self._prompts]
+
+    def _free_seat(self, job: _Job, slots: float) -> None:
+        self._used_slots -= slots + self._tail_slots
+        self._may_enter = True
+        job.is_seated = False
+        if not job.has_sharers:
+            return
+        job.new_holder = None
+        if sharers := [each for each in self._seated() if each.holder is job]:
+            job.new_holder, num_gained = pass_on_blocks(job, sharers)
+            job.new_holder.has_sharers = True
+            self._used_slots += num_gained
+
+    def _share_blocks(self, job: _Job) -> None:
+        """If the request whose blocks it shares has left without a successor, it holds them itself."""
+        job.holder = self._find_holder(job.request)
+        if job.holder is None:
+            job.slots += job.shared
+            self._used_slots += job.shared
+            job.shared = 0
+        else:
+            job.holder.has_sharers = True
+
+    def _find_holder(self, request: BookedRequest) -> _Job | None:
+        holder = None if request.holder is None else self._outcomes.get(request.holder)
+        while isinstance(holder, _Job) and not holder.is_seated:
+            holder = holder.new_holder
+        return holder if isinstance(holder, _Job) else None
+
+    def _hold_margin(self, prompt: _Job) -> float:
+        """Check the tightest request that is possible first: if it leaves the prompt enough time, so does every real
+        one."""
+        hold = self._hold
+        if hold is None or not self._timed:
+            return inf
+        now = self._start.now + self._now * self._slowdown
+        num_chunks = ceil(prompt.left / self._chunk)
+        tightest = BEST_RANK, self._earliest_deadline, self._latest_round
+        margin = hold.margin(prompt.rank, (tightest,), now, num_chunks, self._rounds)
+        if 2 * num_chunks * hold.chunk_seconds < margin < inf:
+            return margin
+        return hold.margin(prompt.rank, self._timed.values(), now, num_chunks, self._rounds)
+
+    def _take_chunks(self, prompts: list[_Job], margin: float) -> None:
+        """Simulate one chunk, or several with a round after each, if meanwhile no prompt ends or is held."""
+        most, decodes, holds = self._capacity.max_step_tokens, bool(self._decoding), self._hold is not None
+        tokens = policy.prefill_tokens(self._chunk, int(self._num_chunked), most, decodes=decodes, holds=holds)
+        first = self._prompts[0][1]
+        goes_alone = len(self._prompts) == 1 or (len(prompts) == len(self._prompts) and first.is_urgent)
+        is_exact = first.left <= tokens if goes_alone else self._num_chunks < _EXACT_CHUNKS
+        if is_exact or self._num_chunked:
+            self._take_chunk(prompts, tokens)
+            return
+        shares = {first: 1.0} if goes_alone else self._shares()
+        num_chunks = min(job.left / (share * tokens) for job, share in shares.items())
+        if num_chunks > 1:
+            self._take_whole_chunks(ceil(num_chunks - 1), tokens, shares, margin)
+        else:
+            nearest = min(shares, key=lambda job: job.left / shares[job])
+            self._take_chunk([nearest, *(job for _, job in self._prompts if job is not nearest)], tokens)
+
+    def _take_chunk(self, prompts: list[_Job], tokens: float) -> None:
+        step, token, pair = self._prefill
+        self._now += step
+        self._num_chunks += 1
+        served = []
+        for job in prompts:
+            taken = min(job.left, tokens)
+            job.left -= taken
+            tokens -= taken
+            self._num_chunked += taken
+            self._now += taken * (token + pair * ((job.num_total - job.to_go) - job.left - taken / 2))
+            served.append(job)
+            if tokens <= 0:
+                break
+        self._turns.served(served)
+        for job in served:
+            if job.left <= _EPSILON:
+                self._turns.discard(job)
+                self._emit_first(job)
+
+    def _take_whole_chunks(self, count: float, tokens: int, shares: Mapping[_Job, float], margin: float) -> None:
+        step, token, pair = self._prefill
+        num_rows = len(self._decoding)
+        if num_rows:
+            free = self._num_slots - self._used_slots
+            count = max(1.0, min(count, ceil(self._decoding[0][0] - self._rounds), free // num_rows))
+        if margin < inf:
+            chunk_seconds = (step + tokens * token) * self._slowdown + _EPSILON
+            count = max(1.0, min(count, margin // chunk_seconds))
+        seconds = count * (step + tokens * token)
+        for job, share in shares.items():
+            taken = count * tokens * share
+            job.left -= taken
+            seconds += pair * taken * ((job.num_total - job.to_go) - job.left - taken / 2)
+        self._now += seconds
+        if num_rows:
+            self._take_rounds(count, after_chunk=True)
+
+    def _shares(self) -> dict[_Job, float]:
+        """Each prompt's share of many chunks: one turn in `age_bound` for each, and the rest for the first."""
+        first, *others = self._turns.sharing()
+        turns = max(1 + len(others), self._capacity.age_bound + 1)
+        return {first: 1 - len(others) / turns, **dict.fromkeys(others, 1 / turns)}
+
+    def _emit_first(self, job: _Job) -> None:
+        job.first_at = min(job.first_at, self._now)
+        job.to_go -= 1
+        self._begin_decoding(job)
+
+    def _begin_decoding(self, job: _Job) -> None:
+        rounds = self._rounds
+        job.since = rounds
+        job.size = job.num_total - job.to_go
+        if job.to_go <= _EPSILON:
+            job.finish_at, job.end_round = self._now, rounds
+            self._free_seat(job, job.slots)
+            return
+        booking = job.request.booking
+        if booking.deadline is not None and self._hold is not None:
+            longest = min(booking.prompt_tokens + booking.max_tokens, self._num_slots)
+            last_round = rounds + longest - job.size
+            self._timed[job] = job.rank, booking.deadline, last_round
+            if booking.deadline < self._earliest_deadline:
+                self._earliest_deadline = booking.deadline
+            if last_round > self._latest_round:
+                self._latest_round = last_round
+        heappush(self._decoding, (rounds + job.to_go, job.rank[3], job))
+        self._context += job.size
+        self._stacks[job.stack] = self._stacks.get(job.stack, 0) + 1
+
+    def _take_rounds(self, count: float, *, after_chunk: bool) -> None:
+        """If the pool is too full for a round, running requests are preempted first, as in a real step."""
+        num_rows = len(self._decoding)
+        if self._used_slots + count * num_rows > self._num_slots:
+            while len(self._decoding) + len(self._prompts) > 1 and self._used_slots + num_rows > self._num_slots:
+                self._preempt_for(None, recompute=True)
+                num_rows = len(self._decoding)
+            if not num_rows:
+                return
+            if len(self._prompts) + num_rows > 1:
+                count = min(count, max(1.0, (self._num_slots - self._used_slots) / num_rows))
+        step, token, pair = self._decode
+        num_grown = count * num_rows
+        num_stacks = len(self._stacks)
+        rows = num_rows if num_rows > self._expected_rows else self._expected_rows
+        seconds = num_stacks * step + token * rows + pair * (self._context + num_grown / 2)
+        if num_stacks > 1:
+            steps = steps_between_switches(self._capacity.age_bound, after_chunk=after_chunk)
+            seconds += num_stacks * self._prices.switch / steps
+        if not self._prompts:
+            seconds *= self._stretch
+        self._now += count * seconds
+        self._rounds += count
+        self._context += num_grown
+        self._used_slots += num_grown
+        if self._hold is not None:
+            self._hold = self._hold.observe(seconds * self._slowdown / num_stacks, count * num_stacks)
+
+    def _stop_decoding(self, job: _Job) -> float:
+        """Returns the tokens generated since it began to decode."""
+        num_grown = self._rounds - job.since
+        self._context -= job.size + num_grown
+        self._timed.pop(job, None)
+        self._stacks[job.stack] -= 1
+        if not self._stacks[job.stack]:
+            del self._stacks[job.stack]
+        self._free_seat(job, job.slots + num_grown)
+        return num_grown
+
+    def _stream_rest(self) -> None:
+        """Approximate the rest as a stream: each request begins when the work before it is done, and every seat is
+        refilled as soon as it is free. As many requests as are seated now share each round."""
+        rest, prices, now, rounds = self._line[self._next :], self._prices, self._now, self._rounds
+        num_rows, num_stacks = len(self._decoding) + len(self._prompts), max(1, len(self._stacks))
+        look_back = self._context / max(1, len(self._decoding))
+        a_round = num_stacks * prices.decode_step
+        if num_stacks > 1:
+            a_round += num_stacks * prices.switch / steps_between_switches(self._capacity.age_bound, after_chunk=False)
+        a_round += max(num_rows, self._expected_rows) * (prices.decode_token + prices.decode_pair * look_back)
+        prompt_token = prices.prefill_step / self._chunk + prices.prefill_token + prices.prefill_pair * look_back / 2
+        slow_token = prompt_token + a_round / self._chunk  # with the rounds between chunks
+        answer_token = a_round / num_rows  # its share of a round
+        prompts = answers = 0.0
+        for each in rest:
+            left, to_go = (each.left, each.to_go) if isinstance(each, _Job) else (each.prompt_left, each.expected_left)
+            prompts += left * prompt_token
+            answers += to_go * answer_token
+        # From a token of an answer to its next, with the prompts between them.
+        cycle = max(a_round, _EPSILON) * (1 + prompts / max(answers, _EPSILON))
+        work, at, last = 0.0, now, now
+        for end, _, job in self._decoding:
+            work += (end - rounds) * answer_token
+            job.finish_at, job.end_round = now + (end - rounds) * cycle, end
+            last = max(last, job.finish_at)
+        for _, job in self._prompts:
+            work += job.left * prompt_token + job.to_go * answer_token
+            first_at = at + job.left * slow_token
+            job.begun_at, job.first_at = min(job.begun_at, at), min(job.first_at, first_at)
+            job.finish_at = first_at + max(0.0, job.to_go - 1) * cycle
+            job.end_round = rounds + (job.finish_at - now) / cycle
+            last = max(last, job.finish_at)
+            at += job.left * prompt_token
+        # Work in the seats beyond what is usually there, which is half of a request's work for each seat.
+        at = now + max(0.0, work - num_rows * (prompts + answers) / len(rest) / 2)
+        for each in rest:  # hundreds of them for every decision
+            if isinstance(each, _Job):
+                request, left, to_go = each.request, each.left, each.to_go
+                begun_at, first_at = each.begun_at, each.first_at
+            else:
+                request, left, to_go = each, each.prompt_left, each.expected_left
+                begun_at = first_at = inf
+            at += left * prompt_token + to_go * answer_token
+            speaks = at + left * slow_token
+            end = speaks + (to_go - 1) * cycle if to_go > 1 else speaks
+            outcome = self._outcomes[request] = Outcome()
+            outcome.begun_at = at if at < begun_at else begun_at
+            outcome.first_at = speaks if speaks < first_at else first_at
+            outcome.finish_at, outcome.end_round = end, rounds + (end - now) / cycle
+            if end > last:
+                last = end
+        self._curve_rounds.append(rounds + (last - now) / cycle)
+        self._curve_times.append(last)
+
+
+def _long_round(request: BookedRequest, outcome: Outcome) -> float:
+    return outcome.end_round + max(0.0, request.long_left - request.expected_left)

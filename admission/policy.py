@@ -1,0 +1,286 @@
+"""The scheduling policy, in the order in which a step is decided.
+
+The scheduler decides real steps with these deterministic rules, and the admission forecast simulates steps with them.
+
+1. Rank: the order in which requests wait, enter and are served.
+2. Victims: which running request is preempted, and which booked request is shed for a more important one.
+3. Chunks: how many prompt tokens a step takes, and when the decoding requests are owed their steps.
+4. Holding: when a chunk waits because a decoding request would miss its deadline behind it.
+5. Turns: which prompts share the next chunk, and which adapter stack decodes next.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+from operator import itemgetter
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+# 1. Rank
+
+Rank = tuple[int, float, float, int]
+"""(-priority, due time, arrival, order of submission). Smaller is served first. It never changes, so a preempted
+request keeps its place."""
+BEST_RANK: Rank = (-(2**63), -inf, -inf, 0)
+AdapterStack = tuple[str, ...]
+
+MAX_OVERTAKE_SECONDS = 30.0
+"""A request is never overtaken by an equal one that arrives this much later, whatever their deadlines."""
+
+
+def rank_request(priority: int, arrival: float, deadline: float | None, index: int) -> Rank:
+    """`deadline` is the nearest one; `index` is the order of submission."""
+    return -priority, due_time(arrival, deadline), arrival, index
+
+
+def due_time(arrival: float, deadline: float | None) -> float:
+    """The deadline, or `MAX_OVERTAKE_SECONDS` after the arrival if that comes first."""
+    latest = arrival + MAX_OVERTAKE_SECONDS
+    return latest if deadline is None else min(deadline, latest)
+
+
+def is_urgent(arrival: float, deadline: float | None) -> bool:
+    """Whether the request takes no turns with equals: with so little time, turns would make all of them late."""
+    return deadline is not None and deadline < arrival + MAX_OVERTAKE_SECONDS
+
+
+def earliest_deadline(*deadlines: float | None) -> float | None:
+    return min((each for each in deadlines if each is not None), default=None)
+
+
+# 2. Victims
+
+
+def preemption_order(rank: Rank, *, has_state: bool = False, num_computed: float = 0) -> tuple[float, ...]:
+    """The sort key of victims, smallest first: the lowest priority, then pure attention before hybrid, the newest, and
+    the cheapest to restore."""
+    negative_priority, _, arrival, index = rank
+    return -negative_priority, has_state, -arrival, num_computed, -index
+
+
+def may_preempt(rank: Rank, victim: Rank) -> bool:
+    return rank[0] < victim[0]
+
+
+def shed_order(rank: Rank, *, is_shadow: bool, has_deadline: bool, has_output: bool) -> tuple[float, ...]:
+    """The sort key for shedding or suspending, smallest first: shadows, the lowest priority, requests without a
+    deadline, those without output, the newest."""
+    negative_priority, _, arrival, index = rank
+    return not is_shadow, -negative_priority, has_deadline, has_output, -arrival, -index
+
+
+# 3. Chunks
+
+MAX_IDLE_CHUNKS = 2
+"""Chunks in a step while nothing decodes: a request that arrives meanwhile waits for the end of the step."""
+
+
+def prefill_tokens(chunk: int, num_chunked: int, max_step_tokens: int, *, decodes: bool, holds: bool) -> int:
+    """Prompt tokens of the next step. `num_chunked` of the current chunk were computed since the last decode steps.
+    While requests decode, a step delays them by at most the rest of a chunk. Otherwise a step may be longer; if
+    `holds`, because the scheduler holds prompts for deadlines, it is still kept short."""
+    if decodes:
+        return chunk - num_chunked
+    return min(max_step_tokens, MAX_IDLE_CHUNKS * chunk) if holds else max_step_tokens
+
+
+def owes_decode(chunk: int, num_chunked: float, *, more_prompts: bool) -> bool:
+    """Whether every decoding request takes a step before the next prompt token. That is so after each chunk of prompt
+    tokens. A step computes prompts of one adapter stack; the rest of its chunk is given to prompts of other stacks
+    first."""
+    return num_chunked > 0 and (num_chunked >= chunk or not more_prompts)
+
+
+# 4. Holding
+
+_STALLED_CHUNKS = 3.0  # a chunk may take this many times as long as expected
+_NEW_ROUND_WEIGHT = 0.2
+# Rank, deadline of the whole answer, and the decode step that ends the longest answer it may give.
+DecodingRequest = tuple[Rank, float | None, float]
+
+
+class PrefillHold(NamedTuple):
+    """Holds chunks back while a decoding request of better rank than the prompt would otherwise miss its deadline."""
+
+    chunk_seconds: float  # what a chunk should take
+    round_seconds: float = 0.0  # what a decode step takes, as a moving average; 0 until measured
+
+    def observe(self, seconds: float, count: float = 1.0) -> "PrefillHold":
+        """Return the rule updated with `count` decode steps of `seconds` each."""
+        if not self.round_seconds:
+            return PrefillHold(self.chunk_seconds, seconds)
+        weight = _NEW_ROUND_WEIGHT if count == 1.0 else 1 - (1 - _NEW_ROUND_WEIGHT) ** count
+        return PrefillHold(self.chunk_seconds, self.round_seconds + weight * (seconds - self.round_seconds))
+
+    def margin(
+        self, prompt: Rank, decoding: Iterable[DecodingRequest], now: float, num_chunks: int, num_rounds: float = 0.0
+    ) -> float:
+        """Seconds that chunks may take before a decoding request holds the prompt, which has `num_chunks` left. If
+        negative, the prompt waits. A request that is late even without chunks holds nothing. `num_rounds` decode steps
+        are done."""
+        chunk_seconds, round_seconds = self
+        margin = inf
+        if not round_seconds:
+            return margin
+        for rank, deadline, last_round in decoding:
+            if deadline is None or rank >= prompt:
+                continue
+            rounds = last_round - num_rounds
+            slack = deadline - now - rounds * round_seconds
+            if slack >= 0:
+                num_between = rounds if rounds < num_chunks else num_chunks
+                spare = slack - (num_between + _STALLED_CHUNKS) * chunk_seconds
+                if spare < margin:
+                    margin = spare
+        return margin
+
+
+# 5. Turns
+
+
+class Ranked(Protocol):
+    rank: Rank
+    stack: AdapterStack
+    is_urgent: bool
+
+
+ItemT = TypeVar("ItemT", bound=Ranked)
+
+
+class PrefillTurns(Generic[ItemT]):
+    """Requests with prompts left to compute. The best rank goes first, except that a prompt passed over `age_bound`
+    times goes before it. A chunk holds prompts of one adapter stack. If the first request of a stack is urgent, the
+    stack is ordered by rank alone and its prompts do not age."""
+
+    def __init__(self, age_bound: int) -> None:
+        self._age_bound = age_bound
+        self._ticks = 0
+        self.by_rank: list[tuple[Rank, ItemT]] = []
+        self._last_served: dict[ItemT, int] = {}
+        self._stack_sizes: dict[AdapterStack, int] = {}
+        self._none_overdue_before = 0  # no prompt is overdue before this tick
+
+    def __len__(self) -> int:
+        return len(self.by_rank)
+
+    def __contains__(self, item: ItemT) -> bool:
+        return item in self._last_served
+
+    def add(self, item: ItemT, passed_over: int = 0) -> None:
+        """`passed_over` is the number of turns it has already missed."""
+        insort(self.by_rank, (item.rank, item), key=itemgetter(0))
+        self._last_served[item] = self._ticks - passed_over
+        self._stack_sizes[item.stack] = self._stack_sizes.get(item.stack, 0) + 1
+        self._none_overdue_before = min(self._none_overdue_before, self._ticks - passed_over + self._age_bound)
+
+    def discard(self, item: ItemT) -> None:
+        if self._last_served.pop(item, None) is None:
+            return
+        del self.by_rank[bisect_left(self.by_rank, (item.rank,))]
+        self._stack_sizes[item.stack] -= 1
+        if not self._stack_sizes[item.stack]:
+            del self._stack_sizes[item.stack]
+
+    def passed_over(self, item: ItemT) -> int:
+        """Turns since its last one; 0 for a request that has no prompt to compute."""
+        return self._ticks - self._last_served.get(item, self._ticks)
+
+    def pick(self) -> list[ItemT]:
+        """Return the prompts to compute next, in order, all of one adapter stack. Empty if there are none."""
+        if not self.by_rank:
+            return []
+        last_served = self._last_served
+        bound = self._ticks - self._age_bound
+        overdue = self._overdue(bound)
+        if not overdue:
+            return self._of_stack(self.by_rank[0][1].stack)
+        stack = self._of_stack(overdue[0].stack)
+        if stack[0].is_urgent:
+            return stack
+        first = [item for item in overdue if item.stack == overdue[0].stack]
+        return first + [item for item in stack if last_served[item] > bound]
+
+    def served(self, items: Sequence[ItemT]) -> None:
+        """Record that these prompts, all of one stack, had a turn."""
+        self._ticks += 1
+        stack = items[0].stack
+        first = next((item for _, item in self.by_rank if item.stack == stack), None)
+        for item in self._of_stack(stack) if first is not None and first.is_urgent else items:
+            self._last_served[item] = self._ticks
+
+    def sharing(self) -> list[ItemT]:
+        """The prompts that get turns in the long run, by rank; of a stack ordered by rank alone, only the first."""
+        heads = {item.stack: item for _, item in reversed(self.by_rank)}
+        return [item for _, item in self.by_rank if not heads[item.stack].is_urgent or heads[item.stack] is item]
+
+    def _of_stack(self, stack: AdapterStack) -> list[ItemT]:
+        if len(self._stack_sizes) == 1:
+            return [item for _, item in self.by_rank]
+        return [item for _, item in self.by_rank if item.stack == stack]
+
+    def _overdue(self, bound: int) -> list[ItemT]:
+        """The prompts last served at tick `bound` or before, the longest waiting first, then by rank."""
+        if self._ticks < self._none_overdue_before:
+            return []
+        last_served = self._last_served
+        overdue = [item for _, item in self.by_rank if last_served[item] <= bound]
+        if not overdue:
+            self._none_overdue_before = self._age_bound + min(last_served.values())
+        return sorted(overdue, key=last_served.__getitem__) if len(overdue) > 1 else overdue
+
+
+class DecodeTurns(Generic[ItemT]):
+    """Adapter stacks with requests to decode. The current stack continues until another has waited `age_bound` steps.
+    After a chunk of prompt tokens every stack takes a step, so none waits for two chunks."""
+
+    def __init__(self, age_bound: int) -> None:
+        self._age_bound = age_bound
+        self._ticks = 0
+        self._stacks: dict[AdapterStack, dict[ItemT, None]] = {}
+        self._last_served: dict[AdapterStack, int] = {}
+        self._current: AdapterStack | None = None
+        self.owed: dict[AdapterStack, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._stacks)
+
+    def __iter__(self) -> Iterator[ItemT]:
+        return (item for items in self._stacks.values() for item in items)
+
+    def add(self, item: ItemT) -> None:
+        if item.stack not in self._stacks:
+            self._stacks[item.stack] = {}
+            self._last_served[item.stack] = self._ticks
+        self._stacks[item.stack][item] = None
+
+    def discard(self, item: ItemT) -> None:
+        items = self._stacks.get(item.stack, {})
+        items.pop(item, None)
+        if not items:
+            self._stacks.pop(item.stack, None)
+            self._last_served.pop(item.stack, None)
+            self.owed.pop(item.stack, None)
+
+    def pick(self) -> list[ItemT]:
+        """Return every request of the stack whose turn it is. Empty if there are none."""
+        if not self._stacks:
+            return []
+        eligible = self.owed or self._last_served
+        longest = min(eligible, key=self._last_served.__getitem__)
+        overdue = self._ticks - self._last_served[longest] >= self._age_bound
+        if self._current is not None and self._current in eligible and not overdue:
+            return list(self._stacks[self._current])
+        return list(self._stacks[longest])
+
+    def served(self, stack: AdapterStack) -> None:
+        self._ticks += 1
+        self._current = stack
+        self._last_served[stack] = self._ticks
+        self.owed.pop(stack, None)
+
+    def owe_all(self) -> None:
+        self.owed = dict.fromkeys(self._stacks)
+
+
+def steps_between_switches(age_bound: int, *, after_chunk: bool) -> int:
+    """The consecutive decode steps of one stack while several stacks decode."""
+    return 1 if after_chunk else age_bound

@@ -1,0 +1,362 @@
+"""A load with deadlines, the replica that it is put on, and what became of each request."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, cycle, islice
+from random import Random
+from typing import Literal, NamedTuple, TypeVar, get_args
+
+from bench.slow_periods import SlowPeriods
+from kvpool import BlockPool
+from octet.clock import Clock, ManualClock
+from octet.identity import Lane
+from simulation.traces import LengthShape
+from specialist.engines.sim.engine import CostModel, InjectedFault, SimEngine, SimModel
+from specialist.scheduling.scheduler import StepLoop
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Step
+from specialist.server.replica import create_scheduler
+from specialist.server.settings import ReplicaSettings
+
+Source = Callable[[Random], Iterator[LengthShape]]  # the same random source, the same shapes
+_PROMPTS = 0.75  # share of the context that the longest prompt is scaled to
+
+
+def drawn(context: int, prompt: tuple[float, float] = (64, 0.9), answer: tuple[float, float] = (24, 0.8)) -> Source:
+    """A Poisson stream. Lengths are lognormal, by median and sigma: many are short, a few many times as long."""
+
+    def shapes(rng: Random) -> Iterator[LengthShape]:
+        while True:
+            lengths = (_lognormal(rng, *prompt, most=context // 2), _lognormal(rng, *answer, most=context // 2))
+            yield LengthShape(rng.expovariate(1.0), *lengths)
+
+    return shapes
+
+
+def _lognormal(rng: Random, median: float, sigma: float, most: int) -> int:
+    return min(max(round(median * rng.lognormvariate(0.0, sigma)), 1), most)
+
+
+def recorded(trace: Sequence[LengthShape]) -> Source:
+    """A trace from a random offset, repeated from its beginning."""
+    return lambda rng: islice(cycle(trace), rng.randrange(len(trace)), None)
+
+
+def fitted(trace: list[LengthShape], context: int) -> list[LengthShape]:
+    """Prompts shrunk alike until the longest leaves room for an answer; answers cut to the room left."""
+    shrink = min(1.0, _PROMPTS * context / max(shape.prompt_tokens for shape in trace))
+    prompts = [max(1, round(shape.prompt_tokens * shrink)) for shape in trace]
+    return [
+        LengthShape(shape.gap, prompt, min(max(1, shape.answer_tokens), context - prompt))
+        for shape, prompt in zip(trace, prompts, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    number: int
+    at: float  # seconds since the load began
+    priority: int
+    prompt_tokens: int
+    answer_tokens: int  # where the answer ends by itself
+    max_tokens: int  # the limit of the caller, which is all that the replica knows
+    patience: float  # seconds from arrival to the deadline
+    work: float  # seconds on an idle replica
+
+    @property
+    def deadline(self) -> float:
+        return self.at + self.patience
+
+    @property
+    def exact(self) -> bool:
+        return self.max_tokens == self.answer_tokens
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.answer_tokens
+
+
+def lone_seconds(cost: CostModel, prompt_tokens: int, answer_tokens: int) -> float:
+    """On an idle replica: the prompt in one chunk, then one step for each further token."""
+    first = cost.prefill_step + cost.prefill_token * prompt_tokens + cost.prefill_pair * prompt_tokens**2
+    steps = answer_tokens - 1
+    looked_at = steps * (prompt_tokens + 1) + steps * (steps - 1) // 2
+    return first + steps * (cost.decode_step + cost.decode_token) + cost.decode_pair * looked_at
+
+
+_Value = TypeVar("_Value", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    classes: tuple[tuple[int, float], ...] = ((9, 0.05), (6, 0.15), (3, 0.3), (1, 0.5))  # priorities and their shares
+    deadlines: tuple[tuple[float, float], ...] = ((4.0, 0.2), (10.0, 0.5), (30.0, 0.3))
+    # tight, normal, loose: multiples of the lone work, and shares
+    least_patience: float = 0.5
+    early: float = 0.0  # share of answers that end before the limit, which is then up to four times as long
+
+    @property
+    def priorities(self) -> tuple[int, ...]:
+        return tuple(sorted((priority for priority, _ in self.classes), reverse=True))
+
+
+def offers(source: Source, mix: Mix, cost: CostModel, seconds: float, work_rate: float, seed: int) -> list[Offer]:
+    """A load of `seconds` with `work_rate` seconds of lone work per second.
+
+    Gaps are scaled alike to fill the time, so that bursts stay bursts. The seed decides everything, and the priorities
+    of a load do not depend on its rate.
+    """
+    rng = Random(seed)
+    shapes = _enough(source(Random(rng.random())), cost, seconds * work_rate)
+    times = list(accumulate(shape.gap for shape in shapes))
+    pace = seconds / (times[-1] + times[-1] / len(times))
+    return [
+        _offer(number, time * pace, shape, mix, cost, rng)
+        for number, (time, shape) in enumerate(zip(times, shapes, strict=True))
+    ]
+
+
+def _enough(shapes: Iterator[LengthShape], cost: CostModel, work: float) -> list[LengthShape]:
+    taken: list[LengthShape] = []
+    while work > 0:
+        taken.append(next(shapes))
+        work -= lone_seconds(cost, taken[-1].prompt_tokens, taken[-1].answer_tokens)
+    return taken
+
+
+def _offer(number: int, at: float, shape: LengthShape, mix: Mix, cost: CostModel, rng: Random) -> Offer:
+    work = lone_seconds(cost, shape.prompt_tokens, shape.answer_tokens)
+    priority = _pick(rng, mix.classes)
+    patience = max(mix.least_patience, work * _pick(rng, mix.deadlines))
+    spare = rng.uniform(1.0, 4.0) if rng.random() < mix.early else 1.0
+    return Offer(
+        number,
+        at,
+        priority,
+        shape.prompt_tokens,
+        shape.answer_tokens,
+        max_tokens=round(shape.answer_tokens * spare),
+        patience=patience,
+        work=work,
+    )
+
+
+def _pick(rng: Random, shares: tuple[tuple[_Value, float], ...]) -> _Value:
+    (chosen,) = rng.choices([value for value, _ in shares], [share for _, share in shares])
+    return chosen
+
+
+End = Literal["in time", "late", "given up", "shed", "refused", "cancelled", "failed"]
+# shed: displaced by a higher priority; given up: ended because it, or a higher priority, would have been late
+ENDS: tuple[End, ...] = get_args(End)
+MISSED: frozenset[End] = frozenset({"late", "given up"})
+# admitted, not displaced, and not answered in time
+
+
+@dataclass(frozen=True, slots=True)
+class OfferOutcome:
+    offer: Offer
+    end: End
+    at: float  # when the end was known
+    reason: str = ""  # of a refusal
+    stated_wait: float | None = None  # seconds, if the refusal states it
+    latency: float | None = None  # seconds, if measured
+    cpu: float | None = field(default=None, compare=False)
+    """Seconds of the processor that the refusal took, where that is measured: not the same in every run."""
+    asked: float | None = field(default=None, compare=False)
+    """When its caller did, in seconds of the monotonic clock, where that is measured."""
+    behind: float | None = None  # seconds that the load generator was late, if measured
+    beside_lower: bool | None = None
+    # whether a lower priority was running at that moment, if known
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    offered: int
+    ends: Counter[str]  # by end; they add up to `offered`
+    refusals: Counter[str]  # by reason
+    answers: float  # in time, per second
+    tokens: float  # per second, prompts and answers
+    work: float  # lone work per second: the unit of capacity
+
+    @property
+    def admitted(self) -> int:
+        return self.offered - self.ends["refused"]
+
+
+def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], keep: Callable[[OfferOutcome], bool]) -> Tally:
+    """Counts are of all outcomes; rates are of answers within the window."""
+    kept = [outcome for outcome in outcomes if keep(outcome)]
+    begin, end = window
+    good = [each.offer for each in kept if each.end == "in time" and begin <= each.at < end]
+    return Tally(
+        offered=len(kept),
+        ends=Counter(dict.fromkeys(ENDS, 0) | Counter(each.end for each in kept)),
+        refusals=Counter(each.reason for each in kept if each.end == "refused"),
+        answers=len(good) / (end - begin),
+        tokens=sum(offer.tokens for offer in good) / (end - begin),
+        work=sum(offer.work for offer in good) / (end - begin),
+    )
+
+
+def by_class(
+    outcomes: Sequence[OfferOutcome], priorities: Iterable[int], window: tuple[float, float]
+) -> dict[int, Tally]:
+    return {
+        priority: tally(outcomes, window, lambda each, priority=priority: each.offer.priority == priority)  # type: ignore[misc]
+        for priority in priorities
+    }
+
+
+class ArrivalClock(ManualClock):
+    """Sleeping is instant; requests that arrive meanwhile are submitted in order, at their time."""
+
+    def __init__(self, offers: Iterable[Offer] = (), hear: Callable[[Offer], object] = lambda offer: None) -> None:
+        super().__init__()
+        self._coming = deque(offers)
+        self._hear = hear
+
+    @property
+    def next_at(self) -> float | None:
+        return self._coming[0].at if self._coming else None
+
+    def sleep(self, seconds: float) -> None:
+        until = self.now() + seconds
+        while self._coming and self._coming[0].at <= until:
+            offer = self._coming.popleft()
+            super().sleep(max(0.0, offer.at - self.now()))
+            self._hear(offer)
+        super().sleep(max(0.0, until - self.now()))
+
+    def drop_arrivals(self, who: Callable[[Offer], bool]) -> None:
+        self._coming = deque(offer for offer in self._coming if not who(offer))
+
+
+_NEVER_SAID = frozenset({10_000})  # a stop token: the answer may end before its limit
+LANE = Lane("overloaded", "a" * 64)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSetup:
+    cost: CostModel = field(default_factory=CostModel)  # true costs of steps, before noise
+    guess: CostModel | None = None  # where the estimates of admission begin; None for the true cost
+    num_blocks: int = 512
+    block_size: int = 16
+    max_running: int = 16
+    max_waiting: int = 256
+    context: int = 1024
+    noise: float = 0.08  # sigma of the lognormal factor of every step
+    stalls: float = 0.005  # share of steps that take three times as long
+
+
+def step_loop(setup: ReplicaSetup, clock: Clock, seed: int) -> StepLoop:
+    pool = BlockPool(setup.num_blocks + 1, setup.block_size)
+    settings = ReplicaSettings(LANE.specialist, "sim", max_running=setup.max_running)
+    scheduler = create_scheduler(pool, LANE, settings, clock, kv_dtype="sim")
+    engine = SimEngine(
+        SimModel(),
+        setup.cost,
+        clock,
+        num_blocks=setup.num_blocks + 1,
+        block_size=setup.block_size,
+        faults=_Unsteady(setup, seed),
+    )
+    return StepLoop(scheduler, engine)
+
+
+def request_of(offer: Offer) -> Request:
+    prompt = (offer.number, *range(1, offer.prompt_tokens))
+    return Request(
+        name_of(offer),
+        LANE,
+        prompt,
+        offer.max_tokens,
+        offer.priority,
+        arrival=offer.at,
+        deadline=offer.deadline,
+        stop_ids=frozenset() if offer.exact else _NEVER_SAID,
+    )
+
+
+def name_of(offer: Offer) -> str:
+    return f"r{offer.number}"
+
+
+class _Unsteady:
+    """An object, not a closure, so that a copy of the replica draws the same noise."""
+
+    def __init__(self, setup: ReplicaSetup, seed: int) -> None:
+        self._plant = setup
+        self._rng = Random(seed)
+
+    def __call__(self, _: Step) -> InjectedFault:
+        stalled = 3.0 if self._rng.random() < self._plant.stalls else 1.0
+        return InjectedFault("slow", factor=stalled * self._rng.lognormvariate(0.0, self._plant.noise))
+
+
+System = Literal["octet", "fcfs", "fcfs tuned", "priority"]
+"""With admission, or with nothing but a bounded queue: first come, first served, as long as a replica's line may be or
+as long as serves it best; or by priority."""
+QUEUE = 256  # the most waiting requests
+LENGTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, QUEUE)
+"""Among them is looked for the queue that serves first come, first served best."""
+QUICK_LENGTHS = (8, 32, QUEUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    setup: ReplicaSetup
+    source: Source
+    mix: Mix
+    loads: tuple[float, ...]  # multiples of the capacity
+    seconds: float  # of each load, or of the highest one
+    seeds: Sequence[int]
+    compressed: bool = False  # whether all loads have the same requests, in less time
+    followed: int = 40  # about so many refusals of a run are followed
+    lengths: tuple[int, ...] = LENGTHS
+
+    def seconds_at(self, load: float) -> float:
+        return self.seconds * max(self.loads) / load if self.compressed else self.seconds
+
+    def window(self, load: float) -> tuple[float, float]:
+        seconds = self.seconds_at(load)
+        return seconds / 6, seconds
+
+    def offers(self, load: float, capacity: float, seed: int) -> list[Offer]:
+        return offers(self.source, self.mix, self.setup.cost, self.seconds_at(load), load * capacity, seed)
+
+    def order(self, seed: int) -> list[float]:
+        return Random(seed).sample(self.loads, len(self.loads))
+
+
+class Errors(NamedTuple):
+    step_p50: float
+    step_p90: float
+    total_p50: float | None
+    total_p90: float | None
+
+
+class FollowedRefusal(NamedTuple):
+    """A followed refusal."""
+
+    priority: int
+    stated_wait: float | None  # seconds
+    wait: float  # after which it would have been admitted, had it kept its place in the queue
+    is_admitted_again: bool  # whether it is admitted when it comes back after the stated wait
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    load: float
+    system: System
+    seed: int
+    window: tuple[float, float]
+    outcomes: Sequence[OfferOutcome]
+    errors: Errors | None
+    followed_refusals: Sequence[FollowedRefusal]
+    busy: float | None = None  # share of the time with work, if known
+    most_admitted: int | None = None  # admitted at one time, if known
+    length: int | None = None  # of the queue, if there is one
+    slow_periods: SlowPeriods | None = field(default=None, compare=False)
+    """In which the machine was not itself, where time is real."""

@@ -1,0 +1,394 @@
+"""Loads played on simulated time, with admission control and with a queue only."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from heapq import heappop, heappush
+from random import Random
+from sys import getrecursionlimit, maxsize, setrecursionlimit
+from time import thread_time
+from typing import NamedTuple, Protocol
+
+from admission.forecast.bookings import Admit, Booking
+from bench.admission.load import (
+    ArrivalClock,
+    End,
+    Errors,
+    FollowedRefusal,
+    Mix,
+    Offer,
+    OfferOutcome,
+    ReplicaSetup,
+    Source,
+    name_of,
+    offers,
+    request_of,
+    step_loop,
+)
+from octet.clock import Clock
+from specialist.scheduling.loop import ReplicaCore, prices_from_cost_model
+from specialist.scheduling.scheduler import Scheduler, StepLoop
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Emitted, Event, Finished
+
+
+class Refused(NamedTuple):
+    reason: str
+    retry_after: float | None
+    cpu: float | None = None  # seconds, if measured
+
+
+class AdmissionSystem(Protocol):
+    """May be asked while a step runs; everything else happens between two steps."""
+
+    def ask(self, request: Request) -> Refused | None:
+        """None if the request is admitted."""
+
+    def step(self) -> bool:
+        """False if there was nothing to do."""
+
+    def events(self) -> list[Event]:
+        """Since the last call."""
+
+    def displaced(self, name: str) -> bool:
+        """Whether it was admitted and then displaced by a higher priority."""
+
+    def serves_below(self, priority: int) -> bool:
+        """Whether a lower priority is running."""
+
+    def stop(self, name: str) -> None:
+        """Its answer is complete."""
+
+
+class OpenAdmission:
+    """No admission control: a request with a free place is admitted."""
+
+    def __init__(self, loop: StepLoop, seats: int) -> None:
+        self._loop = loop
+        self._seats = seats
+        self._inbox: deque[Request] = deque()
+
+    def ask(self, request: Request) -> Refused | None:
+        if len(self._loop.scheduler.ledger.live) + len(self._inbox) >= self._seats:
+            return Refused("queue full", None)
+        self._inbox.append(request)
+        return None
+
+    def step(self) -> bool:
+        while self._inbox:
+            self._loop.scheduler.submit(self._inbox.popleft())
+        self.before_step()
+        return self._loop.run_once() is not None
+
+    def before_step(self) -> None:
+        """Called once all admitted requests are in the scheduler."""
+
+    def events(self) -> list[Event]:
+        return self._loop.scheduler.take_events()
+
+    def displaced(self, name: str) -> bool:
+        return False
+
+    def serves_below(self, priority: int) -> bool:
+        return any(seq.request.priority < priority for seq in self._loop.scheduler.running)
+
+    def stop(self, name: str) -> None:
+        self._loop.scheduler.end(name, "stop")
+
+
+class QueueAdmission(OpenAdmission):
+    """Ignores deadlines: first come, first served, or first come of the highest priority."""
+
+    def __init__(self, loop: StepLoop, clock: Clock, *, length: int, by_priority: bool) -> None:
+        super().__init__(_in_order(loop), loop.scheduler.config.max_running + length)
+        self._clock = clock
+        self._by_priority = by_priority
+        self._deadlines: list[tuple[float, str]] = []
+        self._priorities: dict[str, int] = {}  # as the callers set them
+
+    def ask(self, request: Request) -> Refused | None:
+        self._priorities[request.request_id] = request.priority
+        priority = request.priority if self._by_priority else 0
+        refused = super().ask(replace(request, deadline=None, priority=priority))
+        if refused is None and request.deadline is not None:
+            heappush(self._deadlines, (request.deadline, request.request_id))
+        return refused
+
+    def serves_below(self, priority: int) -> bool:
+        running = self._loop.scheduler.running
+        return any(self._priorities[seq.request.request_id] < priority for seq in running)
+
+    def before_step(self) -> None:
+        while self._deadlines and self._deadlines[0][0] <= self._clock.now():
+            self._loop.scheduler.end(heappop(self._deadlines)[1], "deadline")
+
+
+def _in_order(loop: StepLoop) -> StepLoop:
+    """One prompt after the other: with turns, all would be late together."""
+    scheduler = loop.scheduler
+    config = replace(scheduler.config, age_bound=maxsize)
+    return StepLoop(Scheduler(scheduler.pool, config, scheduler.clock, budget=scheduler.budget), loop.engine)
+
+
+class ControlledAdmission:
+    """With the admission controller, which starts from the cost model of the steps."""
+
+    def __init__(self, loop: StepLoop, setup: ReplicaSetup, clock: Clock, seed: int) -> None:
+        self._clock = clock
+        self._front = ReplicaCore(
+            loop.scheduler,
+            loop.engine,
+            max_waiting=setup.max_waiting,
+            prices=prices_from_cost_model(setup.guess or setup.cost),
+            jitter=Random(seed).random,
+        )
+        self._displaced: set[str] = set()
+
+    def ask(self, request: Request) -> Refused | None:
+        began = thread_time()
+        verdict = self._front.submit(request)
+        if isinstance(verdict, Admit):
+            self._displaced.update(verdict.displaced)
+            return None
+        return Refused(verdict.reason.replace("_", " "), verdict.retry_after, thread_time() - began)
+
+    def step(self) -> bool:
+        return self._front.step() is not None
+
+    def events(self) -> list[Event]:
+        return self._front.take_events()
+
+    def displaced(self, name: str) -> bool:
+        return name in self._displaced
+
+    def serves_below(self, priority: int) -> bool:
+        return any(seq.request.priority < priority for seq in self._front.scheduler.running)
+
+    def stop(self, name: str) -> None:
+        self._front.end(name, "stop")
+
+    def would_admit(self, offer: Offer) -> bool:
+        booking = Booking(
+            "comes back",
+            offer.priority,
+            arrival=offer.at,
+            deadline=offer.deadline,
+            prompt_tokens=offer.prompt_tokens,
+            hit_tokens=0,
+            max_tokens=offer.max_tokens,
+            exact=offer.exact,
+        )
+        return isinstance(self._front.controller.decide(booking, self._clock.now()), Admit)
+
+    def repair_copy(self) -> None:
+        """A pool finds its tables by identity, which a copy changes."""
+        pool = self._front.scheduler.pool
+        pool.tables = {id(table): table for table in pool.tables.values()}
+
+    def errors(self) -> Errors | None:
+        error = self._front.controller.errors()
+        return None if error is None else Errors(error.step_p50, error.step_p90, error.total_p50, error.total_p90)
+
+
+_SETTLED = 0.2  # share of the work after which the batch counts as full
+
+
+def capacity(setup: ReplicaSetup, source: Source, seed: int, work: float = 120.0) -> float:
+    """Seconds of lone work done per second, with all requests present at once and without deadlines.
+
+    Counted from when the batch is full until the last waiting request has started.
+    """
+    clock = ArrivalClock()
+    loop = step_loop(setup, clock, seed)
+    scheduler = loop.scheduler
+    asked = {name_of(offer): offer for offer in offers(source, Mix(), setup.cost, 1.0, work, seed)}
+    for offer in asked.values():
+        scheduler.submit(replace(request_of(offer), arrival=0.0, deadline=None, priority=0))
+    done, settled = 0.0, None
+    while scheduler.waiting.peek() is not None:
+        loop.run_once()
+        ended = [event.request_id for event in scheduler.take_events() if isinstance(event, Finished)]
+        done += sum(asked[name].work for name in ended)
+        if settled is None and done >= _SETTLED * work:
+            settled, done = clock.now(), 0.0
+    if settled is None:
+        raise ValueError(f"{work:g} s of work are too little to fill {setup.max_running} places")
+    return done / (clock.now() - settled)
+
+
+OpenSystem = Callable[[ArrivalClock], AdmissionSystem]
+Watch = Callable[[Offer, Refused], None]
+_ENDS: dict[str, End] = {"deadline": "late", "cancelled": "cancelled", "error": "failed"}
+
+
+class LoadSimulation:
+    def __init__(self, offers: Sequence[Offer], open_system: OpenSystem) -> None:
+        self.clock = ArrivalClock(offers, self._submit)
+        self.door = open_system(self.clock)
+        self.outcomes: list[OfferOutcome] = []
+        self.idle = 0.0  # seconds without work
+        self.most_admitted = 0
+        self.on_refusal: Watch = _ignore
+        self.on_step: Callable[[], None] = _nothing
+        self._inside: dict[str, Offer] = {}
+        self._said: dict[str, int] = {}
+
+    def run(self) -> list[OfferOutcome]:
+        while self._step():
+            self.on_step()
+        if self._inside:
+            raise RuntimeError(f"nothing runs, and yet these never ended: {sorted(self._inside)[:5]}")
+        return self.outcomes
+
+    def advance(self, seconds: float) -> None:
+        self.on_refusal, self.on_step = _ignore, _nothing
+        until = self.clock.now() + seconds
+        while self.clock.now() < until:
+            if not self._step():
+                self.clock.sleep(until - self.clock.now())
+
+    def _step(self) -> bool:
+        busy = self.door.step()
+        self._listen()
+        if busy or self._inside:
+            if not busy:
+                self.clock.sleep(0.001)
+            return True
+        if self.clock.next_at is None:
+            return False
+        self.idle += self.clock.next_at - self.clock.now()
+        self.clock.sleep(self.clock.next_at - self.clock.now())
+        return True
+
+    def _submit(self, offer: Offer) -> None:
+        refused = self.door.ask(request_of(offer))
+        if refused is None:
+            self._inside[name_of(offer)] = offer
+            self.most_admitted = max(self.most_admitted, len(self._inside))
+            return
+        now, cpu = self.clock.now(), refused.cpu
+        self.outcomes.append(OfferOutcome(offer, "refused", now, refused.reason, refused.retry_after, cpu=cpu))
+        self.on_refusal(offer, refused)
+
+    def _listen(self) -> None:
+        while events := self.door.events():
+            for event in events:
+                self._hear(event)
+
+    def _hear(self, event: Event) -> None:
+        name = event.request_id
+        if isinstance(event, Emitted) and name in self._inside:
+            self._said[name] = self._said.get(name, 0) + len(event.tokens)
+            if self._said[name] >= self._inside[name].answer_tokens:
+                self.door.stop(name)
+        elif isinstance(event, Finished) and name in self._inside:
+            self._end(name, self._end_of(event))
+
+    def _end_of(self, event: Finished) -> End:
+        if event.reason == "shed":
+            return "shed" if self.door.displaced(event.request_id) else "given up"
+        in_time = self.clock.now() <= self._inside[event.request_id].deadline
+        return _ENDS.get(event.reason, "in time" if in_time else "late")
+
+    def _end(self, name: str, end: End) -> None:
+        offer = self._inside.pop(name)
+        self._said.pop(name, None)
+        beside_lower = self.door.serves_below(offer.priority)
+        self.outcomes.append(OfferOutcome(offer, end, self.clock.now(), beside_lower=beside_lower))
+
+
+def _ignore(offer: Offer, refused: Refused) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass
+
+
+HORIZON = 30.0  # seconds: the longest retry-after
+GRAIN = 0.1  # seconds, about the length of a step with a prompt chunk
+_DEEP = 100_000  # a copy follows the linked list of a pool's blocks
+
+
+class CanAdmit(Protocol):
+    def would_admit(self, offer: Offer) -> bool:
+        """Whether this offer would be admitted now."""
+
+    def repair_copy(self) -> None:
+        """A pool finds its tables by identity, which a copy changes."""
+
+
+class RefusalFollower:
+    """Follows every `each`-th refusal of a class.
+
+    The wait that would have been needed is found in a copy of the world, in which no later request of the same or a
+    lower priority arrives. There the request is submitted again and again until it is admitted.
+    """
+
+    def __init__(self, play: LoadSimulation, door: CanAdmit, *, until: float, each: int) -> None:
+        self._play = play
+        self._door = door
+        self._until = until
+        self._each = each
+        self._seen: dict[int, int] = {}
+        self._fresh: list[tuple[Offer, Refused]] = []
+        self._returning: list[tuple[float, int, FollowedRefusal, Offer]] = []
+        self.found: list[FollowedRefusal] = []
+        play.on_refusal, play.on_step = self._refused, self._stepped
+
+    def _refused(self, offer: Offer, refused: Refused) -> None:
+        number = self._seen.get(offer.priority, 0)
+        self._seen[offer.priority] = number + 1
+        if number % self._each == 0 and offer.at <= self._until:
+            self._fresh.append((offer, refused))
+
+    def _stepped(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        for offer, refused in fresh:
+            self._follow(offer, refused.retry_after)
+        now = self._play.clock.now()
+        while self._returning and self._returning[0][0] <= now:
+            _, _, refusal, offer = heappop(self._returning)
+            self.found.append(refusal._replace(is_admitted_again=self._copy()[1].would_admit(replace(offer, at=now))))
+
+    def _follow(self, offer: Offer, stated_wait: float | None) -> None:
+        refusal = FollowedRefusal(offer.priority, stated_wait, self._wait(offer), is_admitted_again=False)
+        if stated_wait is None:
+            self.found.append(refusal)
+        else:
+            heappush(self._returning, (offer.at + stated_wait, offer.number, refusal, offer))
+
+    def _wait(self, offer: Offer) -> float:
+        play, door = self._copy()
+        play.clock.drop_arrivals(lambda other: other.priority <= offer.priority)
+        while (waited := play.clock.now() - offer.at) < HORIZON:
+            if door.would_admit(replace(offer, at=play.clock.now())):
+                return waited
+            play.advance(GRAIN)
+        return HORIZON
+
+    def _copy(self) -> tuple[LoadSimulation, CanAdmit]:
+        forget = {id(self): self, id(self._play.outcomes): []}
+        with _deep():
+            play, door = deepcopy((self._play, self._door), forget)
+        door.repair_copy()
+        return play, door
+
+
+def ratio(refusal: FollowedRefusal) -> float | None:
+    """Stated wait over true wait; None if none was stated."""
+    if refusal.stated_wait is None:
+        return None
+    return max(refusal.stated_wait, GRAIN) / max(refusal.wait, GRAIN)
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    usual = getrecursionlimit()
+    setrecursionlimit(max(usual, _DEEP))
+    try:
+        yield
+    finally:
+        setrecursionlimit(usual)

@@ -1,0 +1,230 @@
+"""`octet bench kv`, `scheduler`, `router`, `doors`, `overview`, `sessions`, `receipts` and `tracing`."""
+
+import argparse
+from pathlib import Path
+
+from bench import hit_rate, kv, scheduler
+from bench.commands.common import QUICK_RUNS, Benches, add_bench, add_model, names, publish, publish_with_targets, say
+from bench.timing import table_by_metric, table_of_spreads
+from octet.cli.arguments import parse_positive
+from simulation.traces import read_trace
+
+KV = """\
+Time the block pool: allocating and freeing with and without eviction, sharing
+a cached prefix, and hashing and matching a prompt, beside bare sha256 over the
+same bytes ("limit").
+
+With --trace, replay a recorded trace instead, one request after the other, and
+show what share of all its blocks pools of different sizes find, beside an
+infinite cache ("limit"). These are counts: one run, no spread.
+"""
+SCHEDULER = """\
+Time the scheduler alone, without an engine. A step is what a replica does
+between two forward passes: commit, take the events, assemble. It is timed with
+many running or waiting, with a blocked queue, chunked prompts, speculation and
+preemption; so are a submission and a cancellation.
+"""
+ROUTER = """\
+Time the router in front of simulated replicas, two for each of the eight
+specialists: what it adds to the first token at a steady rate, beside the same
+calls straight to a replica ("limit"); how many tokens one core relays; its
+memory; and what a decision costs by rule, from the cache and with the
+classifier. The router has a core of its own; all other processes share the
+others.
+
+With --peers it is measured beside other routers instead, each in front of
+backends that cost next to nothing and speak its language at the same pace:
+litellm (LiteLLM's proxy) and sglang (sglang-router). What each adds to the
+first token, one call after the other and at 10 to 100 requests a second, for
+prompts of up to 220 KB, with a client that acknowledges at once and with a
+stock one; streams, tokens and whole answers a second, and a second of its
+CPU; its memory. Each is installed into an environment of its own below
+$OCTET_CACHE (default: ~/.cache/octet). Systems that are not measured are stopped.
+A peer that cannot be installed, dies or hangs is reported and left out; the
+exit code is then 1. The 99th percentile needs 200 requests; its spread is by
+resampling.
+"""
+DOORS = """\
+Time the first token through both endpoints of a router, gRPC and HTTP, at a
+steady rate before simulated replicas, with as many requests for a named
+specialist: at rest, and with 500 idle connections whose callers never end
+their request or never read their answer.
+"""
+OVERVIEW = """\
+Time what observers cost a router: its CPU at a steady rate of requests for
+eight specialists of two simulated replicas each, without and with one open
+dashboard, and how soon after a change a watcher has it.
+"""
+SESSIONS = """\
+Talk for 20 turns with a replica of a real model through a router, and time
+how long turns wait for their first token (TTFT), with reuse of what was
+computed before and without.
+"""
+RECEIPTS = """\
+Time listing receipts among very many: the newest, those of a rare specialist,
+those of one tenant that failed, and none at all; and how long the event loop
+is blocked meanwhile. In a new SQLite file, or in an empty database of your own.
+"""
+TRACING = """\
+Time what traces cost: the same requests through a router to one replica, each
+a process of its own, without traces and with all of them recorded and sent to
+a collector; with a real model, and with one that takes no time. With --beside,
+another checkout of this project does the same in the same rounds.
+"""
+_RECEIPTS, _QUICK_RECEIPTS = 100_000, 2_000
+RUNS = {
+    **{"kv": 31, "scheduler": 31, "router": 5, "doors": 5},
+    **{"overview": 5, "sessions": 5, "receipts": 15, "tracing": 31},
+}
+
+
+def add_kv(benches: Benches) -> None:
+    smaller = "no pool above 10,000 blocks (with --trace, only the largest pool)"
+    summary = "the block pool: its operations, and hit rates on a trace"
+    parser = add_bench(benches, "kv", KV, summary, smaller, RUNS["kv"], _run_kv)
+    trace = parser.add_argument_group("replaying a trace")
+    trace.add_argument("--trace", type=Path, metavar="FILE", help="a trace in the Mooncake format (JSON lines)")
+    sizes = f"blocks of 512 tokens (default: {' '.join(map(str, hit_rate.POOL_SIZES))})"
+    trace.add_argument("--pool-sizes", type=_pool_size, nargs="+", metavar="N", help=sizes)
+    trace.add_argument("--plot", type=Path, metavar="FILE", help="draw the hit rates as .svg or .png")
+
+
+def add_scheduler(benches: Benches) -> None:
+    summary = "the scheduler: its steps and its queue"
+    add_bench(benches, "scheduler", SCHEDULER, summary, "no queue above 1,000", RUNS["scheduler"], _run_scheduler)
+
+
+def add_router(benches: Benches) -> None:
+    summary = "the router in front of simulated replicas, beside its peers on request"
+    parser = add_bench(benches, "router", ROUTER, summary, "shorter ones", RUNS["router"], _run_router)
+    parser.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="litellm, sglang")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the added time by rate: .svg or .png")
+
+
+def add_doors(benches: Benches) -> None:
+    summary = "gRPC and HTTP, also with many idle connections"
+    add_bench(benches, "doors", DOORS, summary, "shorter ones", RUNS["doors"], _run_doors)
+
+
+def add_overview(benches: Benches) -> None:
+    summary = "what an open dashboard costs the router"
+    add_bench(benches, "overview", OVERVIEW, summary, "shorter ones", RUNS["overview"], _run_overview)
+
+
+def add_sessions(benches: Benches) -> None:
+    summary = "a conversation as it grows, with and without reuse"
+    parser = add_bench(benches, "sessions", SESSIONS, summary, "shorter answers", RUNS["sessions"], _run_sessions)
+    add_model(parser)
+    parser.add_argument("--runs", type=parse_positive, metavar="N", help=f"conversations (default: {RUNS['sessions']})")
+
+
+def add_receipts(benches: Benches) -> None:
+    smaller = f"{_QUICK_RECEIPTS:,} receipts"
+    summary = "listing receipts among very many"
+    parser = add_bench(benches, "receipts", RECEIPTS, summary, smaller, RUNS["receipts"], _run_receipts)
+    parser.add_argument("--store", default="", metavar="URL", help="an empty database (default: a new SQLite file)")
+    receipts = f"number of receipts (default: {_RECEIPTS:,})"
+    parser.add_argument("--receipts", type=parse_positive, metavar="N", help=receipts)
+
+
+def add_tracing(benches: Benches) -> None:
+    summary = "what traces cost, off and on"
+    parser = add_bench(benches, "tracing", TRACING, summary, "nothing else", RUNS["tracing"], _run_tracing)
+    add_model(parser)
+    parser.add_argument("--beside", type=Path, metavar="DIR", help="another checkout of this project")
+
+
+def _runs(arguments: argparse.Namespace) -> int:
+    return QUICK_RUNS if arguments.quick else RUNS[arguments.bench]
+
+
+def _pool_size(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a pool size is a number of blocks, at least 1, got {text!r}")
+    return int(text)
+
+
+def _run_kv(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    if arguments.trace is None:
+        if arguments.plot is not None or arguments.pool_sizes is not None:
+            parser.error("--plot and --pool-sizes need --trace")
+        sizes = kv.POOL_SIZES[:2] if arguments.quick else kv.POOL_SIZES
+        return publish_with_targets(arguments, kv.measure_kv(_runs(arguments), sizes), kv.kv_targets())
+    usual = hit_rate.POOL_SIZES[-1:] if arguments.quick else hit_rate.POOL_SIZES
+    requests = read_trace(arguments.trace)
+    infinite = hit_rate.replay_infinite(requests)
+    replays = hit_rate.replay_pools(requests, sorted(set(arguments.pool_sizes or usual)))
+    records = hit_rate.hit_rate_records(infinite, replays)
+    publish(arguments, records, table_by_metric(records))
+    if arguments.plot is not None:
+        hit_rate.plot_hit_rate(arguments.plot, infinite, replays)
+    return 0
+
+
+def _run_scheduler(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    sizes = scheduler.NUMS_WAITING[:2] if arguments.quick else scheduler.NUMS_WAITING
+    records = scheduler.measure_scheduler(_runs(arguments), sizes)
+    return publish_with_targets(arguments, records, scheduler.scheduler_targets())
+
+
+def _run_router(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    if arguments.peers:
+        return _run_beside_peers(arguments)
+    if arguments.plot is not None:
+        say("--plot needs --peers")
+        return 2
+    from bench.router import TARGETS, measure
+
+    return publish_with_targets(arguments, measure(_runs(arguments), quick=arguments.quick), TARGETS)
+
+
+def _run_beside_peers(arguments: argparse.Namespace) -> int:
+    from bench.router_peers.cases import FULL, QUICK
+    from bench.router_peers.measure import TARGETS, measure_router_peers, plot_added
+    from specialist.models.demo import cache_directory
+
+    size = QUICK if arguments.quick else FULL
+    outcome = measure_router_peers(arguments.peers, cache_directory(), say, size)
+    publish(arguments, outcome.records, table_of_spreads(outcome.records, TARGETS), outcome.notes)
+    if arguments.plot is not None:
+        plot_added(arguments.plot, outcome.records)
+    return 1 if outcome.failures else 0
+
+
+def _run_doors(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    from bench.endpoints import TARGETS, measure_endpoints
+
+    return publish_with_targets(
+        arguments, measure_endpoints(_runs(arguments), 1.0 if arguments.quick else 10.0), TARGETS
+    )
+
+
+def _run_overview(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    from bench.overview import TARGETS, measure_overview
+
+    return publish_with_targets(
+        arguments, measure_overview(_runs(arguments), 2.0 if arguments.quick else 20.0), TARGETS
+    )
+
+
+def _run_sessions(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    from bench.sessions import ANSWER, QUICK_ANSWER, SESSION_TARGETS, measure_sessions
+
+    length = QUICK_ANSWER if arguments.quick else ANSWER
+    records = measure_sessions(arguments.model, arguments.runs or _runs(arguments), length)
+    return publish_with_targets(arguments, records, SESSION_TARGETS)
+
+
+def _run_receipts(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    from bench.receipts import measure_receipts  # loads the store
+
+    usual = _QUICK_RECEIPTS if arguments.quick else _RECEIPTS
+    records = measure_receipts(arguments.store, arguments.receipts or usual, _runs(arguments))
+    return publish_with_targets(arguments, records, {})
+
+
+def _run_tracing(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    from bench.tracing import TARGETS, measure_tracing
+
+    records = measure_tracing(_runs(arguments), arguments.model, arguments.beside)
+    return publish_with_targets(arguments, records, TARGETS)

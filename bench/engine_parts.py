@@ -1,0 +1,212 @@
+"""The parts "open-loop" and "adapters" of `octet bench engine`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from random import Random
+from statistics import median
+from typing import Any
+
+from bench.engine_jobs import (
+    OCTET,
+    SERVED,
+    Board,
+    Failures,
+    Figure,
+    Job,
+    Key,
+    checked_times,
+    prompt_tokens,
+    rotated,
+    spread,
+)
+from bench.peers.process import Peer
+from simulation.results import BenchRecord
+
+ARRIVE = "arrive"
+SHARES = (0.3, 0.6, 0.9)
+FIRST, EACH = 1.0, 0.1
+# seconds to the first token, and per further token on average, of a good answer
+_CROWDS = 3  # more than one, because the machine may be shared
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSizes:
+    prompt: tuple[int, int]
+    answer: tuple[int, int]
+    crowd: int  # requests at once, to measure capacity
+    seconds: float  # of arrivals at each rate
+    most: int = 2_000
+
+    def window(self, rate: float) -> float:
+        return min(self.seconds, self.most / rate)
+
+
+FULL_LOOP = LoopSizes((16, 128), (8, 48), 64, 12.0)
+QUICK_LOOP = LoopSizes((4, 16), (2, 6), 12, 1.0, 40)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    prompts: list[list[int]]
+    new_tokens: list[int]
+    at: list[float]
+
+
+def loop_case(share: float) -> str:
+    return f"open loop at {100 * share:.0f} % of capacity"
+
+
+def measure_open_loop(
+    peers: dict[str, Peer], sizes: LoopSizes, runs: int, vocab_size: int, failures: Failures
+) -> tuple[list[BenchRecord], list[str]]:
+    notes = [
+        f"open loop: {name} takes no arrivals while it computes: left out" for name in peers if not _can(peers[name])
+    ]
+    found = None
+    if OCTET in peers and _can(peers[OCTET]):
+        found = failures.attempt(peers, OCTET, partial(_capacity, sizes=sizes, vocab_size=vocab_size))
+    if not found:
+        return [], [*notes, "open loop: not measured, since octet's capacity is not known"]
+    rates = {share: found * share for share in SHARES}
+    reply = ", ".join(f"{rate:.3g}" for rate in rates.values())
+    notes.append(f"open loop: {reply} requests/s, of a capacity of {found:.3g} measured with octet first")
+    board = Board(list(peers))
+    for number in range(1, runs + 1):
+        failures.say(f"open loop: round {number} of {runs}")
+        for share, rate in rates.items():
+            arrivals = poisson(sizes, rate, f"{number}, {share}", vocab_size)
+            for name in rotated([name for name in peers if _can(peers[name])], number):
+                times = failures.attempt(peers, name, partial(_arrive, arrivals=arrivals))
+                if times:
+                    board.add(number, loop_case(share), name, figures(times, sizes.window(rate)))
+    return list(board.records()), notes
+
+
+def _capacity(peer: Peer, sizes: LoopSizes, vocab_size: int) -> float:
+    _arrive(peer, crowd(sizes, "warm-up", vocab_size))
+    return median(capacity(_arrive(peer, crowd(sizes, f"capacity {turn}", vocab_size))) for turn in range(_CROWDS))
+
+
+def crowd(sizes: LoopSizes, seed: str, vocab_size: int) -> Arrivals:
+    random = Random(f"{seed}, crowd")
+    return _arrivals(sizes, [0.0] * sizes.crowd, random, vocab_size)
+
+
+def poisson(sizes: LoopSizes, rate: float, seed: str, vocab_size: int) -> Arrivals:
+    random = Random(f"{seed}, arrivals")
+    at = [random.expovariate(rate)]
+    while (after := at[-1] + random.expovariate(rate)) < sizes.window(rate):
+        at.append(after)
+    return _arrivals(sizes, at, random, vocab_size)
+
+
+def capacity(times: Sequence[Sequence[float]]) -> float:
+    """Requests per second of a crowd, from its arrival to its last answer."""
+    ends = [mine[-1] for mine in times if mine]
+    return len(ends) / max(ends) if ends else 0.0
+
+
+def figures(times: Sequence[Sequence[float]], seconds: float) -> list[Figure]:
+    good = [bool(mine) and (mine[0] <= FIRST and mine[-1] - mine[0] <= EACH * (len(mine) - 1)) for mine in times]
+    answered = [mine for mine in times if mine]
+    found = [
+        Figure("offered", "requests/s", len(times) / seconds),
+        Figure("refused", "%", 100 * (1 - len(answered) / len(times))),
+        Figure("goodput", "requests/s", sum(good) / seconds),
+        Figure("goodput, of the offered", "%", 100 * sum(good) / len(good)),
+    ]
+    gaps = [b - a for mine in answered for a, b in pairwise(mine)]
+    for metric, samples in (("TTFT", [mine[0] for mine in answered]), ("ITL", gaps)):
+        found += spread(metric, samples) if samples else ()
+    return found
+
+
+def _arrive(peer: Peer, arrivals: Arrivals) -> list[list[float]]:
+    reply: Mapping[str, Any] = peer.call(
+        ARRIVE, prompts=arrivals.prompts, new_tokens=arrivals.new_tokens, at=arrivals.at
+    )
+    lengths = [len(mine) for mine in reply["times"]]
+    if any(got not in (0, wanted) for got, wanted in zip(lengths, arrivals.new_tokens, strict=True)):
+        raise ValueError("an answer is not as long as was asked for")
+    return [[float(time) - due for time in mine] for mine, due in zip(reply["times"], arrivals.at, strict=True)]
+
+
+def _arrivals(sizes: LoopSizes, at: list[float], random: Random, vocab_size: int) -> Arrivals:
+    prompts = [prompt_tokens(random, random.randint(*sizes.prompt), vocab_size) for _ in at]
+    return Arrivals(prompts, [random.randint(*sizes.answer) for _ in at], at)
+
+
+def _can(peer: Peer) -> bool:
+    return ARRIVE in peer.calls
+
+
+MIX = "mix"
+GROUPED, INTERLEAVED = "octet", "octet interleaved"
+RULES: Mapping[str, int | None] = {GROUPED: None, INTERLEAVED: 1}
+# by system, how many steps an adapter may be passed over; None for the default of a replica
+NUMS = (1, 4, 16)
+THROUGHPUT = "throughput"
+# from the prompts to the last token
+
+
+@dataclass(frozen=True, slots=True)
+class MixSizes:
+    sequences: int
+    prompt_tokens: int
+    new_tokens: int
+
+
+FULL_MIX = MixSizes(16, 32, 48)
+QUICK_MIX = MixSizes(16, 8, 6)
+
+
+def mix_case(number: int, sizes: MixSizes) -> str:
+    return f"{sizes.sequences} sequences, {number} adapter{'s' if number > 1 else ''}"
+
+
+def cannot_mix(peers: Mapping[str, Peer]) -> list[str]:
+    others = [name for name, peer in peers.items() if name not in (OCTET, SERVED) and MIX not in peer.calls]
+    return [f"adapters: {name} was not started for them: left out" for name in others]
+
+
+def measure_mixes(
+    peers: dict[str, Peer], sizes: MixSizes, runs: int, vocab_size: int, failures: Failures
+) -> Iterator[BenchRecord]:
+    rules = {**RULES, **{name: None for name, peer in peers.items() if name not in RULES and MIX in peer.calls}}
+    board = Board(list(rules))
+    for number in range(runs + 1):
+        failures.say(f"adapters: round {number} of {runs}" if number else "adapters: a round that does not count")
+        for num_adapters in NUMS:
+            case = mix_case(num_adapters, sizes)
+            job = Job(case, sizes.sequences, sizes.prompt_tokens, sizes.new_tokens)
+            prompts = job.prompts(str(number), vocab_size)
+            for system in rotated(list(rules), number):
+                asked = partial(_mix, job=job, prompts=prompts, num_adapters=num_adapters, age_bound=rules[system])
+                figures = failures.attempt(peers, OCTET if system in RULES else system, asked)
+                if figures and number:
+                    board.add(number, case, system, figures)
+    yield from board.records()
+    for num_adapters in NUMS:
+        case = mix_case(num_adapters, sizes)
+        mine = Key(case, GROUPED, THROUGHPUT)
+        yield from board.ratio(mine, Key(case, INTERLEAVED, THROUGHPUT), f"{case} vs interleaved")
+        for peer in [name for name in rules if name not in RULES]:
+            yield from board.ratio(mine, Key(case, peer, THROUGHPUT), f"{case} vs {peer}")
+
+
+def _mix(peer: Peer, job: Job, prompts: list[list[int]], num_adapters: int, age_bound: int | None) -> list[Figure]:
+    reply: dict[str, Any] = peer.call(
+        MIX, prompts=prompts, new_tokens=job.new_tokens, num_adapters=num_adapters, age_bound=age_bound
+    )
+    times = checked_times(job, reply)
+    figures = [
+        Figure(THROUGHPUT, "tok/s", sum(map(len, times)) / max(mine[-1] for mine in times)),
+        *spread("TTFT", [mine[0] for mine in times]),
+        *spread("ITL", [b - a for mine in times for a, b in pairwise(mine)]),
+    ]
+    if "turns" in reply:  # a peer has none: all adapters share its steps
+        figures.append(Figure("longest wait of an adapter", "steps", float(reply["longest"])))
+        figures.append(Figure("steps a turn", "steps", reply["steps"] / reply["turns"]))
+    return figures

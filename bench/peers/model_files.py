@@ -1,0 +1,185 @@
+"""Model and adapter files for peers: Hugging Face and PEFT directories."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from specialist.models.checkpoint import Checkpoint, ModelConfig, Rope, Vocabulary
+from specialist.models.weights import dense
+
+
+def demo_checkpoint() -> Checkpoint:
+    from specialist.models.demo import cache_directory, demo_model
+    from specialist.models.open import open_checkpoint
+    from specialist.models.progress import bar
+
+    return open_checkpoint(demo_model(cache_directory(), bar()))
+
+
+def write_hf_tokenizer(checkpoint: Checkpoint, parent: Path) -> Path:
+    directory = parent / f"{checkpoint.revision}.words"
+    if directory.exists():
+        return directory
+    parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(mkdtemp(dir=parent, prefix=".draft-"))
+    try:
+        for name, fields in (
+            ("tokenizer.json", hf_tokenizer(checkpoint.vocabulary)),
+            ("tokenizer_config.json", _settings(checkpoint.vocabulary)),
+        ):
+            (draft / name).write_text(json.dumps(fields, ensure_ascii=False), encoding="utf-8")
+        draft.replace(directory)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return directory
+
+
+def hf_tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
+    """With control tokens, which Octet's own tokenizer leaves out."""
+    fields: dict[str, Any] = json.loads(vocabulary.tokenizer.to_str())
+    fields["model"]["vocab"] |= vocabulary.control_ids
+    control = [_control(text, number) for text, number in vocabulary.control_ids.items()]
+    added = [*fields["added_tokens"], *control]
+    fields["added_tokens"] = sorted(added, key=lambda token: int(token["id"]))
+    return fields
+
+
+def _control(text: str, number: int) -> dict[str, Any]:
+    shape = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": number, "content": text, **shape, "special": True}
+
+
+def _settings(vocabulary: Vocabulary) -> dict[str, Any]:
+    named = {
+        "bos_token": vocabulary.bos_token,
+        "eos_token": vocabulary.eos_token,
+        "chat_template": vocabulary.chat_template,
+    }
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        **{name: value for name, value in named.items() if value is not None},
+    }
+
+
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+_OUTER = {"embed": "model.embed_tokens.weight", "norm": "model.norm.weight", "head": "lm_head.weight"}
+_NORMS = {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+_ATTENTION = ("q", "k", "v", "o")
+
+
+def write_hf_directory(checkpoint: Checkpoint, parent: Path) -> Path:
+    directory = parent / checkpoint.revision
+    if directory.exists():
+        return directory
+    parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(mkdtemp(dir=parent, prefix=".draft-"))
+    try:
+        (draft / "config.json").write_text(json.dumps(hf_config(checkpoint.config), indent=1), encoding="utf-8")
+        tensors = dict(_tensors(checkpoint))
+        save_file(tensors, draft / "model.safetensors", metadata={"format": "pt"})
+        draft.replace(directory)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return directory
+
+
+def hf_config(config: ModelConfig) -> dict[str, Any]:
+    """Names no end-of-text token, so that answers have the requested length."""
+    if any(window is not None for window in config.windows):
+        raise ValueError("windows: a model with sliding windows cannot be written for peers")
+    if config.architecture == "llama" and config.qkv_bias != config.output_bias:
+        raise ValueError("qkv_bias, output_bias: transformers' Llama has both or none")
+    return {
+        "architectures": [_CLASSES[config.architecture]],
+        "model_type": config.architecture,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": config.norm_eps,
+        "max_position_embeddings": config.context,
+        "tie_word_embeddings": config.tied_head,
+        "attention_bias": config.qkv_bias,
+        "mlp_bias": config.mlp_bias,
+        "rope_theta": config.rope.theta,
+        "rope_scaling": _rope_scaling(config.rope),
+        "sliding_window": None,
+        "use_sliding_window": False,
+        "torch_dtype": "float32",
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    }
+
+
+def _rope_scaling(rope: Rope) -> dict[str, Any] | None:
+    if rope.kind == "default":
+        return None
+    settings = asdict(rope)
+    kind, theta, original = settings.pop("kind"), settings.pop("theta"), settings.pop("original_context")
+    known = {name: value for name, value in settings.items() if value is not None}
+    return {"rope_type": kind, "rope_theta": theta, "original_max_position_embeddings": original, **known}
+
+
+def hf_name(name: str) -> str:
+    if name in _OUTER:
+        return _OUTER[name]
+    layer, _, part = name.rpartition(".")
+    return f"model.{layer}.{_within_layer(part)}"
+
+
+def _within_layer(part: str) -> str:
+    if part in _NORMS:
+        return f"{_NORMS[part]}.weight"
+    if part in ("q_norm", "k_norm"):
+        return f"self_attn.{part}.weight"
+    matrix, _, bias = part.partition("_")
+    block = "self_attn" if matrix in _ATTENTION else "mlp"
+    return f"{block}.{matrix}_proj.{bias or 'weight'}"
+
+
+def _tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, weight in checkpoint.weights.items():
+        yield hf_name(name), dense(weight).contiguous()
+
+
+TARGETS = {"q": "self_attn.q_proj", "v": "self_attn.v_proj"}
+"""The modules that PEFT changes by default."""
+RANK = 16
+
+
+def write_adapter(directory: Path, shapes: Mapping[str, tuple[int, ...]], seed: int) -> Path:
+    import torch
+    from safetensors.torch import save_file
+
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, (rows, columns) in sorted(shapes.items()):  # the same for one seed
+        layers, layer, kind = name.split(".")
+        if kind in TARGETS:
+            stem = f"base_model.model.model.{layers}.{layer}.{TARGETS[kind]}"
+            tensors[f"{stem}.lora_A.weight"] = torch.randn(RANK, columns, generator=generator) / columns**0.5
+            tensors[f"{stem}.lora_B.weight"] = torch.randn(rows, RANK, generator=generator) / RANK
+    directory.mkdir(parents=True)
+    modules = [target.rpartition(".")[2] for target in TARGETS.values()]
+    settings = {"peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "bias": "none", "target_modules": modules}
+    (directory / "adapter_config.json").write_text(json.dumps(settings))
+    save_file(tensors, directory / "adapter_model.safetensors")
+    return directory

@@ -1,0 +1,85 @@
+"""Octet's own processes for a bench: started, waited for until they are ready, and terminated."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]  # of this checkout, whose packages the started processes use
+_READY = r"ready on (\S+)"
+
+
+class SiteFailed(RuntimeError):
+    """A process did not start."""
+
+
+class Started(NamedTuple):
+    ready: re.Match[str]  # its first line
+    pid: int
+
+    @property
+    def address(self) -> str:
+        return self.ready[1]
+
+
+@contextmanager
+def pinned(cores: set[int]) -> Iterator[None]:
+    """Processes that are started meanwhile stay on these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def started(
+    module: str, arguments: Sequence[str], log: Path, *, ready: str = _READY, checkout: Path = ROOT
+) -> Iterator[Started]:
+    """`python -m module`, once its first line matches `ready`. Raises SiteFailed."""
+    command = [sys.executable, "-m", module, *arguments]
+    env = {**os.environ, "PYTHONPATH": str(checkout)}
+    with log.open("w") as errors:
+        process = subprocess.Popen(  # noqa: S603
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env, cwd=checkout
+        )
+    with process:
+        try:
+            found = re.search(ready, process.stdout.readline() if process.stdout else "")
+            if found is None:
+                lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+                what = " ".join(("octet", arguments[0]) if module == "octet.cli" else (module,))
+                raise SiteFailed(f"{what} did not start: {lines[-1][-300:] if lines else 'no output'}")
+            yield Started(found, process.pid)
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="octet-bench-") as name:
+        yield Path(name)
+
+
+@contextmanager
+def replica_and_router(
+    name: str, options: Sequence[str], *, more: Sequence[str] = (), checkout: Path = ROOT, routed: bool = True
+) -> Iterator[tuple[Started, Started | None]]:
+    """A specialist with these options, and a router before it. `more` are options of both."""
+    with scratch_folder() as folder, ExitStack() as stack:
+        config = folder / "ensemble.yaml"
+        config.write_text(f"engine: sim\nstore: {{url: memory}}\nspecialists: {{{name}}}\n")
+        replica_options = ["specialist", "--name", name, "--socket", str(folder / "replica.sock"), *options, *more]
+        replica = stack.enter_context(started("octet.cli", replica_options, folder / "replica.log", checkout=checkout))
+        router_options = ["router", "--config", str(config), "--port", "0", "--replica", f"{name}={replica.address}"]
+        router = None
+        if routed:
+            log = folder / "router.log"
+            router = stack.enter_context(started("octet.cli", [*router_options, *more], log, checkout=checkout))
+        yield replica, router

@@ -1,0 +1,98 @@
+"""What is measured: situations, prompts, and the paths that a request can take."""
+
+from dataclasses import dataclass
+
+from bench.router_peers.callers import CLASSIFIED, GRPC, GRPC_LIMIT, LIMIT, OCTET, REPLICA_LIMIT, Order
+
+RATES = (10, 25, 50, 100)  # per second
+STOCK_RATES = (25, 100)
+PROMPTS = (2_000, 32_000, 220_000)  # bytes
+SHORT = Order(8)
+PACE_US = 5_000
+SERIAL = "one after the other"
+STOCK = ", stock client"  # a kernel with delayed acknowledgements, the default
+_BY_HTTP = (LIMIT, REPLICA_LIMIT, OCTET, CLASSIFIED)
+_ALL = (*_BY_HTTP, GRPC_LIMIT, GRPC)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstTokens:
+    name: str
+    systems: tuple[str, ...]  # of Octet; peers always take part
+    requests: int  # per round
+    rate: float | None = None
+    # per second, open loop; None: one after the other
+    prompt_bytes: int = 0
+    acks_at_once: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    name: str
+    systems: tuple[str, ...]
+    order: Order
+    at_once: int
+    seconds: float
+    counts: str  # "streams", "tokens" or "requests"
+    stream: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    runs: int
+    serial: int  # requests of a round
+    long: int  # with a long prompt
+    seconds_at: tuple[float, ...]  # for each rate
+    stock_seconds: float
+    flood_seconds: float
+
+
+FULL = Size(5, 30, 12, (4.0, 1.6, 1.2, 1.0), 1.5, 1.6)
+QUICK = Size(2, 4, 2, (0.3, 0.2, 0.2, 0.2), 0.2, 0.3)
+SHORT_STREAMS, UNARY = "streams of 8 tokens, 32 at once", "whole answers of 8 tokens, 32 at once"
+LONG_STREAMS, PACED = "streams of 500 tokens without delay, 16 at once", "streams of a token every 5 ms, 32 at once"
+SINGLE = f"{PACED}, each sent by itself"
+
+
+def rate_case(rate: float) -> str:
+    return f"{rate:g} requests/s"
+
+
+def prompt_case(size: int) -> str:
+    return f"{SERIAL}, prompt of {size // 1000} KB"
+
+
+def cases(size: Size) -> tuple[FirstTokens | Flood, ...]:
+    return (*_first_tokens(size), *_floods(size.flood_seconds))
+
+
+def _first_tokens(size: Size) -> tuple[FirstTokens, ...]:
+    return (
+        FirstTokens(SERIAL, _ALL, size.serial),
+        FirstTokens(SERIAL + STOCK, _BY_HTTP, size.serial, acks_at_once=False),
+        *(FirstTokens(prompt_case(each), _ALL, size.long, prompt_bytes=each) for each in PROMPTS),
+        *(
+            FirstTokens(rate_case(rate), _ALL, round(rate * seconds), rate)
+            for rate, seconds in zip(RATES, size.seconds_at, strict=True)
+        ),
+        *(
+            FirstTokens(
+                rate_case(rate) + STOCK,
+                (LIMIT, REPLICA_LIMIT, OCTET),
+                round(rate * size.stock_seconds),
+                rate,
+                acks_at_once=False,
+            )
+            for rate in STOCK_RATES
+        ),
+    )
+
+
+def _floods(seconds: float) -> tuple[Flood, ...]:
+    return (
+        Flood(SHORT_STREAMS, (LIMIT, OCTET, CLASSIFIED, GRPC), SHORT, 32, seconds, "streams"),
+        Flood(LONG_STREAMS, (LIMIT, OCTET, GRPC), Order(500), 16, seconds, "tokens"),
+        Flood(PACED, (LIMIT, OCTET, GRPC), Order(1_000, PACE_US), 32, seconds, "tokens"),
+        Flood(SINGLE, (LIMIT, OCTET), Order(1_000, PACE_US, joins=False), 32, seconds, "tokens"),
+        Flood(UNARY, (LIMIT, OCTET), SHORT, 32, seconds, "requests", stream=False),
+    )

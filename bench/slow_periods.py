@@ -1,0 +1,123 @@
+"""Slow periods of the machine: pacer processes notice when the same work suddenly takes longer."""
+
+import os
+import subprocess
+import sys
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import clock_gettime
+from typing import NamedTuple
+
+from bench.pacer import FIRST
+from simulation.results import percentile
+
+_ALL_THREADS = 2  # flag of the kernel's per-process CPU clocks
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all threads, without children. Raises OSError if there is no such process."""
+    return clock_gettime(~pid << 3 | _ALL_THREADS)
+
+
+_ROOT = Path(__file__).parents[1]
+_LATE_SECONDS = 0.002  # less is a normal wake-up
+_SLOW_TIMES = 2.5  # times the usual; cold caches alone take up to twice
+_USUAL_PERCENT = 20  # the percentile that counts as usual
+_SPAN_SECONDS = 0.05
+# a request meets a slow period that begins within so long, however long the request itself takes
+_PATIENCE_SECONDS = 30.0  # for a pacer to start or end
+
+Interval = tuple[float, float]  # on the monotonic clock
+
+
+class PacerFailed(RuntimeError):
+    """A pacer did not start or did not end."""
+
+
+class Beat(NamedTuple):
+    due: float
+    woken: float
+    done: float
+
+
+@dataclass
+class SlowPeriods:
+    intervals: list[Interval] = field(default_factory=list)  # disjoint, in order
+
+    def meets(self, moment: float) -> bool:
+        behind = bisect_right(self.intervals, moment, key=lambda interval: interval[1])
+        return behind < len(self.intervals) and self.intervals[behind][0] < moment + _SPAN_SECONDS
+
+
+@contextmanager
+def record_slow_periods() -> Iterator[SlowPeriods | None]:
+    processors = sorted(os.sched_getaffinity(0))
+    with TemporaryDirectory(prefix="octet-slow_periods-") as folder, ExitStack() as stack:
+        pacers = [stack.enter_context(_pacer(processor, Path(folder))) for processor in processors]
+        if any(each.begun() != FIRST for each in pacers):
+            yield None
+            return
+        slow_periods = SlowPeriods()
+        yield slow_periods
+        slow_periods.intervals += joined([interval for each in pacers for interval in slow_intervals(each.ended())])
+
+
+def slow_intervals(beats: Sequence[Beat]) -> Iterator[Interval]:
+    """Of one processor. A slow beat stands for the time between its neighbours."""
+    usual = percentile([beat.done - beat.woken for beat in beats], _USUAL_PERCENT)
+    for before, beat, after in zip([beats[0], *beats], beats, [*beats[1:], beats[-1]], strict=False):
+        if beat.woken - beat.due > _LATE_SECONDS:
+            yield beat.due, beat.woken
+        if beat.done - beat.woken > _SLOW_TIMES * usual:
+            yield min(before.done, beat.due), max(after.woken, beat.done)
+
+
+def joined(intervals: Sequence[Interval]) -> list[Interval]:
+    apart: list[Interval] = []
+    for first, last in sorted(intervals):
+        if apart and first <= apart[-1][1]:
+            apart[-1] = (apart[-1][0], max(last, apart[-1][1]))
+        else:
+            apart.append((first, last))
+    return apart
+
+
+@dataclass(frozen=True, slots=True)
+class _Pacer:
+    process: subprocess.Popen[bytes]
+    notes: Path
+
+    def begun(self) -> str:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while not (output := self.notes.read_text()).endswith("\n"):
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise PacerFailed(f"a pacer did not begin: {self.process.args!r}")
+            time.sleep(0.01)
+        return output.splitlines()[0]
+
+    def ended(self) -> list[Beat]:
+        self.process.terminate()
+        try:
+            code = self.process.wait(_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise PacerFailed(f"a pacer did not end: {self.process.args!r}") from None
+        beats = [Beat(*map(float, line.split())) for line in self.notes.read_text().splitlines()[1:]]
+        if code or not beats:
+            raise PacerFailed(f"a pacer ended before its time, with {code}: {self.process.args!r}")
+        return beats
+
+
+@contextmanager
+def _pacer(processor: int, folder: Path) -> Iterator[_Pacer]:
+    notes = folder / str(processor)
+    command = [sys.executable, "-m", "bench.pacer", str(processor), str(os.getpid())]
+    with notes.open("w") as file, subprocess.Popen(command, cwd=_ROOT, stdout=file) as process:  # noqa: S603
+        try:
+            yield _Pacer(process, notes)
+        finally:
+            process.kill()

@@ -1,0 +1,146 @@
+"""Timing of code in interleaved rounds, and tables and files of what a bench measured."""
+
+import gc
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Any
+
+from simulation.results import BenchRecord, MachineInfo, Result, format_figure, format_table, summary, write_atomically
+
+Work = Callable[[], object]
+ENOUGH = 200  # fewest samples for a 99th percentile
+_UNITS_A_SECOND = {"ns": 1e9, "µs": 1e6, "ms": 1e3}
+Targets = Mapping[tuple[str, str], str]  # what a figure should be, by case and metric
+
+
+def lines_of(records: Iterable[BenchRecord]) -> str:
+    """One JSON object a line."""
+    return "".join(json.dumps(asdict(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+
+
+def write_records(path: Path, records: Iterable[BenchRecord]) -> None:
+    write_atomically(path, lines_of(records).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Something to time. `ready()` prepares the state, is not timed, and returns the work."""
+
+    case: str
+    metric: str
+    unit: str  # starts with "ns", "µs" or "ms", and may go on as in "ns/block"
+    ready: Callable[[], Work]
+    operations: int = 1  # how many the work does; the figure is the time of one
+    system: str = "octet"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    subject: Subject
+    samples: tuple[float, ...]  # time of one operation in the subject's unit, one sample a round
+
+    def record(self, bench: str) -> BenchRecord:
+        subject = self.subject
+        return summary(self.samples, bench, subject.case, subject.metric, subject.unit, subject.system)
+
+    def scaled(self, bench: str, metric: str, factor: float) -> BenchRecord:
+        """The same samples as another metric of the same case."""
+        samples = [sample * factor for sample in self.samples]
+        return summary(samples, bench, self.subject.case, metric, self.subject.unit, self.subject.system)
+
+    def ratio(self, base: "Timing", bench: str, case: str, metric: str) -> BenchRecord:
+        """How many times the base this takes, round by round: what slows a whole round down cancels out."""
+        samples = [mine / its for mine, its in zip(self.samples, base.samples, strict=True)]
+        return summary(samples, bench, case, metric, "x", self.subject.system)
+
+
+def interleave(subjects: Sequence[Subject], runs: int) -> list[Timing]:
+    """Time every subject once a round, after a round that does not count."""
+    rounds = [_round(subjects, number) for number in range(runs + 1)][1:]
+    return [Timing(subject, samples) for subject, samples in zip(subjects, zip(*rounds, strict=True), strict=True)]
+
+
+def _round(subjects: Sequence[Subject], number: int) -> list[float]:
+    """A different order in every round."""
+    order = Random(number).sample(range(len(subjects)), len(subjects))
+    with _no_collector():
+        samples = {i: _time(subjects[i]) for i in order}
+    return [samples[i] for i in range(len(subjects))]
+
+
+def _time(subject: Subject) -> float:
+    work = subject.ready()
+    start = perf_counter()
+    result = work()
+    seconds = perf_counter() - start
+    del result  # kept until here so that throwing it away is not timed
+    return seconds / subject.operations * _UNITS_A_SECOND[subject.unit.partition("/")[0]]
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Collect cyclic garbage between rounds, not while a subject is timed."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def table_of_spreads(records: Iterable[BenchRecord], targets: Targets) -> str:
+    """A line a record, with its spread and its target."""
+    header = ("case", "system", "metric", "median", "p10", "p90", "unit", "runs", "target")
+    rows = [
+        (
+            record.case,
+            record.system,
+            record.metric,
+            *map(format_figure, (record.value, record.low, record.high)),
+            record.unit,
+            str(record.runs),
+            targets.get((record.case, record.metric), "") if record.system == "octet" else "",
+        )
+        for record in records
+    ]
+    return format_table([header], rows, "<<<>>><><")
+
+
+def table_by_metric(records: Sequence[BenchRecord]) -> str:
+    """A line a case and a column a metric."""
+    metrics = list(dict.fromkeys((record.metric, record.unit) for record in records))
+    cells = {(record.case, record.system, record.metric): format_figure(record.value) for record in records}
+    rows = [
+        (case, system, *(cells.get((case, system, metric), "") for metric, _ in metrics))
+        for case, system in dict.fromkeys((record.case, record.system) for record in records)
+    ]
+    headers = [("case", "system", *(metric for metric, _ in metrics)), ("", "", *(unit for _, unit in metrics))]
+    return format_table(headers, rows, "<<" + ">" * len(metrics))
+
+
+class ResultUnreadable(ValueError):
+    """A file is not a result, or a result of another version."""
+
+
+def read_result(path: Path) -> Result:
+    try:
+        return result_of(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ResultUnreadable(f"{path}: not a result of a bench ({error})") from error
+
+
+def result_of(fields: dict[str, Any]) -> Result:
+    """As `asdict` wrote it. Raises TypeError, KeyError and AttributeError for anything else."""
+    parts = {
+        "machine": MachineInfo(**fields["machine"]),
+        "records": tuple(BenchRecord(**record) for record in fields["records"]),
+        "notes": tuple(fields["notes"]),
+    }
+    return Result(**{**fields, **parts})

@@ -1,1 +1,0 @@
-"""`octet chat`: a conversation in a terminal, or through a pipe."""

@@ -1,0 +1,125 @@
+"""Parsers of commands, and the types of their arguments: ports, durations, addresses, numbers."""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from math import inf, nan
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from octet.terminal import format_os_error
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+EXIT_INVALID = 2
+MAX_PORT = 65535
+KEYS_VARIABLE = "OCTET_KEYS"
+_GRPC_SCHEME = re.compile(r"(?:unix|unix-abstract|dns|ipv4|ipv6|vsock|xds):.")  # gRPC itself checks such an address
+_HOST_AND_PORT = re.compile(r"(?:\[[^\[\]]+\]|[^\s:/\[\]]+):([0-9]+)")
+_SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|h|d)?")
+_MAX_DURATION_S = 10 * 365 * 86_400
+
+
+def add_parser(commands: Any, name: str, about: str, more: str = "", **options: Any) -> argparse.ArgumentParser:
+    """Add a command whose help is `description`, or else `about` as a sentence and `more`."""
+    options.setdefault("description", f"{about[0].upper()}{about[1:]}.{more}")
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=about, formatter_class=formatter, **options)
+    return parser
+
+
+def add_tls_options(group: "argparse._ArgumentGroup", client_ca_help: str) -> None:
+    group.add_argument("--tls-certificate", type=Path, metavar="FILE")
+    group.add_argument("--tls-key", type=Path, metavar="FILE")
+    group.add_argument("--tls-client-ca", type=Path, metavar="FILE", help=client_ca_help)
+
+
+def add_access_options(group: "argparse._ActionsContainer") -> None:
+    about = f"require an API key from this file (see octet keys); default: {KEYS_VARIABLE}, or the configuration's"
+    group.add_argument("--keys", type=Path, metavar="FILE", help=about)
+    about = "accept other machines without TLS or without keys, on a trusted network"
+    group.add_argument("--insecure", action="store_true", help=about)
+
+
+def tls_files(arguments: argparse.Namespace) -> tuple[Path, Path, Path | None] | None:
+    """Return certificate, key and client CA. Raises ValueError if one of the first two is missing."""
+    certificate, key, client_ca = arguments.tls_certificate, arguments.tls_key, arguments.tls_client_ca
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        raise ValueError("--tls-certificate and --tls-key must be given together")
+    return certificate, key, client_ca
+
+
+def report_errors(command: str, call: Callable[[], int]) -> int:
+    """Return the exit status; an invalid option, file or environment is reported in one line on standard error."""
+    try:
+        return call()
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
+        message = format_os_error(error) if isinstance(error, OSError) else error
+        print(f"octet {command}: {message}", file=sys.stderr)
+        return EXIT_INVALID
+
+
+def parse_port(text: str) -> int:
+    if not text.isdecimal() or int(text) > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"a port is a number in [0, {MAX_PORT}], got {text!r}")
+    return int(text)
+
+
+def parse_positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, got {text!r}")
+    return int(text)
+
+
+def parse_float(text: str) -> float:
+    """Return NaN for text that is not a number."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
+
+
+def number_type(is_valid: Callable[[float], bool], expected: str) -> Callable[[str], float]:
+    """Return an argument type for numbers; `expected` begins the error message."""
+
+    def parse(text: str) -> float:
+        value = parse_float(text)
+        if not is_valid(value):
+            raise argparse.ArgumentTypeError(f"{expected}, got {text!r}")
+        return value
+
+    return parse
+
+
+parse_seconds = number_type(lambda value: 0 < value < inf, "expected a positive number of seconds")
+
+
+def parse_pair(text: str, expected: str) -> tuple[str, str]:
+    """Split NAME=VALUE."""
+    name, _, value = text.partition("=")
+    if not name or not value:
+        raise argparse.ArgumentTypeError(f"{expected}, got {text!r}")
+    return name, value
+
+
+def parse_duration(text: str) -> float:
+    """Return seconds, from `24h`, `90m`, `7d` or a number of seconds."""
+    found = _DURATION.fullmatch(text.strip())
+    value = 0.0 if found is None else float(found[1]) * _SECONDS_PER_UNIT[found[2] or "s"]
+    if not 0 < value <= _MAX_DURATION_S:
+        raise argparse.ArgumentTypeError(f"a duration is written as 24h, 90m, 7d or 3600s, got {text!r}")
+    return value
+
+
+def check_address(address: str) -> None:
+    """Raises ValueError for an address that gRPC would misread."""
+    match = _HOST_AND_PORT.fullmatch(address)
+    if _GRPC_SCHEME.match(address) or (match is not None and 0 < int(match[1][:6]) <= MAX_PORT):
+        return
+    hint = "; it is a gRPC address, without http://" if "://" in address else ""
+    raise ValueError(f"--address is HOST:PORT, such as 127.0.0.1:50051, or unix:PATH, got {address!r:.80}{hint}")

@@ -1,0 +1,119 @@
+"""`octet check`: validate a configuration file and summarise it."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from octet.cli.arguments import Commands, add_parser
+from octet.config.ensemble import Ensemble, SpecialistConfig
+from octet.config.yaml_tree import ConfigInvalid
+from octet.terminal import format_table, install_hint, pluralise
+
+_DESCRIPTION = """\
+Validate a configuration file without starting anything. Every problem is printed
+on its own line, as FILE:LINE: the problem and what is allowed. Without a file,
+the embedded default is checked.
+
+Exit status: 0 when the configuration is valid, 2 when it is not.
+"""
+_EXIT_INVALID = 2
+_HEADING = ("specialist", "model", "replicas", "block", "KV memory", "max tokens", "fallback")
+_ONE_LINE = 1000
+
+
+def add_check_command(commands: Commands) -> None:
+    about = "validate a configuration file and summarise it"
+    parser = add_parser(commands, "check", about, description=_DESCRIPTION)
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: the embedded ensemble")
+    parser.add_argument("--no-files", action="store_true", help="do not look for models and adapters on this machine")
+    parser.add_argument("--json", action="store_true", help="print problems or summary as JSON")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        ensemble = load_ensemble(arguments.file, files=not arguments.no_files)
+    except ConfigInvalid as invalid:
+        problems = [{"line": problem.line, "message": problem.message} for problem in invalid.problems]
+        print(json.dumps({"valid": False, "problems": problems}, indent=2) if arguments.json else invalid)
+        return _EXIT_INVALID
+    except ModuleNotFoundError as error:
+        print(f"octet check: {error}; install it with: {install_hint('router')}", file=sys.stderr)
+        return _EXIT_INVALID
+    summary = summarise(ensemble)
+    print(json.dumps(summary, indent=2, ensure_ascii=False) if arguments.json else format_summary(summary))
+    return 0
+
+
+def load_ensemble(file: Path | None, *, files: bool = True) -> Ensemble:
+    """Return the embedded default for None. With `files`, models and adapters must exist here. Raises ConfigInvalid."""
+    from octet.config.loader import default_ensemble, read_ensemble  # needs pyyaml
+
+    return default_ensemble() if file is None else read_ensemble(file, files=files)
+
+
+def summarise(ensemble: Ensemble) -> dict[str, Any]:
+    """Summarise what will run, and the memory of its KV pools; model weights need more."""
+    from octet.config.fields import ensemble_digest
+
+    router, specialists = ensemble.router, ensemble.specialists
+    return {
+        "valid": True,
+        "name": ensemble.name,
+        "source": None if ensemble.source is None else str(ensemble.source),
+        "digest": ensemble_digest(ensemble),
+        "specialists": [_summarise_specialist(each) for each in specialists],
+        "rules": [f"{rule.name} -> {rule.specialist}" for rule in ensemble.rules],
+        "intents": [f"{intent.name} -> {intent.specialist or 'by its text'}" for intent in ensemble.intents],
+        "tasks": [task.name for task in ensemble.tasks],
+        "classifier": ensemble.classifier.path or "from descriptions and examples",
+        "default_specialist": ensemble.default_specialist,
+        "listens": f"{router.host}:{router.port}",
+        "http": None if router.http is None else f"{router.http.host}:{router.http.port}",
+        "processes": 1 + sum(each.replicas for each in specialists),
+        "kv_bytes": sum(each.replicas * each.kv_memory for each in specialists),
+        "models": sorted({each.model for each in specialists if each.replicas and each.engine == "native"}),
+    }
+
+
+def _summarise_specialist(specialist: SpecialistConfig) -> dict[str, Any]:
+    names = ("name", "replicas", "block_size", "max_tokens", "fallback")
+    return {
+        **{name: getattr(specialist, name) for name in names},
+        "model": specialist.model if specialist.engine == "native" else specialist.engine,
+        "addresses": list(specialist.addresses),
+        "kv_bytes": specialist.replicas * specialist.kv_memory,
+        "adapters": sorted(specialist.adapters),
+    }
+
+
+def format_summary(summary: dict[str, Any]) -> str:
+    source, specialists = summary["source"] or "the embedded default", summary["specialists"]
+    weights = f" plus the weights of {', '.join(summary['models'])}" if summary["models"] else ""
+    lines = {
+        "rules": ", ".join(summary["rules"]) or "none",
+        "intents": ", ".join(summary["intents"]) or "none",
+        "tasks": ", ".join(summary["tasks"]),
+        "classifier": summary["classifier"],
+        "if unsure": summary["default_specialist"] or "no specialist answers",
+        "gRPC": summary["listens"],
+        "HTTP": summary["http"] or "disabled: `router.http` is not set",
+        "processes": f"{summary['processes']}, including the router",
+        "memory": f"{_megabytes(summary['kv_bytes'])} of KV pools{weights}",
+        "digest": summary["digest"][:16],
+    }
+    heading = f"{source}: {summary['name']}, {pluralise(len(specialists), 'specialist')}"
+    table = format_table(_HEADING, [_specialist_row(each) for each in specialists], width=_ONE_LINE)
+    return "\n".join([heading, "", table, "", *(f"{name:<11} {value}" for name, value in lines.items())])
+
+
+def _specialist_row(each: dict[str, Any]) -> tuple[str, ...]:
+    replicas = ", ".join(each["addresses"]) or str(each["replicas"])
+    sizes = (str(each["block_size"]), _megabytes(each["kv_bytes"]), str(each["max_tokens"]))
+    return each["name"], each["model"], replicas, *sizes, each["fallback"] or "-"
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / (1 << 20):,.0f} MiB"

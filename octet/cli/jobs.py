@@ -1,0 +1,200 @@
+"""`octet jobs`: submit, list, watch and cancel background jobs."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import grpc
+
+from octet.cli import request_options as request
+from octet.cli import router_client as cli
+from octet.cli.arguments import Commands, add_parser, parse_seconds
+from octet.client.errors import OctetError
+from octet.client.jobs import Job, JobEvent
+from octet.client.sync_client import Client
+from octet.terminal import check_utf8, format_age, format_duration, format_table, write_output
+
+JobCommand = Callable[[Client, argparse.Namespace], int]
+
+_ABOUT = "run requests as background jobs and fetch their answers later"
+_HELP = f"""
+A job is stored before `submit` returns and ends exactly once, even if the router
+is restarted meanwhile. Ended jobs are kept for a limited time.
+
+{cli.EXIT_STATUS_HELP}"""
+_ENDED_HELP = "\nThe exit status is also 4 when the job failed or was cancelled.\n"
+_LABEL = 11
+
+
+def add_jobs_command(commands: Commands) -> None:
+    parser = add_parser(commands, "jobs", _ABOUT, _HELP)
+    verbs = parser.add_subparsers(metavar="submit|get|list|watch|wait|cancel", required=True)
+    submit = _add_verb(verbs, "submit", "submit a request and print the id of its job", _submit)
+    submit.add_argument("prompt", nargs="?", help="default: standard input")
+    request.add_request_options(submit, is_streamed=False)
+    submit.add_argument("--idempotency-key", metavar="KEY", help="submitting twice with the same key makes one job")
+    submit.set_defaults(request_id=None, check=lambda arguments: request.check_request_options(submit, arguments))
+    listing = _add_verb(verbs, "list", "list your jobs, newest first", _list)
+    listing.add_argument("--limit", type=int, metavar="N", help="at most N; default: the router's limit")
+    listing.add_argument("--before", default="", metavar="ID", help="only jobs older than this one")
+    get = _add_verb(verbs, "get", "show a job and its answer so far", _get)
+    cancel = _add_verb(verbs, "cancel", "cancel a job; an ended job stays as it is", _cancel)
+    watch = _add_verb(verbs, "watch", "print a job's answer as it streams, across router restarts", _watch, _ENDED_HELP)
+    wait = _add_verb(verbs, "wait", "wait for a job to end and print its answer", _wait, _ENDED_HELP)
+    for each in (get, cancel, watch, wait):
+        each.add_argument("job_id", metavar="ID", help="id of the job")
+    for each in (listing, get, cancel):
+        each.add_argument("--tenant", default="", metavar="NAME", help="tenant of the job, for an operator's key")
+    about = "only events after this number"
+    watch.add_argument("--after", type=_parse_event_number, default=0, metavar="N", help=about)
+    for each in (watch, wait):
+        each.add_argument("--timeout", type=parse_seconds, metavar="SECONDS", help="longest time to wait")
+
+
+def _add_verb(verbs: Any, name: str, about: str, command: JobCommand, more: str = "") -> argparse.ArgumentParser:
+    parser = add_parser(verbs, name, about, f"\n\n{cli.EXIT_STATUS_HELP}{more}")
+    cli.add_connection_options(parser)
+    parser.add_argument("--json", action="store_true", help="print all fields as JSON")
+    parser.set_defaults(run=lambda arguments: cli.run_command(f"jobs {name}", lambda: _call_router(arguments, command)))
+    return parser
+
+
+def _parse_event_number(text: str) -> int:
+    if not text.isdecimal() or len(text) > len(str(2**63)) - 1:
+        raise argparse.ArgumentTypeError(f"an event number is a whole number, got {text!r}")
+    return int(text)
+
+
+def _call_router(arguments: argparse.Namespace, command: JobCommand) -> int:
+    check_utf8("ID", getattr(arguments, "job_id", None))
+    check_utf8("--tenant", getattr(arguments, "tenant", None))
+    with cli.open_client(arguments) as router:
+        try:
+            return command(router, arguments)
+        except OctetError as error:
+            if error.code != grpc.StatusCode.UNIMPLEMENTED or error.reason:
+                raise
+            message = f"the server at {arguments.address} has no octet.v1.Jobs: it is not a router, or an older version"
+            raise type(error)(message, code=error.code) from None
+
+
+def _submit(router: Client, arguments: argparse.Namespace) -> int:
+    arguments.check(arguments)
+    prompt, options = request.request_options(arguments, request.read_prompt(arguments))
+    job = router.jobs.submit(prompt, idempotency_key=arguments.idempotency_key, **options)
+    return cli.print_result(arguments, job.to_dict(), job.id)
+
+
+def _get(router: Client, arguments: argparse.Namespace) -> int:
+    job = router.jobs.get(arguments.job_id, tenant=arguments.tenant)
+    return cli.print_result(arguments, job.to_dict(), format_job(job))
+
+
+def _list(router: Client, arguments: argparse.Namespace) -> int:
+    jobs = router.jobs.list(arguments.limit, arguments.before, tenant=arguments.tenant)
+    heading = ("job", "status", "submitted", "took", "attempts", "error")
+    text = format_table(heading, [_job_row(each) for each in jobs]) if jobs else "there are no jobs"
+    return cli.print_result(arguments, {"jobs": [each.to_dict() for each in jobs]}, text)
+
+
+def _cancel(router: Client, arguments: argparse.Namespace) -> int:
+    job = router.jobs.cancel(arguments.job_id, tenant=arguments.tenant)
+    return cli.print_result(arguments, job.to_dict(), f"job {job.id} is {job.status}")
+
+
+def _watch(router: Client, arguments: argparse.Namespace) -> int:
+    """Ctrl-C leaves the job running."""
+    print_event = _print_event_json if arguments.json else _JobTextOutput().print_event
+    number = arguments.after
+    with cli.Interrupt(router.close) as interrupt:
+        try:
+            for event in router.jobs.events(arguments.job_id, number, timeout=arguments.timeout):
+                number = event.number
+                print_event(event)
+                if event.job is not None and event.job.has_ended:
+                    return _report_end("jobs watch", event.job)
+        except OctetError:
+            if not interrupt.pressed:
+                raise
+    resume = f"octet jobs watch {arguments.job_id} --after {number}"
+    if interrupt.pressed:
+        print(f"\nThe job continues. To see the rest: {resume}", file=sys.stderr)
+        return cli.EXIT_INTERRUPTED
+    cli.print_error("jobs watch", f"the events ended before the job did; continue with: {resume}")
+    return cli.EXIT_FAILED
+
+
+def _wait(router: Client, arguments: argparse.Namespace) -> int:
+    job = router.jobs.wait(arguments.job_id, arguments.timeout)
+    cli.print_result(arguments, job.to_dict(), job.text)
+    return _report_end("jobs wait", job)
+
+
+def _report_end(command: str, job: Job) -> int:
+    """Return the exit status, and report a job that failed or was cancelled."""
+    if job.status == "done":
+        return 0
+    why = f": {job.error.message}" if job.error is not None else ""
+    text = "the partial answer is printed" if job.text else "there is no partial answer"
+    cli.print_error(command, f"job {job.id} is {job.status}{why}; {text}; see octet jobs get {job.id}")
+    return cli.EXIT_FAILED
+
+
+class _JobTextOutput:
+    """Prints the answer to standard output, and the job's status to standard error."""
+
+    _is_in_text = False
+
+    def print_event(self, event: JobEvent) -> None:
+        if event.chunk is not None:
+            write_output(event.chunk.text)
+        elif self._is_in_text:
+            write_output("\n")
+        self._is_in_text = event.chunk is not None
+        if event.restarted is not None:
+            again = f"attempt {event.restarted} starts over, discard the text above."
+            print(f"The router that ran the job stopped: {again}", file=sys.stderr)
+        elif event.job is not None:
+            print(event.job.status, file=sys.stderr)
+
+
+def _print_event_json(event: JobEvent) -> None:
+    fields: dict[str, Any] = {"number": event.number, "event": event.kind}
+    if event.job is not None:
+        fields["job"] = event.job.to_dict()
+    elif event.chunk is not None:
+        fields["chunk"] = {"text": event.chunk.text, "token_ids": event.chunk.token_ids}
+    else:
+        fields["attempt"] = event.restarted
+    cli.print_json(fields)
+
+
+def format_job(job: Job) -> str:
+    rows = {
+        "job": job.id,
+        "status": job.status + (", cut off" if job.partial else ""),
+        "submitted": _format_time(job.submitted_at),
+        "started": _format_time(job.started_at),
+        "ended": _format_time(job.ended_at),
+        "attempts": str(job.attempts) if job.attempts > 1 else "",
+        "specialist": "" if job.receipt is None else job.receipt.specialist,
+        "why": "" if job.receipt is None else job.receipt.why,
+        "validation": "" if job.validation is None else f"{job.validation.outcome} by {job.validation.verifier}",
+        "error": "" if job.error is None else f"{job.error.reason}: {job.error.message}",
+    }
+    lines = [f"{label:<{_LABEL}} {text}" for label, text in rows.items() if text]
+    return "\n".join([*lines, *(["", job.text] if job.text else [])])
+
+
+def _job_row(job: Job) -> tuple[str, ...]:
+    took = ""
+    if job.started_at is not None and job.ended_at is not None:
+        took = format_duration((job.ended_at - job.started_at).total_seconds())
+    submitted = format_age(round(job.submitted_at.timestamp() * 1000))
+    return job.id, job.status, submitted, took, str(job.attempts), "" if job.error is None else job.error.reason
+
+
+def _format_time(time: datetime | None) -> str:
+    return "" if time is None else f"{time.astimezone():%Y-%m-%d %H:%M:%S}"

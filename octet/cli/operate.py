@@ -1,0 +1,431 @@
+"""Commands that show or change a running ensemble: breakers, knobs, lanes, adapters, replicas, shadows, audit, slo."""
+
+import argparse
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+
+from octet import terminal
+from octet.cli import router_client as cli
+from octet.cli.arguments import Commands, parse_duration, parse_float, parse_positive
+from octet.client import records
+from octet.client.errors import DeadlineExceeded, NotFound, OctetError
+from octet.client.operator import Operator
+from octet.client.records import BreakerInfo, LaneInfo, Objective, ReplicaInfo, Slo
+from octet.client.wire_record import WireRecord
+from octet.terminal import format_age, format_duration, format_latency, format_percent, format_table, pluralise
+
+RecordT = TypeVar("RecordT", bound=WireRecord)
+Columns = Mapping[str, str | Callable[[Any], object]]
+"""Headings, each with the name of a field or a function of the record."""
+
+_BREAKERS_HELP = """
+closed: the specialist serves. shadow_only: its pass rate fell below the floor;
+its fallback answers, and it only shadows. recovering: its shadow answers pass
+again, and must do so for a whole window before it serves. An operator can hold a
+breaker open or closed until it is released."""
+_KNOBS_HELP = """
+INTENT.shadow_threshold: a request below this confidence is also sent to a shadow.
+INTENT.priority_floor: requests of a lower priority are refused.
+INTENT/SPECIALIST instead of INTENT: the same for one specialist only."""
+_LANES_HELP = """
+A lane is a specialist's model with its adapters. One lane serves. Another may be
+a candidate: it receives shadow requests only, until it is promoted."""
+_LOAD_HELP = """
+PATH is a directory below the replicas' adapter root, as the replicas see it.
+A path that begins with ./, ../ or ~ is resolved on this machine. The root is
+`adapter_root` of the configuration, or else the folder of the configuration file,
+or without a file the folder in which `octet serve` was started."""
+_ROOT_ADVICE = (
+    "the root is adapter_root of the configuration, or else the folder of the configuration file, "
+    "or without a file the folder in which octet serve was started"
+)
+_SHADOW_HELP = """
+For requests whose answers could be verified on both sides: how often each passed,
+and how often only one of them did. `octet router tune` derives thresholds."""
+_SHADOW_LEGEND = "passed, alone: primary / shadow, among requests verified on both sides"
+_SHED_LEGEND = "shed: over budget, no free replica, refused by the replica, or too late to be compared"
+_SLO_HELP = """
+Every figure belongs to one specialist; there is no figure for the whole ensemble.
+ttft: from a request's arrival to the first chunk of its answer; itl: between two
+chunks; first token: from the replica's acceptance to the first chunk. A burn rate
+of 1 uses up the error budget exactly; above 1 the objective will be missed.
+
+  octet slo
+  octet slo stl --json"""
+_PROCESS_NAME = re.compile(r"(.+)/([1-9][0-9]{0,8})")  # how `octet serve` names processes, counting from one
+
+
+def _format_lane(breaker: BreakerInfo) -> str:
+    adapters = "".join(f"+{name}" for name in breaker.adapters)
+    status = "" if breaker.lane_status in ("", "serving") else f" {breaker.lane_status}"
+    return f"{breaker.lane}{adapters}{status}"
+
+
+def _format_state(breaker: BreakerInfo) -> str:
+    return f"held {breaker.hold} by {breaker.hold_by}: {breaker.hold_why}" if breaker.hold else breaker.state
+
+
+_BREAKER_COLUMNS: Columns = {
+    "specialist": "specialist",
+    "lane": _format_lane,
+    "state": _format_state,
+    "passed": lambda each: format_percent(each.pass_rate),
+    "samples": lambda each: f"{each.samples}{f' of {each.min_samples}' if each.samples < each.min_samples else ''}",
+    "floor": lambda each: format_percent(each.floor),
+    "since": lambda each: format_age(each.since_unix_ms),
+    "fallback": "fallback",
+    "outlook": "outlook",
+}
+_KNOB_COLUMNS: Columns = {
+    "knob": "name",
+    "value": lambda each: f"{each.value:g}",
+    "configured": lambda each: f"{each.configured:g}",
+    "set by": "set_by",
+    "since": lambda each: format_age(each.since_unix_ms),
+    "why": "why",
+}
+_LANE_COLUMNS: Columns = {
+    "specialist": "specialist",
+    "lane": "number",
+    "adapter": "adapter",
+    "status": "status",
+    "since": lambda each: format_age(each.since_unix_ms),
+    "passed": lambda each: format_percent(each.pass_rate),
+    "samples": "samples",
+    "on": lambda each: f"{each.resident}/{each.replicas}",
+    "by": "by",
+    "outlook": "outlook",
+}
+_REPLICA_COLUMNS: Columns = {
+    "replica": "name",
+    "specialist": "specialist",
+    "status": lambda each: each.status + (", refusing" if each.refusing else ""),
+    "health": "health_breaker",
+    **{name: name for name in ("waiting", "running", "shadows")},
+    "wait": lambda each: "" if each.usual_wait is None else f"{each.usual_wait:.2f} s",
+    "error p90": lambda each: format_percent(each.estimate_error_p90),
+    "address": "address",
+}
+_SHADOW_COLUMNS: Columns = {
+    **{name: name for name in ("intent", "primary", "shadow", "why", "compared")},
+    "agreed": lambda each: _ratio(each.agreed, each.compared),
+    "similar": lambda each: f"{each.mean_similarity:.2f}",
+    "verified": "verified",
+    "passed": lambda each: " / ".join(_ratio(n, each.verified) for n in (each.primary_passed, each.shadow_passed)),
+    "alone": lambda each: f"{each.only_primary_passed} / {each.only_shadow_passed}",
+}
+_AUDIT_COLUMNS: Columns = {
+    "no.": "number",
+    "ago": lambda each: format_age(each.at_unix_ms),
+    **{name: name for name in ("who", "what", "subject", "before", "after", "why")},
+}
+_SLO_COLUMNS: Columns = {
+    "specialist": "specialist",
+    "ttft p50/p95/p99": lambda each: _format_quantiles(each.ttft),
+    "itl p50/p95/p99": lambda each: _format_quantiles(each.itl),
+    "first token p95": lambda each: format_latency(getattr(each.admission_to_first_token, "p95", None)),
+    "correct": lambda each: format_percent(each.pass_rate),
+    "floor": lambda each: format_percent(each.floor),
+    "judged": "judged",
+    "preempted once": lambda each: format_percent(each.preempted_once),
+    "answered": "answered",
+}
+
+
+def format_records(found: Iterable[WireRecord], columns: Columns) -> str:
+    """Format a table with a row for each record."""
+
+    def cell(record: WireRecord, column: str | Callable[[Any], object]) -> str:
+        return str(getattr(record, column) if isinstance(column, str) else column(record))
+
+    return format_table(list(columns), [[cell(each, column) for column in columns.values()] for each in found])
+
+
+def _list(name: str, columns: Columns, fetch: Callable[[Operator, Any], Sequence[WireRecord]]) -> cli.OperatorCall:
+    def call(operator: Operator, given: argparse.Namespace) -> cli.Result:
+        found = fetch(operator, given)
+        return {name: [each.to_dict() for each in found]}, format_records(found, columns)
+
+    return call
+
+
+def _show(describe: Callable[[RecordT], str], fetch: Callable[[Operator, Any], RecordT]) -> cli.OperatorCall:
+    def call(operator: Operator, given: argparse.Namespace) -> cli.Result:
+        record = fetch(operator, given)
+        return record.to_dict(), describe(record)
+
+    return call
+
+
+def add_breaker_commands(commands: Commands) -> None:
+    about = "show pass rate and breaker state of every specialist"
+    show = _show(format_breakers, lambda operator, _: operator.breakers())
+    cli.add_operator_command(commands, "breakers", about, show, _BREAKERS_HELP)
+    single = cli.add_operator_command(commands, "breaker", "hold a specialist's breaker, or release it")
+    verbs = single.add_subparsers(metavar="hold|release", required=True)
+    call = _show(
+        _describe_breaker,
+        lambda operator, given: operator.hold_breaker(given.specialist, given.hold, why=given.reason),
+    )
+    about = "keep a specialist from serving, or keep it serving regardless of its answers"
+    hold = cli.add_operator_verb(verbs, "hold", about, call)
+    position = hold.add_mutually_exclusive_group(required=True)
+    position.add_argument("--open", dest="hold", action="store_const", const="open", help="it only shadows")
+    position.add_argument("--closed", dest="hold", action="store_const", const="closed", help="it serves")
+    cli.add_change_options(hold, reason_needed=True)
+    call = _show(
+        _describe_breaker, lambda operator, given: operator.release_breaker(given.specialist, why=given.reason)
+    )
+    about = "let the breaker decide again, from the state it has without the hold"
+    release = cli.add_operator_verb(verbs, "release", about, call)
+    cli.add_change_options(release)
+    for verb in (hold, release):
+        verb.add_argument("specialist", metavar="SPECIALIST")
+
+
+def format_breakers(found: records.BreakerList) -> str:
+    parts = [format_records(found.breakers, _BREAKER_COLUMNS)]
+    windows = sorted({format_duration(each.window_seconds) for each in found.breakers})
+    if windows:
+        parts.append(f"passed: over the last {' or '.join(windows)}")
+    if found.store_trouble:
+        parts.append(f"The store is unavailable, changes are impossible: {found.store_trouble}")
+    return "\n\n".join(parts)
+
+
+def _describe_breaker(breaker: BreakerInfo) -> str:
+    return f"{breaker.specialist} is {_format_state(breaker)}" + (f": {breaker.outlook}" if breaker.outlook else "")
+
+
+def add_knob_commands(commands: Commands) -> None:
+    about = "show or set shadow thresholds and priority floors"
+    show = _list("knobs", _KNOB_COLUMNS, lambda operator, _: operator.knobs())
+    parser = cli.add_operator_command(commands, "knobs", about, show, _KNOBS_HELP)
+    verbs = parser.add_subparsers(metavar="set|release")
+    call = _show(_describe_knob, lambda operator, given: operator.set_knob(*given.setting, why=given.reason))
+    setting = cli.add_operator_verb(verbs, "set", "set a knob to a value until it is released", call, _KNOBS_HELP)
+    setting.add_argument("setting", type=parse_setting, metavar="NAME=VALUE", help="such as review.priority_floor=5")
+    call = _show(_describe_knob, lambda operator, given: operator.release_knob(given.name, why=given.reason))
+    about = "return a knob to the configuration and to escalation"
+    release = cli.add_operator_verb(verbs, "release", about, call)
+    release.add_argument("name", metavar="NAME", help="such as review.priority_floor")
+    for verb in (setting, release):
+        cli.add_change_options(verb)
+
+
+def _describe_knob(knob: records.KnobInfo) -> str:
+    return f"{knob.name} is {knob.value:g}, set by {knob.set_by} (configured: {knob.configured:g})"
+
+
+def parse_setting(text: str) -> tuple[str, float]:
+    name, equals, number = text.partition("=")
+    value = parse_float(number)
+    if not name.strip() or not equals or not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"a knob is set as NAME=NUMBER, such as review.priority_floor=5, got {text!r}")
+    return name.strip(), value
+
+
+def add_lane_commands(commands: Commands) -> None:
+    about = "show serving, candidate and former lanes"
+    show = _list("lanes", _LANE_COLUMNS, lambda operator, given: operator.lanes(given.specialist))
+    lanes = cli.add_operator_command(commands, "lanes", about, show, _LANES_HELP)
+    lanes.add_argument("specialist", nargs="?", default="", metavar="SPECIALIST", help="default: all")
+    about = "load an adapter as a candidate, promote it, or roll back"
+    adapters = cli.add_operator_command(commands, "adapters", about, show, _LANES_HELP)
+    adapters.set_defaults(specialist="")
+    verbs = adapters.add_subparsers(metavar="load|promote|rollback")
+    about = "load an adapter on every replica, as a candidate"
+    load = cli.add_operator_verb(verbs, "load", about, _show(_describe_lane, _load_adapter), _LOAD_HELP)
+    call = _show(
+        _describe_lane, lambda operator, given: operator.promote(given.specialist, given.name, why=given.reason)
+    )
+    about = "let the candidate serve; running requests finish on their lane"
+    promote = cli.add_operator_verb(verbs, "promote", about, call)
+    call = _show(_describe_lane, lambda operator, given: operator.roll_back(given.specialist, why=given.reason))
+    about = "drop the candidate; without one, return to the previous lane"
+    rollback = cli.add_operator_verb(verbs, "rollback", about, call)
+    for verb in (load, promote, rollback):
+        verb.add_argument("specialist", metavar="SPECIALIST")
+        cli.add_change_options(verb)
+    load.add_argument("path", type=resolve_adapter_path, metavar="PATH")
+    load.add_argument("--name", default="", help="name of the lane; default: the directory's name")
+    promote.add_argument("name", nargs="?", default="", metavar="NAME", help="name of the candidate; default: any")
+
+
+def resolve_adapter_path(text: str) -> str:
+    """Resolve a path relative to this process, because replicas run in another folder."""
+    is_local = text.startswith(("./", "../", "~")) or text in (".", "..")
+    return str(Path(text).expanduser().resolve()) if is_local else text
+
+
+def _load_adapter(operator: Operator, given: argparse.Namespace) -> LaneInfo:
+    try:
+        return operator.load_adapter(given.specialist, given.path, name=given.name, why=given.reason)
+    except OctetError as error:
+        is_about_root = "adapter root" in str(error)
+        raise (cli.reword_error(error, f"{error}; {_ROOT_ADVICE}") if is_about_root else error) from None
+
+
+def _describe_lane(lane: LaneInfo) -> str:
+    text = f"lane {lane.number} of {lane.specialist}, {lane.adapter or 'the bare model'}, is {lane.status}"
+    return text + (f": {lane.outlook}" if lane.outlook else "")
+
+
+def add_replica_commands(commands: Commands) -> None:
+    show = _list("replicas", _REPLICA_COLUMNS, lambda operator, _: operator.replicas())
+    cli.add_operator_command(commands, "replicas", "show every replica and its load", show)
+    changes = (
+        ("drain", "send a replica no new requests; it finishes those it has", Operator.drain),
+        ("undrain", "send a drained replica requests again", Operator.undrain),
+    )
+    for name, about, change in changes:
+        parser = cli.add_operator_command(commands, name, about, _show(_describe_replica, partial(_mark, change)))
+        parser.add_argument("replica", metavar="REPLICA", help="its name in `octet replicas`")
+        cli.add_change_options(parser)
+
+
+def _mark(change: Callable[..., ReplicaInfo], operator: Operator, given: argparse.Namespace) -> ReplicaInfo:
+    return change(operator, resolve_replica_name(operator, given.replica), why=given.reason)
+
+
+def _describe_replica(replica: ReplicaInfo) -> str:
+    load = f"{replica.running} running, {replica.waiting} waiting"
+    return f"{replica.name} is {replica.status.replace('_', ' ')}: {load}"
+
+
+def resolve_replica_name(operator: Operator, name: str) -> str:
+    """Raises NotFound for the name of an `octet serve` process; the message gives the replica's name."""
+    process = _PROCESS_NAME.fullmatch(name)
+    names = [] if process is None else [each.name for each in operator.replicas()]
+    if process is None or name in names:
+        return name
+    meant = f"{process[1]}-{int(process[2]) - 1}"
+    hint = f"the process {name} of octet serve is replica {meant}" if meant in names else "see octet replicas"
+    message = f"there is no replica {name!r}: {hint}"
+    raise NotFound(message, code=grpc.StatusCode.NOT_FOUND, reason="unknown_name", field="replica")
+
+
+def add_shadow_command(commands: Commands) -> None:
+    parser = cli.add_operator_command(commands, "shadow", "compare primary and shadow answers")
+    verbs = parser.add_subparsers(metavar="report", required=True)
+    about = "compare answers by intent, primary and shadow"
+    show = _show(format_shadow_report, lambda operator, given: operator.shadow_report(given.last))
+    report = cli.add_operator_verb(verbs, "report", about, show, _SHADOW_HELP)
+    report.add_argument("--last", type=parse_duration, default=0.0, metavar="TIME", help="such as 24h; default: all")
+
+
+def format_shadow_report(report: records.ShadowReport) -> str:
+    names = ("ordered", "sent", "answered", "shed", "failed", "compared")
+    totals = "since this router started: " + ", ".join(f"{getattr(report.counts, name)} {name}" for name in names)
+    if not report.rows:
+        return f"nothing compared yet\n\n{totals}\n{_SHED_LEGEND}"
+    return "\n".join([format_records(report.rows, _SHADOW_COLUMNS), "", _SHADOW_LEGEND, totals, _SHED_LEGEND])
+
+
+def _ratio(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "-"
+
+
+def add_audit_commands(commands: Commands) -> None:
+    about = "list changes: who, what, when and why, newest first"
+    audit = cli.add_operator_command(commands, "audit", about, _list_audit)
+    about = "full name of a specialist, knob or replica, or `store`"
+    audit.add_argument("subject", nargs="?", default="", metavar="SUBJECT", help=about)
+    audit.add_argument("--most", type=parse_positive, default=30, metavar="N", help="entries; default: %(default)s")
+    about = "print changes as they happen, until Ctrl-C or --timeout"
+    cli.add_operator_command(commands, "events", about, _print_events)
+
+
+def _list_audit(operator: Operator, arguments: argparse.Namespace) -> cli.Result:
+    entries = list(operator.audit(arguments.subject, most=arguments.most))
+    subject = f" about {arguments.subject!r}" if arguments.subject else ""
+    text = format_records(entries, _AUDIT_COLUMNS) if entries else f"no audit entries{subject}"
+    return {"audit": [each.to_dict() for each in entries]}, text
+
+
+def _print_events(operator: Operator, arguments: argparse.Namespace) -> None:
+    with suppress(DeadlineExceeded):  # --timeout has passed
+        for event in operator.events():
+            cli.print_result(arguments, event.to_dict(), format_event(event))
+
+
+def format_event(event: records.OperatorEvent) -> str:
+    at = terminal.format_moment(event.at_unix_ms, "%H:%M:%S")
+    if event.audit is not None:
+        entry = event.audit
+        change = f": {entry.before or '-'} -> {entry.after or '-'}" if entry.before or entry.after else ""
+        return f"{at} {entry.who}: {entry.what} {entry.subject}{change} ({entry.why})"
+    if event.dropped is not None:
+        return f"{at} {event.dropped} events were dropped: this client reads too slowly"
+    if event.store_trouble:
+        return f"{at} the store is unavailable, changes are impossible: {event.store_trouble}"
+    return f"{at} the store is available"
+
+
+def add_slo_command(commands: Commands) -> None:
+    about = "show recent latencies and correctness against objectives"
+    parser = cli.add_operator_command(commands, "slo", about, _list_slos, _SLO_HELP)
+    parser.add_argument("specialist", nargs="?", default="", metavar="SPECIALIST", help="default: all")
+
+
+def _list_slos(operator: Operator, arguments: argparse.Namespace) -> cli.Result:
+    terminal.check_utf8("SPECIALIST", arguments.specialist)
+    slos = operator.slo(arguments.specialist)
+    text = format_slos(slos) if slos else "there are no specialists"
+    return {"slos": [each.to_dict() for each in slos]}, text
+
+
+def format_slos(slos: Sequence[Slo]) -> str:
+    windows = dict.fromkeys(
+        f"latencies over the last {format_duration(each.window_seconds)}, of {pluralise(each.routers, 'router')}, "
+        f"within {each.relative_error:.1%}; correct: over the last {format_duration(each.correctness_window_seconds)}"
+        for each in slos
+    )
+    return "\n\n".join([format_records(slos, _SLO_COLUMNS), *_format_objectives(slos), "\n".join(windows)])
+
+
+def _format_objectives(slos: Sequence[Slo]) -> list[str]:
+    """In a list of several specialists, only the names of those without samples are shown."""
+    with_targets = [each for each in slos if each.objectives]
+    if not with_targets:
+        return ["no objectives: the configuration has no targets"]
+    unmeasured = [each.specialist for each in with_targets if len(slos) > 1 and not _has_samples(each)]
+    measured = [each for each in with_targets if each.specialist not in unmeasured]
+    rows = [_objective_row(each, objective) for each in measured for objective in each.objectives]
+    tables = [format_table(("specialist", "objective", "target", "current", "met", "burn"), rows)] if rows else []
+    return [*tables, *([f"objectives without samples so far: {', '.join(unmeasured)}"] if unmeasured else [])]
+
+
+def _has_samples(slo: Slo) -> bool:
+    return any(each.current is not None or any(burn.samples for burn in each.burns) for each in slo.objectives)
+
+
+def format_objective_value(objective: Objective, value: float | None) -> str:
+    return format_latency(value) if objective.is_latency else format_percent(value) or "-"
+
+
+def format_burn(burn: records.Burn) -> str:
+    rate = "-" if burn.rate is None else f"{burn.rate:.2g}"
+    return f"{format_duration(burn.window_seconds)}: {rate}"
+
+
+def _format_quantiles(latency: records.Latency | None) -> str:
+    """Format all three in the same unit."""
+    if latency is None or latency.samples == 0:
+        return "-"
+    quantiles = (latency.p50, latency.p95, latency.p99)
+    scale, unit = (1000, "ms") if max(each or 0.0 for each in quantiles) < 1 else (1, "s")
+    return "/".join("-" if each is None else f"{each * scale:.3g}" for each in quantiles) + f" {unit}"
+
+
+def _objective_row(slo: Slo, objective: Objective) -> tuple[str, ...]:
+    target, current = (format_objective_value(objective, value) for value in (objective.target, objective.current))
+    met = "not measured" if objective.current is None else "yes" if objective.met else "no"
+    return slo.specialist, objective.name, target, current, met, ", ".join(map(format_burn, objective.burns))

@@ -1,0 +1,241 @@
+"""`octet serve`: the router and all its specialists, on this machine."""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import octet
+from octet.cli.arguments import KEYS_VARIABLE, Commands, add_access_options, add_parser, parse_port, parse_seconds
+from octet.cli.check import load_ensemble
+from octet.config.ensemble import Ensemble, HttpConfig
+from octet.config.yaml_tree import ConfigInvalid
+from octet.rpc import listener as listeners
+from octet.rpc.certificates import Tls
+from octet.rpc.listener import BindRefused, Endpoint, format_address
+from octet.supervisor.console import JsonConsole, NonBlockingWriter, open_console
+from octet.supervisor.placement import ACCEPTED_CONFIG, ReplicaPlacement, place_replicas, runtime_folder
+from octet.supervisor.process import EXIT_USAGE, ProcessSpec
+from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
+from octet.telemetry.logs import LogSettings, add_log_options, log_settings
+from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
+
+PrepareReplicas = Callable[[Sequence[ReplicaPlacement]], Sequence[ProcessSpec]]
+"""Loads what replicas share and returns their processes. Raises OSError, ValueError, RuntimeError, MemoryError."""
+
+_DESCRIPTION = """\
+Serve an ensemble: one router and its specialists, each in its own process, which
+is restarted when it dies. Prints one line when all of them are ready. SIGTERM
+and Ctrl-C finish running requests first, a second Ctrl-C does not; SIGHUP reloads
+the configuration.
+
+Exit status: 0 after a clean shutdown, 1 when a process had to be killed, 2 when
+the configuration or an option is invalid, 130 after a second Ctrl-C.
+"""
+_READY_ON = re.compile(r" ready on (\S+)")
+_ROUTER = "router"
+_ROUTER_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from octet.cli import main; sys.exit(main())"
+"""Run with `python -P`: the working directory is no part of the path. The argument is where this `octet` was imported
+from; it comes last, so that it shadows nothing."""
+
+
+def add_serve_command(commands: Commands, prepare_replicas: PrepareReplicas | None = None) -> None:
+    if prepare_replicas is None:
+        from specialist.server.roles import replica_roles
+
+        prepare_replicas = replica_roles
+    prepare = prepare_replicas
+    about = "serve an ensemble: a router and its specialists"
+    parser = add_parser(commands, "serve", about, description=_DESCRIPTION)
+    defaults, option = SupervisorTimeouts(), parser.add_argument
+    option("file", nargs="?", type=Path, help="configuration file (default: eight C++ specialists)")
+    option("--port", type=parse_port, help="gRPC port instead of the configured one; 0 for any free port")
+    about = "HTTP port instead of the configured one; enables HTTP; 0 for any free port"
+    option("--http-port", type=parse_port, metavar="PORT", help=about)
+    add_access_options(parser)
+    about = (
+        f"kill and restart a process without a sign of life for this long; at least {defaults.start:g} s while it "
+        "starts (default: %(default)g)"
+    )
+    option("--hang", type=parse_seconds, default=defaults.hang, metavar="SECONDS", help=about)
+    about = "time to finish running requests, first for the router, then for the specialists (default: %(default)g)"
+    option("--drain", type=parse_seconds, default=defaults.drain, metavar="SECONDS", help=about)
+    option("--json", action="store_true", help="print the ready line as JSON")
+    add_trace_option(parser, "telemetry.otlp in the configuration")
+    add_log_options(parser)
+    parser.set_defaults(run=lambda arguments: _run(arguments, prepare))
+
+
+def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> int:
+    started = time.monotonic()
+    try:
+        ensemble = _with_ports(load_ensemble(arguments.file), arguments.port, arguments.http_port)
+        _check_listeners(ensemble, arguments.keys, insecure=arguments.insecure)
+        with _exit_cleanly_on_signals(), runtime_folder() as folder:
+            logs = log_settings(arguments)
+            otlp = resolve_otlp_endpoint(arguments.otlp, ensemble.telemetry.otlp, os.environ)
+            placements = place_replicas(ensemble, folder, otlp, logs)
+            options = [] if arguments.keys is None else ["--keys", str(arguments.keys)]
+            options += [*(["--insecure"] if arguments.insecure else []), *logs.arguments()]
+            options += ["--otlp", otlp] if otlp else []
+            router = _router_process(ensemble, placements, folder / ACCEPTED_CONFIG, options)
+            return _supervise([*prepare_replicas(placements), router], ensemble, arguments, started, logs)
+    except ConfigInvalid as invalid:
+        print(invalid, file=sys.stderr)
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
+        print(f"octet serve: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return EXIT_USAGE
+
+
+@contextmanager
+def _exit_cleanly_on_signals() -> Iterator[None]:
+    """Until the supervisor handles signals, exit by an exception that removes the runtime folder."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(0)
+
+    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> Ensemble:
+    """Replace port 0 by a free port here, so that a restarted router listens on the same one."""
+    router = ensemble.router if port is None else replace(ensemble.router, port=port)
+    if router.port == 0:
+        router = replace(router, port=_free_port(router.host))
+    http = router.http if http_port is None else replace(router.http or HttpConfig(), port=http_port)
+    if http is not None and http.port == 0:
+        http = replace(http, port=_free_port(http.host))
+    return replace(ensemble, router=replace(router, http=http))
+
+
+def _free_port(host: str) -> int:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.bind(address)
+        return int(probe.getsockname()[1])
+
+
+def _check_listeners(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -> None:
+    """Perform the router's own checks before models are loaded. Raises BindRefused."""
+    router = ensemble.router
+    files = router.tls
+    tls = None if files is None else Tls.from_paths(files.certificate, files.key, files.client_ca)
+    given = [("router.host", "--port", Endpoint(router.host, router.port, tls=tls, insecure=insecure))]
+    if router.http is not None:
+        http = Endpoint(router.http.host, router.http.port, tls=tls, insecure=insecure)
+        given.append(("router.http.host", "--http-port", http))
+    has_keys = bool(keys or os.environ.get(KEYS_VARIABLE) or router.keys)
+    for key, option, listener in given:
+        try:
+            listeners.check_tls_configured(listener, "router.tls in the configuration")
+            listeners.check_keys_configured(listener, has_keys=has_keys)
+        except BindRefused as refused:
+            raise BindRefused(f"{key} {refused}") from None
+        listeners.check_address_free(listener, option)
+
+
+def _router_process(
+    ensemble: Ensemble, placements: Sequence[ReplicaPlacement], accepted: Path, options: Sequence[str]
+) -> ProcessSpec:
+    """Start the router as a program, not by fork, because it needs none of this process's imports and memory."""
+    package = str(Path(octet.__file__).parents[1])
+    command = [sys.executable, "-P", "-c", _ROUTER_PROGRAM, package, "router", "--port", str(ensemble.router.port)]
+    if ensemble.router.http is not None:
+        command += ["--http-port", str(ensemble.router.http.port)]
+    if ensemble.source is not None:
+        command += ["--config", str(ensemble.source), "--accepted", str(accepted)]
+    for each in placements:
+        command += ["--replica", f"{each.specialist.name}={each.address}"]
+    return ProcessSpec(_ROUTER, command=(*command, *options), stage=1, ready_words=" ready on ", reloads=True)
+
+
+def _supervise(
+    specs: Sequence[ProcessSpec], ensemble: Ensemble, arguments: argparse.Namespace, started: float, logs: LogSettings
+) -> int:
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # gRPC starts in the children, never here
+    out, log = NonBlockingWriter(sys.stdout.fileno()), NonBlockingWriter(sys.stderr.fileno())
+    start_timeout = max(arguments.hang, SupervisorTimeouts().start)
+    timeouts = SupervisorTimeouts(hang=arguments.hang, start=start_timeout, drain=arguments.drain)
+
+    def print_ready(supervisor: Supervisor) -> None:
+        ready = _ready_summary(ensemble, supervisor, time.monotonic() - started)
+        lines = [json.dumps(ready)] if arguments.json else [*_process_table(ensemble, supervisor), _ready_line(ready)]
+        out.write("".join(f"{line}\n" for line in lines))
+
+    names = [spec.name for spec in specs]
+    console = JsonConsole(log, time.time) if logs.format == "json" else open_console(log, names)
+    return Supervisor(specs, console, [out, log], timeouts).run(print_ready)
+
+
+def _process_table(ensemble: Ensemble, supervisor: Supervisor) -> Iterator[str]:
+    """Yield a row for each replica, including those on other machines."""
+    rows = [[each.name, *each.ready_text.split("\t")] for each in supervisor.processes if each.name != _ROUTER]
+    rows += [[each.name, "remote", ", ".join(each.addresses)] for each in ensemble.specialists if each.addresses]
+    columns = itertools.zip_longest(*rows, fillvalue="")
+    widths = [max(map(len, column)) for column in columns]
+    for row in rows:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)).rstrip()
+
+
+def _ready_summary(ensemble: Ensemble, supervisor: Supervisor, seconds: float) -> dict[str, Any]:
+    router, http = ensemble.router, ensemble.router.http
+    ready_text = next((each.ready_text for each in supervisor.processes if each.name == _ROUTER), "")
+    found = _READY_ON.search(ready_text)
+    scheme = "http" if router.tls is None else "https"
+    return {
+        "address": found[1] if found else format_address(Endpoint(router.host, router.port)),
+        "http": None if http is None else f"{scheme}://{format_address(Endpoint(http.host, http.port))}",
+        "specialists": list(ensemble.names),
+        "processes": len(supervisor.pids),
+        "memory_bytes": proportional_memory([os.getpid()]),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _ready_line(ready: dict[str, Any]) -> str:
+    address, memory_bytes = ready["address"], ready["memory_bytes"]
+    memory = "" if memory_bytes is None else f", {memory_bytes >> 20:,} MiB"
+    http, disabled = ("", ", HTTP disabled") if ready["http"] is None else (f" and {ready['http']}", "")
+    option = "" if address.endswith(":50051") else f" --address {address}"
+    return (
+        f"octet ready on {address}{http} "
+        f"({len(ready['specialists'])} specialists, {ready['processes']} processes{memory}{disabled}) "
+        f'after {ready["seconds"]:.1f} s - try: octet generate "..."{option}'
+    )
+
+
+def proportional_memory(pids: Sequence[int], proc: Path = Path("/proc")) -> int | None:
+    """Return the bytes of these processes and their descendants, counting shared pages once; None if unknown."""
+    parents = {}
+    for stat in proc.glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has exited
+            continue
+    family = set(pids)
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    try:
+        rollups = [(proc / str(pid) / "smaps_rollup").read_text() for pid in family]
+    except OSError:
+        return None
+    sizes = [re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE) for text in rollups]
+    return sum(int(found[1]) * 1024 for found in sizes if found is not None)

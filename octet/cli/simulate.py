@@ -1,0 +1,190 @@
+"""`octet simulate`: how many replicas a trace needs."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+
+from octet.cli.arguments import Commands, add_parser, number_type, parse_positive
+from octet.config.ensemble import Ensemble
+from octet.config.loader import read_ensemble
+from octet.config.yaml_tree import ConfigInvalid
+from octet.terminal import format_os_error
+from simulation import traces
+from simulation.capacity import CapacityAnswer, NotEnough, SpecialistFigures, find_fewest
+from simulation.plots import PlotUnavailable, plot_capacity
+from simulation.results import RunMeter, format_figure, format_table, write_atomically, write_result
+from simulation.traces import DemandRefused, SimulatedRequest, TraceError
+from specialist.engines.sim.engine import CalibrationInvalid
+
+parse_share = number_type(lambda number: 0 <= number <= 1, "a share is a number from 0 to 1")
+_parse_positive_number = number_type(lambda number: 0 < number < 1e9, "must be a number above 0")
+_DESCRIPTION = """\
+Replay a trace through an ensemble in simulated time and check whether its
+specialists meet their objectives (slo). Without --replicas, find the smallest
+number of replicas that does. Router, admission, scheduler and block pool are the
+real ones; each engine takes the time given by the specialist's cost model
+(cost_model, from `octet bench engine --calibrate`; by default that of a 135M model
+on two CPU cores).
+
+Exit status: 0 when every objective is met, 1 when one is missed, 2 when an option
+or a file is invalid.
+"""
+_MAX_REPLICAS = 128
+
+
+def add_simulate_command(commands: Commands) -> None:
+    parser = add_parser(commands, "simulate", "find how many replicas a trace needs", description=_DESCRIPTION)
+    option = parser.add_argument
+    option("config", type=Path, metavar="CONFIG", help="configuration file, as for `octet serve`")
+    about = "an Azure LLM trace (.csv) or a Mooncake trace (JSON)"
+    option("--trace", type=Path, required=True, metavar="FILE", help=about)
+    about = "simulate only these numbers of replicas"
+    option("--replicas", type=_parse_replicas, metavar="N|NAME=N,...", help=about)
+    about = "largest number of replicas of one specialist"
+    option("--most", type=parse_positive, default=_MAX_REPLICAS, metavar="N", help=about)
+    about = "requests per second (default: those of the trace)"
+    option("--rate", type=_parse_positive_number, metavar="R", help=about)
+    about = "simulated seconds of the trace (default: all)"
+    option("--seconds", type=_parse_positive_number, metavar="S", help=about)
+    about = "share of requests for each specialist (default: equal)"
+    option("--mix", type=_parse_mix, metavar="NAME=SHARE,...", help=about)
+    about = "largest share of unanswered requests (default: 0.01)"
+    option("--refused", type=parse_share, default=0.01, metavar="SHARE", help=about)
+    about = "routers that share the load (default: 1)"
+    option("--routers", type=parse_positive, default=1, metavar="N", help=about)
+    option("--seed", type=int, default=0, metavar="N")
+    option("--plot", type=Path, metavar="FILE", help="draw TTFT by replicas, as .svg or .png")
+    option("--json", type=Path, metavar="FILE", help="also write all trials as JSON")
+    about = "also write the final figures and a description of the machine as JSON"
+    option("--result", type=Path, metavar="FILE", help=about)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        return _simulate(arguments)
+    except (ConfigInvalid, TraceError, DemandRefused, CalibrationInvalid, PlotUnavailable) as error:
+        _print_note(str(error))
+    except OSError as error:
+        _print_note(format_os_error(error))
+    return 2
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    from simulation.capacity import SimulationRun, SimulationSetup, play
+
+    meter = RunMeter()
+    ensemble = read_ensemble(arguments.config)
+    setup = SimulationSetup.from_config(ensemble, arguments.routers, arguments.seed, arguments.refused)
+    requests = _read_requests(arguments, ensemble, setup.contexts)
+
+    runs: list[SimulationRun] = []
+
+    def trial(replicas: Mapping[str, int]) -> Mapping[str, SpecialistFigures]:
+        runs.append(play(setup, requests, replicas, _print_note))
+        _print_note(f"{sum(replicas.values())} replicas: {runs[-1].format_summary()}")
+        return runs[-1].figures
+
+    if arguments.replicas is None:
+        try:
+            found = find_fewest(ensemble.names, trial, arguments.most)
+        except NotEnough as error:  # even with the largest number
+            _print_note(str(error))
+            found = error.found
+    else:
+        others = arguments.replicas.get("", 1)  # the empty name stands for all others
+        counts = {name: arguments.replicas.get(name, others) for name in ensemble.names}
+        figures = trial(counts)
+        found = CapacityAnswer(counts, figures, (figures,))
+    answer = "; ".join((_answer(found), *runs[-1].misses))
+    _print_answer(arguments, ensemble, found, answer)
+    if arguments.result is not None:
+        write_result(arguments.result, meter.result("simulate", _command_line(arguments), runs[-1].records(), [answer]))
+    has_missed = any(figures.misses for figures in found.figures.values())
+    return 1 if has_missed or runs[-1].misses else 0
+
+
+def _read_requests(
+    arguments: argparse.Namespace, ensemble: Ensemble, contexts: Mapping[str, int]
+) -> list[SimulatedRequest]:
+    mix = arguments.mix or dict.fromkeys(ensemble.names, 1.0)
+    for name in {**mix, **(arguments.replicas or {})}:
+        if name and name not in ensemble.names:
+            raise DemandRefused(f"{name!r} is not a specialist of {ensemble.name}: {', '.join(ensemble.names)}")
+    demand = traces.read_demand(arguments.trace)
+    scaled = traces.scale_demand(demand, arguments.rate, arguments.seconds)
+    whole = traces.assign_specialists(scaled, mix, Random(arguments.seed))
+    fit = [traces.fit_to_context(each, contexts[each.specialist]) for each in whole]
+    num_cut = sum(request != uncut for request, uncut in zip(fit, whole, strict=True))
+    of_own = f"the trace itself has {traces.request_rate(demand):.3g}/s"
+    cut = f", {num_cut:,} of them cut to a specialist's context" if num_cut else ""
+    _print_note(f"{len(fit):,} requests in {fit[-1].at if fit else 0:,.1f} s{cut}; {of_own}")
+    if not fit:
+        raise DemandRefused("the trace has no request within that time")
+    return fit
+
+
+def _print_answer(arguments: argparse.Namespace, ensemble: Ensemble, found: CapacityAnswer, answer: str) -> None:
+    print(_table(found.figures.values()))
+    print(f"\n{answer}")
+    tried = [figures for trial in found.trials for figures in trial.values()]
+    if arguments.json is not None:
+        document = {"replicas": dict(found.replicas), "tried": [asdict(figures) for figures in tried]}
+        write_atomically(arguments.json, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    if arguments.plot is not None:
+        targets = {specialist.name: specialist.slo.ttft_p95 for specialist in ensemble.specialists}
+        plot_capacity(arguments.plot, tried, targets, answer)
+
+
+def _answer(found: CapacityAnswer) -> str:
+    total = sum(found.replicas.values())
+    missed = [name for name, figures in found.figures.items() if figures.misses]
+    if missed:
+        return f"{total} replicas are not enough: {', '.join(missed)} would miss their objectives"
+    parts = ", ".join(f"{name} {count}" for name, count in found.replicas.items())
+    return f"{total} replicas {'are needed' if len(found.trials) > 1 else 'are enough'}: {parts}"
+
+
+def _table(all_figures: Iterable[SpecialistFigures]) -> str:
+    latencies = ("TTFT p50", "p95", "p99", "ITL p95")
+    header = ("specialist", "replicas", "requests", "refused", "failed", *latencies, "busy", "")
+    units = ("", "", "", "", "", *["ms"] * len(latencies), "%", "")
+    rows = []
+    for each in all_figures:
+        counts = map(format_figure, (each.replicas, each.requests, each.refused, each.failed))
+        times = (format_figure(1000 * seconds) for seconds in (*each.ttft, each.itl[1]))
+        rows.append((each.specialist, *counts, *times, format_figure(100 * each.busy), each.format_misses()))
+    return format_table([header, units], rows, "<" + ">" * 9 + "<")
+
+
+def _parse_replicas(text: str) -> dict[str, int]:
+    """Parse "4", or "stl=2,algo=3"."""
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    return {name: parse_positive(number) for name, _, number in pairs}
+
+
+def _parse_mix(text: str) -> dict[str, float]:
+    pairs = [part.partition("=") for part in text.split(",")]
+    return {name: _parse_positive_number(share) for name, _, share in pairs}
+
+
+def _command_line(arguments: argparse.Namespace) -> str:
+    """Return the command that repeats the run, without output files and folders."""
+    options = ("replicas", "most", "rate", "seconds", "mix", "refused", "routers", "seed")
+    given = {name: getattr(arguments, name) for name in options if getattr(arguments, name) is not None}
+    words = [f"--{name} {_format_option(value)}" for name, value in given.items()]
+    return " ".join(["octet simulate", arguments.config.name, "--trace", arguments.trace.name, *words])
+
+
+def _format_option(value: object) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={count}" if name else str(count) for name, count in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _print_note(line: str) -> None:
+    print(f"octet simulate: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,186 @@
+"""`octet specialist`: one process that serves one model."""
+
+import argparse
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from octet.cli import arguments as cli
+from octet.cli.arguments import Commands, parse_port, parse_positive, parse_seconds
+from octet.rpc.certificates import Tls
+from octet.rpc.listener import LOOPBACK, Endpoint, check_address_free, check_client_ca_configured
+from octet.telemetry.logs import add_log_options, log_settings, set_up_logging
+from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
+from specialist.engines.native.settings import DType, KernelName
+from specialist.server.settings import DEFAULT_PORT, MAX_PIECE_GAP, ReplicaSettings, ServiceSettings
+
+_DESCRIPTION = """\
+Serve one model over gRPC (octet.v1.Specialist, health and reflection). Prints
+one line when it is ready. SIGTERM and Ctrl-C finish running requests first, a
+second Ctrl-C does not.
+
+Exit status: 0 after a clean shutdown, 1 when the engine died, 2 when an option
+or the model is invalid, 130 after a second Ctrl-C.
+"""
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_parse_gap = cli.number_type(lambda gap: 0 <= gap <= MAX_PIECE_GAP, f"expected seconds from 0 to {MAX_PIECE_GAP:g}")
+
+
+def add_specialist_command(commands: Commands) -> None:
+    parser = cli.add_parser(commands, "specialist", "serve one model over gRPC", description=_DESCRIPTION)
+    _add_model_options(parser.add_argument_group("model"))
+    _add_capacity_options(parser.add_argument_group("capacity"))
+    _add_listener_options(parser.add_argument_group("listening"))
+    telemetry = parser.add_argument_group("telemetry")
+    add_trace_option(telemetry)
+    add_log_options(telemetry)
+    parser.set_defaults(run=_run)
+
+
+def _add_model_options(group: "argparse._ArgumentGroup") -> None:
+    defaults, option = ReplicaSettings(), group.add_argument
+    about = "a Hugging Face directory or a .gguf file (default: the demo model)"
+    option("--model", type=Path, metavar="PATH", help=about)
+    option("--name", default=None, help="name of the specialist (default: the model's name)")
+    about = "a LoRA adapter; repeatable"
+    option("--adapter", type=_parse_adapter, action="append", default=[], metavar="NAME=DIR", help=about)
+    about = "refuse an adapter of this name with other content; repeatable"
+    option("--adapter-digest", type=_parse_digest, action="append", default=[], metavar="NAME=SHA256", help=about)
+    option("--engine", choices=["native", "sim"], default=defaults.engine, help="default: %(default)s")
+    about = (
+        "step costs from `octet bench engine --calibrate`: the speed of the sim engine (default: that of a small "
+        "model), or the first forecasts of the native engine (default: measured from its first steps)"
+    )
+    option("--cost-model", type=Path, metavar="FILE", help=about)
+    option("--device", default=defaults.device, help="of the native engine: cpu, cuda (default: %(default)s)")
+    option("--dtype", choices=get_args(DType), default=defaults.dtype, help="default: %(default)s")
+    about = "matrix kernel on a CPU (default: the fastest in a trial)"
+    option("--kernel", choices=["auto", *get_args(KernelName)], default=defaults.kernel, help=about)
+    about = "default: one for each CPU"
+    option("--threads", type=parse_positive, default=defaults.threads, metavar="N", help=about)
+
+
+def _add_capacity_options(group: "argparse._ArgumentGroup") -> None:
+    defaults, service, option = ReplicaSettings(), ServiceSettings(), group.add_argument
+    pool = group.add_mutually_exclusive_group()
+    pool.add_argument("--kv-blocks", type=parse_positive, metavar="N", help="blocks of the KV pool")
+    about = "memory of the KV pool (default: 1g)"
+    pool.add_argument("--kv-memory", type=_parse_size, default=defaults.kv_bytes, metavar="SIZE", help=about)
+    option("--block-size", type=parse_positive, default=defaults.block_size, metavar="TOKENS")
+    option("--no-prefix-cache", action="store_true", help="compute every prompt completely")
+    about = "prompt and answer together (default: the model's limit)"
+    option("--context", type=parse_positive, metavar="TOKENS", help=about)
+    option("--max-running", type=parse_positive, default=defaults.max_running, metavar="N")
+    option("--max-waiting", type=parse_positive, default=service.max_waiting, metavar="N")
+    about = "longest delay of decoding requests by one prompt chunk (default: %(default)s)"
+    option("--itl-budget", type=parse_seconds, default=defaults.itl_seconds, metavar="SECONDS", help=about)
+    about = (
+        "collect the tokens of an answer for up to this long and send them together; 0 sends each at once "
+        "(default: %(default)s)"
+    )
+    option("--piece-gap", type=_parse_gap, default=service.piece_gap, metavar="SECONDS", help=about)
+
+
+def _add_listener_options(group: "argparse._ArgumentGroup") -> None:
+    option = group.add_argument
+    option("--host", default=LOOPBACK, help="default: %(default)s")
+    option("--port", type=parse_port, default=DEFAULT_PORT, help="0 for any free port (default: %(default)s)")
+    option("--socket", type=Path, metavar="PATH", help="a Unix socket instead of host and port")
+    cli.add_tls_options(group, "require client certificates signed by this CA; needed to accept other machines")
+    option("--insecure", action="store_true", help="accept any caller of other machines, on a trusted network")
+    about = "callers may load adapters below it (default: no loading)"
+    option("--adapter-root", type=Path, metavar="DIR", help=about)
+    about = "serve /metrics for Prometheus on this port; 0 for any free port (default: only through the router)"
+    option("--metrics-port", type=parse_port, metavar="PORT", help=about)
+    option("--metrics-host", metavar="HOST", help=f"default: {LOOPBACK}")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    set_up_logging(log_settings(arguments), "%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return cli.report_errors("specialist", lambda: _serve(arguments))
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    listener = _service_settings(arguments)
+    check_client_ca_configured(listener)
+    check_address_free(listener)
+    if listener.metrics is not None:
+        check_client_ca_configured(listener.metrics)
+        check_address_free(listener.metrics, "--metrics-port")
+    settings = _replica_settings(arguments)
+    from octet.clock import SystemClock  # the rest loads a framework: only for valid options
+    from specialist.models.progress import bar
+    from specialist.server.process import serve
+    from specialist.server.replica import assemble_replica, check_context
+
+    replica = assemble_replica(settings, SystemClock(), bar(sys.stderr))
+    check_context(replica, settings.context)
+    return serve(replica, listener)
+
+
+def _replica_settings(arguments: argparse.Namespace) -> ReplicaSettings:
+    same = ("engine", "model", "block_size", "max_running", "context", "device", "dtype", "kernel", "threads")
+    name = "sim" if arguments.engine == "sim" else "demo"
+    if arguments.model is not None:
+        name = str(arguments.model.resolve().stem)
+    return ReplicaSettings(
+        name=arguments.name or name,
+        adapters=_unique_adapters(arguments.adapter),
+        adapter_digests=dict(arguments.adapter_digest),
+        num_blocks=arguments.kv_blocks,
+        kv_bytes=arguments.kv_memory,
+        prefix_cache=not arguments.no_prefix_cache,
+        itl_seconds=arguments.itl_budget,
+        cost_model=arguments.cost_model,
+        **{name: getattr(arguments, name) for name in same},
+    )
+
+
+def _unique_adapters(given: Sequence[tuple[str, Path]]) -> dict[str, Path]:
+    adapters = dict(given)
+    if len(adapters) < len(given):
+        twice = next(name for name, count in Counter(name for name, _ in given).items() if count > 1)
+        raise ValueError(f"--adapter: the name {twice!r} is given more than once")
+    return adapters
+
+
+def _service_settings(arguments: argparse.Namespace) -> ServiceSettings:
+    if arguments.metrics_port is None and arguments.metrics_host is not None:
+        raise ValueError("--metrics-host: metrics are not served; add --metrics-port")
+    files = cli.tls_files(arguments)
+    tls = None if files is None else Tls(*files)
+    metrics = None
+    if arguments.metrics_port is not None:
+        host = arguments.metrics_host or LOOPBACK
+        metrics = Endpoint(host=host, port=arguments.metrics_port, tls=tls, insecure=arguments.insecure)
+    same = ("host", "port", "socket", "insecure", "adapter_root", "max_waiting", "piece_gap")
+    return ServiceSettings(
+        tls=tls,
+        adapter_digests=dict(arguments.adapter_digest),
+        otlp=resolve_otlp_endpoint(arguments.otlp, "", os.environ),
+        metrics=metrics,
+        **{name: getattr(arguments, name) for name in same},
+    )
+
+
+def _parse_adapter(text: str) -> tuple[str, Path]:
+    name, directory = cli.parse_pair(text, "an adapter is given as NAME=DIR")
+    return name, Path(directory)
+
+
+def _parse_digest(text: str) -> tuple[str, str]:
+    name, _, digest = text.partition("=")
+    if not name or re.fullmatch("[0-9a-f]{64}", digest) is None:
+        raise argparse.ArgumentTypeError(f"a digest is given as NAME=SHA256, 64 hex digits, got {text!r}")
+    return name, digest
+
+
+def _parse_size(text: str) -> int:
+    found = re.fullmatch(r"([0-9]+)([kmg]?)", text.lower())
+    if found is None or int(found[1]) < 1:
+        raise argparse.ArgumentTypeError(f"a size is given like 512m or 2g, got {text!r}")
+    return int(found[1]) * _SIZES[found[2]]

@@ -1,0 +1,1 @@
+"""The Python SDK. It needs only grpcio and protobuf."""

@@ -1,0 +1,174 @@
+"""Answers, and the chunks they are assembled from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from octet.client.errors import OctetError, ServerError
+from octet.client.options import ToolCall, ToolCallBuffer, ToolCallPart
+from octet.client.receipts import Receipt
+from octet.client.request import Attempts
+from octet.client.wire_record import WireRecord
+from octet.v1 import inference_pb2 as wire
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    chosen: float
+    top: tuple[tuple[int, float], ...]  # tokens and their log probabilities, most likely first
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The part of an answer that has arrived since the last chunk. Text may lag behind its tokens."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]  # one entry per token, if requested
+    tool_calls: tuple[ToolCallPart, ...] = ()  # parts of tool calls. They are not repeated in the text.
+
+    @classmethod
+    def from_wire(cls, message: wire.Chunk) -> "Chunk":
+        logprobs = tuple(
+            TokenLogprobs(each.chosen, tuple((top.token, top.logprob) for top in each.top)) for each in message.logprobs
+        )
+        parts = tuple(ToolCallPart.from_wire(each) for each in message.tool_calls)
+        return cls(message.text, tuple(message.token_ids), logprobs, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    receipt: Receipt
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+class TokenCount(WireRecord):
+    prompt_tokens: int
+    specialist: str  # the specialist that would answer now, whose tokenizer was used
+
+
+class AnswerBuilder:
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
+        self._texts: list[str] = []
+        self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
+        self._tool_calls = ToolCallBuffer()
+        self.receipt: Receipt | None = None  # preliminary until the answer is complete
+        self.is_complete = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return self._tool_calls.calls()
+
+    def add(self, event: wire.InferEvent) -> Chunk | None:
+        if event.HasField("chunk"):
+            chunk = Chunk.from_wire(event.chunk)
+            self._texts.append(chunk.text)
+            self._token_ids += chunk.token_ids
+            self._logprobs += chunk.logprobs
+            self._tool_calls.add(event.chunk.tool_calls)
+            return chunk
+        self.is_complete = event.HasField("receipt")
+        self.receipt = Receipt.from_wire(event.receipt if self.is_complete else event.routed)
+        return None
+
+    def fail(self, error: grpc.RpcError, *, begun: bool = False, cancelled: bool = False) -> float:
+        """Like `Attempts.fail`; the error includes the text so far."""
+        try:
+            return self._attempts.fail(error, begun=begun, cancelled=cancelled)
+        except OctetError as problem:
+            self.receipt = problem.receipt or self.receipt
+            problem.partial = self.text
+            raise
+
+    def check_complete(self) -> Receipt:
+        """Check a stream that ended with status OK. Raises ServerError if its receipt is missing."""
+        if self.receipt is None or not self.is_complete:
+            raise ServerError(
+                "the answer ended without its receipt and may be incomplete",
+                code=grpc.StatusCode.DATA_LOSS,
+                request_id=self._attempts.request_id,
+                partial=self.text,
+            )
+        return self.receipt
+
+    def build(self) -> Answer:
+        """Raises ServerError."""
+        receipt = self.check_complete()
+        self._attempts.record_answer()
+        return Answer(self.text, tuple(self._token_ids), tuple(self._logprobs), receipt, self.tool_calls)
+
+
+class StreamBase:
+    """State that blocking and asyncio streams share."""
+
+    def __init__(self, method: Any, attempts: Attempts, metadata: tuple[tuple[str, str], ...]) -> None:
+        self._method = method
+        self._attempts = attempts
+        self._metadata = metadata
+        self._builder = AnswerBuilder(attempts)
+        self._call: Any = None
+        self._is_over = False
+        self._has_begun = False
+        self._on_complete: Callable[[str, Receipt], None] | None = None
+
+    def on_complete(self, callback: Callable[[str, Receipt], None]) -> None:
+        """Calls back once with text and receipt, when the answer has been read completely."""
+        self._on_complete = callback
+
+    @property
+    def request_id(self) -> str:
+        return self._attempts.request_id
+
+    @property
+    def text(self) -> str:
+        return self._builder.text
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """Returns the tool calls received so far; the last one may be incomplete until the end."""
+        return self._builder.tool_calls
+
+    @property
+    def receipt(self) -> Receipt:
+        """Preliminary until the answer has ended. Raises LookupError until the router has accepted the request."""
+        if self._builder.receipt is None:
+            raise LookupError("there is no receipt: the router has not accepted the request yet")
+        return self._builder.receipt
+
+    def _handle(self, event: wire.InferEvent) -> Chunk | None:
+        chunk = self._builder.add(event)
+        if chunk is not None:
+            self._begin()
+        return chunk
+
+    def _finish(self) -> None:
+        """Handles the end of a stream with status OK."""
+        self._is_over = True
+        self._begin()
+        receipt = self._builder.check_complete()
+        if self._on_complete is not None:
+            self._on_complete(self.text, receipt)
+
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._attempts.record_answer()
+
+    def _fail(self, error: grpc.RpcError, *, cancelled: bool) -> float:
+        """Returns the seconds until the next attempt. Raises OctetError if there is none."""
+        self._is_over = True
+        wait = self._builder.fail(error, begun=self._has_begun, cancelled=cancelled)
+        self._is_over = False
+        self._call = None
+        return wait

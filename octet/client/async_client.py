@@ -1,0 +1,174 @@
+"""The asyncio client. Its calls are the same as in the blocking client, where they are documented."""
+
+import asyncio
+from typing import Any, Unpack
+
+import grpc
+
+from octet.client.answer import Answer, AnswerBuilder, Chunk, StreamBase, TokenCount
+from octet.client.base import LOOKUP_TIMEOUT_S, ClientBase, rpc
+from octet.client.channel import call_error
+from octet.client.conversation import AsyncConversation
+from octet.client.errors import cancelled_error
+from octet.client.jobs import AsyncJobsClient
+from octet.client.options import Options
+from octet.client.receipts import Receipt
+from octet.client.request import Attempts, build_message
+
+
+class AsyncClient(ClientBase):
+    """A client for one event loop: `async with AsyncClient(address) as client: ...`, or `close()` at the end."""
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancel running calls."""
+        self._closed = True
+        if self._channel is not None:
+            await self._channel.close()
+
+    @property
+    def jobs(self) -> AsyncJobsClient:
+        return AsyncJobsClient(self)
+
+    def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "AsyncStream":
+        """Streams the answer: `async with client.stream("...") as answer: async for chunk in answer: ...`."""
+        prepared, attempts = self._prepare(prompt, options)
+        return AsyncStream(rpc("Inference.Generate").stream(self._connect()), attempts, prepared.metadata)
+
+    async def infer(self, prompt: str | None = None, **options: Unpack[Options]) -> Answer:
+        prepared, attempts = self._prepare(prompt, options)
+        method = rpc("Inference.Generate").stream(self._connect())
+        while True:
+            message, seconds = attempts.start()
+            builder = AnswerBuilder(attempts)
+            call = method(message, timeout=seconds, metadata=prepared.metadata)
+            try:
+                async for event in call:
+                    builder.add(event)
+            except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+                wait = builder.fail(call_error(call, error))
+            else:
+                return builder.build()
+            finally:
+                call.cancel()
+            await asyncio.sleep(wait)
+
+    async def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
+        prepared, attempts = self._prepare(prompt, options)
+        return Receipt.from_wire(await self._call("Inference.Route", attempts, prepared.metadata))
+
+    async def count_tokens(self, prompt: str | None = None, **options: Unpack[Options]) -> TokenCount:
+        prepared, attempts = self._prepare(prompt, options)
+        return TokenCount.from_wire(await self._call("Inference.CountTokens", attempts, prepared.metadata))
+
+    def conversation(
+        self, session_id: str | None = None, system: str | None = None, **options: Unpack[Options]
+    ) -> AsyncConversation:
+        return AsyncConversation(self, session_id, system, **options)
+
+    async def receipt(self, request_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_TIMEOUT_S) -> Receipt:
+        found = await self._look_up("Inference.GetReceipt", timeout, request_id=request_id, tenant=tenant)
+        return Receipt.from_wire(found)
+
+    async def cancel(self, request_id: str, *, timeout: float | None = LOOKUP_TIMEOUT_S) -> None:
+        await self._look_up("Inference.Cancel", timeout, request_id=request_id)
+
+    def _connect(self) -> Any:
+        """Create the channel on first use, because it belongs to the event loop it is created in."""
+        if self._channel is None:
+            self._channel = self._open_channel(grpc.aio)
+        return self._channel
+
+    async def _call(self, name: str, attempts: Attempts, metadata: tuple[tuple[str, str], ...] = ()) -> Any:
+        send = rpc(name).unary(self._connect())
+        while True:
+            message, seconds = attempts.start()
+            call = send(message, timeout=seconds, metadata=metadata)
+            try:
+                response = await call
+            except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+                wait = attempts.fail(call_error(call, error))
+            else:
+                attempts.record_answer()
+                return response
+            await asyncio.sleep(wait)
+
+    async def _look_up(self, name: str, timeout: float | None, /, **values: Any) -> Any:
+        return await self._call(name, self._repeat(build_message(rpc(name).request, values), timeout))
+
+
+class AsyncStream(StreamBase):
+    """A streamed answer for a single reader."""
+
+    def __init__(self, method: Any, attempts: Attempts, metadata: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(method, attempts, metadata)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._cancelled = asyncio.Event()
+
+    def __del__(self) -> None:
+        """Cancels the request of a dropped stream. The garbage collector may run in any thread."""
+        if self._call is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._call.cancel)
+
+    async def __aenter__(self) -> "AsyncStream":
+        self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> "AsyncStream":
+        return self
+
+    async def __anext__(self) -> Chunk:
+        while not self._is_over:
+            chunk = await self._read()
+            if chunk is not None:
+                return chunk
+        raise StopAsyncIteration
+
+    def cancel(self) -> None:
+        """Cancels the request; its reader gets Cancelled."""
+        self._cancelled.set()
+        if self._call is not None:
+            self._call.cancel()
+
+    def close(self) -> None:
+        """Ends reading and cancels the request unless it has ended."""
+        self._is_over = True
+        self.cancel()
+
+    async def _read(self) -> Chunk | None:
+        call = self._open()
+        try:
+            event = await call.read()
+            if event is not grpc.aio.EOF:
+                return self._handle(event)
+            self._finish()
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+            self._is_over = True
+            await self._wait_to_retry(call_error(call, error))
+        return None
+
+    async def _wait_to_retry(self, error: grpc.aio.AioRpcError) -> None:
+        wait = self._fail(error, cancelled=self._cancelled.is_set())
+        try:
+            async with asyncio.timeout(wait):
+                await self._cancelled.wait()
+        except TimeoutError:
+            return
+
+    def _open(self) -> Any:
+        if self._call is None:
+            if self._cancelled.is_set():
+                self._is_over = True
+                raise cancelled_error(self.request_id)
+            message, seconds = self._attempts.start()
+            self._loop = asyncio.get_running_loop()
+            self._call = self._method(message, timeout=seconds, metadata=self._metadata)
+        return self._call

@@ -1,0 +1,150 @@
+"""gRPC channels: TLS credentials, API keys, options."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from octet.rpc.listener import is_loopback
+
+API_KEY_VARIABLE = "OCTET_API_KEY"
+PathName: TypeAlias = str | PathLike[str]
+_MessageT = TypeVar("_MessageT", bound=Message)
+_UNIX_PREFIXES = ("unix:", "unix-abstract:")
+_OPTIONS = (
+    ("grpc.max_receive_message_length", 32 << 20),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.use_local_subchannel_pool", 1),  # clients do not share connections
+)
+
+
+def channel_options(keepalive: float | None = None) -> tuple[tuple[str, int], ...]:
+    """After `keepalive` seconds without data during a call, the connection is probed."""
+    if keepalive is None:
+        return _OPTIONS
+    if not keepalive >= 1:
+        raise ValueError(f"keepalive must be at least 1 second, got {keepalive}")
+    return (*_OPTIONS, ("grpc.keepalive_time_ms", round(keepalive * 1000)))
+
+
+def load_credentials(ca: PathName | None, certificate: PathName | None, key: PathName | None) -> Any:
+    """Return None without TLS. Raises ValueError for an incomplete set of files, OSError for an unreadable one."""
+    if (certificate is None) != (key is None):
+        raise ValueError("a TLS certificate and its key must be given together")
+    if ca is None:
+        if certificate is not None:
+            raise ValueError("a client certificate requires the server's CA: the server must be verified")
+        return None
+    own = (None, None) if certificate is None or key is None else (_read(key), _read(certificate))
+    return grpc.ssl_channel_credentials(_read(ca), *own)
+
+
+def _read(path: PathName) -> bytes:
+    return Path(path).read_bytes()
+
+
+def open_channel(
+    library: Any, address: str, credentials: Any, options: Sequence[tuple[str, int]], key: "ApiKey | None" = None
+) -> Any:
+    """Opens a channel of `library`, grpc or grpc.aio; without credentials it is not encrypted."""
+    if credentials is None:
+        channel = library.insecure_channel(address, options=options)
+    else:
+        channel = library.secure_channel(address, credentials, options=options)
+    return channel if key is None else KeyedChannel(channel, key)
+
+
+def serialize(message: Message) -> bytes:
+    return bytes(message.SerializeToString())
+
+
+def read_metadata_message(
+    metadata: Sequence[tuple[str, bytes | str]] | None, key: str, kind: type[_MessageT]
+) -> _MessageT | None:
+    """Returns the message under this key; None if it is missing or malformed."""
+    for name, value in metadata or ():
+        if name == key and isinstance(value, bytes):
+            message: _MessageT = kind()
+            try:
+                message.ParseFromString(value)
+            except DecodeError:
+                return None
+            return message
+    return None
+
+
+def call_error(call: Any, raised: BaseException) -> grpc.aio.AioRpcError:
+    """Return the error if only the call was cancelled; grpc.aio raises CancelledError then too. Raises it if the task
+    was."""
+    if isinstance(raised, grpc.aio.AioRpcError):
+        return raised
+    call.cancel()
+    task = asyncio.current_task()
+    if task is not None and task.cancelling() > 0:
+        raise raised
+    return grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, grpc.aio.Metadata(), grpc.aio.Metadata())
+
+
+class ApiKey:
+    """An API key whose repr does not reveal it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        """Raises ValueError for text that cannot be sent in a header."""
+        if not text or not text.isascii() or not text.isprintable() or " " in text:
+            raise ValueError("an API key must consist of printable ASCII characters without spaces")
+        self._text = text
+
+    def __repr__(self) -> str:
+        return "ApiKey(...)"
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self._text}"),)
+
+
+def resolve_api_key(
+    given: str | None, environment: Mapping[str, str], address: str, *, encrypted: bool, insecure: bool
+) -> ApiKey | None:
+    """Raises ValueError if the key would be sent to another machine unencrypted."""
+    text = environment.get(API_KEY_VARIABLE, "").strip() if given is None else given.strip()
+    if not text and given is None:
+        return None
+    if not (encrypted or insecure or is_local(address)):
+        raise ValueError(
+            f"the API key would be sent to {address} unencrypted: name the server's CA to use TLS, or set "
+            "insecure=True (--insecure) if the network is secured otherwise"
+        )
+    return ApiKey(text)
+
+
+def is_local(address: str) -> bool:
+    host = address.removeprefix("dns:///").removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0].strip("[]")
+    return address.startswith(_UNIX_PREFIXES) or is_loopback(host)
+
+
+class KeyedChannel:
+    def __init__(self, channel: Any, key: ApiKey) -> None:
+        self._channel = channel
+        self._metadata = key.metadata()
+
+    def unary_unary(self, *arguments: Any) -> Callable[..., Any]:
+        return self._add_key(self._channel.unary_unary(*arguments))
+
+    def unary_stream(self, *arguments: Any) -> Callable[..., Any]:
+        return self._add_key(self._channel.unary_stream(*arguments))
+
+    def close(self) -> Any:
+        """Returns an awaitable for a channel of grpc.aio."""
+        return self._channel.close()
+
+    def _add_key(self, method: Any) -> Callable[..., Any]:
+        def call(message: Any, *, timeout: float | None = None, metadata: tuple[tuple[str, str], ...] = ()) -> Any:
+            return method(message, timeout=timeout, metadata=(*metadata, *self._metadata))
+
+        return call

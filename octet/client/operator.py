@@ -1,0 +1,225 @@
+"""The operator's client: inspect and change a running ensemble."""
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, Unpack
+
+import grpc
+from google.protobuf.message import Message
+
+from octet.client import records
+from octet.client.base import (
+    DEFAULT_ADDRESS,
+    LOOKUP_TIMEOUT_S,
+    ConnectionOptions,
+    Rpc,
+    SyncClientBase,
+    closed_channel_as_cancelled,
+    rpc,
+)
+from octet.client.errors import OctetError, closed_error, error_from_rpc, is_unexplained_cancel
+from octet.client.receipts import Receipt
+from octet.client.request import RetrySchedule, build_message, check_timeout
+from octet.client.wire_record import WireRecord
+from octet.v1 import operator_pb2 as wire
+
+_RecordT = TypeVar("_RecordT", bound=WireRecord)
+LOAD_TIMEOUT_S = 120.0  # for calls that make every replica read an adapter
+LIST_TIMEOUT_S = 120.0  # for calls that stream all stored entries
+DEFAULT_REASON = "by hand"
+_NOT_DELIVERED = ("failed to connect", "lookup failed")  # gRPC's details for a call that reached no server
+
+
+def default_operator_name() -> str:
+    """Return the names of the user and the machine that run this process."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in a container
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+class Operator(SyncClientBase):
+    """Safe to share between threads. `with Operator("localhost:50051", who="ann") as operator: ...`. Every change has
+    an author and a reason and is stored before the call returns. Every call raises a subclass of OctetError. Lookups
+    are retried if the router does not respond; changes and streams never are."""
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        who: str | None = None,
+        timeout: float | None = None,
+        **connection: Unpack[ConnectionOptions],
+    ) -> None:
+        """`who` defaults to the names of user and machine. `timeout` is in seconds, for every call."""
+        self.who = default_operator_name() if who is None else who
+        self._timeout = check_timeout(timeout)
+        super().__init__(address, **connection)
+
+    def breakers(self) -> records.BreakerList:
+        return self._read(records.BreakerList, "ListBreakers")
+
+    def hold_breaker(self, specialist: str, hold: str, *, why: str) -> records.BreakerInfo:
+        """With `hold` "open" the specialist only shadows; with "closed" it serves regardless of its pass rate."""
+        return self._change(records.BreakerInfo, "HoldBreaker", why, specialist=specialist, hold=hold)
+
+    def release_breaker(self, specialist: str, *, why: str = DEFAULT_REASON) -> records.BreakerInfo:
+        return self._change(records.BreakerInfo, "ReleaseBreaker", why, specialist=specialist)
+
+    def knobs(self) -> tuple[records.KnobInfo, ...]:
+        return self._list(records.KnobInfo, "ListKnobs")
+
+    def set_knob(self, name: str, value: float, *, why: str = DEFAULT_REASON) -> records.KnobInfo:
+        """`name` is INTENT.shadow_threshold or INTENT.priority_floor, with INTENT/SPECIALIST instead of INTENT for a
+        single specialist."""
+        return self._change(records.KnobInfo, "SetKnob", why, name=name, value=value)
+
+    def release_knob(self, name: str, *, why: str = DEFAULT_REASON) -> records.KnobInfo:
+        return self._change(records.KnobInfo, "ReleaseKnob", why, name=name)
+
+    def lanes(self, specialist: str = "") -> tuple[records.LaneInfo, ...]:
+        return self._list(records.LaneInfo, "ListLanes", specialist=specialist)
+
+    def load_adapter(
+        self, specialist: str, path: str, *, name: str = "", why: str = DEFAULT_REASON
+    ) -> records.LaneInfo:
+        """Return the new lane, a candidate that only shadows. `path` is below the replicas' adapter root."""
+        return self._change(records.LaneInfo, "LoadAdapter", why, specialist=specialist, path=path, name=name)
+
+    def promote(self, specialist: str, name: str = "", *, why: str = DEFAULT_REASON) -> records.LaneInfo:
+        """Return the lane that serves from now on. `name` is the expected name of the candidate, as a safeguard."""
+        return self._change(records.LaneInfo, "PromoteLane", why, specialist=specialist, name=name)
+
+    def roll_back(self, specialist: str, *, why: str = DEFAULT_REASON) -> records.LaneInfo:
+        """Return the lane that serves now: the previous one, or the same one if a candidate was removed."""
+        return self._change(records.LaneInfo, "RollBackLane", why, specialist=specialist)
+
+    def replicas(self) -> tuple[records.ReplicaInfo, ...]:
+        return self._list(records.ReplicaInfo, "ListReplicas")
+
+    def drain(self, replica: str, *, why: str = DEFAULT_REASON) -> records.ReplicaInfo:
+        """Send no new requests to the replica; it finishes its running ones."""
+        return self._change(records.ReplicaInfo, "DrainReplica", why, replica=replica)
+
+    def undrain(self, replica: str, *, why: str = DEFAULT_REASON) -> records.ReplicaInfo:
+        return self._change(records.ReplicaInfo, "UndrainReplica", why, replica=replica)
+
+    def shadow_report(self, last: float = 0.0) -> records.ShadowReport:
+        """Covers the last `last` seconds; 0 covers everything that is stored."""
+        return self._read(records.ShadowReport, "ShadowReport", last_seconds=last)
+
+    def comparisons(self, last: float = 0.0) -> Iterator[records.Comparison]:
+        """Yields the oldest first. `last` is the same as for `shadow_report`."""
+        return self._stream(records.Comparison, "ListComparisons", last_seconds=last)
+
+    def audit(self, subject: str = "", *, most: int = 100) -> Iterator[records.AuditEntry]:
+        """Yields the newest first."""
+        return self._stream(records.AuditEntry, "ListAudit", subject=subject, most=most)
+
+    def events(self) -> Iterator[records.OperatorEvent]:
+        """Yield events from now on. With a timeout, raises DeadlineExceeded. Closing the iterator ends the call."""
+        return self._stream(records.OperatorEvent, "WatchEvents")
+
+    def slo(self, specialist: str = "") -> tuple[records.Slo, ...]:
+        """Returns the service levels of one specialist, or of all."""
+        return self._list(records.Slo, "GetSlo", specialist=specialist)
+
+    def overview(self) -> records.Overview:
+        return self._read(records.Overview, "GetOverview")
+
+    def watch_overview(self) -> Iterator[records.Overview]:
+        """Yield one overview at once, then one per change and at least one every five seconds. With a timeout, raises
+        DeadlineExceeded. Closing the iterator ends the call."""
+        return self._stream(records.Overview, "WatchOverview")
+
+    def history(self, last: float = 0.0) -> records.OverviewHistory:
+        """Covers the last `last` seconds; 0 covers the whole history."""
+        return self._read(records.OverviewHistory, "GetHistory", last_seconds=last)
+
+    def receipts(
+        self, specialist: str = "", *, outcome: str = "", most: int = 50, before_unix_ms: int = 0, tenant: str = ""
+    ) -> Iterator[Receipt]:
+        """Yield the newest first. `outcome` is answered, refused, failed or cancelled; no `tenant` means all of
+        them."""
+        filters = {"specialist": specialist, "outcome": outcome, "before_unix_ms": before_unix_ms, "tenant": tenant}
+        return self._stream(Receipt, "ListReceipts", most=most, **filters)
+
+    def explain(self, request_id: str, *, tenant: str = "") -> records.RequestExplanation:
+        """Returns all stored facts about one request. Raises NotFound."""
+        return self._read(records.RequestExplanation, "Explain", request_id=request_id, tenant=tenant)
+
+    def _read(self, record: type[_RecordT], name: str, /, **values: Any) -> _RecordT:
+        return record.from_wire(self._call_operator(name, values))
+
+    def _list(self, record: type[_RecordT], name: str, /, **values: Any) -> tuple[_RecordT, ...]:
+        """Makes a call whose response has a single repeated field."""
+        response = self._call_operator(name, values)
+        (field,) = response.DESCRIPTOR.fields
+        return tuple(map(record.from_wire, getattr(response, field.name)))
+
+    def _change(self, record: type[_RecordT], name: str, why: str, /, **values: Any) -> _RecordT:
+        """Make a change without retries, because a change whose response was lost may have been made."""
+        values["change"] = build_message(wire.Change, {"who": self.who, "why": why})
+        timeout = LOAD_TIMEOUT_S if record is records.LaneInfo else LOOKUP_TIMEOUT_S
+        return record.from_wire(self._call_operator(name, values, timeout, is_change=True))
+
+    def _call_operator(
+        self, name: str, values: Mapping[str, Any], timeout: float = LOOKUP_TIMEOUT_S, *, is_change: bool = False
+    ) -> Any:
+        method = rpc(f"Operator.{name}")
+        message = build_message(method.request, values)
+        seconds, max_retries = self._timeout or timeout, 0 if is_change else self._max_retries
+        schedule = RetrySchedule(max_retries, self._budget, self._clock, self._random, seconds)
+        while True:
+            try:
+                with closed_channel_as_cancelled(self._is_closed):
+                    response = method.unary(self._channel)(message, timeout=schedule.left().total)
+            except grpc.RpcError as error:
+                problem = self._error(error, is_change=is_change)
+                wait = schedule.wait_after(problem)
+                if wait is None:
+                    raise problem from None
+                time.sleep(wait)
+            else:
+                schedule.record_answer()
+                return response
+
+    def _stream(self, record: type[_RecordT], name: str, /, **values: Any) -> Iterator[_RecordT]:
+        """Check the values before the iterator is used."""
+        method = rpc(f"Operator.{name}")
+        timeout = self._timeout or (LIST_TIMEOUT_S if name.startswith("List") else None)
+        return self._read_stream(record, method, build_message(method.request, values), timeout)
+
+    def _read_stream(
+        self, record: type[_RecordT], method: Rpc, message: Message, timeout: float | None
+    ) -> Iterator[_RecordT]:
+        with closed_channel_as_cancelled(self._is_closed):
+            call = method.stream(self._channel)(message, timeout=timeout)
+        begun = False
+        try:
+            for received in call:
+                begun = True
+                yield record.from_wire(received)
+        except grpc.RpcError as error:
+            raise self._error(error, begun=begun) from None
+        finally:
+            call.cancel()
+
+    def _error(self, error: Any, *, is_change: bool = False, begun: bool = False) -> OctetError:
+        problem = error_from_rpc(error, address=self.address, begun=begun)
+        if problem.reason:
+            return problem
+        if is_unexplained_cancel(problem) and self._is_closed():
+            problem = closed_error("")
+        if problem.code == grpc.StatusCode.UNIMPLEMENTED:
+            message = f"the server at {self.address} has no octet.v1.Operator: it is not a router, or an older one"
+            return type(problem)(message, code=problem.code)
+        details = error.details() or ""
+        if is_change and not any(text in details for text in _NOT_DELIVERED):
+            message = f"{problem}; it is unknown whether the change was made: see octet audit"
+            return type(problem)(message, code=problem.code, reason=problem.reason)
+        return problem

@@ -1,0 +1,104 @@
+"""A client of one replica. It needs only grpcio and protobuf."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from octet.client.channel import channel_options, load_credentials, open_channel, read_metadata_message, serialize
+from octet.client.errors import ERROR_METADATA_KEY
+from octet.v1 import specialist_pb2 as wire
+
+DEFAULT_REPLICA_ADDRESS = "127.0.0.1:50151"
+_SERVICE = "/octet.v1.Specialist/"
+_AnswerT = TypeVar("_AnswerT", bound=Message)
+
+
+class SpecialistError(Exception):
+    """A call failed. `error` holds the replica's details; None if the replica sent none."""
+
+    def __init__(self, code: grpc.StatusCode, message: str, error: wire.Error | None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.error = error
+
+
+class SpecialistClient:
+    """Use it as `async with SpecialistClient(address) as client`. Every call raises SpecialistError."""
+
+    def __init__(
+        self,
+        address: str = DEFAULT_REPLICA_ADDRESS,
+        *,
+        ca: Path | None = None,
+        certificate: Path | None = None,
+        key: Path | None = None,
+    ) -> None:
+        """With `ca`, the replica's certificate must be signed by that CA; `certificate` and `key` are the caller's own.
+        Raises ValueError for an incomplete set of files, OSError for one that cannot be read."""
+        credentials = load_credentials(ca, certificate, key)
+        self._channel = open_channel(grpc.aio, address, credentials, channel_options())
+
+    async def __aenter__(self) -> "SpecialistClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    def generate(
+        self, request: wire.GenerateRequest, *, timeout: float | None = None
+    ) -> AsyncIterator[wire.GenerateEvent]:
+        """Yields accepted, chunks, usage. Closing the iterator cancels the request."""
+        return self._stream("Generate", request, wire.GenerateEvent, timeout)
+
+    def watch_load(
+        self, *, min_interval_ms: int | None = None, heartbeat_ms: int | None = None
+    ) -> AsyncIterator[wire.LoadReport]:
+        request = wire.WatchLoadRequest(min_interval_ms=min_interval_ms, heartbeat_ms=heartbeat_ms)
+        return self._stream("WatchLoad", request, wire.LoadReport, None)
+
+    async def load_adapter(self, name: str, path: str, digest: str = "") -> wire.ResidentAdapter:
+        """Loads an adapter; with a digest, other content is refused."""
+        request = wire.LoadAdapterRequest(name=name, path=path, digest=digest)
+        return (await self._call("LoadAdapter", request, wire.LoadAdapterResponse)).adapter
+
+    async def unload_adapter(self, name: str) -> None:
+        await self._call("UnloadAdapter", wire.UnloadAdapterRequest(name=name), wire.UnloadAdapterResponse)
+
+    async def drain(self) -> int:
+        """Returns the number of requests that finished, once the replica is idle."""
+        return (await self._call("Drain", wire.DrainRequest(), wire.DrainResponse)).finished
+
+    async def count_tokens(self, request: wire.GenerateRequest) -> int:
+        """Counts the prompt tokens as `generate` would; nothing is computed."""
+        return (await self._call("CountTokens", request, wire.CountTokensResponse)).prompt_tokens
+
+    async def describe(self) -> wire.DescribeResponse:
+        return await self._call("Describe", wire.DescribeRequest(), wire.DescribeResponse)
+
+    async def _call(self, name: str, request: Message, answer: type[_AnswerT]) -> _AnswerT:
+        method = self._channel.unary_unary(_SERVICE + name, serialize, answer.FromString)
+        try:
+            result: _AnswerT = await method(request)
+        except grpc.aio.AioRpcError as error:
+            raise _error_from_rpc(error) from None
+        return result
+
+    async def _stream(
+        self, name: str, request: Message, answer: type[_AnswerT], timeout: float | None
+    ) -> AsyncIterator[_AnswerT]:
+        call = self._channel.unary_stream(_SERVICE + name, serialize, answer.FromString)(request, timeout=timeout)
+        try:
+            async for event in call:
+                yield event
+        except grpc.aio.AioRpcError as error:
+            raise _error_from_rpc(error) from None
+        finally:
+            call.cancel()
+
+
+def _error_from_rpc(error: Any) -> SpecialistError:
+    details = read_metadata_message(error.trailing_metadata(), ERROR_METADATA_KEY, wire.Error)
+    return SpecialistError(error.code(), details.message if details else error.details() or "", details)

@@ -1,0 +1,296 @@
+"""One request: its message, its attempts and their retries."""
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from threading import Lock
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from octet.client import errors
+from octet.client.options import message_to_wire, structure_to_wire, tool_choice_to_wire, tool_to_wire
+from octet.clock import Clock
+from octet.v1 import inference_pb2 as wire
+
+_RENAMED = {
+    "force": "force_specialists",
+    "exclude": "exclude_specialists",
+    "session": "session_id",
+    "user": "user_id",
+    "logprobs": "num_logprobs",
+}
+_REQUEST = frozenset(wire.InferRequest.DESCRIPTOR.fields_by_name) - {"sampling", "timeout_ms", "first_token_timeout_ms"}
+_SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_MAX_TIMEOUT_S = 10**9  # about thirty years: beyond that a clock that counts nanoseconds overflows
+_MAX_SHOWN = 60
+_TYPES = {
+    FieldDescriptor.CPPTYPE_INT32: "a 32-bit integer",
+    FieldDescriptor.CPPTYPE_INT64: "a 64-bit integer",
+    FieldDescriptor.CPPTYPE_UINT32: "a non-negative 32-bit integer",
+    FieldDescriptor.CPPTYPE_UINT64: "a non-negative 64-bit integer",
+    FieldDescriptor.CPPTYPE_DOUBLE: "a number",
+    FieldDescriptor.CPPTYPE_FLOAT: "a number",
+    FieldDescriptor.CPPTYPE_BOOL: "true or false",
+    FieldDescriptor.CPPTYPE_STRING: "text",
+}
+_MESSAGE_TYPES = {
+    "messages": "a list of messages, each with a role and a content",
+    "logit_bias": "a mapping from tokens to numbers",
+    "metadata": "a mapping from names to text",
+    "structure": "a mapping that is a JSON Schema, or Json, Regex or Choice",
+    "tools": "a list of tools, each with a name and optionally a description, parameters and strict",
+    "tool_choice": "a mapping of mode, name and one_at_most, or one of auto, none and required",
+}
+
+
+class TimeLeft(NamedTuple):
+    """Times in seconds; None means no limit."""
+
+    total: float | None
+    first: float | None  # until the first token
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    message: wire.InferRequest
+    timeout: float | None
+    first_timeout: float | None
+    metadata: tuple[tuple[str, str], ...]
+
+    def message_factory(self) -> Callable[[TimeLeft], Message]:
+        """Return a function that creates the message of each attempt, with a new id unless the caller set one."""
+        request_id = self.message.request_id
+
+        def make_message(left: TimeLeft) -> wire.InferRequest:
+            self.message.request_id = request_id or os.urandom(16).hex()
+            self.set_timeouts(left)
+            return self.message
+
+        return make_message
+
+    def set_timeouts(self, left: TimeLeft) -> None:
+        if left.total is not None:
+            self.message.timeout_ms = _milliseconds(left.total)
+        if left.first is not None:
+            self.message.first_token_timeout_ms = _milliseconds(left.first)
+
+
+def prepare_request(prompt: str | None, options: Mapping[str, Any]) -> PreparedRequest:
+    """Refuse only values that no message can hold. Raises InvalidRequest, and TypeError for an unknown option."""
+    given = {name: value for name, value in {"prompt": prompt, **options}.items() if value is not None}
+    timeout, trace = check_timeout(given.pop("timeout", None)), given.pop("trace", None)
+    first_timeout = check_timeout(given.pop("first_token_timeout", None), "first_token_timeout")
+    message = wire.InferRequest()
+    for name, value in given.items():
+        field = _RENAMED.get(name, name)
+        if name in _RENAMED.values() or field not in _REQUEST | _SAMPLING:
+            raise TypeError(f"there is no option {name!r}")
+        _set_field(message.sampling if field in _SAMPLING else message, field, name, value)
+    return PreparedRequest(message, timeout, first_timeout, _trace_metadata(trace))
+
+
+def build_message(kind: type[Message], values: Mapping[str, Any]) -> Any:
+    """Build a message; None leaves a field out. Raises InvalidRequest for values that it cannot hold."""
+    message = kind()
+    for field, value in values.items():
+        if value is not None:
+            _set_field(message, field, field, value)
+    return message
+
+
+def check_timeout(seconds: float | None, name: str = "timeout") -> float | None:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and 0 < seconds <= _MAX_TIMEOUT_S):
+        raise errors.invalid_option(name, f"a number of seconds in (0, {_MAX_TIMEOUT_S:,}]", _shorten(seconds))
+    return seconds
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, math.ceil(seconds * 1000))
+
+
+def _trace_metadata(trace: str | None) -> tuple[tuple[str, str], ...]:
+    if trace is None:
+        return ()
+    if not isinstance(trace, str) or _TRACEPARENT.fullmatch(trace) is None:
+        limit = "a W3C traceparent, 00-<32 hex digits>-<16 hex digits>-<2 hex digits>"
+        raise errors.invalid_option("trace", limit, _shorten(trace))
+    return (("traceparent", trace),)
+
+
+def _set_field(message: Any, field: str, name: str, value: Any) -> None:
+    try:
+        if field == "messages":
+            message.messages.extend(map(message_to_wire, value))
+        elif field == "tools":
+            message.tools.extend(map(tool_to_wire, value))
+        elif field == "tool_choice":
+            message.tool_choice.CopyFrom(tool_choice_to_wire(value))
+        elif field == "logit_bias":
+            message.logit_bias.extend(wire.LogitBias(token=token, bias=bias) for token, bias in value.items())
+        elif field == "metadata":
+            message.metadata.update(value)
+        elif field == "structure":
+            message.structure.CopyFrom(structure_to_wire(value))
+        elif isinstance(value, Message):
+            getattr(message, field).CopyFrom(value)
+        elif message.DESCRIPTOR.fields_by_name[field].is_repeated:
+            getattr(message, field).extend([value] if isinstance(value, str) else value)
+        else:
+            setattr(message, field, value)
+    except UnicodeEncodeError:
+        raise errors.invalid_option(name, "valid UTF-8", "text with a lone surrogate") from None
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        limit = _expected_type(message.DESCRIPTOR.fields_by_name[field])
+        raise errors.invalid_option(name, limit, f"{_shorten(value)} ({error})") from None
+
+
+def _expected_type(field: Any) -> str:
+    if field.message_type is not None:
+        return _MESSAGE_TYPES[field.name]
+    single = "bytes" if field.type == field.TYPE_BYTES else _TYPES[field.cpp_type]
+    return f"{single}, or several" if field.is_repeated else single
+
+
+def _shorten(value: object) -> str:
+    shown = repr(value[:_MAX_SHOWN] if isinstance(value, str | bytes) else value)
+    return shown if len(shown) <= _MAX_SHOWN else shown[: _MAX_SHOWN - 3] + "..."
+
+
+FIRST_WAIT_S = 0.1  # upper bound of the random wait before the first retry; it doubles with every further retry
+LONGEST_WAIT_S = 5.0
+LONGEST_RETRY_AFTER_S = 60.0  # if the server asks for a longer wait, the call fails instead
+_MAX_DOUBLINGS = 60  # keeps the power of two within the range of floats
+_PERMANENT_REASONS = {"below_floor", "demoted"}  # refusals that a retry would not change soon
+
+
+class ClientRetryBudget:
+    """Keeps retries from overloading a server: a retry costs 1, and an answer earns a fraction back."""
+
+    def __init__(self, *, capacity: float = 10.0, earned: float = 0.1) -> None:
+        self._capacity = capacity
+        self._earned = earned
+        self._left = capacity
+        self._lock = Lock()
+
+    @property
+    def left(self) -> float:
+        return self._left
+
+    def spend(self) -> bool:
+        """Returns False if the budget does not cover one more retry."""
+        with self._lock:
+            if self._left < 1:
+                return False
+            self._left -= 1
+            return True
+
+    def earn(self) -> None:
+        with self._lock:
+            self._left = min(self._capacity, self._left + self._earned)
+
+
+def _is_retryable(error: errors.OctetError) -> bool:
+    """An infeasible deadline without a retry-after stays infeasible."""
+    if error.reason in _PERMANENT_REASONS or (error.reason == "deadline_unreachable" and error.retry_after is None):
+        return False
+    return isinstance(error, errors.Busy | errors.Unavailable | errors.ReplicaLost)
+
+
+class RetrySchedule:
+    """Schedules the retries of one call, which end when a part of its answer has arrived."""
+
+    def __init__(
+        self,
+        max_retries: int,
+        budget: ClientRetryBudget,
+        clock: Clock,
+        random: Random,
+        timeout: float | None,
+        first_timeout: float | None = None,
+    ) -> None:
+        """`first_timeout` is the limit for the first token, in seconds."""
+        self._max_retries = max_retries
+        self._budget = budget
+        self._clock = clock
+        self._random = random
+        self._deadline = None if timeout is None else clock.now() + timeout
+        self._first_deadline = None if first_timeout is None else clock.now() + first_timeout
+        self._num_retries = 0
+
+    def left(self) -> TimeLeft:
+        return TimeLeft(self._until(self._deadline), self._until(self._first_deadline))
+
+    def _until(self, deadline: float | None) -> float | None:
+        return None if deadline is None else deadline - self._clock.now()
+
+    def wait_after(self, error: errors.OctetError) -> float | None:
+        """Returns the seconds until the next attempt, charged to the budget; None to give up."""
+        if not _is_retryable(error) or self._num_retries >= self._max_retries:
+            return None
+        wait = self._wait(error.retry_after)
+        is_too_late = any(left is not None and wait >= left for left in self.left())
+        if wait > LONGEST_RETRY_AFTER_S or is_too_late or not self._budget.spend():
+            return None
+        self._num_retries += 1
+        return wait
+
+    def record_answer(self) -> None:
+        self._budget.earn()
+
+    def _wait(self, retry_after: float | None) -> float:
+        if retry_after is not None:
+            return max(0.0, retry_after)
+        doubled = FIRST_WAIT_S * 2 ** min(self._num_retries, _MAX_DOUBLINGS)
+        return self._random.uniform(0, min(LONGEST_WAIT_S, doubled))
+
+
+_GRACE_S = 0.5  # extra time for the server to report a timeout itself, with a receipt
+
+
+class Attempts:
+    """The attempts of one call. It does no I/O, so that blocking and asyncio clients share it."""
+
+    def __init__(
+        self,
+        make_message: Callable[[TimeLeft], Message],
+        schedule: RetrySchedule,
+        address: str,
+        is_closed: Callable[[], bool],
+    ) -> None:
+        self._make_message = make_message
+        self._schedule = schedule
+        self._address = address
+        self.is_closed = is_closed  # whether the client is closed
+        self.request_id = ""  # of the last attempt
+
+    def start(self) -> tuple[Message, float | None]:
+        """Returns the message to send and the gRPC timeout. Raises Cancelled if the client is closed."""
+        if self.is_closed():
+            raise errors.closed_error(self.request_id)
+        left = self._schedule.left()
+        message: Any = self._make_message(left)
+        self.request_id = getattr(message, "request_id", "")
+        return message, None if left.total is None else left.total + _GRACE_S
+
+    def fail(self, error: Any, *, begun: bool = False, cancelled: bool = False) -> float:
+        """Return the seconds until the next attempt. Raises OctetError if there is none: after part of the answer has
+        arrived (`begun`), or after the caller has cancelled the request (`cancelled`)."""
+        problem = errors.error_from_rpc(error, address=self._address, request_id=self.request_id, begun=begun)
+        if errors.is_unexplained_cancel(problem) and cancelled:
+            raise errors.cancelled_error(self.request_id) from None
+        if errors.is_unexplained_cancel(problem) and self.is_closed():
+            raise errors.closed_error(self.request_id) from None
+        wait = None if begun else self._schedule.wait_after(problem)
+        if wait is None:
+            raise problem from None
+        return wait
+
+    def record_answer(self) -> None:
+        self._schedule.record_answer()

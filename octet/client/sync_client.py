@@ -1,0 +1,135 @@
+"""The blocking client."""
+
+import time
+from threading import Event, Lock
+from typing import Any, Unpack
+
+import grpc
+
+from octet.client.answer import Answer, AnswerBuilder, Chunk, StreamBase, TokenCount
+from octet.client.base import LOOKUP_TIMEOUT_S, SyncClientBase, closed_channel_as_cancelled, rpc
+from octet.client.conversation import Conversation
+from octet.client.errors import cancelled_error
+from octet.client.jobs import JobsClient
+from octet.client.options import Options
+from octet.client.receipts import Receipt
+from octet.client.request import Attempts
+
+
+class Client(SyncClientBase):
+    """A client that threads may share: `with Client(address) as client: ...`. Every call raises an OctetError."""
+
+    @property
+    def jobs(self) -> JobsClient:
+        return JobsClient(self)
+
+    def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "Stream":
+        """Streams the answer: `with client.stream("...") as answer: for chunk in answer: ...`. Leaving the block or
+        dropping the stream cancels an unfinished request."""
+        prepared, attempts = self._prepare(prompt, options)
+        return Stream(rpc("Inference.Generate").stream(self._channel), attempts, prepared.metadata)
+
+    def infer(self, prompt: str | None = None, **options: Unpack[Options]) -> Answer:
+        """Return the whole answer. If it breaks off, the error holds the text so far in `partial`."""
+        prepared, attempts = self._prepare(prompt, options)
+        method = rpc("Inference.Generate").stream(self._channel)
+        while True:
+            message, seconds = attempts.start()
+            builder = AnswerBuilder(attempts)
+            try:
+                with closed_channel_as_cancelled(attempts.is_closed, attempts.request_id):
+                    call = method(message, timeout=seconds, metadata=prepared.metadata)
+                try:
+                    for event in call:
+                        builder.add(event)
+                finally:
+                    call.cancel()
+            except grpc.RpcError as error:
+                wait = builder.fail(error)
+            else:
+                return builder.build()
+            time.sleep(wait)
+
+    def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
+        """Returns the decision that would be made now, without generating an answer."""
+        prepared, attempts = self._prepare(prompt, options)
+        return Receipt.from_wire(self._call("Inference.Route", attempts, prepared.metadata))
+
+    def count_tokens(self, prompt: str | None = None, **options: Unpack[Options]) -> TokenCount:
+        """Counts the tokens of the prompt or conversation for the specialist that would answer it now."""
+        prepared, attempts = self._prepare(prompt, options)
+        return TokenCount.from_wire(self._call("Inference.CountTokens", attempts, prepared.metadata))
+
+    def conversation(
+        self, session_id: str | None = None, system: str | None = None, **options: Unpack[Options]
+    ) -> Conversation:
+        """Start a conversation that keeps its history. The options apply to every turn."""
+        return Conversation(self, session_id, system, **options)
+
+    def receipt(self, request_id: str, *, tenant: str = "", timeout: float | None = LOOKUP_TIMEOUT_S) -> Receipt:
+        """Receipts are kept for a limited time. An operator may give another `tenant`. Raises NotFound."""
+        found = self._look_up("Inference.GetReceipt", timeout, request_id=request_id, tenant=tenant)
+        return Receipt.from_wire(found)
+
+    def cancel(self, request_id: str, *, timeout: float | None = LOOKUP_TIMEOUT_S) -> None:
+        """Cancels the request; its reader gets Cancelled. Raises NotFound."""
+        self._look_up("Inference.Cancel", timeout, request_id=request_id)
+
+
+class Stream(StreamBase):
+    """A streamed answer for a single reader. `cancel` may be called from any thread."""
+
+    def __init__(self, method: Any, attempts: Attempts, metadata: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(method, attempts, metadata)
+        self._cancelled = Event()
+        self._lock = Lock()
+
+    def __enter__(self) -> "Stream":
+        self._open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> "Stream":
+        return self
+
+    def __next__(self) -> Chunk:
+        while not self._is_over:
+            chunk = self._read()
+            if chunk is not None:
+                return chunk
+        raise StopIteration
+
+    def cancel(self) -> None:
+        """Cancels the request; its reader gets Cancelled."""
+        with self._lock:
+            self._cancelled.set()
+            if self._call is not None:
+                self._call.cancel()
+
+    def close(self) -> None:
+        """Ends reading and cancels the request unless it has ended."""
+        self._is_over = True
+        self.cancel()
+
+    def _read(self) -> Chunk | None:
+        try:
+            event = next(self._open(), None)
+            if event is not None:
+                return self._handle(event)
+            self._finish()
+        except grpc.RpcError as error:
+            self._cancelled.wait(self._fail(error, cancelled=self._cancelled.is_set()))
+        return None
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._call is None:
+                if self._cancelled.is_set():
+                    self._is_over = True
+                    raise cancelled_error(self.request_id)
+                message, seconds = self._attempts.start()
+                with closed_channel_as_cancelled(self._attempts.is_closed, self.request_id):
+                    self._call = self._method(message, timeout=seconds, metadata=self._metadata)
+            return self._call

@@ -1,1 +1,0 @@
-"""Shell completion, from the commands as they are."""

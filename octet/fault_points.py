@@ -1,0 +1,44 @@
+"""Points in the code at which a simulation injects faults."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+
+FAULT_POINTS: Mapping[str, str] = MappingProxyType(
+    {
+        "pool.shortage": "the block pool is one block short of what a request needs",
+        "pool.apply": "blocks that were planned for a request are not available after all",
+        "commit.twice": "the outcome of a step is committed twice",
+        "commit.slow": "a step takes a long time to be committed",
+        "step.dies": "the step loop dies, and its replica with it",
+        "report.stale": "a replica sends its last load report again, whatever has changed",
+        "report.lost": "a load report never arrives",
+        "store.away": "the database does not answer",
+    }
+)
+SLOW_FAULT_SECONDS = 0.25  # how much longer an operation takes that is slow by an injected fault
+
+_decide: Callable[[str], bool] | None = None
+
+
+def fault_injected(point: str) -> bool:
+    """Whether to fail at this point, which tests code that seldom runs. A simulation decides by its seed; otherwise the
+    result is always False."""
+    return _decide is not None and _decide(point)
+
+
+def fault_message(point: str) -> str:
+    return f"injected fault: {point}"
+
+
+@contextmanager
+def inject_faults(decide: Callable[[str], bool]) -> Iterator[None]:
+    """Inject faults for one simulation at a time, in a process that serves no callers."""
+    global _decide  # noqa: PLW0603
+    if _decide is not None:
+        raise RuntimeError("faults are already being injected")
+    _decide = decide
+    try:
+        yield
+    finally:
+        _decide = None

@@ -1,1 +1,0 @@
-"""`octet jobs`: requests that nobody need wait for."""

@@ -1,1 +1,0 @@
-"""The operator's commands: see and change what stands between router and replicas."""

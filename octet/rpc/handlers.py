@@ -1,0 +1,452 @@
+"""Handling of calls in every gRPC server: wait while draining, read and parse the request, send typed refusals."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
+from math import inf
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from grpc import aio
+
+from octet.clock import Clock
+from octet.rpc.messages import MAX_FIELDS, diagnose_malformed, has_at_most_fields
+from octet.rpc.refusal import Refusal, internal_error, invalid_field, queue_full
+from octet.v1 import error_pb2 as wire
+
+_log = logging.getLogger(__name__)
+
+Context: TypeAlias = Any  # a grpc.aio.ServicerContext
+_RequestT = TypeVar("_RequestT", bound=Message)
+MalformedHook = Callable[[Refusal], None]  # called for a request that cannot be parsed, before it is refused
+CallScope = Callable[[], AbstractContextManager[object]]  # entered before the request is read; may raise Refusal
+READ_SECONDS = 20.0  # time for a request to arrive once its call has begun
+UNREAD_FIELD = "request"
+"""The field of a DEADLINE refusal for a request that did not arrive. Other DEADLINE refusals are missed deadlines."""
+MAX_PENDING_READS = 256
+"""Calls whose request has not arrived. Most requests arrive with their call; on slow links some do not."""
+MAX_STREAMS = 32  # concurrent calls of each method with a request stream
+_READ_RETRY_SECONDS = 1.0
+_IDLE_SECONDS = 1.0
+_SMALL_BYTES = 1 << 16  # messages up to this size cannot hold enough fields to do harm
+
+
+class CallerGone(Exception):
+    """The call has ended; nothing more can be sent."""
+
+
+async def write_message(context: Context, message: Message, seconds: float) -> bool:
+    """Return False if the caller's flow-control window stayed full for that long. Raises CallerGone."""
+    try:
+        async with asyncio.timeout(seconds):
+            await context.write(message)
+    except TimeoutError:
+        return False
+    except Exception as error:  # gRPC raises various errors for a call that is over
+        raise CallerGone from error
+    return True
+
+
+async def send_initial_metadata(context: Context, metadata: tuple[tuple[str, str], ...]) -> None:
+    """Finish sending even if the task is cancelled: otherwise gRPC could send no status afterwards."""
+    sending = asyncio.ensure_future(context.send_initial_metadata(metadata))
+    try:
+        await asyncio.shield(sending)
+    except asyncio.CancelledError:
+        await asyncio.gather(sending, return_exceptions=True)
+        raise
+
+
+async def refuse(context: Context, refusal: Refusal) -> None:
+    await context.abort(refusal.code, str(refusal), refusal.metadata())
+
+
+def unary_handler(
+    kind: type[_RequestT], answer: type[Message], serve: Callable[[_RequestT], Awaitable[Message]], limit: int
+) -> Any:
+    """Handle a call with one response. The handler parses the bytes itself, because gRPC would report malformed ones as
+    an internal error. `limit` is the maximum size of a request in bytes."""
+    return unary_context_handler(kind, answer, lambda request, _: serve(request), limit)
+
+
+def unary_context_handler(
+    kind: type[_RequestT],
+    answer: type[Message],
+    serve: Callable[[_RequestT, Context], Awaitable[Message]],
+    limit: int,
+    on_malformed: MalformedHook | None = None,
+) -> Any:
+    """Like `unary_handler`, for calls that need their deadline or metadata."""
+    parsing = _parsing(kind, serve, limit, on_malformed)
+    return grpc.unary_unary_rpc_method_handler(parsing, response_serializer=answer.SerializeToString)
+
+
+def streaming_handler(
+    kind: type[_RequestT], answer: type[Message], serve: Callable[[_RequestT, Context], Awaitable[None]], limit: int
+) -> Any:
+    """Handle a call whose responses `serve` writes to the context."""
+    parsing = _parsing(kind, serve, limit, None)
+    return grpc.unary_stream_rpc_method_handler(parsing, response_serializer=answer.SerializeToString)
+
+
+def relay_handler(
+    kind: type[_RequestT],
+    serve: Callable[[_RequestT, Context], Awaitable[None]],
+    limit: int,
+    on_malformed: MalformedHook | None = None,
+) -> Any:
+    """Handle a call whose responses `serve` writes to the context as serialised bytes."""
+    return grpc.unary_stream_rpc_method_handler(_parsing(kind, serve, limit, on_malformed))
+
+
+def _parsing(
+    kind: type[_RequestT],
+    serve: Callable[[_RequestT, Context], Awaitable[Any]],
+    limit: int,
+    on_malformed: MalformedHook | None,
+) -> Callable[[bytes, Context], Awaitable[Any]]:
+    def parse(raw: bytes) -> _RequestT:
+        try:
+            return parse_request(raw, kind, limit)
+        except Refusal as refusal:
+            if on_malformed is not None:
+                on_malformed(refusal)
+            raise
+
+    async def handle(raw: bytes, context: Context) -> Any:
+        try:
+            serving = serve(parse(raw), context)
+            del raw  # frees the bytes while the request is served
+            return await serving
+        except Refusal as refusal:
+            await refuse(context, refusal)
+        except CallerGone:
+            return None
+        except Exception:
+            _log.error("%s failed", kind.DESCRIPTOR.name, exc_info=True)
+            await refuse(context, internal_error(kind.DESCRIPTOR.name))
+
+    return handle
+
+
+def parse_request(raw: bytes, kind: type[_RequestT], max_bytes: int) -> _RequestT:
+    """Check size and number of fields before parsing: one byte of an empty field needs a hundred bytes of memory once
+    parsed. Raises Refusal."""
+    if len(raw) > max_bytes:
+        raise invalid_field("request", f"at most {max_bytes:,} bytes", f"{len(raw):,} bytes")
+    if len(raw) > _SMALL_BYTES and not has_at_most_fields(MAX_FIELDS, raw, kind.DESCRIPTOR):
+        raise invalid_field("request", f"at most {MAX_FIELDS:,} fields", "more")
+    message = kind()
+    try:
+        message.ParseFromString(raw)
+    except DecodeError:
+        raise diagnose_malformed(raw, kind) from None
+    return message  # type: ignore[no-any-return]  # protobuf has no types of its own
+
+
+class OpenCalls:
+    """Counts calls that have no status yet. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self.num_open = 0
+        self._last_ended = -inf
+
+    def count(self, handler: Any) -> Any:
+        """Return the same handler, counting a call from its request to its status, refusals included."""
+        kind = "unary_stream" if handler.response_streaming else "unary_unary"
+        behaviour = getattr(handler, kind)
+
+        async def serve(request: Any, context: Context) -> Any:
+            self.num_open += 1
+            try:
+                serving = behaviour(request, context)
+                del request  # frees the bytes while the request is served
+                return await serving
+            finally:
+                self.num_open -= 1
+                self._last_ended = asyncio.get_running_loop().time()
+
+        return handler._replace(**{kind: serve})
+
+    def are_quiet(self) -> bool:
+        """Whether no call is open and none has ended within the last second."""
+        return not self.num_open and asyncio.get_running_loop().time() - self._last_ended > _IDLE_SECONDS
+
+
+class RequestReader:
+    """Reads the request of a call. If too many reads are pending, the oldest is refused, because calls without a
+    request must not use up all slots."""
+
+    def __init__(self, seconds: float = READ_SECONDS, max_pending: int = MAX_PENDING_READS) -> None:
+        self._seconds = seconds
+        self._max_pending = max_pending
+        self._pending: dict[asyncio.Timeout, None] = {}  # oldest first
+
+    async def read(self, context: Context) -> bytes:
+        """Raises Refusal."""
+        timeout = asyncio.timeout(self._seconds)
+        try:
+            async with timeout:
+                self._pending[timeout] = None
+                self._refuse_oldest()
+                request = await context.read()
+        except TimeoutError:
+            if timeout not in self._pending:
+                raise queue_full("being read", self._max_pending, _READ_RETRY_SECONDS) from None
+            message = f"the request did not arrive within {self._seconds:g} s"
+            raise Refusal(wire.ERROR_REASON_DEADLINE, message, field=UNREAD_FIELD) from None
+        finally:
+            self._pending.pop(timeout, None)
+        if request is aio.EOF:
+            raise invalid_field("request", "one message", "none")
+        return bytes(request)
+
+    def _refuse_oldest(self) -> None:
+        while len(self._pending) > self._max_pending:
+            oldest = next(iter(self._pending))
+            del self._pending[oldest]
+            if not oldest.expired():
+                oldest.reschedule(asyncio.get_running_loop().time())
+
+
+class ConcurrencyLimit:
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._num_open: Counter[str] = Counter()
+
+    @contextmanager
+    def enter(self, method: str) -> Iterator[None]:
+        """Raises Refusal."""
+        if self._num_open[method] >= self._most:
+            raise queue_full("being answered", self._most, None)
+        self._num_open[method] += 1
+        try:
+            yield
+        finally:
+            self._num_open[method] -= 1
+
+
+def single_request_handler(handler: Any, scope: CallScope, reader: RequestReader) -> Any:
+    """Wrap a handler so that its single request is read within the scope."""
+    behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
+
+    async def serve(_: Any, context: Context) -> Any:
+        try:
+            with scope():
+                request = _deserialise(await reader.read(context), handler)
+                serving = behaviour(request, context)
+                del request
+                return await serving
+        except Refusal as refusal:
+            await refuse(context, refusal)
+
+    if handler.response_streaming:
+        return grpc.stream_stream_rpc_method_handler(serve, None, handler.response_serializer)
+    return grpc.stream_unary_rpc_method_handler(serve, None, handler.response_serializer)
+
+
+def request_stream_handler(handler: Any, scope: CallScope) -> Any:
+    """Wrap a handler of a stream of requests, such as reflection's."""
+
+    async def serve(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+        try:
+            with scope():
+                messages = (_deserialise(raw, handler) async for raw in requests)
+                async for answer in handler.stream_stream(messages, context):
+                    yield answer
+        except Refusal as refusal:
+            await refuse(context, refusal)
+
+    return grpc.stream_stream_rpc_method_handler(serve, None, handler.response_serializer)
+
+
+def _deserialise(raw: bytes, handler: Any) -> Any:
+    """gRPC would report malformed health and reflection requests as internal errors. Raises Refusal."""
+    if handler.request_deserializer is None:
+        return raw
+    try:
+        return handler.request_deserializer(raw)
+    except DecodeError:
+        message = "request: not a message that this call accepts"
+        limit = "a serialised message of the call's request type"
+        raise Refusal(wire.ERROR_REASON_MALFORMED, message, field="request", limit=limit) from None
+
+
+class RequestReadInterceptor(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
+    """Reads requests for servers without API keys."""
+
+    def __init__(self, reader: RequestReader) -> None:
+        self._reader = reader
+        self._stream_limit = ConcurrencyLimit(MAX_STREAMS)
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        if handler.request_streaming:
+            return request_stream_handler(handler, lambda: self._stream_limit.enter(details.method))
+        return single_request_handler(handler, nullcontext, self._reader)
+
+
+_QUIET_SECONDS = 0.25  # time without a new call; even on a busy machine gRPC hands a call over within that time
+_MAX_WAIT_SECONDS = 2.0
+_MAX_WALL_SECONDS = 5.0  # for an event loop that hardly runs
+_TICK_SECONDS = 0.01
+_MAX_TICK_SECONDS = 0.02  # longer ticks count as this much: while the loop was blocked, no call could be handed over
+_HEALTH_PREFIX = "/grpc.health."
+
+
+class DrainGate:
+    """Holds new calls while a server drains. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        self._num_arrived = 0
+        self.num_held = 0
+
+    async def enter(self) -> None:
+        """Return at once, except while the gate is held."""
+        self._num_arrived += 1
+        if not self._open.is_set():
+            self.num_held += 1
+            try:
+                await self._open.wait()
+            finally:
+                self.num_held -= 1
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
+        """Hold new calls and wait until no more arrive. Stop every listener within the context: a held call that is
+        then refused and retried reaches another server. Not reentrant."""
+        self._open.clear()
+        try:
+            await self.wait_until_quiet()
+            yield
+        finally:
+            self._open.set()
+
+    async def wait_until_quiet(self) -> None:
+        """Return when no call has arrived for a while, which becomes shorter the longer calls keep arriving."""
+        now = asyncio.get_running_loop().time
+        waited = quiet = 0.0
+        end = now() + _MAX_WALL_SECONDS
+        while quiet < _QUIET_SECONDS * (1 - waited / _MAX_WAIT_SECONDS) and now() < end:
+            start, num_before = now(), self._num_arrived
+            await asyncio.sleep(_TICK_SECONDS)
+            tick = min(now() - start, _MAX_TICK_SECONDS)
+            waited += tick
+            quiet = quiet + tick if self._num_arrived == num_before else 0.0
+
+
+class DrainGateInterceptor(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
+    """Sends every call through the gate, except health checks."""
+
+    def __init__(self, gate: DrainGate) -> None:
+        self._gate = gate
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        if not details.method.startswith(_HEALTH_PREFIX):
+            await self._gate.enter()
+        return await continuation(details)
+
+
+async def begin_shutdown(*stops: Awaitable[None]) -> "asyncio.Future[list[None]]":
+    """Start all given shutdowns and return a future for their end."""
+    ending = asyncio.gather(*stops)
+    await asyncio.sleep(0)
+    return ending
+
+
+MEMORY_LIMITS_VARIABLE = "OCTET_MEMORY_LIMITS"  # two shares of the limit, such as 0.92,0.95, or off
+TIGHT, FULL = 0.92, 0.95
+"""Shares of the limit. Above the first, deferrable work is refused: shadows by a replica, requests below the default
+priority by a router. Above the second, all new work is refused."""
+_POLL_SECONDS = 1.0
+_MEMORY_RETRY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUsage:
+    used: int  # bytes, without the page cache
+    limit: int
+
+    @property
+    def share(self) -> float:
+        return self.used / self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    tight: float = TIGHT
+    full: float = FULL
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "MemoryLimits":
+        """Raises ValueError."""
+        given = environment.get(MEMORY_LIMITS_VARIABLE, "").strip()
+        if not given:
+            return cls()
+        if given == "off":
+            return cls(inf, inf)
+        try:
+            tight, full = (float(each) for each in given.split(","))
+        except ValueError:
+            tight = full = 0.0
+        if not 0 < tight <= full <= 1:
+            shape = f"off, or two shares such as {TIGHT},{FULL}, the smaller first"
+            raise ValueError(f"{MEMORY_LIMITS_VARIABLE} must be {shape}; got {given}")
+        return cls(tight, full)
+
+
+class MemoryGuard:
+    def __init__(
+        self, read: Callable[[], MemoryUsage | None], clock: Clock, limits: MemoryLimits | None = None
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        self._limits = limits or MemoryLimits()
+        self._read_at = -inf
+        self._usage: MemoryUsage | None = None
+
+    @property
+    def share(self) -> float | None:
+        """Returns the used share of the limit; None if there is no limit."""
+        usage = self._current()
+        return None if usage is None else usage.share
+
+    def warn(self) -> None:
+        """Warn at the start of a process if new work would already be refused."""
+        usage, tight = self._current(), self._limits.tight
+        if usage is not None and usage.share >= tight:
+            message = "%.0f%% of the memory limit of %d MiB is used: new work is refused above %.0f%%"
+            _log.warning(message, 100 * usage.share, usage.limit >> 20, 100 * tight)
+
+    def check(self, *, can_wait: bool) -> None:
+        """Raises Refusal. Running work is not affected: its memory is already allocated."""
+        usage = self._current()
+        if usage is None or usage.share < self._limits.tight:
+            return
+        if usage.share >= self._limits.full or can_wait:
+            raise self._refusal(usage)
+
+    def _current(self) -> MemoryUsage | None:
+        now = self._clock.now()
+        if now - self._read_at >= _POLL_SECONDS:
+            self._read_at, self._usage = now, self._read()
+        return self._usage
+
+    def _refusal(self, usage: MemoryUsage) -> Refusal:
+        mib = usage.limit >> 20
+        return Refusal(
+            wire.ERROR_REASON_QUEUE_FULL,
+            f"this process uses {usage.share:.0%} of its memory limit of {mib:,} MiB",
+            field="memory",
+            limit=f"less than {self._limits.tight:.0%} of {mib:,} MiB; {self._limits.full:.0%} for urgent requests",
+            value=f"{usage.share:.0%}",
+            retry_after=_MEMORY_RETRY_SECONDS,
+        )

@@ -1,1 +1,0 @@
-"""Processes of one machine in the care of one other: started, watched, restarted, ended in order. Knows no room."""

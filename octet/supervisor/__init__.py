@@ -1,0 +1,1 @@
+"""Runs the processes of one machine under one supervisor: starts, watches, restarts and stops them in order."""

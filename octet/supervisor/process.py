@@ -1,0 +1,322 @@
+"""One supervised process: its specification, its start, its log and status pipes."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, NoReturn
+
+from octet.backoff import Backoff, BackoffDelays
+from octet.clock import Clock
+from octet.supervisor.console import Console
+from octet.supervisor.signals import SUPERVISOR_SIGNALS
+from octet.supervisor.status import STATUS_FD_VARIABLE, Alive, Progress, Ready, StatusReporter, parse_status
+
+EXIT_USAGE = 2  # exit status of a process that can never run as configured
+MAX_LINE_BYTES = 8192  # a longer line is split, so that no buffer grows without bound
+ProcessState = Literal["not started", "starting", "ready", "dead"]
+_READ_BYTES = 1 << 16
+_EXIT_NOT_FOUND = 127
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProcessSpec:
+    """How to run a process. Exactly one of `fork` and `command` is set."""
+
+    name: str
+    fork: Callable[[StatusReporter], int] | None = None
+    """Runs in a fork of the supervisor and shares its imports and mapped memory. Returns the exit status."""
+    command: tuple[str, ...] = ()  # runs as a program
+    stage: int = 0  # starts when all lower stages are ready, and stops before they do
+    ready_words: str | None = None
+    """A program that sends no status is ready once it has written a line with these words."""
+    reloads: bool = False  # SIGHUP is passed on to it
+
+    def __post_init__(self) -> None:
+        if (self.fork is None) == (not self.command):
+            raise ValueError(f"{self.name}: exactly one of `fork` and `command` must be given")
+
+
+class SpawnedProcess(NamedTuple):
+    pid: int
+    log: int  # non-blocking: its standard output and standard error
+    status: int
+
+
+class SupervisedProcess:
+    """A specification and its current process, if one runs."""
+
+    def __init__(
+        self, spec: ProcessSpec, console: Console, clock: Clock, draw: Callable[[], float], delays: BackoffDelays
+    ) -> None:
+        self.spec = spec
+        self.state: ProcessState = "not started"
+        self.backoff = Backoff(clock, draw, delays)
+        self.spawned: SpawnedProcess | None = None
+        self.ready_text = ""  # the text of its latest ready message
+        self.was_ready = False  # at least once
+        self.num_starts = 0
+        self.last_line = ""
+        self.start_at: float | None = None  # when to start it; None if no start is due
+        self.last_sign_of_life: float | None = None
+        """Initially the time of its start. None for a process that is ready and sends no heartbeats."""
+        self.sends_heartbeats = False
+        self._console = console
+        self._clock = clock
+        self._started_at = 0.0
+        self._log, self._status = LineSplitter(), LineSplitter()
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def is_alive(self) -> bool:
+        return self.spawned is not None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since its start."""
+        return self._clock.now() - self._started_at
+
+    def start(self, close: list[int]) -> SpawnedProcess:
+        """`close` lists descriptors of the supervisor that the process must not inherit."""
+        self.state, self.start_at, self.sends_heartbeats = "starting", None, False
+        self.num_starts += 1
+        self._log, self._status = LineSplitter(), LineSplitter()
+        self._started_at = self.last_sign_of_life = self._clock.now()
+        self.spawned = spawn_process(self.spec, close)
+        return self.spawned
+
+    def kill(self, number: int) -> None:
+        """Safe until the process has been waited for, because its pid is not reused earlier."""
+        if self.spawned is not None:
+            os.kill(self.spawned.pid, number)
+
+    def read_log(self) -> int | None:
+        """Return the number of bytes read; 0 at the end, None if there are none now."""
+        return None if self.spawned is None else _read_lines(self.spawned.log, self._log, self._handle_log_line)
+
+    def read_status(self) -> int | None:
+        return None if self.spawned is None else _read_lines(self.spawned.status, self._status, self._handle_status)
+
+    def reap(self) -> None:
+        """Read the rest of its pipes and close them, after waiting for the process."""
+        if self.spawned is None:
+            return
+        while self.read_status():
+            pass
+        while self.read_log():
+            pass
+        for line in self._log.finish():
+            self._handle_log_line(line)
+        os.close(self.spawned.log)
+        os.close(self.spawned.status)
+        self.spawned, self.state, self.last_sign_of_life = None, "dead", None
+
+    def _handle_log_line(self, line: bytes) -> None:
+        self.last_line = printable_line(line)
+        self._console.log(self.name, self.last_line)
+        words = self.spec.ready_words
+        if words is not None and words in self.last_line:
+            self._set_ready(self.last_line)
+
+    def _handle_status(self, line: bytes) -> None:
+        message = parse_status(line)
+        if message is not None and self.last_sign_of_life is not None:
+            self.last_sign_of_life = self._clock.now()
+        if isinstance(message, Progress):
+            self._console.progress(self.name, *message)
+        elif isinstance(message, Ready):
+            self._set_ready(message.text)
+        elif isinstance(message, Alive):
+            self.last_sign_of_life, self.sends_heartbeats = self._clock.now(), True
+        else:
+            self._console.say(f"{self.name} sent an unknown status message: {printable_line(line)}")
+
+    def _set_ready(self, text: str) -> None:
+        if self.state == "starting" and self.spawned is not None:
+            self.state, self.was_ready, self.ready_text = "ready", True, text
+            self.last_sign_of_life = self.last_sign_of_life if self.sends_heartbeats else None
+            self.backoff.mark_ready()
+            self._console.ready(self.name, self.spawned.pid, self.seconds)
+
+
+class LineSplitter:
+    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._rest = b""
+
+    def push(self, data: bytes) -> list[bytes]:
+        """Return the complete lines, without their newlines."""
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        lines = [piece for line in whole for piece in self._split(line)]
+        *overlong, self._rest = self._split(self._rest)
+        return lines + overlong
+
+    def finish(self) -> list[bytes]:
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+    def _split(self, line: bytes) -> list[bytes]:
+        """Return at least one piece, none too long, without splitting a UTF-8 character."""
+        pieces = []
+        while len(line) > (stop := self._max_bytes):
+            starts = (index for index in range(stop, max(0, stop - 4), -1) if line[index] & 0xC0 != 0x80)
+            boundary = next(starts, stop)  # the last start of a character, if one is near
+            pieces.append(line[:boundary])
+            line = line[boundary:]
+        return [*pieces, line]
+
+
+def printable_line(line: bytes) -> str:
+    """Make a line safe for a terminal: control characters become escapes."""
+    text = line.decode(errors="replace").rstrip("\r")
+    return "".join(c if c.isprintable() or c == "\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def _read_lines(fd: int, lines: LineSplitter, handle: Callable[[bytes], None]) -> int | None:
+    try:
+        data = os.read(fd, _READ_BYTES)
+    except BlockingIOError:
+        return None
+    for line in lines.push(data):
+        handle(line)
+    return len(data)
+
+
+def spawn_process(spec: ProcessSpec, close: Iterable[int] = ()) -> SpawnedProcess:
+    """`close` lists descriptors of the supervisor that the process must not inherit."""
+    check_single_threaded()
+    log, log_in = os.pipe()
+    status, status_in = os.pipe()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    parent = os.getpid()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SUPERVISOR_SIGNALS)  # until the child has its own handlers
+    pid = os.fork()
+    if pid == 0:
+        _exit_after(lambda: _run_child(spec, parent, mask, [log_in, status_in, *close, log, status]))
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.close(log_in)
+    os.close(status_in)
+    os.set_blocking(log, False)
+    os.set_blocking(status, False)
+    return SpawnedProcess(pid, log, status)
+
+
+def check_single_threaded() -> None:
+    """Check for threads: a fork copies only the calling thread, and locks held by others would never be released."""
+    if threading.active_count() > 1:
+        names = ", ".join(sorted(thread.name for thread in threading.enumerate()))
+        raise RuntimeError(f"a process that forks must have a single thread: {names}")
+
+
+def _exit_after(run: Callable[[], int]) -> NoReturn:
+    """Run and exit a forked process, whatever happens."""
+    code = 1
+    try:
+        code = run()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(OSError):  # the reader may be gone
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _run_child(spec: ProcessSpec, parent: int, mask: "set[int | signal.Signals]", pipes: list[int]) -> int:
+    """`pipes` are those for its log and its status, then descriptors that it must not inherit."""
+    log, status, *close = pipes
+    _set_up_child(parent, mask, log, close)
+    if spec.fork is None:
+        _execute(spec.command, status)
+    if sys.platform == "linux":  # for `ps` and `top`, which show 15 bytes
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, f"octet:{spec.name}".encode(errors="replace"))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    return spec.fork(StatusReporter(status))
+
+
+def _set_up_child(parent: int, mask: "set[int | signal.Signals]", log: int, close: list[int]) -> None:
+    die_with_parent(parent)
+    os.setpgid(0, 0)  # Ctrl-C goes to the supervisor only
+    signal.set_wakeup_fd(-1)
+    for number in SUPERVISOR_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    for fd in close:
+        os.close(fd)
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((devnull, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.close(devnull)
+    os.close(log)
+
+
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when the parent dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _execute(command: tuple[str, ...], status: int) -> NoReturn:
+    os.set_inheritable(status, True)
+    environment = {"PYTHONUNBUFFERED": "1", **os.environ, STATUS_FD_VARIABLE: str(status)}
+    try:
+        os.execvpe(command[0], command, environment)  # noqa: S606
+    except OSError as error:
+        print(f"cannot run {command[0]}: {error}", file=sys.stderr)
+        sys.exit(_EXIT_NOT_FOUND)
+
+
+class ForkedCallFailed(RuntimeError):
+    """The process exited without a result."""
+
+
+def call_in_fork(compute: Callable[[], Any]) -> Any:
+    """Call in a forked process, so that its threads, pools and caches are gone afterwards. The result must be
+    serialisable as JSON. Raises ForkedCallFailed."""
+    check_single_threaded()
+    reading, writing = os.pipe()
+    parent = os.getpid()
+
+    def send_result() -> int:
+        die_with_parent(parent)
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(json.dumps(compute()).encode())
+        return 0
+
+    pid = os.fork()
+    if pid == 0:
+        _exit_after(send_result)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        result = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    if status or not result:
+        raise ForkedCallFailed(f"the forked process {format_exit(status)}")
+    return json.loads(result)
+
+
+def format_exit(status: int) -> str:
+    """Describe how a process ended, from its wait status."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exited with status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

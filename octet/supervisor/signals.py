@@ -1,0 +1,95 @@
+"""Signals as a readable descriptor, and the controlling terminal."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Self
+
+SUPERVISOR_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+
+class Wakeup:
+    """Wakes a `select` loop from another thread, inside its `with` block."""
+
+    def __enter__(self) -> Self:
+        self._out, self._in = socket.socketpair()
+        self._out.setblocking(False)
+        self._in.setblocking(False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._out.close()
+        self._in.close()
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that is readable after `set`."""
+        return self._out.fileno()
+
+    @property
+    def descriptors(self) -> list[int]:
+        return [self._out.fileno(), self._in.fileno()]
+
+    def set(self) -> None:
+        with suppress(OSError):  # the buffer is full: the loop wakes anyway
+            self._in.send(b"!")
+
+    def clear(self) -> bytes:
+        try:
+            return self._out.recv(4096)
+        except BlockingIOError:
+            return b""
+
+
+class SignalPipe(Wakeup):
+    """Within its `with` block, signals wake the loop and are returned in order by `take`."""
+
+    def __init__(self, numbers: Iterable[signal.Signals] = SUPERVISOR_SIGNALS) -> None:
+        self._numbers = tuple(numbers)
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        for number in self._numbers:
+            self._previous[number] = signal.signal(number, _ignore)
+        signal.set_wakeup_fd(self._in.fileno(), warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        super().__exit__()
+
+    def take(self) -> list[signal.Signals]:
+        return [signal.Signals(number) for number in self.clear()]
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing: Python itself writes the number to the wakeup descriptor."""
+
+
+class ControllingTerminal:
+    """Distinguishes the SIGHUP of a closed terminal from a request to reload."""
+
+    def __enter__(self) -> Self:
+        self.descriptors: list[int] = []
+        with suppress(OSError):  # there may be no terminal
+            self.descriptors.append(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+    @property
+    def is_closed(self) -> bool:
+        try:
+            for fd in self.descriptors:
+                os.tcgetpgrp(fd)
+        except OSError:
+            return True
+        return False

@@ -1,1 +1,0 @@
-"""`octet top`: the ensemble in a terminal, as it is now."""

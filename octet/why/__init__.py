@@ -1,1 +1,0 @@
-"""The story of one request, in plain words."""

@@ -1,0 +1,210 @@
+"""The ASGI application: its routes, request ids, error responses and the routes of the router itself."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Route, Router
+from starlette.types import Message, Receive, Scope, Send
+
+from octet import __version__
+from octet.client.receipts import Receipt
+from octet.rpc.handlers import CallerGone, DrainGate
+from octet.rpc.refusal import Refusal
+from octet.v1 import inference_pb2 as wire
+from router.api.http import errors
+from router.api.http import operator_routes as operator
+from router.api.http.access_control import ROUTE_KEY, guard_routes
+from router.api.http.anthropic import AnthropicWriter, CountTokensEndpoint, parse_message_request
+from router.api.http.body import BodyReader
+from router.api.http.connection import abort_connection, error_response
+from router.api.http.dialect import CompletionEndpoint, list_model_names
+from router.api.http.infer import InferEndpoint, job_routes
+from router.api.http.openai_requests import parse_chat_request, parse_completion_request
+from router.api.http.openai_responses import ModelList, ModelObject, OpenAIWriter
+from router.api.http.openapi import openapi_document
+from router.api.keys.gate import AccessGate
+from router.api.operator.receipts import possible_request_ids
+from router.dispatch.replicas.fleet import Fleet
+from router.jobs.manager import JobManager
+from router.request import start_call_trace
+from router.routing.validation import REQUEST_BYTES
+from router.serving import RequestServer
+
+_log = logging.getLogger(__name__)
+_ID_BYTES = 16
+_JSON_ESCAPE_FACTOR = 2  # text takes more bytes in JSON than in a protobuf message
+_MAX_CONCURRENT_BODY_BYTES = 64 << 20
+_PROBES = ("/healthz", "/readyz", "/metrics")  # these paths are served while the drain gate is closed
+_CLOSE = ((b"connection", b"close"),)  # sent while the router drains: callers open their next connection elsewhere
+
+
+class App:
+    """An ASGI application. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        service: RequestServer,
+        fleet: Fleet,
+        is_warm: Callable[[], bool],
+        wall_ms: Callable[[], int],
+        jobs: JobManager,
+        gate: AccessGate,
+        sources: operator.MonitoringSources,
+        drain_gate: DrainGate,
+    ) -> None:
+        """`wall_ms` returns milliseconds since 1970."""
+        self._service = service
+        self._fleet = fleet
+        self._is_warm = is_warm
+        self._created = wall_ms() // 1000
+        self._gate = gate
+        self._sources = sources
+        self._drain_gate = drain_gate
+        max_bytes = _JSON_ESCAPE_FACTOR * REQUEST_BYTES
+        self._bodies = bodies = BodyReader(max_bytes, _MAX_CONCURRENT_BODY_BYTES)
+        chat = CompletionEndpoint(parse_chat_request, OpenAIWriter, service, bodies, wall_ms)
+        completion = CompletionEndpoint(parse_completion_request, OpenAIWriter, service, bodies, wall_ms)
+        message = CompletionEndpoint(parse_message_request, AnthropicWriter, service, bodies, wall_ms)
+        self.routes = [
+            Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/v1/completions", completion, methods=["POST"]),
+            Route("/v1/messages", message, methods=["POST"]),
+            Route("/v1/messages/count_tokens", CountTokensEndpoint(service, bodies), methods=["POST"]),
+            Route("/v1/infer", InferEndpoint(service, bodies), methods=["POST"]),
+            *job_routes(jobs, bodies),
+            Route("/v1/models", self._list_models, methods=["GET"]),
+            Route("/v1/models/{model:path}", self._get_model, methods=["GET"]),
+            *operator.operator_routes(sources.operator),
+            Route("/v1/receipts/{request_id}", self._get_receipt, methods=["GET"]),
+            *operator.monitoring_routes(sources),
+            Route("/openapi.json", self._openapi, methods=["GET"]),
+            Route("/healthz", self._health, methods=["GET"]),
+            Route("/readyz", self._readiness, methods=["GET"]),
+            *operator.dashboard_routes(),
+        ]
+        guard_routes(self.routes, gate)
+        handlers = dict.fromkeys((HTTPException, errors.ApiError, Refusal), _error_response)
+        self._table = ExceptionMiddleware(RouteTable(self.routes), handlers=handlers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = scope["request_id"] = secrets.token_hex(_ID_BYTES)
+        scope["app"] = self  # without it the router answers unknown paths itself
+        trace = start_call_trace()
+        has_started, is_anthropic = False, errors.is_anthropic_path(scope["path"])
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_started
+            if message["type"] == "http.response.start":
+                has_started = True
+                self._sources.responses[scope.get(ROUTE_KEY, ""), message["status"]] += 1
+                headers = message.get("headers", ())
+                slo = operator.slo_headers(headers, self._sources.slos)
+                close = _CLOSE if self._service.draining else ()
+                names = (b"x-request-id", b"request-id") if is_anthropic else (b"x-request-id",)
+                ids = [(name, request_id.encode()) for name in names]
+                message["headers"] = [*headers, *ids, *slo, *trace.headers(), *close]
+            await send(message)
+
+        async def send_error(error: errors.ApiError) -> None:
+            if has_started:
+                await abort_connection(scope, receive)
+            else:
+                await error_response(error, scope)(scope, receive, send_with_headers)
+
+        try:
+            if scope["path"] not in _PROBES:
+                await self._drain_gate.enter()
+            await self._table(scope, receive, send_with_headers)
+        except CallerGone:
+            await abort_connection(scope, receive)
+        except asyncio.CancelledError:
+            await send_error(errors.ApiError(503, "this router is shutting down", kind=errors.SERVER, code="draining"))
+        except Exception:
+            _log.error("%s failed", request_id, exc_info=True, extra={"request_id": request_id})
+            message = "the router failed; see its log"
+            await send_error(errors.ApiError(500, message, kind=errors.SERVER, code="internal"))
+
+    async def _list_models(self, _: Request) -> Response:
+        return errors.JsonResponse(ModelList([ModelObject(name, self._created) for name in self._model_names()]))
+
+    async def _get_model(self, request: Request) -> Response:
+        name = request.path_params["model"]
+        if name not in self._model_names():
+            raise errors.unknown_model_error(name[:100])
+        return errors.JsonResponse(ModelObject(name, self._created))
+
+    def _model_names(self) -> list[str]:
+        return list(list_model_names(self._service.policy.ensemble, self._fleet.replicas))
+
+    async def _get_receipt(self, request: Request) -> Response:
+        tenant = request.query_params.get("tenant", "")
+        ids = possible_request_ids(request.path_params["request_id"])
+        for request_id in ids:
+            try:
+                receipt = await self._service.receipt(request_id, tenant)
+                break
+            except Refusal as refusal:
+                if refusal.error.reason != wire.ERROR_REASON_UNKNOWN_REQUEST or request_id == ids[-1]:
+                    raise
+        return errors.JsonResponse(Receipt.from_wire(receipt).to_dict())
+
+    async def _openapi(self, _: Request) -> Response:
+        return errors.JsonResponse(openapi_document(__version__))
+
+    async def _health(self, _: Request) -> Response:
+        return errors.JsonResponse({"status": "ok"})
+
+    async def _readiness(self, _: Request) -> Response:
+        if self._service.draining:
+            return errors.JsonResponse({"status": "draining"}, 503)
+        if not self._is_warm():
+            names = {} if self._gate.requires_keys else {"waiting_for": list(self._fleet.waiting_for)}
+            return errors.JsonResponse({"status": "starting", **names}, 503)
+        return errors.JsonResponse({"status": "ready"})
+
+
+async def _error_response(request: Request, error: Exception) -> Response:
+    if isinstance(error, Refusal):
+        error = errors.refusal_to_error(error, operator.CHANGE_FIELD_NAMES)
+    elif isinstance(error, HTTPException) and error.status_code == 405:
+        headers = error.headers or {}
+        message = f"{request.method} is not allowed for this path; use {headers.get('allow') or headers.get('Allow')}"
+        error = errors.ApiError(405, message, code="method_not_allowed", headers=headers)
+    elif isinstance(error, HTTPException):
+        error = errors.unknown_path_error(request.url.path)
+    if not isinstance(error, errors.ApiError):
+        raise error
+    return error_response(error, request.scope)
+
+
+class RouteTable:
+    """Finds routes without path parameters in a table, and others by Starlette's search. Raises HTTPException if no
+    route matches."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._search = Router(routes=routes, redirect_slashes=False)
+        self._fixed = {  # by method and path, the routes without parameters that no earlier route hides
+            (method, route.path): route
+            for route in routes
+            for method in route.methods or ()
+            if not route.param_convertors and _first_match(routes, method, route.path) is route
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._fixed.get((scope.get("method", ""), scope["path"]))
+        if route is None or scope.get("root_path"):
+            await self._search(scope, receive, send)
+            return
+        scope.update(router=self._search, route=route, endpoint=route.endpoint, path_params={})
+        await route.app(scope, receive, send)
+
+
+def _first_match(routes: Sequence[Route], method: str, path: str) -> Route:
+    scope = {"type": "http", "method": method, "path": path}
+    return next(route for route in routes if route.matches(scope)[0] is Match.FULL)

@@ -1,0 +1,205 @@
+"""HTTP errors: status, message, and envelope in each dialect."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import ceil
+from typing import Annotated, Any, Literal
+
+import msgspec
+from grpc import StatusCode
+from msgspec import UNSET, Meta, Struct, UnsetType
+from starlette.responses import Response
+
+from octet.rpc.refusal import Refusal
+from octet.v1 import error_pb2
+from octet.v1 import inference_pb2 as wire
+from router.receipts import RECEIPT_METADATA_KEY
+
+INVALID = "invalid_request_error"
+AUTHENTICATION = "authentication_error"
+PERMISSION = "permission_error"
+RATE_LIMIT = "rate_limit_error"
+SERVER = "server_error"
+TIMEOUT = "timeout_error"
+_ANTHROPIC_PATH = "/v1/messages"
+_STATUS: Mapping[StatusCode, int] = {
+    **{StatusCode.INVALID_ARGUMENT: 400, StatusCode.UNAUTHENTICATED: 401, StatusCode.PERMISSION_DENIED: 403},
+    **{StatusCode.NOT_FOUND: 404, StatusCode.ALREADY_EXISTS: 409, StatusCode.ABORTED: 409},
+    **{StatusCode.FAILED_PRECONDITION: 422, StatusCode.RESOURCE_EXHAUSTED: 429, StatusCode.CANCELLED: 499},
+    **{StatusCode.INTERNAL: 500, StatusCode.UNAVAILABLE: 503, StatusCode.DEADLINE_EXCEEDED: 504},
+}
+_KINDS = {401: AUTHENTICATION, 403: PERMISSION, 429: RATE_LIMIT, 500: SERVER, 503: SERVER, 504: TIMEOUT}
+_ANTHROPIC_KINDS = {
+    **{401: AUTHENTICATION, 403: PERMISSION, 404: "not_found_error", 413: "request_too_large"},
+    **{429: RATE_LIMIT, 499: "api_error", 504: TIMEOUT},
+}
+_CODES: Mapping[int, str] = {  # OpenAI's code where OpenAI has one; every other reason keeps Octet's name
+    error_pb2.ERROR_REASON_UNKNOWN_SPECIALIST: "model_not_found",
+    error_pb2.ERROR_REASON_UNKNOWN_ADAPTER: "model_not_found",
+    error_pb2.ERROR_REASON_PROMPT_TOO_LONG: "context_length_exceeded",
+    error_pb2.ERROR_REASON_UNAUTHENTICATED: "invalid_api_key",
+    error_pb2.ERROR_REASON_KEY_LIMIT: "rate_limit_exceeded",
+    error_pb2.ERROR_REASON_NO_TOOLS: "unsupported_parameter",
+}
+_Kind = Literal[
+    "invalid_request_error", "authentication_error", "permission_error", "rate_limit_error", "timeout_error"
+]
+
+
+class PartialAnswer(Struct):
+    index: Annotated[int, Meta(ge=0)]
+    text: str
+
+
+class ErrorBody(Struct, forbid_unknown_fields=True):
+    """`limit` is what would have been accepted; `partial` is the text of each choice up to the error."""
+
+    message: str
+    type: Literal[_Kind, "server_error"]
+    param: str | None
+    code: str | None
+    limit: str | UnsetType = UNSET
+    partial: list[PartialAnswer] | UnsetType = UNSET
+
+
+class ErrorEnvelope(Struct):
+    error: ErrorBody
+
+
+class AnthropicErrorDetails(Struct, forbid_unknown_fields=True):
+    error_code: str | None
+    param: str | None
+
+
+class AnthropicAnswerText(Struct, tag="text", forbid_unknown_fields=True):
+    text: str
+
+
+class AnthropicErrorBody(Struct, forbid_unknown_fields=True):
+    type: Literal[_Kind, "not_found_error", "request_too_large", "api_error"]
+    message: str
+    details: AnthropicErrorDetails
+    partial: list[AnthropicAnswerText] | UnsetType = UNSET
+
+
+class AnthropicErrorEnvelope(Struct, tag="error", forbid_unknown_fields=True):
+    error: AnthropicErrorBody
+    request_id: str
+
+
+class ApiError(Exception):
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = INVALID,
+        param: str | None = None,
+        code: str | None = None,
+        limit: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.limit = limit
+        self.headers = dict(headers or {})
+        self.partial: Sequence[PartialAnswer] = ()
+        self.is_body_pending = False  # the caller is still sending a body that is not read
+
+    def body(self) -> ErrorBody:
+        kind: Any = self.kind
+        return ErrorBody(str(self), kind, self.param, self.code, self.limit or UNSET, list(self.partial) or UNSET)
+
+    def envelope(self) -> dict[str, ErrorBody]:
+        return {"error": self.body()}
+
+    def anthropic_envelope(self, request_id: str) -> AnthropicErrorEnvelope:
+        kind: Any = _ANTHROPIC_KINDS.get(self.status) or ("api_error" if self.status >= 500 else INVALID)
+        details = AnthropicErrorDetails(self.code, self.param)
+        partial = [AnthropicAnswerText(each.text) for each in self.partial]
+        return AnthropicErrorEnvelope(AnthropicErrorBody(kind, str(self), details, partial or UNSET), request_id)
+
+
+def invalid_field(param: str, limit: str, got: str) -> ApiError:
+    return ApiError(400, f"{param} must be {limit}, got {got}", param=param, code="invalid_field", limit=limit)
+
+
+def missing_field(param: str) -> ApiError:
+    return ApiError(400, f"{param} is missing", param=param, code="missing_field")
+
+
+def unknown_field(param: str, known: Sequence[str]) -> ApiError:
+    listed = f"; known fields are {', '.join(known)}" if known else ""
+    return ApiError(400, f"{param} is not a field of this request{listed}", param=param, code="unknown_field")
+
+
+def unsupported_field(param: str, why: str) -> ApiError:
+    """Report a field of the vendor's API that no specialist supports."""
+    return ApiError(400, f"{param} is not supported: {why}", param=param, code="unsupported_parameter")
+
+
+def unknown_model_error(model: str) -> ApiError:
+    message = f"the model {model!r} does not exist; GET /v1/models lists all models"
+    return ApiError(404, message, param="model", code="model_not_found")
+
+
+def unknown_path_error(path: str) -> ApiError:
+    return ApiError(404, f"there is nothing at {path[:100]}", code="not_found")
+
+
+def refusal_to_error(refusal: Refusal, names: Mapping[str, str]) -> ApiError:
+    """`names` maps fields of an InferRequest to their names in the caller's dialect."""
+    error = refusal.error
+    status = _STATUS.get(refusal.code, 500)
+    if status == 400 and error.field == "request":
+        status = 413
+    param = names.get(error.field, error.field) or None
+    message = str(refusal)
+    if param is not None and message.startswith(f"{error.field} "):
+        message = param + message.removeprefix(error.field)
+    kind, code, headers = _KINDS.get(status, INVALID), error_code(error.reason), _error_headers(refusal, status)
+    return ApiError(status, message, kind=kind, param=param, code=code, limit=error.limit or None, headers=headers)
+
+
+@contextmanager
+def rename_fields(names: Mapping[str, str]) -> Iterator[None]:
+    try:
+        yield
+    except Refusal as refusal:
+        raise refusal_to_error(refusal, names) from None
+
+
+def error_code(reason: int) -> str:
+    name: str = error_pb2.ErrorReason.Name(reason)
+    return _CODES.get(reason) or name.removeprefix("ERROR_REASON_").lower()
+
+
+def _error_headers(refusal: Refusal, status: int) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if status == 504:  # the same request would miss its next deadline, too
+        headers["x-should-retry"] = "false"
+    if refusal.error.HasField("retry_after_ms"):
+        after = refusal.error.retry_after_ms
+        headers |= {"retry-after": str(ceil(after / 1000)), "retry-after-ms": str(after)}
+    receipt = wire.Receipt.FromString(dict(refusal.extra_metadata).get(RECEIPT_METADATA_KEY, b""))
+    specialist = receipt.specialist or receipt.decision.primary
+    if specialist:
+        headers["x-octet-specialist"] = specialist
+    return headers
+
+
+class JsonResponse(Response):
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return msgspec.json.encode(content)
+
+
+def is_anthropic_path(path: str) -> bool:
+    """Whether callers of this path expect Anthropic's error envelope, even if there is no such route."""
+    return path == _ANTHROPIC_PATH or path.startswith(f"{_ANTHROPIC_PATH}/")

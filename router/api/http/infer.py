@@ -1,0 +1,413 @@
+"""Octet's own format: POST /v1/infer, and background jobs at /v1/jobs."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from octet.client.jobs import Job
+from octet.client.options import TOOL_MODES
+from octet.client.receipts import Receipt
+from octet.rpc.checks import TOOL_NAME_PATTERN
+from octet.rpc.refusal import Refusal
+from octet.v1 import error_pb2, jobs_pb2
+from octet.v1 import inference_pb2 as wire
+from router.answers import ChunkCollector
+from router.api.http import connection, errors
+from router.api.http.body import BodyReader, Count, Int64, JsonSchemaObject, dump_json, parse_whole_number, to_struct
+from router.api.http.dialect import GenerationOptions, StructureBody, finite_logprob, token_text
+from router.api.http.errors import ErrorEnvelope, JsonResponse, missing_field, refusal_to_error, rename_fields
+from router.jobs.manager import JobManager
+from router.receipts import RECEIPT_METADATA_KEY
+from router.serving import RequestServer
+
+_LISTS = ("force_specialists", "exclude_specialists", "adapters", "stop")
+_CONVERTED = ("messages", "tools", "tool_choice", "structure", "metadata")
+_SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
+_KEEPALIVE_SECONDS = 15.0
+JOB_STALL_SECONDS = 30.0  # a caller that reads nothing for this long is disconnected, and may return for the rest
+_RATE_LIMITS = ("QUEUE_FULL", "WOULD_DELAY_OTHERS", "DEADLINE_UNREACHABLE", "SHED", "KEY_LIMIT")
+_INVALID = (
+    *("INVALID_FIELD", "PROMPT_TOO_LONG", "UNKNOWN_ADAPTER", "UNKNOWN_SPECIALIST", "NO_SPECIALIST", "NO_TOOLS"),
+    *("QUARANTINED", "CANCELLED"),
+)
+_ERROR_KINDS = {
+    error_pb2.ERROR_REASON_DEADLINE: errors.TIMEOUT,
+    error_pb2.ERROR_REASON_UNAUTHENTICATED: errors.AUTHENTICATION,
+    **{error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}"): errors.RATE_LIMIT for name in _RATE_LIMITS},
+    **{error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}"): errors.INVALID for name in _INVALID},
+}
+_TextOrList = str | list[str] | None
+_Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+ReceiptObject = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Receipt"})]
+ValidationObject = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Validation"})]
+
+
+class InferToolCall(Struct, forbid_unknown_fields=True):
+    id: str
+    name: str
+    arguments: str
+
+
+class InferMessage(Struct, forbid_unknown_fields=True):
+    role: str
+    content: str | None = None
+    tool_calls: list[InferToolCall] | None = None
+    tool_call_id: str | None = None
+
+    def to_wire(self, where: str) -> wire.Message:
+        if self.content is None and not self.tool_calls:
+            raise missing_field(f"{where}.content")
+        calls = [wire.ToolCall(id=each.id, name=each.name, arguments=each.arguments) for each in self.tool_calls or ()]
+        return wire.Message(role=self.role, content=self.content, tool_calls=calls, tool_call_id=self.tool_call_id)
+
+
+class InferTool(Struct, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(extra_json_schema={"pattern": f"^{TOOL_NAME_PATTERN}$"})]
+    description: str | None = None
+    parameters: JsonSchemaObject | None = None
+    strict: bool | None = None
+
+    def to_wire(self, where: str) -> wire.Tool:
+        parameters = None if self.parameters is None else dump_json(self.parameters, f"{where}.parameters")
+        return wire.Tool(name=self.name, description=self.description, parameters=parameters, strict=self.strict)
+
+
+class InferToolChoice(Struct, forbid_unknown_fields=True):
+    name: str
+
+
+class JobRequest(GenerationOptions, forbid_unknown_fields=True, kw_only=True):
+    """The fields of an InferRequest and, on the same level, those of its sampling."""
+
+    prompt: str | None = None
+    template: str | None = None
+    body: str | None = None
+    messages: list[InferMessage] | None = None
+    tools: list[InferTool] | None = None
+    tool_choice: Literal["auto", "none", "required"] | InferToolChoice | None = None
+    structure: StructureBody | None = None
+    intent: str | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    force_specialists: _TextOrList = None
+    exclude_specialists: _TextOrList = None
+    adapters: _TextOrList = None
+    max_experts: Int64 | None = None
+    context_size: Int64 | None = None
+    priority: Int64 | None = None
+    timeout_ms: Int64 | None = None
+    first_token_timeout_ms: Int64 | None = None
+    validate: bool | None = None
+    metadata: dict[str, str | None] | None = None
+    num_logprobs: Int64 | None = None
+    typical_p: float | None = None
+
+    def to_wire(self) -> wire.InferRequest:
+        request = wire.InferRequest(
+            messages=[each.to_wire(f"messages[{index}]") for index, each in enumerate(self.messages or ())],
+            tools=[each.to_wire(f"tools[{index}]") for index, each in enumerate(self.tools or ())],
+            metadata={key: value for key, value in (self.metadata or {}).items() if value is not None},
+            structure=None if self.structure is None else self.structure.to_wire("structure"),
+        )
+        if isinstance(self.tool_choice, InferToolChoice):
+            request.tool_choice.name = self.tool_choice.name
+        elif self.tool_choice is not None:
+            request.tool_choice.mode = TOOL_MODES[self.tool_choice]
+        for name in JobRequest.__struct_fields__:
+            value = getattr(self, name)
+            if value is None or name in _CONVERTED:
+                continue
+            if name in _LISTS:
+                getattr(request, name).extend([value] if isinstance(value, str) else value)
+            else:
+                setattr(request.sampling if name in _SAMPLING else request, name, value)
+        return request
+
+
+INFER_FIELD_NAMES: Mapping[str, str] = {  # the body's names for the fields of an InferRequest
+    f"sampling.{name}": name for name in JobRequest.__struct_fields__ if name in _SAMPLING
+}
+
+
+class InferRequest(JobRequest, kw_only=True):
+    stream: bool | None = None
+
+
+class TokenLogprob(Struct, forbid_unknown_fields=True):
+    token: str
+    logprob: float
+
+
+class ChosenTokenLogprob(TokenLogprob, forbid_unknown_fields=True):
+    top: list[TokenLogprob]
+
+
+class InferUsage(Struct, forbid_unknown_fields=True):
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+    cache_hit_tokens: Count
+
+
+class InferAnswer(Struct, forbid_unknown_fields=True, kw_only=True):
+    id: str
+    text: str
+    tool_calls: list[InferToolCall]
+    logprobs: list[ChosenTokenLogprob] | UnsetType = UNSET
+    finish_reason: str | None
+    partial: Annotated[bool, Meta(extra_json_schema={"const": False})]
+    validation: ValidationObject | None
+    specialist: str
+    usage: InferUsage
+    receipt: ReceiptObject
+
+
+class InferError(ErrorEnvelope, kw_only=True):
+    id: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    partial: Annotated[bool, Meta(extra_json_schema={"const": True})] | UnsetType = UNSET
+    receipt: ReceiptObject | UnsetType | None = UNSET
+
+
+def parse_infer_request(body: dict[str, Any]) -> wire.InferRequest:
+    return to_struct(body, JobRequest).to_wire()
+
+
+@dataclass(frozen=True)
+class InferEndpoint:
+    """POST /v1/infer. A class, because Starlette passes a request to functions, not the connection."""
+
+    _service: RequestServer
+    _bodies: BodyReader
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        incoming = Request(scope, receive)
+        body = to_struct(await self._bodies.read_object(incoming), InferRequest)
+        request = body.to_wire()
+        request.request_id = scope["request_id"]
+        trace = connection.get_trace_headers(incoming)
+        if not body.stream:
+            answer, receipt = ChunkCollector(), wire.Receipt()
+
+            async def collect(raw: bytes) -> None:
+                event = wire.InferEvent.FromString(raw)
+                if event.HasField("chunk"):
+                    answer.add(event.chunk)
+                elif event.HasField("receipt"):
+                    receipt.CopyFrom(event.receipt)
+
+            try:
+                await connection.run_while_connected(receive, self._service.answer(request, None, trace, collect))
+            except Refusal as refusal:
+                response = _partial_response(refusal, request.request_id, answer)
+            else:
+                content = _answer_to_json(answer, receipt, request)
+                response = JsonResponse(content, headers={"x-octet-specialist": receipt.specialist})
+            await response(scope, receive, send)
+            return
+        stream = connection.open_answer_stream(self._service, scope, receive, send)
+
+        async def write(raw: bytes) -> None:
+            event = wire.InferEvent.FromString(raw)
+            headers = {"x-octet-specialist": event.routed.specialist} if event.HasField("routed") else None
+            await stream.send(_infer_event(event), headers)
+
+        async def work() -> None:
+            await self._service.answer(request, None, trace, write)
+            await stream.end()
+
+        def error_event(error: errors.ApiError) -> bytes:
+            return connection.named_event("error", {**error.envelope(), "partial": True})
+
+        await stream.run(work(), error_event, INFER_FIELD_NAMES)
+
+
+def chunk_to_json(chunk: wire.Chunk) -> dict[str, Any]:
+    found: dict[str, Any] = {"text": chunk.text}
+    if chunk.tool_calls:
+        names = ("index", "id", "name", "arguments")
+        found["tool_calls"] = [{name: getattr(each, name) for name in names} for each in chunk.tool_calls]
+    if chunk.logprobs:
+        found["logprobs"] = _logprobs(chunk.logprobs)
+    return found
+
+
+def _answer_to_json(answer: ChunkCollector, message: wire.Receipt, request: wire.InferRequest) -> InferAnswer:
+    receipt, usage = Receipt.from_wire(message), message.usage
+    num_prompt, num_answer = usage.prompt_tokens, usage.completion_tokens
+    return InferAnswer(
+        id=receipt.request_id,
+        text=answer.text,
+        tool_calls=[InferToolCall(each.id, each.name, each.arguments) for each in answer.tool_calls],
+        logprobs=_logprobs(answer.logprobs) if request.sampling.HasField("num_logprobs") else UNSET,
+        **_ending(receipt),
+        specialist=receipt.specialist,
+        usage=InferUsage(num_prompt, num_answer, num_prompt + num_answer, usage.cache_hit_tokens),
+        receipt=receipt.to_dict(),
+    )
+
+
+def _ending(receipt: Receipt) -> dict[str, Any]:
+    return {
+        "finish_reason": None if receipt.usage is None else receipt.usage.finish_reason,
+        "partial": False,
+        "validation": None if receipt.validation is None else asdict(receipt.validation),
+    }
+
+
+def _partial_response(refusal: Refusal, request_id: str, answer: ChunkCollector) -> Response:
+    """Raise ApiError if there is nothing to return besides the error."""
+    error = refusal_to_error(refusal, INFER_FIELD_NAMES)
+    if error.status != 504 and not answer.num_bytes:
+        raise error
+    raw = dict(refusal.extra_metadata).get(RECEIPT_METADATA_KEY)
+    receipt = None if raw is None else Receipt.from_wire(wire.Receipt.FromString(raw)).to_dict()
+    content = InferError(error=error.body(), id=request_id, text=answer.text, partial=True, receipt=receipt)
+    return JsonResponse(content, error.status, headers=error.headers)
+
+
+def _infer_event(event: wire.InferEvent) -> bytes:
+    if event.HasField("chunk"):
+        return connection.named_event("chunk", chunk_to_json(event.chunk))
+    if event.HasField("routed"):
+        return connection.named_event("routed", {"receipt": Receipt.from_wire(event.routed).to_dict()})
+    receipt = Receipt.from_wire(event.receipt)
+    return connection.named_event("receipt", {**_ending(receipt), "receipt": receipt.to_dict()})
+
+
+def _logprobs(logprobs: Iterable[wire.TokenLogprobs]) -> list[ChosenTokenLogprob]:
+    return [
+        ChosenTokenLogprob(
+            token_text(each.piece),
+            finite_logprob(each.chosen),
+            [TokenLogprob(token_text(top.piece), finite_logprob(top.logprob)) for top in each.top],
+        )
+        for each in logprobs
+    ]
+
+
+class JobError(Struct, forbid_unknown_fields=True):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class JobBody(Struct, forbid_unknown_fields=True):
+    id: str
+    status: Literal["queued", "running", "done", "failed", "cancelled"]
+    submitted_at: _Time
+    started_at: _Time | None
+    ended_at: _Time | None
+    text: str
+    tool_calls: list[InferToolCall]
+    partial: bool
+    error: JobError | None
+    finish_reason: str | None
+    validation: ValidationObject | None
+    receipt: ReceiptObject | None
+    attempts: Count
+
+
+def job_to_json(job: jobs_pb2.Job) -> dict[str, Any]:
+    error = None
+    if job.HasField("error"):
+        kind = _ERROR_KINDS.get(job.error.reason, errors.SERVER)
+        param = INFER_FIELD_NAMES.get(job.error.field, job.error.field) or None
+        code = errors.error_code(job.error.reason)
+        error = {"message": job.error.message, "type": kind, "param": param, "code": code}
+    return {**Job.from_wire(job).to_dict(), "error": error}
+
+
+def job_routes(jobs: JobManager, bodies: BodyReader) -> list[Route]:
+    async def submit(request: Request) -> Response:
+        """Respond with 202, or 200 for a job already submitted with the same key."""
+        message = parse_infer_request(await bodies.read_object(request))
+        with rename_fields(INFER_FIELD_NAMES):
+            job, is_new = await jobs.submit(message, request.headers.get("idempotency-key", ""))
+        return JsonResponse(job_to_json(job), 202 if is_new else 200, headers={"location": f"/v1/jobs/{job.id}"})
+
+    async def newest(request: Request) -> Response:
+        limit = request.query_params.get("limit")
+        most = None if limit is None else parse_whole_number("limit", limit)
+        with rename_fields({"id": "before"}):
+            found = await jobs.newest(most, request.query_params.get("before", ""), _tenant(request))
+        return JsonResponse({"jobs": [job_to_json(job) for job in found]})
+
+    async def submit_or_list(request: Request) -> Response:
+        return await (submit(request) if request.method == "POST" else newest(request))
+
+    async def get(request: Request) -> Response:
+        return JsonResponse(job_to_json(await jobs.get(request.path_params["job_id"], _tenant(request))))
+
+    async def cancel(request: Request) -> Response:
+        return JsonResponse(job_to_json(await jobs.cancel(request.path_params["job_id"], _tenant(request))))
+
+    return [
+        Route("/v1/jobs", submit_or_list, methods=["GET", "POST"]),
+        Route("/v1/jobs/{job_id}", get, methods=["GET"]),
+        Route("/v1/jobs/{job_id}/events", JobEventsEndpoint(jobs), methods=["GET"]),
+        Route("/v1/jobs/{job_id}/cancel", cancel, methods=["POST"]),
+    ]
+
+
+def _tenant(request: Request) -> str:
+    return request.query_params.get("tenant", "")
+
+
+@dataclass(frozen=True)
+class JobEventsEndpoint:
+    """GET /v1/jobs/{job_id}/events. A class, because Starlette passes a request to functions, not the connection."""
+
+    _jobs: JobManager
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        job_id = request.path_params["job_id"]
+        after = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
+        events = self._jobs.watch(job_id, parse_whole_number("after", after))
+        if request.method == "HEAD":
+            events = _current_status(self._jobs, job_id)
+        stream = connection.EventStreamWriter(scope, receive, send, JOB_STALL_SECONDS)
+        await stream.run(_follow_job(events, stream))
+
+
+async def _follow_job(events: AsyncGenerator[jobs_pb2.JobEvent, None], stream: connection.EventStreamWriter) -> None:
+    """Respond with 204 if the caller has seen the last event: otherwise a browser would reconnect forever."""
+    async with aclosing(events):
+        while True:
+            coming = asyncio.ensure_future(anext(events, None))
+            try:
+                while not (await asyncio.wait({coming}, timeout=_KEEPALIVE_SECONDS))[0]:
+                    await stream.send(connection.KEEPALIVE_EVENT)
+            finally:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+            event = coming.result()
+            if event is None:
+                break
+            await stream.send(_job_event(event))
+    await (stream.end() if stream.is_open else stream.end_empty())
+
+
+async def _current_status(jobs: JobManager, job_id: str) -> AsyncGenerator[jobs_pb2.JobEvent, None]:
+    """Yield the current status, for HEAD, which does not wait."""
+    yield jobs_pb2.JobEvent(status=await jobs.get(job_id))
+
+
+def _job_event(event: jobs_pb2.JobEvent) -> bytes:
+    match event.WhichOneof("event"):
+        case "status":
+            return connection.named_event("status", job_to_json(event.status), event.number)
+        case "chunk":
+            return connection.named_event("chunk", chunk_to_json(event.chunk), event.number)
+        case _:
+            return connection.named_event("restarted", {"attempt": event.restarted.attempt}, event.number)

@@ -1,0 +1,358 @@
+"""OpenAI request bodies: chat completions and completions."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from octet.client.options import TOOL_MODES
+from octet.rpc.checks import TOOL_NAME_PATTERN, shorten
+from octet.v1 import inference_pb2 as wire
+from router.api.http import dialect
+from router.api.http.body import (
+    Int64,
+    JsonSchemaObject,
+    check_supported,
+    dump_json,
+    never_missing,
+    only,
+    to_struct,
+    unsupported,
+)
+from router.api.http.errors import invalid_field, missing_field, unsupported_field
+
+MAX_CHOICES = 8
+_INT64 = 2**63
+_VLLM_KEEP_ALL = -1  # the `top_k` of vLLM that keeps every token
+_SAMPLING = (  # OpenAI's names, and vLLM's where OpenAI has none
+    *("temperature", "top_p", "presence_penalty", "frequency_penalty"),
+    *("min_p", "repetition_penalty", "top_k"),
+)
+_FIELD_NAMES: Mapping[str, str] = {
+    **{f"sampling.{name}": name for name in _SAMPLING},
+    **{f"sampling.{name}": "logit_bias" for name in ("logit_bias", "logit_bias.token", "logit_bias.bias")},
+    "user_id": "user",
+}
+_CHAT_FIELD_NAMES: Mapping[str, str] = {
+    "prompt": "messages",
+    "messages.role": "messages",
+    "sampling.num_logprobs": "top_logprobs",
+    **{f"tools.{name}": f"tools.function.{name}" for name in ("name", "description", "parameters")},
+    "tool_choice.name": "tool_choice.function.name",
+    **{f"messages.tool_calls.{name}": f"messages.tool_calls.function.{name}" for name in ("name", "arguments")},
+}
+_FUNCTIONS_ARE_TOOLS = only("functions are offered as tools, and called through tool_choice and tool_calls")
+_ROLES = "one of system, developer, user, assistant, tool"
+_TEXT_ONLY = "the specialists read and write text only"
+_FunctionType = Annotated[Literal["function"], unsupported("tools are functions", "custom", "allowed_tools")]
+_TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}$", extra={"must_be": "an object from token ids to numbers"})]
+
+
+class OpenAIMetadata(Struct):
+    session_id: str | None = None
+
+
+class StreamOptions(Struct):
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class OpenAIRequest(dialect.GenerationOptions, kw_only=True):
+    model: dialect.ModelField
+    logit_bias: dict[_TokenId, float | None] | None = None
+    max_completion_tokens: Int64 | None = None
+    n: Int64 | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    metadata: OpenAIMetadata | None = None
+    store: Annotated[Any, only("answers are not stored; receipts are, without text", False)] = None
+    octet: dialect.OctetOptions | None = None
+
+
+class TextPart(Struct):
+    type: Annotated[
+        Literal["text"], unsupported("the specialists read text only", "image_url", "input_audio", "file", "refusal")
+    ]
+    text: Annotated[str, never_missing("text")]
+
+
+class ChatFunctionCall(Struct):
+    name: str
+    arguments: str
+
+
+class ChatToolCall(Struct):
+    type: _FunctionType
+    id: str
+    function: ChatFunctionCall
+
+
+class OpenAIMessage(Struct):
+    role: Annotated[
+        Literal["system", "developer", "user", "assistant", "tool"],
+        unsupported("the result of a tool is a message in the role tool", "function", must_be=_ROLES),
+    ]
+    content: str | list[TextPart] | None = None
+    tool_calls: list[ChatToolCall] | None = None
+    tool_call_id: str | None = None
+    name: Any = None
+    function_call: Annotated[Any, _FUNCTIONS_ARE_TOOLS] = None
+    audio: Annotated[Any, only(_TEXT_ONLY)] = None
+    refusal: Annotated[Any, only("write a refusal as the message's content")] = None
+
+
+class ChatFunction(Struct):
+    name: Annotated[str, Meta(extra_json_schema={"pattern": f"^{TOOL_NAME_PATTERN}$"})]
+    description: str | None = None
+    parameters: JsonSchemaObject | None = None
+    strict: bool | None = None
+
+
+class ChatTool(Struct):
+    type: _FunctionType
+    function: ChatFunction
+
+
+class NamedToolChoice(Struct):
+    type: _FunctionType
+    function: ChatFunction
+
+
+class ResponseSchema(Struct):
+    name: str
+    schema: JsonSchemaObject | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: ResponseSchema | None = None
+
+
+class ChatRequest(OpenAIRequest, kw_only=True):
+    messages: Annotated[list[OpenAIMessage], never_missing("a list of at least one message", min_length=1)]
+    logprobs: bool | None = None
+    top_logprobs: Int64 | None = None
+    tools: list[ChatTool] | None = None
+    tool_choice: Literal["auto", "none", "required"] | NamedToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
+    functions: Annotated[Any, _FUNCTIONS_ARE_TOOLS] = None
+    function_call: Annotated[Any, _FUNCTIONS_ARE_TOOLS] = None
+    modalities: Annotated[Any, only(_TEXT_ONLY, ["text"])] = None
+    audio: Annotated[Any, only(_TEXT_ONLY)] = None
+    prediction: Annotated[Any, only("no answer is predicted from the caller's draft")] = None
+    reasoning_effort: Annotated[Any, only("the specialists answer without a separate reasoning part", "none")] = None
+    verbosity: Annotated[Any, only("max_completion_tokens and the prompt set an answer's length", "medium")] = None
+    web_search_options: Annotated[Any, only("the specialists do not search the web")] = None
+    service_tier: Annotated[Any, only("there is one tier; octet.priority orders requests", "auto", "default")] = None
+
+
+class CompletionRequest(OpenAIRequest, kw_only=True):
+    prompt: str | Annotated[list[str], Meta(min_length=1)]
+    logprobs: Int64 | None = None
+    best_of: Int64 | None = None
+    suffix: Annotated[Any, only("the specialists continue text and do not fill gaps")] = None
+    echo: Annotated[Any, only("the prompt is not repeated", False)] = None
+
+
+def parse_chat_request(body: dict[str, Any], request_id: str) -> dialect.ApiRequest:
+    chat = to_struct(body, ChatRequest)
+    prompt = wire.InferRequest(
+        messages=[_message(each, f"messages[{index}]") for index, each in enumerate(chat.messages)],
+        tools=[_tool(each.function, f"tools[{index}]") for index, each in enumerate(chat.tools or ())],
+        tool_choice=_tool_choice(chat),
+    )
+    if chat.logprobs:
+        prompt.sampling.num_logprobs = chat.top_logprobs or 0
+    elif chat.top_logprobs is not None:
+        raise invalid_field("top_logprobs", "left out unless logprobs is true", str(chat.top_logprobs))
+    structure = _structure(chat.response_format)
+    if structure is not None:
+        if chat.octet is not None and chat.octet.structure is not None:
+            raise invalid_field("response_format", "left out if octet.structure is given", "both")
+        prompt.structure.CopyFrom(structure)
+    return _api_request(body, chat, request_id, [prompt], bool(chat.logprobs))
+
+
+def parse_completion_request(body: dict[str, Any], request_id: str) -> dialect.ApiRequest:
+    """Raise ApiError. A prompt becomes a user message, because specialists chat."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and any(isinstance(each, int | list) for each in prompt):
+        why = "token ids belong to one model, and the router decides by the text which model answers"
+        raise unsupported_field("prompt", why)
+    completion = to_struct(body, CompletionRequest)
+    num_choices = _num_choices(completion)
+    if completion.best_of is not None and completion.best_of != num_choices:
+        raise unsupported_field("best_of", "every choice is returned; set n")
+    texts = [completion.prompt] if isinstance(completion.prompt, str) else completion.prompt
+    if len(texts) * num_choices > MAX_CHOICES:
+        limit = f"a list that makes at most {MAX_CHOICES} choices with n"
+        raise invalid_field("prompt", limit, f"{len(texts)} times {num_choices}")
+    num_logprobs = completion.logprobs
+    sampling = None if num_logprobs is None else wire.Sampling(num_logprobs=num_logprobs)
+    prompts = [wire.InferRequest(prompt=text, sampling=sampling) for text in texts]
+    return _api_request(body, completion, request_id, prompts, num_logprobs is not None)
+
+
+def _api_request(
+    raw: Mapping[str, Any], body: OpenAIRequest, request_id: str, prompts: list[wire.InferRequest], logprobs: bool
+) -> dialect.ApiRequest:
+    """`prompts` set the fields that choices do not share. vLLM's names for structured output are refused: ignoring them
+    would return an unstructured answer."""
+    check_supported(body)
+    for key, value in raw.items():
+        if value is not None and (key == "structured_outputs" or key.startswith("guided_")):
+            raise unsupported_field(key[:60], "set the form of an answer in response_format or octet.structure")
+    model = dialect.ModelName.parse(body.model)
+    options = _options(body, model)
+    num_choices = _num_choices(body)
+    return dialect.ApiRequest(
+        model=model,
+        requests=tuple(_choices(request_id, prompts, options, num_choices)),
+        field_names=lambda: _field_names(body, model),
+        is_chat=isinstance(body, ChatRequest),
+        choices_per_prompt=num_choices,
+        stream=bool(body.stream),
+        include_usage=_include_usage(body),
+        include_receipt=bool(body.octet and body.octet.receipt),
+        include_logprobs=logprobs,
+    )
+
+
+def _choices(
+    request_id: str, prompts: list[wire.InferRequest], options: wire.InferRequest, num_choices: int
+) -> Iterator[wire.InferRequest]:
+    for index in range(len(prompts) * num_choices):
+        request = prompts[index // num_choices]
+        if num_choices > 1:
+            request = wire.InferRequest()
+            request.CopyFrom(prompts[index // num_choices])
+        request.MergeFrom(options)
+        request.request_id = f"{request_id}-{index}" if index else request_id
+        if request.HasField("seed"):
+            request.seed = (request.seed + index + _INT64) % (2 * _INT64) - _INT64
+        yield request
+
+
+def _options(body: OpenAIRequest, model: dialect.ModelName) -> wire.InferRequest:
+    if body.max_tokens is not None and body.max_completion_tokens is not None:
+        raise invalid_field("max_tokens", "left out if max_completion_tokens is given", "both")
+    session = (body.metadata and body.metadata.session_id) or body.prompt_cache_key
+    request = wire.InferRequest(
+        sampling=_sampling(body),
+        seed=body.seed,
+        max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
+        min_tokens=body.min_tokens,
+        ignore_eos=bool(body.ignore_eos),
+        stop=[body.stop] if isinstance(body.stop, str) else body.stop,
+        metadata={"session_id": session} if session else {},
+        user_id=body.user or "",
+    )
+    request.MergeFrom(dialect.octet_request(model, body.octet))
+    return request
+
+
+def _field_names(body: OpenAIRequest, model: dialect.ModelName) -> Mapping[str, str]:
+    has_session = body.metadata is not None and body.metadata.session_id
+    session = "prompt_cache_key" if body.prompt_cache_key is not None and not has_session else "metadata.session_id"
+    names = {
+        **dialect.octet_field_names(model, dialect.OctetOptions),
+        **_FIELD_NAMES,
+        "max_tokens": "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens",
+        "metadata": session,
+        "metadata.value": session,
+        "sampling.num_logprobs": "logprobs",
+    }
+    if isinstance(body, ChatRequest):
+        names |= _CHAT_FIELD_NAMES
+        if body.response_format is not None and body.response_format.type != "text":
+            names |= {name: "response_format" for name in names if name.startswith("structure")}
+    return names
+
+
+def _sampling(body: OpenAIRequest) -> wire.Sampling | None:
+    """Return None if the caller leaves sampling to the task."""
+    given = {name: value for name in _SAMPLING if (value := getattr(body, name)) is not None}
+    biases = (body.logit_bias or {}).items()
+    logit_bias = [wire.LogitBias(token=int(token), bias=bias) for token, bias in biases if bias is not None]
+    if not given and not logit_bias:
+        return None
+    if given.get("top_p") == 0:  # OpenAI's way to ask for the likeliest token
+        del given["top_p"]
+        given["temperature"] = 0.0
+    if given.get("top_k") == _VLLM_KEEP_ALL:
+        given["top_k"] = 0
+    return wire.Sampling(**given, logit_bias=logit_bias)
+
+
+def _num_choices(body: OpenAIRequest) -> int:
+    if body.n is not None and not 1 <= body.n <= MAX_CHOICES:
+        raise invalid_field("n", f"in [1, {MAX_CHOICES}]", str(body.n))
+    return body.n or 1
+
+
+def _include_usage(body: OpenAIRequest) -> bool:
+    options = body.stream_options
+    if options is None:
+        return False
+    if not body.stream:
+        raise invalid_field("stream_options", "left out unless stream is true", "both")
+    if options.include_obfuscation:
+        raise invalid_field("stream_options.include_obfuscation", "false, because chunks are not padded", "true")
+    return bool(options.include_usage)
+
+
+def _message(message: OpenAIMessage, where: str) -> wire.Message:
+    check_supported(message, where)
+    if message.name is not None and message.role != "tool":  # the call already names its tool
+        raise unsupported_field(f"{where}.name", "a model does not see the names of participants")
+    content = message.content
+    if isinstance(content, list):
+        content = "\n".join(part.text for part in content)
+    elif content is None and message.tool_calls is None:
+        raise missing_field(f"{where}.content")
+    calls = [(call.id, call.function) for call in message.tool_calls or ()]
+    return wire.Message(
+        role="system" if message.role == "developer" else message.role,
+        content=content,
+        tool_calls=[wire.ToolCall(id=id_, name=each.name, arguments=each.arguments or "{}") for id_, each in calls],
+        tool_call_id=message.tool_call_id,
+    )
+
+
+def _tool(function: ChatFunction, where: str) -> wire.Tool:
+    given = function.parameters
+    parameters = None if given is None else dump_json(given, f"{where}.function.parameters")
+    description, strict = function.description, function.strict
+    return wire.Tool(name=function.name, description=description, parameters=parameters, strict=strict)
+
+
+def _tool_choice(chat: ChatRequest) -> wire.ToolChoice | None:
+    """Return None if the caller does not mention tools."""
+    is_single = chat.parallel_tool_calls is False
+    match chat.tool_choice:
+        case None if is_single and not chat.tools:
+            raise invalid_field("parallel_tool_calls", "left out if there are no tools", "false")
+        case None:
+            return wire.ToolChoice(one_at_most=True) if is_single else None
+        case NamedToolChoice(function=function):
+            return wire.ToolChoice(name=function.name, one_at_most=is_single)
+        case mode:
+            return wire.ToolChoice(mode=TOOL_MODES[mode], one_at_most=is_single)
+
+
+def _structure(asked: ResponseFormat | None) -> wire.Structure | None:
+    """Return None for plain text."""
+    if asked is None or asked.type == "text":
+        return None
+    if asked.type == "json_object":
+        return wire.Structure(json_object=True)
+    if asked.json_schema is None:
+        raise missing_field("response_format.json_schema.name")
+    where, schema = "response_format.json_schema.schema", asked.json_schema.schema
+    if schema is None:
+        raise invalid_field(where, "a JSON Schema, which is an object", shorten(None))
+    return wire.Structure(json_schema=dump_json(schema, where))

@@ -1,0 +1,275 @@
+// The timeline of one request.
+
+import { get } from "./api.js";
+import { byId, make, setText } from "./dom.js";
+import { number, percent, seconds, when, words } from "./format.js";
+import { outcomeOf } from "./receipt_line.js";
+import { fresh } from "./state.js";
+
+export function part(title, ...nodes) {
+  return make("section", { class: "story-part" }, make("h3", {}, title), ...nodes.filter(Boolean));
+}
+
+/** Pairs of a name and a text. Pairs without a text are left out. */
+export function facts(pairs) {
+  const known = pairs.filter(([, text]) => text !== "" && text !== null && text !== undefined);
+  return make("dl", { class: "facts" }, ...known.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, String(text))]));
+}
+
+export function list(texts) {
+  return make("ul", {}, ...texts.map((text) => make("li", {}, text)));
+}
+
+export function plainTable(name, titles, rows) {
+  const caption = make("caption", { class: "unseen" }, name);
+  const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
+  const lines = rows.map((row) => make("tr", {}, ...row.map((text, index) => make("td", { "data-of": titles[index] }, text))));
+  return make("table", { class: "table cards" }, caption, make("thead", {}, head), make("tbody", {}, ...lines));
+}
+
+/** Stages as {name, from, to, kind}, in seconds since the request arrived. Stages that were not reached are left out. */
+export function stages({ timings, usage, attempts }) {
+  const { decided, dispatched, accepted, first_chunk: first, total } = timings;
+  const found = [{ name: "Decide", from: 0, to: decided ?? total }];
+  if (decided !== null && dispatched !== null) found.push({ name: "To a replica", from: decided, to: dispatched });
+  if (dispatched !== null) found.push({ name: "Admission", from: dispatched, to: accepted ?? total });
+  found.push(...failedAttempts(attempts, dispatched));
+  if (accepted !== null) found.push({ name: "To first token", from: accepted, to: first ?? total });
+  if (accepted !== null && usage) found.push(...within(usage.timings, accepted));
+  if (first !== null) found.push({ name: "Answer", from: first, to: total });
+  return found.filter((each) => each.to >= each.from);
+}
+
+/** Measured by the replica, from its acceptance on. */
+function within({ queued, prefill }, accepted) {
+  const found = [];
+  if (queued !== null) found.push({ name: "queue", from: accepted, to: accepted + queued, kind: "inner" });
+  if (queued !== null && prefill !== null) {
+    found.push({ name: "prefill", from: accepted + queued, to: accepted + queued + prefill, kind: "inner" });
+  }
+  return found;
+}
+
+/** Attempts run one after the other; the other stages describe the last one. */
+function failedAttempts(attempts, dispatched) {
+  const found = [];
+  let from = dispatched ?? 0;
+  for (const each of attempts) {
+    if (each.reason) found.push({ name: each.replica || each.specialist, from, to: from + each.seconds, kind: "wrong" });
+    from += each.seconds;
+  }
+  return found;
+}
+
+export function waterfall(receipt) {
+  const found = stages(receipt);
+  const end = Math.max(receipt.timings.total, ...found.map((each) => each.to)) || 1;
+  const rows = found.flatMap(({ name, from, to, kind }) => {
+    const bar = make("span", { class: `span ${kind ?? ""}`.trim() });
+    bar.style.left = `${(100 * from) / end}%`;
+    bar.style.width = `${(100 * (to - from)) / end}%`;
+    const title = kind === "wrong" ? `${name}, failed` : name;
+    return [
+      make("span", { class: kind ? "sub" : "" }, title),
+      make("span", { class: "track", "aria-hidden": "true" }, bar),
+      make("span", { class: "long" }, seconds(to - from)),
+    ];
+  });
+  const whole = [make("strong", {}, "Total"), make("span"), make("strong", { class: "long" }, seconds(receipt.timings.total))];
+  return make("div", { class: "fall" }, ...rows, ...whole);
+}
+
+const dialog = byId("story");
+const body = byId("story-body");
+let turn = 0;
+
+export function startStory() {
+  byId("story-close").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+}
+
+export async function openStory(id, tenant) {
+  const mine = ++turn;
+  setText(byId("story-title"), `Request ${id}`);
+  body.replaceChildren(make("p", { class: "muted" }, "Loading…"));
+  if (!dialog.open) dialog.showModal();
+  const query = new URLSearchParams({ request_id: id, ...(tenant ? { tenant } : {}) });
+  try {
+    const story = await get(`story?${query}`);
+    if (mine === turn) body.replaceChildren(...storyParts(story));
+  } catch (error) {
+    if (mine === turn) body.replaceChildren(make("p", { class: "error", role: "alert" }, error.message));
+  }
+  dialog.scrollTop = 0;
+  body.focus({ preventScroll: true });
+}
+
+function storyParts({ receipt, comparison, judged, changes }) {
+  return [
+    make("p", { class: "story-lead" }, lead(receipt)),
+    errorPart(receipt.error),
+    part("Where the time went", waterfall(receipt)),
+    decisionPart(receipt.decision),
+    betweenPart(receipt.between),
+    attemptsPart(receipt.attempts),
+    admissionPart(receipt.admission),
+    usagePart(receipt.usage),
+    shadowPart(receipt.between?.shadow ?? null, comparison),
+    verdictPart(receipt.validation, judged),
+    changesPart(changes ?? []),
+    identityPart(receipt),
+  ].filter(Boolean);
+}
+
+function lead(receipt) {
+  const { decision, error, specialist, replica, timings } = receipt;
+  const outcome = outcomeOf(error, timings.first_chunk !== null);
+  const by = specialist || decision.primary || "no specialist";
+  const at = `at ${when(receipt.created_unix_ms, fresh.nowMs)}`;
+  if (outcome === "answered") return `Answered by ${by} (${replica}) in ${seconds(timings.total)}, ${at}.`;
+  return `${outcome.charAt(0).toUpperCase()}${outcome.slice(1)} after ${seconds(timings.total)}, ${at}; routed to ${by}.`;
+}
+
+function errorPart(error) {
+  if (!error) return null;
+  const after = error.retry_after === null ? "" : seconds(error.retry_after);
+  const named = error.field ? `${error.field}${error.limit ? ` must be ${error.limit}` : ""}` : "";
+  return part("Error", facts([["Reason", words(error.reason)], ["Message", error.message], ["Field", named], ["Retry after", after]]));
+}
+
+function decisionPart(decision) {
+  const scores = decision.distribution.map((each) => [each.specialist, each.probability]);
+  return part(
+    "Decision",
+    facts([
+      ["Primary", decision.primary || "no specialist"],
+      ["Why", decision.why],
+      ["Decided by", [decision.source, decision.decided_by].filter(Boolean).join(" ")],
+      ["Second choice", decision.second_choice],
+      ["Confidence", decision.confidence === null ? "" : percent(decision.confidence)],
+      ["Intent", decision.intent],
+      ["Task", decision.task],
+      ["Adapters", decision.adapters.join(", ")],
+    ]),
+    scores.length ? chances(scores) : null,
+    decision.notes.length ? list(decision.notes) : null,
+  );
+}
+
+function chances(scores) {
+  const rows = scores.flatMap(([name, share]) => {
+    const bar = make("span", { class: "span" });
+    bar.style.display = "block";
+    bar.style.width = `${100 * share}%`;
+    return [make("span", {}, name), make("span", { class: "track", "aria-hidden": "true" }, bar), make("span", {}, percent(share))];
+  });
+  return make("div", { class: "chances" }, ...rows);
+}
+
+function betweenPart(between) {
+  if (!between) return null;
+  return part(
+    "Dispatch",
+    facts([
+      ["Breaker of the primary", words(between.correctness)],
+      ["Instead of", between.instead_of],
+      ["Why", between.why],
+      ["Spilled", between.spilled ? "yes: the primary had no capacity" : ""],
+      ["Lane", between.lane],
+      ["Shadow threshold", number(between.shadow_threshold)],
+      ["Priority floor", number(between.priority_floor)],
+      ["Knobs last set by", between.knobs_by],
+    ]),
+  );
+}
+
+function attemptsPart(attempts) {
+  if (!attempts.length) return null;
+  const rows = attempts.map((each) => [each.specialist, each.replica, each.reason ? words(each.reason) : "answered", seconds(each.seconds), each.message]);
+  return part("Attempts", plainTable("Attempts", ["Specialist", "Replica", "Result", "Duration", "Message"], rows));
+}
+
+function admissionPart(admission) {
+  if (!admission) return null;
+  const forecast = admission.forecast;
+  return part(
+    "Admission",
+    facts([
+      ["Prompt", `${number(admission.prompt_tokens)} tokens`],
+      ["Queue position", number(admission.queue_position)],
+      ["Answer limit", `${number(admission.max_tokens)} tokens`],
+      ["Expected wait", forecast ? seconds(forecast.wait) : "not measured yet"],
+      ["Expected total", forecast ? seconds(forecast.total) : ""],
+      ["Slack before the deadline", forecast && forecast.slack !== null ? seconds(forecast.slack) : ""],
+      ["Requests shed for this one", forecast?.displaced ? number(forecast.displaced) : ""],
+      ["Requests suspended for this one", forecast?.set_aside ? number(forecast.set_aside) : ""],
+    ]),
+  );
+}
+
+function usagePart(usage) {
+  if (!usage) return null;
+  const { decode } = usage.timings;
+  const speed = usage.completion_tokens > 1 && decode ? `${number((usage.completion_tokens - 1) / decode)} tokens/s` : "";
+  return part(
+    "Answer",
+    facts([
+      ["Finish reason", words(usage.finish_reason)],
+      ["Tokens", number(usage.completion_tokens)],
+      ["Speed", speed],
+      ["From the cache", `${number(usage.cache_hit_tokens)} of ${number(usage.prompt_tokens)} prompt tokens`],
+      ["Cache miss reason", words(usage.miss_reason)],
+      ["Preempted", usage.times_preempted ? `${number(usage.times_preempted)} times` : ""],
+    ]),
+  );
+}
+
+function shadowPart(shadow, comparison) {
+  if (!shadow) return null;
+  const name = [shadow.specialist, ...shadow.adapters].join("+");
+  const seen = comparison
+    ? [
+        ["Answer", words(comparison.primary_outcome)],
+        ["Shadow", words(comparison.shadow_outcome)],
+        ["Similarity", percent(comparison.similarity)],
+        ["Agreed", comparison.agreed ? "yes" : "no"],
+      ]
+    : [["Comparison", "not available yet"]];
+  return part("Shadow", facts([["Sent to", name], ["Reason", words(shadow.why)], ...seen]));
+}
+
+function verdictPart(validation, judged) {
+  if (!validation && !judged) return null;
+  return part(
+    "Verdict",
+    facts([
+      ["Evaluation", judged],
+      ["Verifier", validation?.verifier ?? ""],
+      ["Outcome", validation?.outcome ?? ""],
+      ["Detail", validation?.detail ?? ""],
+      ["Duration", validation ? seconds(validation.seconds) : ""],
+    ]),
+  );
+}
+
+function changesPart(changes) {
+  if (!changes.length) return null;
+  const rows = changes.map((each) => [when(each.at_unix_ms, fresh.nowMs), each.who, words(each.what), each.subject, each.after, each.why]);
+  return part("Changes in the preceding hour", plainTable("Changes", ["Time", "Author", "Change", "Subject", "After", "Reason"], rows));
+}
+
+function identityPart(receipt) {
+  return part(
+    "Identity",
+    facts([
+      ["Trace", receipt.trace_id],
+      ["Caller", [receipt.caller, receipt.tenant].filter(Boolean).join(" of ")],
+      ["Priority", number(receipt.priority)],
+      ["Session", receipt.session_id],
+      ["Replica", receipt.replica],
+      ["Model revision", receipt.lane.revision],
+      ["Adapters", receipt.lane.adapter_digests.join(", ")],
+      ["Configuration", receipt.decision.config_digest],
+    ]),
+  );
+}

@@ -1,0 +1,215 @@
+"""Operator calls, checked and bounded, the same for gRPC and HTTP."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Protocol
+
+from google.protobuf.message import Message
+
+from octet.rpc.checks import FieldChecks, Range, shorten
+from octet.rpc.refusal import Refusal, invalid_field, queue_full
+from octet.telemetry.requests import OUTCOMES
+from octet.v1 import error_pb2
+from octet.v1 import operator_pb2 as wire
+from router.control.audit import unknown_name
+from router.request import current_caller
+from router.store.rows import ReceiptLabels, ReceiptQuery
+
+_log = logging.getLogger(__name__)
+REQUEST_BYTES = 64 << 10
+MAX_AUDIT = 2_000  # about 10 ms of the event loop
+DEFAULT_AUDIT = 100
+MAX_RECEIPTS = 500
+DEFAULT_RECEIPTS = 50
+_MAX_READERS = 16
+_TEN_YEARS = 10 * 365 * 86_400
+_RANGES = {"value": Range(-1_000_000, 1_000_000), "last_seconds": Range(0, _TEN_YEARS), "most": Range(0, MAX_AUDIT)}
+_NAMES = ("specialist", "hold", "name", "replica", "subject", "outcome", "tenant", "request_id", "change.who")
+_SIZES = {**dict.fromkeys(_NAMES, 256), "path": 4096, "change.why": 2048}
+CHECKS = FieldChecks(_RANGES, _SIZES, {})
+RECEIPT_CHECKS = FieldChecks({"most": Range(0, MAX_RECEIPTS), "before_unix_ms": Range(0, 2**53)}, _SIZES, {})
+_CHANGES: Mapping[type[Message], tuple[str, tuple[str, ...]]] = {
+    wire.HoldBreakerRequest: ("hold_breaker", ("specialist", "hold")),
+    wire.ReleaseBreakerRequest: ("release_breaker", ("specialist",)),
+    wire.SetKnobRequest: ("set_knob", ("name", "value")),
+    wire.ReleaseKnobRequest: ("release_knob", ("name",)),
+    wire.LoadLaneRequest: ("load_adapter", ("specialist", "path", "name")),
+    wire.PromoteLaneRequest: ("promote", ("specialist", "name")),
+    wire.RollBackLaneRequest: ("roll_back", ("specialist",)),
+    wire.DrainReplicaRequest: ("drain_replica", ("replica",)),
+    wire.UndrainReplicaRequest: ("undrain_replica", ("replica",)),
+}
+"""By request: the method of `OperatorControls` and the fields it takes, followed by `who` and `why`."""
+
+
+class EventSource(Protocol):
+    def subscribe(self) -> AbstractContextManager[AsyncIterator[wire.OperatorEvent]]:
+        """Yield events from now on. A subscriber that reads too slowly loses the oldest."""
+
+
+class OperatorControls(Protocol):
+    """The control plane. It also has the methods of `_CHANGES`, which return the state after the stored change. All
+    methods raise Refusal."""
+
+    @property
+    def store_trouble(self) -> str: ...  # empty while the store answers
+    @property
+    def events(self) -> EventSource: ...
+    def breakers(self) -> Sequence[wire.BreakerInfo]: ...
+    def knobs(self) -> Sequence[wire.KnobInfo]: ...
+    def lanes(self, specialist: str = "") -> Sequence[wire.LaneInfo]: ...
+    def replicas(self) -> Sequence[wire.ReplicaInfo]: ...
+    async def audit(self, most: int, subject: str) -> Sequence[wire.AuditEntry]: ...  # newest first
+
+
+class ComparisonSource(Protocol):
+    def comparisons(self, since_ms: int) -> AsyncGenerator[bytes, None]:
+        """Yield serialized octet.v1.Comparison, oldest first. Raises Refusal."""
+
+
+class ReceiptSource(Protocol):
+    """Receipts of every tenant. All methods raise Refusal."""
+
+    async def newest(self, query: ReceiptQuery) -> Sequence[bytes]:
+        """Return serialized octet.v1.Receipt, newest first."""
+
+    async def story(self, request_id: str, tenant: str, own: str) -> wire.Story:
+        """Explain a request of the tenant; if none is given, of `own`, or else of the only tenant that has the id."""
+
+
+class SloReports(Protocol):
+    def of(self, specialist: str) -> wire.Slo: ...  # raises Refusal
+    def all(self) -> Sequence[wire.Slo]: ...
+
+
+ShadowCounts = Callable[[], wire.ShadowCounts]  # since this router started
+
+
+@dataclass
+class CallLimit:
+    """Limits long calls, so that operators' screens do not crowd out callers."""
+
+    _what: str
+    _most: int
+    taken: int = 0
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        if self.taken >= self._most:
+            raise queue_full(self._what, self._most, None)
+        self.taken += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+
+
+class OperatorApi:
+    """Used on the event loop, for the current caller. All calls raise Refusal."""
+
+    def __init__(self, controls: OperatorControls, receipts: ReceiptSource, slos: SloReports) -> None:
+        self.controls = controls
+        self.readers = CallLimit("reading receipts", _MAX_READERS)
+        self._receipts = receipts
+        self._slos = slos
+        self._changes: set[asyncio.Task[Any]] = set()
+
+    @property
+    def num_changes(self) -> int:
+        return len(self._changes)
+
+    async def list_breakers(self, _: wire.ListBreakersRequest) -> wire.ListBreakersResponse:
+        controls = self.controls
+        return wire.ListBreakersResponse(breakers=controls.breakers(), store_trouble=controls.store_trouble)
+
+    async def list_knobs(self, _: wire.ListKnobsRequest) -> wire.ListKnobsResponse:
+        return wire.ListKnobsResponse(knobs=self.controls.knobs())
+
+    async def list_lanes(self, request: wire.ListLanesRequest) -> wire.ListLanesResponse:
+        with self._suggesting(request):
+            return wire.ListLanesResponse(lanes=self.controls.lanes(*_check(request, "specialist")))
+
+    async def list_replicas(self, _: wire.ListReplicasRequest) -> wire.ListReplicasResponse:
+        return wire.ListReplicasResponse(replicas=self.controls.replicas())
+
+    async def change(self, request: Any) -> Any:
+        """Make any of `_CHANGES`. A change that has started is finished even if its caller disconnects."""
+        method, fields = _CHANGES[type(request)]
+        values = _check(request, *fields)
+        who = CHECKS.identifier("change.who", request.change.who)
+        why = CHECKS.identifier("change.why", request.change.why)
+        key = current_caller().name
+        if key and who != key:  # the key is verified; what callers call themselves is not
+            who = f"{key} as {who}" if who else key
+        change = asyncio.create_task(getattr(self.controls, method)(*values, who=who, why=why))
+        self._changes.add(change)
+        change.add_done_callback(self._change_done)
+        with self._suggesting(request):
+            return await asyncio.shield(change)
+
+    async def audit(self, request: wire.ListAuditRequest) -> Sequence[wire.AuditEntry]:
+        """List entries, newest first."""
+        most, subject = _check(request, "most", "subject")
+        return await self.controls.audit(int(most) or DEFAULT_AUDIT, subject)
+
+    async def receipts(self, request: wire.ListReceiptsRequest) -> Sequence[bytes]:
+        tenant, specialist, outcome = _check(request, "tenant", "specialist", "outcome")
+        if outcome and outcome not in OUTCOMES:
+            raise invalid_field("outcome", f"one of {', '.join(OUTCOMES)}", shorten(outcome))
+        most = int(RECEIPT_CHECKS.in_range("most", request.most)) or DEFAULT_RECEIPTS
+        before_ms = int(RECEIPT_CHECKS.in_range("before_unix_ms", request.before_unix_ms))
+        found = await self._receipts.newest(ReceiptQuery(most, before_ms, ReceiptLabels(tenant, specialist, outcome)))
+        names = dict.fromkeys(breaker.specialist for breaker in self.controls.breakers())
+        if not found and specialist and specialist not in names:  # perhaps it is misspelt
+            with self._suggesting(request):
+                raise unknown_name("specialist", specialist, names)
+        return found
+
+    async def explain(self, request: wire.ExplainRequest) -> wire.Story:
+        request_id, tenant = _check(request, "request_id", "tenant")
+        return await self._receipts.story(request_id, tenant, current_caller().tenant)
+
+    async def get_slo(self, request: wire.GetSloRequest) -> wire.GetSloResponse:
+        (specialist,) = _check(request, "specialist")
+        with self._suggesting(request):
+            return wire.GetSloResponse(slos=[self._slos.of(specialist)] if specialist else self._slos.all())
+
+    def _change_done(self, change: "asyncio.Task[Any]") -> None:
+        self._changes.discard(change)
+        if not change.cancelled() and change.exception() is not None:
+            _log.debug("a change was refused: %s", change.exception())
+
+    @contextmanager
+    def _suggesting(self, request: Any) -> Iterator[None]:
+        """Add a similar name to a refusal of an unknown one."""
+        try:
+            yield
+        except Refusal as refusal:
+            error = refusal.error
+            is_unknown = error.reason == error_pb2.ERROR_REASON_UNKNOWN_NAME
+            if not is_unknown or error.field not in request.DESCRIPTOR.fields_by_name:
+                raise
+            near = get_close_matches(getattr(request, error.field), list(self._names(error.field, request)), n=1)
+            if not near:
+                raise
+            message = f"{error.message}; did you mean {near[0]}?"
+            kept: Any = {"field": error.field, "limit": error.limit, "value": error.value}
+            raise Refusal(error.reason, message, code=refusal.code, **kept) from None
+
+    def _names(self, field: str, request: Any) -> Iterable[str]:
+        if field == "specialist":
+            return (breaker.specialist for breaker in self.controls.breakers())
+        if field == "replica":
+            return (replica.name for replica in self.controls.replicas())
+        if isinstance(request, wire.SetKnobRequest | wire.ReleaseKnobRequest):
+            return (knob.name for knob in self.controls.knobs())
+        return (lane.adapter for lane in self.controls.lanes() if lane.status == "candidate")
+
+
+def _check(request: Any, *fields: str) -> list[Any]:
+    checks = {field: CHECKS.in_range if field in _RANGES else CHECKS.identifier for field in fields}
+    return [check(field, getattr(request, field)) for field, check in checks.items()]

@@ -1,0 +1,289 @@
+"""Construct a router: traces, fleet, store, control plane, evaluation, shadows and the request server."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from uuid import uuid4
+
+from octet.clock import Clock
+from octet.config.ensemble import Ensemble, TelemetryConfig
+from octet.identity import digest_parts
+from octet.rpc.handlers import MemoryGuard
+from octet.telemetry.requests import run_forever
+from octet.telemetry.trace_export import SpanExporter, open_span_exporter
+from octet.v1 import inference_pb2
+from octet.v1 import operator_pb2 as wire
+from router.api.keys.gate import AccessGate
+from router.control.control import ControlPlane
+from router.control.replicas import FleetReplicas
+from router.dispatch.attempts import ContentKey, Quarantine
+from router.dispatch.dispatcher import Dispatcher, LiveRequests, RequestObservers
+from router.dispatch.replicas.fleet import Fleet, Watchdog
+from router.dispatch.replicas.replica import ReplicaConnection
+from router.dispatch.transport import Connect
+from router.observe.metrics.quality import EvaluationTotals
+from router.observe.overview.shadow_agreement import ShadowAgreement
+from router.observe.traces import RequestTracer
+from router.quality.evaluation import load_evaluation_rules
+from router.quality.evaluation_queue import EvaluationQueue
+from router.quality.shadow import ShadowDispatcher, shadow_counts_to_wire
+from router.quality.slo import SloTracker
+from router.quality.slo_sharing import SloSharing
+from router.receipts import ReceiptCache, ReceiptLog, parse_receipt_labels, receipt_key
+from router.request import Tracer
+from router.routing.policy import ClassifierClient, Decider, RoutingPolicy
+from router.routing.validation import RequestValidator
+from router.serving import AnswerValidator, RequestPipeline, RequestServer
+from router.store.rows import ComparisonRow, VerdictRow
+from router.store.store import Store, open_store
+from router.verify.verdict import Outcome, Verifier
+from router.verify.verifiers import open_verifiers
+
+TRACE_SERVICE = "octet-router"
+RandomBytes = Callable[[int], bytes]
+_FLUSH_SECONDS = 3.0  # for spans not yet exported at the end
+_DIGEST_DIGITS = 8
+_WRITER_BYTES = 16
+_LAST_EXCHANGE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RouterEnvironment:
+    """The dependencies of a router; the simulation replaces all of them."""
+
+    clock: Clock
+    wall: Callable[[], float]  # returns Unix seconds
+    random: Random
+    connect: Connect
+    new_id: Callable[[], str]  # draws 32 hex digits
+    store: Store | None = None  # None for the store of the configuration
+    open_verifiers: Callable[[Ensemble], Mapping[str, Verifier]] = open_verifiers
+    """Opens the verifier of each specialist."""
+
+    def wall_ms(self) -> int:
+        return int(self.wall() * 1000)
+
+
+class RouterCore:
+    """A router without listeners. Created and used on a running event loop."""
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        addresses: dict[str, tuple[str, ...]],
+        classifier: ClassifierClient,
+        environment: RouterEnvironment,
+        gate: AccessGate,
+        memory: MemoryGuard,
+        traces: "RequestTraces",
+    ) -> None:
+        """Raises ValueError if a verifier cannot be opened."""
+        clock, random, config = environment.clock, environment.random, ensemble.router
+        self.environment = environment
+        self.gate = gate
+        self.memory = memory
+        self.traces = traces
+        self.observers = RequestObservers()
+        if traces.tracing is not None:
+            self.observers.add(traces.tracing, gaps=False)
+        self.fleet = Fleet(ensemble, addresses, clock, random, environment.connect)
+        self.quarantine = Quarantine(clock, lambda: self.fleet.dispatch.quarantine_seconds)
+        self.services = BackgroundServices(ensemble, self.fleet, environment, traces.tracing, self.quarantine.left)
+        self.slos = self.services.slos
+        self.observers.add(self.slos)
+        self.live = LiveRequests(config.max_inflight, config.max_inflight_bytes)
+        cache = ReceiptCache(clock, max_receipts=config.receipts, seconds=config.receipt_seconds)
+        self.receipts = ReceiptLog(cache, self.services.store)
+        self._answer_validator = AnswerValidator(
+            lambda: self.services.verifiers, ensemble.correctness, config.validations, config.validation_seconds
+        )
+        self.pipeline = RequestPipeline(
+            Decider(classifier),
+            self.services.control,
+            Dispatcher(clock, random, self.fleet, self.quarantine, traces.tracer, self.observers),
+            self.services.evaluations,
+            self.services.shadows,
+            traces.tracer,
+            clock,
+            random.random,
+        )
+        self.service = RequestServer(
+            RoutingPolicy(ensemble),
+            RequestValidator(clock, environment.new_id, traces.tracer, default_timeout=config.default_timeout),
+            self.pipeline,
+            self.live,
+            self.receipts,
+            self._answer_validator,
+            gate,
+            self.observers,
+            memory,
+            clock,
+            environment.wall,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        await self.fleet.start()
+        await self.services.start()
+        watchdog = Watchdog(self.environment.clock, lambda: self.fleet.dispatch)
+        self._tasks.append(run_forever(lambda: watchdog.run(self.live, lambda: self.fleet.replicas), "the watchdog"))
+
+    async def reload(self, ensemble: Ensemble) -> None:
+        """Apply a configuration to requests from now on; running ones keep their policy. Changes that need a restart
+        are ignored. Raises ValueError if a verifier cannot be opened; then nothing has changed."""
+        await self.services.reload(ensemble)
+        self.service.policy = RoutingPolicy(ensemble)
+        self.fleet.apply(ensemble)
+        self.traces.reload(ensemble.telemetry)
+
+    async def cancel_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        await self.cancel_tasks()
+        await self._answer_validator.close()
+        await self.services.close()
+        await self.fleet.close()
+
+
+class RequestTraces:
+    """Without an endpoint nothing is recorded, and callers' trace contexts are only passed on."""
+
+    def __init__(
+        self, endpoint: str, config: TelemetryConfig, clock: Clock, random_bytes: RandomBytes = secrets.token_bytes
+    ) -> None:
+        self.exporter: SpanExporter | None = None
+        self.tracing: RequestTracer | None = None
+        if endpoint:
+            resource = {"service.name": TRACE_SERVICE, "service.instance.id": str(uuid4())}
+            self.exporter = open_span_exporter(endpoint, resource)
+            self.tracing = RequestTracer(self.exporter, clock, time.time_ns, random_bytes)
+        self.tracer = Tracer(random_bytes, config.sample if endpoint else None)
+
+    def reload(self, config: TelemetryConfig) -> None:
+        """Apply the sampled share; the endpoint needs a restart."""
+        if self.exporter is not None:
+            self.tracer.sample = config.sample
+
+    def start(self) -> None:
+        if self.exporter is not None:
+            self.exporter.start()
+
+    async def close(self, grace: float) -> None:
+        if self.exporter is not None:
+            await asyncio.to_thread(self.exporter.close, min(grace, _FLUSH_SECONDS))
+
+
+class BackgroundServices:
+    """Store, control plane, SLOs, evaluation and shadows. They run independently of single requests."""
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        fleet: Fleet,
+        environment: RouterEnvironment,
+        tracing: RequestTracer | None,
+        blame: Callable[[ContentKey, ReplicaConnection], None],
+    ) -> None:
+        """`blame` is called with contents that were in flight when a connection broke. Raises ValueError."""
+        clock, wall = environment.clock, environment.wall
+        self.ensemble = ensemble
+        self.store = environment.store or _open_store(ensemble)
+        self.store.label_receipt = parse_receipt_labels
+        self.control = ControlPlane(ensemble, self.store, FleetReplicas(fleet), wall=wall, clock=clock)
+        self.slos = SloTracker(ensemble, self.control.breakers, clock, wall)
+        self._sharing = SloSharing(self.slos, self.store.slices, secrets.token_hex(_WRITER_BYTES), wall)
+        self._sharing_task: asyncio.Task[None] | None = None
+        self._open_verifiers = environment.open_verifiers
+        self.verifiers = self._open_verifiers(ensemble)  # the current ones, by specialist
+        rules = load_evaluation_rules(ensemble, self.verifiers)
+        self.agreement = ShadowAgreement(environment.wall_ms)
+        self.evaluation_totals = EvaluationTotals()
+        self.evaluations = EvaluationQueue(
+            self,
+            environment.wall_ms,
+            rules,
+            clock=clock.now,
+            on_traced=None if tracing is None else tracing.answer_verified,
+        )
+        self.shadows = ShadowDispatcher(
+            fleet.replica_sets,
+            environment.random,
+            environment.connect,
+            ensemble.shadow,
+            ensemble.correctness,
+            on_traced=None if tracing is None else tracing.shadow_ended,
+            clock=clock.now,
+            blame=blame,
+        )
+
+    def shadow_counts(self) -> wire.ShadowCounts:
+        return shadow_counts_to_wire(self.shadows, self.evaluations)
+
+    async def start(self) -> None:
+        await self.control.start()
+        self._sharing_task = run_forever(self._sharing.run, "sharing SLO measurements")
+        self.evaluations.start()
+
+    async def reload(self, ensemble: Ensemble) -> None:
+        """Raises ValueError if a verifier cannot be opened; then nothing has changed."""
+        replaced: Iterable[Verifier] = ()
+        if _verifier_config(ensemble) != _verifier_config(self.ensemble):
+            verifiers = await asyncio.to_thread(self._open_verifiers, ensemble)  # may try the compiler for a while
+            replaced, self.verifiers = {*self.verifiers.values()}, verifiers
+        self.ensemble = ensemble
+        self.evaluations.apply(load_evaluation_rules(ensemble, self.verifiers))
+        self.shadows.apply(ensemble.shadow, ensemble.correctness)
+        self.control.reload(ensemble)
+        self.slos.reload(ensemble)
+        for verifier in replaced:
+            await verifier.close()
+
+    async def close(self) -> None:
+        """Write the buffered rows, and share the last measurements unless the store is slow."""
+        await self.shadows.close()
+        await self.evaluations.close()
+        if self._sharing_task is not None:
+            self._sharing_task.cancel()
+            await asyncio.gather(self._sharing_task, return_exceptions=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_EXCHANGE_SECONDS):
+                    await self._sharing.exchange()
+        await self.control.close()
+
+    def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
+        self.control.record_outcome(lane_id, outcome)
+        self.evaluation_totals.add_verdict(specialist, outcome)
+        status = self.control.fleet_status.specialists.get(specialist)
+        if status is not None and lane_id == status.lane.lane_id and outcome in ("passed", "failed"):
+            self.slos.verified(specialist, passed=outcome == "passed")
+
+    def answer_evaluated(self, receipt: inference_pb2.Receipt, outcome: Outcome) -> None:
+        key = receipt_key(receipt.request_id, receipt.tenant)
+        self.store.keep_verdict(VerdictRow(key, receipt.created_unix_ms, outcome))
+
+    def compared(self, comparison: wire.Comparison, tenant: str) -> None:
+        self.evaluation_totals.add_comparison(comparison)
+        key = receipt_key(comparison.request_id, tenant)
+        self.store.keep_comparison(ComparisonRow(comparison.at_unix_ms, key, comparison.SerializeToString()))
+        self.agreement.add(comparison)
+
+
+def _verifier_config(ensemble: Ensemble) -> object:
+    return ensemble.correctness, [(each.name, each.verify) for each in ensemble.specialists]
+
+
+def _open_store(ensemble: Ensemble) -> Store:
+    """Open the store. One at the default path belongs to one configuration file; one with a URL to all files with that
+    ensemble name, so that routers with copies of a file can share it."""
+    name, source = ensemble.name, ensemble.source
+    if source is not None and not ensemble.store.url:
+        name = f"{name}-{digest_parts([str(source.resolve()).encode()]).hex()[:_DIGEST_DIGITS]}"
+    longest = max(ensemble.correctness.window, ensemble.escalation.sustain)
+    return open_store(ensemble.store, name, None if source is None else source.parent, window=longest)

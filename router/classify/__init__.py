@@ -1,1 +1,0 @@
-"""From a prompt to a distribution over the specialists."""

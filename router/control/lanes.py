@@ -1,0 +1,274 @@
+"""Lanes of every specialist: start, evaluate, promote, roll back."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from admission import lanes as lane_rules
+from admission.budgets import Counts
+from admission.lanes import BY_CONFIGURATION, BY_POLICY, AdapterRef, LaneMove, LaneOrigin, LaneRecord, SpecialistLanes
+from octet.config.ensemble import SpecialistConfig
+from router.control.adapters import AdapterSync, make_load_name
+from router.control.audit import AuditWriter, ChangeAuthor, DocumentRevision, audit_row, conflict
+from router.control.replicas import ObservedReplica
+from router.control.state import LANES, SharedState, can_serve_lane
+from router.store.rows import AuditRow, DocumentBody
+
+_log = logging.getLogger(__name__)
+GRACE_SECONDS = 3.0  # a lane may be without a replica that long before another lane replaces it; longer than a restart
+_NEW_MODEL = "some replicas run another model"
+_ONLY_MODEL = "no replica runs the previous model any more"
+_WHAT: Mapping[str, str] = {"begin": "begin_lane", "load": "load_lane", "trust": "trust_lane"}
+LaneUpdate = tuple[SpecialistLanes, LaneMove]
+UpdateLanes = Callable[[SpecialistLanes | None], LaneUpdate | None]  # from the current lanes; None for no change
+
+
+@dataclass(eq=False)
+class LaneRegistry:
+    _state: SharedState
+    _audit: AuditWriter
+    _adapters: AdapterSync
+    _token: Callable[[], str]  # makes load names unique across routers
+    _report: Callable[[AuditRow], None]  # publishes an event that changes nothing
+    # By specialist: the last stored lane that this router's configuration has begun. A configuration begins a lane
+    # once: if another router's has replaced it, that one stays, or the two would alternate for ever.
+    _made: dict[str, LaneOrigin] = field(default_factory=dict)
+    _overruled: set[str] = field(default_factory=set)  # specialists whose lane another router's configuration began
+    _gone_since: dict[str, float] = field(default_factory=dict)
+
+    def rules(self) -> lane_rules.LaneRules:
+        return lane_rules.load_lane_rules(self._state.ensemble.lanes)
+
+    def counts(self, lanes: SpecialistLanes, now: float) -> dict[int, Counts]:
+        return {
+            number: self._state.correctness.counts(lane_rules.lane_id(lanes.specialist, lanes.lane(number)), now, since)
+            for number, since in lanes.evidence_from().items()
+        }
+
+    async def tick(self, now: float) -> None:
+        for specialist in self._state.ensemble.names:
+            await self._observe(specialist, now)
+            lanes = self._state.lanes(specialist)
+            if lanes is not None and self._evaluated(lanes, now) is not None:
+                await self._act(specialist, lambda current: None if current is None else self._evaluated(current, now))
+
+    async def begin_new(self, now: float) -> None:
+        for specialist in self._state.ensemble.names:
+            if self._state.lanes(specialist) is None:
+                await self._observe(specialist, now)
+
+    async def load(self, specialist: str, path: str, name: str, author: ChangeAuthor, now: float) -> None:
+        """Load a candidate at every reachable replica, or at none. Raises Refusal."""
+        self._state.refresh()
+        await self._observe(specialist, now)
+        load_name = make_load_name(name, self._require_lanes(specialist).next_number, self._token())
+        async with self._adapters.installing(specialist, load_name, path) as digest:
+            refs = (AdapterRef(name, load_name, digest, path),)
+            await self._order(specialist, lambda lanes: lanes.load(refs, author.who, author.why, now))
+        await self._adapters.wait_reported(specialist, load_name)
+
+    async def promote(self, specialist: str, name: str, author: ChangeAuthor, now: float) -> None:
+        def promote(lanes: SpecialistLanes) -> LaneUpdate:
+            update = _anchor_origin(lanes.promote(name or None, author.who, author.why, now))
+            self._check_is_held(specialist, update[0].serving)
+            return update
+
+        await self._order(specialist, promote)
+
+    async def roll_back(self, specialist: str, author: ChangeAuthor, now: float) -> None:
+        def roll_back(lanes: SpecialistLanes) -> LaneUpdate:
+            update = _anchor_origin(lanes.roll_back(author.who, author.why, now))
+            if update[0].serving.number != lanes.serving.number:
+                self._check_is_held(specialist, update[0].serving)
+            return update
+
+        await self._order(specialist, roll_back)
+
+    def remark(self, specialist: str) -> str:
+        lanes = self._state.lanes(specialist)
+        if lanes is not None and self._state.is_lost(specialist, lanes.serving):
+            return f"{_describe_loss(lanes.serving)}: it cannot serve"
+        if specialist in self._overruled:
+            return "begun by the configuration of another router, which differs from this router's"
+        return ""
+
+    def _require_lanes(self, specialist: str) -> SpecialistLanes:
+        lanes = self._state.lanes(specialist)
+        if lanes is None:
+            raise conflict(f"no replica of {specialist} has reported yet: its lanes are unknown", "specialist")
+        return lanes
+
+    def _check_is_held(self, specialist: str, lane: LaneRecord) -> None:
+        if not self._state.holders(specialist, lane):
+            raise conflict(f"no replica of {specialist} holds {lane} now: it could not serve", "specialist")
+
+    async def _order(self, specialist: str, update: Callable[[SpecialistLanes], LaneUpdate]) -> None:
+        self._state.refresh()
+        self._require_lanes(specialist)
+
+        def revise(body: DocumentBody | None) -> DocumentRevision:
+            if body is None:
+                raise conflict(f"the lanes of {specialist} are no longer known", "specialist")
+            try:
+                return _revision(update(SpecialistLanes.from_body(body)))
+            except lane_rules.LaneError as error:
+                raise conflict(str(error)) from None
+
+        await self._audit.order(LANES, specialist, revise)
+
+    async def _act(self, specialist: str, update: UpdateLanes) -> bool:
+        def revise(body: DocumentBody | None) -> DocumentRevision | None:
+            updated = update(None if body is None else SpecialistLanes.from_body(body))
+            return None if updated is None else _revision(updated)
+
+        return await self._audit.act(LANES, specialist, revise)
+
+    async def _observe(self, specialist: str, now: float) -> None:
+        """Update the lanes to what the replicas run, if that differs."""
+        replicas = sorted(self._state.reachable(specialist), key=lambda each: each.name)
+        config, lanes = self._state.ensemble.specialist(specialist), self._state.lanes(specialist)
+        if not replicas:
+            return
+        own = configured_origins(replicas, config)
+        if lanes is None:
+            first = partial(begin_lane, None, replicas, config, now)
+            await self._begin(specialist, own, lambda current: first() if current is None else None)
+            return
+        self._claim(lanes, own)
+        can_serve = any(self._state.can_serve(each, lanes.serving) for each in replicas)
+        if can_serve and is_still_configured(lanes, own):
+            self._gone_since.pop(specialist, None)
+            self._overruled.discard(specialist)
+            if offer_candidate(lanes, replicas, now) is not None:
+                await self._act(
+                    specialist, lambda current: None if current is None else offer_candidate(current, replicas, now)
+                )
+        elif now - self._gone_since.setdefault(specialist, now) >= GRACE_SECONDS:
+            if self._is_overruled(lanes, own):
+                self._report_overruled(lanes, now)
+            await self._begin(specialist, own, lambda current: self._replace_lane(current, replicas, now))
+
+    async def _begin(self, specialist: str, own: frozenset[LaneOrigin], update: UpdateLanes) -> None:
+        """Update the lanes and record the claim before changes of other routers arrive."""
+        made: list[SpecialistLanes] = []
+
+        def note_made(current: SpecialistLanes | None) -> LaneUpdate | None:
+            updated = update(current)
+            made[:] = [] if updated is None else [updated[0]]
+            return updated
+
+        if await self._act(specialist, note_made) and made:
+            self._claim(made[0], own)
+
+    def _claim(self, lanes: SpecialistLanes, own: frozenset[LaneOrigin]) -> None:
+        if (LANES, lanes.specialist) not in self._state.documents.unsaved and lanes.origin in own:
+            self._made[lanes.specialist] = lanes.origin
+
+    def _is_overruled(self, lanes: SpecialistLanes, own: frozenset[LaneOrigin]) -> bool:
+        """Return whether another router started the serving lane after this one started everything configured here."""
+        made = self._made.get(lanes.specialist)
+        if made is None:
+            return False
+        if not is_still_configured(lanes, own):
+            return any(each.digests == made.digests for each in own)
+        return made in own and lanes.origin not in own and lanes.serving.by == BY_CONFIGURATION
+
+    def _report_overruled(self, lanes: SpecialistLanes, now: float) -> None:
+        if lanes.specialist in self._overruled:
+            return
+        self._overruled.add(lanes.specialist)
+        why = "routers that share this store have different configurations: the lane begun last stays in force"
+        _log.error("%s: %s; %s does not match this router's configuration", lanes.specialist, why, lanes.serving)
+        author = ChangeAuthor(BY_POLICY, why)
+        self._report(audit_row(now, author, "other_configuration", lanes.specialist, "", f"{lanes.serving} serving"))
+
+    def _replace_lane(
+        self, lanes: SpecialistLanes | None, replicas: Sequence[ObservedReplica], now: float
+    ) -> LaneUpdate | None:
+        if lanes is None:
+            return None
+        config = self._state.ensemble.specialist(lanes.specialist)
+        if not self._is_overruled(lanes, configured_origins(replicas, config)):
+            begun = begin_lane(lanes, replicas, config, now)
+            if begun is not None:
+                return begun
+        if not self.rules().roll_back or not self._state.is_lost(lanes.specialist, lanes.serving):
+            return None
+        update = lanes.give_up(_describe_loss(lanes.serving), now)  # return to the previous lane
+        has_holder = update is not None and self._state.holders(lanes.specialist, update[0].serving)
+        return _anchor_origin(update) if update is not None and has_holder else None
+
+    def _evaluated(self, lanes: SpecialistLanes, now: float) -> LaneUpdate | None:
+        floor = self._state.ensemble.specialist(lanes.specialist).floor
+        after, move = lanes.judge(self.counts(lanes, now), now, self.rules(), floor)
+        if move is None or not self._is_possible(lanes, after):
+            return None
+        return _anchor_origin((after, move))
+
+    def _is_possible(self, before: SpecialistLanes, after: SpecialistLanes) -> bool:
+        """A promoted lane needs at least as many holders as the serving one; the previous lane needs one."""
+        if after.serving.number == before.serving.number:
+            return True
+        holders = len(self._state.holders(before.specialist, after.serving))
+        if before.previous is not None and after.serving.number == before.previous.number:
+            return holders > 0
+        return holders > 0 and holders >= len(self._state.holders(before.specialist, before.serving))
+
+
+def configured_adapters(replica: ObservedReplica, specialist: SpecialistConfig) -> tuple[AdapterRef, ...] | None:
+    if not all(name in replica.adapters for name in specialist.use_adapters):
+        return None
+    return tuple(AdapterRef(name, name, replica.adapters[name], "") for name in specialist.use_adapters)
+
+
+def configured_origins(replicas: Sequence[ObservedReplica], specialist: SpecialistConfig) -> frozenset[LaneOrigin]:
+    found = ((each, configured_adapters(each, specialist)) for each in replicas)
+    return frozenset(
+        LaneOrigin(tuple(ref.digest for ref in refs), each.revision) for each, refs in found if refs is not None
+    )
+
+
+def is_still_configured(lanes: SpecialistLanes, own: Iterable[LaneOrigin]) -> bool:
+    return any(each.digests == lanes.origin.digests for each in own)
+
+
+def begin_lane(
+    lanes: SpecialistLanes | None, replicas: Sequence[ObservedReplica], specialist: SpecialistConfig, now: float
+) -> LaneUpdate | None:
+    """Start the lane that the replicas run now; promote the candidate if that is the one."""
+    if lanes is not None and lanes.candidate is not None:
+        is_other = lanes.candidate.revision != lanes.serving.revision
+        if is_other and all(can_serve_lane(each, lanes.candidate) for each in replicas):
+            return _anchor_origin(lanes.promote(None, BY_POLICY, _ONLY_MODEL, now))
+    for each in replicas:
+        refs = configured_adapters(each, specialist)
+        if refs is not None and each.revision:
+            after, move = lane_rules.configure_lanes(lanes, specialist.name, refs, each.revision, now)
+            return None if move is None else (after, move)
+    return None
+
+
+def offer_candidate(lanes: SpecialistLanes, replicas: Sequence[ObservedReplica], now: float) -> LaneUpdate | None:
+    """Make another model at some replicas the candidate, unless there is one or that model was already rejected."""
+    rejected = {lane.revision for lane in lanes.lanes if lane.status in ("previous", "rolled_back")}
+    others = {each.revision for each in replicas if each.revision} - {lanes.serving.revision} - rejected
+    if not others or lanes.candidate is not None:
+        return None
+    return lanes.load(lanes.serving.adapters, BY_POLICY, _NEW_MODEL, now, revision=min(others))
+
+
+def _anchor_origin(update: LaneUpdate) -> LaneUpdate:
+    lanes, move = update
+    return replace(lanes, origin=LaneOrigin(lanes.origin.digests, lanes.serving.revision)), move
+
+
+def _describe_loss(lane: LaneRecord) -> str:
+    return f"no replica holds the adapters of {lane} any more, and they cannot be loaded again"
+
+
+def _revision(update: LaneUpdate) -> DocumentRevision:
+    lanes, move = update
+    what, author = _WHAT.get(move.what, move.what), ChangeAuthor(move.by, move.why)
+    row = audit_row(move.at, author, what, lanes.specialist, move.before, move.after)
+    return DocumentRevision(lanes.to_body(), row)

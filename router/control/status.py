@@ -1,0 +1,252 @@
+"""Breakers, lanes and replicas as operators see them, drained replicas, and the status that requests use."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from admission.breakers import BreakerRecord, breaker_status, describe_breaker_outlook, may_serve
+from admission.budgets import Counts
+from admission.lanes import LaneRecord, SpecialistLanes, lane_id
+from octet.config.ensemble import SpecialistConfig
+from octet.v1 import operator_pb2 as wire
+from router.control.audit import AuditWriter, ChangeAuthor, DocumentRevision, audit_row, conflict, unknown_name
+from router.control.breakers import CorrectnessBreakers
+from router.control.knobs import KnobController
+from router.control.lanes import LaneRegistry
+from router.control.replicas import ObservedReplica
+from router.control.state import REPLICA, SharedState, can_serve_lane, holds_lane, matches_lane
+from router.routing.dispatch_plan import FleetStatus, LaneStatus, SpecialistStatus, configured_knobs, configured_status
+from router.store.rows import DocumentBody
+
+_log = logging.getLogger(__name__)
+# also the names of attributes of `ObservedReplica`
+_REPLICA_FIELDS = [field.name for field in wire.ReplicaInfo.DESCRIPTOR.fields]
+
+
+class Cordons:
+    def __init__(self, state: SharedState, audit: AuditWriter) -> None:
+        self._state = state
+        self._audit = audit
+
+    def names(self) -> frozenset[str]:
+        return frozenset(document.key for document in self._state.documents.of_kind(REPLICA))
+
+    def all_drained(self, specialist: str) -> bool:
+        """Return whether operators have drained every replica that could answer, now or after reconnecting."""
+        names = self.names()
+        if not names:
+            return False
+        able = self._able(specialist)
+        return bool(able) and all(each.name in names for each in able)
+
+    def is_last(self, replica: str, specialist: str) -> bool:
+        names = self.names() | {replica}
+        return all(each.name in names for each in self._able(specialist) if each.linked)
+
+    def _able(self, specialist: str) -> list[ObservedReplica]:
+        lanes, replicas = self._state.lanes(specialist), self._state.all_replicas(specialist)
+        return [each for each in replicas if lanes is None or not each.linked or matches_lane(each, lanes.serving)]
+
+    async def drain(self, replica: str, author: ChangeAuthor, now: float) -> None:
+        specialist = self._find_specialist(replica)
+        self._state.refresh()
+
+        def revise(body: DocumentBody | None) -> DocumentRevision:
+            if body is not None:
+                raise conflict(f"{replica} is already drained, by {body.get('by')}: {body.get('why')}", "replica")
+            cordon = {"by": author.who, "why": author.why, "since": now}
+            after = "drained"
+            if self.is_last(replica, specialist):
+                after = f"drained; no replica of {specialist} is left to answer"
+            return DocumentRevision(cordon, audit_row(now, author, "drain", replica, "open", after))
+
+        await self._audit.order(REPLICA, replica, revise)
+        if self.is_last(replica, specialist):
+            _log.warning("%s, drained by %s, was the last replica of %s that answers", replica, author.who, specialist)
+
+    async def undrain(self, replica: str, author: ChangeAuthor, now: float) -> None:
+        """Undrain a replica, even one that no longer exists. Raises Refusal."""
+        if replica not in self.names():
+            self._find_specialist(replica)
+
+        def revise(body: DocumentBody | None) -> DocumentRevision:
+            if body is None:
+                raise conflict(f"{replica} is not drained", "replica")
+            return DocumentRevision(None, audit_row(now, author, "undrain", replica, "drained", "open"))
+
+        await self._audit.order(REPLICA, replica, revise)
+
+    def _find_specialist(self, replica: str) -> str:
+        specialists = {each.name: each.specialist for each in self._state.replicas.observe()}
+        if replica not in specialists:
+            raise unknown_name("replica", replica, specialists)
+        return specialists[replica]
+
+
+def build_fleet_status(
+    state: SharedState, breakers: CorrectnessBreakers, knobs: KnobController, cordons: Cordons, now: float
+) -> FleetStatus:
+    ensemble = state.ensemble
+    return FleetStatus(
+        specialists={each.name: _specialist(each, state, breakers, cordons, now) for each in ensemble.specialists},
+        configured_knobs=configured_knobs(ensemble.intents),
+        knob_overrides=knobs.overrides(),
+        cordoned=cordons.names(),
+    )
+
+
+def _specialist(
+    config: SpecialistConfig, state: SharedState, breakers: CorrectnessBreakers, cordons: Cordons, now: float
+) -> SpecialistStatus:
+    breaker, lanes = breakers.record(config.name), state.lanes(config.name)
+    replicas = state.reachable(config.name)
+    initial = configured_status(config)
+    candidate = None if lanes is None else lanes.candidate
+    is_held = candidate is not None and any(holds_lane(each, candidate) for each in replicas)
+    unfit_reason = (
+        f"all replicas of {config.name} are drained by an operator" if cordons.all_drained(config.name) else ""
+    )
+    if lanes is not None and state.is_lost(config.name, lanes.serving):
+        unfit_reason = f"no replica of {config.name} holds the adapters of its serving lane any more"
+    adapter_names = initial.adapter_names
+    if lanes is not None:  # the serving lane wins, then the configuration, then the candidate
+        waiting = [lane for lane in (lanes.previous, candidate) if lane is not None]
+        names = {ref.name: ref.load_name for lane in waiting for ref in lane.adapters}
+        serving = {ref.name: ref.load_name for ref in lanes.serving.adapters}
+        adapter_names = {**names, **adapter_names, **serving}
+    return SpecialistStatus(
+        name=config.name,
+        lane=initial.lane if lanes is None else _serving(config, lanes, state),
+        correctness=breaker_status(breaker),
+        serves=may_serve(breaker),
+        reason="" if may_serve(breaker) else _why_open(config.name, breaker, breakers, now),
+        unfit_reason=unfit_reason,
+        candidate=_lane(config.name, candidate, replicas) if candidate is not None and is_held else None,
+        adapter_names=adapter_names,
+    )
+
+
+def _serving(config: SpecialistConfig, lanes: SpecialistLanes, state: SharedState) -> LaneStatus:
+    """If replicas are reachable but none can serve the lane, they serve the configured adapters that they hold, and
+    their answers count for no lane. If the lane's adapters are lost, they are not replaced by other content."""
+    lane, replicas = lanes.serving, state.reachable(config.name)
+    if not replicas or state.is_lost(config.name, lane) or any(can_serve_lane(each, lane) for each in replicas):
+        return _lane(lanes.specialist, lane, replicas)
+    names = [name for name in config.use_adapters if any(name in each.adapters for each in replicas)]
+    lacking = frozenset(each.name for each in replicas if not all(name in each.adapters for name in names))
+    adapters = tuple((name, name) for name in names)
+    unfit = lacking if len(lacking) < len(replicas) else frozenset()
+    return LaneStatus(lane.number, adapters=adapters, fresh=lane.fresh, unfit=unfit)
+
+
+def _lane(specialist: str, lane: LaneRecord, replicas: Sequence[ObservedReplica]) -> LaneStatus:
+    return LaneStatus(
+        number=lane.number,
+        lane_id=lane_id(specialist, lane),
+        adapters=tuple((ref.name, ref.load_name) for ref in lane.adapters),
+        revision=lane.revision,
+        fresh=lane.fresh,
+        unfit=frozenset(each.name for each in replicas if not matches_lane(each, lane)),
+    )
+
+
+def _why_open(specialist: str, breaker: BreakerRecord, breakers: CorrectnessBreakers, now: float) -> str:
+    if breaker.hold:
+        return f"{specialist} is held open by an operator"
+    counts, floor = breakers.counts(specialist, now), breakers.rules(specialist).floor
+    below = "" if floor is None else f" (floor {floor:.1%})"
+    return f"{specialist} is {breaker.state.replace('_', '-')}, {counts.good} of {counts.total} passed{below}"
+
+
+@dataclass(frozen=True)
+class OperatorStatus:
+    _state: SharedState
+    _breakers: CorrectnessBreakers
+    _lanes: LaneRegistry
+    _cordons: Cordons
+
+    def breaker(self, specialist: str, now: float) -> wire.BreakerInfo:
+        record, counts = self._breakers.record(specialist), self._breakers.counts(specialist, now)
+        info = self._breaker_info(specialist, counts)
+        info.state, info.hold = record.state, record.hold or ""
+        info.hold_by, info.hold_why = record.hold_by, record.hold_why
+        info.since_unix_ms = _ms(record.hold_since if record.hold else record.since)
+        outlook = describe_breaker_outlook(record, counts, now, self._breakers.rules(specialist))
+        info.outlook = self._with_remarks(specialist, outlook)
+        lanes = self._state.lanes(specialist)
+        if lanes is not None:
+            _put_lane(info, lanes.serving)
+        return info
+
+    def candidate(self, specialist: str, now: float) -> wire.BreakerInfo | None:
+        """Describe the candidate, which serves no requests; its pass rate decides on its promotion."""
+        lanes = self._state.lanes(specialist)
+        if lanes is None or lanes.candidate is None:
+            return None
+        lane = lanes.candidate
+        info = self._breaker_info(specialist, self._state.correctness.counts(lane_id(specialist, lane), now))
+        info.state, info.since_unix_ms = "shadow_only", _ms(lane.since)
+        info.outlook = self._outlook(lanes, lane, self._lanes.counts(lanes, now))
+        _put_lane(info, lane)
+        return info
+
+    def lanes(self, specialist: str, now: float) -> list[wire.LaneInfo]:
+        lanes = self._state.lanes(specialist)
+        if lanes is None:
+            return []
+        counts = self._lanes.counts(lanes, now)
+        return [self._lane(lanes, lane, counts, now) for lane in reversed(lanes.lanes)]
+
+    def replica(self, replica: ObservedReplica, cordoned: frozenset[str]) -> wire.ReplicaInfo:
+        info = wire.ReplicaInfo(**{name: getattr(replica, name) for name in _REPLICA_FIELDS})
+        if replica.name in cordoned:
+            info.status = "drained_by_operator"
+        return info
+
+    def _lane(
+        self, lanes: SpecialistLanes, lane: LaneRecord, counts: Mapping[int, Counts], now: float
+    ) -> wire.LaneInfo:
+        own = counts.get(lane.number) or self._state.correctness.counts(lane_id(lanes.specialist, lane), now)
+        return wire.LaneInfo(
+            **{name: getattr(lane, name) for name in ("number", "digests", "revision", "status", "by", "why")},
+            specialist=lanes.specialist,
+            adapter=lane.name,
+            since_unix_ms=_ms(lane.since),
+            samples=own.total,
+            outlook=self._outlook(lanes, lane, counts),
+            resident=len(self._state.holders(lanes.specialist, lane)),
+            replicas=len(self._state.all_replicas(lanes.specialist)),
+            pass_rate=own.rate,
+        )
+
+    def _breaker_info(self, specialist: str, counts: Counts) -> wire.BreakerInfo:
+        config, rules = self._state.ensemble.specialist(specialist), self._breakers.rules(specialist)
+        return wire.BreakerInfo(
+            specialist=specialist,
+            samples=counts.total,
+            min_samples=rules.min_samples,
+            window_seconds=rules.window,
+            fallback=config.fallback or "",
+            verifier=config.verify,
+            pass_rate=counts.rate,
+            floor=rules.floor,
+        )
+
+    def _outlook(self, lanes: SpecialistLanes, lane: LaneRecord, counts: Mapping[int, Counts]) -> str:
+        floor = self._state.ensemble.specialist(lanes.specialist).floor
+        outlook = lanes.outlook(lane.number, counts, self._lanes.rules(), floor)
+        return self._with_remarks(lanes.specialist, outlook) if lane.status == "serving" else outlook
+
+    def _with_remarks(self, specialist: str, outlook: str) -> str:
+        is_drained = self._cordons.all_drained(specialist)
+        drained = "no replica is left to answer: drained by an operator" if is_drained else ""
+        return "; ".join(each for each in (self._lanes.remark(specialist), drained, outlook) if each)
+
+
+def _put_lane(info: wire.BreakerInfo, lane: LaneRecord) -> None:
+    info.lane, info.lane_status = lane.number, lane.status
+    info.adapters.extend(ref.name for ref in lane.adapters)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,1 +1,0 @@
-"""Who should answer, and with which parameters: pure, and replayable from a receipt."""

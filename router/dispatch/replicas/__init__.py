@@ -1,0 +1,1 @@
+"""The replicas of every specialist: watched, ranked and chosen."""

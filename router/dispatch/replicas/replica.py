@@ -1,0 +1,433 @@
+"""The replicas of a specialist as the router sees them, and the choice among them: power of k choices with affinity."""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice
+from math import inf
+from random import Random
+from typing import Protocol, TypeVar
+
+from admission.breakers import CircuitBreaker, filter_ejected
+from admission.budgets import RetryBudget
+from octet.clock import Clock
+from octet.config.ensemble import DispatchConfig
+from octet.v1 import specialist_pb2 as wire
+from router.dispatch.transport import ReplicaChannel, ReplicaTarget
+
+_log = logging.getLogger(__name__)
+BLAME_SECONDS = 2.0  # a request that left this shortly before its connection was lost counts as in flight
+WAIT_SECONDS = 1.0  # for a specialist that was available a moment ago: a restart or a reconnection
+MAX_SESSIONS = 10_000
+SESSION_SECONDS = 3600.0  # longer than the blocks of an idle conversation survive on a replica with other traffic
+_MAX_LEAVERS = 256
+_RECOVERY_SECONDS = 2.0
+"""A replica that hung gets one request as a probe. Without requests, regular reports for this long are enough."""
+_RECENT_SECONDS = 5.0  # a specialist that has been unavailable for longer is not waited for
+_RETRY_SHARE = 0.15
+"""Retries allowed beside the burst, as a share of the requests in flight. With a burst of ten, a specialist that always
+fails gets at most a fifth more requests, from 200 requests on."""
+_KEY_BYTES = 16
+
+
+@dataclass(eq=False, slots=True)
+class ReplicaConnection:
+    """One connection to a replica, until it is lost. Only later is it known whether the replica died."""
+
+    instance: str = ""  # the process behind it; empty until reported
+    drained: bool = False  # the replica had announced that it would stop
+    is_lost: bool = False
+    survived: bool = False  # the next connection reached the same process: only the network failed
+    on_trial: list[bytes] = field(default_factory=list)
+    """Content digests of suspects sent over it that have not produced a token. They are kept when it is lost."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by one suspect at a time
+    _leavers: deque[tuple[float, Callable[[], None]]] = field(default_factory=lambda: deque(maxlen=_MAX_LEAVERS))
+
+    @property
+    def is_death(self) -> bool:
+        return self.is_lost and not (self.drained or self.survived)
+
+    def request_left(self, now: float, blame: Callable[[], None]) -> None:
+        """Record a request that left early. `blame` is called if the connection was lost, or is lost soon."""
+        if self.is_lost:
+            blame()
+        else:
+            self._leavers.append((now, blame))
+
+    def lose(self, now: float) -> None:
+        self.is_lost = True
+        leavers = [*self._leavers]
+        self._leavers.clear()
+        for at, blame in leavers:
+            if now - at <= BLAME_SECONDS:
+                blame()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSnapshot:
+    """The state of a replica for one selection."""
+
+    name: str
+    depth: int  # requests it has, as far as known, without shadows, which are preempted
+    max_running: int
+    preempting: bool = False
+    adapters: frozenset[str] = frozenset()
+    has_capacity: bool = True  # a request would run at once, as far as known
+    is_closed: bool = False  # it takes no new requests: draining, or not serving yet
+    is_broken: bool = False  # it is unreachable or hung, or its breaker is open
+
+
+@dataclass(eq=False)
+class Replica:
+    specialist: str
+    target: ReplicaTarget
+    channel: ReplicaChannel
+    breaker: CircuitBreaker
+    clock: Clock
+    max_running: int  # until the replica reports its own
+
+    def __post_init__(self) -> None:
+        self.name = f"{self.specialist}-{self.target.label}"
+        self.inflight = 0
+        self._epoch = 0  # the number of reports
+        self._since_report = 0  # requests sent since the last report, which cannot include them
+        self.report: wire.LoadReport | None = None
+        self.adapters: frozenset[str] = frozenset()  # loaded, according to the report
+        self._reported = -inf
+        self.is_connected = False
+        self.connection = ReplicaConnection()  # the current connection, or the next
+        self._last_connection: ReplicaConnection | None = None  # until the process behind the new one is known
+        self.is_serving = False  # according to its health service
+        self._has_served = False
+        self.num_watches = 0  # open load streams; without one, silence means nothing
+        self.is_hung = False
+        self._was_lost_hung = False
+        self._recovering_since: float | None = None  # the first report after a hang, until a probe is answered
+        self.num_signals = 0  # reports and answers received; an unchanged number is silence
+
+    @property
+    def draining(self) -> bool:
+        return self.report is not None and self.report.draining
+
+    @property
+    def should_report(self) -> bool:
+        return self.is_connected and self.num_watches > 0
+
+    @property
+    def is_usable(self) -> bool:
+        is_up = self.is_connected and self.is_serving and not self.is_hung
+        return is_up and not self.draining and self.breaker.would_allow
+
+    def snapshot(self, stale_seconds: float) -> ReplicaSnapshot:
+        """Ignore a report older than `stale_seconds`."""
+        report = self.report
+        if report is None or self.clock.now() - self._reported > stale_seconds:
+            depth, preempting, refusing = self.inflight, False, False
+        else:
+            reported = max(0, report.waiting + report.running - report.shadows)
+            depth = max(reported + self._since_report, self.inflight)
+            preempting, refusing = report.preempting, report.refusing
+        return ReplicaSnapshot(
+            name=self.name,
+            depth=depth,
+            max_running=self.max_running,
+            preempting=preempting,
+            adapters=self.adapters,
+            has_capacity=not refusing and depth < self.max_running,
+            is_closed=self.draining or (self.is_connected and not self.is_serving),
+            is_broken=not self.is_connected or self.is_hung or not self.breaker.would_allow,
+        )
+
+    def enter(self) -> int:
+        """Count a request as sent. The result must be passed to `leave`."""
+        self.inflight += 1
+        self._since_report += 1
+        return self._epoch
+
+    def leave(self, epoch: int) -> None:
+        self.inflight -= 1
+        if epoch == self._epoch:
+            self._since_report -= 1
+
+    def load_reported(self, report: wire.LoadReport) -> None:
+        was_draining = self.draining
+        if self.is_connected:
+            self._identify(report)
+        self.report = report
+        self.adapters = frozenset(adapter.name for adapter in report.adapters)
+        self._reported = self.clock.now()
+        self.max_running = max(1, report.max_running)
+        self._epoch += 1
+        self._since_report = 0
+        self.num_signals += 1
+        if self.draining and not was_draining:
+            _log.info("%s is draining", self.name)
+        if self.is_hung:
+            _log.info("%s reports again", self.name)
+            self.is_hung = False
+            self._start_recovery()
+        elif self._recovering_since is not None:
+            self._check_recovery(self._recovering_since)
+
+    def _start_recovery(self) -> None:
+        """Make the next request a probe after a hang."""
+        self.breaker.probe_now()
+        self._recovering_since = self.clock.now()
+
+    def _check_recovery(self, since: float) -> None:
+        if self.breaker.state != "half_open":  # a probe has ended
+            self._recovering_since = None
+        elif self.clock.now() - since >= _RECOVERY_SECONDS and self.breaker.would_allow:
+            self._recovering_since = None
+            self.breaker.succeeded()
+
+    def _identify(self, report: wire.LoadReport) -> None:
+        self.connection.instance = report.instance
+        self.connection.drained = self.connection.drained or report.draining
+        last = self._last_connection
+        if last is not None:
+            last.survived = bool(report.instance) and last.instance == report.instance
+            self._last_connection = None
+
+    def mark_hung(self, seconds: float) -> None:
+        if not self.is_hung:
+            _log.warning("%s hangs: no report for %.1f s", self.name, seconds)
+            self.is_hung = True
+            self.breaker.trip()
+
+    def health_reported(self, is_serving: bool) -> None:
+        if not self.is_connected:
+            self.is_connected = True
+            if self._was_lost_hung:
+                self._was_lost_hung = False
+                self._start_recovery()
+            else:
+                self.breaker.succeeded()
+        if is_serving != self.is_serving:
+            self.is_serving = is_serving
+            level = logging.INFO if self._has_served else logging.DEBUG
+            self._has_served = True
+            state = "serves" if is_serving else "does not serve"
+            _log.log(level, "%s at %s %s", self.name, self.target.address, state)
+
+    def disconnected(self, reason: str) -> None:
+        """Forget the process: the next connection may lead to another one."""
+        if self.is_connected:
+            _log.warning("lost %s at %s: %s", self.name, self.target.address, reason)
+            self.connection.lose(self.clock.now())
+            self._last_connection, self.connection = self.connection, ReplicaConnection()
+        self._was_lost_hung = self._was_lost_hung or self.is_hung
+        self.is_connected = self.is_serving = self.is_hung = False
+        self._recovering_since = self.report = None
+        self.adapters = frozenset()
+        self.breaker.trip()
+
+
+def any_replica(_: Replica) -> bool:
+    return True
+
+
+class ReplicaSet:
+    def __init__(self, specialist: str, dispatch: DispatchConfig, clock: Clock) -> None:
+        self.specialist = specialist
+        self.configure(dispatch)
+        self.replicas: dict[str, Replica] = {}  # by name
+        self.affinity = SessionAffinity(clock)
+        self._clock = clock
+        self._usable = asyncio.Event()
+        self._last_usable = -inf
+
+    def configure(self, dispatch: DispatchConfig) -> None:
+        self.dispatch = dispatch
+        self.retry_budget = RetryBudget(dispatch.retry_burst, dispatch.retry_ratio, _RETRY_SHARE)
+
+    @property
+    def is_usable(self) -> bool:
+        return any(replica.is_usable for replica in self.replicas.values())
+
+    def replicas_changed(self) -> None:
+        was_usable = self._usable.is_set()
+        if self.is_usable:
+            self._usable.set()
+        else:
+            self._usable.clear()
+        if was_usable or self._usable.is_set():
+            self._last_usable = self._clock.now()
+
+    def choose(
+        self,
+        tried: Container[str],
+        session: bytes,
+        adapters: Sequence[str],
+        random: Random,
+        *,
+        healthy: bool,
+        with_capacity: bool = False,
+        may_answer: Callable[[Replica], bool] = any_replica,
+    ) -> Replica | None:
+        """Return a replica that was not tried yet. With `healthy`, only one that is likely to answer; `with_capacity`,
+        only one that can run the request at once."""
+        stale = self.dispatch.stale_seconds
+
+        def inspect(replica: Replica) -> ReplicaSnapshot | None:
+            if replica.name in tried or not may_answer(replica):
+                return None
+            found = replica.snapshot(stale)
+            is_unfit = (healthy and (found.is_closed or found.is_broken)) or (with_capacity and not found.has_capacity)
+            return None if is_unfit else found
+
+        last = self.affinity.find(session, adapters)
+        members = tuple(self.replicas.values())
+        if healthy:
+            known = None if last is None else self.replicas.get(last)
+            chosen = sample_replicas(members, inspect, session, adapters, self.dispatch, random, known)
+        else:
+            snapshots = [found for found in map(inspect, members) if found is not None]
+            chosen = pick_replica(snapshots, session, adapters, self.dispatch, random, last) if snapshots else None
+        return None if chosen is None else self.replicas[chosen.name]
+
+    async def wait_usable(self, seconds: float) -> bool:
+        """Whether a replica is usable now or within WAIT_SECONDS."""
+        if self._clock.now() - self._last_usable > _RECENT_SECONDS:
+            return self.is_usable
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
+                await self._usable.wait()
+        return self._usable.is_set()
+
+
+class SessionAffinity:
+    """The replica that last served each conversation. Bounded by number and age; the least recent are dropped first."""
+
+    def __init__(self, clock: Clock, max_sessions: int = MAX_SESSIONS, seconds: float = SESSION_SECONDS) -> None:
+        if max_sessions < 1:
+            raise ValueError(f"max_sessions must be at least 1, got {max_sessions}")
+        self._clock = clock
+        self._max_sessions = max_sessions
+        self._seconds = seconds
+        self._replicas: OrderedDict[bytes, tuple[str, float]] = OrderedDict()  # name and time, least recent first
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def learn(self, session: bytes, adapters: Sequence[str], replica: str) -> None:
+        """Remember the replica, which holds the conversation's prefix once it has accepted a request."""
+        if not session:
+            return
+        key = _affinity_key(session, adapters)
+        self._replicas[key] = (replica, self._clock.now())
+        self._replicas.move_to_end(key)
+        if len(self._replicas) > self._max_sessions:
+            self._replicas.popitem(last=False)
+
+    def find(self, session: bytes, adapters: Sequence[str]) -> str | None:
+        oldest = self._clock.now() - self._seconds
+        while self._replicas and next(iter(self._replicas.values()))[1] < oldest:
+            self._replicas.popitem(last=False)
+        found = self._replicas.get(_affinity_key(session, adapters)) if session else None
+        return None if found is None else found[0]
+
+
+def _affinity_key(session: bytes, adapters: Sequence[str]) -> bytes:
+    """Include the adapters, because cached blocks belong to one adapter stack."""
+    hasher = blake2b(session, digest_size=_KEY_BYTES)
+    for name in adapters:
+        hasher.update(b"\0" + name.encode())
+    return hasher.digest()
+
+
+class _Member(Protocol):
+    """A replica, or a snapshot of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def adapters(self) -> frozenset[str]: ...
+
+
+_MemberT = TypeVar("_MemberT", bound=_Member)
+
+
+def sample_replicas(
+    members: Sequence[_MemberT],
+    inspect: Callable[[_MemberT], ReplicaSnapshot | None],
+    session: bytes,
+    adapters: Sequence[str],
+    dispatch: DispatchConfig,
+    random: Random,
+    last: _MemberT | None = None,
+) -> ReplicaSnapshot | None:
+    """Power of k choices that inspects only sampled members: the cost does not grow with a healthy fleet. A member for
+    which `inspect` returns None is replaced by another sample. `last` is the conversation's last replica."""
+
+    def usable(order: Iterator[_MemberT]) -> Iterator[ReplicaSnapshot]:
+        return (found for found in map(inspect, order) if found is not None)
+
+    order = shuffle_lazily(members, random)
+    sampled = list(islice(usable(order), dispatch.choices))
+    if not sampled:
+        return None
+    wanted = frozenset(adapters)
+    if wanted and not any(wanted <= each.adapters for each in sampled):
+        sampled += islice(usable(each for each in order if wanted <= each.adapters), 1)
+    affine = None
+    if session and len(members) > 1:
+        affine = None if last is None else inspect(last)
+        if affine is None:  # rendezvous hashing: a member changes only when it is lost
+            score = affinity_score(session)
+            affine = inspect(max(members, key=score))
+            affine = affine or next(usable(iter(sorted(members, key=score, reverse=True)[1:])), None)
+    if affine is not None:
+        sampled = [each for each in sampled if each.name != affine.name] + [affine]
+    if len(sampled) == 1:
+        return sampled[0]
+
+    def cost(each: ReplicaSnapshot) -> float:
+        """Return the load as a share of a full batch."""
+        cost = each.depth / max(1, each.max_running)
+        if each.preempting:
+            cost += dispatch.preempting_penalty
+        if each is affine:
+            cost -= dispatch.session_bonus
+        if wanted and wanted <= each.adapters:
+            cost -= dispatch.adapter_bonus
+        return cost
+
+    return min(sampled, key=cost)
+
+
+def shuffle_lazily(members: Sequence[_MemberT], random: Random) -> Iterator[_MemberT]:
+    """Yield all members in random order, with work only for those that are taken."""
+    moved: dict[int, int] = {}
+    for place in range(len(members)):
+        other = place + int(random.random() * (len(members) - place))
+        found = moved.get(other, other)
+        moved[other] = moved.get(place, place)
+        yield members[found]
+
+
+def pick_replica(
+    snapshots: Sequence[ReplicaSnapshot],
+    session: bytes,
+    adapters: Sequence[str],
+    dispatch: DispatchConfig,
+    random: Random,
+    last: str | None = None,
+) -> ReplicaSnapshot:
+    """Power of k choices among all that are not ejected; at least one never is. Raises ValueError for no snapshots."""
+    able = filter_ejected(snapshots, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
+    known = next((each for each in able if each.name == last), None)
+    chosen = sample_replicas(able, lambda each: each, session, adapters, dispatch, random, known)
+    if chosen is None:
+        raise ValueError("no replicas to pick from")
+    return chosen
+
+
+def affinity_score(session: bytes) -> Callable[[_Member], bytes]:
+    """Score members for a conversation without history; the highest score wins, the same on every router."""
+    key = blake2b(session, digest_size=32).digest()
+    return lambda each: blake2b(each.name.encode(), key=key, digest_size=8).digest()

@@ -1,0 +1,157 @@
+"""The transport to replicas: their addresses, TLS, and the channel interface of its two implementations."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, Unpack
+
+import grpc
+
+from router.dispatch.http2.channel import CallOptions, Http2Channel, ReadLimits, client_tls_context
+from router.dispatch.http2.connection import PING_AFTER_SECONDS, PING_TIMEOUT_SECONDS
+from router.dispatch.http2.frames import MetadataPairs
+
+LOOKAHEAD_BYTES = 512
+"""Bytes of an answer that a replica may send before they are read: the acceptance and some tokens. Tokens that arrive
+faster than they are relayed wait at the replica, which merges them into one message. It also bounds what is buffered
+for a slow caller. A reader of a longer message requests all of it."""
+READ_LIMITS = ReadLimits(max_message_bytes=32 << 20, lookahead=LOOKAHEAD_BYTES)
+_DNS = "dns:///"
+_UNIX = "unix:"
+
+
+class ReplicaChannel(Protocol):
+    """Calls to one replica; requests and answers are serialised messages. Connects on first use."""
+
+    def stream(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
+        """Start a call that must be read to the end or cancelled; it can also be iterated. `read()` returns the next
+        message or grpc.aio.EOF. Raises ValueError for invalid metadata."""
+
+    def call(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
+        """Return an awaitable with `cancel` for the answer's bytes. Raises ValueError for invalid metadata."""
+
+    async def close(self) -> None:
+        """Cancel the remaining calls."""
+
+
+class GrpcChannel:
+    """A ReplicaChannel over grpcio: `dispatch.transport: grpc`."""
+
+    def __init__(self, address: str, limits: ReadLimits, credentials: Any = None, authority: str = "") -> None:
+        options: list[tuple[str, int | str]] = [
+            ("grpc.max_send_message_length", -1),
+            ("grpc.enable_retries", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 500),
+            ("grpc.keepalive_time_ms", round(PING_AFTER_SECONDS * 1000)),
+            ("grpc.keepalive_timeout_ms", round(PING_TIMEOUT_SECONDS * 1000)),
+            ("grpc.max_receive_message_length", limits.max_message_bytes),
+            ("grpc.http2.lookahead_bytes", limits.lookahead),
+        ]
+        if authority:
+            options.append(("grpc.ssl_target_name_override", authority))
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(address, options)
+        else:
+            self._channel = grpc.aio.secure_channel(address, credentials, options)
+        self._methods: dict[tuple[Any, str], Any] = {}
+
+    def stream(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
+        return self._start(self._channel.unary_stream, method, request, **options)
+
+    def call(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
+        return self._start(self._channel.unary_unary, method, request, **options)
+
+    def _start(self, kind: Any, method: str, request: bytes, metadata: MetadataPairs = (), **options: Any) -> Any:
+        start = self._methods.get((kind, method))
+        if start is None:
+            start = self._methods[kind, method] = kind(method)
+        return start(request, metadata=tuple(metadata), **options)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class AddressInvalid(ValueError):
+    """The message describes a valid address."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTarget:
+    label: str  # the suffix of the replica's name: equal on every router with the same configuration
+    address: str  # host:port or unix:PATH
+    authority: str = ""  # the name on its certificate if it differs from the address
+
+
+Connect: TypeAlias = Callable[[ReplicaTarget, ReadLimits], ReplicaChannel]
+TransportKind: TypeAlias = Literal["http2", "grpc"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTls:
+    """TLS files for replicas. Raises ValueError if only one of certificate and key is given."""
+
+    ca: Path  # signs the certificates of replicas
+    certificate: Path | None = None  # the router's own, for replicas that require one
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("--replica-certificate and --replica-key must be given together")
+
+    def context(self) -> ssl.SSLContext:
+        return client_tls_context(self.ca, self.certificate, self.key)
+
+
+def open_transport(kind: TransportKind = "http2", tls: ReplicaTls | None = None) -> Connect:
+    """Raises OSError for a TLS file that cannot be read or used."""
+    context: Any = None if tls is None else tls.context()
+    channel: Callable[..., ReplicaChannel] = Http2Channel
+    if kind == "grpc":
+        channel = GrpcChannel
+        if tls is not None:
+            files = (tls.ca, tls.key, tls.certificate)
+            context = grpc.ssl_channel_credentials(*(None if path is None else path.read_bytes() for path in files))
+
+    def connect(target: ReplicaTarget, limits: ReadLimits) -> ReplicaChannel:
+        if context is None or target.address.startswith(_UNIX):
+            return channel(target.address, limits)
+        return channel(target.address, limits, context, target.authority)
+
+    return connect
+
+
+def check_address(address: str) -> None:
+    """Accepts host:port, dns:///name:port and unix:PATH. Raises AddressInvalid."""
+    if address.startswith(_UNIX):
+        if len(address) == len(_UNIX):
+            raise AddressInvalid(f"a Unix socket is unix:PATH, got {address!r}")
+        return
+    _split_address(address.removeprefix(_DNS))
+
+
+def is_dns(address: str) -> bool:
+    return address.startswith(_DNS)
+
+
+async def resolve_targets(address: str) -> tuple[ReplicaTarget, ...]:
+    """Return every IP address behind a DNS name, sorted. Only this machine's preferred family is used, so that a
+    replica with an IPv4 and an IPv6 address counts once. Raises OSError when the lookup fails."""
+    host, port = _split_address(address.removeprefix(_DNS))
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    ips = {str(where[0]) for family, _, _, _, where in found if family == found[0][0]}
+    places = sorted(f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip in ips)
+    return tuple(ReplicaTarget(place, place, authority=host) for place in places)
+
+
+def _split_address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not bare or "/" in bare or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise AddressInvalid(f"an address is host:port, dns:///name:port or unix:PATH, got {text!r}")
+    return bare, int(port)

@@ -1,1 +1,0 @@
-"""What the router counts and measures, for Prometheus."""

@@ -1,0 +1,222 @@
+"""All metrics that a router exposes: its own, and those of its replicas."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from prometheus_client.metrics_core import Metric
+
+from admission.knobs import ESCALATION
+from octet.telemetry.exposition import BuildFamilies, Exposition, counter_family, gauge_family, state_family
+from octet.telemetry.requests import reason_name
+from octet.telemetry.trace_export import SpanExporter
+from octet.v1 import error_pb2
+from octet.v1 import operator_pb2 as wire
+from router.api.keys.gate import AccessGate
+from router.assembly import BackgroundServices
+from router.control.control import ControlPlane
+from router.dispatch.dispatcher import LiveRequests
+from router.dispatch.replicas.fleet import Fleet
+from router.jobs.manager import JobManager
+from router.observe.metrics.quality import evaluation_source, slo_source
+from router.observe.metrics.replicas import ReplicaMetrics
+from router.observe.metrics.requests import RequestCounters, request_source
+from router.observe.overview.findings import is_breaker_open
+from router.quality.slo import SloTracker
+from router.store.store import Store
+
+BREAKER_STATES = ("closed", "shadow_only", "recovering")
+HOLDS = ("open", "closed")
+REPLICA_STATES = ("serving", "connecting", "hung", "draining", "drained_by_operator")
+HEALTH_STATES = ("closed", "half_open", "open")
+SCRAPE_FAILURES = ("silent", "malformed")
+_CONFIGURATION = "configuration"
+SETTERS = (_CONFIGURATION, ESCALATION, "operator")
+_GATE_REASONS = tuple(
+    getattr(error_pb2, f"ERROR_REASON_{name}") for name in ("UNAUTHENTICATED", "FORBIDDEN", "KEY_LIMIT")
+)
+_JOB_ENDINGS = ("done", "failed", "cancelled")
+HttpResponses = Counter[tuple[str, int]]  # by route pattern and status; an unknown route is empty
+
+
+def store_source(store: Store) -> BuildFamilies:
+    figures, up = store.counters(), not store.trouble
+
+    def build() -> Iterator[Metric]:
+        yield gauge_family("octet_store_up", "Whether the database answers.", (), [((), up)])
+        about = "Rows that wait to be written: receipts, comparisons, counts."
+        held = [((kind,), getattr(figures, f"held_{kind}")) for kind in ("receipts", "comparisons", "counts")]
+        yield gauge_family("octet_store_held_rows", about, ("kind",), held)
+        about = "Rows that were lost: the buffer was full, or the database refused them."
+        kinds = ("receipts", "comparisons", "counts", "verdicts")
+        dropped = [((kind,), getattr(figures, f"dropped_{kind}")) for kind in kinds]
+        yield counter_family("octet_store_dropped_rows_total", about, ("kind",), dropped)
+
+    return build
+
+
+def trace_source(exporter: SpanExporter | None) -> BuildFamilies:
+    sent, dropped = (0, 0) if exporter is None else (exporter.sent, exporter.dropped)
+
+    def build() -> Iterator[Metric]:
+        about = "Requests, shadows and late verdicts whose spans the collector took."
+        yield counter_family("octet_sent_traces_total", about, (), [((), sent)])
+        about = "Requests, shadows and late verdicts whose spans were lost: not taken, or the queue was full."
+        yield counter_family("octet_lost_traces_total", about, (), [((), dropped)])
+
+    return build
+
+
+class EndpointState(NamedTuple):
+    live: LiveRequests
+    gate: AccessGate
+    jobs: JobManager
+    responses: HttpResponses
+    num_connections: Callable[[], int]
+    is_warm: Callable[[], bool]
+    is_draining: Callable[[], bool]
+    memory_share: Callable[[], float | None]
+    version: str
+
+
+def endpoint_source(endpoints: EndpointState) -> BuildFamilies:
+    jobs, live, refused = endpoints.jobs, endpoints.live, endpoints.gate.refused
+    memory, responses = endpoints.memory_share() or 0.0, tuple(endpoints.responses.items())
+    refusals = [((reason_name(reason),), refused[reason]) for reason in _GATE_REASONS]
+    submitted, ended = jobs.counters.submitted, [((each,), jobs.counters.ended[each]) for each in _JOB_ENDINGS]
+    gauges: list[tuple[str, str, float]] = [
+        ("octet_warm", "Whether every specialist has had a warm replica.", endpoints.is_warm()),
+        ("octet_draining", "Whether the router is draining.", endpoints.is_draining()),
+        ("octet_inflight_requests", "Requests in flight.", len(live)),
+        ("octet_inflight_requests_limit", "Limit of requests in flight.", live.max_requests),
+        ("octet_inflight_bytes", "Bytes of the requests in flight.", live.num_bytes),
+        ("octet_memory_share", "Share of the process's memory limit in use; 0 without a limit.", memory),
+        ("octet_http_connections", "Open HTTP connections.", endpoints.num_connections()),
+        ("octet_jobs_running", "Jobs that this router is running.", jobs.num_running),
+        ("octet_job_watchers", "Callers that follow a job.", len(jobs.watchers)),
+    ]
+
+    def build() -> Iterator[Metric]:
+        about = "Always 1; the label is this router's version."
+        yield gauge_family("octet_build_info", about, ("version",), [((endpoints.version,), 1)])
+        for name, about, value in gauges:
+            yield gauge_family(name, about, (), [((), value)])
+        about = "HTTP responses by route and status; route none is an unknown one."
+        rows = (((route or "none", str(status)), num) for (route, status), num in responses)
+        yield counter_family("octet_http_responses_total", about, ("route", "status"), rows)
+        about = "Calls that the access gate refused: unauthenticated, forbidden, key_limit."
+        yield counter_family("octet_gate_refusals_total", about, ("reason",), refusals)
+        yield counter_family("octet_jobs_submitted_total", "Jobs that were submitted.", (), [((), submitted)])
+        about = "Jobs that this router ended: done, failed, cancelled."
+        yield counter_family("octet_jobs_ended_total", about, ("status",), ended)
+
+    return build
+
+
+def control_source(control: ControlPlane) -> BuildFamilies:
+    breakers, knobs, replicas = control.breakers(), control.knobs(), control.replicas()
+    levels = control.escalation()
+
+    def build() -> Iterator[Metric]:
+        yield from _breaker_families([each for each in breakers if each.lane_status != "candidate"])
+        candidates = [each for each in breakers if each.lane_status == "candidate"]
+        yield from _breaker_gauges(_CANDIDATE_GAUGES, candidates)
+        yield from _knob_families(knobs)
+        about = "Escalation level of the specialist; 0 is none."
+        rows = (((name,), level) for name, level in levels.items())
+        yield gauge_family("octet_escalation_level", about, ("specialist",), rows)
+        found = Counter((info.specialist, info.status) for info in replicas)
+        statuses = (((name, status), found[name, status]) for name in levels for status in REPLICA_STATES)
+        about = "Replicas by status, as the router sees them."
+        yield gauge_family("octet_replicas", about, ("specialist", "status"), statuses)
+        about = "State of the replica's health breaker, 1 for the current one."
+        states = (((info.specialist, info.name), info.health_breaker) for info in replicas)
+        labels = ("specialist", "replica", "state")
+        yield state_family("octet_replica_health_breaker", about, labels, HEALTH_STATES, states)
+
+    return build
+
+
+def _breaker_families(infos: Sequence[wire.BreakerInfo]) -> Iterator[Metric]:
+    about = "State of the correctness breaker, 1 for the current one, held or not: closed, shadow_only, recovering."
+    states = (((info.specialist,), info.state) for info in infos)
+    yield state_family("octet_breaker_state", about, ("specialist", "state"), BREAKER_STATES, states)
+    about = "1 if an operator holds the breaker open or closed."
+    holds = (((info.specialist,), info.hold) for info in infos)
+    yield state_family("octet_breaker_held", about, ("specialist", "hold"), HOLDS, holds)
+    about = "Whether the breaker is open, by its state or an operator's hold; fallback answers instead, empty for none."
+    rows = (((info.specialist, info.fallback), is_breaker_open(info)) for info in infos)
+    yield gauge_family("octet_breaker_open", about, ("specialist", "fallback"), rows)
+    yield from _breaker_gauges(_BREAKER_GAUGES, infos)
+
+
+def _breaker_gauges(gauges: Sequence[tuple[str, str, str]], infos: Sequence[wire.BreakerInfo]) -> Iterator[Metric]:
+    for field, name, about in gauges:
+        is_optional = wire.BreakerInfo.DESCRIPTOR.fields_by_name[field].has_presence
+        known = [info for info in infos if not is_optional or info.HasField(field)]
+        yield gauge_family(name, about, ("specialist",), (((info.specialist,), getattr(info, field)) for info in known))
+
+
+_BREAKER_GAUGES = (
+    ("pass_rate", "octet_correctness_pass_ratio", "Pass rate of the serving lane over the breaker's window."),
+    ("floor", "octet_correctness_floor_ratio", "Pass rate below which the specialist is demoted."),
+    ("samples", "octet_correctness_samples", "Verdicts in the breaker's window."),
+    ("min_samples", "octet_correctness_needed_samples", "Verdicts that the breaker needs before it acts."),
+    ("lane", "octet_serving_lane", "Number of the serving lane; 0 before its replicas are known."),
+)
+_CANDIDATE_GAUGES = (
+    ("lane", "octet_candidate_lane", "Number of the candidate lane."),
+    ("pass_rate", "octet_candidate_pass_ratio", "Pass rate of the candidate lane."),
+)
+
+
+def _knob_families(infos: Sequence[wire.KnobInfo]) -> Iterator[Metric]:
+    labels = ("intent", "specialist", "knob")
+    named = []
+    for info in infos:  # INTENT.KNOB or INTENT/SPECIALIST.KNOB
+        place, _, knob = info.name.rpartition(".")
+        intent, _, specialist = place.partition("/")
+        named.append(((intent, specialist, knob), info))
+    about = "shadow_threshold or priority_floor of an intent, as in force; specialist is set if it applies to one only."
+    yield gauge_family("octet_knob", about, labels, ((values, info.value) for values, info in named))
+    rows = ((values, info.configured) for values, info in named)
+    yield gauge_family("octet_knob_configured", "Configured value of the knob.", labels, rows)
+    about = "What set the knob, 1 for the current one: configuration, escalation, operator."
+    setters = ((values, info.set_by if info.set_by in SETTERS else "operator") for values, info in named)
+    yield state_family("octet_knob_set_by", about, (*labels, "by"), SETTERS, setters)
+
+
+def scrape_failures(failures: Counter[tuple[str, str]], specialists: Sequence[str]) -> BuildFamilies:
+    counted = [((name, why), failures[name, why]) for name in specialists for why in SCRAPE_FAILURES]
+    about = "Replicas left out of /metrics/replicas, by reason."
+    return lambda: [counter_family("octet_replica_scrape_failures_total", about, ("specialist", "reason"), counted)]
+
+
+class RouterMetrics:
+    def __init__(
+        self,
+        requests: RequestCounters,
+        control: ControlPlane,
+        backstage: BackgroundServices,
+        endpoints: EndpointState,
+        fleet: Fleet,
+    ) -> None:
+        self.replicas = ReplicaMetrics(fleet)
+        self.exposition = Exposition()
+        evaluations = (backstage.evaluations, backstage.shadows, backstage.evaluation_totals)
+        for source in (
+            partial(request_source, requests),
+            partial(control_source, control),
+            partial(evaluation_source, *evaluations),
+            partial(store_source, backstage.store),
+            partial(endpoint_source, endpoints),
+            partial(scrape_failures, self.replicas.failures, tuple(requests.by_specialist)),
+        ):
+            self.exposition.add(source)
+
+    def add_traces(self, exporter: SpanExporter | None) -> None:
+        self.exposition.add(partial(trace_source, exporter))
+
+    def add_slos(self, slos: SloTracker) -> None:
+        self.exposition.add(partial(slo_source, slos))

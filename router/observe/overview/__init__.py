@@ -1,0 +1,1 @@
+"""The overview for dashboard and `octet top`, with findings."""

@@ -1,0 +1,462 @@
+"""Findings are problems shown to an operator. Detectors find them in an overview; a reported finding clears only well
+below its threshold."""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+from octet.config.ensemble import Ensemble
+from octet.v1 import overview_pb2 as wire
+from router.observe.overview.traffic import CacheReuse, RouterTraffic, SpecialistTraffic
+
+NOTE, WARNING, CRITICAL = wire.Trouble.NOTE, wire.Trouble.WARNING, wire.Trouble.CRITICAL
+Runbook = Literal["", "capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist"]
+FindingKey = tuple[str, str]  # kind and subject
+_DAY_MS = 86_400_000
+# measured in the store: a restarted router need not watch these again before it reports them
+_STORED_KINDS = frozenset({"correctness"})
+MOST_FINDINGS = 64
+SET_BY_ESCALATION = "escalation"
+_SET_BY_CONFIGURATION = "configuration"
+_ROUTER = "router"
+_DRAINING = ("draining", "drained_by_operator")
+LEAST_USUAL_REUSE = 0.1  # where the cache usually holds less of the prompts, a miss means nothing
+CACHE_DRIFT, CACHE_DRIFT_CLEARS = 0.5, 0.75  # shares of the usual reuse
+LEAST_RECENT_TOKENS = 2_000
+LEAST_USUAL_TOKENS = 10_000
+LEAST_FORECASTS = 50
+# relative error of the worst tenth of the forecasts: totals of single requests are hard to predict, up to 0.9 is usual
+ESTIMATOR_ERROR, ESTIMATOR_CLEARS = 2.0, 1.5
+_BURN_CLEARS = 0.5
+_NEARLY_ALL = 0.9  # share of breaching samples at which an objective is broken, whatever its budget
+CLEAR_OF_FLOOR = 0.01  # distance above the floor at which a pass rate is clear of it
+LEAST_VERIFIED = 20
+# share of the verified answers by which only the shadow passed more often than only the primary
+ONE_SIDED, ONE_SIDED_CLEARS = 0.1, 0.05
+TWO_SIGMA = 4.0
+LOW_CONFIDENCE, CONFIDENCE_CLEARS = 0.4, 0.45  # mean confidence of the classifier's decisions for one specialist
+UNROUTABLE_SHARE, UNROUTABLE_CLEARS = 0.2, 0.1  # share of all requests that fit no specialist
+_CORRECTNESS_KINDS = frozenset({"correctness", "breaker_open"})
+_CAPACITY_KINDS = frozenset({"refusing", "burning", "escalated"})
+_ORDER = (
+    *("nobody_serves", "no_replica", "unserved", "failing", "correctness", "refusing", "burning"),
+    *("breaker_open", "escalated", "replica_hung", "replica_lost"),
+    *("misrouting", "cache_drift", "estimator", "store_down"),
+    *("breaker_held", "draining", "fresh_lane", "knob_set"),
+)
+_RANKS = {kind: rank for rank, kind in enumerate(_ORDER)}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    severity: wire.Trouble.Severity
+    kind: str
+    subject: str
+    what: str  # a sentence with its figures, without the time
+    runbook: Runbook = ""
+    specialist: str = ""
+    since_ms: int = 0  # 0 if unknown: then since it was first seen
+
+    @property
+    def key(self) -> FindingKey:
+        return self.kind, self.subject
+
+
+class FindingDelays(NamedTuple):
+    """A finding is reported after it has lasted `before` seconds, and cleared after it has been gone for `after`."""
+
+    before: float = 0.0
+    after: float = 0.0
+
+
+# measurements fluctuate; decisions are reported at once
+_DELAYS = {
+    "no_replica": FindingDelays(2.0, 5.0),
+    "replica_hung": FindingDelays(0.0, 5.0),
+    "replica_lost": FindingDelays(5.0, 5.0),
+    "refusing": FindingDelays(5.0, 30.0),
+    "unserved": FindingDelays(5.0, 30.0),
+    "failing": FindingDelays(5.0, 30.0),
+    "burning": FindingDelays(10.0, 60.0),
+    "correctness": FindingDelays(5.0, 60.0),
+    "cache_drift": FindingDelays(30.0, 120.0),
+    "misrouting": FindingDelays(30.0, 120.0),
+    "estimator": FindingDelays(30.0, 120.0),
+}
+
+
+def delays_of(kind: str) -> FindingDelays:
+    return _DELAYS.get(kind, FindingDelays())
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewFacts:
+    overview: wire.Overview
+    traffic: Mapping[str, SpecialistTraffic] = field(default_factory=dict)
+    router: RouterTraffic = field(default_factory=RouterTraffic)
+    recent: Mapping[str, CacheReuse] = field(default_factory=dict)
+    usual: Mapping[str, CacheReuse] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRules:
+    alert_burn: float = 6.0  # burn rate over every window
+    refused: float = 0.05  # share of requests above which escalation begins
+    calm: float = 0.01  # share of requests below which a finding clears
+    min_requests: int = 20
+
+
+def load_finding_rules(ensemble: Ensemble) -> FindingRules:
+    escalation = ensemble.escalation
+    return FindingRules(ensemble.slo.alert_burn, escalation.refused, escalation.calm, escalation.min_requests)
+
+
+class Fallback(NamedTuple):
+    name: str  # empty if no fallback answers
+    what: str
+
+
+def find_fallback(view: wire.SpecialistView, specialists: Iterable[wire.SpecialistView]) -> Fallback:
+    """Fallbacks do not chain. A request may have its own second choice, if another specialist is serving."""
+    others = {each.name: each for each in specialists if each.name != view.name}
+    fallback = view.breaker.fallback
+    if fallback in others and is_serving(others[fallback]):
+        return Fallback(fallback, f"{fallback} answers instead")
+    missing = f"its fallback {fallback} is not serving either" if fallback else "it has no fallback"
+    unless = " unless they have another second choice" if any(map(is_serving, others.values())) else ""
+    return Fallback("", f"{missing}: requests are refused{unless}")
+
+
+def is_serving(view: wire.SpecialistView) -> bool:
+    return not is_breaker_open(view.breaker) and any(is_replica_up(each.info) for each in view.replicas)
+
+
+def is_breaker_open(breaker: wire.BreakerInfo) -> bool:
+    if breaker.hold:
+        return breaker.hold == "open"
+    return breaker.state in ("shadow_only", "recovering")
+
+
+def is_replica_up(info: wire.ReplicaInfo) -> bool:
+    return info.status == "serving" and info.health_breaker != "open"
+
+
+@dataclass(slots=True)
+class _TrackedFinding:
+    finding: Finding
+    first: float
+    first_ms: int
+    last: float
+    last_ms: int
+    is_reported: bool = False
+
+
+class FindingTracker:
+    """Decides when a finding is reported and cleared. Short gaps do not interrupt a finding."""
+
+    def __init__(self) -> None:
+        self._tracked: dict[FindingKey, _TrackedFinding] = {}
+        self._began: float | None = None
+
+    @property
+    def reported(self) -> frozenset[FindingKey]:
+        return frozenset(key for key, each in self._tracked.items() if each.is_reported)
+
+    def step(self, found: Iterable[Finding], now: float, now_ms: int) -> list[wire.Trouble]:
+        """Return the findings to report now, in no order. Times are monotonic seconds and milliseconds since 1970."""
+        self._began = now if self._began is None else self._began
+        for finding in found:
+            each = self._tracked.get(finding.key)
+            if each is None:
+                each = self._tracked[finding.key] = _TrackedFinding(finding, now, now_ms, now, now_ms)
+            each.finding, each.last, each.last_ms = finding, now, now_ms
+            before = delays_of(finding.kind).before
+            is_known = finding.kind in _STORED_KINDS and now - self._began < before
+            each.is_reported = each.is_reported or each.last - each.first >= before or is_known
+        for key, each in list(self._tracked.items()):
+            lingers = each.is_reported and now - each.last < delays_of(each.finding.kind).after
+            if each.last < now and not lingers:
+                del self._tracked[key]
+        return [_finding_to_wire(each, each.last < now, now_ms) for each in self._tracked.values() if each.is_reported]
+
+
+def _finding_to_wire(each: _TrackedFinding, is_over: bool, now_ms: int) -> wire.Trouble:
+    finding = each.finding
+    since = min(finding.since_ms or each.first_ms, now_ms)
+    over = f"over since {format_moment(each.last_ms, now_ms)}, still watched: " if is_over else ""
+    return wire.Trouble(
+        severity=finding.severity,
+        kind=finding.kind,
+        subject=finding.subject,
+        text=f"{finding.subject}: {over}{finding.what} since {format_moment(since, now_ms)}",
+        since_unix_ms=since,
+        runbook=finding.runbook,
+    )
+
+
+def format_moment(at_ms: int, now_ms: int) -> str:
+    form = "%H:%M UTC" if now_ms - at_ms < _DAY_MS else "%Y-%m-%d %H:%M UTC"
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
+
+
+def format_percent(share: float) -> str:
+    percent = 100 * share
+    return f"{percent:.0f} %" if percent >= 1 or percent == 0 else f"{percent:.1g} %"
+
+
+def format_percents(share: float, limit: float) -> tuple[str, str]:
+    """Format both with enough digits to differ, at most two."""
+    apart = abs(share - limit)
+    is_whole = abs(100 * limit - round(100 * limit)) < 1e-9
+    digits = 0 if apart >= 0.01 and is_whole else 1 if apart >= 0.001 else 2
+    return f"{100 * share:.{digits}f} %", f"{100 * limit:.{digits}f} %"
+
+
+def shorten(text: str, most: int = 80) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def detect_findings(facts: OverviewFacts, rules: FindingRules, reported: Container[FindingKey] = ()) -> list[Finding]:
+    found = [
+        *_detect_load(facts, rules, reported),
+        *_detect_answers(facts, rules, reported),
+        *_detect_operations(facts.overview),
+    ]
+    wrong = {each.specialist for each in found if each.kind in _CORRECTNESS_KINDS}
+    both = wrong & {each.specialist for each in found if each.kind in _CAPACITY_KINDS and each.specialist}
+    kinds = _CORRECTNESS_KINDS | _CAPACITY_KINDS
+    return [replace(each, runbook="both") if each.specialist in both and each.kind in kinds else each for each in found]
+
+
+def worst_first(findings: Iterable[wire.Trouble]) -> list[wire.Trouble]:
+    def badness(finding: wire.Trouble) -> tuple[int, int, str, str]:
+        return -finding.severity, _RANKS.get(finding.kind, len(_RANKS)), finding.subject, finding.kind
+
+    return sorted(findings, key=badness)[:MOST_FINDINGS]
+
+
+def headline(overview: wire.Overview) -> str:
+    wrong = [each for each in overview.troubles if each.severity > NOTE]
+    if wrong:
+        return f"{wrong[0].text} (and {len(wrong) - 1} more)" if len(wrong) > 1 else wrong[0].text
+    whole, serving = len(overview.specialists), sum(map(is_serving, overview.specialists))
+    if not serving:
+        return "No specialist serves."
+    number = f"{serving} of {whole}" if serving < whole else str(whole)
+    return f"All well: {number} specialists serve." if whole != 1 else "All well: 1 specialist serves."
+
+
+def _detect_load(facts: OverviewFacts, rules: FindingRules, reported: Container[FindingKey]) -> Iterator[Finding]:
+    for view in facts.overview.specialists:
+        name, traffic = view.name, facts.traffic.get(view.name, SpecialistTraffic())
+        total = traffic.requests
+        full = traffic.refused - traffic.unserved
+        if _is_excessive(full, total, ("refusing", name), rules, reported):
+            what = f"{format_percent(full / total)} of requests refused for lack of capacity"
+            yield Finding(CRITICAL, "refusing", name, what, "capacity", name)
+        if _is_excessive(traffic.unserved, total, ("unserved", name), rules, reported):
+            share = format_percent(traffic.unserved / total)
+            what = f"{share} of requests refused because it is not serving and no fallback answered"
+            yield Finding(CRITICAL, "unserved", name, what, "bad-refresh", name)
+        if _is_excessive(traffic.failed, total, ("failing", name), rules, reported):
+            what = f"{format_percent(traffic.failed / total)} of requests failed"
+            yield Finding(CRITICAL, "failing", name, what, "", name)
+        yield from _burning(view, rules, reported)
+        yield from _cache_drift(name, facts.recent.get(name), facts.usual.get(name), reported)
+        yield from _bad_estimates(view, reported)
+    yield from _escalated(facts.overview)
+    router = facts.router
+    if _is_excessive(router.no_room, router.requests, ("refusing", _ROUTER), rules, reported):
+        what = f"{format_percent(router.no_room / router.requests)} of requests refused because the router is full"
+        yield Finding(CRITICAL, "refusing", _ROUTER, what, "capacity")
+
+
+def _is_excessive(part: int, whole: int, key: FindingKey, rules: FindingRules, reported: Container[FindingKey]) -> bool:
+    if whole < rules.min_requests:
+        return False
+    share = part / whole
+    return share >= rules.calm and share > 0 if key in reported else share > rules.refused
+
+
+def _burning(view: wire.SpecialistView, rules: FindingRules, reported: Container[FindingKey]) -> Iterator[Finding]:
+    """Find latency objectives whose budget burns; correctness has separate findings."""
+    factor = _BURN_CLEARS if ("burning", view.name) in reported else 1.0
+    found = []
+    for each in view.slo.objectives:
+        budget = 1 - each.share  # with a large one the burn rate stays below the alert, even if every sample breaches
+        alert = min(rules.alert_burn, _NEARLY_ALL / budget) if budget > 0 else rules.alert_burn
+        if each.name != "correctness" and _burn(each, rules) >= alert * factor:
+            found.append((_burn(each, rules), each))
+    if found:
+        rate, worst = max(found, key=lambda pair: (pair[0], pair[1].name))
+        more = f"; {len(found) - 1} more objectives burn as well" if len(found) > 1 else ""
+        name = worst.name.replace("_", " ").replace("ttft", "time to first token").replace("itl", "time between tokens")
+        now = f" is {worst.current:.3g} s" if worst.HasField("current") else ""
+        target = f"{name}{now}, the target is {worst.target:.3g} s"
+        what = f"{target}: its error budget burns {rate:.3g} times too fast{more}"
+        yield Finding(CRITICAL, "burning", view.name, what, "capacity", view.name)
+
+
+def _burn(objective: wire.Objective, rules: FindingRules) -> float:
+    """Return the lowest burn rate of all windows; 0 if one of them has too few samples."""
+    burns = objective.burns
+    if not burns or any(burn.samples < rules.min_requests or not burn.HasField("rate") for burn in burns):
+        return 0.0
+    return float(min(burn.rate for burn in burns))
+
+
+def _cache_drift(
+    name: str, recent: CacheReuse | None, usual: CacheReuse | None, reported: Container[FindingKey]
+) -> Iterator[Finding]:
+    if recent is None or usual is None:
+        return
+    if recent.prompt_tokens < LEAST_RECENT_TOKENS or usual.prompt_tokens < LEAST_USUAL_TOKENS:
+        return
+    now, before = recent.share or 0.0, usual.share or 0.0
+    limit = before * (CACHE_DRIFT_CLEARS if ("cache_drift", name) in reported else CACHE_DRIFT)
+    if before >= LEAST_USUAL_REUSE and now < limit:
+        evicted = f"; {recent.evicted_blocks:,} blocks evicted" if recent.evicted_blocks else ""
+        shares = f"{format_percent(now)} of prompt tokens found in the cache, {format_percent(before)}"
+        what = f"{shares} in the hour before{evicted}"
+        yield Finding(WARNING, "cache_drift", name, what, "cache-drift", name)
+
+
+def _bad_estimates(view: wire.SpecialistView, reported: Container[FindingKey]) -> Iterator[Finding]:
+    for replica in view.replicas:
+        error, name = replica.load.estimate_error, replica.info.name
+        if error.num_requests < LEAST_FORECASTS or not error.HasField("total_p90"):
+            continue
+        if error.total_p90 > (ESTIMATOR_CLEARS if ("estimator", name) in reported else ESTIMATOR_ERROR):
+            what = f"one admission forecast in ten is wrong by {format_percent(error.total_p90)} or more"
+            yield Finding(WARNING, "estimator", name, what, "capacity", view.name)
+
+
+def _escalated(overview: wire.Overview) -> Iterator[Finding]:
+    """Yield one finding per specialist, because escalation changes the knobs of many intents at once."""
+    since: dict[str, list[int]] = {}
+    for knob in overview.knobs:
+        specialist = knob.name.rpartition(".")[0].partition("/")[2]
+        if knob.set_by == SET_BY_ESCALATION and specialist:
+            since.setdefault(specialist, []).append(knob.since_unix_ms)
+    for specialist, moments in since.items():
+        knobs = "1 knob" if len(moments) == 1 else f"{len(moments)} knobs"
+        what = f"escalation has changed {knobs} to relieve it"
+        yield Finding(WARNING, "escalated", specialist, what, "capacity", specialist, min(moments))
+
+
+def _detect_answers(facts: OverviewFacts, rules: FindingRules, reported: Container[FindingKey]) -> Iterator[Finding]:
+    specialists = facts.overview.specialists
+    for view in specialists:
+        name, breaker = view.name, view.breaker
+        yield from _below_floor(view, reported)
+        if breaker.hold:
+            yield _held(breaker, find_fallback(view, specialists))
+        elif is_breaker_open(breaker):
+            yield _demoted(breaker, find_fallback(view, specialists))
+        if view.fresh:
+            lane = next((each for each in view.lanes if each.status == "serving"), wire.LaneInfo())
+            model = shorten(lane.adapter) or "the bare model"
+            what = f"its lane is fresh ({model}, {lane.samples:,} verdicts), so more of its answers are sampled"
+            yield Finding(NOTE, "fresh_lane", name, what, "", name, lane.since_unix_ms)
+        is_reported = ("misrouting", name) in reported
+        what = _second_opinions(name, facts.overview, is_reported) or _low_confidence(name, facts, rules, is_reported)
+        if what:
+            yield Finding(WARNING, "misrouting", name, what, "wrong-specialist", name)
+    router = facts.router
+    limit = UNROUTABLE_CLEARS if ("misrouting", _ROUTER) in reported else UNROUTABLE_SHARE
+    if router.requests >= rules.min_requests and router.unroutable / router.requests > limit:
+        what = f"{format_percent(router.unroutable / router.requests)} of requests fit no specialist"
+        yield Finding(WARNING, "misrouting", _ROUTER, what, "wrong-specialist")
+
+
+def _below_floor(view: wire.SpecialistView, reported: Container[FindingKey]) -> Iterator[Finding]:
+    """Find a low pass rate while the specialist serves; a demotion is a separate finding."""
+    breaker = view.breaker
+    is_measured = breaker.HasField("pass_rate") and breaker.HasField("floor")
+    if not is_measured or breaker.samples < breaker.min_samples or is_breaker_open(breaker):
+        return
+    rate, floor = format_percents(breaker.pass_rate, breaker.floor)
+    passed = f"{rate} of {breaker.samples:,} verified answers pass"
+    if breaker.pass_rate < breaker.floor:
+        what = f"{passed}, the floor is {floor}"
+        yield Finding(CRITICAL, "correctness", view.name, what, "bad-refresh", view.name)
+    elif ("correctness", view.name) in reported and breaker.pass_rate < min(breaker.floor + CLEAR_OF_FLOOR, 1.0):
+        what = f"its pass rate was below the floor of {floor} and is barely above it: {passed}"
+        yield Finding(WARNING, "correctness", view.name, what, "bad-refresh", view.name)
+
+
+def _demoted(breaker: wire.BreakerInfo, fallback: Fallback) -> Finding:
+    rate = f" ({format_percent(breaker.pass_rate)} pass)" if breaker.HasField("pass_rate") else ""
+    what = f"too many of its answers fail{rate}, so it only shadows; {fallback.what}"
+    severity, name = WARNING if fallback.name else CRITICAL, breaker.specialist
+    return Finding(severity, "breaker_open", name, what, "bad-refresh", name, breaker.since_unix_ms)
+
+
+def _held(breaker: wire.BreakerInfo, fallback: Fallback) -> Finding:
+    ending, name = f"; {fallback.what}" if breaker.hold == "open" else "", breaker.specialist
+    severity = NOTE if breaker.hold == "closed" or fallback.name else CRITICAL
+    what = f"{shorten(breaker.hold_by)} holds its breaker {breaker.hold} ({shorten(breaker.hold_why)}){ending}"
+    return Finding(severity, "breaker_held", name, what, "", name, breaker.since_unix_ms)
+
+
+def _second_opinions(name: str, overview: wire.Overview, is_reported: bool) -> str:
+    """Report shadows of low-confidence requests that pass where the primary fails."""
+    rows = [row for row in overview.shadow_rows if row.primary == name and row.why == "low_confidence"]
+    verified = sum(row.verified for row in rows)
+    alone, other = sum(row.only_primary_passed for row in rows), sum(row.only_shadow_passed for row in rows)
+    ahead = other - alone
+    least = ONE_SIDED_CLEARS if is_reported else ONE_SIDED
+    if verified < LEAST_VERIFIED or ahead < least * verified or ahead**2 <= TWO_SIGMA * (alone + other):
+        return ""
+    best = max(rows, key=lambda row: (row.only_shadow_passed, row.shadow))
+    return (
+        f"of {verified:,} answers with a shadow in the last hour, {other:,} passed only in the shadow (most of them "
+        f"from {best.shadow}) and {alone:,} only in the primary,"
+    )
+
+
+def _low_confidence(name: str, facts: OverviewFacts, rules: FindingRules, is_reported: bool) -> str:
+    traffic = facts.traffic.get(name, SpecialistTraffic())
+    if traffic.confidence is None or traffic.decisions < rules.min_requests:
+        return ""
+    if traffic.confidence >= (CONFIDENCE_CLEARS if is_reported else LOW_CONFIDENCE):
+        return ""
+    return f"the classifier is on average only {format_percent(traffic.confidence)} confident in what it routes there"
+
+
+def _detect_operations(overview: wire.Overview) -> Iterator[Finding]:
+    if overview.store_trouble:
+        what = f"does not answer ({shorten(overview.store_trouble)}): requests are served, but nothing can be changed"
+        yield Finding(WARNING, "store_down", "store", what)
+    if overview.specialists and not any(map(is_serving, overview.specialists)):
+        yield Finding(CRITICAL, "nobody_serves", _ROUTER, "no specialist serves, so all requests are refused")
+    for view in overview.specialists:
+        yield from _replica_findings(view, find_fallback(view, overview.specialists))
+    for knob in overview.knobs:
+        if knob.set_by not in ("", _SET_BY_CONFIGURATION, SET_BY_ESCALATION):
+            why = f" ({shorten(knob.why)})" if knob.why else ""
+            what = f"set to {knob.value:g} by {shorten(knob.set_by)}{why} instead of the configured {knob.configured:g}"
+            yield Finding(NOTE, "knob_set", knob.name, what, since_ms=knob.since_unix_ms)
+
+
+def _replica_findings(view: wire.SpecialistView, fallback: Fallback) -> Iterator[Finding]:
+    infos = [each.info for each in view.replicas]
+    if not any(map(is_replica_up, infos)):
+        state = "drained" if all(info.status in _DRAINING for info in infos) else "down"
+        outage = f"all of its {len(infos)} replicas are {state}" if len(infos) > 1 else f"its only replica is {state}"
+        what = f"{outage if infos else 'it has no replica'}; {fallback.what}"
+        severity = WARNING if fallback.name else CRITICAL
+        yield Finding(severity, "no_replica", view.name, what, "capacity", view.name)
+        return
+    for info in infos:
+        if info.status in _DRAINING:
+            how = "drained by an operator" if info.status == "drained_by_operator" else "draining"
+            yield Finding(NOTE, "draining", info.name, f"{how}: it gets no new requests", specialist=view.name)
+        elif info.status == "hung":
+            what = "sends no reports; other replicas answer"
+            yield Finding(WARNING, "replica_hung", info.name, what, "capacity", view.name)
+        elif not is_replica_up(info):
+            what = "fails" if info.status == "serving" else "is unreachable"
+            yield Finding(WARNING, "replica_lost", info.name, f"{what}; other replicas answer", "capacity", view.name)

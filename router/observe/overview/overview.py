@@ -1,0 +1,398 @@
+"""The overview, refreshed at limited cost and shared by all watchers."""
+
+import asyncio
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from octet import __version__
+from octet.clock import Clock
+from octet.config.ensemble import Ensemble
+from octet.rpc.messages import message_to_json
+from octet.rpc.refusal import Refusal
+from octet.telemetry.requests import run_forever, run_in_background
+from octet.v1 import operator_pb2 as wire
+from octet.v1 import specialist_pb2
+from router.api.operator.operations import CallLimit, ComparisonSource, ShadowCounts
+from router.assembly import BackgroundServices
+from router.control.control import ControlPlane
+from router.dispatch.replicas.fleet import Fleet
+from router.observe.overview import findings
+from router.observe.overview.findings import FindingTracker, OverviewFacts, delays_of, is_serving
+from router.observe.overview.shadow_agreement import ShadowAgreement
+from router.observe.overview.traffic import CacheReuseTracker, Traffic, rates_to_wire
+from router.quality.slo import SloTracker
+
+_log = logging.getLogger(__name__)
+TICK_SECONDS = 0.5  # between two overviews
+KEEPALIVE_SECONDS = 5.0  # a frame is sent at least this often, even if nothing has changed
+MOST_WATCHERS = 32
+# a new router waits this long for its replicas before it reports that no specialist serves
+_START_SECONDS = delays_of("no_replica").before
+_CPU_SHARE = 0.02  # of a core. If many replicas make overviews costly, they come less often.
+STEP_SECONDS = 5.0
+MOST_POINTS = 720
+_DIGITS = 6  # decimals of seconds and shares, which keeps the many points small
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+MOST_ENTRIES = 20
+_RETRY_SECONDS = 5.0
+_SHOWN_LANES = frozenset({"serving", "candidate", "previous"})
+
+LoadReports = Callable[[], Mapping[str, specialist_pb2.LoadReport]]  # the last reports of the replicas, by name
+
+
+class AuditTail:
+    """Keeps the newest audit entries up to date by events."""
+
+    def __init__(self, source: ControlPlane, retry_seconds: float = _RETRY_SECONDS) -> None:
+        self._source = source
+        self._retry_seconds = retry_seconds
+        self._entries: dict[int, wire.AuditEntry] = {}
+
+    def entries(self) -> list[wire.AuditEntry]:
+        return list(self._entries.values())
+
+    async def follow(self) -> None:
+        with self._source.events.subscribe() as events:
+            await self._read()
+            async for event in events:
+                kind = event.WhichOneof("event")
+                if kind == "audit":
+                    self._add([event.audit])
+                elif kind == "dropped" or (kind == "store_trouble" and not event.store_trouble):
+                    await self._read()
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                self._add(await self._source.audit(MOST_ENTRIES, ""))
+            except Refusal as refusal:
+                _log.debug("Reading the audit failed and will be retried: %s", refusal)
+                await asyncio.sleep(self._retry_seconds)
+            else:
+                return
+
+    def _add(self, entries: Sequence[wire.AuditEntry]) -> None:
+        """Add entries, except those without a number, which are not in the store."""
+        found = {**self._entries, **{each.number: each for each in entries if each.number}}
+        newest = sorted(found, reverse=True)[:MOST_ENTRIES]
+        self._entries = {number: found[number] for number in newest}
+
+
+class OverviewSources(NamedTuple):
+    control: ControlPlane
+    loads: LoadReports
+    slos: SloTracker | None
+    shadow_counts: ShadowCounts
+    agreement: ShadowAgreement
+    audit: AuditTail
+    traffic: Traffic
+    cache: CacheReuseTracker
+    version: str
+
+
+def compose_overview(sources: OverviewSources, ensemble: Ensemble, now_ms: int) -> OverviewFacts:
+    """Compose the overview without its findings, and the facts for detecting them."""
+    names, control, traffic = ensemble.names, sources.control, sources.traffic
+    by_specialist = {name: traffic.of_specialist(name) for name in names}
+    recent = {name: sources.cache.recent(name) for name in names}
+    usual = {name: sources.cache.usual(name) for name in names}
+    seconds, router = traffic.seconds(), traffic.of_router()
+    overview = wire.Overview(
+        at_unix_ms=now_ms,
+        ensemble=ensemble.name,
+        version=sources.version,
+        knobs=control.knobs(),
+        shadow_rows=sources.agreement.rows(),
+        shadow_counts=sources.shadow_counts(),
+        receipts=traffic.lines(),
+        audit=sources.audit.entries(),
+        store_trouble=control.store_trouble,
+        unrouted_per_second=router.unrouted / seconds,
+    )
+    views = {
+        each.name: overview.specialists.add(
+            name=each.name,
+            describe=each.describe,
+            rates=rates_to_wire(by_specialist[each.name], seconds),
+            cache_reuse=recent[each.name].share,
+            usual_cache_reuse=usual[each.name].share,
+        )
+        for each in ensemble.specialists
+    }
+    for slo in () if sources.slos is None else sources.slos.all():
+        if slo.specialist in views:
+            views[slo.specialist].slo.CopyFrom(slo)
+    for breaker in control.breakers():
+        if breaker.specialist in views:
+            view = views[breaker.specialist]
+            (view.candidate if breaker.lane_status == "candidate" else view.breaker).CopyFrom(breaker)
+    for lane in control.lanes():
+        if lane.status in _SHOWN_LANES and lane.specialist in views:
+            views[lane.specialist].lanes.append(lane)
+    loads = sources.loads()
+    for info in control.replicas():
+        if info.specialist in views:
+            views[info.specialist].replicas.add(info=info, load=loads.get(info.name))
+    for name, specialist in control.fleet_status.specialists.items():
+        if name in views:
+            views[name].fresh = specialist.lane.fresh
+    return OverviewFacts(overview, by_specialist, router, recent, usual)
+
+
+def compact_json(value: Any) -> bytes:
+    return _ENCODER.encode(value).encode()
+
+
+class _StoredPoint(NamedTuple):
+    point: wire.Point
+    json: bytes
+
+
+class HistoryRecorder:
+    """Records a point every few seconds, for an hour, of this process only."""
+
+    def __init__(self, step: float = STEP_SECONDS, most: int = MOST_POINTS) -> None:
+        self._step = step
+        self._most = most
+        self._points: dict[str, deque[_StoredPoint]] = {}
+
+    def add(self, overview: wire.Overview) -> None:
+        before = self._points
+        self._points = {each.name: before.get(each.name) or deque(maxlen=self._most) for each in overview.specialists}
+        for each in overview.specialists:
+            point = _point(each, overview.at_unix_ms)
+            self._points[each.name].append(_StoredPoint(point, compact_json(message_to_json(point))))
+
+    def message(self, since_ms: int = 0) -> wire.History:
+        history = wire.History(step_seconds=self._step)
+        for name, points in self._points.items():
+            history.specialists.add(name=name).points.extend(each.point for each in _since(points, since_ms))
+        return history
+
+    def json(self, since_ms: int = 0) -> bytes:
+        specialists = []
+        for name, points in self._points.items():
+            written = b",".join(each.json for each in _since(points, since_ms))
+            specialists.append(b'{"name":%b,"points":[%b]}' % (compact_json(name), written))
+        return b'{"step_seconds":%b,"specialists":[%b]}' % (compact_json(self._step), b",".join(specialists))
+
+
+def _since(points: Iterable[_StoredPoint], since_ms: int) -> Iterator[_StoredPoint]:
+    return (each for each in points if each.point.at_unix_ms >= since_ms)
+
+
+def _point(view: wire.SpecialistView, at_ms: int) -> wire.Point:
+    loads = [replica.load for replica in view.replicas if replica.HasField("load")]
+    blocks = sum(load.blocks.total for load in loads)
+    shortest = (objective.burns[0] for objective in view.slo.objectives if objective.burns)
+    return wire.Point(
+        at_unix_ms=at_ms,
+        requests=round(view.rates.requests, _DIGITS),
+        refused=round(view.rates.refused, _DIGITS),
+        completion_tokens=round(view.rates.completion_tokens, _DIGITS),
+        waiting=sum(load.waiting for load in loads),
+        running=sum(load.running for load in loads),
+        ttft_p95=_rounded(view.slo.ttft, "p95"),
+        itl_p95=_rounded(view.slo.itl, "p95"),
+        admission_to_first_token_p95=_rounded(view.slo.admission_to_first_token, "p95"),
+        pass_rate=_rounded(view.breaker, "pass_rate"),
+        blocks_used=round(sum(load.blocks.used for load in loads) / blocks, _DIGITS) if blocks else None,
+        cache_reuse=_rounded(view, "cache_reuse"),
+        burn=max((round(burn.rate, _DIGITS) for burn in shortest if burn.HasField("rate")), default=None),
+    )
+
+
+def _rounded(message: Any, field: str) -> float | None:
+    return round(getattr(message, field), _DIGITS) if message.HasField(field) else None
+
+
+class OverviewFrame:
+    """One overview, serialized once in each format for all watchers."""
+
+    def __init__(self, number: int, overview: wire.Overview, made: float, cpu: Callable[[], float]) -> None:
+        self.number = number
+        self.overview = overview
+        self.made = made
+        self.cost = 0.0  # CPU seconds spent on serializing so far
+        self._cpu = cpu
+        self._writing: asyncio.Task[bytes] | None = None
+
+    @cached_property
+    def raw(self) -> bytes:
+        began = self._cpu()
+        raw: bytes = self.overview.SerializeToString()
+        self.cost += self._cpu() - began
+        return raw
+
+    async def json(self) -> bytes:
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_json(), name="write an overview")
+        return await asyncio.shield(self._writing)
+
+    def has_same_content(self, overview: wire.Overview) -> bool:
+        at, overview.at_unix_ms = overview.at_unix_ms, self.overview.at_unix_ms
+        same = overview == self.overview
+        overview.at_unix_ms = at
+        return bool(same)
+
+    async def _write_json(self) -> bytes:
+        """Write one specialist at a time, so that requests are served in between."""
+        written = []
+        for view in self.overview.specialists:
+            began = self._cpu()
+            written.append(compact_json(message_to_json(view)))
+            self.cost += self._cpu() - began
+            await asyncio.sleep(0)
+        began = self._cpu()
+        rest = wire.Overview()
+        rest.CopyFrom(self.overview)
+        del rest.specialists[:]
+        fields = {name: compact_json(value) for name, value in message_to_json(rest).items()}
+        fields["specialists"] = b"[" + b",".join(written) + b"]"
+        whole = b"{" + b",".join(compact_json(name) + b":" + value for name, value in fields.items()) + b"}"
+        self.cost += self._cpu() - began
+        return whole
+
+
+class Overviews:
+    """Creates overviews. Without watchers one is created every few seconds, for the history and the duration of
+    findings. `wall_ms` counts milliseconds since 1970, `cpu` the seconds of CPU time of this thread."""
+
+    def __init__(
+        self,
+        sources: OverviewSources,
+        ensemble: Ensemble,
+        clock: Clock,
+        wall_ms: Callable[[], int],
+        cpu: Callable[[], float] = time.thread_time,
+        most_watchers: int = MOST_WATCHERS,
+    ) -> None:
+        self.sources = sources
+        self.history = HistoryRecorder()
+        self.watchers = CallLimit("watching the overview", most_watchers)
+        self._ensemble = ensemble
+        self._clock = clock
+        self._wall_ms = wall_ms
+        self._cpu = cpu
+        self._tracker = FindingTracker()
+        self._frame: OverviewFrame | None = None
+        self._changed = asyncio.Event()
+        self._refreshed_at = float("-inf")  # when an overview was last made, changed or not
+        self._stepped_at = float("-inf")
+        self._last_cost = 0.0
+        self._began = clock.now()
+        self._has_served = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, archive: ComparisonSource) -> None:
+        self._tasks = [
+            run_forever(self._run, "the overview"),
+            run_forever(self.sources.audit.follow, "following the audit"),
+            run_in_background(self.sources.agreement.read(archive), "reading comparisons"),
+        ]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def reload(self, ensemble: Ensemble) -> None:
+        self._ensemble = ensemble
+
+    def now(self) -> OverviewFrame:
+        if self._frame is None or self._clock.now() - self._refreshed_at >= TICK_SECONDS:
+            return self._refresh()
+        return self._frame
+
+    async def follow(self) -> AsyncGenerator[OverviewFrame, None]:
+        """Yield the current frame, then the newest at each step. Raises Refusal if there are too many watchers."""
+        with self.watchers.slot():
+            frame = self.now()
+            while True:
+                yield frame
+                number = frame.number
+                while self._frame is None or self._frame.number <= number:
+                    await self._changed.wait()
+                frame = self._frame
+
+    def since_ms(self, last_seconds: float) -> int:
+        return self._wall_ms() - round(last_seconds * 1000) if last_seconds else 0
+
+    def tick(self) -> None:
+        now = self._clock.now()
+        if now - self._stepped_at >= STEP_SECONDS:
+            self._stepped_at = now
+            self._sample_replicas()
+            self.history.add(self._refresh().overview)
+        elif self.watchers.taken and now - self._refreshed_at >= TICK_SECONDS:
+            self._refresh()
+
+    @property
+    def pause(self) -> float:
+        cost = self._last_cost + (0.0 if self._frame is None else self._frame.cost)
+        return min(max(TICK_SECONDS, cost / _CPU_SHARE), STEP_SECONDS)
+
+    async def _run(self) -> None:
+        while True:
+            self.tick()
+            await asyncio.sleep(self.pause)
+
+    def _refresh(self) -> OverviewFrame:
+        now, began = self._clock.now(), self._cpu()
+        overview = self._compose(now)
+        self._refreshed_at = now
+        frame = self._frame
+        is_due = frame is None or now - frame.made >= KEEPALIVE_SECONDS - TICK_SECONDS
+        if frame is None or is_due or not frame.has_same_content(overview):
+            frame = self._frame = OverviewFrame(0 if frame is None else frame.number + 1, overview, now, self._cpu)
+            self._changed.set()
+            self._changed = asyncio.Event()
+        self._last_cost = self._cpu() - began
+        return frame
+
+    def _compose(self, now: float) -> wire.Overview:
+        now_ms = self._wall_ms()
+        facts = compose_overview(self.sources, self._ensemble, now_ms)
+        overview = facts.overview
+        self._has_served = self._has_served or any(map(is_serving, overview.specialists))
+        found = findings.detect_findings(facts, findings.load_finding_rules(self._ensemble), self._tracker.reported)
+        if not self._has_served and now - self._began < _START_SECONDS:
+            found = [each for each in found if each.kind != "nobody_serves"]
+        overview.troubles.extend(findings.worst_first(self._tracker.step(found, now, now_ms)))
+        overview.headline = findings.headline(overview)
+        return overview
+
+    def _sample_replicas(self) -> None:
+        loads = self.sources.loads()
+        by_specialist: dict[str, list[str]] = {}
+        for info in self.sources.control.replicas():
+            by_specialist.setdefault(info.specialist, []).append(info.name)
+        for specialist, names in by_specialist.items():
+            self.sources.cache.sample(specialist, ((name, loads[name]) for name in names if name in loads))
+        known = frozenset(self._ensemble.names)
+        self.sources.traffic.forget_all_but(known)
+        self.sources.cache.forget_all_but(known, {name for names in by_specialist.values() for name in names})
+
+
+def open_overview(
+    ensemble: Ensemble,
+    services: BackgroundServices,
+    fleet: Fleet,
+    clock: Clock,
+    wall_ms: Callable[[], int],
+    *,
+    slos: SloTracker | None,
+) -> Overviews:
+    def loads() -> Mapping[str, specialist_pb2.LoadReport]:
+        return {each.name: each.report for each in fleet.replicas if each.is_connected and each.report is not None}
+
+    control, audit = services.control, AuditTail(services.control)
+    traffic, cache = Traffic(clock), CacheReuseTracker(clock)
+    counts, agreement = services.shadow_counts, services.agreement
+    sources = OverviewSources(control, loads, slos, counts, agreement, audit, traffic, cache, __version__)
+    return Overviews(sources, ensemble, clock, wall_ms)

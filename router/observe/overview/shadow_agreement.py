@@ -1,0 +1,106 @@
+"""How often shadows agreed with primaries in the last hour."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+
+from google.protobuf.message import DecodeError
+
+from octet.rpc.refusal import Refusal
+from octet.v1 import operator_pb2 as wire
+from router.api.operator.operations import ComparisonSource
+
+_log = logging.getLogger(__name__)
+WINDOW_MS = 3_600_000
+_GRAIN_MS = 60_000
+MOST_KEYS = 512  # combinations of intent, primary, shadow and reason. More are not counted.
+MOST_ROWS = 64
+MOST_READ = 20_000  # comparisons read at the start
+_SLICE = 64
+_CONCLUSIVE = frozenset({"passed", "failed"})
+_Key = tuple[str, str, str, str]
+_Counts = dict[str, float]  # by field of a ShadowRow, and the sum of the similarities
+
+
+class ShadowAgreement:
+    """Counts this router's comparisons and, at its start, all comparisons of the last hour in the store."""
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self._wall_ms = wall_ms
+        self._began = wall_ms()
+        self._minutes: dict[int, dict[_Key, _Counts]] = {}
+        self._sums: dict[_Key, _Counts] = {}
+        self._rows: list[wire.ShadowRow] | None = None  # None if they must be made again
+
+    def add(self, comparison: wire.Comparison) -> None:
+        now = self._wall_ms()
+        self._forget(now)
+        key = (comparison.intent, comparison.primary, comparison.shadow, comparison.why)
+        is_old = comparison.at_unix_ms // _GRAIN_MS * _GRAIN_MS <= now - WINDOW_MS
+        if is_old or (key not in self._sums and len(self._sums) >= MOST_KEYS):
+            return
+        counts = _count_one(comparison)
+        minute = self._minutes.setdefault(min(comparison.at_unix_ms, now) // _GRAIN_MS * _GRAIN_MS, {})
+        _add(minute.setdefault(key, {}), counts)
+        _add(self._sums.setdefault(key, {}), counts)
+        self._rows = None
+
+    async def read(self, archive: ComparisonSource) -> None:
+        """Read the comparisons from before this router started. An unavailable store is not an error."""
+        number = 0
+        try:
+            async with aclosing(archive.comparisons(self._began - WINDOW_MS)) as rows:
+                async for raw in rows:
+                    try:
+                        comparison = wire.Comparison.FromString(raw)
+                    except DecodeError:
+                        continue
+                    number += 1
+                    if comparison.at_unix_ms < self._began:
+                        self.add(comparison)
+                    if number % _SLICE == 0:
+                        await asyncio.sleep(0)
+                    if number >= MOST_READ:
+                        _log.warning("Only the first %d comparisons of the last hour are shown.", number)
+                        return
+        except Refusal as refusal:
+            _log.warning("Earlier shadow comparisons are unknown: %s", refusal)
+
+    def rows(self) -> list[wire.ShadowRow]:
+        self._forget(self._wall_ms())
+        if self._rows is None:
+            found = sorted(self._sums.items(), key=lambda item: (-item[1]["compared"], item[0]))
+            self._rows = [_to_row(key, counts) for key, counts in found[:MOST_ROWS]]
+        return self._rows
+
+    def _forget(self, now: int) -> None:
+        for start in [start for start in self._minutes if start <= now - WINDOW_MS]:
+            for key, counts in self._minutes.pop(start).items():
+                _add(self._sums[key], counts, -1)
+                if not self._sums[key]["compared"]:
+                    del self._sums[key]
+            self._rows = None
+
+
+def _add(total: _Counts, counts: _Counts, sign: int = 1) -> None:
+    for name, count in counts.items():
+        total[name] = total.get(name, 0) + sign * count
+
+
+def _count_one(comparison: wire.Comparison) -> _Counts:
+    counts: _Counts = {"compared": 1, "agreed": comparison.agreed, "similarity": comparison.similarity}
+    if _CONCLUSIVE.issuperset((comparison.primary_outcome, comparison.shadow_outcome)):
+        primary, shadow = comparison.primary_outcome == "passed", comparison.shadow_outcome == "passed"
+        counts |= {"verified": 1, "primary_passed": primary, "shadow_passed": shadow}
+        counts |= {"only_primary_passed": primary and not shadow, "only_shadow_passed": shadow and not primary}
+    return counts
+
+
+def _to_row(key: _Key, counts: _Counts) -> wire.ShadowRow:
+    row = wire.ShadowRow(mean_similarity=counts["similarity"] / counts["compared"])
+    row.intent, row.primary, row.shadow, row.why = key
+    for name, count in counts.items():
+        if name != "similarity":
+            setattr(row, name, round(count))
+    return row

@@ -1,0 +1,1 @@
+"""Quality: evaluation of answers after they were given, shadows, SLOs."""

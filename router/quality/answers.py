@@ -1,0 +1,169 @@
+"""Answers captured while they stream, within a byte budget, for later evaluation."""
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from google.protobuf.message import DecodeError
+
+from octet.v1 import inference_pb2 as wire
+from octet.v1 import operator_pb2 as operator_wire
+from octet.v1 import specialist_pb2 as specialist_wire
+from router.routing.dispatch_plan import Candidate, ShadowOrder
+from router.verify.verdict import Outcome
+
+_CHUNK_TAG = b"\x12"  # first byte of an event with a chunk, from a replica or a router
+_CHUNK_OVERHEAD = 4  # bytes that store where a chunk ends
+_RAW_PER_TEXT = 8  # a one-token chunk takes four to eight times as many bytes as its text, overhead included
+_FIXED_OVERHEAD = 1024
+
+
+class ByteBudget:
+    """Limits the bytes held at once. Belongs to the event loop; every `take` is paired with a `give`."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+
+    def take(self, num_bytes: int) -> bool:
+        """Take the bytes if they are free; otherwise take nothing and return False."""
+        if self.taken + num_bytes > self.most:
+            return False
+        self.taken += num_bytes
+        return True
+
+    def give(self, num_bytes: int) -> None:
+        self.taken -= num_bytes
+
+
+class CapturedAnswer:
+    """The raw chunk events of one answer. Belongs to the event loop, except for `text`. An answer that is too long, or
+    for which the budget is exhausted, is dropped as a whole."""
+
+    __slots__ = ("_budget", "_ends", "_most_raw", "_most_text", "_raw", "is_whole", "num_bytes")
+
+    def __init__(self, budget: ByteBudget, most_text: int) -> None:
+        """`most_text` is in bytes of UTF-8."""
+        self._budget = budget
+        self._most_text = most_text
+        self._most_raw = most_text * _RAW_PER_TEXT + _FIXED_OVERHEAD
+        self._raw = bytearray()
+        self._ends = array("I")
+        self.num_bytes = 0
+        self.is_whole = True
+
+    def add(self, raw: bytes) -> bool:
+        """Append a chunk event. Return False if the answer was dropped, now or before."""
+        weight = len(raw) + _CHUNK_OVERHEAD
+        if not self.is_whole or self.num_bytes + weight > self._most_raw or not self._budget.take(weight):
+            self.drop()
+            return False
+        self.num_bytes += weight
+        self._raw += raw
+        self._ends.append(len(self._raw))
+        return True
+
+    def text(self) -> str | None:
+        """None if the answer was dropped, is malformed or too long. Runs on any thread, about 2 µs per chunk."""
+        raw, ends, is_whole = bytes(self._raw), self._ends, self.is_whole
+        if not is_whole:
+            return None
+        try:
+            text = "".join(
+                specialist_wire.GenerateEvent.FromString(raw[start:end]).chunk.text
+                for start, end in pairwise((0, *ends))
+            )
+        except DecodeError:
+            return None
+        return text if len(text.encode()) <= self._most_text else None
+
+    def drop(self) -> None:
+        """Free the bytes. A `text` call on another thread finishes with what it has read."""
+        self.is_whole = False
+        self._raw, self._ends = bytearray(), array("I")
+        self._budget.give(self.num_bytes)
+        self.num_bytes = 0
+
+
+def is_chunk(raw: bytes) -> bool:
+    return raw[:1] == _CHUNK_TAG
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedAnswer:
+    """A whole answer that a caller received."""
+
+    receipt: wire.Receipt
+    question: str
+    captured: CapturedAnswer
+    candidate: Candidate
+    is_sample: bool  # whether the verdict counts for the candidate's lane
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowAnswer:
+    lane: wire.Lane
+    usage: wire.Usage
+    captured: CapturedAnswer
+
+
+class ShadowHandle:
+    """A shadow that was sent. Its owner waits for it or cancels it."""
+
+    __slots__ = ("_answer", "_callback", "_end", "_is_cancelled", "done", "order")
+
+    def __init__(self, order: ShadowOrder, end: Callable[[], object]) -> None:
+        """`end` stops the running shadow."""
+        self.order = order
+        self.done = False
+        self._end = end
+        self._is_cancelled = False
+        self._answer: ShadowAnswer | None = None
+        self._callback: Callable[[ShadowAnswer | None], None] | None = None
+
+    def when_done(self, callback: Callable[[ShadowAnswer | None], None]) -> None:
+        """Call back once, immediately if the shadow is done. The callback owns the answer."""
+        if self.done:
+            answer, self._answer = self._answer, None
+            callback(answer)
+        else:
+            self._callback = callback
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        if self.done:
+            self._discard(self._answer)
+        else:
+            self._end()
+
+    def finish(self, answer: ShadowAnswer | None) -> None:
+        """Complete the shadow, with None if there is no answer."""
+        self.done = True
+        if self._is_cancelled:
+            self._discard(answer)
+            answer = None
+        callback, self._callback = self._callback, None
+        if callback is None:
+            self._answer = answer
+        else:
+            callback(answer)
+
+    def _discard(self, answer: ShadowAnswer | None) -> None:
+        self._answer = None
+        if answer is not None:
+            answer.captured.drop()
+
+
+class EvaluationListener(Protocol):
+    """Receives results on the event loop. Implementations must be fast."""
+
+    def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
+        """An answer of the lane passed or failed."""
+
+    def answer_evaluated(self, receipt: wire.Receipt, outcome: Outcome) -> None:
+        """A sampled answer to a caller passed or failed."""
+
+    def compared(self, comparison: operator_wire.Comparison, tenant: str) -> None:
+        """`tenant` owns the request."""

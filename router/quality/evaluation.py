@@ -1,0 +1,326 @@
+"""Evaluate one answer: decode it, verify it, compare it with its shadow's answer."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from admission.similarity import similarity
+from octet.config.ensemble import Ensemble
+from octet.v1 import inference_pb2 as wire
+from octet.v1 import operator_pb2 as operator_wire
+from router.quality.answers import CapturedAnswer, EvaluationListener, FinishedAnswer, ShadowAnswer, ShadowHandle
+from router.routing.classifier.base import sample_text
+from router.routing.classifier.features import BUCKET_BITS, FAMILIES
+from router.routing.classifier.features import extract_features as extract_batch
+from router.routing.dispatch_plan import Candidate, ShadowOrder
+from router.verify.verdict import Outcome, Verifier
+
+MOST_FEATURES = 2000
+LARGE_ANSWER_BYTES = 8 << 10  # answers with more raw bytes are decoded on another thread
+_CONCLUSIVE = ("passed", "failed")
+_RUNAWAY_FACTOR = 2  # a shadow cut off after this many times the primary's tokens is a failure, not a truncation
+_RECEIPT_BYTES = 8192  # upper bound of a receipt's size, about
+_FAMILY_RANKS = tuple(FAMILIES.index(name) for name in ("word", "punctuation", "pair", "letters"))
+"""Most informative first."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRules:
+    """The rules for evaluation. An answer is evaluated by those that applied when it was submitted."""
+
+    verifiers: Mapping[str, Verifier]  # by specialist, for every specialist of the ensemble
+    answer_bytes: int
+    queue: int
+    similar: float  # texts at least this similar agree
+
+
+def load_evaluation_rules(ensemble: Ensemble, verifiers: Mapping[str, Verifier]) -> EvaluationRules:
+    correctness = ensemble.correctness
+    return EvaluationRules(verifiers, correctness.answer_bytes, correctness.queue, ensemble.shadow.similar)
+
+
+@dataclass(slots=True)
+class EvaluationCounters:
+    """Counts since the start."""
+
+    submitted: int = 0
+    judged: int = 0  # answers that passed or failed
+    undecided: int = 0  # verdicts that were neither: nothing to verify, or no verifier available
+    compared: int = 0
+    unread: int = 0  # answers that were too long, or had no room in the byte budget
+    shed: int = 0  # answers dropped from the queue for newer ones
+    shed_shadows: int = 0  # those of them that a shadow had answered too
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TracedVerdict:
+    """The verdict on an answer to a traced request. Times are on the monotonic clock."""
+
+    receipt: wire.Receipt  # of the request, also if the answer is its shadow's
+    specialist: str
+    verifier: str
+    outcome: Outcome
+    began: float
+    ended: float
+    is_shadow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LineKey:
+    """The queue an answer waits in: one for each verifier and specialist."""
+
+    verifier: str
+    specialist: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedAnswer:
+    text: str
+    has_stopped: bool  # the model ended the answer. A truncated answer gets no verdict.
+
+
+@dataclass(slots=True, eq=False)
+class EvaluationTask:
+    """One answer to evaluate, with its shadow's answer if there is one."""
+
+    finished: FinishedAnswer
+    shadow: ShadowHandle | None
+    rules: EvaluationRules
+    primary: DecodedAnswer | None = None
+    shadow_answer: ShadowAnswer | None = None
+    shadow_decoded: DecodedAnswer | None = None
+    is_compared: bool = False  # the primary's part is done
+    outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)  # by verifier and answer
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the task without the captured answers."""
+        return sys.getsizeof(self.finished.question) + _RECEIPT_BYTES
+
+    async def verify(self, verifier: Verifier, answer: str) -> Outcome:
+        """Runs each verifier at most once on each answer."""
+        key = (verifier.name, answer)
+        if key not in self.outcomes:
+            self.outcomes[key] = (await verifier.verify(self.finished.question, answer)).outcome
+        return self.outcomes[key]
+
+    @property
+    def line(self) -> LineKey:
+        specialist = self._shadow_specialist if self.is_compared else self.finished.candidate.specialist
+        verifier = self.rules.verifiers.get(specialist)
+        return LineKey("" if verifier is None else verifier.name, specialist)
+
+    @property
+    def needs_two_turns(self) -> bool:
+        """Whether the shadow counts for another specialist, whose verifier may be slow. The primary's queue does not
+        wait for it."""
+        counts = self.shadow_answer is not None and self.counts_for_shadow
+        return counts and self._shadow_specialist != self.finished.candidate.specialist
+
+    @property
+    def _shadow_specialist(self) -> str:
+        return "" if self.shadow is None else self.shadow.order.candidate.specialist
+
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether there is a sample or a shadow's answer to evaluate."""
+        return self.finished.is_sample or self.shadow_answer is not None
+
+    @property
+    def counts_for_shadow(self) -> bool:
+        """Whether the shadow's specialist could have received this question. Answers to other questions are no
+        evidence."""
+        receipt = self.finished.receipt
+        return self.shadow is not None and self._shadow_specialist in (receipt.specialist, receipt.decision.primary)
+
+    @property
+    def has_two_lanes(self) -> bool:
+        """Whether the answers are from two lanes: a lane always agrees with itself."""
+        return self.shadow_answer is not None and self.shadow_answer.lane != self.finished.receipt.lane
+
+    @property
+    def did_shadow_run_away(self) -> bool:
+        """Whether the shadow was truncated although it had several times the tokens of the primary's whole answer."""
+        if self.shadow_answer is None or self.shadow_answer.usage.finish_reason != wire.FINISH_REASON_LENGTH:
+            return False
+        primary = self.finished.receipt.usage
+        has_stopped = primary.finish_reason == wire.FINISH_REASON_STOP
+        limit = _RUNAWAY_FACTOR * max(1, primary.completion_tokens)
+        return has_stopped and self.shadow_answer.usage.completion_tokens >= limit
+
+    def drop(self) -> None:
+        self.finished.captured.drop()
+        if self.shadow_answer is not None:
+            self.shadow_answer.captured.drop()
+
+
+class Evaluator:
+    """Turns one task into verdicts for the lanes and a comparison."""
+
+    def __init__(
+        self,
+        listener: EvaluationListener,
+        wall_ms: Callable[[], int],
+        counters: EvaluationCounters,
+        clock: Callable[[], float],
+        on_traced: Callable[[TracedVerdict], None] | None = None,
+    ) -> None:
+        """`wall_ms` returns Unix milliseconds. `on_traced` receives verdicts on traced requests, timed by `clock`."""
+        self._clock = clock
+        self._on_traced = on_traced
+        self._listener = listener
+        self._wall_ms = wall_ms
+        self._counters = counters
+
+    async def evaluate(self, task: EvaluationTask) -> bool:
+        """Evaluate for the specialist whose turn it is. Return whether another specialist must follow."""
+        if task.is_compared:
+            await self._judge_shadow(task)
+            return False
+        task.primary = await self._decode(task.finished.captured, task.finished.receipt.usage)
+        if task.shadow_answer is not None:
+            task.shadow_decoded = await self._decode(task.shadow_answer.captured, task.shadow_answer.usage)
+        finished = task.finished
+        if task.primary is not None and finished.is_sample:
+            outcome = await self._judge(task, task.primary, finished.candidate, finished.receipt.lane)
+            if outcome is not None:
+                self._listener.answer_evaluated(finished.receipt, outcome)
+        if not task.needs_two_turns:
+            await self._judge_shadow(task)
+        await self._compare(task)
+        task.is_compared = True
+        return task.needs_two_turns
+
+    async def _decode(self, captured: CapturedAnswer, usage: wire.Usage) -> DecodedAnswer | None:
+        """Return None if the answer was dropped or is malformed."""
+        is_large = captured.num_bytes > LARGE_ANSWER_BYTES
+        text = await asyncio.to_thread(captured.text) if is_large else captured.text()
+        if text is None:
+            self._counters.unread += 1
+            return None
+        return DecodedAnswer(text, usage.finish_reason == wire.FINISH_REASON_STOP)
+
+    async def _judge_shadow(self, task: EvaluationTask) -> None:
+        answer, decoded = task.shadow_answer, task.shadow_decoded
+        if decoded is None or task.shadow is None or answer is None or not task.counts_for_shadow:
+            return
+        candidate = task.shadow.order.candidate
+        if task.primary is None or not task.did_shadow_run_away:
+            await self._judge(task, decoded, candidate, answer.lane)
+        elif _counts_for_lane(candidate, answer.lane):  # it did not stop where the primary stopped, and passed
+            verifier = task.rules.verifiers[candidate.specialist]
+            has_primary_passed = await task.verify(verifier, task.primary.text) == "passed"
+            self._count(candidate, "failed" if has_primary_passed else "skipped")
+
+    async def _judge(
+        self, task: EvaluationTask, answer: DecodedAnswer, candidate: Candidate, lane: wire.Lane
+    ) -> Outcome | None:
+        """Count the verdict of the candidate's own verifier for its lane; None if it is not conclusive. An answer from
+        another model revision or with other adapters counts for no lane."""
+        if not answer.has_stopped or not _counts_for_lane(candidate, lane):
+            return None
+        began, verifier = self._clock(), task.rules.verifiers[candidate.specialist]
+        outcome = await task.verify(verifier, answer.text)
+        receipt, is_shadow = task.finished.receipt, answer is task.shadow_decoded
+        if self._on_traced is not None and receipt.span_id:
+            times = began, self._clock()
+            self._on_traced(TracedVerdict(receipt, candidate.specialist, verifier.name, outcome, *times, is_shadow))
+        return outcome if self._count(candidate, outcome) else None
+
+    def _count(self, candidate: Candidate, outcome: Outcome) -> bool:
+        """Count the outcome for the candidate's lane. Return whether it is conclusive."""
+        if outcome not in _CONCLUSIVE:
+            self._counters.undecided += 1
+            return False
+        self._counters.judged += 1
+        self._listener.lane_evaluated(candidate.lane_id, candidate.specialist, outcome)
+        return True
+
+    async def _compare(self, task: EvaluationTask) -> None:
+        """Compare the answers. If either was truncated, neither is verified."""
+        primary, shadow = task.primary, task.shadow_decoded
+        if task.shadow is None or primary is None or shadow is None or not task.has_two_lanes:
+            return
+        verifier = task.rules.verifiers[task.finished.receipt.specialist]
+        outcomes: tuple[Outcome, Outcome] = ("skipped", "skipped")
+        if primary.has_stopped and task.did_shadow_run_away:
+            outcomes = (await task.verify(verifier, primary.text), "failed")
+        elif primary.has_stopped and shadow.has_stopped:
+            outcomes = (await task.verify(verifier, primary.text), await task.verify(verifier, shadow.text))
+        pair = AnswerPair(primary.text, shadow.text, *outcomes)
+        order, similar, at_ms = task.shadow.order, task.rules.similar, self._wall_ms()
+        comparison = await asyncio.to_thread(compare_answers, task.finished, order, pair, similar, at_ms)
+        self._counters.compared += 1
+        self._listener.compared(comparison, task.finished.receipt.tenant)
+
+
+def _counts_for_lane(candidate: Candidate, lane: wire.Lane) -> bool:
+    """Whether an answer on `lane` is an answer of the candidate's lane."""
+    return bool(candidate.lane_id) and (not candidate.revision or candidate.revision == lane.revision)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPair:
+    """Two answers, and the verdicts of the primary's verifier on both."""
+
+    primary: str
+    shadow: str
+    primary_outcome: Outcome
+    shadow_outcome: Outcome
+
+
+def answers_agree(pair: AnswerPair, likeness: float, similar: float) -> bool:
+    """Whether both passed, both failed or both are inconclusive, and their texts are similar."""
+    outcomes = (pair.primary_outcome, pair.shadow_outcome)
+    is_inconclusive = not any(outcome in _CONCLUSIVE for outcome in outcomes)
+    return (is_inconclusive or outcomes[0] == outcomes[1]) and likeness >= similar
+
+
+def compare_answers(
+    finished: FinishedAnswer, order: ShadowOrder, pair: AnswerPair, similar: float, at_ms: int
+) -> operator_wire.Comparison:
+    """Pure. Too slow for the event loop: it compares both texts character by character."""
+    decision = finished.receipt.decision
+    likeness = similarity(pair.primary, pair.shadow)
+    agreed = answers_agree(pair, likeness, similar)
+    indices, values = ([], []) if agreed else extract_features(finished.question)
+    return operator_wire.Comparison(
+        request_id=finished.receipt.request_id,
+        at_unix_ms=at_ms,
+        intent=decision.intent,
+        primary=finished.receipt.specialist,
+        shadow=shadow_label(order),
+        why=order.why,
+        confidence=decision.confidence if decision.HasField("confidence") else None,
+        primary_outcome=pair.primary_outcome,
+        shadow_outcome=pair.shadow_outcome,
+        similarity=likeness,
+        agreed=agreed,
+        feature_indices=indices,
+        feature_values=values,
+        classifier_digest=decision.classifier_digest,
+    )
+
+
+def shadow_label(order: ShadowOrder) -> str:
+    """Return the specialist; for a fresh lane, with its adapters under their public names."""
+    candidate = order.candidate
+    return "+".join((candidate.specialist, *candidate.names)) if candidate.fresh else candidate.specialist
+
+
+def extract_features(question: str) -> tuple[list[int], list[float]]:
+    """Return the classifier's features of a question, for offline training: ascending indices, and their counts. An
+    index is the family's number, shifted by BUCKET_BITS, plus the bucket. Beyond MOST_FEATURES the least informative
+    families are thinned out evenly, since a bucket is a hash."""
+    found = extract_batch([sample_text(question)])
+    indices = (found.family.astype(np.uint32) << np.uint32(BUCKET_BITS)) | found.bucket
+    known, times = np.unique(indices, return_counts=True)
+    if len(known) > MOST_FEATURES:
+        rank = np.argsort(_FAMILY_RANKS)[known >> BUCKET_BITS]
+        chosen = np.sort(np.argsort(rank, kind="stable")[:MOST_FEATURES])
+        known, times = known[chosen], times[chosen]
+    return known.tolist(), times.astype(float).tolist()

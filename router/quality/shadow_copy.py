@@ -1,0 +1,139 @@
+"""One shadow copy of a request: the copy, the stream that is read, and the handle on its answer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+import grpc
+
+from octet.rpc.handlers import CallerGone
+from octet.v1 import inference_pb2 as wire
+from router.dispatch.attempts import ContentKey, ReplicaAttempt, classify_failure
+from router.dispatch.dispatcher import StreamViolation, relay
+from router.dispatch.replicas.replica import Replica, ReplicaConnection
+from router.quality.answers import CapturedAnswer, ShadowAnswer, is_chunk
+from router.receipts import clip_bytes
+from router.request import OutgoingTrace
+from router.routing.dispatch_plan import Candidate, ShadowOrder
+
+ShadowEnding = Literal["answered", "shed", "failed"]
+SHADOW_SUFFIX = "~shadow"  # marks the copy's request id in logs
+_ID_BYTES = 128  # replicas take no longer request ids
+
+
+@dataclass(slots=True)
+class ShadowCounters:
+    """Counts since the start: ordered = answered + shed + failed + those in flight."""
+
+    ordered: int = 0
+    sent: int = 0
+    answered: int = 0
+    shed: int = 0
+    """Shadows without budget, memory or a free slot, refused, too long, or without an answer of the primary."""
+    failed: int = 0
+
+    def end(self, ending: ShadowEnding) -> None:
+        self.answered += ending == "answered"
+        self.shed += ending == "shed"
+        self.failed += ending == "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowTask:
+    order: ShadowOrder
+    num_bytes: int  # estimated size of the request before it is composed
+    compose: Callable[[float], wire.GenerateRequest]
+    """Composes the request for a replica of the order's specialist, given the seconds left. Called at most once."""
+    trace: Callable[[], OutgoingTrace]
+    may_answer: Callable[[Replica], bool]
+    content: ContentKey
+
+
+def to_shadow_request(request: wire.GenerateRequest, candidate: Candidate, seed: int) -> wire.GenerateRequest:
+    """Change `request` into its copy: on the shadow's lane, with the primary's seed so that answers are comparable. The
+    copy has no log probabilities and no first-token deadline, and does not continue the session."""
+    request.request_id = clip_bytes(request.request_id, _ID_BYTES - len(SHADOW_SUFFIX)) + SHADOW_SUFFIX
+    request.adapters[:] = candidate.adapters
+    request.seed = seed
+    request.shadow = True
+    request.ClearField("session_key")
+    request.ClearField("first_token_timeout_ms")
+    request.sampling.ClearField("num_logprobs")
+    return request
+
+
+class ShadowTooLong(Exception):
+    """The answer is longer than the capture limit."""
+
+
+class ShadowStream:
+    """Reads the stream of one shadow. It affects neither the replica's breaker nor its counters."""
+
+    def __init__(
+        self, replica: Replica, order: ShadowOrder, primary: wire.Receipt, captured: CapturedAnswer, num_bytes: int
+    ) -> None:
+        """`primary` is the receipt of the original request, as it was when its replica accepted it."""
+        self.replica = replica
+        self.order = order
+        self.primary = primary
+        self.captured = captured
+        self.num_bytes = num_bytes  # taken from the byte budget for the request
+        self.content = b""
+        self.broken: ReplicaConnection | None = None
+        """The connection, if it broke after the replica had accepted the shadow."""
+        self.ending: ShadowEnding = "shed"  # a cancelled shadow counts as shed
+        self.most_chunks = inf  # an answer has at most one chunk a token, plus one for held-back text
+        self.span_id = ""  # set once sent, if the request is traced
+        self.began = self.ended = 0.0
+        self.usage = wire.Usage()
+        self._num_chunks = 0
+        self._lane = wire.Lane()
+
+    async def listen(self, call: object) -> None:
+        """Read the stream to its end. Raises CancelledError, TimeoutError."""
+        attempt = _UncountedAttempt(self.replica)
+        attempt.call = call
+        try:
+            await relay(attempt, self._write, self)
+        except CallerGone:
+            self.ending = "shed"
+        except StreamViolation:
+            self.ending = "failed"
+        except grpc.aio.AioRpcError as error:
+            failure = classify_failure(error, self.replica.name, was_open=True, accepted=attempt.num_messages > 0)
+            self.ending = "shed" if failure.kind in ("free", "full") else "failed"
+            self.broken = attempt.connection if failure.is_break and attempt.num_messages > 0 else None
+        else:
+            self.ending = "answered"
+
+    def answer(self) -> ShadowAnswer | None:
+        """Return the answer, whose capture the receiver drops; otherwise the capture is dropped here."""
+        if self.ending == "answered":
+            return ShadowAnswer(self._lane, self.usage, self.captured)
+        self.captured.drop()
+        return None
+
+    async def _write(self, raw: bytes) -> None:
+        if is_chunk(raw):
+            self._num_chunks += 1
+            if self._num_chunks > self.most_chunks or not self.captured.add(raw):
+                raise ShadowTooLong
+
+    def accepted(self, accepted: wire.Accepted) -> bytes:
+        self._lane = accepted.lane
+        return b""
+
+    def first_chunk(self) -> None: ...
+
+    def next_chunk(self) -> None: ...
+
+    def finished(self, usage: wire.Usage) -> None:
+        self.usage = usage
+
+
+class _UncountedAttempt(ReplicaAttempt):
+    __slots__ = ()
+
+    def start(self) -> None:
+        self.has_started = True

@@ -1,0 +1,348 @@
+"""Receipts: written while a request runs, limited to a fixed size, and found later in memory or in the store."""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from octet.clock import Clock
+from octet.rpc.refusal import Refusal
+from octet.telemetry.requests import request_outcome, responsible_specialist
+from octet.v1 import inference_pb2 as wire
+from router.request import DecisionSource, Request, RoutingDecision
+from router.store.rows import ReceiptLabels, ReceiptRow, StoreUnavailable
+
+if TYPE_CHECKING:
+    from router.store.store import Store
+
+RECEIPT_METADATA_KEY = "octet-receipt-bin"
+MAX_RECEIPT_BYTES = 4608  # gRPC allows 8 KiB of metadata, and a refused call must fit its error and its receipt
+MAX_CACHE_BYTES = 32 << 20
+_ELLIPSIS = "…"
+_MAX_ID = 128
+_MAX_NAME = 64
+_MAX_STOP = 256  # never clipped: callers compare it with what they sent
+_MAX_MESSAGE = 200
+_MAX_DETAIL = 100
+_MAX_ATTEMPTS = 4
+_MAX_ATTEMPT_MESSAGE = 60
+_MAX_DECISION_WHY = 240
+_MAX_NOTE = 160
+_MAX_NOTES = 480
+_MAX_SCORES = 480  # bytes of names and probabilities; an ensemble of eight needs half
+_SCORE_BYTES = 15  # a probability in protobuf, with its tags
+_MAX_ADAPTERS = 4
+_SOURCES: Mapping[DecisionSource, wire.DecisionSource] = {
+    "forced": wire.DECISION_SOURCE_FORCED,
+    "intent": wire.DECISION_SOURCE_INTENT,
+    "rule": wire.DECISION_SOURCE_RULE,
+    "classifier": wire.DECISION_SOURCE_CLASSIFIER,
+    "default": wire.DECISION_SOURCE_DEFAULT,
+    "unrouted": wire.DECISION_SOURCE_UNSPECIFIED,
+}
+
+
+def receipt_key(request_id: str, tenant: str) -> str:
+    return f"{tenant}:{request_id}" if tenant else request_id
+
+
+class ReceiptDraft:
+    """The receipt of a running request. Times are on the router's clock."""
+
+    def __init__(self, request: Request, now: float, wall_ms: int) -> None:
+        self._arrival = request.arrival
+        self._receipt = wire.Receipt()
+        self._planned = wire.Between()
+        self._pending: deque[Callable[[], None]] = deque()  # writes for when the replica has been asked, in order
+        self._pending.append(partial(self._write_request, request, wall_ms))
+        self._last = now
+
+    def _write_request(self, request: Request, wall_ms: int) -> None:
+        receipt, trace = self._receipt, request.trace
+        receipt.request_id = clip_bytes(request.request_id, _MAX_ID)
+        receipt.trace_id = trace.trace_id
+        receipt.created_unix_ms = wall_ms
+        receipt.priority = request.priority
+        receipt.session_id = clip_bytes(request.session.name, _MAX_ID)
+        receipt.session_source = request.session.source
+        receipt.caller = clip_bytes(request.caller.name, _MAX_NAME)
+        receipt.tenant = clip_bytes(request.caller.tenant, _MAX_NAME)
+        receipt.span_id = trace.span_id if trace.recorded else ""
+
+    def decided(self, decision: RoutingDecision, now: float) -> None:
+        self._pending.append(lambda: self._receipt.decision.CopyFrom(decision_to_wire(decision)))
+        self._receipt.timings.decided = self._since_arrival(now)
+
+    def planned(self, between: wire.Between) -> None:
+        def write() -> None:
+            self._receipt.between.CopyFrom(between)
+            self._receipt.between.why = clip_bytes(between.why, _MAX_MESSAGE)
+
+        self._pending.append(write)
+        self._planned = between
+
+    def taken_over(self, specialist: str) -> None:
+        """Record that the second choice is used because `specialist` has no suitable replica; "" if not."""
+
+        def write() -> None:
+            between, planned = self._receipt.between, self._planned
+            if specialist or between.why != planned.why:
+                reason = f"no replica of {specialist} could answer" if specialist else ""
+                between.instead_of = planned.instead_of or clip_bytes(specialist, _MAX_NAME)
+                between.why = clip_bytes("; ".join(each for each in (planned.why, reason) if each), _MAX_MESSAGE)
+
+        self._pending.append(write)
+
+    def spilled(self, is_spill: bool) -> None:
+        """Record whether the second choice is used because the primary is full."""
+
+        def write() -> None:
+            if is_spill or self._receipt.between.spilled:
+                self._receipt.between.spilled = is_spill
+
+        self._pending.append(write)
+
+    def write_pending(self) -> None:
+        """Write deferred fields. Reading the draft does this as well."""
+        while self._pending:
+            self._pending.popleft()()
+
+    def dispatched(self, now: float) -> None:
+        """Record the start of the first attempt; later calls change nothing."""
+        if not self._receipt.timings.HasField("dispatched"):
+            self._receipt.timings.dispatched = self._since_arrival(now)
+
+    def attempt(
+        self,
+        specialist: str,
+        replica: str,
+        seconds: float,
+        error: wire.Error | None = None,
+        *,
+        began: float = 0.0,
+        span_id: str = "",
+    ) -> None:
+        """Record an attempt; without an error the replica answered. Only the last attempts are kept."""
+        attempts = self._receipt.attempts
+        if len(attempts) == _MAX_ATTEMPTS:
+            del attempts[0]
+        attempts.add(
+            specialist=clip_bytes(specialist, _MAX_NAME),
+            replica=clip_bytes(replica, _MAX_NAME),
+            reason=error.reason if error else wire.ERROR_REASON_UNSPECIFIED,
+            message=clip_bytes(error.message, _MAX_ATTEMPT_MESSAGE) if error else "",
+            seconds=seconds,
+            began=max(0.0, began - self._arrival),
+            span_id=span_id,
+        )
+
+    def accepted(self, specialist: str, replica: str, breaker: str, accepted: wire.Accepted, now: float) -> None:
+        """`breaker` is its state when the replica was chosen."""
+        receipt = self._receipt
+        receipt.specialist = clip_bytes(specialist, _MAX_NAME)
+        receipt.replica = clip_bytes(replica, _MAX_NAME)
+        receipt.breaker = breaker
+        receipt.lane.CopyFrom(accepted.lane)
+        receipt.accepted.CopyFrom(accepted)
+        receipt.accepted.ClearField("lane")
+        receipt.accepted.ClearField("request_id")
+        receipt.timings.accepted = self._since_arrival(now)
+
+    def first_chunk(self, now: float) -> float:
+        seconds = self._receipt.timings.first_chunk = self._since_arrival(now)
+        return seconds
+
+    def finished(self, usage: wire.Usage, now: float) -> None:
+        self._receipt.usage.CopyFrom(usage)
+        if usage.HasField("stop_string"):
+            self._receipt.usage.stop_string = clip_bytes(usage.stop_string, _MAX_STOP)
+        self._receipt.timings.answered = self._since_arrival(now)
+
+    def validated(self, validation: wire.Validation, now: float) -> None:
+        self._receipt.validation.CopyFrom(validation)
+        self._since_arrival(now)
+
+    def failed(self, error: wire.Error, now: float) -> None:
+        self._receipt.ClearField("validation")
+        self._receipt.error.CopyFrom(_clip_error(error))
+        self._since_arrival(now)
+
+    def to_wire(self, receipt: wire.Receipt | None = None) -> wire.Receipt:
+        """Return the receipt so far, copied into `receipt` if given."""
+        self.write_pending()
+        copy = wire.Receipt() if receipt is None else receipt
+        copy.CopyFrom(self._receipt)
+        copy.timings.total = self._last - self._arrival
+        return copy
+
+    def routed_event(self) -> bytes:
+        event = wire.InferEvent()
+        self.to_wire(event.routed)
+        raw: bytes = event.SerializeToString()
+        return raw
+
+    def _since_arrival(self, now: float) -> float:
+        self._last = max(self._last, now)
+        return now - self._arrival
+
+
+def refused_receipt(request_id: str, error: wire.Error, wall_ms: int) -> wire.Receipt:
+    """Return a receipt for a request that failed validation; its id is unchecked."""
+    return wire.Receipt(request_id=clip_bytes(request_id, _MAX_ID), created_unix_ms=wall_ms, error=_clip_error(error))
+
+
+def decision_to_wire(decision: RoutingDecision) -> wire.Decision:
+    """Convert everything except logit biases and long lists."""
+    num_biases = len(decision.sampling.logit_bias)
+    notes = [f"{num_biases} logit biases are applied and not listed"] if num_biases else []
+    sampling = wire.Sampling()
+    sampling.CopyFrom(decision.sampling)
+    sampling.ClearField("logit_bias")
+    return wire.Decision(
+        source=_SOURCES[decision.source],
+        decided_by=clip_bytes(decision.decided_by, _MAX_NAME),
+        why=clip_bytes(decision.why, _MAX_DECISION_WHY),
+        primary=clip_bytes(decision.primary, _MAX_NAME),
+        second_choice=clip_bytes(decision.second_choice, _MAX_NAME),
+        distribution=_scores_to_wire(decision.distribution),
+        confidence=decision.confidence,
+        intent=clip_bytes(decision.intent, _MAX_NAME),
+        task=clip_bytes(decision.task, _MAX_NAME),
+        adapters=[clip_bytes(name, _MAX_NAME) for name in decision.adapters[:_MAX_ADAPTERS]],
+        sampling=sampling,
+        max_tokens=decision.max_tokens,
+        notes=clip_list([*notes, *decision.notes], _MAX_NOTE, _MAX_NOTES),
+        request_digest=decision.request_digest,
+        config_digest=decision.config_digest,
+        classifier_digest=decision.classifier_digest,
+    )
+
+
+def _scores_to_wire(distribution: tuple[tuple[str, float], ...]) -> list[wire.Score]:
+    """Return the most likely scores, as many as fit."""
+    bytes_left = _MAX_SCORES
+    scores: list[wire.Score] = []
+    for name, probability in distribution:
+        clipped = clip_bytes(name, _MAX_NAME)
+        bytes_left -= len(clipped.encode()) + _SCORE_BYTES
+        if bytes_left < 0:
+            break
+        scores.append(wire.Score(specialist=clipped, probability=probability))
+    return scores
+
+
+def clip_bytes(text: str, max_bytes: int) -> str:
+    """Truncate to a size in UTF-8, so that a caller cannot control the size of a receipt."""
+    raw = text.encode()
+    if len(raw) <= max_bytes:
+        return text
+    return raw[: max_bytes - len(_ELLIPSIS.encode())].decode(errors="ignore") + _ELLIPSIS
+
+
+def clip_list(texts: Iterable[str], max_each: int, max_total: int) -> list[str]:
+    kept: list[str] = []
+    for text in texts:
+        clipped = clip_bytes(text, max_each)
+        max_total -= len(clipped.encode())
+        if max_total < 0:
+            break
+        kept.append(clipped)
+    return kept
+
+
+def _clip_error(error: wire.Error) -> wire.Error:
+    clipped = wire.Error()
+    clipped.CopyFrom(error)
+    clipped.message = clip_bytes(error.message, _MAX_MESSAGE)
+    clipped.field = clip_bytes(error.field, _MAX_NAME)
+    clipped.limit = clip_bytes(error.limit, _MAX_DETAIL)
+    clipped.value = clip_bytes(error.value, _MAX_DETAIL)
+    return clipped
+
+
+class ReceiptCache:
+    """Recent receipts, bounded by number, bytes and age. The oldest are dropped first."""
+
+    def __init__(self, clock: Clock, *, max_receipts: int, seconds: float, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._clock = clock
+        self._max_receipts = max_receipts
+        self._seconds = seconds
+        self._max_bytes = max_bytes
+        self._receipts: OrderedDict[str, tuple[float, bytes]] = OrderedDict()  # expiry and content
+        self.num_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._receipts)
+
+    def put(self, receipt: wire.Receipt, key: str = "") -> None:
+        """Store a receipt, replacing one with the same key; the default key is the request id."""
+        key = key or receipt.request_id
+        self._drop(key)
+        raw = receipt.SerializeToString()
+        self._receipts[key] = self._clock.now() + self._seconds, raw
+        self.num_bytes += len(key.encode()) + len(raw)
+        self._expire()
+        while len(self._receipts) > self._max_receipts or self.num_bytes > self._max_bytes:
+            self._drop(next(iter(self._receipts)))
+
+    def get(self, key: str) -> wire.Receipt | None:
+        self._expire()
+        cached = self._receipts.get(key)
+        return None if cached is None else wire.Receipt.FromString(cached[1])
+
+    def _expire(self) -> None:
+        """All receipts have the same lifetime, so the first is always the next to expire."""
+        now = self._clock.now()
+        while self._receipts and next(iter(self._receipts.values()))[0] <= now:
+            self._drop(next(iter(self._receipts)))
+
+    def _drop(self, key: str) -> None:
+        if (cached := self._receipts.pop(key, None)) is not None:
+            self.num_bytes -= len(key.encode()) + len(cached[1])
+
+
+class ReceiptLog:
+    def __init__(self, cache: ReceiptCache, store: "Store") -> None:
+        self._cache = cache
+        self._store = store
+
+    def put(self, receipt: wire.Receipt) -> None:
+        key = receipt_key(receipt.request_id, receipt.tenant)
+        self._cache.put(receipt, key)
+        row = ReceiptRow(key, receipt.created_unix_ms, receipt.SerializeToString(), receipt_labels(receipt))
+        self._store.keep_receipt(row)
+
+    async def get(self, request_id: str, tenant: str = "") -> wire.Receipt | None:
+        """Return only a receipt of that tenant. Raises Refusal if it may be in the store, which does not answer."""
+        key = receipt_key(request_id, tenant)
+        receipt = self._cache.get(key)
+        if receipt is None:
+            try:
+                row = await self._store.receipt(key)
+            except StoreUnavailable:
+                message = "older receipts cannot be read now: the store does not answer"
+                raise Refusal(wire.ERROR_REASON_STORE_UNAVAILABLE, message, field="request_id") from None
+            except Refusal:  # no receipt has such an id
+                return None
+            receipt = None if row is None else parse_receipt(row.raw)
+        return receipt if receipt is not None and receipt.tenant == tenant else None
+
+
+def parse_receipt(raw: bytes) -> wire.Receipt | None:
+    try:
+        receipt: wire.Receipt = wire.Receipt.FromString(raw)
+    except DecodeError:
+        return None
+    return receipt
+
+
+def receipt_labels(receipt: wire.Receipt) -> ReceiptLabels:
+    return ReceiptLabels(receipt.tenant, responsible_specialist(receipt), request_outcome(receipt))
+
+
+def parse_receipt_labels(raw: bytes) -> ReceiptLabels:
+    """Return the labels of a receipt that was stored without them. Used on any thread."""
+    receipt = parse_receipt(raw)
+    return ReceiptLabels(outcome="unreadable") if receipt is None else receipt_labels(receipt)

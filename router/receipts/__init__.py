@@ -1,1 +1,0 @@
-"""What is told and kept of every request."""

@@ -1,1 +1,0 @@
-"""Where requests come in: one validator for every front door."""

@@ -1,0 +1,1 @@
+"""The classifier: a distribution over the specialists and `reject` for a text."""

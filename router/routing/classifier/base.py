@@ -1,0 +1,83 @@
+"""The classifier interface, and the bounded sample of a text that every classifier reads.
+
+The same text gives the same distribution, alone or in a batch.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import fsum, isfinite
+from typing import Protocol, Self
+
+from octet.config.ensemble import REJECT as REJECT
+
+SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Probabilities that sum to 1, the most likely label first."""
+
+    scores: tuple[tuple[str, float], ...]  # (label, probability); labels are specialists and REJECT
+
+    def __post_init__(self) -> None:
+        probabilities = [probability for _, probability in self.scores]
+        if not probabilities or not all(isfinite(p) and p >= 0 for p in probabilities):
+            raise ValueError(f"not probabilities: {probabilities}")
+        if abs(fsum(probabilities) - 1) > SUM_TOLERANCE:
+            raise ValueError(f"probabilities sum to {fsum(probabilities)}, expected 1")
+        if any(a < b for a, b in pairwise(probabilities)):
+            raise ValueError(f"probabilities must descend: {probabilities}")
+        if len({label for label, _ in self.scores}) < len(self.scores):
+            raise ValueError(f"duplicate label: {[label for label, _ in self.scores]}")
+
+    @classmethod
+    def of(cls, scores: Iterable[tuple[str, float]]) -> Self:
+        """Sort by probability; the sort is stable."""
+        return cls(tuple(sorted(scores, key=lambda score: -score[1])))
+
+    @property
+    def top(self) -> str:
+        return self.scores[0][0]
+
+    @property
+    def confidence(self) -> float:
+        return self.scores[0][1]
+
+
+class Classifier(Protocol):
+    @property
+    def digest(self) -> str:
+        """The sha256, in hex, of the classifier's file or of the texts it was built from."""
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+    def classify(self, texts: Sequence[str]) -> list[Distribution]:
+        """Return one distribution per text, in order. Pure: a batch gives bit-identical results to single texts."""
+
+
+class ClassifierUnavailable(Exception):
+    """The message states why."""
+
+
+HEAD, MIDDLE, TAIL = 1536, 512, 1024
+LIMIT = HEAD + MIDDLE + TAIL
+
+
+def sample_text(text: str) -> bytes:
+    """Return a short text, or the head, middle and tail of a long one: at most LIMIT bytes and two line ends. The work
+    is bounded by LIMIT, whatever the length of the text."""
+    if len(text) <= LIMIT and len(whole := _encode(text)) <= LIMIT:
+        return whole
+    centre = max(0, (len(text) - MIDDLE) // 2)
+    pieces = (
+        _encode(text[:HEAD])[:HEAD],
+        _encode(text[centre : centre + MIDDLE])[:MIDDLE],
+        _encode(text[-TAIL:])[-TAIL:],
+    )
+    return b"\n".join(pieces)
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,252 @@
+"""The trained classifier: a linear model over hashed features, a softmax and a temperature; and its file.
+
+The file is safetensors, which cannot contain code.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from router.routing.classifier.base import Distribution, sample_text
+from router.routing.classifier.features import BUCKET_BITS, FAMILIES, MAX_BATCH_BYTES, Features, extract_features
+
+Floats = NDArray[np.float64]
+DATA = Path(__file__).parents[2] / "data"
+DEFAULT_FILE = DATA / "classifier.safetensors"
+FORMAT = "octet-linear-1"
+MAX_FILE_BYTES = 256 << 20
+MAX_LABELS = 1024
+MAX_FEATURES = 1 << BUCKET_BITS
+SHAPES = {  # type and number of dimensions per tensor. `header` is JSON with the format and the labels.
+    "buckets": (np.uint32, 1),
+    "rarity": (np.float32, 1),
+    "weights": (np.float16, 2),
+    "bias": (np.float32, 1),
+    "family_scale": (np.float32, 1),
+    "temperature": (np.float32, 1),
+    "header": (np.uint8, 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LinearModel:
+    """The parameters of a trained classifier, as stored in its file: V features, L labels, F families."""
+
+    labels: tuple[str, ...]
+    buckets: NDArray[np.uint32]  # [V] Ascending
+    rarity: NDArray[np.float32]  # [V] Weight of a feature within its family, before the family is scaled to length 1
+    weights: NDArray[np.float16]  # [V, L]
+    bias: NDArray[np.float32]  # [L]
+    family_scale: NDArray[np.float32]  # [F] Length to which each family is scaled
+    temperature: float
+
+
+class Terms(NamedTuple):
+    """The known features of a batch, once per prompt and family."""
+
+    prompt: NDArray[np.intp]
+    family: NDArray[np.uint8]
+    row: NDArray[np.int32]
+    value: Floats
+
+
+class Vectorizer:
+    """Maps samples to known features and their values."""
+
+    def __init__(
+        self, buckets: NDArray[np.uint32], rarity: NDArray[np.float32], family_scale: NDArray[np.float32]
+    ) -> None:
+        self._row_of = np.full(1 << BUCKET_BITS, -1, dtype=np.int32)
+        self._row_of[buckets] = np.arange(len(buckets), dtype=np.int32)
+        self._rarity = rarity.astype(np.float64)
+        self._scale = family_scale.astype(np.float64)
+
+    def terms(self, samples: Sequence[bytes]) -> Terms:
+        prompt, family, row = self._known(extract_features(samples))
+        value = self._rarity[row]
+        group = prompt * len(FAMILIES) + family
+        squares = np.bincount(group, weights=value * value, minlength=len(samples) * len(FAMILIES))
+        lengths = np.sqrt(np.where(squares > 0, squares, 1))
+        return Terms(prompt, family, row, value * (self._scale[family] / lengths[group]))
+
+    def _known(self, found: Features) -> tuple[NDArray[np.intp], NDArray[np.uint8], NDArray[np.int32]]:
+        row = self._row_of[found.bucket]
+        known = np.flatnonzero(row >= 0)
+        row, prompt, family = row[known], found.prompt[known], found.family[known]
+        first = _first_of_each(prompt * len(self._rarity) + row)
+        return prompt[first], family[first], row[first]
+
+
+def _first_of_each(keys: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Indices of the first occurrence of each key, ascending. numpy keeps the last of several writes to an index."""
+    if not len(keys):
+        return keys
+    places = np.arange(len(keys), dtype=np.int32)
+    seen = np.empty(int(keys.max()) + 1, dtype=np.int32)
+    seen[keys[::-1]] = places[::-1]
+    return np.flatnonzero(seen[keys] == places)
+
+
+class LinearClassifier:
+    def __init__(self, model: LinearModel, digest: str) -> None:
+        self.digest = digest
+        self.labels = model.labels
+        self._vectorizer = Vectorizer(model.buckets, model.rarity, model.family_scale)
+        self._weights = model.weights.astype(np.float32)  # [V, L]
+        self._bias = model.bias.astype(np.float64)
+        self._temperature = model.temperature
+
+    def classify(self, texts: Sequence[str]) -> list[Distribution]:
+        samples = [sample_text(text) for text in texts]
+        rows = (row for batch in _batches(samples) for row in self.probabilities(batch).tolist())
+        return [Distribution.of(zip(self.labels, row, strict=True)) for row in rows]
+
+    def probabilities(self, samples: Sequence[bytes]) -> Floats:
+        """Return [N, L]."""
+        terms = self._vectorizer.terms(samples)
+        shares = self._weights[terms.row] * terms.value[:, None]  # [T, L]
+        if len(samples) > 1:
+            shares = shares[np.argsort(terms.prompt, kind="stable")]
+        ends = np.cumsum(np.bincount(terms.prompt, minlength=len(samples)))
+        return softmax((_sums(shares, ends) + self._bias) / self._temperature)
+
+
+def _sums(shares: Floats, ends: NDArray[np.intp]) -> Floats:
+    """Return [N, L]: sums of the rows up to each end, in order, so that batching never changes a bit."""
+    starts = np.concatenate([[0], ends[:-1]])
+    filled = starts < ends
+    sums = np.zeros((len(ends), shares.shape[1]))
+    if filled.any():
+        sums[filled] = np.add.reduceat(shares, starts[filled], axis=0)
+    return sums
+
+
+def softmax(logits: Floats) -> Floats:
+    """Return [N, L], summed label by label, so that batching never changes a bit."""
+    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
+    total = raised[:, 0].copy()
+    for column in raised.T[1:]:
+        total += column
+    return np.asarray(raised / total[:, None])
+
+
+def _batches(samples: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    start, size = 0, 1
+    for at, piece in enumerate(samples):
+        if size + len(piece) + 1 > MAX_BATCH_BYTES:
+            yield samples[start:at]
+            start, size = at, 1
+        size += len(piece) + 1
+    if start < len(samples):
+        yield samples[start:]
+
+
+class ClassifierInvalid(ValueError):
+    """The message states what is wrong with the file."""
+
+
+def encode_model(model: LinearModel) -> bytes:
+    """Deterministic."""
+    header = json.dumps({"format": FORMAT, "labels": model.labels}).encode()
+    return save_tensors(
+        {
+            "buckets": model.buckets,
+            "rarity": model.rarity,
+            "weights": np.ascontiguousarray(model.weights),
+            "bias": model.bias,
+            "family_scale": model.family_scale,
+            "temperature": np.array([model.temperature], dtype=np.float32),
+            "header": np.frombuffer(header, dtype=np.uint8).copy(),
+        }
+    )
+
+
+def decode_model(data: bytes) -> LinearClassifier:
+    """Raises ClassifierInvalid."""
+    if len(data) > MAX_FILE_BYTES:
+        raise ClassifierInvalid(f"{len(data)} bytes, the limit is {MAX_FILE_BYTES}")
+    return LinearClassifier(_model(_tensors(data)), hashlib.sha256(data).hexdigest())
+
+
+def read_classifier(path: Path, *, digest: str | None = None) -> LinearClassifier:
+    """Raises ClassifierInvalid, including for another digest, and OSError."""
+    classifier = decode_model(path.read_bytes())
+    if digest is not None and classifier.digest != digest:
+        raise ClassifierInvalid(f"{path} has sha256 {classifier.digest}, expected {digest}")
+    return classifier
+
+
+def _tensors(data: bytes) -> dict[str, NDArray[np.generic]]:
+    try:
+        tensors: dict[str, NDArray[np.generic]] = load_tensors(data)
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ClassifierInvalid(f"not a safetensors file: {error}") from error
+    if set(tensors) != set(SHAPES):
+        raise ClassifierInvalid(f"tensors {sorted(tensors)}; a classifier has {sorted(SHAPES)}")
+    for name, (dtype, dimensions) in SHAPES.items():
+        if tensors[name].dtype != dtype or tensors[name].ndim != dimensions:
+            found = f"{tensors[name].dtype} with {tensors[name].ndim} dimensions"
+            raise ClassifierInvalid(f"{name} is {found}; expected {np.dtype(dtype)} with {dimensions}")
+    return tensors
+
+
+def _model(tensors: dict[str, NDArray[np.generic]]) -> LinearModel:
+    labels = _labels(tensors.pop("header").tobytes())
+    num_features = len(tensors["buckets"])
+    expected = {
+        "buckets": (num_features,),
+        "rarity": (num_features,),
+        "weights": (num_features, len(labels)),
+        "bias": (len(labels),),
+        "family_scale": (len(FAMILIES),),
+        "temperature": (1,),
+    }
+    for name, shape in expected.items():
+        if tensors[name].shape != shape:
+            raise ClassifierInvalid(f"{name} has shape {tensors[name].shape}; {len(labels)} labels need {shape}")
+    _check_values(tensors)
+    temperature = float(tensors.pop("temperature")[0])
+    arrays: dict[str, Any] = {name: tensor.astype(SHAPES[name][0]) for name, tensor in tensors.items()}
+    return LinearModel(labels, **arrays, temperature=temperature)
+
+
+def _labels(header: bytes) -> tuple[str, ...]:
+    try:
+        fields = json.loads(header)
+    except (ValueError, RecursionError) as error:
+        raise ClassifierInvalid(f"header is not JSON: {error}") from error
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        raise ClassifierInvalid(f"header lacks the format {FORMAT}")
+    labels = fields.get("labels")
+    if not isinstance(labels, list) or not all(isinstance(label, str) and label for label in labels):
+        raise ClassifierInvalid("labels must be a list of names")
+    if not 2 <= len(labels) <= MAX_LABELS or len(set(labels)) < len(labels):
+        raise ClassifierInvalid(f"labels must be 2 to {MAX_LABELS} distinct names, got {len(labels)}")
+    return tuple(labels)
+
+
+def _check_values(tensors: dict[str, NDArray[np.generic]]) -> None:
+    for name in ("rarity", "weights", "bias", "family_scale", "temperature"):
+        if not np.isfinite(tensors[name].astype(np.float32)).all():
+            raise ClassifierInvalid(f"{name} contains non-finite numbers")
+    buckets = tensors["buckets"].astype(np.int64)
+    if not 1 <= len(buckets) <= MAX_FEATURES or buckets[-1] >= MAX_FEATURES or (np.diff(buckets) <= 0).any():
+        raise ClassifierInvalid(f"buckets must ascend and stay below {MAX_FEATURES}")
+    temperature = float(tensors["temperature"][0])
+    if not (isfinite(temperature) and temperature > 0):
+        raise ClassifierInvalid(f"temperature must be positive, got {temperature}")
+
+
+def load_default() -> LinearClassifier:
+    """Load the classifier for Octet's eight C++ specialists. Raises ClassifierInvalid or OSError."""
+    return read_classifier(DEFAULT_FILE)

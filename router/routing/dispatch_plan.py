@@ -1,0 +1,336 @@
+"""Dispatch planning: which specialists serve a decided request, on which lanes, and what is shadowed.
+
+Pure: a plan depends on the request and on an immutable snapshot of the fleet (FleetStatus). Route and Generate get the
+same plan from the same function.
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from admission.knobs import UNSPECIFIED_INTENT
+from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
+from octet.rpc.refusal import Refusal
+from octet.v1 import inference_pb2 as wire
+from router.receipts import clip_bytes, clip_list
+from router.refusals import below_priority_floor, no_fit_replica, specialist_demoted
+from router.request import Request
+from router.routing.policy import configured_fallback, limit_adapters
+
+ShadowReason = Literal["low_confidence", "fresh_lane", "demoted"]
+UniformSource = Callable[[], float]  # draws from [0, 1)
+MAX_BETWEEN_BYTES = 400  # of the plan on a receipt
+_MAX_NAME = 64
+_MAX_WHY = 112  # less what `lead` takes
+_TAG_BYTES = 2
+_MAX_KNOBS_BY = 24
+_MAX_ADAPTER = 32
+_MAX_ADAPTERS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class IntentKnobs:
+    threshold: float
+    floor: int
+    by: str = ""  # what set a knob last: "" for the configuration, `escalation` or `operator`. Callers may see it.
+    floor_by: str = ""
+    is_escalated: bool = False
+    """Escalation moves low-confidence requests to their second choice. A threshold set by an operator only affects
+    shadows."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatus:
+    number: int
+    lane_id: str = ""
+    """Identifies its history on every router that shares the store; empty until the replicas' revision is known."""
+    adapters: tuple[tuple[str, str], ...] = ()
+    """The callers' and the replicas' name of each adapter, in the order they are applied."""
+    revision: str = ""  # required of replicas; empty for any
+    fresh: bool = False  # its history is too short to be trusted
+    unfit: frozenset[str] = frozenset()
+    """Names of replicas with another model, or with another content under an adapter's name."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.adapters)
+
+    @property
+    def load_names(self) -> tuple[str, ...]:
+        return tuple(load_name for _, load_name in self.adapters)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialistStatus:
+    name: str
+    lane: LaneStatus  # the serving lane, also while the specialist is demoted
+    correctness: str = "closed"  # closed, shadow_only, recovering, held_open or held_closed
+    serves: bool = True
+    reason: str = ""  # for callers: why it does not serve
+    unfit_reason: str = ""
+    """For callers: why no reachable replica can answer; empty if one can, or if none can be reached."""
+    candidate: LaneStatus | None = None
+    adapter_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The replicas' name of every adapter that callers may name. Replicas may have more."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStatus:
+    specialists: Mapping[str, SpecialistStatus]
+    configured_knobs: Mapping[str, IntentKnobs]  # by intent
+    knob_overrides: Mapping[tuple[str, str], IntentKnobs] = field(default_factory=lambda: MappingProxyType({}))
+    """By intent and specialist."""
+    cordoned: frozenset[str] = frozenset()  # names of replicas that get no new requests
+
+    @classmethod
+    def initial(cls, ensemble: Ensemble) -> "FleetStatus":
+        specialists = {each.name: configured_status(each) for each in ensemble.specialists}
+        return cls(specialists, configured_knobs(ensemble.intents))
+
+    def knobs(self, intent: str, specialist: str) -> IntentKnobs:
+        intent = intent or UNSPECIFIED_INTENT
+        override = self.knob_overrides.get((intent, specialist))
+        return override or self.configured_knobs.get(intent) or _intent_knobs(IntentConfig(intent))
+
+    def may_answer(self, replica: str, revision: str, specialist: str) -> bool:
+        """Whether a replica receives new requests of the specialist's serving lane. An unknown revision is allowed."""
+        lane = self.specialists[specialist].lane
+        is_excluded = replica in self.cordoned or replica in lane.unfit
+        return not is_excluded and (not lane.revision or not revision or revision == lane.revision)
+
+
+def configured_status(specialist: SpecialistConfig) -> SpecialistStatus:
+    """Replicas load configured adapters under their own names."""
+    adapters = tuple((name, name) for name in specialist.use_adapters)
+    names = {name: name for name in specialist.adapters}
+    return SpecialistStatus(specialist.name, LaneStatus(0, adapters=adapters), adapter_names=names)
+
+
+def configured_knobs(intents: Iterable[IntentConfig]) -> dict[str, IntentKnobs]:
+    unspecified = IntentConfig(UNSPECIFIED_INTENT)
+    return {intent.name: _intent_knobs(intent) for intent in (unspecified, *intents)}
+
+
+def _intent_knobs(intent: IntentConfig) -> IntentKnobs:
+    return IntentKnobs(intent.shadow_threshold, intent.priority_floor)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A specialist on one of its lanes that may serve a request."""
+
+    specialist: str
+    adapters: tuple[str, ...] = ()  # the replicas' names
+    names: tuple[str, ...] = ()  # the callers' names of the same adapters
+    lane_id: str = ""  # the lane that the answer counts for; empty when the caller chose the adapters
+    revision: str = ""  # required of replicas; empty for any
+    fresh: bool = False
+    excluded: frozenset[str] = frozenset()  # names of replicas that must not be asked
+
+    def fits(self, replica: str, revision: str, adapters: Container[str]) -> bool:
+        """Whether a replica with this revision and these adapters may be used. An unknown revision is allowed, and a
+        replica itself refuses an adapter that the caller chose."""
+        if replica in self.excluded or (self.revision and revision and revision != self.revision):
+            return False
+        return not self.lane_id or all(adapter in adapters for adapter in self.adapters)
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowOrder:
+    candidate: Candidate
+    why: ShadowReason
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchPlan:
+    candidates: tuple[Candidate, ...]  # in order; empty when the request is refused
+    shadow: ShadowOrder | None
+    sample: bool  # whether the answer is evaluated
+    between: wire.Between
+    refusal: Refusal | None = None
+
+    def candidate(self, specialist: str) -> Candidate:
+        """Return a candidate without adapters for a specialist that is not planned."""
+        return next((each for each in self.candidates if each.specialist == specialist), Candidate(specialist))
+
+
+def make_candidate(status: FleetStatus, specialist: str, lane: LaneStatus, request: Request) -> Candidate:
+    """Use the caller's adapters if the request names any, else the lane's, limited by `max_experts`."""
+    excluded = status.cordoned | lane.unfit
+    if request.adapters:
+        names = limit_adapters(request.adapters, request.max_experts)
+        adapter_names = status.specialists[specialist].adapter_names
+        adapters = tuple(adapter_names.get(name, name) for name in names)
+        return Candidate(specialist, adapters, names, revision=lane.revision, excluded=excluded)
+    names = limit_adapters(lane.names, request.max_experts)
+    adapters = limit_adapters(lane.load_names, request.max_experts)
+    is_whole = len(names) == len(lane.adapters)
+    lane_id = lane.lane_id if is_whole else ""
+    return Candidate(specialist, adapters, names, lane_id, lane.revision, lane.fresh and is_whole, excluded)
+
+
+def plan_dispatch(request: Request, ensemble: Ensemble, status: FleetStatus, uniform: UniformSource) -> DispatchPlan:
+    """The request's decision must name a primary. An answer that may contain tool calls is neither evaluated nor
+    compared: verifiers read text."""
+    return _Planning(request, ensemble, status).plan(uniform)
+
+
+class _Planning:
+    def __init__(self, request: Request, ensemble: Ensemble, status: FleetStatus) -> None:
+        self.request = request
+        self.decision = request.decision
+        self.ensemble = ensemble
+        self.status = status
+        self.primary = status.specialists[self.decision.primary]
+
+    def plan(self, uniform: UniformSource) -> DispatchPlan:
+        request, primary = self.request, self.primary
+        first, rejected = self._first_specialist()
+        knobs = self.status.knobs(request.intent, first or primary.name)
+        if not first:
+            reason = primary.reason or primary.correctness
+            refusal = specialist_demoted(primary.name, reason, rejected, forced=bool(request.force))
+            return self._refuse(refusal, first, knobs)
+        if request.priority < knobs.floor:
+            intent = request.intent or UNSPECIFIED_INTENT
+            refusal = below_priority_floor(intent, first, knobs.floor, knobs.floor_by, request.priority)
+            return self._refuse(refusal, first, knobs)
+        second = self._second_specialist(first)
+        reasons = [self.status.specialists[name].unfit_reason for name in (first, second) if name]
+        if all(reasons):
+            return self._refuse(no_fit_replica(reasons), first, knobs)
+        moved = bool(second) and self._moves_to_second(first, second, knobs)
+        shadow = None if request.may_call_tools or moved else self._order_shadow(first, knobs, uniform)
+        order = (second, first) if moved else (first, second)
+        candidates = tuple(self._candidate(name) for name in order if name)
+        between = self._between(candidates[0].specialist, candidates[0], shadow, knobs, self._why(first, knobs, moved))
+        sample = not request.may_call_tools and self._is_sampled(candidates[0], shadow, uniform)
+        return DispatchPlan(candidates, shadow, sample, between)
+
+    def _first_specialist(self) -> tuple[str, list[str]]:
+        """Return the primary if it serves, else its configured fallback, else the second choice; fallbacks never chain.
+        Returns "" when none can serve, and for each rejected fallback why. A caller that forces specialists gets those
+        or a refusal."""
+        primary, rejected = self.primary, list[str]()
+        if primary.serves:
+            return primary.name, rejected
+        fallback = self._fallback(primary.name)
+        for name in dict.fromkeys((fallback, self.decision.second_choice)):
+            if not name or name == primary.name:
+                continue
+            objection = self._objection(name)
+            if not objection:
+                return name, rejected
+            rejected.append(f"{name} cannot be the fallback: {objection}")
+        return "", rejected
+
+    def _fallback(self, specialist: str) -> str:
+        """Return the configured fallback; none if the caller forces specialists."""
+        return "" if self.request.force else configured_fallback(specialist, self.request, self.ensemble)
+
+    def _objection(self, name: str) -> str:
+        fallback = self.status.specialists[name]
+        if not fallback.serves:
+            return fallback.reason or fallback.correctness
+        missing = [adapter for adapter in self.request.adapters if adapter not in fallback.adapter_names]
+        return f"it lacks the adapter {missing[0]!r}, which the caller named" if missing else ""
+
+    def _second_specialist(self, first: str) -> str:
+        """Return "" unless the second choice serves and accepts this priority."""
+        name = self.decision.second_choice
+        if not name or name in (first, self.primary.name) or not self.status.specialists[name].serves:
+            return ""
+        return name if self.request.priority >= self.status.knobs(self.request.intent, name).floor else ""
+
+    def _moves_to_second(self, first: str, second: str, knobs: IntentKnobs) -> bool:
+        """Whether escalation moves the request: it relieves the primary of low-confidence requests, never a fallback,
+        and never loads a specialist that is itself under pressure."""
+        return (
+            first == self.primary.name
+            and knobs.is_escalated
+            and self._is_below(knobs.threshold)
+            and not self.status.knobs(self.request.intent, second).is_escalated
+        )
+
+    def _is_below(self, threshold: float) -> bool:
+        return self.decision.confidence is not None and self.decision.confidence < threshold
+
+    def _candidate(self, name: str, lane: LaneStatus | None = None) -> Candidate:
+        return make_candidate(self.status, name, lane or self.status.specialists[name].lane, self.request)
+
+    def _order_shadow(self, first: str, knobs: IntentKnobs, uniform: UniformSource) -> ShadowOrder | None:
+        """Order a shadow for the first reason that applies. A candidate that counts for no lane gets no shadow."""
+        for rate, candidate, why in self._shadow_reasons(first, knobs):
+            if candidate.lane_id and (rate >= 1 or uniform() < rate):
+                return ShadowOrder(candidate, why)
+        return None
+
+    def _shadow_reasons(self, first: str, knobs: IntentKnobs) -> Iterator[tuple[float, Candidate, ShadowReason]]:
+        rates = self.ensemble.shadow
+        primary, serving = self.primary, self.status.specialists[first]
+        if primary is not serving:
+            if primary.candidate is not None:
+                yield rates.fresh_rate, self._candidate(primary.name, primary.candidate), "fresh_lane"
+            yield rates.demoted_rate, self._candidate(primary.name), "demoted"
+        if serving.candidate is not None:
+            yield rates.fresh_rate, self._candidate(first, serving.candidate), "fresh_lane"
+        other = self._other_specialist(first)
+        if other:
+            if serving.lane.fresh:
+                yield rates.fresh_rate, self._candidate(other), "fresh_lane"
+            if primary is serving and self._is_below(knobs.threshold):
+                yield 1.0, self._candidate(other), "low_confidence"
+
+    def _other_specialist(self, first: str) -> str:
+        """Return the specialist whose answer is worth comparing with."""
+        for name in (self.decision.second_choice, self._fallback(first)):
+            if name and name not in (first, self.primary.name) and self.status.specialists[name].serves:
+                return name
+        return ""
+
+    def _is_sampled(self, first: Candidate, shadow: ShadowOrder | None, uniform: UniformSource) -> bool:
+        """Whether to evaluate the answer: always if there is a shadow, which could not be compared otherwise."""
+        if shadow is not None or not first.lane_id:
+            return shadow is not None
+        rates = self.ensemble.correctness
+        return uniform() < (rates.fresh_sample_rate if first.fresh else rates.sample_rate)
+
+    def _why(self, first: str, knobs: IntentKnobs, moved: bool) -> str:
+        primary = self.primary
+        if first != primary.name:
+            return f"fallback {first} is used because {primary.reason or primary.correctness}"
+        if moved:
+            low = f"confidence {self.decision.confidence:.2f} is below {knobs.threshold:.2f}"
+            return f"escalation relieves {primary.name}: {low}"
+        return ""
+
+    def _refuse(self, refusal: Refusal, first: str, knobs: IntentKnobs) -> DispatchPlan:
+        return DispatchPlan((), None, False, self._between(first, None, None, knobs, ""), refusal)
+
+    def _between(
+        self, lead: str, asked: Candidate | None, shadow: ShadowOrder | None, knobs: IntentKnobs, why: str
+    ) -> wire.Between:
+        """Return the plan for the receipt. `lead` is the first specialist; `asked` is None if no specialist is used."""
+        primary = self.primary
+        other = clip_bytes(lead, _MAX_NAME) if lead != primary.name else ""
+        lane, order = "", None
+        if asked is not None and asked.lane_id:
+            lane = "fresh" if asked.fresh else "serving"
+        if shadow is not None:
+            names = clip_list(shadow.candidate.names, _MAX_ADAPTER, _MAX_ADAPTERS)
+            specialist = clip_bytes(shadow.candidate.specialist, _MAX_NAME)
+            order = wire.ShadowOrder(specialist=specialist, adapters=names, why=shadow.why)
+        return wire.Between(
+            correctness=primary.correctness,
+            instead_of=(
+                clip_bytes(primary.name, _MAX_NAME) if asked is not None and asked.specialist != primary.name else ""
+            ),
+            why=clip_bytes(why, _MAX_WHY - len(other.encode()) - _TAG_BYTES),
+            lane=lane,
+            shadow=order,
+            shadow_threshold=knobs.threshold,
+            priority_floor=knobs.floor,
+            knobs_by=clip_bytes(knobs.by, _MAX_KNOBS_BY),
+            lead=other,
+        )

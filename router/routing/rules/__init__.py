@@ -1,0 +1,1 @@
+"""Rules recognise text by its structure, in linear time."""

@@ -1,0 +1,1 @@
+"""Offline training of the classifier and tuning of shadow thresholds."""

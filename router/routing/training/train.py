@@ -1,0 +1,179 @@
+"""Train the linear classifier: fit, leave sources out, calibrate. Needs scikit-learn."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octet.config.ensemble import REJECT
+from octet.terminal import install_hint
+from router.routing.classifier.base import sample_text
+from router.routing.classifier.features import extract_features
+from router.routing.classifier.linear import LinearClassifier, LinearModel, Vectorizer, encode_model
+from router.routing.training.records import LabelledPrompt
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+    from sklearn.linear_model import LogisticRegression
+
+
+class TrainingUnavailable(RuntimeError):
+    """scikit-learn is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Hyperparameters, chosen on left-out training sources and never on the held-out ones."""
+
+    family_scale: tuple[float, ...] = (1.0, 0.5, 1.0, 0.3)  # scale of words, pairs, letters and punctuation
+    min_prompts: int = 2  # features of fewer prompts are dropped
+    strength: float = 10.0  # the inverse of the L2 penalty
+    max_iterations: int = 300
+    tolerance: float = 1e-3
+
+
+DEFAULT_RECIPE = Recipe()
+
+
+@dataclass(frozen=True, slots=True)
+class FittedModel:
+    model: LinearModel
+    oracle: "LogisticRegression"  # scikit-learn's model with the weights rounded as in the file
+
+
+def fit(records: Sequence[LabelledPrompt], labels: tuple[str, ...], recipe: Recipe = DEFAULT_RECIPE) -> FittedModel:
+    """Fit without calibration: the temperature is 1."""
+    samples = [sample_text(record.text) for record in records]
+    buckets, rarity = _vocabulary(samples, recipe.min_prompts)
+    scale = np.array(recipe.family_scale, dtype=np.float32)
+    matrix = feature_matrix(Vectorizer(buckets, rarity, scale), samples, len(buckets))
+    oracle = _regression(matrix, [labels.index(record.label) for record in records], recipe)
+    weights, bias = oracle.coef_.T.astype(np.float16), oracle.intercept_.astype(np.float32)
+    oracle.coef_, oracle.intercept_ = weights.T.astype(np.float64), bias.astype(np.float64)
+    return FittedModel(LinearModel(labels, buckets, rarity, weights, bias, scale, 1.0), oracle)
+
+
+def _regression(matrix: "csr_matrix[Any]", truth: Sequence[int], recipe: Recipe) -> "LogisticRegression":
+    """Fit on one thread, which is faster for little data and keeps the order of sums."""
+    try:
+        from sklearn.linear_model import LogisticRegression
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise TrainingUnavailable(f"training needs scikit-learn: {install_hint('train')}") from error
+    with threadpool_limits(limits=1):
+        model = LogisticRegression(C=recipe.strength, max_iter=recipe.max_iterations, tol=recipe.tolerance)
+        return model.fit(matrix, truth)
+
+
+def _vocabulary(samples: Sequence[bytes], min_prompts: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+    found = np.concatenate([np.unique(extract_features([piece]).bucket) for piece in samples])
+    buckets, num_prompts = np.unique(found, return_counts=True)
+    kept = num_prompts >= min_prompts
+    rarity = np.log((1 + len(samples)) / (1 + num_prompts[kept])) + 1
+    return buckets[kept].astype(np.uint32), rarity.astype(np.float32)
+
+
+def feature_matrix(vectorizer: Vectorizer, samples: Sequence[bytes], width: int) -> "csr_matrix[Any]":
+    """Return [N, V]."""
+    from scipy.sparse import csr_matrix
+
+    rows = [vectorizer.terms([piece]) for piece in samples]
+    values = np.concatenate([terms.value for terms in rows])
+    columns = np.concatenate([terms.row for terms in rows])
+    ends = np.cumsum([0, *(len(terms.row) for terms in rows)])
+    return csr_matrix((values, columns, ends), shape=(len(samples), width))
+
+
+def uncalibrated_probabilities(model: LinearModel, records: Sequence[LabelledPrompt]) -> NDArray[np.float64]:
+    classifier = LinearClassifier(model, "")
+    return np.concatenate([classifier.probabilities([sample_text(record.text)]) for record in records])
+
+
+NUM_FOLDS = 6
+
+
+class TooFewSources(ValueError):
+    """Calibration needs sources that were not trained on."""
+
+
+def make_folds(records: Sequence[LabelledPrompt], most: int = NUM_FOLDS) -> list[frozenset[str]]:
+    """Return at most `most` groups of sources of similar size. Deterministic."""
+    sizes = Counter(record.source for record in records)
+    if len(sizes) < 2:
+        raise TooFewSources(f"training needs at least 2 sources to leave one out, got {sorted(sizes)}")
+    groups: list[list[str]] = [[] for _ in range(min(most, len(sizes)))]
+    for source in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        min(groups, key=lambda group: sum(sizes[name] for name in group)).append(source)
+    return [frozenset(group) for group in groups]
+
+
+def left_out_probabilities(
+    records: Sequence[LabelledPrompt], labels: tuple[str, ...], recipe: Recipe = DEFAULT_RECIPE, most: int = NUM_FOLDS
+) -> NDArray[np.float64]:
+    """Return [N, L]: probabilities of each record by a model that was not trained on its source."""
+    out = np.zeros((len(records), len(labels)))
+    for fold in make_folds(records, most):
+        inside = np.array([record.source in fold for record in records])
+        rest = [record for record in records if record.source not in fold]
+        present = tuple(label for label in labels if any(record.label == label for record in rest))
+        seen = uncalibrated_probabilities(
+            fit(rest, present, recipe).model, [record for record in records if record.source in fold]
+        )
+        columns = np.array([labels.index(label) for label in present])
+        out[np.ix_(np.flatnonzero(inside), columns)] = seen
+    return out
+
+
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.2, 8.0
+SEARCH_STEPS = 60
+MIN_PROBABILITY = 1e-12
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+def fit_temperature(probabilities: NDArray[np.float64], truth: NDArray[np.intp]) -> float:
+    """Minimise the mean log loss by golden-section search."""
+    logits = np.log(np.maximum(probabilities, MIN_PROBABILITY))
+    low, high = np.log(MIN_TEMPERATURE), np.log(MAX_TEMPERATURE)
+    for _ in range(SEARCH_STEPS):
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        if _loss(logits, truth, np.exp(left)) < _loss(logits, truth, np.exp(right)):
+            high = right
+        else:
+            low = left
+    return float(np.float32(np.exp((low + high) / 2)))
+
+
+def _loss(logits: NDArray[np.float64], truth: NDArray[np.intp], temperature: float) -> float:
+    scaled = logits / temperature
+    scaled -= scaled.max(axis=1, keepdims=True)
+    log_total = np.log(np.exp(scaled).sum(axis=1))
+    return float(np.mean(log_total - scaled[np.arange(len(truth)), truth]))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedClassifier:
+    data: bytes  # the content of the classifier's file
+    fitted: FittedModel
+    temperature: float
+    left_out_top1: float  # accuracy on prompts whose source was left out of training
+
+
+def collect_labels(records: Sequence[LabelledPrompt]) -> tuple[str, ...]:
+    """Return labels in order of first occurrence, `reject` last."""
+    found = tuple(dict.fromkeys(record.label for record in records if record.label != REJECT))
+    return (*found, REJECT) if any(record.label == REJECT for record in records) else found
+
+
+def train(records: Sequence[LabelledPrompt], recipe: Recipe = DEFAULT_RECIPE) -> TrainedClassifier:
+    """Deterministic. Raises TooFewSources, TrainingUnavailable."""
+    labels = collect_labels(records)
+    truth = np.array([labels.index(record.label) for record in records], dtype=np.intp)
+    unseen = left_out_probabilities(records, labels, recipe)
+    prompts = np.array([record.is_prompt for record in records])
+    temperature = fit_temperature(unseen[prompts], truth[prompts])
+    fitted = fit(records, labels, recipe)
+    top1 = float((unseen[prompts].argmax(axis=1) == truth[prompts]).mean())
+    return TrainedClassifier(encode_model(replace(fitted.model, temperature=temperature)), fitted, temperature, top1)

@@ -1,0 +1,311 @@
+"""Limits of the router, and the validation of requests against them."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from octet.clock import Clock
+from octet.rpc.checks import FieldChecks, Range, ToolChecks, message_texts, shorten
+from octet.rpc.refusal import deadline_exceeded, invalid_field
+from octet.v1 import inference_pb2 as wire
+from router.request import (
+    ANONYMOUS,
+    SESSION_METADATA_KEY,
+    CallerIdentity,
+    ChatMessage,
+    Request,
+    Tracer,
+    identify_session,
+)
+
+REQUEST_BYTES = 2 << 20  # leaves room for the system prompt within a replica's limit of 4 MiB
+MAX_TIMEOUT_MS = 24 * 3600 * 1000
+_MAX_TOKENS = 200_000
+_INT32, _INT64 = 2**31, 2**63
+RANGES: Mapping[str, Range] = {
+    "sampling.temperature": Range(1e-4, 2, or_zero=True),
+    "sampling.top_k": Range(0, _INT32 - 1),
+    "sampling.top_p": Range(0, 1, open=True),
+    "sampling.min_p": Range(0, 1),
+    "sampling.typical_p": Range(0, 1, open=True),
+    "sampling.repetition_penalty": Range(1, 2),
+    "sampling.presence_penalty": Range(-10, 10),
+    "sampling.frequency_penalty": Range(-10, 10),
+    "sampling.num_logprobs": Range(0, 20),
+    "sampling.logit_bias.token": Range(0, _INT32 - 1),
+    "sampling.logit_bias.bias": Range(-100, 100),
+    "max_experts": Range(1, 10),
+    "seed": Range(-_INT64, _INT64 - 1),
+    "max_tokens": Range(1, _MAX_TOKENS),
+    "min_tokens": Range(0, _MAX_TOKENS),
+    "context_size": Range(8, _INT32 - 1),
+    "priority": Range(0, 9),
+    "timeout_ms": Range(1, MAX_TIMEOUT_MS),
+    "first_token_timeout_ms": Range(1, MAX_TIMEOUT_MS),
+}
+"""By wire field."""
+SIZES: Mapping[str, int] = {
+    **dict.fromkeys(("request_id", "messages.tool_calls.id", "session_id", "user_id"), 128),
+    **dict.fromkeys(("intent", "force_specialists", "exclude_specialists", "adapters", "tenant_salt"), 64),
+    "prompt": 500_000,
+    "template": 100_000,
+    "body": 1_000_000,
+    "messages": 2_000_000,  # together, after template and body are applied
+    "messages.role": 32,
+    **dict.fromkeys(("messages.tool_calls.arguments", "tools.parameters", "structure.json_schema"), 64 << 10),
+    "tools": 256 << 10,  # together
+    "tools.description": 8 << 10,
+    "stop": 256,
+    "metadata.key": 64,
+    "metadata.value": 512,
+    "structure.regex": 8 << 10,
+    "structure.choice": 64 << 10,  # together
+    "structure.choice.choices": 1024,
+}
+"""Maximum bytes of each string, by wire field."""
+COUNTS: Mapping[str, int] = {
+    **dict.fromkeys(("messages", "sampling.logit_bias", "structure.choice.choices"), 1024),
+    **dict.fromkeys(("messages.tool_calls", "tools"), 128),
+    **dict.fromkeys(("metadata", "force_specialists", "exclude_specialists", "stop"), 16),
+    "adapters": 4,
+}
+"""Maximum length of each list, by wire field."""
+DEFAULT_PRIORITY = 5
+USER = "user"
+SHORT_TURN_CHARS = 128
+"""A newest user message below this length may mean nothing without earlier ones, such as "show me an example of that".
+Follow-ups are seldom longer."""
+ENOUGH_CHARS = 256  # length of a short message together with earlier ones
+MAX_ROUTING_CHARS = 1 << 16
+"""Of a longer text only the beginning and the end are read: they hold the question and the last error, and a megabyte
+would delay the tokens of other requests."""
+_PLACEHOLDER = re.compile(r"\{(prompt|body)\}")
+
+
+class RequestValidator:
+    def __init__(self, clock: Clock, new_id: Callable[[], str], tracer: Tracer, *, default_timeout: float) -> None:
+        """`default_timeout` (seconds) applies to requests without a deadline."""
+        self._clock = clock
+        self._new_id = new_id
+        self._tracer = tracer
+        self._default_timeout = default_timeout
+        self._check = RequestChecks()
+
+    def validate(
+        self,
+        message: wire.InferRequest,
+        seconds_left: float | None,
+        traceparent: str | None,
+        tracestate: str = "",
+        caller: CallerIdentity = ANONYMOUS,
+    ) -> Request:
+        """`seconds_left` is the transport's deadline. Raises Refusal."""
+        arrival = self._clock.now()
+        check = self._check
+        num_bytes = check.num_bytes(message)
+        messages = self._messages(message)
+        force = check.names("force_specialists", message.force_specialists)
+        exclude = check.names("exclude_specialists", message.exclude_specialists)
+        for name in force:
+            if name in exclude:
+                raise invalid_field("exclude_specialists", "none of force_specialists", name)
+        max_tokens = check.number(message, "max_tokens")
+        min_tokens = check.number(message, "min_tokens")
+        if max_tokens is not None and min_tokens is not None and min_tokens > max_tokens:
+            raise invalid_field("min_tokens", f"at most max_tokens ({max_tokens})", str(min_tokens))
+        priority = check.number(message, "priority")
+        first_token_ms = check.number(message, "first_token_timeout_ms")
+        salt = caller.salt(check.size("tenant_salt", message.tenant_salt))
+        tools, tool_choice = check.tools(message)
+        request = Request(
+            request_id=check.identifier("request_id", message.request_id) or self._new_id(),
+            messages=messages,
+            text=routing_text(messages),
+            arrival=arrival,
+            deadline=arrival + self._timeout(check.number(message, "timeout_ms"), seconds_left),
+            first_deadline=None if first_token_ms is None else arrival + first_token_ms / 1000,
+            trace=self._tracer.receive(traceparent, tracestate),
+            num_bytes=num_bytes,
+            intent=message.intent and check.name("intent", message.intent),
+            force=force,
+            exclude=exclude,
+            adapters=check.names("adapters", message.adapters),
+            max_experts=check.number(message, "max_experts"),
+            sampling=check.sampling(message),
+            seed=check.number(message, "seed"),
+            max_tokens=max_tokens,
+            min_tokens=min_tokens,
+            stop=check.stops(message.stop),
+            ignore_eos=message.ignore_eos,
+            context_size=check.number(message, "context_size"),
+            priority=DEFAULT_PRIORITY if priority is None else priority,
+            session=identify_session(
+                check.identifier("session_id", message.session_id),
+                check.metadata(message.metadata),
+                check.identifier("user_id", message.user_id),
+                salt,
+            ),
+            tenant_salt=salt,
+            structure=check.answer_structure(message),
+            validate=message.validate,
+            caller=caller,
+            tools=tools,
+            tool_choice=tool_choice,
+        )
+        if request.structure is not None and request.may_call_tools:
+            raise invalid_field("structure", "unset where tools may be called", "both")
+        return request
+
+    def _messages(self, message: wire.InferRequest) -> tuple[ChatMessage, ...]:
+        prompt = self._check.text("prompt", message.prompt)
+        template = self._check.text("template", message.template)
+        body = self._check.text("body", message.body)
+        if not message.messages:
+            if not prompt or prompt.isspace():
+                value = "nothing but blanks" if prompt else "''"
+                raise invalid_field("prompt", "text, unless messages are given", value)
+            return (ChatMessage(USER, fill_template(template, prompt, body, SIZES["messages"])),)
+        for field in ("prompt", "template", "body"):
+            if getattr(message, field):
+                raise invalid_field(field, "unset where messages are given", "both of them")
+        self._check.messages(message.messages)
+        if not any(each.role == USER and each.content.strip() for each in message.messages):
+            limit = "a conversation with a user message that is not empty"
+            raise invalid_field("messages", limit, f"{len(message.messages)} others")
+        return tuple(
+            ChatMessage(each.role, each.content, tuple(each.tool_calls), each.tool_call_id) for each in message.messages
+        )
+
+    def _timeout(self, timeout_ms: int | None, seconds_left: float | None) -> float:
+        """Return the earlier of the request's and the transport's deadline, bounded by the longest timeout."""
+        named = [] if timeout_ms is None else [timeout_ms / 1000]
+        if seconds_left is not None and isfinite(seconds_left):
+            named.append(min(seconds_left, MAX_TIMEOUT_MS / 1000))
+        seconds = min(named, default=self._default_timeout)
+        if seconds <= 0:
+            raise deadline_exceeded()
+        return seconds
+
+
+class RequestChecks(FieldChecks):
+    """Every method raises Refusal with the field, the limit and the value."""
+
+    def __init__(self) -> None:
+        super().__init__(RANGES, SIZES, COUNTS)
+        self._tools = ToolChecks(self)
+        self._sampling_fields = tuple(
+            field.removeprefix("sampling.") for field in self._ranges if field.count(".") == 1
+        )
+
+    def num_bytes(self, message: wire.InferRequest) -> int:
+        size: int = message.ByteSize()
+        if size > REQUEST_BYTES:
+            raise invalid_field("request", f"at most {REQUEST_BYTES:,} bytes", f"{size:,} bytes")
+        return size
+
+    def number(self, message: wire.InferRequest, field: str) -> int | None:
+        """Return None if the field is unset."""
+        if not message.HasField(field):
+            return None
+        value: int = getattr(message, field)
+        self.in_range(field, value)
+        return value
+
+    def sampling(self, message: wire.InferRequest) -> wire.Sampling | None:
+        if not message.HasField("sampling"):
+            return None
+        sampling = message.sampling
+        for field in self._sampling_fields:
+            if sampling.HasField(field):
+                self.in_range(f"sampling.{field}", getattr(sampling, field))
+        biases = sampling.logit_bias
+        self.count("sampling.logit_bias", biases)
+        for bias in biases:
+            self.in_range("sampling.logit_bias.token", bias.token)
+            self.in_range("sampling.logit_bias.bias", bias.bias)
+        if len({bias.token for bias in biases}) < len(biases):
+            raise invalid_field("sampling.logit_bias", "distinct tokens", f"{len(biases):,} biases")
+        copy = wire.Sampling()
+        copy.CopyFrom(sampling)
+        return copy
+
+    def answer_structure(self, message: wire.InferRequest) -> wire.Structure | None:
+        if not message.HasField("structure"):
+            return None
+        self.structure(message.structure)
+        copy = wire.Structure()
+        copy.CopyFrom(message.structure)
+        return copy
+
+    def tools(self, message: wire.InferRequest) -> tuple[tuple[wire.Tool, ...], wire.ToolChoice | None]:
+        self._tools.tools(message.tools)
+        if message.tools and not message.messages:
+            raise invalid_field("tools", "unset unless messages are given", "tools with a prompt")
+        tools = tuple(wire.Tool.FromString(tool.SerializeToString()) for tool in message.tools)
+        if not message.HasField("tool_choice"):
+            return tools, None
+        self._tools.choice(message.tool_choice, message.tools)
+        choice = wire.ToolChoice()
+        choice.CopyFrom(message.tool_choice)
+        return tools, choice
+
+    def messages(self, messages: Sequence[Any]) -> None:
+        """Check roles, number, size, and that tool calls and their results match."""
+        self.count("messages", messages)
+        self._tools.conversation(messages)
+        size = sum(len(text.encode()) for each in messages for text in message_texts(each))
+        limit = self._sizes["messages"]
+        if size > limit:
+            raise invalid_field("messages", f"at most {limit:,} bytes of content in all", f"{size:,} bytes")
+        for each in messages:
+            self.role("messages.role", each.role)
+
+    def metadata(self, metadata: Mapping[str, str]) -> Mapping[str, str]:
+        if not metadata:
+            return {}
+        self.count("metadata", metadata)
+        for key, value in metadata.items():
+            if not key or not self.text("metadata.key", key).isprintable():
+                raise invalid_field("metadata", "keys that are printable and not empty", shorten(key))
+            self.text("metadata.value", value)
+        session, limit = metadata.get(SESSION_METADATA_KEY, ""), self._sizes["session_id"]
+        if len(session.encode()) > limit or not session.isprintable():
+            raise invalid_field("metadata", f"a printable session_id of at most {limit} bytes", shorten(session))
+        return metadata
+
+
+def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
+    """Replace every {prompt} and {body} once; inserted text is not scanned again, and other braces stay. Raises Refusal
+    before building a text over the limit, and for a template that omits a text that the caller sent."""
+    template = template or ("{prompt}\n\n{body}" if body else "{prompt}")
+    values = {"prompt": prompt, "body": body}
+    size = len(template.encode())
+    for name, value in values.items():
+        marker = f"{{{name}}}"
+        if value and marker not in template:
+            raise invalid_field("template", f"text with {marker} in it", shorten(template))
+        size += template.count(marker) * (len(value.encode()) - len(marker))
+    if size > max_bytes:
+        raise invalid_field("template", f"at most {max_bytes:,} bytes with prompt and body in it", f"{size:,} bytes")
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
+
+
+def routing_text(messages: Sequence[ChatMessage]) -> str:
+    """Return the text for rules and classifier: the newest user message, after earlier ones if it is short. Answers and
+    system prompts are left out: they would bias the next decision towards the last one."""
+    kept: list[str] = []
+    length = 0
+    for message in reversed(messages):
+        content = message.content.strip() if message.role == USER else ""
+        if not content:
+            continue
+        if length >= (ENOUGH_CHARS if len(kept) > 1 else SHORT_TURN_CHARS):
+            break
+        kept.append(content)
+        length += len(content)
+    text = "\n\n".join(reversed(kept))
+    if len(text) <= MAX_ROUTING_CHARS:
+        return text
+    half = MAX_ROUTING_CHARS // 2
+    return f"{text[: half - 1]}\n{text[-half:]}"

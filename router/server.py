@@ -1,0 +1,336 @@
+"""The router process: listen, start, reload, drain, stop."""
+
+import asyncio
+import gc
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+import uvloop
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from octet import __version__
+from octet.clock import SystemClock, wall_ms
+from octet.config.ensemble import Ensemble
+from octet.config.reload import ConfigWatch, Reloaded
+from octet.rpc import handlers as rpc
+from octet.rpc.listener import SERVER_OPTIONS, bind_server, check_keys_configured, format_address
+from octet.rpc.memory import memory_reader
+from octet.supervisor.status import StatusReporter
+from octet.telemetry.requests import run_forever
+from octet.v1 import inference_pb2 as wire
+from router.api.grpc.services import INFERENCE_SERVICE, JOBS_SERVICE, InferenceService, JobsService
+from router.api.http.app import App
+from router.api.http.operator_routes import MonitoringSources
+from router.api.http.server import HttpServer
+from router.api.keys.gate import AccessGate, KeyInterceptor
+from router.api.operator.operations import OperatorApi
+from router.api.operator.receipts import ComparisonArchive, ReceiptArchive
+from router.api.operator.service import OPERATOR_SERVICE, OperatorService
+from router.assembly import RequestTraces, RouterCore, RouterEnvironment
+from router.dispatch.dispatcher import Write
+from router.dispatch.transport import open_transport
+from router.jobs.manager import JobManager
+from router.observe.metrics.exposition import EndpointState, RouterMetrics
+from router.observe.metrics.requests import RequestCounters
+from router.observe.overview.overview import open_overview
+from router.request import CallerIdentity, use_caller
+from router.routing.classifier.queue import open_classifier_queue
+from router.routing.policy import ClassifierClient
+from router.routing.validation import REQUEST_BYTES
+from router.settings import RouterSettings, replica_addresses
+
+_log = logging.getLogger(__name__)
+FLUSH_SECONDS = 10.0  # for running requests after an error. After a drain none is left, and nothing waits.
+_MAX_RECEIVED_BYTES = 4 << 20  # larger than any accepted request, so that most oversized ones get a typed refusal
+_LAST_STATUS_SECONDS = 0.2  # for the final statuses of calls that have ended
+_LATE_STATUS_SECONDS = 3.0  # for calls that have not ended, or arrive at the last moment
+_STATUS_POLL_SECONDS = 0.02
+_NO_GRACE_LIMIT_SECONDS = 3600.0
+_WARM_LOG_SECONDS = 5.0
+_SPARE_CALLS = 128  # health checks, receipts, cancellations, and requests that are refused because there are too many
+_ID_BYTES = 16
+_HEARTBEAT_SECONDS = 1.0
+_DIGEST_DIGITS = 12
+_SWITCH_SECONDS = 0.0005
+"""The longest time that the event loop and the classifier's thread wait for the interpreter lock."""
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class RouterServer(RouterCore):
+    def __init__(self, ensemble: Ensemble, settings: RouterSettings, classifier: ClassifierClient) -> None:
+        """Raises ValueError, OSError, BindRefused for invalid settings."""
+        clock, random = SystemClock(), SystemRandom()
+        connect = open_transport(ensemble.dispatch.transport, settings.replica_tls)
+        environment = RouterEnvironment(clock, time.time, random, connect, lambda: secrets.token_hex(_ID_BYTES))
+        memory = rpc.MemoryGuard(memory_reader(), clock, rpc.MemoryLimits.from_environment(os.environ))
+        memory.warn()
+        super().__init__(
+            ensemble,
+            replica_addresses(ensemble, settings),
+            classifier,
+            environment,
+            AccessGate(None if settings.keys is None else settings.keys.load(), clock, wall_ms),
+            memory,
+            RequestTraces(settings.otlp, ensemble.telemetry, clock),
+        )
+        services, store, config = self.services, self.services.store, ensemble.router
+        self._keys = settings.keys
+        self.is_warm = False
+        self.comparisons = ComparisonArchive(store)
+        self.operator_api = OperatorApi(
+            services.control, ReceiptArchive(store, self.receipts.get, self._fallback_of), self.slos
+        )
+        self.view = open_overview(ensemble, services, self.fleet, clock, wall_ms, slos=self.slos)
+        self.observers.add(self.view.sources.traffic, gaps=False)
+        self.jobs = JobManager(
+            store, self.service, self._serve_job, config.jobs, clock, wall_ms, random.random, environment.new_id
+        )
+        self._responses: Counter[tuple[str, int]] = Counter()
+        self._drain_gate = rpc.DrainGate()
+        self._counters = RequestCounters(ensemble)
+        self.metrics = self._build_metrics()
+        self._health: Any = health.aio.HealthServicer()
+        self._inference = InferenceService(self.service, self.slos.header)
+        max_pending_reads = max(config.max_inflight, rpc.MAX_PENDING_READS)
+        max_calls = config.max_inflight + config.jobs.watchers + max_pending_reads + _SPARE_CALLS
+        self._grpc = self._build_grpc_server(max_calls, max_pending_reads)
+        for listener in (settings, settings.http):
+            if listener is not None:
+                check_keys_configured(listener, has_keys=self.gate.requires_keys)
+        self.port: int = bind_server(self._grpc, settings)
+        self.http = None if settings.http is None else HttpServer(self._build_http_app(), settings.http)
+
+    def _fallback_of(self, specialist: str) -> str:
+        specialists = self.services.ensemble.specialists
+        return next((each.fallback or "" for each in specialists if each.name == specialist), "")
+
+    def _serve_job(
+        self, message: wire.InferRequest, seconds_left: float, write: Write, caller: CallerIdentity
+    ) -> Coroutine[Any, Any, None]:
+        """Serve the job as the caller that submitted it, if its key is still valid and has tokens left."""
+        self.gate.check_still_valid(caller)
+        with use_caller(caller):
+            return self.service.answer(message, seconds_left, (None, ""), write)
+
+    def _build_metrics(self) -> RouterMetrics:
+        self.observers.add(self._counters)
+        endpoints = EndpointState(
+            live=self.live,
+            gate=self.gate,
+            jobs=self.jobs,
+            responses=self._responses,
+            num_connections=lambda: 0 if self.http is None else len(self.http.live_connections),
+            is_warm=lambda: self.is_warm,
+            is_draining=lambda: self.service.draining,
+            memory_share=lambda: self.memory.share,
+            version=__version__,
+        )
+        metrics = RouterMetrics(self._counters, self.services.control, self.services, endpoints, self.fleet)
+        metrics.add_slos(self.slos)
+        metrics.add_traces(self.traces.exporter)
+        return metrics
+
+    def _build_grpc_server(self, max_calls: int, max_pending_reads: int) -> Any:
+        limits = (("grpc.max_receive_message_length", _MAX_RECEIVED_BYTES), ("grpc.max_concurrent_streams", max_calls))
+        server = aio.server(
+            interceptors=(
+                rpc.DrainGateInterceptor(self._drain_gate),
+                KeyInterceptor(self.gate, max_pending_reads=max_pending_reads),
+            ),
+            options=(*SERVER_OPTIONS, *limits),
+            maximum_concurrent_rpcs=max_calls,
+        )
+        jobs = JobsService(self.jobs, REQUEST_BYTES)
+        operator = OperatorService(
+            self.operator_api, self.comparisons, self.services.shadow_counts, wall_ms, view=self.view
+        )
+        server.add_generic_rpc_handlers((self._inference.handler(), jobs.handler(), operator.handler()))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (INFERENCE_SERVICE, JOBS_SERVICE, OPERATOR_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        return server
+
+    def _build_http_app(self) -> App:
+        sources = MonitoringSources(
+            self.operator_api, self.view, self.slos, self._responses, self.metrics.exposition, self.metrics.replicas
+        )
+        return App(
+            self.service, self.fleet, lambda: self.is_warm, wall_ms, self.jobs, self.gate, sources, self._drain_gate
+        )
+
+    async def start(self) -> None:
+        """Accept requests. Health reports serving once every specialist has a warm replica."""
+        await self._set_health(_NOT_SERVING)
+        self.traces.start()
+        await super().start()
+        self.view.start(self.comparisons)
+        self.jobs.start()
+        if self._keys is not None:
+            source = self._keys
+            self._tasks.append(run_forever(lambda: source.follow(self.gate.replace), "following the keys"))
+        await self._grpc.start()
+        if self.http is not None:
+            await self.http.start()
+
+    async def warm(self) -> None:
+        """Return once every specialist has a warm replica."""
+        while waiting_for := self.fleet.waiting_for:
+            self.fleet.changed.clear()
+            try:
+                async with asyncio.timeout(_WARM_LOG_SECONDS):
+                    await self.fleet.changed.wait()
+            except TimeoutError:
+                _log.info("waiting for %s", ", ".join(waiting_for))
+        self.is_warm = True
+        if not self.service.draining:
+            await self._set_health(_SERVING)
+
+    def follow(self, watch: ConfigWatch) -> Callable[[], None]:
+        """Reload the configuration when it changes. Call the returned function to check it at once."""
+        self._tasks.append(run_forever(lambda: self._follow(watch), "following the configuration"))
+        return watch.nudge
+
+    async def _follow(self, watch: ConfigWatch) -> None:
+        async for event in watch.events():
+            if not isinstance(event, Reloaded):
+                _log.error("the configuration was not reloaded: %s", event.why)
+                continue
+            try:
+                await self.reload(event.ensemble)
+            except ValueError as error:
+                watch.refused()
+                _log.error("the configuration was not reloaded: %s", error)
+            else:
+                _log.info("the configuration was reloaded: %s", ", ".join(event.changed))
+
+    async def reload(self, ensemble: Ensemble) -> None:
+        await super().reload(ensemble)
+        self.view.reload(ensemble)
+        self._counters.reload(ensemble)
+
+    async def drain(self) -> None:
+        self.service.draining = True
+        await self._set_health(_NOT_SERVING)
+        await self.jobs.drain()
+        await self.live.emptied()
+
+    async def stop(self, grace: float) -> None:
+        """Stop; running requests get `grace` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self.drain()
+        if grace > 0:
+            async with self._drain_gate.hold():
+                ending = await rpc.begin_shutdown(self._stop_grpc(grace), self._stop_http(grace))
+            await ending
+        else:
+            await asyncio.gather(self._stop_grpc(0), self._stop_http(0))
+        await self.cancel_tasks()
+        await self.jobs.close()
+        await self.view.close()
+        await super().close()
+        await self.traces.close(grace)
+
+    async def _stop_grpc(self, grace: float) -> None:
+        """Cancel remaining calls, such as those of watchers, after a while: later if new calls still arrive, so that
+        they are refused properly, and not before every open request has its status."""
+        calls, gate = self._inference.calls, self._drain_gate
+        seconds = _LAST_STATUS_SECONDS if calls.are_quiet() and not gate.num_held else _LATE_STATUS_SECONDS
+        end = asyncio.get_running_loop().time() + grace
+        # grpcio crashes if this stop reaches its own end of grace after the one below has destroyed the server
+        ending = asyncio.ensure_future(self._grpc.stop(_NO_GRACE_LIMIT_SECONDS))
+        await asyncio.wait((ending,), timeout=min(grace, seconds))
+        while not ending.done() and (calls.num_open or gate.num_held) and asyncio.get_running_loop().time() < end:
+            await asyncio.wait((ending,), timeout=_STATUS_POLL_SECONDS)
+        await self._grpc.stop(None)
+        await ending
+
+    async def _stop_http(self, grace: float) -> None:
+        if self.http is not None:
+            await self.http.stop(min(grace, _LAST_STATUS_SECONDS))
+
+    async def _set_health(self, status: Any) -> None:
+        await self._health.set("", status)
+        await self._health.set(INFERENCE_SERVICE, status)
+
+
+WatchConfig = Callable[[Path, Ensemble], ConfigWatch]
+
+
+def serve(
+    ensemble: Ensemble,
+    settings: RouterSettings,
+    say: Callable[[str], None] | None = None,
+    watching: WatchConfig = ConfigWatch,
+) -> int:
+    """Run until SIGTERM or SIGINT, which drain, and return 0; a second SIGINT stops at once and returns 130. SIGHUP
+    reloads the configuration. Raises ValueError, OSError, BindRefused for invalid settings."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    return uvloop.run(_serve(ensemble, settings, say or (lambda line: print(line, flush=True)), watching))
+
+
+async def _serve(
+    ensemble: Ensemble, settings: RouterSettings, say: Callable[[str], None], watching: WatchConfig
+) -> int:
+    stop, stop_now, reload = asyncio.Event(), asyncio.Event(), list[Callable[[], None]]()
+
+    def interrupt() -> None:
+        if stop.is_set():
+            stop_now.set()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(signal.SIGHUP, lambda: [nudge() for nudge in reload])
+    heartbeat = asyncio.create_task(_send_heartbeats(StatusReporter.from_environment()))
+    async with open_classifier_queue(ensemble, SystemClock()) as classifier:
+        server = RouterServer(ensemble, settings, classifier)
+        try:
+            await server.start()
+            if ensemble.source is not None:
+                reload.append(server.follow(watching(ensemble.source, ensemble)))
+            if await _finish_before(server.warm(), stop):
+                gc.freeze()  # long-lived objects: collections need not walk them while requests wait
+                also = "" if server.http is None else f" and {server.http.url}"
+                replicas = f"{len(ensemble.specialists)} specialists, {len(server.fleet.replicas)} replicas"
+                version = f"classifier {classifier.digest[:_DIGEST_DIGITS]}"
+                say(f"octet router ready on {format_address(settings, server.port)}{also} ({replicas}, {version})")
+            await stop.wait()
+            await _finish_before(server.drain(), stop_now)
+        finally:
+            await server.stop(0 if stop_now.is_set() else FLUSH_SECONDS)
+            heartbeat.cancel()
+    return 130 if stop_now.is_set() else 0
+
+
+async def _send_heartbeats(status: StatusReporter) -> None:
+    """Notify the supervisor that the event loop runs."""
+    while True:
+        status.alive()
+        await asyncio.sleep(_HEARTBEAT_SECONDS)
+
+
+async def _finish_before(work: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:
+    """Return whether the work was done before the event was set; if not, it is cancelled."""
+    task, waiting = asyncio.create_task(work), asyncio.create_task(event.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if task.done():
+        task.result()
+        return True
+    task.cancel()
+    return False

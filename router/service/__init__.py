@@ -1,1 +1,0 @@
-"""The router as a process: octet.v1.Inference, health, reflection, hot reload."""

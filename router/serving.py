@@ -1,0 +1,357 @@
+"""Serve one request: validate, admit, plan, dispatch, relay, evaluate, record."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from octet.clock import Clock
+from octet.config.ensemble import CorrectnessConfig
+from octet.rpc.handlers import CallerGone, MemoryGuard
+from octet.rpc.refusal import Refusal, cancelled, draining, internal_error
+from octet.telemetry.requests import request_context
+from octet.v1 import inference_pb2 as wire
+from router.api.keys.gate import AccessGate
+from router.api.keys.rate_limits import AnswerTokenCounter
+from router.control.control import ControlPlane
+from router.dispatch.dispatcher import Dispatcher, LiveRequests, RequestObservers, Write
+from router.quality.answers import is_chunk
+from router.quality.evaluation_queue import EvaluationQueue
+from router.quality.shadow import AnswerTap, ShadowDispatcher
+from router.quality.shadow_copy import ShadowTask
+from router.receipts import RECEIPT_METADATA_KEY, ReceiptDraft, ReceiptLog, clip_bytes, refused_receipt
+from router.refusals import caller_gone, no_specialist, unknown_request
+from router.request import Request, Tracer, current_caller, record_trace
+from router.routing.dispatch_plan import DispatchPlan, plan_dispatch
+from router.routing.policy import Decider, RoutingPolicy, build_replica_request
+from router.routing.validation import DEFAULT_PRIORITY, RequestValidator
+from router.verify.verdict import Verdict, Verifier
+from router.verify.verifiers import open_verifier
+
+_log = logging.getLogger(__name__)
+TraceHeaders: TypeAlias = tuple[str | None, str]  # the caller's W3C traceparent and tracestate
+_VERIFIER_BY_TASK = {"json_parsing": "json"}
+"""Verifiers by task, for specialists whose own verifier only checks that there is an answer."""
+_NON_EMPTY = "non_empty"
+_MARGIN_SECONDS = 0.2  # an answer is complete that long before its deadline
+_MAX_NAME_BYTES = 64
+_MAX_DETAIL_BYTES = 160
+
+
+@dataclass(eq=False)
+class RequestServer:
+    policy: RoutingPolicy  # for requests that arrive from now on; replaced as a whole
+    validator: RequestValidator
+    pipeline: "RequestPipeline"
+    live: LiveRequests
+    receipts: ReceiptLog
+    answer_validator: "AnswerValidator"
+    gate: AccessGate
+    observers: RequestObservers
+    memory: MemoryGuard
+    clock: Clock
+    wall: Callable[[], float]  # Unix seconds
+    draining: bool = False
+
+    def answer(
+        self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders, write: Write
+    ) -> Coroutine[Any, Any, None]:
+        """Validate the request at once, and serve it in the returned coroutine, which does not keep the message.
+        Serialized InferEvents go to `write`. `seconds_left` is the transport's deadline. Every Refusal carries the
+        receipt; CallerGone is raised if `write` fails."""
+        return self._serve(self._receive(message, seconds_left, trace), write)
+
+    def count(
+        self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders
+    ) -> Coroutine[Any, Any, wire.CountResponse]:
+        """Like `answer`, for the number of tokens of the prompt. No receipt is kept."""
+        return self._count(self._receive(message, seconds_left, trace))
+
+    async def route(self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders) -> wire.Receipt:
+        """Plan a request without serving it. The receipt's error states why it would be refused now."""
+        request = self._receive(message, seconds_left, trace)
+        try:
+            refusal = await self.pipeline.plan(request)
+        except Refusal as refused:
+            raise self._with_receipt(refused, request, keep=False) from None
+        if refusal is not None and request.plan is not None:
+            request.draft.failed(refusal.error, self.clock.now())
+        return request.draft.to_wire()
+
+    async def receipt(self, request_id: str, tenant: str = "") -> wire.Receipt:
+        """Only operators may give another tenant. Raises the same Refusal for a foreign and for an unknown id."""
+        caller = current_caller()
+        owner = tenant or caller.tenant
+        receipt = await self.receipts.get(request_id, owner) if caller.may_see(owner) else None
+        if receipt is None:
+            raise unknown_request(request_id)
+        return receipt
+
+    def cancel(self, request_id: str) -> None:
+        self.live.find(request_id, current_caller().tenant).end(cancelled())
+
+    def refuse_unread(self, refusal: Refusal, request_id: str = "") -> None:
+        """Attach a receipt to the refusal of a request that was not validated."""
+        receipt = refused_receipt(request_id, refusal.error, int(self.wall() * 1000))
+        refusal.extra_metadata.append((RECEIPT_METADATA_KEY, receipt.SerializeToString()))
+        self.observers.rejected(refusal.error)
+
+    def _receive(self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders) -> Request:
+        """Raises Refusal with a receipt."""
+        try:
+            if self.draining:
+                raise draining("router")
+            request = self.validator.validate(message, seconds_left, *trace, current_caller())
+        except Refusal as refusal:
+            self.refuse_unread(refusal, message.request_id)
+            raise
+        record_trace(request.trace)
+        request.policy = self.policy
+        request.draft = ReceiptDraft(request, self.clock.now(), int(self.wall() * 1000))
+        return request
+
+    async def _serve(self, request: Request, write: Write) -> None:
+        with request_context(request.request_id, request.trace.trace_id):
+            try:
+                self.memory.check(can_wait=request.priority < DEFAULT_PRIORITY)
+                self.live.enter(request)
+            except Refusal as refusal:
+                self.observers.rejected(refusal.error)
+                raise self._with_receipt(refusal, request, keep=False) from None
+            try:
+                with self._charging(request, write) as counted:
+                    await self._serve_live(request, counted)
+            finally:
+                self.live.leave(request)
+
+    async def _serve_live(self, request: Request, write: Write) -> None:
+        try:
+            await self._answer(request, write)
+        except Refusal as refusal:
+            raise self._with_receipt(refusal, request, keep=True) from None
+        except (asyncio.CancelledError, CallerGone):
+            self._with_receipt(caller_gone(request, self.clock.now()), request, keep=True)
+            raise
+        except Exception:
+            _log.error("%s failed", request.request_id, exc_info=True)
+            raise self._with_receipt(internal_error("the router"), request, keep=True) from None
+        finally:
+            self.observers.ended(request, request.draft.to_wire())
+
+    @contextmanager
+    def _charging(self, request: Request, write: Write) -> Iterator[Write]:
+        """Charge computed tokens however the request ends."""
+        if not self.gate.counts_tokens(request.caller):
+            yield write
+            return
+        counter = AnswerTokenCounter(write)
+        try:
+            yield counter.write
+        finally:
+            self.gate.charge(request.caller, counter.num_tokens(request.draft.to_wire()))
+
+    async def _answer(self, request: Request, write: Write) -> None:
+        recorder, draft = None, request.draft
+        if request.validate:
+            recorder = TextRecorder(write, request.policy.ensemble.correctness.answer_bytes)
+
+        async def finish() -> wire.Receipt:
+            if recorder is not None:
+                left = request.deadline - self.clock.now()
+                verdict = await self.answer_validator.validate(draft.to_wire(), request.text, recorder.text, left)
+                draft.validated(verdict, self.clock.now())
+            receipt = draft.to_wire()
+            self.receipts.put(receipt)
+            try:
+                await write(wire.InferEvent(receipt=receipt).SerializeToString())
+            except Exception as error:  # the caller's call is over
+                raise CallerGone from error
+            return receipt
+
+        with _raise_ending(request):
+            await self.pipeline.answer(request, write if recorder is None else recorder.write, finish)
+
+    async def _count(self, request: Request) -> wire.CountResponse:
+        try:
+            self.live.enter(request)
+            try:
+                with _raise_ending(request):
+                    return await self.pipeline.count(request)
+            finally:
+                self.live.leave(request)
+        except Refusal as refusal:
+            raise self._with_receipt(refusal, request, keep=False) from None
+
+    def _with_receipt(self, refusal: Refusal, request: Request, *, keep: bool) -> Refusal:
+        """Keep only receipts of admitted requests, so that a duplicate id overwrites none."""
+        request.draft.failed(refusal.error, self.clock.now())
+        receipt = request.draft.to_wire()
+        if keep:
+            self.receipts.put(receipt)
+        refusal.extra_metadata.append((RECEIPT_METADATA_KEY, receipt.SerializeToString()))
+        return refusal
+
+
+@contextmanager
+def _raise_ending(request: Request) -> Iterator[None]:
+    """Raise the Refusal that the request was ended with; CancelledError passes if the caller is gone."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        refusal = request.claim_end()
+        if refusal is None:
+            raise
+        raise refusal from None
+
+
+@dataclass(eq=False)
+class RequestPipeline:
+    """Decides, plans and dispatches a request, with its shadow and its evaluation. Used on the event loop."""
+
+    decider: Decider
+    control: ControlPlane
+    dispatcher: Dispatcher
+    evaluations: EvaluationQueue
+    shadows: ShadowDispatcher
+    tracer: Tracer
+    clock: Clock
+    uniform: Callable[[], float]  # draws from [0, 1)
+
+    async def plan(self, request: Request) -> Refusal | None:
+        """Return why the request would be refused. Raises Refusal for unknown names."""
+        request.decision = decision = await self.decider.decide(request, request.policy)
+        request.draft.decided(decision, self.clock.now())
+        if not decision.primary:
+            return no_specialist(decision)
+        ensemble = request.policy.ensemble
+        request.plan = plan = plan_dispatch(request, ensemble, self.control.fleet_status, self.uniform)
+        request.draft.planned(plan.between)
+        return plan.refusal
+
+    async def _plan_or_refuse(self, request: Request) -> DispatchPlan:
+        refusal = await self.plan(request)
+        if refusal is not None or request.plan is None:
+            raise refusal or no_specialist(request.decision)
+        return request.plan
+
+    async def answer(self, request: Request, write: Write, finish: Callable[[], Awaitable[wire.Receipt]]) -> None:
+        """Return when the caller has the whole answer. `finish` stores and writes its receipt. Raises Refusal,
+        CallerGone."""
+        plan = await self._plan_or_refuse(request)
+        tap = self._tap(request, plan, write)
+        try:
+            with tap or nullcontext():
+                await self.dispatcher.answer(request, plan, write if tap is None else tap.write)
+                receipt = await finish()
+                if tap is not None:
+                    tap.finished(receipt, request.text)
+        finally:
+            self._record_demand(request, plan.candidates[0].specialist)
+        self.shadows.answered()
+
+    def _record_demand(self, request: Request, first: str) -> None:
+        if first in request.full:
+            self.control.record_refused(first, request.intent)
+        elif request.was_accepted:
+            self.control.record_accepted(first, request.intent)
+
+    async def count(self, request: Request) -> wire.CountResponse:
+        """Return the tokens of the prompt at the specialist that would answer now. Raises Refusal."""
+        return await self.dispatcher.count(request, await self._plan_or_refuse(request))
+
+    def _tap(self, request: Request, plan: DispatchPlan, write: Write) -> AnswerTap | None:
+        """Return None for suspected content: a shadow would put two replicas at risk."""
+        order, task = plan.shadow, None
+        if not plan.sample and order is None:
+            return None
+        if order is not None and not self.dispatcher.quarantine.suspects(request.content_digest):
+            candidate = order.candidate
+            config = request.policy.specialists[candidate.specialist]
+            task = ShadowTask(
+                order=order,
+                num_bytes=request.num_bytes,
+                compose=lambda seconds: build_replica_request(request, config, candidate.adapters, seconds),
+                trace=lambda: self.tracer.outgoing(request.trace),
+                may_answer=lambda replica: replica.name not in candidate.excluded,
+                content=request.content_digest,
+            )
+        return AnswerTap(self.evaluations, self.shadows, write, plan, shadow=task)
+
+
+class TextRecorder:
+    """Records the text of an answer on its way to the caller, up to a length."""
+
+    def __init__(self, write: Write, max_bytes: int) -> None:
+        self._write = write
+        self._max_bytes = max_bytes
+        self._texts: list[str] = []
+        self._num_bytes = 0
+
+    async def write(self, raw: bytes) -> None:
+        await self._write(raw)
+        if is_chunk(raw) and self._num_bytes <= self._max_bytes:
+            text = wire.InferEvent.FromString(raw).chunk.text
+            self._num_bytes += len(text.encode())
+            self._texts.append(text)
+
+    @property
+    def text(self) -> str | None:
+        """None if the answer is too long to verify."""
+        return "".join(self._texts) if self._num_bytes <= self._max_bytes else None
+
+
+class AnswerValidator:
+    """Verifies whole answers on request, in bounded time."""
+
+    def __init__(
+        self, verifiers: Callable[[], Mapping[str, Verifier]], correctness: CorrectnessConfig, most: int, seconds: float
+    ) -> None:
+        """`verifiers` returns the current ones by specialist. At most `most` answers are verified at once, each for at
+        most `seconds`."""
+        self._verifiers = verifiers
+        self._by_task = {task: open_verifier(spec, correctness, None) for task, spec in _VERIFIER_BY_TASK.items()}
+        self._most = most
+        self._seconds = seconds
+        self._num_waiting = 0
+
+    async def validate(
+        self, receipt: wire.Receipt, question: str, answer: str | None, seconds_left: float
+    ) -> wire.Validation:
+        """Never raises. An answer that cannot be verified in time is skipped."""
+        verifier = self._verifiers().get(receipt.specialist)
+        if verifier is not None and verifier.name == _NON_EMPTY:
+            verifier = self._by_task.get(receipt.decision.task, verifier)
+        seconds = max(0.0, min(self._seconds, seconds_left - _MARGIN_SECONDS))
+        verdict = await self._verdict(verifier, receipt, question, answer, seconds)
+        return wire.Validation(
+            verifier=clip_bytes("none" if verifier is None else verifier.name, _MAX_NAME_BYTES),
+            outcome=verdict.outcome if verdict.outcome in ("passed", "failed") else "skipped",
+            detail=clip_bytes(verdict.why, _MAX_DETAIL_BYTES),
+            seconds=verdict.seconds,
+        )
+
+    async def close(self) -> None:
+        for verifier in self._by_task.values():
+            await verifier.close()
+
+    async def _verdict(
+        self, verifier: Verifier | None, receipt: wire.Receipt, question: str, answer: str | None, seconds: float
+    ) -> Verdict:
+        if verifier is None:
+            return Verdict("skipped", "the specialist has no verifier any more")
+        if answer is None:
+            return Verdict("skipped", "the answer is too long to verify")
+        if receipt.usage.finish_reason != wire.FINISH_REASON_STOP:
+            return Verdict("skipped", "the answer was cut off, and a partial answer is not verified")
+        if self._num_waiting >= self._most:
+            return Verdict("skipped", f"{self._most} answers already wait for a verdict")
+        self._num_waiting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                return await verifier.verify(question, answer)
+        except TimeoutError:
+            return Verdict("skipped", f"no verdict within {seconds:.1f} s")
+        finally:
+            self._num_waiting -= 1

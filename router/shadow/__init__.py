@@ -1,1 +1,0 @@
-"""Copies of requests that nobody waits for: sent, bounded, and forgotten when they are in the way."""

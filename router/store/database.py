@@ -1,0 +1,385 @@
+"""Transactions over documents, audit, counts and receipts, and the recovery of a lost database. Every write transaction
+first updates the row of `meta`, which locks out other writers, and takes the next sequence number there. So numbers
+become visible in order, and the holder of the lock can tell whether a lost commit was made."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from secrets import token_hex
+from typing import NamedTuple, TypeVar
+
+from router.store import rows
+from router.store.connection import DatabaseConnection, DatabaseRow, StoreConnectionLost
+from router.store.migrations import META_ROW_LOST
+from router.store.rows import (
+    AuditRow,
+    BucketCounts,
+    BucketKey,
+    CountBucket,
+    Document,
+    ReceiptRow,
+    StoreChanges,
+    StoreConflict,
+)
+
+T = TypeVar("T")
+_log = logging.getLogger("router.store")
+_MIN_SUMS_KEPT = 1000
+_MAX_AUDIT_CHANGES = 1000  # audit rows reported at once
+_DOCUMENT = "kind, key, version, body, changed_ms, changed_by"
+RECEIPT_COLUMNS = "request_id, at_ms, raw, tenant, specialist, outcome, judged"
+_AUDIT = "number, at_ms, who, why, what, subject, before, after"
+_RESTORED = "restored"
+_TAKEN_OVER = "a database with another history replaced it: its content is in force, not the state of this router"
+
+
+class StorePosition(NamedTuple):
+    """How far a reader has read, and in which database."""
+
+    identity: str
+    seq: int
+    audits: int  # the number of the last audit row
+
+    @property
+    def name(self) -> str:
+        return self.identity[:12]
+
+
+class StoreSnapshot:
+    """The database content known to one process, in case the database is replaced. Used on the store's thread."""
+
+    def __init__(self, name: str, wall: Callable[[], float]) -> None:
+        self.name = name
+        self.wall = wall
+        self.position: StorePosition | None = None
+        self.documents: dict[tuple[str, str], Document] = {}  # deleted documents included
+        self.sums: dict[BucketKey, BucketCounts] = {}  # recent counts as they are stored
+        self._max_sums = _MIN_SUMS_KEPT
+
+    def continues(self, position: StorePosition) -> bool:
+        known = self.position
+        return known is None or (position.identity == known.identity and position.seq >= known.seq)
+
+    def reset(self, position: StorePosition, documents: Iterable[Document], *, keep_sums: bool) -> None:
+        self.position = position
+        self.documents = {(each.kind, each.key): each for each in documents}
+        self.sums = self.sums if keep_sums else {}
+
+    def update(
+        self, now: StorePosition, documents: Iterable[Document], buckets: Iterable[CountBucket] = (), since: int = 0
+    ) -> None:
+        """Add what was read or committed. Counts that start before `since` may be forgotten."""
+        self.position = now
+        for each in documents:
+            known = self.documents.get((each.kind, each.key))
+            if known is None or known.version <= each.version:
+                self.documents[each.kind, each.key] = each
+        self.sums.update({(each.series, each.key, each.start): (each.good, each.bad) for each in buckets})
+        if len(self.sums) > self._max_sums:
+            self.sums = {key: sums for key, sums in self.sums.items() if key[2] >= since}
+            self._max_sums = 2 * len(self.sums) + _MIN_SUMS_KEPT
+
+
+class DocumentChange(NamedTuple):
+    """A validated change, with an id that shows whether it was committed."""
+
+    change_id: str
+    edits: Sequence[rows.DocumentEdit]
+    bodies: Sequence[str | None]  # the bodies of the edits as JSON
+    audit: AuditRow
+    by: str
+
+
+class Database:
+    def __init__(self, connection: DatabaseConnection, snapshot: StoreSnapshot) -> None:
+        self.connection = connection
+        self.snapshot = snapshot
+        self._execute = connection.execute
+        self._execute_each = connection.execute_each
+
+    def change(self, change: DocumentChange) -> tuple[Document, ...]:
+        """Commit a change, at most once. Raises StoreConflict."""
+        with self.transaction():
+            seq = self._raise_counter("seq", 1)
+            made = self._execute("SELECT seq FROM audit WHERE change_id = ?", (change.change_id,))
+            if made:
+                seq = int(made[0][0])
+            else:
+                for edit, body in zip(change.edits, change.bodies, strict=True):
+                    known = self._documents("kind = ? AND key = ?", edit.kind, edit.key)
+                    current = known[0] if known and known[0].body is not None else None
+                    if edit.expected_version != (current.version if current else 0):
+                        raise StoreConflict(edit.kind, edit.key, current)
+                    self._write_document(edit.kind, edit.key, seq, body, change.audit.at_ms, change.by)
+                self._write_audit(change.audit, seq, change.change_id)
+            position = self.position()
+        documents = tuple(
+            Document(edit.kind, edit.key, seq, _parse_body(body), change.audit.at_ms, change.by)
+            for edit, body in zip(change.edits, change.bodies, strict=True)
+        )
+        self.snapshot.update(position, documents)
+        return documents
+
+    def write(self, batch: rows.WriteBatch, writer: str, now_ms: int) -> None:
+        """Write a batch, at most once."""
+        with self.transaction():
+            seq = self._raise_counter("seq", 1)
+            written = self._execute("SELECT batch FROM writers WHERE writer = ?", (writer,))
+            if written and int(written[0][0]) >= batch.number:
+                return
+            self._execute(
+                "INSERT INTO writers (writer, batch, at_ms) VALUES (?, ?, ?) "
+                "ON CONFLICT (writer) DO UPDATE SET batch = excluded.batch, at_ms = excluded.at_ms",
+                (writer, batch.number, now_ms),
+            )
+            self._execute_each(
+                "INSERT INTO buckets (series, key, start, good, bad, seq) VALUES (?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (series, key, start) DO UPDATE SET good = buckets.good + excluded.good, "
+                "bad = buckets.bad + excluded.bad, seq = excluded.seq",
+                [(*key, good, bad, seq) for key, (good, bad) in batch.counts.items()],
+            )
+            self._execute_each(
+                f"INSERT INTO receipts (number, {RECEIPT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "  # noqa: S608
+                "ON CONFLICT (request_id) DO UPDATE SET number = excluded.number, at_ms = excluded.at_ms, "
+                "raw = excluded.raw, tenant = excluded.tenant, specialist = excluded.specialist, "
+                "outcome = excluded.outcome, judged = excluded.judged",
+                [(number, *_receipt_values(row)) for number, row in self._numbered("receipts", batch.receipts)],
+            )
+            self._execute_each(
+                "INSERT INTO comparisons (number, at_ms, request_id, raw) VALUES (?, ?, ?, ?)",
+                [
+                    (n, row.at_ms, row.request_id, row.raw)
+                    for n, row in self._numbered("comparisons", batch.comparisons)
+                ],
+            )
+            self._execute_each(
+                "UPDATE receipts SET judged = ? WHERE request_id = ? AND at_ms = ?",
+                [(row.judged, row.request_id, row.at_ms) for row in batch.verdicts],
+            )
+
+    def changes_after(
+        self, position: StorePosition | None, since: int
+    ) -> tuple[StorePosition, rows.StoreChanges | None]:
+        """Return the changes after `position`; of the buckets, only those that start at `since` or later."""
+        if position is not None and self.position() == position:
+            return position, None
+        with self.transaction(reading=True):
+            now = self.position()
+            whole = position is None or position.identity != now.identity or position.seq > now.seq
+            after = 0 if position is None or whole else position.seq
+            if not whole:
+                audit = self._audit("seq > ? ORDER BY number DESC LIMIT ?", after, _MAX_AUDIT_CHANGES)[::-1]
+            else:  # the note of how this database replaced the one before
+                note = "who = 'octet' AND subject = 'store' AND before = ? ORDER BY number DESC LIMIT 1"
+                audit = [] if position is None else self._audit(note, position.name)
+            documents = [each for each in self.documents_after(after) if each.body is not None or not whole]
+            buckets = self._buckets("seq > ? AND start >= ?", after, since)
+        self.snapshot.update(now, documents, buckets, since)
+        return now, StoreChanges(now.seq, documents, buckets, audit, whole)
+
+    def documents(self) -> list[Document]:
+        return [each for each in self.documents_after(0) if each.body is not None]
+
+    def documents_after(self, version: int) -> list[Document]:
+        return self._documents("version > ? ORDER BY version, kind, key", version)
+
+    def buckets(self, series: str, since: int) -> list[CountBucket]:
+        return self._buckets("series = ? AND start >= ?", series, since)
+
+    def receipt(self, request_id: str) -> ReceiptRow | None:
+        found = self._execute(f"SELECT {RECEIPT_COLUMNS} FROM receipts WHERE request_id = ?", (request_id,))  # noqa: S608
+        return receipt_from_row(found[0]) if found else None
+
+    def comparisons(self, since_ms: int, after: int, most: int) -> list[tuple[int, rows.ComparisonRow]]:
+        found = self._execute(
+            "SELECT number, at_ms, request_id, raw FROM comparisons "
+            "WHERE number > ? AND at_ms >= ? ORDER BY number LIMIT ?",
+            (after, since_ms, most),
+        )
+        return [(int(number), rows.ComparisonRow(int(at_ms), name, bytes(raw))) for number, at_ms, name, raw in found]
+
+    def audit(self, most: int, subject: str, before: int) -> list[AuditRow]:
+        wanted, values = ("subject = ? AND ", (subject,)) if subject else ("", ())
+        return self._audit(f"{wanted}number < ? ORDER BY number DESC LIMIT ?", *values, before, most)
+
+    def audit_of(self, subjects: Sequence[str], since_ms: int, until_ms: int, most: int) -> list[AuditRow]:
+        wanted = f"subject IN ({', '.join('?' * len(subjects))}) AND at_ms >= ? AND at_ms <= ?"
+        return self._audit(f"{wanted} ORDER BY number DESC LIMIT ?", *subjects, since_ms, until_ms, most)
+
+    def position(self) -> StorePosition:
+        found = self._execute("SELECT identity, seq, audits FROM meta")
+        if len(found) != 1:
+            raise StoreConnectionLost(META_ROW_LOST)
+        return StorePosition(found[0][0], int(found[0][1]), int(found[0][2]))
+
+    def advance(self) -> StorePosition:
+        """Within `transaction`, lock out other writers and take the next sequence number."""
+        self._raise_counter("seq", 1)
+        return self.position()
+
+    def rename(self, identity: str) -> StorePosition:
+        """Within `transaction`, make every process see this as another database."""
+        self._execute("UPDATE meta SET identity = ?", (identity,))
+        return self.position()
+
+    def restore(
+        self,
+        position: StorePosition,
+        documents: Sequence[Document],
+        sums: Mapping[BucketKey, BucketCounts],
+        *,
+        keep_versions: bool,
+    ) -> int:
+        """Within `transaction`, continue the numbers from `position`, write the documents, and add missing counts.
+        Returns the number of counts added."""
+        self._execute("UPDATE meta SET seq = ?, audits = ?", (position.seq, position.audits))
+        for each in documents:
+            version = each.version if keep_versions else position.seq
+            body = None if each.body is None else rows.body_to_json(each.body)
+            self._write_document(each.kind, each.key, version, body, each.changed_ms, each.changed_by)
+        ((before,),) = self._execute("SELECT COUNT(*) FROM buckets")
+        self._execute_each(
+            "INSERT INTO buckets (series, key, start, good, bad, seq) VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (series, key, start) DO NOTHING",
+            [(*key, good, bad, position.seq) for key, (good, bad) in sums.items()],
+        )
+        ((after,),) = self._execute("SELECT COUNT(*) FROM buckets")
+        return int(after) - int(before)
+
+    def write_note(self, what: str, why: str, before: StorePosition, after: StorePosition) -> None:
+        """Within `transaction`, at most once in each, write Octet's own audit row about the database."""
+        at_ms = round(self.snapshot.wall() * 1000)
+        row = AuditRow(0, at_ms, "octet", why, what, "store", before.name, after.name)
+        self._write_audit(row, self.position().seq, token_hex(16))
+
+    def find_note(self, what: str, before: StorePosition) -> int | None:
+        found = self._execute(
+            "SELECT seq FROM audit WHERE who = 'octet' AND what = ? AND subject = 'store' AND before = ? "
+            "ORDER BY number DESC LIMIT 1",
+            (what, before.name),
+        )
+        return int(found[0][0]) if found else None
+
+    @contextmanager
+    def transaction(self, *, reading: bool = False) -> Iterator[None]:
+        connection = self.connection
+        if reading:
+            connection.begin_reading()
+        else:
+            connection.begin()
+        try:
+            yield
+        except StoreConnectionLost:
+            raise  # the connection will be closed, and the transaction with it
+        except BaseException:
+            connection.rollback()
+            raise
+        if reading:
+            connection.rollback()
+        else:
+            connection.commit()
+
+    def _raise_counter(self, counter: str, by: int) -> int:
+        self._execute(f"UPDATE meta SET {counter} = {counter} + ?", (by,))  # noqa: S608
+        ((value,),) = self._execute(f"SELECT {counter} FROM meta")  # noqa: S608
+        return int(value)
+
+    def _numbered(self, counter: str, new: Sequence[T]) -> Iterator[tuple[int, T]]:
+        return enumerate(new, self._raise_counter(counter, len(new)) - len(new) + 1) if new else iter(())
+
+    def _write_document(self, kind: str, key: str, version: int, body: str | None, at_ms: int, by: str) -> None:
+        self._execute(
+            f"INSERT INTO documents ({_DOCUMENT}) VALUES (?, ?, ?, ?, ?, ?) "  # noqa: S608
+            "ON CONFLICT (kind, key) DO UPDATE SET version = excluded.version, body = excluded.body, "
+            "changed_ms = excluded.changed_ms, changed_by = excluded.changed_by",
+            (kind, key, version, body, at_ms, by),
+        )
+
+    def _write_audit(self, row: AuditRow, seq: int, change_id: str) -> None:
+        texts = (row.who, row.why, row.what, row.subject, row.before, row.after)
+        self._execute(
+            f"INSERT INTO audit (seq, change_id, {_AUDIT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            (seq, change_id, self._raise_counter("audits", 1), row.at_ms, *texts),
+        )
+
+    def _documents(self, condition: str, *values: object) -> list[Document]:
+        return [
+            Document(kind, key, int(version), _parse_body(body), int(changed_ms), changed_by)
+            for kind, key, version, body, changed_ms, changed_by in self._execute(
+                f"SELECT {_DOCUMENT} FROM documents WHERE {condition}",  # noqa: S608
+                values,
+            )
+        ]
+
+    def _buckets(self, condition: str, *values: object) -> list[CountBucket]:
+        found = self._execute(f"SELECT series, key, start, good, bad FROM buckets WHERE {condition}", values)  # noqa: S608
+        return [CountBucket(series, key, *map(int, numbers)) for series, key, *numbers in found]
+
+    def _audit(self, condition: str, *values: object) -> list[AuditRow]:
+        found = self._execute(f"SELECT {_AUDIT} FROM audit WHERE {condition}", values)  # noqa: S608
+        return [AuditRow(int(number), int(at_ms), *texts) for number, at_ms, *texts in found]
+
+
+def reconcile_database(database: Database) -> None:
+    """Recover if the database was removed, emptied or replaced under a running router. An empty database is refilled
+    with what this process knows. A database with its own history is accepted: an operator put it there. Call it before
+    any other use of a connection."""
+    snapshot = database.snapshot
+    before, now = snapshot.position, database.position()
+    if before is None or snapshot.continues(now):
+        snapshot.position = before or now
+        return
+    with database.transaction():
+        position = database.advance()
+        is_rewound = position.identity == before.identity
+        if is_rewound:  # its numbers might catch up before every router has noticed
+            position = database.rename(token_hex(16))
+        known = database.documents_after(0)
+        if position.audits == 0 and not known:
+            since: int | None = position.seq
+        else:
+            since = None if is_rewound else database.find_note(_RESTORED, before)
+        if since is None:
+            report = _TAKEN_OVER
+            database.write_note("taken_over", report, before, database.position())
+        else:
+            report = _write_back(database, before, position, known, since)
+        position, documents = database.position(), database.documents_after(0)
+    snapshot.reset(position, documents, keep_sums=since is not None)
+    _log.error("%s: the database %s was removed or replaced: %s", snapshot.name, before.name, report)
+
+
+def _write_back(
+    database: Database, before: StorePosition, position: StorePosition, known: Sequence[Document], since: int
+) -> str:
+    """Add what other routers did not write back; their rows have numbers up to `since`."""
+    is_empty = position.audits == 0 and not known
+    now = StorePosition(position.identity, max(position.seq, before.seq + 1), max(position.audits, before.audits))
+    versions = {(each.kind, each.key): each.version for each in known}
+    lost = [
+        each
+        for key, each in database.snapshot.documents.items()
+        if versions.get(key, 0) <= since and versions.get(key, 0) < each.version
+    ]
+    num_counts = database.restore(now, lost, database.snapshot.sums, keep_versions=is_empty)
+    if not is_empty and not lost:
+        return f"another router has restored all documents; {num_counts} counts were added"
+    found = "the database was empty" if is_empty else "another router restored the database incompletely"
+    why = f"{found}: the state of this router was written back (documents: {len(lost)}, counts: {num_counts})"
+    database.write_note(_RESTORED, why, before, now)
+    return why + "; receipts, comparisons and earlier audit lines are lost"
+
+
+def receipt_from_row(row: DatabaseRow) -> ReceiptRow:
+    request_id, at_ms, raw, tenant, specialist, outcome, judged = row
+    return ReceiptRow(request_id, int(at_ms), bytes(raw), rows.ReceiptLabels(tenant, specialist, outcome), judged)
+
+
+def _receipt_values(row: ReceiptRow) -> Sequence[object]:
+    labels = row.labels
+    return row.request_id, row.at_ms, row.raw, labels.tenant, labels.specialist, labels.outcome, row.judged
+
+
+def _parse_body(text: str | None) -> rows.DocumentBody | None:
+    return None if text is None else json.loads(text)

@@ -1,0 +1,366 @@
+"""The job tables. A router serves a job under an epoch. Claiming, releasing and revoking raise the epoch, and a write
+is valid only under the current one. So a job ends exactly once, however late a former holder writes."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+from router.store.database import Database
+
+T = TypeVar("T")
+_COLUMNS = (
+    "id, number, tenant, caller, digest, priority, status, submitted_ms, deadline_ms, started_ms, ended_ms, epoch, "
+    "attempts, lost, events, num_bytes, request, result"
+)
+_SUMMARY = _COLUMNS.replace("request", "SUBSTR(request, 1, 0)")  # without the request, which only an attempt needs
+_LIVE = "status IN ('queued', 'running')"
+_ENDED = "status IN ('done', 'failed', 'cancelled')"
+_FREE = f"owner = '' AND {_LIVE}"
+_DUE = "due_ms <= ?"
+_LATE = "deadline_ms <= ?"
+_PAGE_ROWS = 256
+_PRUNE_ROWS = 64
+_DUE_AT_ONCE = 0  # due by every router's clock, however much they differ
+ENDED_STATUSES = ("done", "failed", "cancelled")
+EndedStatus = Literal["done", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    id: str
+    number: int  # in the order of submission
+    tenant: str
+    caller: str  # the name of the key that submitted the job
+    digest: str  # the digest of the request; outlives the request itself
+    priority: int
+    status: str
+    submitted_ms: int
+    deadline_ms: int
+    started_ms: int | None
+    ended_ms: int | None
+    epoch: int  # grows when the job is claimed, released or taken over; writes under an older epoch are rejected
+    attempts: int  # how often the job was started
+    lost: int  # how often the router or replica serving it was lost
+    events: int  # the number of the last event
+    num_bytes: int  # size of the request and the events
+    request: bytes  # empty once the job has ended
+    result: bytes  # the result without its text, which is in the events
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ENDED_STATUSES
+
+
+class NewJob(NamedTuple):
+    id: str
+    tenant: str
+    caller: str
+    idempotency_key: str | None
+    digest: str
+    priority: int
+    submitted_ms: int
+    deadline_ms: int
+    request: bytes
+    event: bytes  # the first event
+
+
+class JobQueueLimits(NamedTuple):
+    most: int
+    most_of_tenant: int
+    most_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobQueueFull:
+    what: str
+    limit: int
+
+
+class IdempotencyKeyTaken:
+    """Another request of the same tenant used the key."""
+
+
+class JobEnding(NamedTuple):
+    status: EndedStatus
+    at_ms: int
+    result: bytes
+
+
+class JobWrite(NamedTuple):
+    """Appends events after number `before`, at most once."""
+
+    id: str
+    epoch: int
+    before: int  # the number of the last event known to be written
+    events: Sequence[bytes] = ()
+    begins_ms: int | None = None  # set if the job starts with these events
+    ends: JobEnding | None = None  # set if the job ends with these: an empty event is appended, which points to the row
+
+
+class JobLease(NamedTuple):
+    """A claimed job as other routers see it. A beat that does not change means that its holder has stopped."""
+
+    id: str
+    epoch: int
+    beat: int
+
+
+class JobProgress(NamedTuple):
+    id: str
+    events: int
+    has_ended: bool
+
+
+class JobScan(NamedTuple):
+    has_due: bool  # a job can be claimed now
+    has_late: bool  # an unclaimed job is past its deadline
+    leases: Sequence[JobLease]
+    progress: Sequence[JobProgress]  # of the watched jobs that exist
+
+
+class JobRetention(NamedTuple):
+    keep_ms: int
+    most: int
+    most_bytes: int
+
+
+class RunJobs(Protocol):
+    """Runs a call on the store's thread, as `await jobs(lambda table: table.get(job_id, tenant))`. The call may run
+    twice, and must not read changing state. Raises StoreUnavailable; then it may be repeated."""
+
+    async def __call__(self, call: "Callable[[JobTable], T]", /) -> T: ...
+
+
+class JobTable:
+    """Calls block and are used on the store's thread. Every change is one idempotent transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._execute = database.connection.execute
+        self._execute_each = database.connection.execute_each
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._database.transaction():
+            self._database.advance()
+            yield
+
+    def submit(self, new: NewJob, limits: JobQueueLimits) -> tuple[JobRow, bool] | JobQueueFull | IdempotencyKeyTaken:
+        with self._writing():
+            existing = self._find_one("id = ?", new.id)
+            if existing is not None:
+                return existing, True
+            if new.idempotency_key is not None:
+                existing = self._find_one("tenant = ? AND idempotency_key = ?", new.tenant, new.idempotency_key)
+            if existing is not None:
+                return (existing, False) if existing.digest == new.digest else IdempotencyKeyTaken()
+            return self._check_limits(new, limits) or (self._insert(new), True)
+
+    def claim(self, owner: str, now_ms: int, *, late: bool = False) -> JobRow | None:
+        """Claim the next due job: of the tenant with the fewest claimed jobs, the most urgent, then the oldest. With
+        `late`, only a job past its deadline. `owner` is new for every claim."""
+        with self._writing():
+            claimed = self._find("owner = ?", owner, columns=_COLUMNS)
+            if claimed:
+                return claimed[0]
+            rows = self._execute(
+                "SELECT j.id FROM jobs j LEFT JOIN (SELECT tenant, COUNT(*) AS taken FROM jobs "  # noqa: S608
+                f"WHERE owner <> '' AND {_LIVE} GROUP BY tenant) t ON t.tenant = j.tenant WHERE j.{_FREE} "
+                f"AND j.{_LATE if late else _DUE} ORDER BY COALESCE(t.taken, 0), j.priority DESC, j.number LIMIT 1",
+                (now_ms,),
+            )
+            if not rows:
+                return None
+            self._update(rows[0][0], "owner = ?, epoch = epoch + 1, beat = beat + 1", owner)
+            return self._find("id = ?", rows[0][0], columns=_COLUMNS)[0]
+
+    def write(self, write: JobWrite) -> bool:
+        """Return False, with nothing written, if the job was taken over, has ended or does not exist."""
+        with self._writing():
+            row = self._find_one("id = ?", write.id)
+            events = [*write.events, *([b""] if write.ends is not None else [])]
+            if row is None or row.epoch != write.epoch:
+                return False
+            if events and row.events == write.before + len(events):
+                return True  # committed before, but the acknowledgement was lost
+            if row.has_ended or row.events != write.before:
+                return False
+            self._append(row, events)
+            if write.begins_ms is not None:
+                started = "status = 'running', attempts = attempts + 1, started_ms = COALESCE(started_ms, ?)"
+                self._update(write.id, started, write.begins_ms)
+            if write.ends is not None:
+                self._end(write.id, *write.ends)
+            return True
+
+    def renew(self, claimed: Sequence[tuple[str, int]]) -> set[str]:
+        with self._writing():
+            self._execute_each("UPDATE jobs SET beat = beat + 1 WHERE id = ? AND epoch = ? AND owner <> ''", claimed)
+            held = {(each.id, each.epoch) for each in self._leases()}
+        return {job_id for job_id, epoch in claimed if (job_id, epoch) in held}
+
+    def release(self, job_id: str, epoch: int, due_ms: int, *, lost: bool) -> None:
+        with self._writing():
+            self._execute(
+                "UPDATE jobs SET owner = '', epoch = epoch + 1, due_ms = ?, lost = lost + ? "  # noqa: S608
+                f"WHERE id = ? AND epoch = ? AND owner <> '' AND {_LIVE}",
+                (due_ms, int(lost), job_id, epoch),
+            )
+
+    def revoke(self, expired: Sequence[JobLease]) -> None:
+        with self._writing():
+            self._execute_each(
+                "UPDATE jobs SET owner = '', epoch = epoch + 1, lost = lost + 1 "  # noqa: S608
+                f"WHERE id = ? AND epoch = ? AND beat = ? AND owner <> '' AND {_LIVE}",
+                expired,
+            )
+
+    def cancel(self, job_id: str, tenant: str, now_ms: int) -> JobRow | None:
+        with self._writing():
+            row = self._find_one("id = ? AND tenant = ?", job_id, tenant)
+            if row is None or row.has_ended:
+                return row
+            self._append(row, [b""])
+            self._update(job_id, "epoch = epoch + 1")
+            self._end(job_id, "cancelled", now_ms, b"")
+            return self._find_one("id = ?", job_id)
+
+    def scan(self, now_ms: int, watched: Sequence[str]) -> JobScan:
+        has_due, has_late = (
+            bool(self._execute(f"SELECT 1 FROM jobs WHERE {_FREE} AND {when} LIMIT 1", (now_ms,)))  # noqa: S608
+            for when in (_DUE, _LATE)
+        )
+        progress: list[JobProgress] = []
+        for start in range(0, len(watched), _PAGE_ROWS):
+            page = watched[start : start + _PAGE_ROWS]
+            marks = ", ".join("?" * len(page))
+            found = self._execute(f"SELECT id, events, status FROM jobs WHERE id IN ({marks})", page)  # noqa: S608
+            progress += [JobProgress(name, int(events), status in ENDED_STATUSES) for name, events, status in found]
+        return JobScan(has_due, has_late, self._leases(), progress)
+
+    def get(self, job_id: str, tenant: str) -> JobRow | None:
+        return self._find_one("id = ? AND tenant = ?", job_id, tenant)
+
+    def newest(self, tenant: str, most: int, before: str) -> list[JobRow] | None:
+        """List jobs, newest first; None if the tenant has no job with the id `before`."""
+        end = (1 << 63) - 1
+        if before:
+            row = self._find_one("id = ? AND tenant = ?", before, tenant)
+            if row is None:
+                return None
+            end = row.number
+        return self._find("tenant = ? AND number < ? ORDER BY number DESC LIMIT ?", tenant, end, most)
+
+    def events(self, job_id: str, after: int, most_bytes: int) -> list[tuple[int, bytes]]:
+        """Return numbered events: as many as fit, but at least one if there is any."""
+        found: list[tuple[int, bytes]] = []
+        size = 0
+        while True:
+            last = found[-1][0] if found else after
+            page = self._execute(
+                "SELECT number, raw FROM job_events WHERE job = ? AND number > ? ORDER BY number LIMIT ?",
+                (job_id, last, _PAGE_ROWS),
+            )
+            for number, raw in page:
+                size += len(raw)
+                if found and size > most_bytes:
+                    return found
+                found.append((int(number), bytes(raw)))
+            if len(page) < _PAGE_ROWS:
+                return found
+
+    def prune(self, limits: JobRetention, now_ms: int) -> bool:
+        rows = self._execute(
+            f"SELECT id, tenant, ended_ms, num_bytes FROM jobs WHERE {_ENDED} ORDER BY ended_ms, number"  # noqa: S608
+        )
+        expired = list(islice(find_expired_jobs((EndedJob(*row) for row in rows), limits, now_ms), _PRUNE_ROWS + 1))
+        page = [(job_id,) for job_id in expired[:_PRUNE_ROWS]]
+        if page:
+            with self._writing():
+                self._execute_each("DELETE FROM job_events WHERE job = ?", page)
+                self._execute_each("DELETE FROM jobs WHERE id = ?", page)
+        return len(expired) > len(page)
+
+    def _insert(self, new: NewJob) -> JobRow:
+        ((last,),) = self._execute("SELECT COALESCE(MAX(number), 0) FROM jobs")
+        job_id, *fields, request, event = new
+        self._execute(
+            "INSERT INTO jobs (id, number, tenant, caller, idempotency_key, digest, priority, status, submitted_ms, "
+            "deadline_ms, due_ms, owner, epoch, beat, attempts, lost, events, num_bytes, request, result) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?, '', 0, 0, 0, 0, 0, ?, ?, ?)",
+            (job_id, int(last) + 1, *fields, _DUE_AT_ONCE, len(request), request, b""),
+        )
+        self._append(self._find("id = ?", job_id)[0], [event])
+        return self._find("id = ?", job_id)[0]
+
+    def _check_limits(self, new: NewJob, limits: JobQueueLimits) -> JobQueueFull | None:
+        ((number, size),) = self._execute(f"SELECT COUNT(*), COALESCE(SUM(num_bytes), 0) FROM jobs WHERE {_LIVE}")  # noqa: S608
+        if number >= limits.most:
+            return JobQueueFull("jobs", limits.most)
+        if size + len(new.request) > limits.most_bytes:
+            return JobQueueFull("bytes of jobs", limits.most_bytes)
+        ((own,),) = self._execute(f"SELECT COUNT(*) FROM jobs WHERE tenant = ? AND {_LIVE}", (new.tenant,))  # noqa: S608
+        return JobQueueFull("jobs of one tenant", limits.most_of_tenant) if own >= limits.most_of_tenant else None
+
+    def _append(self, row: JobRow, events: Sequence[bytes]) -> None:
+        self._execute_each(
+            "INSERT INTO job_events (job, number, raw) VALUES (?, ?, ?)",
+            [(row.id, number, raw) for number, raw in enumerate(events, row.events + 1)],
+        )
+        counted = "events = events + ?, num_bytes = num_bytes + ?, beat = beat + 1"
+        self._update(row.id, counted, len(events), sum(map(len, events)))
+
+    def _end(self, job_id: str, status: str, now_ms: int, result: bytes) -> None:
+        ended = "status = ?, ended_ms = ?, owner = '', num_bytes = num_bytes - LENGTH(request) + ?"
+        self._update(job_id, f"{ended}, request = ?, result = ?", status, now_ms, len(result), b"", result)
+
+    def _update(self, job_id: str, assignments: str, *values: object) -> None:
+        self._execute(f"UPDATE jobs SET {assignments} WHERE id = ?", (*values, job_id))  # noqa: S608
+
+    def _leases(self) -> list[JobLease]:
+        rows = self._execute(f"SELECT id, epoch, beat FROM jobs WHERE owner <> '' AND {_LIVE}")  # noqa: S608
+        return [JobLease(job_id, int(epoch), int(beat)) for job_id, epoch, beat in rows]
+
+    def _find_one(self, condition: str, *values: object) -> JobRow | None:
+        return next(iter(self._find(condition, *values)), None)
+
+    def _find(self, condition: str, *values: object, columns: str = _SUMMARY) -> list[JobRow]:
+        rows = self._execute(f"SELECT {columns} FROM jobs WHERE {condition}", values)  # noqa: S608
+        found: list[Sequence[Any]] = [(*row[:-2], bytes(row[-2] or b""), bytes(row[-1])) for row in rows]
+        return [JobRow(*fields) for fields in found]  # SQLite: SUBSTR of nothing is NULL
+
+
+class EndedJob(NamedTuple):
+    id: str
+    tenant: str
+    ended_ms: int
+    num_bytes: int
+
+
+def find_expired_jobs(ended: Iterable[EndedJob], limits: JobRetention, now_ms: int) -> Iterator[str]:
+    """Yield the ids to delete, in order. `ended` is sorted oldest first."""
+    kept: dict[str, deque[EndedJob]] = {}
+    for job in ended:
+        if job.ended_ms <= now_ms - limits.keep_ms:
+            yield job.id
+        else:
+            kept.setdefault(job.tenant, deque()).append(job)
+    yield from _evict(kept, lambda job: 1, limits.most)
+    yield from _evict(kept, lambda job: job.num_bytes, limits.most_bytes)
+
+
+def _evict(kept: dict[str, deque[EndedJob]], weigh: Callable[[EndedJob], int], most: int) -> Iterator[str]:
+    """Evict until the total fits: the oldest job of the tenant that holds the most."""
+    weights = {tenant: sum(map(weigh, jobs)) for tenant, jobs in kept.items()}
+    total = sum(weights.values())
+    while total > most:
+        tenant = max(weights, key=lambda each: (weights[each], -kept[each][0].ended_ms, each))
+        job = kept[tenant].popleft()
+        total -= weigh(job)
+        weights[tenant] -= weigh(job)
+        if not kept[tenant]:
+            del kept[tenant], weights[tenant]
+        yield job.id

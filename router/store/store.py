@@ -1,0 +1,384 @@
+"""The store's interface for the event loop: nothing blocks, and nothing acknowledged is lost."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from secrets import token_hex
+from typing import NamedTuple, TypeVar
+
+from octet.clock import Clock, SystemClock
+from octet.config.ensemble import StoreConfig
+from octet.rpc.refusal import invalid_field
+from octet.terminal import install_hint
+from router.store import connection, rows
+from router.store.connection import DatabaseConnection, DatabaseOpener
+from router.store.database import RECEIPT_COLUMNS, Database, DocumentChange, StoreSnapshot, receipt_from_row
+from router.store.jobs import JobTable
+from router.store.migrations import MIGRATIONS, Migration, migrate
+from router.store.rows import AuditRow, ComparisonRow, CountBucket, Document, DocumentEdit, ReceiptRow, StoreChanges
+from router.store.sync import LONGEST_WINDOW, LabelReceipt, RetentionLimits, StoreHealth, StoreSync
+from router.store.worker import StoreCalls, StoreWorker, wait_at_most
+
+T = TypeVar("T")
+_log = logging.getLogger("router.store")
+_START_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
+_PAGE_ROWS = 200
+_ID_PAGE_ROWS = 500
+_MAX_SAME_ID = 20
+_MAX_COMPARISONS = 8
+MAX_SLICES_WRITTEN = 500  # rows in one call
+_SLICE_PAGE_ROWS = 4 * MAX_SLICES_WRITTEN  # more than can share a sequence number
+_SLICE_COLUMNS = "writer, series, key, start_ms, span_ms, until_ms, raw"
+_MAX_AUDIT = 10_000
+_MAX_ROWS_IN_MEMORY = 10_000  # rows of a table without a disk
+_LAST_NUMBER = (1 << 63) - 1
+_URL_FORMS = "must be empty, sqlite:PATH, postgresql://USER:PASSWORD@HOST:PORT/DATABASE or memory"
+_ADVICE = "set store.url to sqlite:PATH in a writable folder, postgresql://... or memory"
+
+
+def open_store(
+    config: StoreConfig, ensemble_name: str, base: Path | None = None, window: float = LONGEST_WINDOW
+) -> "Store":
+    """Open a store that connects only in `Store.start`. A relative SQLite path is resolved against `base`. Buckets that
+    started more than `window` seconds ago are not reported. Raises BadStoreUrl."""
+    return Store(opener_for_url(config.url, ensemble_name, base), config, ensemble_name, window)
+
+
+class Store:
+    """Used on one event loop; everything that blocks runs on the store's thread."""
+
+    def __init__(
+        self,
+        opener: DatabaseOpener,
+        config: StoreConfig,
+        ensemble_name: str,
+        window: float = LONGEST_WINDOW,
+        *,
+        clock: Clock | None = None,
+        wall: Callable[[], float] = time.time,
+        migrations: Sequence[Migration] = MIGRATIONS,
+        worker: Callable[..., StoreWorker] = StoreWorker,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._wall = wall
+        self._window = window
+        self._max_rows = _MAX_ROWS_IN_MEMORY if isinstance(opener, connection.SqliteMemory) else _LAST_NUMBER
+        self._held = held = rows.WriteBuffer(config.queue)
+        self.count, self.counters = held.count, held.counters
+        self.keep_receipt, self.keep_comparison = held.keep_receipt, held.keep_comparison
+        self.keep_verdict = held.keep_verdict
+        self.health = StoreHealth(opener.name, self._clock)
+        self._worker = worker(
+            opener,
+            lambda opened: migrate(opened, ensemble_name, token_hex(16), migrations),
+            self._clock,
+            StoreSnapshot(opener.name, wall),
+        )
+        self._config = config
+        self._calls: StoreCalls | None = None  # None unless the store is open
+        self._sync: StoreSync | None = None
+        # called on the event loop within half a second of a commit by any process
+        self.on_change: Callable[[StoreChanges], None] = lambda changes: None
+        self.label_receipt: LabelReceipt | None = None  # labels old receipts on the store's thread; set before `start`
+        self.receipts = ReceiptStore(self._open_calls, held)
+        self.slices = SliceTable(self._open_calls)
+
+    @property
+    def is_durable(self) -> bool:
+        return self._max_rows == _LAST_NUMBER
+
+    @property
+    def trouble(self) -> str:
+        return self.health.text
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        self._config = config
+        self._held.most_rows = config.queue
+        if self._sync is not None:
+            self._sync.limits = self._limits()
+
+    async def start(self) -> None:
+        """Return after the first round, even if it failed."""
+        self._worker.start()
+        self._calls = StoreCalls(self._worker, self._clock)
+        sync = StoreSync(
+            *(self._worker, self._calls, self._held, self.health, self._wall, self._window, self._limits()),
+            on_change=lambda changes: self.on_change(changes),  # noqa: PLW0108 (the callback may be replaced)
+            label_receipt=self.label_receipt,
+        )
+        self._sync = sync
+        await sync.start(_START_SECONDS)
+
+    async def close(self) -> None:
+        calls, self._calls = self._calls, None
+        if calls is None or self._sync is None:
+            return
+        await self._sync.finish(_CLOSE_SECONDS)
+        stopped = asyncio.get_running_loop().create_future()
+        self._worker.stop(lambda: calls.call_on_loop(lambda: stopped.set_result(None)))
+        if not await wait_at_most(stopped, _CLOSE_SECONDS):
+            self._worker.abort()
+            await wait_at_most(stopped, 1.0)
+        if not self._held.is_empty:
+            _log.error("the store was closed before all rows were written: %s are lost", self._held.summary())
+
+    async def change(
+        self, kind: str, key: str, expected_version: int, body: rows.DocumentBody | None, audit: AuditRow, by: str = ""
+    ) -> Document:
+        (document,) = await self.change_all([DocumentEdit(kind, key, expected_version, body)], audit, by)
+        return document
+
+    async def change_all(self, edits: Sequence[DocumentEdit], audit: AuditRow, by: str = "") -> tuple[Document, ...]:
+        """Commit all edits with the audit row, or none of them; return once they are on disk. Without edits, only the
+        audit row is written. Raises StoreConflict, StoreUnavailable, and Refusal for invalid values."""
+        for edit in edits:
+            rows.check_edit(edit)
+        bodies = [None if edit.body is None else rows.body_to_json(edit.body) for edit in edits]
+        change = DocumentChange(
+            token_hex(16), edits, bodies, rows.check_audit_row(audit), rows.clean_text("by", by or audit.who)
+        )
+        documents = await self._open_calls().run(lambda database: database.change(change))
+        if self._sync is not None:
+            self._sync.run_soon()
+        return documents
+
+    async def documents(self) -> Sequence[Document]:
+        return await self._open_calls().run(lambda database: database.documents())
+
+    async def buckets(self, series: str, since: int) -> Sequence[CountBucket]:
+        rows.check_key("series", series)
+        return await self._open_calls().run_and_shape(
+            lambda database: database.buckets(series, since),
+            lambda stored: self._held.merge_held(stored, lambda key: key[0] == series and key[2] >= since),
+        )
+
+    async def receipt(self, request_id: str) -> ReceiptRow | None:
+        held = self._held.receipt(request_id)
+        if held is not None:
+            return self._held.verdicts.apply(held)
+        rows.check_key("request_id", request_id)
+        return await self._open_calls().run_and_shape(
+            lambda database: database.receipt(request_id),
+            lambda row: None if row is None else self._held.verdicts.apply(row),
+        )
+
+    async def audit(self, most: int = 100, subject: str = "", before: int = 0) -> Sequence[AuditRow]:
+        """List audit rows, newest first; if given, only of one subject and with numbers below `before`."""
+        if subject:
+            rows.check_key("subject", subject)
+        limit, end = min(most, _MAX_AUDIT), before or _LAST_NUMBER
+        return await self._open_calls().run(lambda database: database.audit(limit, subject, end))
+
+    async def comparisons(self, since_ms: int) -> AsyncIterator[ComparisonRow]:
+        after = 0
+        while page := await self._open_calls().run(
+            partial(Database.comparisons, since_ms=since_ms, after=after, most=_PAGE_ROWS)
+        ):
+            for _, row in page:
+                yield row
+            after = page[-1][0]
+
+    async def jobs(self, call: Callable[[JobTable], T], /) -> T:
+        return await self._open_calls().run(lambda database: call(JobTable(database)))
+
+    def _open_calls(self) -> StoreCalls:
+        if self._calls is None:
+            raise rows.StoreUnavailable("the store is not open")
+        return self._calls
+
+    def _limits(self) -> RetentionLimits:
+        config, most = self._config, self._max_rows
+        return RetentionLimits(min(config.receipts, most), min(config.comparisons, most), config.audit)
+
+
+def opener_for_url(url: str, ensemble: str, base: Path | None) -> DatabaseOpener:
+    scheme, colon, rest = url.partition(":")
+    if not url:
+        try:
+            state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        except RuntimeError:
+            return MissingHomeOpener()
+        return connection.SqliteFile(Path(state) / "octet" / f"{ensemble}.db", _ADVICE)
+    if url == "memory":
+        return connection.SqliteMemory()
+    if scheme == "sqlite" and colon:
+        if not rest or rest == connection.IN_MEMORY or rest.startswith("//") or "\0" in rest:
+            raise connection.BadStoreUrl(
+                f"store.url {_URL_FORMS}; an absolute path is written as sqlite:/var/lib/octet/state.db"
+            )
+        try:
+            return connection.SqliteFile((base or Path()) / Path(rest).expanduser(), _ADVICE)
+        except RuntimeError as error:
+            raise connection.BadStoreUrl(f"store.url: {error}") from error
+    if scheme in ("postgresql", "postgres") and rest.startswith("//"):
+        if find_spec("psycopg") is None:
+            raise connection.BadStoreUrl(f"store.url: PostgreSQL needs psycopg: {install_hint('postgres')}")
+        try:
+            from router.store.postgres import PostgresUrl  # heavy, and an optional dependency
+        except ImportError as error:
+            raise connection.BadStoreUrl(
+                f"store.url: psycopg cannot be loaded ({error}): {install_hint('postgres')}"
+            ) from error
+        return PostgresUrl(url)
+    raise connection.BadStoreUrl(f"store.url {_URL_FORMS}")
+
+
+class MissingHomeOpener:
+    name = "SQLite file"
+
+    def open(self) -> DatabaseConnection:
+        raise connection.StoreConnectionLost(f"there is no home folder to store it in; {_ADVICE}")
+
+
+class ReceiptStore:
+    """Searches stored and buffered rows together. Nothing blocks; every call raises StoreUnavailable."""
+
+    def __init__(self, calls: Callable[[], StoreCalls], held: rows.WriteBuffer) -> None:
+        self._calls = calls
+        self._held = held
+
+    async def newest(self, query: rows.ReceiptQuery) -> Sequence[ReceiptRow]:
+        def add_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
+            held = {row.request_id: row for row in self._held.receipts()}
+            kept = [row for row in stored if row.request_id not in held]
+            found = [*filter(query.matches, reversed(held.values())), *kept]
+            return sorted(found, key=lambda row: row.at_ms, reverse=True)[: query.most]
+
+        if not all(map(rows.is_valid_key, query.filters.values())):  # no receipt has such labels
+            return ()
+        return await self._calls().run_and_shape(lambda database: find_newest(database, query), add_held)
+
+    async def find_by_id(self, request_id: str) -> Sequence[ReceiptRow]:
+        def add_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
+            rows = (*stored, *self._held.receipts())
+            found = {row.request_id: row for row in rows if row.request_id == _key(row.labels.tenant, request_id)}
+            return [self._held.verdicts.apply(row) for row in found.values()]
+
+        if not rows.is_valid_key(request_id):
+            return ()
+        return await self._calls().run_and_shape(lambda database: _find_by_id(database, request_id), add_held)
+
+    async def comparisons(self, request_id: str) -> Sequence[ComparisonRow]:
+        if not rows.is_valid_key(request_id):
+            return ()
+        found = "SELECT at_ms, request_id, raw FROM comparisons WHERE request_id = ? ORDER BY number DESC LIMIT ?"
+        return await self._calls().run_and_shape(
+            lambda database: database.connection.execute(found, (request_id, _MAX_COMPARISONS)),
+            lambda stored: [
+                *self._held.comparisons(request_id),
+                *(ComparisonRow(int(at_ms), name, bytes(raw)) for at_ms, name, raw in stored),
+            ],
+        )
+
+    async def audit_of(self, subjects: Sequence[str], since_ms: int, until_ms: int, most: int) -> Sequence[AuditRow]:
+        known = [subject for subject in subjects if rows.is_valid_key(subject)]
+        if not known:
+            return ()
+        return await self._calls().run(lambda database: database.audit_of(known, since_ms, until_ms, most))
+
+
+def find_newest(database: Database, query: rows.ReceiptQuery) -> list[ReceiptRow]:
+    """Select by the index first, so that only matching rows are read."""
+    wanted = [f"{column} = ?" for column in query.filters]
+    values: list[object] = list(query.filters.values())
+    if query.before_ms:
+        wanted.append("at_ms < ?")
+        values.append(query.before_ms)
+    where = f"WHERE {' AND '.join(wanted)} " if wanted else ""
+    found = database.connection.execute(
+        f"SELECT {RECEIPT_COLUMNS} FROM receipts WHERE number IN "  # noqa: S608
+        f"(SELECT number FROM receipts {where}ORDER BY at_ms DESC, number DESC LIMIT ?) "
+        "ORDER BY at_ms DESC, number DESC",
+        (*values, query.most),
+    )
+    return list(map(receipt_from_row, found))
+
+
+def _find_by_id(database: Database, request_id: str) -> list[ReceiptRow]:
+    execute = database.connection.execute
+    keys = [_key(tenant, request_id) for (tenant,) in execute("SELECT DISTINCT tenant FROM receipts")]
+    found: list[ReceiptRow] = []
+    for start in range(0, len(keys), _ID_PAGE_ROWS):
+        page = keys[start : start + _ID_PAGE_ROWS]
+        marks = ", ".join("?" * len(page))
+        sql = f"SELECT {RECEIPT_COLUMNS} FROM receipts WHERE request_id IN ({marks}) ORDER BY request_id"  # noqa: S608
+        found += map(receipt_from_row, execute(sql, page))
+    return found[:_MAX_SAME_ID]
+
+
+def _key(tenant: str, request_id: str) -> str:
+    return f"{tenant}:{request_id}" if tenant else request_id
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePosition:
+    """How far a reader has read, and in which database."""
+
+    identity: str
+    seq: int
+
+
+class SliceUpdate(NamedTuple):
+    position: SlicePosition
+    rows: Sequence[rows.SliceRow]  # rows of other writers; some may have been read before
+    whole: bool  # forget all rows read before: it is the first read, or another database
+    more: bool  # more rows can be read at once
+
+
+class SliceTable:
+    def __init__(self, calls: Callable[[], StoreCalls]) -> None:
+        self._calls = calls
+
+    async def exchange(
+        self, writer: str, written: Sequence[rows.SliceRow], position: SlicePosition | None, now_ms: int
+    ) -> SliceUpdate:
+        """Write these rows, and read the unexpired rows of other writers after `position`. Idempotent. Raises Refusal
+        for an invalid row, StoreUnavailable."""
+        if len(written) > MAX_SLICES_WRITTEN:
+            raise invalid_field("slices", f"at most {MAX_SLICES_WRITTEN} at once", str(len(written)))
+        for row in written:
+            rows.check_slice(row)
+        return await self._calls().run(lambda database: _exchange_slices(database, writer, written, position, now_ms))
+
+
+def _exchange_slices(
+    database: Database, writer: str, written: Sequence[rows.SliceRow], position: SlicePosition | None, now_ms: int
+) -> SliceUpdate:
+    if written:
+        _write(database, written)
+    now = database.position()
+    whole = position is None or position.identity != now.identity or position.seq > now.seq
+    after = 0 if position is None or whole else position.seq
+    found = [] if after == now.seq else _read(database, writer, after, now_ms)
+    more = len(found) == _SLICE_PAGE_ROWS
+    seq = found[-1][0] - 1 if more else max([now.seq, *(number for number, _ in found[-1:])])
+    return SliceUpdate(SlicePosition(now.identity, seq), [row for _, row in found], whole, more)
+
+
+def _write(database: Database, rows: Sequence[rows.SliceRow]) -> None:
+    with database.transaction():
+        seq = database.advance().seq
+        database.connection.execute_each(
+            f"INSERT INTO slices ({_SLICE_COLUMNS}, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "  # noqa: S608
+            "ON CONFLICT (writer, series, key, start_ms, span_ms) DO UPDATE SET until_ms = excluded.until_ms, "
+            "raw = excluded.raw, seq = excluded.seq",
+            [(row.writer, row.series, row.key, row.start_ms, row.span_ms, row.until_ms, row.raw, seq) for row in rows],
+        )
+
+
+def _read(database: Database, writer: str, after: int, now_ms: int) -> list[tuple[int, rows.SliceRow]]:
+    found = database.connection.execute(
+        f"SELECT seq, {_SLICE_COLUMNS} FROM slices WHERE seq > ? AND writer <> ? AND until_ms > ? ORDER BY seq LIMIT ?",  # noqa: S608
+        (after, writer, now_ms, _SLICE_PAGE_ROWS),
+    )
+    return [
+        (int(seq), rows.SliceRow(name, series, key, int(start), int(span), int(until), bytes(raw)))
+        for seq, name, series, key, start, span, until, raw in found
+    ]

@@ -1,0 +1,262 @@
+"""The store's thread with its one connection, and bounded calls to it from the event loop."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from octet.clock import Clock
+from octet.fault_points import fault_injected, fault_message
+from router.store.connection import (
+    DatabaseConnection,
+    DatabaseOpener,
+    StoreCommitUnknown,
+    StoreConnectionLost,
+    StoreRejected,
+)
+from router.store.database import Database, StoreSnapshot, reconcile_database
+from router.store.rows import StoreConflict, StoreUnavailable
+
+T = TypeVar("T")
+S = TypeVar("S")
+P = ParamSpec("P")
+_log = logging.getLogger("router.store")
+_RETRY_PAUSE_SECONDS = 0.1  # between two checks whether a lost commit was made
+_TURN_SECONDS = 5.0  # how long a call waits for its turn
+_SETTLE_SECONDS = 10.0  # how long the worker tries to find out whether a lost commit was made
+_ANSWER_SECONDS = 20.0  # the longest that any call takes
+_MAX_CALLS = 256
+
+
+@dataclass(eq=False)
+class StoreTask(Generic[T]):
+    """Runs a function on the store's thread, at most once, and never after it was abandoned. `do` must be idempotent:
+    it is called again after a lost connection. `done` or `failed` is called on the store's thread."""
+
+    do: Callable[[Database], T]
+    done: Callable[[T], None]
+    failed: Callable[[Exception], None]
+    settle_until: float  # how long a lost commit is investigated
+    _lock: Lock = field(default_factory=Lock)
+    _is_started: bool = False
+    _is_abandoned: bool = False
+
+    def begin(self) -> bool:
+        with self._lock:
+            self._is_started = not self._is_abandoned
+            return self._is_started
+
+    def abandon(self) -> bool:
+        with self._lock:
+            self._is_abandoned = not self._is_started
+            return self._is_abandoned
+
+
+class ResponseTimer:
+    """Measures how long the database has not answered. Set on the store's thread, read on the event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: float | None = None
+
+    def timed(self, call: Callable[P, T]) -> Callable[P, T]:
+        @wraps(call)
+        def timed_call(*args: P.args, **kwargs: P.kwargs) -> T:
+            self._since = self._clock.now()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._since = None
+
+        return timed_call
+
+    @property
+    def seconds(self) -> float:
+        since = self._since
+        return 0.0 if since is None else self._clock.now() - since
+
+
+class WatchedConnection:
+    def __init__(self, connection: DatabaseConnection, timer: ResponseTimer) -> None:
+        self.blob = connection.blob
+        self.abort = connection.abort
+        self.begin = timer.timed(connection.begin)
+        self.begin_reading = timer.timed(connection.begin_reading)
+        self.commit = timer.timed(connection.commit)
+        self.rollback = timer.timed(connection.rollback)
+        self.execute = timer.timed(connection.execute)
+        self.execute_each = timer.timed(connection.execute_each)
+        self.has_tables = timer.timed(connection.has_tables)
+        self.close = timer.timed(connection.close)
+
+
+@dataclass(eq=False)
+class StoreWorker:
+    """Runs everything that may block on its thread."""
+
+    _opener: DatabaseOpener
+    _migrate: Callable[[DatabaseConnection], None]
+    _clock: Clock
+    _snapshot: StoreSnapshot
+
+    def __post_init__(self) -> None:
+        self._timer = ResponseTimer(self._clock)
+        self._tasks: SimpleQueue[StoreTask[Any] | None] = SimpleQueue()
+        self._connection: DatabaseConnection | None = None
+        self._stopped: Callable[[], None] = lambda: None
+        self._thread = Thread(target=self._run, name="octet-store", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, stopped: Callable[[], None]) -> None:
+        self._stopped = stopped
+        self._tasks.put(None)
+
+    def submit(self, task: StoreTask[T]) -> None:
+        self._tasks.put(task)
+
+    @property
+    def num_waiting(self) -> int:
+        return self._tasks.qsize()
+
+    @property
+    def silent_seconds(self) -> float:
+        return self._timer.seconds
+
+    def abort(self) -> None:
+        """Abort the running statement, from any thread. The next attempt opens a new connection."""
+        connection = self._connection
+        if connection is not None:
+            connection.abort()
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            if task.begin():
+                self._perform(task)
+        self._disconnect()
+        self._stopped()
+
+    def _perform(self, task: StoreTask[T]) -> None:
+        try:
+            result = self._attempt(task)
+        except Exception as error:
+            if not isinstance(error, (StoreConnectionLost, StoreRejected, StoreConflict)):
+                _log.exception("a store task failed unexpectedly")
+            task.failed(error)
+        else:
+            task.done(result)
+
+    def _attempt(self, task: StoreTask[T]) -> T:
+        """Try twice, because the connection may have broken unnoticed; retry a lost commit for longer."""
+        num_failed = 0
+        lost: StoreCommitUnknown | None = None
+        while True:
+            try:
+                return task.do(self._open_database())
+            except StoreConnectionLost as error:
+                self._disconnect()
+                num_failed += 1
+                lost = error if isinstance(error, StoreCommitUnknown) else lost
+                if lost is None and num_failed >= 2:
+                    raise
+                if lost is not None and self._clock.now() >= task.settle_until:
+                    raise lost from error
+            if num_failed >= 2:
+                self._clock.sleep(_RETRY_PAUSE_SECONDS)
+
+    def _open_database(self) -> Database:
+        if fault_injected("store.away"):
+            raise StoreConnectionLost(fault_message("store.away"))
+        if self._connection is None:
+            connection = self._timer.timed(self._opener.open)()
+            self._connection = WatchedConnection(connection, self._timer)
+            try:
+                self._migrate(self._connection)
+            except Exception:
+                self._disconnect()
+                raise
+        database = Database(self._connection, self._snapshot)
+        reconcile_database(database)
+        return database
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class StoreCalls:
+    """Calls the store's thread from the event loop. Every call returns in bounded time."""
+
+    def __init__(self, worker: StoreWorker, clock: Clock) -> None:
+        self._worker = worker
+        self.clock = clock
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, do: Callable[[Database], T]) -> T:
+        return await self.run_and_shape(do, lambda result: result)
+
+    async def run_and_shape(self, do: Callable[[Database], T], shape: Callable[[T], S]) -> S:
+        """`shape` is applied on the event loop, before results of later tasks arrive there."""
+        if self._worker.num_waiting >= _MAX_CALLS:
+            raise StoreUnavailable(f"{_MAX_CALLS} calls already wait for the store")
+        answer: asyncio.Future[tuple[S | None, Exception | None]] = self._loop.create_future()
+
+        def resolve(result: S | None, error: Exception | None = None) -> None:
+            if not answer.done():
+                answer.set_result((result, error))
+
+        task = self.submit(do, lambda result: resolve(shape(result)), partial(resolve, None), _SETTLE_SECONDS)
+        try:
+            if not await wait_at_most(answer, _TURN_SECONDS) and not task.abandon():
+                await wait_at_most(answer, _ANSWER_SECONDS - _TURN_SECONDS)
+        finally:
+            is_abandoned = task.abandon()
+        if answer.done():
+            result, error = answer.result()
+            if error is None:
+                return cast(S, result)
+            if isinstance(error, StoreConflict):
+                raise error
+            is_certain = not isinstance(error, StoreCommitUnknown)
+            raise StoreUnavailable(describe_error(error), certain=is_certain) from error
+        seconds = _TURN_SECONDS if is_abandoned else _ANSWER_SECONDS
+        raise StoreUnavailable(f"no answer in {seconds:g} s", certain=is_abandoned)
+
+    def submit(
+        self,
+        do: Callable[[Database], T],
+        done: Callable[[T], None],
+        failed: Callable[[Exception], None],
+        settle: float = 0.0,
+    ) -> StoreTask[T]:
+        """`done` or `failed` is called on the event loop, in the order of the tasks."""
+        task = StoreTask(
+            do,
+            lambda result: self.call_on_loop(partial(done, result)),
+            lambda error: self.call_on_loop(partial(failed, error)),
+            settle_until=self.clock.now() + settle,
+        )
+        self._worker.submit(task)
+        return task
+
+    def call_on_loop(self, call: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            _log.debug("the event loop was closed before the store")
+
+
+async def wait_at_most(future: "asyncio.Future[T]", seconds: float) -> bool:
+    """Return whether the future is done; it is never cancelled."""
+    await asyncio.wait({future}, timeout=max(0.0, seconds))
+    return future.done()
+
+
+def describe_error(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,1 +1,0 @@
-"""What becomes of requests, told to whoever collects traces."""

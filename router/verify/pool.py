@@ -1,0 +1,210 @@
+"""A bounded pool of child processes with time and output limits, shared fairly."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Literal, TypeVar
+
+_ROOT = Path(__file__).parents[2]
+_PACKAGES = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+_TERM_SECONDS = 2.0  # from SIGTERM until the whole process group is killed
+_CHUNK = 1 << 16
+
+TaskEnding = Literal["exited", "out_of_time", "flood"]
+_Stream = TypeVar("_Stream", asyncio.StreamReader, asyncio.StreamWriter)
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTask:
+    command: Sequence[str]
+    stdin: bytes
+    seconds: float
+    most_output: int = 1 << 16  # bytes on standard output, and on standard error, after which the process is ended
+    environment: Mapping[str, str] | None = None
+    owner: str = ""  # turns are fair between owners
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    ending: TaskEnding
+    code: int  # as `subprocess` has it, negative for a signal; meaningless unless the process exited
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+
+def isolated_command(module: str, *arguments: str) -> list[str]:
+    """Return a command that runs `main` of one of our modules in a Python that ignores the environment and `site`."""
+    boot = (
+        f"import sys; sys.path.insert(0, {str(_ROOT)!r}); sys.path.extend({_PACKAGES!r}); "
+        f"from {module} import main; main()"
+    )
+    return [sys.executable, "-I", "-S", "-c", boot, *arguments]
+
+
+class FairQueue(Generic[_Item]):
+    """Waiting items by owner. The owner that has used the least time goes next, so that slow owners wait longest. An
+    owner that was idle starts from what the last chosen owner had used: time cannot be saved up."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, deque[_Item]] = {}  # by owner; no deque is empty
+        self._used: defaultdict[str, float] = defaultdict(float)
+        self._level = 0.0
+
+    def put(self, owner: str, item: _Item) -> None:
+        if owner not in self.waiting:
+            self._used[owner] = max(self._used[owner], self._level)
+            self.waiting[owner] = deque()
+        self.waiting[owner].append(item)
+
+    def pop(self) -> tuple[str, _Item]:
+        """Return the first item of the next owner. The queue must not be empty."""
+        owner = min(self.waiting, key=self._used.__getitem__)
+        self._level = self._used[owner]
+        item = self.waiting[owner][0]
+        self.remove(owner, item)
+        return owner, item
+
+    def remove(self, owner: str, item: _Item) -> None:
+        """Has no effect if the item is not waiting."""
+        queue = self.waiting.get(owner, deque())
+        if item in queue:
+            queue.remove(item)
+        if not queue:
+            self.waiting.pop(owner, None)
+
+    def charge(self, owner: str, seconds: float) -> None:
+        self._used[owner] += seconds
+
+
+class VerifierPool:
+    """Runs up to `width` processes concurrently. Others wait for a turn."""
+
+    def __init__(self, width: int = 1) -> None:
+        self._num_free = width
+        self._queue = FairQueue[asyncio.Future[None]]()
+
+    async def run(self, task: PoolTask) -> TaskResult:
+        """Returns soon after the task's time limit and leaves no process behind, even if cancelled. Raises OSError."""
+        async with self._turn(task.owner):
+            return await _run_task(task)
+
+    @asynccontextmanager
+    async def _turn(self, owner: str) -> AsyncIterator[None]:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.put(owner, turn)
+        self._start_next()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._num_free += not turn.cancelled()
+            self._queue.remove(owner, turn)
+            self._start_next()
+            raise
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._queue.charge(owner, time.monotonic() - started)
+            self._num_free += 1
+            self._start_next()
+
+    def _start_next(self) -> None:
+        while self._num_free and self._queue.waiting:
+            _, turn = self._queue.pop()
+            if not turn.done():
+                self._num_free -= 1
+                turn.set_result(None)
+
+
+async def _run_task(task: PoolTask) -> TaskResult:
+    started = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        *task.command,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        start_new_session=True,
+        env=dict(task.environment or {}),
+        cwd="/",
+    )
+    out, err = bytearray(), bytearray()
+    ending: TaskEnding = "exited"
+    try:
+        async with asyncio.timeout(task.seconds):
+            floods = await _exchange(process, task, out, err)
+        ending = "flood" if floods else "exited"
+        if not floods:
+            async with asyncio.timeout(max(0.0, started + task.seconds - time.monotonic())):
+                await process.wait()
+    except TimeoutError:
+        ending = "out_of_time"
+    finally:
+        await asyncio.shield(end_process(process))
+    code = process.returncode if process.returncode is not None else 0
+    return TaskResult(ending, code, bytes(out), bytes(err), time.monotonic() - started)
+
+
+async def _exchange(process: Process, task: PoolTask, out: bytearray, err: bytearray) -> bool:
+    """Feed and read the process until both outputs end; return True as soon as one exceeds the limit."""
+    feeding = asyncio.ensure_future(_feed(process, task.stdin))
+    reading = [
+        asyncio.ensure_future(_read(require_pipe(stream), buffer, task.most_output))
+        for stream, buffer in ((process.stdout, out), (process.stderr, err))
+    ]
+    try:
+        for read in asyncio.as_completed(reading):
+            if await read:
+                return True
+        return False
+    finally:
+        for each in (feeding, *reading):
+            each.cancel()
+        await asyncio.gather(feeding, *reading, return_exceptions=True)
+
+
+async def _feed(process: Process, data: bytes) -> None:
+    stdin = require_pipe(process.stdin)
+    with suppress(ConnectionError):
+        stdin.write(data)
+        await stdin.drain()
+    stdin.close()
+
+
+async def _read(stream: asyncio.StreamReader, buffer: bytearray, most: int) -> bool:
+    while chunk := await stream.read(_CHUNK):
+        buffer += chunk[: most - len(buffer)]
+        if len(buffer) >= most:
+            return True
+    return False
+
+
+def require_pipe(stream: _Stream | None) -> _Stream:
+    if stream is None:
+        raise RuntimeError("the process was started without pipes")
+    return stream
+
+
+async def end_process(process: Process) -> None:
+    """Terminate the process so that it can end its children, then kill the rest of its group."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TERM_SECONDS):
+                await process.wait()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+    transport = getattr(process, "_transport", None)
+    if transport is not None:
+        transport.close()

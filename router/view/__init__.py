@@ -1,1 +1,0 @@
-"""Everything at a glance: what operators are shown, and what is wrong now."""

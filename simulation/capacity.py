@@ -1,0 +1,289 @@
+"""How many replicas a trace needs: simulate it, compare with the objectives, search for the fewest."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from statistics import median
+from time import monotonic, process_time
+from typing import Self
+
+import grpc
+
+from octet.config.ensemble import Ensemble, SloTargets
+from octet.v1.inference_pb2 import InferEvent, InferRequest
+from simulation.cluster import BusyTimes, SimulatedCluster, timed_engine
+from simulation.replica import ReplicaSpec
+from simulation.results import BenchRecord, percentile, summary
+from simulation.traces import SimulatedRequest
+
+_PAUSE_SECONDS = 1e-3  # after the last request
+_MOST_SHARE = 0.7  # share of a core that a router may use; bursts and uncounted work need the rest
+_CHECK_SECONDS, _PROGRESS_SECONDS = 0.05, 20.0  # simulated seconds between checks, real seconds between progress lines
+_GENERATE = "/octet.v1.Inference/Generate"
+_REFUSED = frozenset((grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE))
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedAnswer:
+    """The end of one request; times in seconds."""
+
+    specialist: str
+    ttft: float | None  # None if no token came
+    gaps: tuple[float, ...]  # between its tokens
+    refused: bool
+    failed: bool
+    from_admission: float | None  # from the replica's acceptance to the first token
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialistFigures:
+    """Figures of one specialist over a whole trace. The times are the 50th, 95th and 99th percentiles."""
+
+    specialist: str
+    replicas: int
+    requests: int
+    refused: int
+    failed: int
+    ttft: tuple[float, float, float]
+    itl: tuple[float, float, float]
+    busy: float  # share of the time that its engines computed, on average
+    misses: tuple[str, ...]  # missed objectives, one line each
+    is_promising: bool = True  # whether the specialist has objectives
+
+    def format_misses(self) -> str:
+        return "; ".join(self.misses) or ("met" if self.is_promising else "no objectives")
+
+    def records(self) -> list[BenchRecord]:
+        """Figures of one run, without a spread."""
+        found = [(name, "", float(getattr(self, name))) for name in ("replicas", "requests", "refused", "failed")]
+        times = zip(("TTFT p50", "TTFT p95", "TTFT p99", "ITL p95"), (*self.ttft, self.itl[1]), strict=True)
+        found += [(metric, "ms", 1000 * seconds) for metric, seconds in times]
+        found.append(("engines busy", "%", 100 * self.busy))
+        return [summary([value], "simulate", self.specialist, metric, unit, "octet") for metric, unit, value in found]
+
+
+def evaluate_specialist(
+    specialist: str,
+    replicas: int,
+    answers: Sequence[SimulatedAnswer],
+    targets: SloTargets,
+    busy: float,
+    most_refused: float,
+) -> SpecialistFigures:
+    """Compare the answers with the targets. `most_refused` is the allowed share of unanswered requests."""
+    seen = {
+        "ttft": [answer.ttft for answer in answers if answer.ttft is not None],
+        "itl": [gap for answer in answers for gap in answer.gaps],
+        "admission_to_first_token": [each.from_admission for each in answers if each.from_admission is not None],
+    }
+    misses = []
+    named = {field.name: getattr(targets, field.name) for field in fields(targets)}
+    for name, target in named.items():
+        measure, _, percent = name.rpartition("_p")
+        if target is not None and seen[measure] and (found := percentile(seen[measure], int(percent))) > target:
+            misses.append(f"{name} {found:.3g} s, target {target:.3g} s")
+    refused, failed = sum(answer.refused for answer in answers), sum(answer.failed for answer in answers)
+    if refused + failed > most_refused * len(answers):
+        share = f"{100 * (refused + failed) / len(answers):.1f} %"
+        misses.append(f"{share} not answered, allowed {100 * most_refused:.1f} %")
+    ttft, itl = _percentiles(seen["ttft"]), _percentiles(seen["itl"])
+    has_targets = any(target is not None for target in named.values())
+    return SpecialistFigures(
+        specialist, replicas, len(answers), refused, failed, ttft, itl, busy, tuple(misses), has_targets
+    )
+
+
+def _percentiles(samples: Sequence[float]) -> tuple[float, float, float]:
+    if not samples:
+        return 0.0, 0.0, 0.0
+    return percentile(samples, 50), percentile(samples, 95), percentile(samples, 99)
+
+
+Figures = Mapping[str, SpecialistFigures]
+ReplicaTrial = Callable[[Mapping[str, int]], Figures]
+"""Simulates the trace with the given number of replicas of each specialist."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityAnswer:
+    replicas: Mapping[str, int]
+    figures: Figures
+    trials: tuple[Figures, ...]  # everything that was tried, in order
+
+
+class NotEnough(RuntimeError):
+    """The largest allowed number of replicas is not enough. `found` is the last trial."""
+
+    def __init__(self, most: int, trials: Sequence[Figures]) -> None:
+        figures = trials[-1]
+        missing = "; ".join(f"{name}: {', '.join(each.misses)}" for name, each in figures.items() if each.misses)
+        super().__init__(f"{most} replicas a specialist are not enough: {missing}")
+        self.found = CapacityAnswer({name: each.replicas for name, each in figures.items()}, figures, tuple(trials))
+
+
+def find_fewest(names: tuple[str, ...], trial: ReplicaTrial, most: int) -> CapacityAnswer:
+    """Search all specialists at once, each between too few replicas and enough: doubling, then halving. Specialists
+    share load, so the result is simulated once more as a whole, and increased where it fails. Raises NotEnough."""
+    too_few, enough = dict.fromkeys(names, 0), dict.fromkeys(names, most + 1)
+    trials: list[Figures] = []
+    while any(enough[name] - too_few[name] > 1 for name in names):
+        tried = {name: _next_count(too_few[name], enough[name], most) for name in names}
+        trials.append(trial(tried))
+        for name in names:
+            (too_few if trials[-1][name].misses else enough)[name] = tried[name]
+        if any(enough[name] > most and too_few[name] >= most for name in names):
+            raise NotEnough(most, trials)
+    while True:
+        trials.append(trial(enough))
+        lacking = [name for name, each in trials[-1].items() if each.misses]
+        if not lacking:
+            return CapacityAnswer(enough, trials[-1], tuple(trials))
+        if any(enough[name] >= most for name in lacking):
+            raise NotEnough(most, trials)
+        enough = {name: count + (name in lacking) for name, count in enough.items()}
+
+
+def _next_count(too_few: int, enough: int, most: int) -> int:
+    if enough > most:
+        return min(most, max(1, 2 * too_few))
+    return max(1, (too_few + enough) // 2) if enough - too_few > 1 else enough
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSetup:
+    """The part of a simulation that does not depend on the number of replicas."""
+
+    ensemble: Ensemble
+    specs: Mapping[str, ReplicaSpec]
+    routers: int
+    seed: int
+    most_refused: float
+
+    @classmethod
+    def from_config(cls, ensemble: Ensemble, routers: int, seed: int, most_refused: float) -> Self:
+        """Answers are not verified. Raises OSError and CalibrationInvalid."""
+        unverified = tuple(replace(specialist, verify="none") for specialist in ensemble.specialists)
+        specs = {each.name: replace(ReplicaSpec.from_config(each), engine=timed_engine) for each in unverified}
+        return cls(replace(ensemble, specialists=unverified), specs, routers, seed, most_refused)
+
+    @property
+    def contexts(self) -> dict[str, int]:
+        return {name: min(spec.context, spec.num_blocks * spec.block_size) for name, spec in self.specs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationRun:
+    figures: Figures
+    seconds: float  # simulated: from the first request to the last
+    cpu_seconds: float  # of this computer
+    num_events: int
+    router_shares: tuple[float, ...]  # CPU of each router, as a share of one core of this computer
+
+    @property
+    def misses(self) -> tuple[str, ...]:
+        """Problems that more replicas do not solve."""
+        if max(self.router_shares) <= _MOST_SHARE:
+            return ()
+        count = len(self.router_shares)
+        share = f"the busiest takes {100 * max(self.router_shares):.0f} % of a core"
+        return (f"routers: {count} {'is' if count == 1 else 'are'} too few, {share}",)
+
+    def format_summary(self) -> str:
+        most, usual = (100 * look(self.router_shares) for look in (max, median))
+        busiest = f"busiest router {most:.0f} % of a core (median {usual:.0f} %)"
+        return f"{self.seconds:,.1f} s simulated in {self.cpu_seconds:,.1f} s, {self.num_events:,} events, {busiest}"
+
+    def records(self) -> list[BenchRecord]:
+        """Figures of one run, without a spread."""
+        found = [record for figures in self.figures.values() for record in figures.records()]
+        whole = (
+            ("busiest router", "% of a core", 100 * max(self.router_shares)),
+            ("router, median", "% of a core", 100 * median(self.router_shares)),
+            ("simulated", "s", self.seconds),
+            ("took", "s of CPU", self.cpu_seconds),
+            ("events", "", float(self.num_events)),
+        )
+        return [*found, *(summary([value], "simulate", "all", metric, unit, "octet") for metric, unit, value in whole)]
+
+
+def play(
+    setup: SimulationSetup,
+    requests: Sequence[SimulatedRequest],
+    replicas: Mapping[str, int],
+    report: Report = lambda line: None,
+) -> SimulationRun:
+    """`report` receives progress messages."""
+    before = process_time()
+    with SimulatedCluster(setup.ensemble, setup.specs, replicas, routers=setup.routers, seed=setup.seed) as cluster:
+        answers, first, last = cluster.run(_play(cluster, requests, report))
+        seconds = last.time - first.time
+        by_name: dict[str, list[SimulatedAnswer]] = defaultdict(list)
+        for answer in answers:
+            by_name[answer.specialist].append(answer)
+        figures = {}
+        for each in setup.ensemble.specialists:
+            name, count = each.name, replicas[each.name]
+            busy = (last.engines[name] - first.engines[name]) / count / seconds
+            figures[name] = evaluate_specialist(name, count, by_name[name], each.slo, busy, setup.most_refused)
+        shares = tuple((end - start) / seconds for start, end in zip(first.routers, last.routers, strict=True))
+        return SimulationRun(figures, seconds, process_time() - before, cluster.loop.num_events, shares)
+
+
+async def _play(
+    cluster: SimulatedCluster, requests: Sequence[SimulatedRequest], report: Report
+) -> tuple[list[SimulatedAnswer], BusyTimes, BusyTimes]:
+    """Return the answers, and the busy times before the first and after the last request. Callers do not wait for each
+    other."""
+    await cluster.start()
+    loop = asyncio.get_running_loop()
+    first = cluster.busy_times()
+    tasks: list[asyncio.Task[SimulatedAnswer]] = []
+    reporting = loop.create_task(_report_progress(tasks, len(requests), report))
+    for number, request in enumerate(requests):
+        await asyncio.sleep(first.time + request.at - loop.time())
+        tasks.append(loop.create_task(_call(cluster, number, request)))
+    await asyncio.sleep(_PAUSE_SECONDS)
+    last = cluster.busy_times()
+    answers = [await task for task in tasks]
+    reporting.cancel()
+    await cluster.stop()
+    return answers, first, last
+
+
+async def _report_progress(tasks: "Sequence[asyncio.Task[SimulatedAnswer]]", total: int, report: Report) -> None:
+    reported_at = monotonic()
+    while True:
+        await asyncio.sleep(_CHECK_SECONDS)
+        if monotonic() - reported_at >= _PROGRESS_SECONDS:
+            reported_at = monotonic()
+            report(f"{len(tasks):,} of {total:,} requests sent, {sum(task.done() for task in tasks):,} answered")
+
+
+async def _call(cluster: SimulatedCluster, number: int, request: SimulatedRequest) -> SimulatedAnswer:
+    loop = asyncio.get_running_loop()
+    started, accepted, times = loop.time(), 0.0, list[float]()
+    channel = cluster.callers[number % len(cluster.callers)]
+    generate = channel.unary_stream(_GENERATE, InferRequest.SerializeToString, InferEvent.FromString)
+    message = InferRequest(
+        request_id=f"r{number}",
+        prompt=request.text(),
+        force_specialists=[request.specialist],
+        max_tokens=request.answer_tokens,
+        ignore_eos=True,
+    )
+    try:
+        async for event in generate(message):
+            if event.HasField("routed"):
+                accepted = loop.time()
+            elif event.HasField("chunk") and event.chunk.text:
+                times += [loop.time()] * len(event.chunk.text)
+    except grpc.aio.AioRpcError as error:
+        refused, ttft = error.code() in _REFUSED and not times, times[0] - started if times else None
+        return SimulatedAnswer(request.specialist, ttft, (), refused, not refused, None)
+    if not times:
+        return SimulatedAnswer(request.specialist, None, (), False, True, None)
+    gaps = tuple(after - before for before, after in pairwise(times))
+    return SimulatedAnswer(request.specialist, times[0] - started, gaps, False, False, times[0] - accepted)

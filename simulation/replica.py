@@ -1,0 +1,340 @@
+"""A simulated replica process: the real server, scheduler and pool without sockets and threads."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from kvpool import BlockPool
+from octet.config.ensemble import SpecialistConfig
+from octet.identity import Lane, digest_parts
+from octet.rpc.handlers import MemoryGuard, MemoryUsage
+from octet.telemetry.exposition import Exposition
+from octet.v1 import specialist_pb2 as wire
+from simulation.event_loop import EngineClock, HeapLoop
+from simulation.network import Port
+from specialist.adapters.catalog import SimAdapters, check_digest
+from specialist.engines.base import Completion, Engine
+from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimModel, cost_model_from_json
+from specialist.engines.sim.vocabulary import sim_vocabulary
+from specialist.scheduling.loop import new_admission_controller, prices_from_cost_model
+from specialist.scheduling.scheduler import StepLoop
+from specialist.scheduling.step import Step
+from specialist.server.engine_thread import Command, EngineReport, EngineThread
+from specialist.server.load_report import LoadPublisher, ReplicaSlots, StepMeter, measure_load
+from specialist.server.preparation import RequestPreparer, StructureCompiler
+from specialist.server.replica import SIM_CONTEXT, TOKEN_BYTES, AssembledReplica, create_scheduler
+from specialist.server.server import WarmUpFailed, warm_up
+from specialist.server.service import SERVICE_NAME, GenerateHandler, SpecialistService
+from specialist.server.settings import ReplicaSettings, ServiceSettings
+from specialist.server.validation import GenerateLimits, GenerateValidator
+from specialist.text.prompt import ChatTurn, OfferedTool, ToolOffer, ToolsUnsupported
+from specialist.text.structured_output import GrammarCache
+from specialist.text.tool_call_reader import ToolCalling
+
+_MOST_ADAPTERS = 32
+_SEED_BITS = 63
+_SAMPLED = [*map(chr, range(0x20, 0x7F)), "\n"]
+END_ID = len(_SAMPLED)
+NUM_SAMPLED = len(_SAMPLED) + 1
+_OTHERS = 256
+_TURN_ID = NUM_SAMPLED + _OTHERS
+_ID_OF = {character: index for index, character in enumerate(_SAMPLED)}
+REVISION = digest_parts([b"simulation", str(NUM_SAMPLED).encode()]).hex()
+MODEL = SimModel(NUM_SAMPLED)
+_SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def no_fault(_: object) -> None: ...
+
+
+class NamedAdapters(SimAdapters):
+    def __init__(self, names: tuple[str, ...] = ()) -> None:
+        super().__init__(_MOST_ADAPTERS)
+        for name in names:
+            self.load(name, Path(name))
+
+    def load(self, name: str, directory: Path, pinned: str = "") -> str:
+        digest = adapter_digest(directory.name)
+        check_digest(name, digest, pinned)
+        with self._lock:
+            self._names[name] = digest
+        return digest
+
+
+def adapter_digest(name: str) -> str:
+    return digest_parts([b"adapter", name.encode()]).hex()
+
+
+class SimCodec:
+    stop_ids = frozenset({END_ID})
+    vocab_size = _TURN_ID + 1
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(_ID_OF.get(each, NUM_SAMPLED + ord(each) % _OTHERS) for each in text)
+
+    def render(self, messages: Sequence[ChatTurn], tools: Sequence[OfferedTool] = ()) -> tuple[int, ...]:
+        ids: list[int] = []
+        for message in messages:
+            ids += (_TURN_ID, *self.encode(f"{message.role}\n{message.content}"))
+        return (*ids, _TURN_ID)
+
+    def tool_calling(self, offer: ToolOffer) -> ToolCalling:
+        raise ToolsUnsupported("a simulated replica supports no tools")
+
+    def detokenizer(self, visible: Mapping[int, str] | None = None) -> "SimDetokenizer":
+        return SimDetokenizer()
+
+    def warm_up(self) -> None:
+        """Do nothing: no warm-up is needed."""
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+
+class SimDetokenizer:
+    def push(self, tokens: Sequence[int]) -> str:
+        return "".join([_SAMPLED[token] for token in tokens if token < END_ID])
+
+    def finish(self) -> str:
+        return ""
+
+    def spell(self, token: int) -> bytes:
+        return _SAMPLED[token].encode() if token < END_ID else b""
+
+
+class EnginePump(EngineThread):
+    """The engine thread without a thread: the start and the end of a step are events on the loop."""
+
+    def __init__(
+        self, loop: StepLoop, clock: EngineClock, deliver: Callable[[EngineReport], None], heap: HeapLoop
+    ) -> None:
+        super().__init__(loop, clock)
+        self.deliver = deliver
+        self._engine_clock = clock
+        self._heap = heap
+        self._next: asyncio.TimerHandle | None = None
+        self._is_stepping = False
+        self.busy_seconds = 0.0  # steps that have ended
+        self.on_turn: Callable[[], None] | None = None  # called whenever scheduler and pool may have changed
+        self.on_death: Callable[[Exception], None] | None = None
+
+    @property
+    def num_unread(self) -> int:
+        return len(self._inbox)
+
+    def start(self) -> None:
+        self._look()
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def _post(self, command: Command) -> bool:
+        if self._dead:
+            return False
+        self._inbox.append(command)
+        self._look()
+        return True
+
+    def _look(self) -> None:
+        """Read the inbox once the current step has ended."""
+        if self._is_stepping or self._dead:
+            return
+        if self._next is not None:
+            self._next.cancel()
+        self._next = self._heap.call_soon(self._guarded, self._begin)
+
+    def _begin(self) -> None:
+        self._next = None
+        if not self._run_commands(wait=False):
+            return
+        step = self._loop.scheduler.assemble_step()
+        if step is None:
+            self._report_step(None)
+            if self._served:
+                self._next = self._heap.call_later(self.STUCK_SECONDS, self._guarded, self._begin)
+            return
+        self.stepping_since = self._clock.now()
+        self._is_stepping = True
+        completions = self._loop.complete(step)
+        seconds = self._engine_clock.take()
+        self._heap.call_later(seconds, self._guarded, lambda: self._end(step, completions, seconds))
+
+    def _end(self, step: Step, completions: list[Completion], seconds: float) -> None:
+        self._is_stepping = False
+        self.stepping_since = None
+        self.busy_seconds += seconds
+        self._loop.settle(step, completions)
+        self._report_step(step)
+        self._look()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            if self.on_death is not None:
+                self.on_death(error)
+            self._die()
+        if self.on_turn is not None:
+            self.on_turn()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """The parts of a simulated replica."""
+
+    specialist: str
+    num_blocks: int = 512
+    block_size: int = 16
+    max_running: int = 16
+    max_waiting: int = 256
+    context: int = 4096
+    adapters: tuple[str, ...] = ()
+    cost: CostModel = field(default_factory=CostModel)  # time of a step
+    prefix_cache: bool = True
+    itl_seconds: float = 0.1
+    warm_seconds: float = 0.3  # seconds from start to serving, warm-up steps aside
+    model: SimModel = MODEL
+    engine: Callable[["ReplicaSpec", EngineClock, FaultSource], Engine] | None = None  # replaces the sim engine
+
+    @classmethod
+    def from_config(cls, config: SpecialistConfig) -> "ReplicaSpec":
+        """Configure the replica as `octet serve` would with the sim engine. Raises OSError, CalibrationInvalid."""
+        cost = CostModel()
+        if config.cost_model is not None:
+            cost = cost_model_from_json(Path(config.cost_model).read_text())
+        return cls(
+            config.name,
+            num_blocks=max(1, config.kv_memory // (TOKEN_BYTES * config.block_size)),
+            block_size=config.block_size,
+            max_running=config.max_running,
+            max_waiting=config.max_waiting,
+            context=config.context or SIM_CONTEXT,
+            adapters=tuple(config.adapters),
+            cost=cost,
+        )
+
+
+class SimulatedReplica:
+    """A replica built and used in the context of its process, and dropped with it."""
+
+    def __init__(
+        self,
+        spec: ReplicaSpec,
+        loop: HeapLoop,
+        random: Random,
+        faults: FaultSource = no_fault,
+        memory: Callable[[], MemoryUsage | None] = lambda: None,
+    ) -> None:
+        self.spec = spec
+        self._heap = loop
+        self._clock = clock = EngineClock(loop)
+        self.assembled = replica = _assemble(spec, clock, faults)
+        self.adapters = replica.adapters
+        self._step_loop = StepLoop(replica.scheduler, replica.engine)
+        self.engine = EnginePump(self._step_loop, clock, self._hand_over, loop)
+        settings = ServiceSettings(max_waiting=spec.max_waiting)
+        validator = GenerateValidator(GenerateLimits(replica.context, replica.codec.vocab_size))
+        slots = ReplicaSlots(spec.max_running, spec.max_waiting)
+        self.controller = new_admission_controller(replica.scheduler, spec.max_waiting, replica.prices, random.random)
+        self.preparer = RequestPreparer(
+            replica.lane,
+            replica.scheduler,
+            replica.codec,
+            StructureCompiler(replica.grammars),
+            replica.adapters,
+            validator,
+            clock,
+            max_tokenizing=slots.total,
+            draw_seed=lambda: random.getrandbits(_SEED_BITS),
+        )
+        meter = measure_load(replica.scheduler, StepMeter(clock))
+        self._load = LoadPublisher(
+            replica.lane.revision,
+            replica.adapters,
+            self.controller,
+            clock,
+            slots,
+            meter,
+            max_watchers=settings.max_watchers,
+        )
+        self.handler = GenerateHandler(
+            self.engine,
+            replica.scheduler,
+            self.preparer,
+            validator,
+            self._load,
+            self.controller,
+            clock,
+            settings,
+            memory=MemoryGuard(memory, clock),
+        )
+        self.handler.on_death = lambda: self.on_failure()  # noqa: PLW0108 - it may be replaced later
+        service = SpecialistService(
+            replica, settings, validator, self.handler, self._load, self._publish_health, Exposition()
+        )
+        self._health: Any = health.aio.HealthServicer()
+        self.port = Port()
+        self.port.add_generic_rpc_handlers((service.grpc_handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.port)
+        self.on_failure: Callable[[], None] = lambda: None  # the engine has died or cannot start
+
+    async def start(self) -> None:
+        """Start the replica. A process that fails to warm up ends."""
+        await self._publish_health()
+        try:
+            reports = warm_up(self.assembled, self._step_loop)
+        except WarmUpFailed:
+            self.on_failure()
+            return
+        for report in reports:
+            report.apply(self.controller)
+        await asyncio.sleep(self.spec.warm_seconds + self._clock.take())
+        self.engine.start()
+        self.handler.open()
+        await self._publish_health()
+
+    def _hand_over(self, report: EngineReport) -> None:
+        self._heap.call_soon(self.handler.deliver, report)
+
+    async def _publish_health(self) -> None:
+        status = _SERVING if self.handler.state == "open" else _NOT_SERVING
+        await self._health.set("", status)
+        await self._health.set(SERVICE_NAME, status)
+
+
+def _assemble(spec: ReplicaSpec, clock: EngineClock, faults: FaultSource) -> AssembledReplica:
+    lane, codec = Lane(spec.specialist, REVISION), SimCodec()
+    settings = ReplicaSettings(spec.specialist, "sim", max_running=spec.max_running, itl_seconds=spec.itl_seconds)
+    pool = BlockPool(spec.num_blocks + 1, spec.block_size, prefix_cache=spec.prefix_cache)
+    if spec.engine is None:
+        sizes = {"num_blocks": spec.num_blocks + 1, "block_size": spec.block_size}
+        engine: Engine = SimEngine(spec.model, spec.cost, clock, **sizes, faults=faults)
+    else:
+        engine = spec.engine(spec, clock, faults)
+    return AssembledReplica(
+        lane=lane,
+        scheduler=create_scheduler(pool, lane, settings, clock, kv_dtype="sim"),
+        engine=engine,
+        clock=clock,
+        codec=codec,
+        grammars=_grammars(),
+        adapters=NamedAdapters(spec.adapters),
+        engine_name="sim",
+        model=wire.Model(name="sim", architecture="sim", vocab_size=codec.vocab_size, context=spec.context),
+        kernels=(),
+        prices=prices_from_cost_model(spec.cost),
+        context=min(spec.context, pool.num_slots),
+    )
+
+
+@lru_cache(maxsize=1)
+def _grammars() -> GrammarCache:
+    """Cached between runs; grammars hold no state of a run."""
+    vocabulary = sim_vocabulary()
+    return GrammarCache(vocabulary, vocabulary.tokenizer.get_vocab_size())

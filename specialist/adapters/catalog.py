@@ -1,0 +1,180 @@
+"""The interface between a replica and its adapters: names, digests, leases and errors. Imports no torch."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+
+from octet.identity import digest_parts
+from octet.rpc.checks import shorten
+from octet.rpc.refusal import Refusal, adapter_refused, invalid_field, unknown_adapter
+
+
+class AdapterRefused(ValueError):
+    """The files are not an adapter that fits this model and this replica. Loading changed nothing."""
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"{field}: {why}")
+        self.field = field
+        self.why = why
+
+
+class UnknownAdapter(LookupError):
+    """No adapter is loaded by this name or digest."""
+
+
+def check_digest(name: str, digest: str, pinned: str) -> None:
+    """Raise AdapterRefused if the digest differs from `pinned`, unless that is empty."""
+    if pinned and digest != pinned:
+        raise AdapterRefused("digest", f"{name} must be the adapter {pinned}, but this one is {digest}")
+
+
+class AdapterCatalog(ABC):
+    """The adapters of a replica: names, digests, and how many requests use each digest. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._names: dict[str, str] = {}
+        self._pins: dict[str, int] = {}
+        self._on_unused: list[Callable[[str], None]] = []
+
+    @abstractmethod
+    def load(self, name: str, directory: Path, pinned: str = "") -> str:
+        """Returns the digest, which must equal `pinned` if that is given. Raises AdapterRefused without changing what
+        the name means."""
+
+    def unload(self, name: str) -> None:
+        """Forget the name. Requests that use its weights keep them. Raises UnknownAdapter."""
+        with self._lock:
+            digest = self._names.pop(name, None)
+            if digest is None:
+                raise UnknownAdapter(f"no adapter is loaded as {name!r:.80}")
+        self._report_if_unused(digest)
+
+    def resolve(self, name: str) -> str:
+        """Return the current digest of the name. Raises UnknownAdapter."""
+        with self._lock:
+            if name not in self._names:
+                raise UnknownAdapter(f"no adapter is loaded as {name!r:.80}")
+            return self._names[name]
+
+    def acquire(self, digest: str) -> None:
+        """Keep these weights until released as often as acquired, even if their name changes. Raises UnknownAdapter."""
+        with self._lock:
+            self._require(digest)
+            self._pins[digest] = self._pins.get(digest, 0) + 1
+
+    def release(self, digest: str) -> None:
+        with self._lock:
+            if digest not in self._pins:
+                raise ValueError(f"{digest!r:.80} is released more often than it was acquired")
+            self._pins[digest] -= 1
+            if not self._pins[digest]:
+                del self._pins[digest]
+        self._report_if_unused(digest)
+
+    def names(self) -> Mapping[str, str]:
+        with self._lock:
+            return dict(self._names)
+
+    @property
+    def num_in_use(self) -> int:
+        with self._lock:
+            return sum(self._pins.values())
+
+    def when_unused(self, callback: Callable[[str], None]) -> None:
+        """`callback` gets the digest of every adapter that has lost its last name and its last user."""
+        self._on_unused.append(callback)
+
+    def _is_held(self, digest: str) -> bool:
+        return True
+
+    def _require(self, digest: str) -> None:
+        if not self._is_held(digest):
+            raise UnknownAdapter(f"no adapter with digest {digest!r:.80} is held")
+
+    def _report_if_unused(self, digest: str) -> None:
+        with self._lock:
+            if digest in self._pins or digest in self._names.values():
+                return
+        for callback in self._on_unused:
+            callback(digest)
+
+
+_FILES = ("adapter_config.json", "adapter_model.safetensors")
+
+
+class SimAdapters(AdapterCatalog):
+    """Adapters of the engine without weights: only the digest of their files matters."""
+
+    def __init__(self, max_adapters: int) -> None:
+        super().__init__()
+        self._max_adapters = max_adapters
+
+    def load(self, name: str, directory: Path, pinned: str = "") -> str:
+        digest = digest_parts(_read(directory / file) for file in _FILES).hex()
+        check_digest(name, digest, pinned)
+        with self._lock:
+            if name not in self._names and len(self._names) >= self._max_adapters:
+                limit = f"{self._max_adapters} adapters are loaded, the limit: unload one first"
+                raise AdapterRefused("max_adapters", limit)
+            self._names[name] = digest
+        return digest
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        raise AdapterRefused(file.name, "missing or not readable: an adapter directory needs this file") from None
+
+
+def lease_adapters(adapters: AdapterCatalog, names: Sequence[str]) -> tuple[tuple[str, ...], Callable[[], None]]:
+    """Return the current digests of the names, and a function that releases them. Raises Refusal."""
+    digests: list[str] = []
+
+    def release() -> None:
+        while digests:
+            adapters.release(digests.pop())
+
+    for name in names:
+        try:
+            digests.append(_acquire(adapters, name))
+        except UnknownAdapter:
+            release()
+            raise unknown_adapter(name) from None
+    return tuple(digests), release
+
+
+def _acquire(adapters: AdapterCatalog, name: str) -> str:
+    """Acquire the current weights of the name. If they are dropped in between, resolve the name again."""
+    digest = adapters.resolve(name)
+    try:
+        adapters.acquire(digest)
+    except UnknownAdapter:
+        digest = adapters.resolve(name)
+        adapters.acquire(digest)
+    return digest
+
+
+def resolve_below(root: Path | None, path: str) -> Path:
+    """Return the directory that a caller names. It and all its files must be below the root. Raises Refusal."""
+    if root is None:
+        raise adapter_refused("path", "this replica has no adapter root and loads no adapters while serving")
+    try:
+        root = root.resolve()
+        directory = (root / path).resolve()
+        if not directory.is_relative_to(root) or directory == root:
+            raise _outside(path)
+        if not directory.is_dir():
+            raise invalid_field("path", "a directory below the adapter root", shorten(path))
+        for file in directory.iterdir():
+            if not file.resolve().is_relative_to(root):
+                raise _outside(f"{path}/{file.name}")
+    except (OSError, RuntimeError):  # name too long, circular links, no permission
+        raise invalid_field("path", "a readable directory below the adapter root", shorten(path)) from None
+    return directory
+
+
+def _outside(path: str) -> Refusal:
+    return invalid_field("path", "a directory below the adapter root, links included", shorten(path))

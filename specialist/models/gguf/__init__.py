@@ -1,1 +1,0 @@
-"""Models as llama.cpp stores them: everything in one GGUF file."""

@@ -1,0 +1,214 @@
+"""The GGUF container: metadata, and the position of every tensor. Every count, length and offset is checked."""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specialist.models.fields import ModelRefused
+
+
+class TensorType(NamedTuple):
+    name: str
+    columns: int  # elements of a block
+    num_bytes: int  # bytes of a block
+
+
+TENSOR_TYPES = {
+    0: TensorType("F32", 1, 4),
+    1: TensorType("F16", 1, 2),
+    2: TensorType("Q4_0", 32, 18),
+    3: TensorType("Q4_1", 32, 20),
+    8: TensorType("Q8_0", 32, 34),
+    12: TensorType("Q4_K", 256, 144),
+    14: TensorType("Q6_K", 256, 210),
+    30: TensorType("BF16", 1, 2),
+}
+
+_UNSUPPORTED_IDS = (6, 7, 9, 10, 11, 13, *range(15, 30), 34, 35, 39)  # refused by name
+_UNSUPPORTED_NAMES = (
+    "Q5_0 Q5_1 Q8_1 Q2_K Q3_K Q5_K Q8_K IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ2_S IQ4_XS "
+    "I8 I16 I32 I64 F64 IQ1_M TQ1_0 TQ2_0 MXFP4"
+)
+UNSUPPORTED_TYPES = dict(zip(_UNSUPPORTED_IDS, _UNSUPPORTED_NAMES.split(), strict=True))
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+DEFAULT_ALIGNMENT = 32
+MAX_ALIGNMENT = 1 << 20
+MAX_DIMENSIONS = 4
+MAX_NAME = 65_535
+SMALLEST_ENTRY = 8 + 4 + 1  # bytes of a metadata entry: key length, type, one byte of value
+SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8  # bytes of its description: name length, dimensions, one size, type, offset
+
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+TEXT, ARRAY = 8, 9
+
+Bytes = NDArray[np.uint8]
+
+
+class GgufTensor(NamedTuple):
+    kind: TensorType
+    shape: tuple[int, ...]  # rows first
+    data: Bytes  # a view of the file
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gguf:
+    metadata: dict[str, object]
+    tensors: dict[str, GgufTensor]
+
+
+class Cursor:
+    """Reads forward through the file, never past its end."""
+
+    def __init__(self, data: Bytes, source: str) -> None:
+        self.data = data
+        self.view = data.data
+        self.source = source
+        self.at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.at
+
+    def take(self, num_bytes: int, what: str) -> bytes:
+        if num_bytes > self.left:
+            raise self.damaged(f"{what} needs {num_bytes:,} bytes, {self.left:,} are left")
+        self.at += num_bytes
+        return self.view[self.at - num_bytes : self.at].tobytes()
+
+    def count(self, what: str, smallest: int) -> int:
+        number = self.u64(what)
+        if number * smallest > self.left:
+            raise self.damaged(f"{number:,} {what} do not fit in the {self.left:,} bytes left")
+        return number
+
+    def u32(self, what: str) -> int:
+        return int.from_bytes(self.take(4, what), "little")
+
+    def u64(self, what: str) -> int:
+        return int.from_bytes(self.take(8, what), "little")
+
+    def text(self, what: str) -> str:
+        raw = self.take(self.count(f"bytes of {what}", 1), what)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            raise self.damaged(f"{what} is not UTF-8") from None
+
+    def name(self, what: str) -> str:
+        name = self.text(what)
+        if not 0 < len(name) <= MAX_NAME:
+            raise self.damaged(f"{what} must have 1 to {MAX_NAME:,} characters, has {len(name):,}")
+        return name
+
+    def value(self, key: str) -> object:
+        kind = self.u32(f"type of {key}")
+        if kind == TEXT:
+            return self.text(key)
+        if kind != ARRAY:
+            return self._scalars(kind, key, 1)[0]
+        kind = self.u32(f"element type of {key}")
+        if kind == TEXT:
+            return [self.text(key) for _ in range(self.count(key, 8))]
+        return self._scalars(kind, key, None)
+
+    def _scalars(self, kind: int, key: str, number: int | None) -> list[object]:
+        code = SCALARS.get(kind)
+        if code is None:
+            raise self.damaged(f"{key} has type {kind}, which does not exist")
+        size = struct.calcsize(code)
+        number = self.count(key, size) if number is None else number
+        return list(struct.unpack(f"<{number}{code}", self.take(number * size, key)))
+
+    def damaged(self, why: str) -> ModelRefused:
+        return ModelRefused(f"{self.source}: damaged GGUF file: {why}; fetch it again")
+
+
+def read_gguf(path: Path) -> Gguf:
+    """Map the file. Tensors are views of it: processes that read the same file share its pages."""
+    source = path.name
+    if path.stat().st_size < len(MAGIC):
+        raise ModelRefused(f"{source}: not a GGUF file: too short")
+    # Copy on write, because torch requires writable memory; it is never written to.
+    data: Bytes = np.memmap(path, np.uint8, mode="c")
+    cursor = Cursor(data, source)
+    if cursor.take(4, "magic") != MAGIC:
+        raise ModelRefused(f"{source}: not a GGUF file")
+    version = cursor.u32("version")
+    if version not in VERSIONS:
+        raise ModelRefused(f"{source}: GGUF version {version} is not supported (2 and 3 are): convert the model again")
+    num_tensors = cursor.count("tensors", SMALLEST_TENSOR)
+    metadata = _read_metadata(cursor)
+    alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+    if not isinstance(alignment, int) or not 8 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
+        raise cursor.damaged(f"general.alignment must be a power of two from 8 to {MAX_ALIGNMENT:,}, is {alignment}")
+    return Gguf(metadata, _read_tensors(cursor, num_tensors, alignment))
+
+
+def _read_metadata(cursor: Cursor) -> dict[str, object]:
+    metadata: dict[str, object] = {}
+    for _ in range(cursor.count("metadata entries", SMALLEST_ENTRY)):
+        key = cursor.name("metadata key")
+        if key in metadata:
+            raise cursor.damaged(f"{key} is in the metadata twice")
+        metadata[key] = cursor.value(key)
+    return metadata
+
+
+class _Described(NamedTuple):
+    name: str
+    kind: TensorType
+    shape: tuple[int, ...]
+    offset: int
+    num_bytes: int
+
+
+def _read_tensors(cursor: Cursor, num_tensors: int, alignment: int) -> dict[str, GgufTensor]:
+    described = [_describe(cursor, alignment) for _ in range(num_tensors)]
+    start = -(-cursor.at // alignment) * alignment
+    tensors: dict[str, GgufTensor] = {}
+    end = 0
+    for tensor in sorted(described, key=lambda each: each.offset):
+        if tensor.name in tensors:
+            raise cursor.damaged(f"{tensor.name} is in the file twice")
+        if tensor.offset < end:
+            raise cursor.damaged(f"{tensor.name} overlaps the tensor before it")
+        end = tensor.offset + tensor.num_bytes
+        if start + end > len(cursor.data):
+            raise cursor.damaged(
+                f"{tensor.name} ends {start + end - len(cursor.data):,} bytes past the end of the file"
+            )
+        tensors[tensor.name] = GgufTensor(tensor.kind, tensor.shape, cursor.data[start + tensor.offset : start + end])
+    return tensors
+
+
+def _describe(cursor: Cursor, alignment: int) -> _Described:
+    name = cursor.name("tensor name")
+    num_dimensions = cursor.u32(f"dimensions of {name}")
+    if not 1 <= num_dimensions <= MAX_DIMENSIONS:
+        raise cursor.damaged(f"{name} has {num_dimensions} dimensions")
+    sizes = [cursor.u64(f"sizes of {name}") for _ in range(num_dimensions)]
+    if min(sizes) < 1:
+        raise cursor.damaged(f"{name} has a dimension of size 0")
+    number = cursor.u32(f"type of {name}")
+    kind = TENSOR_TYPES.get(number)
+    if kind is None:
+        stored = UNSUPPORTED_TYPES.get(number, f"type {number}")
+        raise ModelRefused(
+            f"{cursor.source}: {name} is stored as {stored}, which is not supported: quantise the model "
+            f"as one of {', '.join(kind.name for kind in TENSOR_TYPES.values())}"
+        )
+    offset = cursor.u64(f"offset of {name}")
+    if offset % alignment:
+        raise cursor.damaged(f"{name} does not start at a multiple of {alignment}")
+    if sizes[0] % kind.columns:
+        raise cursor.damaged(f"{name} has {sizes[0]:,} columns, {kind.name} needs a multiple of {kind.columns}")
+    num_bytes = kind.num_bytes
+    for size in sizes:
+        num_bytes *= size
+    return _Described(name, kind, tuple(reversed(sizes)), offset, num_bytes // kind.columns)

@@ -1,1 +1,0 @@
-"""Models as Hugging Face stores them: a directory of JSON and safetensors."""

@@ -1,0 +1,1 @@
+"""Readable implementations: the reference for every kernel."""

@@ -1,0 +1,450 @@
+"""The ledger: every state change of a sequence happens here, and each leaves the pool consistent."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from admission.policy import DecodeTurns, PrefillTurns
+from kvpool import AdmissionPlan, BlockKey, BlockPool, InvariantViolation
+from specialist.scheduling.sequence import (
+    FinishReason,
+    SampledLogprobs,
+    Sequence,
+    SequenceState,
+    Snapshot,
+    SnapshotUnusable,
+    WaitingQueue,
+)
+from specialist.scheduling.step import (
+    Admitted,
+    ConversationMissReason,
+    Conversations,
+    Emitted,
+    Event,
+    Finished,
+    Outcome,
+    Preempted,
+    Rollback,
+    Row,
+    RowFault,
+    Step,
+    StepFailure,
+    StepOutcome,
+    Submitted,
+    accept,
+)
+
+
+class PureAttention:
+    """States of a model without recurrent layers: everything a sequence has computed is in its blocks."""
+
+    def __init__(self, pool: BlockPool) -> None:
+        self.pool = pool
+
+    def plan(self, seq: Sequence, headroom: int) -> AdmissionPlan:
+        return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom)
+
+    def enter(self, seq: Sequence, plan: AdmissionPlan) -> None:
+        """Take the planned blocks. Raises SnapshotUnusable after releasing them; plan again without the snapshot."""
+        seq.table = self.pool.apply(plan)
+        seq.num_computed = plan.num_hit_tokens
+
+    def clip(self, seq: Sequence, num_tokens: int) -> int:
+        """Return how many of the next `num_tokens` a chunk may cover."""
+        return num_tokens
+
+    def settle(self, seq: Sequence) -> None:
+        """Follow a commit that moved `num_computed`, or rolled a step back to it."""
+
+    def save(self, seq: Sequence) -> None:
+        """Prepare for preemption of the sequence."""
+
+    def drop(self, seq: Sequence) -> None:
+        """Drop what is kept for a sequence that has ended."""
+
+    def _slots(self, seq: Sequence) -> int:
+        return min(seq.reserve, self.pool.num_slots)
+
+
+class Hybrid(PureAttention):
+    """Attention and recurrent layers interleaved: a prefix can be resumed only at a snapshot. A hit needs every KV
+    block and a snapshot at exactly that boundary. A preempted sequence keeps its state and its partial block on the
+    host; if one of its full blocks is evicted meanwhile, they are useless."""
+
+    def __init__(self, pool: BlockPool, new_state: Callable[[], SequenceState], max_snapshot_bytes: int) -> None:
+        super().__init__(pool)
+        self._new_state = new_state
+        self.max_snapshot_bytes = max_snapshot_bytes
+        self.snapshots: OrderedDict[BlockKey, Snapshot] = OrderedDict()
+        """Snapshots by the key of the last block they cover, least recently used first."""
+        self._num_bytes = 0
+        self.num_failed_snapshots = 0
+
+    @property
+    def num_snapshot_bytes(self) -> int:
+        """Bytes for later prompts and for preempted sequences together; never more than `max_snapshot_bytes`."""
+        return self._num_bytes
+
+    def plan(self, seq: Sequence, headroom: int) -> AdmissionPlan:
+        if seq.saved is not None:
+            plan = self._plan_resume(seq, seq.saved, headroom)
+            if plan is not None:
+                return plan
+            self._forget_saved(seq)
+        return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom, resumable=self.snapshots.__contains__)
+
+    def _plan_resume(self, seq: Sequence, saved: Snapshot, headroom: int) -> AdmissionPlan | None:
+        """Return a plan that shares every full block below the saved boundary, or None if one was evicted."""
+        full = saved.num_tokens // self.pool.block_size
+        boundary = seq.chain.keys(full)[full - 1] if full else None
+        plan = self.pool.admit(seq.chain, self._slots(seq), headroom=headroom, resumable=lambda key: key == boundary)
+        return plan if len(plan.hit) == full else None
+
+    def enter(self, seq: Sequence, plan: AdmissionPlan) -> None:
+        size = self.pool.block_size
+        state = self._new_state()
+        table = self.pool.apply(plan)
+        try:
+            if seq.saved is not None:
+                partial = seq.saved.num_tokens % size != 0
+                state.restore(seq.saved, table.block_ids[len(plan.hit)] if partial else None)
+            elif plan.hit:
+                key = seq.chain.keys(len(plan.hit))[len(plan.hit) - 1]
+                self.snapshots.move_to_end(key)
+                state.restore(self.snapshots[key], None)
+        except Exception as error:
+            self._forget(seq, plan)
+            self.pool.release(table)
+            raise SnapshotUnusable(f"{seq.request.request_id}: {error}") from error
+        self._forget_saved(seq)
+        seq.state, seq.table, seq.num_computed = state, table, state.num_tokens
+        # A later prompt may want to resume behind the last block its own lookup could cover, and where this prompt
+        # diverged from blocks that are cached but have no snapshot.
+        seq.snapshot_at = (plan.num_cached * size, (seq.num_tokens - 1) // size * size)
+
+    def _forget(self, seq: Sequence, plan: AdmissionPlan) -> None:
+        if seq.saved is not None:
+            self._forget_saved(seq)
+        else:
+            self._discard(seq.chain.keys(len(plan.hit))[len(plan.hit) - 1])
+
+    def clip(self, seq: Sequence, num_tokens: int) -> int:
+        """End the chunk at the first boundary inside it where a snapshot is wanted."""
+        start = seq.num_computed
+        ends = [at - start for at in seq.snapshot_at if start < at < start + num_tokens]
+        return min(ends, default=num_tokens)
+
+    def settle(self, seq: Sequence) -> None:
+        if seq.state is None:
+            return
+        seq.state.trim(seq.num_computed)
+        if seq.num_computed in seq.snapshot_at and seq.num_computed > 0:
+            full = seq.num_computed // self.pool.block_size
+            self._keep(seq.chain.keys(full)[full - 1], seq.state)
+
+    def save(self, seq: Sequence) -> None:
+        """Save the state, which takes precedence over snapshots for later prompts. Without room it is lost."""
+        state, seq.state = seq.state, None
+        if state is None or seq.num_computed == 0:
+            return
+        full, rest = divmod(seq.num_computed, self.pool.block_size)
+        try:
+            snapshot = state.snapshot(seq.running_table().block_ids[full] if rest else None)
+        except Exception:  # the tokens can always be computed again
+            self.num_failed_snapshots += 1
+            return
+        if snapshot is None:
+            return
+        seq.saved = snapshot
+        self._num_bytes += snapshot.nbytes
+        self._make_room()
+        if self._num_bytes > self.max_snapshot_bytes:
+            self._forget_saved(seq)
+
+    def drop(self, seq: Sequence) -> None:
+        seq.state = None
+        self._forget_saved(seq)
+
+    def _forget_saved(self, seq: Sequence) -> None:
+        if seq.saved is not None:
+            self._num_bytes -= seq.saved.nbytes
+            seq.saved = None
+
+    def _keep(self, key: BlockKey, state: SequenceState) -> None:
+        if key in self.snapshots:
+            self.snapshots.move_to_end(key)
+            return
+        snapshot = state.snapshot(None)
+        if snapshot is not None:
+            self.snapshots[key] = snapshot
+            self._num_bytes += snapshot.nbytes
+            self._make_room()
+
+    def _make_room(self) -> None:
+        while self.snapshots and self._num_bytes > self.max_snapshot_bytes:
+            self._discard(next(iter(self.snapshots)))
+
+    def _discard(self, key: BlockKey) -> None:
+        self._num_bytes -= self.snapshots.pop(key).nbytes
+
+
+class RunningSet:
+    """The sequences that hold blocks. Each one next has to prefill, to decode or, as the suspected cause of a failed
+    step, to run alone."""
+
+    def __init__(self, age_bound: int) -> None:
+        self._members: dict[Sequence, None] = {}
+        self.to_prefill: PrefillTurns[Sequence] = PrefillTurns(age_bound)
+        self.to_decode: DecodeTurns[Sequence] = DecodeTurns(age_bound)
+        self.suspects: dict[Sequence, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """In order of admission."""
+        return iter(self._members)
+
+    def __contains__(self, seq: Sequence) -> bool:
+        return seq in self._members
+
+    def add(self, seq: Sequence) -> None:
+        self._members[seq] = None
+        self._file(seq)
+
+    def discard(self, seq: Sequence) -> None:
+        if self._members.pop(seq, seq) is None:
+            self._unfile(seq)
+
+    def refile(self, seq: Sequence) -> None:
+        """Update what the sequence needs next."""
+        self._unfile(seq)
+        self._file(seq)
+
+    def _file(self, seq: Sequence) -> None:
+        if seq.suspect:
+            self.suspects[seq] = None
+        elif seq.prefilling:
+            self.to_prefill.add(seq)
+        else:
+            self.to_decode.add(seq)
+
+    def _unfile(self, seq: Sequence) -> None:
+        self.to_prefill.discard(seq)
+        self.to_decode.discard(seq)
+        self.suspects.pop(seq, None)
+
+
+_REMEMBERED = 4  # conversation blocks to remember per block of the pool, to distinguish evicted blocks from new ones
+
+
+class Ledger:
+    """Tracks live sequences: each waits or is suspended, without blocks, or runs, with them."""
+
+    def __init__(self, pool: BlockPool, states: PureAttention, age_bound: int) -> None:
+        self.pool = pool
+        self.states = states
+        self.live: dict[str, Sequence] = {}
+        self.waiting = WaitingQueue(order=lambda seq: seq.rank)
+        self.deadlines = WaitingQueue(order=lambda seq: (seq.deadline or 0.0, seq.index))
+        self.running = RunningSet(age_bound)
+        self.suspended: dict[Sequence, None] = {}
+        """Those that still run are preempted before the next step is assembled."""
+        self.events: list[Event] = []
+        self.conversations = Conversations(most_blocks=_REMEMBERED * pool.capacity)
+
+    def enqueue(self, seq: Sequence) -> None:
+        self.live[seq.request.request_id] = seq
+        self.waiting.push(seq)
+        self._file_deadline(seq)
+        self.events.append(Submitted(seq.request.request_id, seq.request.priority))
+
+    def _file_deadline(self, seq: Sequence) -> None:
+        if seq.deadline is not None:
+            self.deadlines.push(seq)
+
+    def start(self, seq: Sequence, plan: AdmissionPlan) -> None:
+        """Raises SnapshotUnusable; the sequence then still waits, without blocks, and the snapshot is dropped."""
+        self.states.enter(seq, plan)
+        self.waiting.discard(seq)
+        self.running.add(seq)
+        why = self._why_missed(seq, plan)
+        self.events.append(Admitted(seq.request.request_id, seq.num_tokens, seq.num_computed, seq.times_preempted, why))
+
+    def _why_missed(self, seq: Sequence, plan: AdmissionPlan) -> ConversationMissReason:
+        if seq.times_preempted:
+            return ""
+        request = seq.request
+        return self.conversations.why_missed(request.tenant_salt, request.session_key, seq.chain, plan)
+
+    def preempt(self, seq: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
+        self._leave_seat(seq)
+        self.waiting.push(seq)
+        self.events.append(Preempted(seq.request.request_id, cause, beneficiary.request.request_id))
+
+    def suspend(self, seq: Sequence, beneficiary: str) -> None:
+        seq.suspended_for = beneficiary
+        self.suspended[seq] = None
+        self.waiting.discard(seq)
+
+    def resume(self, seq: Sequence) -> None:
+        """Put the sequence back into the line, where it has kept its rank."""
+        seq.suspended_for = None
+        del self.suspended[seq]
+        if seq not in self.running:
+            self.waiting.push(seq)
+
+    def preempt_suspended(self) -> None:
+        """Not to be called while a step is in flight."""
+        for seq in self.suspended:
+            if seq in self.running and seq.suspended_for is not None:
+                self._leave_seat(seq)
+                self.events.append(Preempted(seq.request.request_id, "deadline", seq.suspended_for))
+
+    def _leave_seat(self, seq: Sequence) -> None:
+        self.states.save(seq)
+        self.running.discard(seq)
+        self._release_blocks(seq)
+        seq.times_preempted += 1
+
+    def settle(self, step: Step, outcome: Outcome) -> list[Rollback]:
+        """Apply the outcome of a step. Returns the slots whose content was rolled back."""
+        if isinstance(outcome, StepFailure):
+            return self._roll_back_all(step, outcome)
+        if not self._is_complete(outcome, step):
+            return self._roll_back_all(step, StepFailure(f"not every one of {len(step.rows)} rows has a result"))
+        rollbacks = []
+        logprobs = outcome.logprobs or ((),) * len(step.rows)
+        for row, sampled, likely in zip(step.rows, outcome.sampled, logprobs, strict=True):
+            try:
+                rollback = self._advance(row, sampled, likely)
+            except InvariantViolation:
+                raise
+            except Exception as error:  # a state that cannot settle costs its own sequence, not the rows behind it
+                rollback = self._roll_back(row, f"{type(error).__name__}: {error}")
+            if rollback is not None:
+                rollbacks.append(rollback)
+        return rollbacks
+
+    @staticmethod
+    def _is_complete(outcome: object, step: Step) -> bool:
+        """Whether there is a result for every row: an engine is trusted with tokens, not with their shape."""
+        if not isinstance(outcome, StepOutcome) or not isinstance(outcome.sampled, tuple):
+            return False
+        return len(outcome.sampled) == len(step.rows) and len(outcome.logprobs) in (0, len(step.rows))
+
+    def _advance(
+        self, row: Row, sampled: tuple[int, ...] | RowFault, logprobs: tuple[SampledLogprobs, ...] = ()
+    ) -> Rollback | None:
+        """Apply a row's success: keep what it computed, register full blocks, emit the tokens."""
+        seq, table, start, tokens, num_drafts, num_samples = row
+        if isinstance(sampled, RowFault):
+            return self._roll_back(row, sampled.error)
+        if not isinstance(sampled, tuple) or len(sampled) != num_samples:
+            return self._roll_back(row, f"the engine sampled {sampled!r:.40} where {num_samples} tokens were due")
+        seq.num_scheduled = 0
+        if seq.finish_reason is not None:
+            self._keep_computed(row)
+            self._release(seq)
+            return None
+        was_prefilling = seq.prefilling
+        accepted = accept(row, sampled) if num_drafts else sampled
+        emitted, reason = self._cut_at_end(seq, accepted)
+        is_first = not seq.num_generated
+        seq.append(emitted)
+        if is_first and emitted and seq.request.first_deadline is not None:
+            self.deadlines.discard(seq)
+            self._file_deadline(seq)
+        stop = start + len(tokens)
+        num_rejected = num_drafts + 1 - len(accepted) if num_drafts else 0
+        seq.num_computed = min(stop - num_rejected, seq.num_tokens)
+        self.pool.register(table, seq.chain, seq.num_computed)
+        self.states.settle(seq)
+        if seq.suspect or (was_prefilling and not seq.prefilling):
+            seq.suspect = False
+            self.running.refile(seq)
+        if emitted:
+            self.events.append(Emitted(seq.request.request_id, emitted, logprobs[: len(emitted)]))
+        if reason is not None:
+            self.finish(seq, reason)
+            return None
+        return Rollback(table, seq.num_computed, stop) if seq.num_computed < stop else None
+
+    def _roll_back_all(self, step: Step, failure: StepFailure) -> list[Rollback]:
+        """Roll the step back. At most one request is lost: the culprit if it is known, or the only row."""
+        rows = step.rows
+        culprits = rows if len(rows) == 1 else [r for r in rows if r.sequence.request.request_id == failure.culprit]
+        rollbacks = [
+            self._roll_back(row, failure.error if row in culprits else None, suspect=not culprits) for row in rows
+        ]
+        return [rollback for rollback in rollbacks if rollback is not None]
+
+    def _roll_back(self, row: Row, error: str | None, *, suspect: bool = False) -> Rollback | None:
+        """Undo the row's failed step, and end the sequence if there is an `error`."""
+        seq = row.sequence
+        seq.num_scheduled = 0
+        if seq.finish_reason is not None:
+            self._release(seq)
+            return None
+        if error is not None:
+            self.finish(seq, "error", error)
+            return None
+        try:
+            self.states.settle(seq)
+        except Exception as unsettled:
+            self.finish(seq, "error", f"{type(unsettled).__name__}: {unsettled}")
+            return None
+        if suspect:
+            seq.suspect = True
+            self.running.refile(seq)
+        return Rollback(row.table, row.start, row.stop)
+
+    def finish(self, seq: Sequence, reason: FinishReason, detail: str = "") -> bool:
+        """End a sequence in any state; there is no other way. Returns False if it had already ended."""
+        if seq.finish_reason is not None:
+            return False
+        seq.finish_reason = reason
+        del self.live[seq.request.request_id]
+        self.waiting.discard(seq)
+        self.suspended.pop(seq, None)
+        self.deadlines.discard(seq)
+        self.running.discard(seq)
+        self._release(seq)
+        self.events.append(Finished(seq.request.request_id, reason, detail))
+        return True
+
+    def _release(self, seq: Sequence) -> None:
+        """Free everything that a finished sequence holds. If a step writes to its blocks, its commit does this."""
+        if seq.num_scheduled:
+            return
+        if seq.table is not None:
+            request = seq.request
+            self.conversations.learn(request.tenant_salt, request.session_key, seq.chain, seq.table.num_registered)
+        self._release_blocks(seq)
+        self.states.drop(seq)
+
+    def _keep_computed(self, row: Row) -> None:
+        """Register the tokens known before the step of an ended request, so that other requests can hit them."""
+        num_known = row.stop - row.num_drafts
+        self.pool.register(row.table, row.sequence.chain, num_known)
+
+    def _release_blocks(self, seq: Sequence) -> None:
+        if seq.table is not None:
+            self.pool.release(seq.table)
+        seq.table = None
+        seq.num_computed = 0
+
+    @staticmethod
+    def _cut_at_end(seq: Sequence, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], Literal["stop", "length"] | None]:
+        """Return the tokens up to the end of the answer, and how it ends there."""
+        room = seq.max_total_tokens - seq.num_tokens
+        request = seq.request
+        stop_ids = request.stop_ids
+        for i, token in enumerate(tokens):
+            if token in stop_ids:
+                return tokens[:i], "stop"
+            if request.guide is not None and request.guide.ended(seq.generated, tokens[: i + 1]):
+                return tokens[: i + 1], "stop"
+            if i + 1 == room:
+                return tokens[: i + 1], "length"
+        return tokens, None

@@ -1,0 +1,273 @@
+"""The step loop, what it reports to the admission controller, and the core that every replica runs."""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Tokens
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+from typing import NamedTuple
+
+from admission.forecast.bookings import AdmissionDecision, Admit, Booking, ReplicaCapacity
+from admission.forecast.controller import AdmissionController
+from admission.forecast.estimates import Estimator, StepInFlight, StepPace, StepPrices, StepShape
+from admission.forecast.forecast import SWEEP_SECONDS
+from kvpool import TokenChain, chain_root
+from specialist.engines.base import Engine
+from specialist.engines.sim.engine import CostModel, cost_model_from_json
+from specialist.scheduling.scheduler import Scheduler, StepLoop
+from specialist.scheduling.sequence import FinishReason, Request
+from specialist.scheduling.step import Admitted, Emitted, Event, Finished, Preempted, Step
+
+
+class CommittedStep(NamedTuple):
+    shape: StepShape
+    seconds: float  # since the step before if there was no pause between them
+    keys: tuple[str, ...]
+    prompts_left: tuple[tuple[str, int], ...]  # prompt tokens that are still to be computed, by request
+    pace: StepPace
+
+
+class SchedulerReport(NamedTuple):
+    """Written by the thread that takes the steps, applied by the thread that owns the admission controller."""
+
+    at: float
+    step: CommittedStep | None
+    events: tuple[Event, ...]
+
+    def apply(self, controller: AdmissionController) -> None:
+        """Apply changes in the order in which they happened: sequences enter or leave, the step's turn, its outcome."""
+        for event in self.events:
+            match event:
+                case Admitted():
+                    controller.report_started(event.request_id, event.num_tokens, event.num_hit_tokens)
+                case Preempted():
+                    controller.report_preempted(event.request_id)
+        if self.step is not None and self.step.shape.prefill:
+            controller.report_turn(self.step.keys)
+        for event in self.events:
+            if isinstance(event, Emitted):
+                controller.report_tokens(event.request_id, len(event.tokens))
+        if self.step is not None:
+            for key, num_left in self.step.prompts_left:
+                controller.report_prompt_left(key, num_left)
+            controller.report_step(self.step.shape, self.step.seconds, len(self.step.keys), self.step.pace, self.at)
+        for event in self.events:
+            if isinstance(event, Finished):
+                whole = event.reason in ("stop", "length")
+                controller.report_ended(event.request_id, whole=whole, cut=event.reason != "stop", now=self.at)
+
+
+class StepReporter:
+    """Owned by the thread that takes the steps."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._ended_at: float | None = None
+        self._adapters: tuple[str, ...] = ()
+
+    def report(self, step: Step | None, events: Tokens[Event], now: float) -> SchedulerReport:
+        """Call it after the commit of the step, or while there is nothing to run."""
+        committed = None if step is None else self._committed(step, now)
+        self._ended_at = None if step is None else now
+        return SchedulerReport(now, committed, tuple(events))
+
+    def _committed(self, step: Step, now: float) -> CommittedStep:
+        since = step.started_at if self._ended_at is None else self._ended_at
+        shape = step_shape(step, switched=step.adapters != self._adapters)
+        self._adapters = step.adapters
+        keys = tuple(row.sequence.request.request_id for row in step.rows)
+        prompts_left = tuple(
+            (row.sequence.request.request_id, row.sequence.remaining) for row in step.rows if not row.num_samples
+        )
+        return CommittedStep(shape, now - since, keys, prompts_left, step_pace(self._scheduler))
+
+
+def step_pace(scheduler: Scheduler) -> StepPace:
+    return StepPace(scheduler.budget.tokens(), scheduler.hold)
+
+
+def step_shape(step: Step, *, switched: bool) -> StepShape:
+    pairs = sum(len(row.tokens) * row.stop for row in step.rows)
+    return StepShape(step.mode == "prefill", step.num_tokens, pairs, switched)
+
+
+def step_in_flight(scheduler: Scheduler) -> StepInFlight | None:
+    """Only reads, so any thread may call it."""
+    step = scheduler.in_flight
+    if step is None:
+        return None
+    prefill = step.mode == "prefill"
+    tokens = {
+        row.sequence.request.request_id: len(row.tokens) if prefill else max(1, row.num_samples) for row in step.rows
+    }
+    return StepInFlight(step_shape(step, switched=False), step.started_at, tokens)
+
+
+class PrefixHits(NamedTuple):
+    """Numbers of prompt tokens."""
+
+    found: int = 0  # in the prefix cache
+    shared: int = 0  # of those, in blocks that another sequence holds; the others take room once they are held again
+    holder: str = ""  # the request that holds the last of these blocks
+
+
+_NO_HITS = PrefixHits()
+
+
+def peek_prefix_hits(scheduler: Scheduler, request: Request) -> PrefixHits:
+    """Return the hits as if the request were admitted now. Only reads, so any thread may call it; the result may be one
+    step old."""
+    pool = scheduler.pool
+    root = chain_root(request.lane, request.tenant_salt, scheduler.config.kv_dtype, pool.block_size)
+    chain = TokenChain(root, pool.block_size, request.prompt)
+    plan = pool.admit(chain, len(chain))
+    held = [(i, block.block_id) for i, block in enumerate(plan.hit) if block.ref_count > 0]
+    holder = _find_holder(scheduler, *held[-1]) if held else ""
+    return PrefixHits(plan.num_hit_tokens, len(held) * pool.block_size, holder)
+
+
+def _find_holder(scheduler: Scheduler, index: int, block_id: int) -> str:
+    """Return the request whose table has this block at `index`; empty if that has just changed."""
+    for seq in tuple(scheduler.running):
+        if seq.table is not None and index < len(seq.table.block_ids) and seq.table.block_ids[index] == block_id:
+            return seq.request.request_id
+    return ""
+
+
+def make_booking(
+    request: Request, *, shadow: bool = False, exact: bool | None = None, hits: PrefixHits = _NO_HITS, caller: str = ""
+) -> Booking:
+    """`exact` means that nothing can end the answer early; None means that only `stop_ids` can. `caller` is the same
+    for repeated attempts."""
+    return Booking(
+        key=request.request_id,
+        priority=request.priority,
+        arrival=request.arrival,
+        deadline=request.deadline,
+        first_deadline=request.first_deadline,
+        prompt_tokens=len(request.prompt),
+        hit_tokens=hits.found,
+        shared_tokens=hits.shared,
+        holder=hits.holder,
+        max_tokens=request.max_tokens,
+        exact=not request.stop_ids if exact is None else exact,
+        shadow=shadow,
+        adapters=request.lane.adapters,
+        caller=caller,
+    )
+
+
+def prices_from_cost_model(cost: CostModel) -> StepPrices:
+    return StepPrices(
+        prefill_step=cost.prefill_step,
+        prefill_token=cost.prefill_token,
+        prefill_pair=cost.prefill_pair,
+        decode_step=cost.decode_step,
+        decode_token=cost.decode_token,
+        decode_pair=cost.decode_pair,
+        switch=cost.adapter_switch,
+    )
+
+
+def load_calibrated_prices(file: Path | None) -> StepPrices | None:
+    """Return None without a file; prices are then learnt from the first steps. Raises CalibrationInvalid, OSError."""
+    return None if file is None else prices_from_cost_model(cost_model_from_json(file.read_text()))
+
+
+SHADOW_PRIORITY = -(2**62)  # below every priority a caller can ask for
+
+
+def new_admission_controller(
+    scheduler: Scheduler, max_waiting: int, prices: StepPrices | None, jitter: Callable[[], float] = lambda: 0.0
+) -> AdmissionController:
+    config, pool = scheduler.config, scheduler.pool
+    capacity = ReplicaCapacity(
+        max_running=config.max_running,
+        max_waiting=max_waiting,
+        num_blocks=pool.capacity,
+        block_size=pool.block_size,
+        headroom=ceil(config.watermark * pool.capacity),
+        max_step_tokens=config.max_step_tokens,
+        age_bound=config.age_bound,
+    )
+    return AdmissionController(capacity, Estimator(prices), step_pace(scheduler), jitter=jitter)
+
+
+class ReplicaCore:
+    """Deterministic. An admitted request enters the scheduler at once; a displaced one is shed or suspended."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        engine: Engine,
+        *,
+        max_waiting: int = 256,
+        prices: StepPrices | None = None,
+        jitter: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.scheduler = scheduler
+        self.clock = scheduler.clock
+        self.controller = new_admission_controller(scheduler, max_waiting, prices, jitter)
+        self._loop = StepLoop(scheduler, engine)
+        self._reporter = StepReporter(scheduler)
+        self._events: list[Event] = []
+        self._swept_at = 0.0
+
+    def submit(self, request: Request, *, shadow: bool = False) -> AdmissionDecision:
+        """Raises RequestRefused for a request that could never run here."""
+        if shadow:
+            request = replace(request, priority=SHADOW_PRIORITY)
+        self.scheduler.check(request)
+        now = self.clock.now()
+        booking = make_booking(request, shadow=shadow, hits=peek_prefix_hits(self.scheduler, request))
+        self.controller.in_flight = step_in_flight(self.scheduler)
+        decision = self.controller.decide(booking, now)
+        if isinstance(decision, Admit):
+            self.controller.book(booking, decision, now)
+            for key in decision.displaced:
+                self.scheduler.end(key, "shed", f"for {request.request_id}")
+            for key in decision.suspended:
+                self.scheduler.suspend(key, request.request_id)
+            self.scheduler.submit(request)
+            self._report_events()
+        return decision
+
+    def step(self) -> Step | None:
+        """Sweep the waiting requests and take one step. None if there is nothing to run."""
+        self._sweep()
+        step = self._loop.run_once()
+        self._reporter.report(step, self._take_scheduler_events(), self.clock.now()).apply(self.controller)
+        return step
+
+    def end(self, request_id: str, reason: FinishReason) -> bool:
+        ended = self.scheduler.end(request_id, reason)
+        self._report_events()
+        return ended
+
+    def take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def _sweep(self) -> None:
+        now = self.clock.now()
+        if now - self._swept_at < SWEEP_SECONDS and not self.controller.is_sweep_due:
+            return
+        self._swept_at = now
+        self.controller.in_flight = None
+        sweep = self.controller.sweep(now)
+        for key in sweep.shed:
+            self.scheduler.end(key, "shed", "it cannot be answered in time any more")
+        for key in sweep.suspended:
+            self.scheduler.suspend(key, sweep.beneficiary)
+        for key in sweep.resumed:
+            self.scheduler.resume(key)
+        self._report_events()
+
+    def _report_events(self) -> None:
+        """Report the events between two steps, without a pause."""
+        SchedulerReport(self.clock.now(), None, tuple(self._take_scheduler_events())).apply(self.controller)
+
+    def _take_scheduler_events(self) -> list[Event]:
+        events = self.scheduler.take_events()
+        self._events += events
+        return events

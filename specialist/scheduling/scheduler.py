@@ -1,0 +1,412 @@
+"""The scheduler: which sequences run in the next step, and which are preempted."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Literal, get_args
+
+from admission.policy import PrefillHold, may_preempt, owes_decode, preemption_order, prefill_tokens
+from kvpool import AdmissionPlan, BlockPool, InvariantViolation, PoolExhausted, Reclaim, TokenChain, chain_root
+from octet.clock import Clock
+from octet.fault_points import SLOW_FAULT_SECONDS, fault_injected, fault_message
+from octet.identity import Lane
+from specialist.engines.base import Completion, Engine, EngineFault
+from specialist.scheduling.ledger import Ledger, PureAttention
+from specialist.scheduling.sequence import (
+    FinishReason,
+    InvalidRequestField,
+    LaneMismatch,
+    PromptTooLarge,
+    Request,
+    Sequence,
+    SnapshotUnusable,
+)
+from specialist.scheduling.step import (
+    Event,
+    FixedBudget,
+    Outcome,
+    PrefillBudget,
+    Proposer,
+    Rollback,
+    Row,
+    RowBuilder,
+    Step,
+    StepFailure,
+    StepOutcome,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Fixed for the life of a replica."""
+
+    lane: Lane  # the bare lane of the replica: specialist and model revision
+    kv_dtype: str = "float32"
+    max_running: int = 32
+    max_step_tokens: int = 2048  # prompt tokens in a step while nothing decodes
+    watermark: float = 0.05
+    """Share of the pool that an admission leaves free once something runs, for the running sequences to grow into."""
+    age_bound: int = 8  # turns that a prompt or an adapter stack may be passed over
+
+    def __post_init__(self) -> None:
+        if self.lane.adapters:
+            raise ValueError("lane must have no adapters: requests name them")
+        for name in ("max_running", "max_step_tokens", "age_bound"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {value}")
+        if not 0 <= self.watermark < 1:
+            raise ValueError(f"watermark must be in [0, 1), got {self.watermark}")
+
+
+class Scheduler:
+    """A deterministic state machine: `assemble_step()` plans a step and `commit()` applies its outcome.
+
+    The rules for rank, victims, chunks, holding and turns are in `admission/policy.py`. This class applies them to
+    sequences and blocks. The first in line enters when its whole prompt, one step and its draft window fit, with a
+    watermark to spare while others run. If not, running sequences of strictly lower priority are preempted; if that
+    is not enough, all wait. Neither the only running sequence nor one whose blocks would not be freed is preempted.
+    A suspended sequence leaves its seat and the line, and keeps its rank, until it is resumed."""
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        config: SchedulerConfig,
+        clock: Clock,
+        *,
+        budget: PrefillBudget | None = None,
+        states: PureAttention | None = None,
+        proposer: Proposer | None = None,
+        hold: PrefillHold | None = None,
+    ) -> None:
+        """Without `hold`, a prompt waits only for pending decode steps."""
+        self.pool = pool
+        self.config = config
+        self.clock = clock
+        self.budget = budget or FixedBudget(256)
+        self.hold = hold
+        self.states = states or PureAttention(pool)
+        self.rows = RowBuilder(pool, proposer)
+        self.ledger = Ledger(pool, self.states, config.age_bound)
+        self.waiting = self.ledger.waiting
+        self.running = self.ledger.running
+        self.in_flight: Step | None = None
+        self.num_stale_commits = 0
+        self.num_unusable_snapshots = 0
+        self.num_steps = 0
+        self._speculates = proposer is not None
+        self._num_received = 0
+        self._num_preempted = 0
+        self._num_chunked = 0  # prompt tokens since the decoding sequences were last owed a step
+        self._computed = (0, 0.0)  # of these, the tokens that were computed, and the seconds that took
+
+    # Steps
+
+    def assemble_step(self) -> Step | None:
+        """Plan a step, which is in flight until its commit. None if there is nothing to run."""
+        if self.in_flight is not None:
+            raise RuntimeError(f"step {self.in_flight.number} is in flight: commit it first")
+        self.expire()
+        self.ledger.preempt_suspended()
+        self._admit_waiting()
+        rows = self._next_rows()
+        return self._launch(rows) if rows else None
+
+    def _admit_waiting(self) -> None:
+        while (head := self.waiting.peek()) is not None:
+            no_seat = len(self.running) >= self.config.max_running
+            lower = [seq for seq in self.running if may_preempt(head.rank, seq.rank)]
+            if no_seat and not lower:
+                return
+            plan = self._plan(head)
+            if no_seat or plan.shortage:
+                victims = choose_admission_victims(plan, lower, most=len(self.running) - 1, pool=self.pool)
+                if not victims:
+                    return
+                for victim in victims:
+                    self._preempt(victim, "admission", head)
+                continue
+            self._start(head, plan)
+
+    def _plan(self, head: Sequence) -> AdmissionPlan:
+        headroom = ceil(self.config.watermark * self.pool.capacity) if len(self.running) else 0
+        plan = self.states.plan(head, headroom)
+        return replace(plan, shortage=plan.shortage + 1) if fault_injected("pool.shortage") else plan
+
+    def _start(self, head: Sequence, plan: AdmissionPlan) -> None:
+        """Start the sequence. If its snapshot is unusable, it stays in line and is planned again without it."""
+        try:
+            if fault_injected("pool.apply"):
+                raise PoolExhausted(fault_message("pool.apply"))
+            self.ledger.start(head, plan)
+        except InvariantViolation:
+            raise
+        except SnapshotUnusable:
+            self.num_unusable_snapshots += 1
+        except Exception as error:  # an engine that cannot hold its state costs this one request
+            self.ledger.finish(head, "error", f"{type(error).__name__}: {error}")
+
+    def _next_rows(self) -> list[Row]:
+        """Choose pending decode steps first; then a suspect, alone; then the next chunk; then further decode steps."""
+        running = self.running
+        self._end_chunk()
+        if running.to_decode.owed:
+            return self._decode_rows(running.to_decode.pick())
+        if running.suspects:
+            alone = [next(iter(running.suspects))]
+            return self._prefill_rows(alone) if alone[0].prefilling else self._decode_rows(alone)
+        if len(running.to_prefill):
+            prompts = running.to_prefill.pick()
+            if not self._is_held(prompts[0]):
+                return self._prefill_rows(prompts)
+            self._owe_steps()
+        return self._decode_rows(running.to_decode.pick())
+
+    def _is_held(self, prompt: Sequence) -> bool:
+        if self.hold is None:
+            return False
+        decoding = ((seq.rank, seq.request.deadline, seq.rounds_left) for seq in self.running.to_decode)
+        num_chunks = ceil(prompt.remaining / self.budget.tokens())
+        return self.hold.margin(prompt.rank, decoding, self.clock.now(), num_chunks) < 0
+
+    def _prefill_rows(self, seqs: list[Sequence]) -> list[Row]:
+        """Build the rows of a chunk from prompts of one adapter stack."""
+        budget = prefill_tokens(
+            self.budget.tokens(),
+            self._num_chunked,
+            self.config.max_step_tokens,
+            decodes=len(self.running.to_decode) > 0,
+            holds=self.hold is not None,
+        )
+        rows: list[Row] = []
+        for seq in seqs:
+            if budget == 0:
+                break
+            rows.append(self.rows.row(seq, self.states.clip(seq, min(seq.remaining, budget))))
+            budget -= len(rows[-1].tokens)
+        return rows
+
+    def _end_chunk(self) -> None:
+        more_prompts = len(self.running.to_prefill) > 0 and not self.running.suspects
+        if owes_decode(self.budget.tokens(), self._num_chunked, more_prompts=more_prompts):
+            self._owe_steps()
+
+    def _owe_steps(self) -> None:
+        """Require decode steps for the prompt tokens computed since the last call."""
+        if self._num_chunked:
+            self.running.to_decode.owe_all()
+            if self._computed[0]:
+                self.budget.observe(*self._computed)
+            self._num_chunked, self._computed = 0, (0, 0.0)
+
+    def _decode_rows(self, seqs: list[Sequence]) -> list[Row]:
+        """Build a decode row for each of these sequences of one adapter stack. If the pool is full, drafts are dropped
+        first, then sequences are preempted."""
+        if not seqs:
+            return []
+        drafts = self.rows.drafts(seqs)
+        growing = self.rows.growing(seqs, drafts)
+        if drafts and sum(growing.values()) > self.pool.num_free:
+            drafts = {}
+            growing = self.rows.growing(seqs, drafts)
+        while sum(growing.values()) > self.pool.num_free:
+            victim = choose_growth_victim(growing, self.running, self.pool)
+            growing.pop(victim, None)
+            stays = min(growing or (seq for seq in self.running if seq is not victim), key=lambda seq: seq.rank)
+            self._preempt(victim, "growth", stays)
+            seqs = [seq for seq in seqs if seq is not victim]
+        if not seqs:
+            return self._next_rows()
+        return [self.rows.row(seq, 1, drafts.get(seq, ())) for seq in seqs]
+
+    def _preempt(self, victim: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
+        self._num_preempted += 1
+        self.ledger.preempt(victim, cause, beneficiary)
+
+    def _launch(self, rows: list[Row]) -> Step:
+        self._count_turn(rows)
+        self.num_steps += 1
+        self.pool.count_traffic([(row.start, row.start + len(row.tokens)) for row in rows])
+        step = Step(self.num_steps, rows[0].sequence.stack, tuple(rows), self._num_preempted, self.clock.now())
+        self.in_flight, self._num_preempted = step, 0
+        return step
+
+    def _count_turn(self, rows: list[Row]) -> None:
+        first = rows[0].sequence
+        if first.suspect:
+            return  # not a turn: the other sequences are owed what they were owed before
+        if first.prefilling:
+            self.running.to_prefill.served([row.sequence for row in rows])
+        else:
+            self.running.to_decode.served(first.stack)
+
+    def commit(self, step: Step, outcome: Outcome) -> list[Rollback]:
+        """Apply a step's outcome. A step that is not in flight, because it is late or repeated, changes nothing.
+        Returns the slots whose content was rolled back."""
+        if step is not self.in_flight:
+            self.num_stale_commits += 1
+            return []
+        self.in_flight = None
+        was_chunk = step.rows[0].sequence.prefilling
+        if was_chunk and isinstance(outcome, StepOutcome):
+            num_tokens, seconds = self._computed
+            self._computed = (num_tokens + step.num_tokens, seconds + self.clock.now() - step.started_at)
+        elif self.hold is not None and isinstance(outcome, StepOutcome):
+            self.hold = self.hold.observe(self.clock.now() - step.started_at)
+        rollbacks = self.ledger.settle(step, outcome)
+        if was_chunk:
+            self._num_chunked += step.num_tokens
+            self._end_chunk()
+        return rollbacks
+
+    # Requests
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises RequestRefused if it could never run here. An answer that would outgrow the whole
+        pool is cut short, and a draft window that could never fit is ignored."""
+        self.check(request)
+        num_slots = self.pool.num_slots
+        can_draft = self._speculates and len(request.prompt) + 1 + request.draft_window <= num_slots
+        chain = self._chain(request)
+        self._num_received += 1
+        self.ledger.enqueue(
+            Sequence(
+                request,
+                chain,
+                index=self._num_received,
+                max_total_tokens=min(len(request.prompt) + request.max_tokens, num_slots),
+                draft_window=request.draft_window if can_draft else 0,
+            )
+        )
+
+    def check(self, request: Request) -> None:
+        """Raises RequestRefused for a request that `submit` would refuse."""
+        if request.request_id in self.ledger.live:
+            raise InvalidRequestField("request_id", f"{request.request_id!r} is already live")
+        if differences := replace(request.lane, adapters=()).differences(self.config.lane):
+            raise LaneMismatch(differences)
+        num_blocks = self.pool.blocks_for(len(request.prompt) + 1)
+        if num_blocks > self.pool.capacity:
+            raise PromptTooLarge(num_blocks, self.pool.capacity, self.pool.block_size)
+
+    def _chain(self, request: Request) -> TokenChain:
+        size = self.pool.block_size
+        root = chain_root(request.lane, request.tenant_salt, self.config.kv_dtype, size)
+        try:
+            return TokenChain(root, size, request.prompt)
+        except ValueError as error:
+            raise InvalidRequestField("prompt", str(error)) from error
+
+    def end(self, request_id: str, reason: FinishReason, detail: str = "") -> bool:
+        """End a request now, in any state. False if it is no longer live."""
+        if reason not in get_args(FinishReason):
+            raise ValueError(f"reason must be one of {get_args(FinishReason)}, got {reason!r}")
+        seq = self.ledger.live.get(request_id)
+        return seq is not None and self.ledger.finish(seq, reason, detail)
+
+    def suspend(self, request_id: str, beneficiary: str) -> bool:
+        """Suspend the request from the next step on. False if it is not live, or already suspended."""
+        seq = self.ledger.live.get(request_id)
+        if seq is None or seq.suspended_for is not None:
+            return False
+        self.ledger.suspend(seq, beneficiary)
+        return True
+
+    def resume(self, request_id: str) -> bool:
+        """False if it is not suspended."""
+        seq = self.ledger.live.get(request_id)
+        if seq is None or seq.suspended_for is None:
+            return False
+        self.ledger.resume(seq)
+        return True
+
+    def expire(self) -> None:
+        """End every request that is past its deadline, without spending another token on it."""
+        now = self.clock.now()
+        while (seq := self.ledger.deadlines.peek()) is not None:
+            if seq.deadline is None or seq.deadline > now:
+                return
+            self.ledger.finish(seq, "deadline", f"{now - seq.deadline:.3f} s past its deadline")
+
+    def take_events(self) -> list[Event]:
+        """Return the events since the last call, in order."""
+        events, self.ledger.events = self.ledger.events, []
+        return events
+
+
+def victim_order(seq: Sequence) -> tuple[float, ...]:
+    return preemption_order(seq.rank, has_state=seq.state is not None, num_computed=seq.num_computed)
+
+
+def choose_admission_victims(
+    plan: AdmissionPlan, candidates: Collection[Sequence], most: int, pool: BlockPool
+) -> list[Sequence]:
+    """Return the first few in order whose blocks make the plan possible; empty if even `most` of them would not. A
+    sequence whose blocks would not be freed, because others share them, is skipped."""
+    if sum(len(seq.running_table()) for seq in candidates) < plan.shortage:
+        return []
+    reclaim = Reclaim(pool, keep=plan.hit)
+    chosen: list[Sequence] = []
+    for seq in sorted(candidates, key=victim_order):
+        if len(chosen) == most:
+            break
+        if reclaim.gain(seq.running_table()) > 0:
+            reclaim.add(seq.running_table())
+            chosen.append(seq)
+            if reclaim.num_blocks >= plan.shortage:
+                return chosen
+    return []
+
+
+def choose_growth_victim(growing: Collection[Sequence], running: Iterable[Sequence], pool: BlockPool) -> Sequence:
+    """Return the first in order that would free a block, up to the first of the growing sequences."""
+    weakest = min(growing, key=victim_order)
+    for seq in sorted(running, key=victim_order):
+        if seq is weakest or pool.frees_a_block(seq.running_table()):
+            return seq
+    raise InvariantViolation("a growing sequence is not running")
+
+
+class StepLoop:
+    def __init__(self, scheduler: Scheduler, engine: Engine) -> None:
+        self.scheduler = scheduler
+        self.engine = engine
+        self.num_failed_discards = 0
+
+    def run_once(self) -> Step | None:
+        step = self.scheduler.assemble_step()
+        if step is not None:
+            self.run(step)
+        return step
+
+    def run(self, step: Step) -> None:
+        self.settle(step, self.complete(step))
+
+    def settle(self, step: Step, completions: list[Completion]) -> None:
+        for completion in completions:
+            self._commit(completion)
+            if fault_injected("commit.twice"):
+                self._commit(completion)
+        if self.scheduler.in_flight is step:
+            self._commit(Completion(step, StepFailure("the engine did not complete the step")))
+
+    def _commit(self, completion: Completion) -> None:
+        rollbacks = self.scheduler.commit(completion.step, completion.outcome)
+        try:
+            self.engine.discard(rollbacks)
+        except Exception:  # slots that were not zeroed are overwritten before they are read
+            self.num_failed_discards += 1
+
+    def complete(self, step: Step) -> list[Completion]:
+        """Run the step on the engine, without a commit."""
+        try:
+            completions = list(self.engine.run(step))
+            if fault_injected("commit.slow"):
+                self.scheduler.clock.sleep(SLOW_FAULT_SECONDS)
+            if all(isinstance(completion, Completion) for completion in completions):
+                return completions
+            return [Completion(step, StepFailure("the engine returned something other than a completion"))]
+        except EngineFault as fault:
+            return [Completion(step, StepFailure(str(fault), fault.culprit))]
+        except Exception as error:  # an engine error costs one request, not the loop
+            return [Completion(step, StepFailure(f"{type(error).__name__}: {error}"))]

@@ -1,0 +1,316 @@
+"""A request and its sequence."""
+
+import reprlib
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Any, Literal, NamedTuple, Protocol
+
+from admission.policy import earliest_deadline, is_urgent, rank_request
+from kvpool import BlockTable, InvariantViolation, TokenChain
+from octet.identity import Lane
+
+
+class RequestRefused(ValueError):
+    """The request can never be served as it is; sending it again will not help."""
+
+
+class InvalidRequestField(RequestRefused):
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"{field}: {why}")
+        self.field = field
+
+
+class PromptTooLarge(RequestRefused):
+    def __init__(self, num_blocks: int, capacity: int, block_size: int) -> None:
+        super().__init__(
+            f"the prompt and one step need {num_blocks} blocks of {block_size} tokens; the whole pool has {capacity}"
+        )
+        self.num_blocks = num_blocks
+        self.capacity = capacity
+
+
+class LaneMismatch(RequestRefused):
+    def __init__(self, differences: list[str]) -> None:
+        super().__init__("this replica serves another lane: " + "; ".join(differences))
+        self.differences = differences
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling parameters, validated where a request is received. Order: structure, logit bias, penalties, minimum
+    length, temperature, top-k, typical, top-p, min-p."""
+
+    temperature: float = 0.0  # 0 takes the most likely token
+    top_k: int = 0  # 0 for all
+    top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of every token seen, prompt included."""
+    presence_penalty: float = 0.0  # subtracted for every token generated at least once
+    frequency_penalty: float = 0.0  # subtracted for every time a token was generated
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    min_tokens: int = 0  # no stop token can be drawn before this many are generated
+    num_logprobs: int | None = None
+    """None: no log probabilities. 0: only of the chosen token. n: also of the n most likely tokens."""
+
+
+GREEDY = Sampling()
+
+
+class SampledLogprobs(NamedTuple):
+    """Log probabilities of the model's own distribution, before temperature and filters."""
+
+    chosen: float
+    top: tuple[tuple[int, float], ...]  # (token, log probability), most likely first
+
+
+class GuideExhausted(Exception):
+    """The generated tokens have left the required structure, or following it further would cost too much."""
+
+
+class TokenGuide(Protocol):
+    """Restricts the answer of one request to a structure. Its results depend only on the tokens passed in, not on
+    earlier calls."""
+
+    def allowed(self, generated: Tokens[int], guessed: Tokens[int] = ()) -> bytes | None:
+        """Return one bit for each token of the vocabulary, lowest first: set if the token may follow. None after a
+        guess that does not fit, because nothing drawn there counts. Raises GuideExhausted."""
+
+    def takes(self, generated: Tokens[int], guessed: Tokens[int], token: int) -> bool:
+        """True if the token is allowed and that is known without computing all allowed tokens. False means unknown."""
+
+    def ended(self, generated: Tokens[int], fresh: Tokens[int]) -> bool:
+        """Whether the structure is complete with the fresh tokens, so that only a stop token can follow."""
+
+
+_SECRET = ("tenant_salt", "session_key")
+
+FinishReason = Literal["stop", "length", "cancelled", "deadline", "error", "shed"]
+"""`shed` means displaced by a more important request, or unable to meet its deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    request_id: str
+    lane: Lane
+    prompt: tuple[int, ...]
+    max_tokens: int
+    priority: int = 0  # higher is served first
+    arrival: float = 0.0
+    deadline: float | None = None  # on the replica's clock. Past it the request ends, wherever it is.
+    first_deadline: float | None = None  # past it the request ends unless it has its first token
+    stop_ids: frozenset[int] = frozenset()  # tokens that end the answer and are not part of it
+    sampling: Sampling = GREEDY
+    seed: int = 0
+    draft_window: int = 0  # the most tokens to speculate ahead; 0 for plain decoding
+    tenant_salt: bytes = b""  # requests with different salts never share a cached block
+    session_key: bytes = b""  # the same for all requests of a conversation; empty without one
+    guide: TokenGuide | None = None  # for an answer that must keep a structure
+
+    def __post_init__(self) -> None:
+        self._require(isinstance(self.request_id, str) and self.request_id != "", "request_id", "a non-empty string")
+        self._require(isinstance(self.lane, Lane), "lane", "a Lane")
+        self._require(isinstance(self.prompt, tuple) and len(self.prompt) > 0, "prompt", "a tuple of at least 1 token")
+        for name, least in (("max_tokens", 1), ("draft_window", 0), ("priority", None), ("seed", None)):
+            self._require_integer(name, least)
+        for name in ("arrival", "deadline", "first_deadline"):
+            value = getattr(self, name)
+            finite = isinstance(value, float | int) and abs(value) < 2**63
+            self._require(finite or (name != "arrival" and value is None), name, "a finite time")
+        tokens = isinstance(self.stop_ids, frozenset) and all(isinstance(token, int) for token in self.stop_ids)
+        self._require(tokens, "stop_ids", "a frozenset of tokens")
+        self._require(isinstance(self.tenant_salt, bytes), "tenant_salt", "bytes")
+        self._require(isinstance(self.session_key, bytes), "session_key", "bytes")
+        self._require(isinstance(self.sampling, Sampling), "sampling", "a Sampling")
+
+    @property
+    def nearest_deadline(self) -> float | None:
+        return earliest_deadline(self.first_deadline, self.deadline)
+
+    def _require_integer(self, name: str, least: int | None) -> None:
+        value = getattr(self, name)
+        integer = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+        bound = "an integer of 64 bits" if least is None else f"an integer of at least {least}"
+        self._require(integer and (least is None or value >= least), name, bound)
+
+    def _require(self, is_valid: bool, field: str, what: str) -> None:
+        if not is_valid:
+            value = getattr(self, field)
+            got = type(value).__name__ if field in _SECRET else reprlib.repr(value)
+            raise InvalidRequestField(field, f"must be {what}, got {got}")
+
+
+class SnapshotUnusable(RuntimeError):
+    """A snapshot is corrupt or has another shape: the tokens it covered must be computed again."""
+
+
+class Snapshot(Protocol):
+    """An immutable copy of a sequence's state at one token boundary, to be kept on the host."""
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class SequenceState(Protocol):
+    """A recurrent state at exactly one boundary: the number of tokens it has absorbed. A forward pass over tokens [n,
+    n+k) stages the state after each of them without changing the one at n; `trim()` then selects one of those
+    boundaries. A step that fails or whose drafts are rejected therefore has no effect."""
+
+    @property
+    def state(self) -> Any:
+        """The tensors at the current boundary; only the engine uses them."""
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def trim(self, num_tokens: int) -> None:
+        """Select `num_tokens`, which is the current boundary or a staged one, and drop the other staged states."""
+
+    def snapshot(self, tail: int | None) -> Snapshot | None:
+        """Copy the state, and the content of the partly filled KV block `tail` if there is one. None when there is no
+        room for a copy: the tokens are then computed again."""
+
+    def restore(self, snapshot: Snapshot, tail: int | None) -> None:
+        """Restore the snapshot, and write its tail to KV block `tail`. Raises SnapshotUnusable, changing nothing."""
+
+
+class Sequence:
+    """One request's tokens and progress. Three integers define the progress:
+
+    num_tokens     known: the prompt and what has been generated
+    num_computed   the leading part of them whose KV is final
+    num_scheduled  computed by the step in flight: not to be relied on before its commit"""
+
+    __slots__ = (
+        *("chain", "draft_window", "finish_reason", "index", "is_urgent", "max_total_tokens", "nearest_deadline"),
+        *("num_computed", "num_scheduled", "num_tokens", "rank", "request", "saved", "snapshot_at"),
+        *("stack", "state", "suspect", "suspended_for", "table", "times_preempted"),
+    )
+
+    def __init__(
+        self, request: Request, chain: TokenChain, index: int, max_total_tokens: int, draft_window: int
+    ) -> None:
+        self.request = request
+        self.chain = chain
+        self.index = index  # the order of submission
+        self.nearest_deadline = request.nearest_deadline
+        self.rank = rank_request(request.priority, request.arrival, self.nearest_deadline, index)
+        self.is_urgent = is_urgent(request.arrival, self.nearest_deadline)
+        self.stack = request.lane.adapters
+        self.max_total_tokens = max_total_tokens
+        self.draft_window = draft_window
+        self.num_tokens = len(chain)
+        self.num_computed = 0
+        self.num_scheduled = 0
+        self.table: BlockTable | None = None
+        self.times_preempted = 0
+        self.finish_reason: FinishReason | None = None
+        self.suspended_for: str | None = None  # the request it is suspended for; None if it is not suspended
+        self.suspect = False
+        """Whether it was in a step that failed for an unknown reason: it then runs alone until such a step succeeds."""
+        self.state: SequenceState | None = None
+        self.saved: Snapshot | None = None
+        self.snapshot_at: tuple[int, ...] = ()
+
+    @property
+    def num_generated(self) -> int:
+        return self.num_tokens - len(self.request.prompt)
+
+    @property
+    def deadline(self) -> float | None:
+        """The deadline that applies next: of the first token until it is sampled, then of the whole answer."""
+        return self.request.deadline if self.num_generated else self.nearest_deadline
+
+    @property
+    def generated(self) -> Tokens[int]:
+        return self.chain.view()[len(self.request.prompt) :]
+
+    @property
+    def remaining(self) -> int:
+        """Tokens to compute before the next one can be sampled."""
+        return self.num_tokens - self.num_computed
+
+    @property
+    def prefilling(self) -> bool:
+        return self.num_tokens - self.num_computed > 1
+
+    @property
+    def rounds_left(self) -> int:
+        """Decode steps until the longest answer it may give."""
+        return self.max_total_tokens - self.num_tokens
+
+    @property
+    def reserve(self) -> int:
+        """Slots it needs before it may run: all known tokens, one step, and the whole draft window."""
+        return self.num_tokens + 1 + self.draft_window
+
+    def running_table(self) -> BlockTable:
+        if self.table is None:
+            raise InvariantViolation(f"{self} runs without blocks")
+        return self.table
+
+    def append(self, tokens: tuple[int, ...]) -> None:
+        """Raises ValueError for an invalid token, having added nothing."""
+        self.chain.extend(tokens)
+        self.num_tokens += len(tokens)
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequence({self.request.request_id}, {self.num_computed}+{self.num_scheduled}/{self.num_tokens}, "
+            f"priority={self.request.priority}, finish={self.finish_reason})"
+        )
+
+
+_Order = tuple[float, ...]
+
+
+class WaitingQueue:
+    """A priority queue whose members can be removed from anywhere. Every operation is O(log n) amortised. Removal from
+    the middle only marks the entry dead; dead entries are dropped when they outnumber the others."""
+
+    def __init__(self, order: Callable[[Sequence], _Order]) -> None:
+        """`order` is the sort key; the smallest comes first."""
+        self._order = order
+        self._heap: list[tuple[_Order, int, Sequence]] = []
+        self._members: dict[Sequence, int] = {}
+        self._num_pushed = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """In order. O(n log n): for inspection, not for the hot path."""
+        return iter(sorted(self._members, key=self._order))
+
+    def unordered(self) -> Iterator[Sequence]:
+        return iter(self._members)
+
+    def __contains__(self, seq: Sequence) -> bool:
+        return seq in self._members
+
+    def push(self, seq: Sequence) -> None:
+        self._num_pushed += 1
+        self._members[seq] = self._num_pushed
+        heappush(self._heap, (self._order(seq), self._num_pushed, seq))
+
+    def peek(self) -> Sequence | None:
+        while self._heap:
+            _, number, seq = self._heap[0]
+            if self._members.get(seq) == number:
+                return seq
+            heappop(self._heap)
+        return None
+
+    def discard(self, seq: Sequence) -> None:
+        if self._members.pop(seq, None) is not None and len(self._heap) > 2 * len(self._members) + 16:
+            self._heap = [item for item in self._heap if self._members.get(item[2]) == item[1]]
+            heapify(self._heap)

@@ -1,0 +1,316 @@
+"""A step: rows, speculation, outcome, and the events it causes."""
+
+from collections import OrderedDict
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, NamedTuple, Protocol
+
+from kvpool import AdmissionPlan, BlockKey, BlockPool, BlockTable, TokenChain, as_tokens
+from specialist.scheduling.sequence import FinishReason, SampledLogprobs, Sequence
+
+ConversationMissReason = Literal[
+    "", "first_time", "evicted", "other_adapter", "diverged", "cache_off", "no_session", "no_boundary"
+]
+"""Why blocks that could have been cached must be computed. Empty: every cacheable block was reused."""
+MAX_CONVERSATIONS = 4096
+ConversationKey = tuple[bytes, bytes]
+
+
+class CachedConversation(NamedTuple):
+    root: bytes  # lane and salt that computed it
+    keys: tuple[BlockKey, ...]  # of the blocks that its last request left in the cache
+
+
+class Conversations:
+    """Block keys of recent conversations, by tenant salt and session key, which are both needed to look one up: at most
+    `most` conversations with `most_blocks` keys in all. The least recently used is dropped first."""
+
+    def __init__(self, most_blocks: int, most: int = MAX_CONVERSATIONS) -> None:
+        self._most = most
+        self._most_blocks = most_blocks
+        self._num_blocks = 0
+        self._seen: OrderedDict[ConversationKey, CachedConversation] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    @property
+    def num_blocks(self) -> int:
+        return self._num_blocks
+
+    def learn(self, salt: bytes, session_key: bytes, chain: TokenChain, num_blocks: int) -> None:
+        """Record that a request of the conversation ended and left the first `num_blocks` of its chain in the cache."""
+        if not session_key or not num_blocks:
+            return
+        name = (salt, session_key)
+        seen = CachedConversation(chain.root, tuple(chain.keys(num_blocks)[:num_blocks]))
+        old = self._seen.get(name)
+        if old is not None and old.root == seen.root and old.keys[:num_blocks] == seen.keys:
+            seen = old  # it was cut before it reached the end of the request before
+        self._num_blocks += len(seen.keys) - (len(old.keys) if old is not None else 0)
+        self._seen[name] = seen
+        self._seen.move_to_end(name)
+        while len(self._seen) > self._most or self._num_blocks > self._most_blocks:
+            self._num_blocks -= len(self._seen.popitem(last=False)[1].keys)
+
+    def why_missed(
+        self, salt: bytes, session_key: bytes, chain: TokenChain, plan: AdmissionPlan
+    ) -> ConversationMissReason:
+        """Return why a request that is admitted as planned missed the cache."""
+        num_hit, num_possible = len(plan.hit), plan.num_cached + plan.num_uncached
+        if num_hit == num_possible:
+            return ""
+        if plan.uncached_reason == "disabled":
+            return "cache_off"
+        if not session_key:
+            return "no_session"
+        seen = self._seen.get((salt, session_key))
+        if seen is None:
+            return "first_time"
+        if seen.root != chain.root:
+            return "other_adapter"
+        num_same = _common_prefix(seen.keys, chain.keys(num_possible)[:num_possible])
+        if num_hit < num_same:
+            return "no_boundary" if plan.num_cached >= num_same else "evicted"
+        return "diverged" if num_same < min(len(seen.keys), num_possible) else ""
+
+
+def _common_prefix(one: Tokens[BlockKey], other: Tokens[BlockKey]) -> int:
+    """Return the number of equal leading keys, by bisection: a key identifies everything before it."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[middle - 1] == other[middle - 1]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+PreemptionCause = Literal["admission", "growth", "deadline"]
+
+
+class Submitted(NamedTuple):
+    request_id: str
+    priority: int
+
+
+class Admitted(NamedTuple):
+    request_id: str
+    num_tokens: int
+    num_hit_tokens: int
+    times_preempted: int
+    miss_reason: ConversationMissReason = ""  # of the first admission; empty after a preemption
+
+
+class Preempted(NamedTuple):
+    request_id: str
+    cause: PreemptionCause
+    beneficiary: str
+    """The request that gets the blocks or, with cause "deadline", the time. With "growth" it may have the same
+    priority."""
+
+
+class Emitted(NamedTuple):
+    request_id: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[SampledLogprobs, ...] = ()  # one for each token, if the request asked for them
+
+
+class Finished(NamedTuple):
+    request_id: str
+    reason: FinishReason
+    detail: str
+
+
+Event = Submitted | Admitted | Preempted | Emitted | Finished
+
+
+Mode = Literal["prefill", "decode", "spec_verify"]
+
+
+class Row(NamedTuple):
+    """One sequence's part of a step: compute `tokens` at positions [start, start + len(tokens))."""
+
+    sequence: Sequence
+    table: BlockTable
+    start: int
+    tokens: tuple[int, ...]
+    num_drafts: int  # trailing tokens that are guesses, to be verified by what is sampled before them
+    num_samples: int
+    """Tokens to sample, one behind each of the last positions: 0 for a chunk that ends inside the prompt,
+    else one more than there are drafts."""
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    number: int
+    adapters: tuple[str, ...]  # the one adapter stack of every row
+    rows: tuple[Row, ...]
+    num_preempted: int  # sequences preempted to make this step possible
+    started_at: float
+
+    @property
+    def mode(self) -> Mode:
+        if all(len(row.tokens) == 1 for row in self.rows):
+            return "decode"
+        if all(len(row.tokens) == 1 + row.num_drafts for row in self.rows):
+            return "spec_verify"
+        return "prefill"
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(row.tokens) for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RowFault:
+    """The engine could not compute this row; other rows are unaffected."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    sampled: tuple[tuple[int, ...] | RowFault, ...]  # for each row, `num_samples` tokens
+    logprobs: tuple[tuple[SampledLogprobs, ...], ...] = ()
+    """For each row, one for each token or an empty tuple; empty if no row asked for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailure:
+    """The whole step failed. Without a known culprit, its rows run one by one until it is found."""
+
+    error: str
+    culprit: str | None = None  # the request that caused the failure, if the engine can tell
+
+
+Outcome = StepOutcome | StepFailure
+
+
+class Rollback(NamedTuple):
+    """Positions that a step wrote and that were rolled back; the engine zeroes their slots."""
+
+    table: BlockTable
+    start: int
+    stop: int
+
+
+class Proposer(Protocol):
+    def propose(self, tokens: Tokens[int], limit: int) -> tuple[int, ...]:
+        """Return at most `limit` tokens that may follow `tokens`; fewer, or an empty tuple, without a good guess.
+        `tokens` is the sequence's own memory: not to be changed or kept."""
+
+
+def accept(row: Row, sampled: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the accepted tokens: each draft that equals the token sampled at its position, and the sample after them.
+    Sampling depends only on the seed and the position, so a draft that equals the sample is the sample."""
+    drafts = row.tokens[len(row.tokens) - row.num_drafts :]
+    accepted = 0
+    while accepted < len(drafts) and drafts[accepted] == sampled[accepted]:
+        accepted += 1
+    return sampled[: accepted + 1]
+
+
+Drafts = dict[Sequence, tuple[int, ...]]
+
+
+class RowBuilder:
+    def __init__(self, pool: BlockPool, proposer: Proposer | None) -> None:
+        self._pool = pool
+        self._proposer = proposer
+        self.num_failed_proposees = 0
+
+    def drafts(self, seqs: list[Sequence]) -> Drafts:
+        """Return drafts of the sequences that speculate, never beyond the longest answer they may give."""
+        if self._proposer is None:
+            return {}
+        return {seq: self._propose(seq, self._proposer) for seq in seqs if seq.draft_window and not seq.suspect}
+
+    def growing(self, seqs: list[Sequence], drafts: Drafts) -> dict[Sequence, int]:
+        """Return the sequences that need new blocks for their step, and how many."""
+        size = self._pool.block_size
+        growing = {}
+        for seq in seqs:
+            num_tokens = seq.num_tokens + len(drafts.get(seq, ())) if drafts else seq.num_tokens
+            missing = num_tokens - len(seq.running_table().block_ids) * size
+            if missing > 0:
+                growing[seq] = -(-missing // size)
+        return growing
+
+    def row(self, seq: Sequence, num_tokens: int, drafts: tuple[int, ...] = ()) -> Row:
+        """Build a row of the next `num_tokens` known tokens and the drafts after them."""
+        table, start = seq.running_table(), seq.num_computed
+        num_samples = 1 + len(drafts) if start + num_tokens == seq.num_tokens else 0
+        tokens = seq.chain.tokens(start, start + num_tokens) + drafts
+        stop = start + len(tokens)
+        if stop > len(table.block_ids) * table.block_size:
+            self._pool.grow(table, stop)
+        seq.num_scheduled = len(tokens)
+        return Row(seq, table, start, tokens, len(drafts), num_samples)
+
+    def _propose(self, seq: Sequence, proposer: Proposer) -> tuple[int, ...]:
+        limit = min(seq.draft_window, seq.max_total_tokens - seq.num_tokens - 1)
+        if limit <= 0:
+            return ()
+        try:
+            return as_tokens(proposer.propose(seq.chain.view(), limit)[:limit])
+        except Exception:  # a failed guess must not cost the request
+            self.num_failed_proposees += 1
+            return ()
+
+
+class PrefillBudget(Protocol):
+    def tokens(self) -> int:
+        """The prompt tokens of the next chunk, at least 1."""
+
+    def observe(self, num_tokens: int, seconds: float) -> None: ...
+
+
+class FixedBudget:
+    def __init__(self, num_tokens: int) -> None:
+        if num_tokens < 1:
+            raise ValueError(f"num_tokens must be at least 1, got {num_tokens}")
+        self._num_tokens = num_tokens
+
+    def tokens(self) -> int:
+        return self._num_tokens
+
+    def observe(self, num_tokens: int, seconds: float) -> None:
+        pass
+
+
+class TimedBudget:
+    """As many tokens as fit into `seconds`, found by trial: each step changes the number by at most a factor of 2. The
+    cost is not proportional to the tokens, since a step has a fixed cost, so a rate learnt from small steps would keep
+    them small. A single stalled step changes little."""
+
+    MAX_CHANGE = 2.0
+
+    def __init__(self, seconds: float, first_guess: int, most: int) -> None:
+        """`first_guess` is the number of tokens until a step has been measured; `most` is the limit."""
+        if not 0 < seconds < inf:
+            raise ValueError(f"seconds must be positive and finite, got {seconds}")
+        if not 1 <= first_guess <= most:
+            raise ValueError(f"first_guess must be in [1, {most}], got {first_guess}")
+        self._seconds = seconds
+        self._most = most
+        self._tokens = float(first_guess)
+
+    def tokens(self) -> int:
+        return int(self._tokens)
+
+    def observe(self, num_tokens: int, seconds: float) -> None:
+        if num_tokens < self.tokens() and seconds <= self._seconds:
+            return  # a small step that was on time says nothing about larger ones
+        expected = seconds * min(1.0, self._tokens / num_tokens)
+        ratio = self._seconds / expected if expected > 0 else inf
+        # A larger step spreads its own price over more tokens: it can show that fewer fit, never that more do.
+        most = 1.0 if num_tokens > self._tokens else self.MAX_CHANGE
+        change = min(max(ratio, 1 / self.MAX_CHANGE), most)
+        self._tokens = min(max(self._tokens * change, 1.0), self._most)

@@ -1,0 +1,1 @@
+"""A specialist replica as a process: gRPC in front, the engine on its own thread."""

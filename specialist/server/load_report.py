@@ -1,0 +1,330 @@
+"""Counters, measured rates and load of a replica, published to every watcher."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import inf
+from typing import Any, NamedTuple, get_args
+
+from admission.forecast.bookings import AdmissionDecision, Admit, RefuseReason
+from admission.forecast.controller import AdmissionController
+from octet.clock import Clock
+from octet.fault_points import fault_injected
+from octet.rpc.refusal import queue_full
+from octet.telemetry import distributions
+from octet.telemetry.distributions import Histogram
+from octet.v1 import specialist_pb2 as wire
+from specialist.adapters.catalog import AdapterCatalog
+from specialist.scheduling.scheduler import Scheduler
+from specialist.scheduling.sequence import FinishReason
+from specialist.scheduling.step import Admitted, Mode, PreemptionCause, Step
+from specialist.server.served_request import RequestUsage
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+def _zeroed(literal: Any, *more: str) -> Counter[str]:
+    """Start every label at 0: Prometheus sees no increase in a series that starts at 1."""
+    return Counter(dict.fromkeys((*get_args(literal), *more), 0))
+
+
+class EngineCounters:
+    """Written by the engine's thread, read by any thread."""
+
+    def __init__(self) -> None:
+        self.step_seconds = {mode: Histogram(distributions.STEP_SECONDS_BOUNDS) for mode in MODES}
+        self.step_rows = {mode: Histogram(distributions.ROWS_BOUNDS) for mode in MODES}
+        self.step_tokens = dict.fromkeys(MODES, 0)  # computed by prefill steps, emitted by the others
+        self.queued = Histogram(distributions.TTFT_SECONDS_BOUNDS)
+        self.prefill = Histogram(distributions.TTFT_SECONDS_BOUNDS)
+        self.finished: Counter[str] = _zeroed(FinishReason)
+        self.preempted: Counter[str] = _zeroed(PreemptionCause)
+        self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
+        self.adapter_switches = 0
+        self._adapters: tuple[str, ...] = ()
+
+    def count_step(self, step: Step, num_emitted: int, seconds: float) -> None:
+        mode = step.mode
+        self.step_seconds[mode].add(seconds)
+        self.step_rows[mode].add(len(step.rows))
+        self.step_tokens[mode] += step.num_tokens if mode == "prefill" else num_emitted
+        if step.adapters != self._adapters:
+            self._adapters = step.adapters
+            self.adapter_switches += 1
+
+    def count_end(self, usage: RequestUsage) -> None:
+        self.finished[usage.reason] += 1
+        if usage.queued is None:
+            return  # it never ran
+        self.queued.add(usage.queued)
+        self.prompt_tokens += usage.prompt_tokens
+        self.cached_tokens += usage.cache_hit_tokens
+        self.completion_tokens += usage.completion_tokens
+        if usage.prefill is not None:
+            self.prefill.add(usage.prefill)
+
+
+class AdmissionCounters:
+    """Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self.decisions: Counter[str] = _zeroed(RefuseReason, "admitted")  # without shadow requests
+        self.shadow_decisions: Counter[str] = _zeroed(RefuseReason, "admitted")
+        self.displaced = self.suspended = 0
+
+    def count(self, decision: AdmissionDecision, *, shadow: bool) -> None:
+        label = "admitted" if isinstance(decision, Admit) else decision.reason
+        (self.shadow_decisions if shadow else self.decisions)[label] += 1
+        if isinstance(decision, Admit):
+            self.displaced += len(decision.displaced)
+            self.suspended += len(decision.suspended)
+
+
+class DecayingRate:
+    """A ratio of exponentially decaying sums: each new sample multiplies the past by `keep`."""
+
+    def __init__(self, keep: float = 0.9) -> None:
+        self._keep = keep
+        self._amount = self._seconds = 0.0
+
+    def add(self, amount: float, seconds: float) -> None:
+        self._amount = self._amount * self._keep + amount
+        self._seconds = self._seconds * self._keep + seconds
+
+    @property
+    def value(self) -> float | None:
+        return self._amount / self._seconds if self._seconds > 0 else None
+
+
+class StepMeter:
+    """Measures the actual speed of the replica."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.prefill, self.decode, self.drain = DecayingRate(), DecayingRate(), DecayingRate()  # per second
+        self._busy_since: float | None = None
+        self.preempted_at: float | None = None
+        self.times_preempted = 0
+        self.prompt_tokens = 0
+        self.cache_hit_tokens = 0  # part of the prompt tokens
+
+    def record_step(self, step: Step, num_emitted: int, seconds: float) -> None:
+        """Record a committed step. Rows that failed do not count as work, but their time does."""
+        if self._busy_since is None:
+            self._busy_since = step.started_at
+        if step.mode == "prefill":
+            # Prompt tokens that were computed and kept, or that led to an answer which has ended since.
+            committed = [
+                len(row.tokens)
+                for row in step.rows
+                if row.sequence.num_computed >= row.stop or row.sequence.finish_reason in ("stop", "length")
+            ]
+            self.prefill.add(sum(committed), seconds)
+        else:
+            self.decode.add(num_emitted, seconds)
+
+    def record_admission(self, event: Admitted) -> None:
+        if not event.times_preempted:
+            self.prompt_tokens += event.num_tokens
+            self.cache_hit_tokens += event.num_hit_tokens
+
+    def record_preemption(self) -> None:
+        self.times_preempted += 1
+        self.preempted_at = self._clock.now()
+
+    def record_end(self) -> None:
+        """Record the end of a request. Only busy time counts towards the drain rate."""
+        now = self._clock.now()
+        if self._busy_since is not None:
+            self.drain.add(1, now - self._busy_since)
+            self._busy_since = now
+
+    def record_idle(self) -> None:
+        self._busy_since = None
+
+
+PREEMPTING_SECONDS = 1.0  # how long a replica counts as preempting after a preemption
+_FORECAST_SECONDS = 0.05  # how long the admission controller's figures are reused: computing them takes a while
+
+
+class ReplicaSlots(NamedTuple):
+    """How many requests may run and wait."""
+
+    running: int
+    waiting: int
+
+    @property
+    def total(self) -> int:
+        return self.running + self.waiting
+
+
+class LoadSnapshot(NamedTuple):
+    waiting: int
+    running: int
+    total_blocks: int
+    free_blocks: int
+    cached_blocks: int
+    used_blocks: int
+    preempted_at: float | None  # the time of the last preemption
+    times_preempted: int
+    prefill_rate: float | None  # per second; None until measured; likewise the two below
+    decode_rate: float | None
+    drain_rate: float | None
+    prompt_tokens: int  # since the start, of requests that began to run; likewise the two below
+    cache_hit_tokens: int
+    evicted_blocks: int
+
+
+_SAME_ON_WIRE = (
+    *("waiting", "running", "times_preempted", "prefill_rate", "decode_rate", "drain_rate"),
+    *("prompt_tokens", "cache_hit_tokens", "evicted_blocks"),
+)
+
+
+def measure_load(scheduler: Scheduler, meter: StepMeter) -> LoadSnapshot:
+    """Call it only between steps, on the thread that runs them."""
+    pool = scheduler.pool
+    cached = sum(1 for block in pool.index.values() if block.ref_count == 0)
+    return LoadSnapshot(
+        waiting=len(scheduler.waiting) + sum(seq not in scheduler.running for seq in scheduler.ledger.suspended),
+        running=len(scheduler.running),
+        total_blocks=pool.capacity,
+        free_blocks=pool.num_free - cached,
+        cached_blocks=cached,
+        used_blocks=pool.num_used,
+        preempted_at=meter.preempted_at,
+        times_preempted=meter.times_preempted,
+        prefill_rate=meter.prefill.value,
+        decode_rate=meter.decode.value,
+        drain_rate=meter.drain.value,
+        prompt_tokens=meter.prompt_tokens,
+        cache_hit_tokens=meter.cache_hit_tokens,
+        evicted_blocks=pool.counters.evictions,
+    )
+
+
+class LoadPublisher:
+    """Belongs to the event loop."""
+
+    def __init__(
+        self,
+        revision: str,
+        adapters: AdapterCatalog,
+        controller: AdmissionController,
+        clock: Clock,
+        slots: ReplicaSlots,
+        load: LoadSnapshot,
+        *,
+        max_watchers: int,
+        instance: str = "",
+    ) -> None:
+        """`instance` identifies this process."""
+        self._instance = instance
+        self._revision = revision
+        self._adapters = adapters
+        self._controller = controller
+        self._forecast: wire.LoadReport | None = None
+        self._forecast_at = -inf
+        self._clock = clock
+        self.slots = slots
+        self._load = load
+        self._max_watchers = max_watchers
+        self.watchers: set[asyncio.Event] = set()
+        self.is_draining = False
+        self.closed = asyncio.Event()  # set when the load will not change any more
+
+    def close(self) -> None:
+        self.closed.set()
+        self.notify()
+
+    def add_watcher(self, watcher: asyncio.Event) -> None:
+        """Raises Refusal if there are too many: watchers must not use up the call slots of requests."""
+        if len(self.watchers) >= self._max_watchers:
+            raise queue_full("watching", self._max_watchers, None)
+        self.watchers.add(watcher)
+
+    def publish(self, load: LoadSnapshot) -> None:
+        self._load = load
+        self.notify()
+
+    def notify(self) -> None:
+        for watcher in self.watchers:
+            watcher.set()
+
+    def report(self) -> wire.LoadReport:
+        load, now = self._load, self._clock.now()
+        report = wire.LoadReport(
+            revision=self._revision,
+            instance=self._instance,
+            blocks=wire.Blocks(
+                total=load.total_blocks, free=load.free_blocks, cached=load.cached_blocks, used=load.used_blocks
+            ),
+            preempting=load.preempted_at is not None and now - load.preempted_at < PREEMPTING_SECONDS,
+            adapters=adapters_to_wire(self._adapters.names()),
+            draining=self.is_draining,
+            max_running=self.slots.running,
+            max_waiting=self.slots.waiting,
+            **{name: getattr(load, name) for name in _SAME_ON_WIRE},
+        )
+        if self._forecast is None or now - self._forecast_at >= _FORECAST_SECONDS:
+            self._forecast, self._forecast_at = self._read_controller(now), now
+        report.MergeFrom(self._forecast)
+        return report
+
+    def _read_controller(self, now: float) -> wire.LoadReport:
+        errors = self._controller.errors()
+        return wire.LoadReport(
+            refusing=self._controller.is_refusing(now),
+            shadows=self._controller.bookings.num_shadows,
+            usual_wait=self._controller.usual_wait(now),
+            estimate_error=None if errors is None else wire.EstimateError(**asdict(errors)),
+        )
+
+
+def adapters_to_wire(names: Mapping[str, str]) -> list[wire.ResidentAdapter]:
+    return [wire.ResidentAdapter(name=name, digest=digest) for name, digest in sorted(names.items())]
+
+
+class LoadWatch:
+    """One watcher. It receives every change; a slow watcher receives several changes at once."""
+
+    def __init__(self, publisher: LoadPublisher, heartbeat: float = inf) -> None:
+        """After `heartbeat` seconds without a change the same report is sent again."""
+        self._publisher = publisher
+        self._heartbeat = heartbeat
+        self._event = asyncio.Event()
+        self._last: wire.LoadReport | None = None
+        self._sent_at = 0.0
+
+    def __enter__(self) -> "LoadWatch":
+        self._publisher.add_watcher(self._event)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._publisher.watchers.discard(self._event)
+
+    async def next(self) -> wire.LoadReport | None:
+        """Return a report that differs from the last one or is due; None once the publisher is closed."""
+        now = asyncio.get_running_loop().time
+        due = self._sent_at + self._heartbeat
+        while (report := self._publisher.report()) == self._last:
+            if self._publisher.closed.is_set():
+                return None
+            if now() >= due:
+                break
+            # `preempting` and `refusing` expire by themselves, without an event.
+            expires = report.preempting or report.refusing
+            await self._wait(min(due - now(), PREEMPTING_SECONDS if expires else inf))
+        if self._last is not None and fault_injected("report.stale"):
+            report = self._last
+        self._last, self._sent_at = report, now()
+        return report
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(None if seconds == inf else seconds):
+                await self._event.wait()
+        except TimeoutError:
+            return
+        self._event.clear()

@@ -1,0 +1,231 @@
+"""Prometheus metrics of a replica. Every series carries the specialist: a replica may be scraped without a router."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from prometheus_client.metrics_core import Metric
+
+from octet import __version__
+from octet.telemetry.distributions import Histogram
+from octet.telemetry.exposition import (
+    BuildFamilies,
+    Exposition,
+    Labels,
+    Sample,
+    counter_family,
+    gauge_family,
+    histogram_family,
+)
+from octet.telemetry.trace_export import SpanExporter
+from octet.v1 import specialist_pb2 as wire
+from specialist.scheduling.ledger import Hybrid
+from specialist.scheduling.scheduler import Scheduler
+from specialist.server.engine_thread import EngineThread
+from specialist.server.load_report import MODES, EngineCounters, LoadPublisher
+from specialist.server.preparation import RequestPreparer
+from specialist.server.replica import AssembledReplica
+from specialist.server.service import GenerateHandler
+
+_DIGEST_DIGITS = 12
+
+
+def replica_metrics(
+    replica: AssembledReplica,
+    engine: EngineThread,
+    handler: GenerateHandler,
+    preparer: RequestPreparer,
+    publisher: LoadPublisher,
+    exporter: SpanExporter | None,
+) -> Exposition:
+    """Sources read event-loop state on the event loop; the families are built on a thread."""
+    specialist = replica.lane.specialist
+    metrics = Exposition({"specialist": specialist})
+    families = _SpecialistFamilies(specialist)
+    metrics.add(partial(_engine_source, families, replica, engine))
+    metrics.add(partial(_admission_source, families, handler, preparer, publisher))
+    metrics.add(partial(_load_source, families, replica, handler, publisher))
+    metrics.add(lambda: partial(_kv_families, families, replica.scheduler))
+    metrics.add(lambda: partial(_trace_families, families, exporter))
+    return metrics
+
+
+class _SpecialistFamilies:
+    """Builds families whose first label is the specialist."""
+
+    def __init__(self, specialist: str) -> None:
+        self._specialist = specialist
+
+    def gauge(self, name: str, help_text: str, value: float | None) -> Metric:
+        return self.gauges(name, help_text, (), [((), value)])
+
+    def gauges(self, name: str, help_text: str, labels: Labels, samples: Iterable[Sample]) -> Metric:
+        labelled = (((self._specialist, *values), value) for values, value in samples)
+        return gauge_family(f"octet_replica_{name}", help_text, ("specialist", *labels), labelled)
+
+    def counter(self, name: str, help_text: str, value: float) -> Metric:
+        return self.counters(name, help_text, (), [((), value)])
+
+    def counters(self, name: str, help_text: str, labels: Labels, samples: Iterable[Sample]) -> Metric:
+        labelled = (((self._specialist, *values), value) for values, value in samples)
+        return counter_family(f"octet_replica_{name}", help_text, ("specialist", *labels), labelled)
+
+    def histograms(self, name: str, help_text: str, labels: Labels, each: Iterable[tuple[Labels, Histogram]]) -> Metric:
+        labelled = (((self._specialist, *values), histogram) for values, histogram in each)
+        return histogram_family(f"octet_replica_{name}", help_text, ("specialist", *labels), labelled)
+
+
+def _engine_source(families: _SpecialistFamilies, replica: AssembledReplica, engine: EngineThread) -> BuildFamilies:
+    counters, scheduler = engine.counters, replica.scheduler
+    since = engine.stepping_since
+    step_seconds = 0.0 if since is None else max(0.0, replica.clock.now() - since)
+
+    def build() -> Iterator[Metric]:
+        yield from _step_families(families, counters)
+        text = "Duration of the step under way so far; 0 without one."
+        yield families.gauge("step_under_way_seconds", text, step_seconds)
+        text = "Commits that came late or twice and changed nothing."
+        yield families.counter("stale_commits_total", text, scheduler.num_stale_commits)
+        text = "Saved states of recurrent layers that could not be used."
+        yield families.counter("unusable_snapshots_total", text, scheduler.num_unusable_snapshots)
+        yield from _request_families(families, counters)
+
+    return build
+
+
+def _step_families(families: _SpecialistFamilies, counters: EngineCounters) -> Iterator[Metric]:
+    labels = ("mode",)
+    text = "Duration of a step: prefill (a chunk of prompts), decode, spec_verify."
+    yield families.histograms("step_seconds", text, labels, (((mode,), counters.step_seconds[mode]) for mode in MODES))
+    text = "Sequences in a step."
+    yield families.histograms("step_rows", text, labels, (((mode,), counters.step_rows[mode]) for mode in MODES))
+    text = "Prompt tokens computed and tokens generated, shadow requests included."
+    yield families.counters(
+        "step_tokens_total", text, labels, (((mode,), counters.step_tokens[mode]) for mode in MODES)
+    )
+    text = "Steps with other adapters than the step before."
+    yield families.counter("adapter_switches_total", text, counters.adapter_switches)
+
+
+def _request_families(families: _SpecialistFamilies, counters: EngineCounters) -> Iterator[Metric]:
+    text = "Requests that ended, shadow requests included: stop, length, cancelled, deadline, error, shed."
+    finished = (((reason,), num) for reason, num in list(counters.finished.items()))
+    yield families.counters("finished_requests_total", text, ("reason",), finished)
+    text = "Preemptions of a sequence: for admission, for growth, or for another request's deadline."
+    preempted = (((cause,), num) for cause, num in list(counters.preempted.items()))
+    yield families.counters("preemptions_total", text, ("cause",), preempted)
+    yield families.histograms("queue_seconds", "From arrival to the first step.", (), [((), counters.queued)])
+    text = "From the first step to the first token."
+    yield families.histograms("prefill_seconds", text, (), [((), counters.prefill)])
+    yield families.counter("prompt_tokens_total", "Prompt tokens of requests that ran.", counters.prompt_tokens)
+    text = "Prompt tokens of requests that ran and that were found in the cache."
+    yield families.counter("cached_prompt_tokens_total", text, counters.cached_tokens)
+    yield families.counter("completion_tokens_total", "Tokens of answers.", counters.completion_tokens)
+
+
+def _admission_source(
+    families: _SpecialistFamilies, handler: GenerateHandler, preparer: RequestPreparer, publisher: LoadPublisher
+) -> BuildFamilies:
+    counters = handler.counters
+    decisions = [((each, "no"), num) for each, num in counters.decisions.items()]
+    decisions += [((each, "yes"), num) for each, num in counters.shadow_decisions.items()]
+    open_calls, watchers, tokenizing = handler.num_open, len(publisher.watchers), preparer.num_tokenizing
+    memory = handler.memory.share or 0.0
+
+    def build() -> Iterator[Metric]:
+        text = "Admission decisions: admitted, deadline_unreachable, would_delay_others, queue_full."
+        yield families.counters("verdicts_total", text, ("verdict", "shadow"), decisions)
+        text = "Requests shed when one of higher priority was admitted."
+        yield families.counter("displaced_requests_total", text, counters.displaced)
+        text = "Requests suspended when one of higher priority was admitted."
+        yield families.counter("set_aside_requests_total", text, counters.suspended)
+        yield families.gauge("open_calls", "Calls that have not got their status yet.", open_calls)
+        yield families.gauge("watchers", "Callers that watch the load.", watchers)
+        yield families.gauge("tokenizing_requests", "Requests that are tokenised or wait for it.", tokenizing)
+        text = "Requests that may be tokenised or wait for it at once."
+        yield families.gauge("tokenizing_requests_limit", text, preparer.max_tokenizing)
+        text = "Share of the process's memory limit that is in use; 0 without a limit."
+        yield families.gauge("memory_share", text, memory)
+        text = "Duration of tokenising on its thread, with the time in the queue for it."
+        yield families.histograms("tokenize_seconds", text, (), [((), preparer.tokenize_seconds)])
+
+    return build
+
+
+def _trace_families(families: _SpecialistFamilies, exporter: SpanExporter | None) -> Iterator[Metric]:
+    sent, dropped = (0, 0) if exporter is None else (exporter.sent, exporter.dropped)
+    yield families.counter("sent_traces_total", "Requests whose spans were exported.", sent)
+    text = "Requests whose spans were lost: the collector did not take them, or there was no room to hold them."
+    yield families.counter("lost_traces_total", text, dropped)
+
+
+def _load_source(
+    families: _SpecialistFamilies, replica: AssembledReplica, handler: GenerateHandler, publisher: LoadPublisher
+) -> BuildFamilies:
+    report, margin, is_open = publisher.report(), handler.forecast_margin, handler.state == "open"
+
+    def build() -> Iterator[Metric]:
+        labels = ("version", "engine", "revision")
+        values = (__version__, replica.engine_name, report.revision[:_DIGEST_DIGITS])
+        yield families.gauges("info", "Always 1; describes the replica.", labels, [(values, 1)])
+        yield families.gauge("serving", "1 if the replica accepts requests.", is_open)
+        for name, text, field in _LOAD_GAUGES:
+            is_unknown = wire.LoadReport.DESCRIPTOR.fields_by_name[field].has_presence and not report.HasField(field)
+            yield families.gauge(name, text, None if is_unknown else getattr(report, field))
+        blocks = [(("free",), report.blocks.free), (("cached",), report.blocks.cached), (("used",), report.blocks.used)]
+        text = "Blocks of the KV pool: free, cached (unused but findable), used."
+        yield families.gauges("kv_blocks", text, ("state",), blocks)
+        yield from _forecast_families(families, report, margin)
+        yield families.gauge("adapters", "Loaded adapters.", len(report.adapters))
+        adapters = [((each.name, each.digest[:_DIGEST_DIGITS]), 1.0) for each in report.adapters]
+        yield families.gauges("adapter_info", "1 for each loaded adapter.", ("adapter", "digest"), adapters)
+
+    return build
+
+
+_LOAD_GAUGES = (  # name, help text, field of the load report
+    ("waiting_requests", "Requests that wait or are suspended.", "waiting"),
+    ("running_requests", "Requests that run.", "running"),
+    ("shadow_requests", "Shadow requests among those that wait or run.", "shadows"),
+    ("waiting_requests_limit", "Requests that may wait.", "max_waiting"),
+    ("running_requests_limit", "Requests that may run.", "max_running"),
+    ("draining", "1 if the replica accepts no new requests and finishes the others.", "draining"),
+    ("refusing", "1 if a request was refused for lack of capacity within the last second.", "refusing"),
+    ("prefill_tokens_per_second", "Recent rate of prefill steps.", "prefill_rate"),
+    ("decode_tokens_per_second", "Recent rate of decode steps.", "decode_rate"),
+    ("drained_requests_per_second", "Recent rate at which requests end while the replica is busy.", "drain_rate"),
+    ("usual_wait_seconds", "How long a usual request would wait now for its first step.", "usual_wait"),
+)
+
+
+def _forecast_families(families: _SpecialistFamilies, report: wire.LoadReport, margin: float) -> Iterator[Metric]:
+    errors = report.estimate_error
+    samples: list[Sample] = []
+    if report.HasField("estimate_error"):
+        samples = [(("step", "50"), errors.step_p50), (("step", "90"), errors.step_p90)]
+        samples += [
+            (("request", percentile), getattr(errors, field) if errors.HasField(field) else None)
+            for field, percentile in (("total_p50", "50"), ("total_p90", "90"))
+        ]
+    text = "Error of forecasts as a share of the real time: of steps, and of whole requests."
+    yield families.gauges("estimate_error_ratio", text, ("of", "p"), samples)
+    yield families.gauge("estimate_margin_ratio", "Share by which work may exceed its forecast.", margin)
+
+
+def _kv_families(families: _SpecialistFamilies, scheduler: Scheduler) -> Iterator[Metric]:
+    """Any thread may call this: the counters are only read."""
+    pool, states = scheduler.pool, scheduler.states
+    counters = pool.counters
+    yield families.gauge("kv_block_tokens", "Tokens that one block of the KV pool holds.", pool.block_size)
+    text = "Blocks of prompts that were not found: cold, evicted, tokens_differ, no_boundary, disabled."
+    misses = (((reason,), num) for reason, num in counters.misses.items())
+    yield families.counters("kv_block_misses_total", text, ("reason",), misses)
+    for name, text, num in (
+        ("hits", "Blocks of prompts that were found in the cache.", counters.hits),
+        ("evictions", "Cached blocks that were evicted.", counters.evictions),
+        ("reads", "Blocks that steps read.", counters.reads),
+        ("writes", "Blocks that steps wrote tokens into.", counters.writes),
+    ):
+        yield families.counter(f"kv_block_{name}_total", text, num)
+    saved = states.num_snapshot_bytes if isinstance(states, Hybrid) else 0
+    text = "Bytes of saved states of recurrent layers; 0 for a model without any."
+    yield families.gauge("snapshot_bytes", text, saved)

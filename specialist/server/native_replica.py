@@ -1,0 +1,133 @@
+"""A replica of a real model."""
+
+from dataclasses import dataclass
+
+import torch
+
+from kvpool import BlockPool
+from octet.clock import Clock
+from octet.identity import Lane
+from octet.supervisor.process import call_in_fork
+from octet.v1 import specialist_pb2 as wire
+from specialist.engines.native.create import KernelChoice, SharedParts, create_native, prepare_shared, try_kernels
+from specialist.engines.native.settings import NativeSettings
+from specialist.models.checkpoint import Checkpoint, ModelConfig
+from specialist.models.demo import cache_directory, demo_model
+from specialist.models.fields import ModelRefused
+from specialist.models.open import open_checkpoint
+from specialist.models.progress import Progress, silent
+from specialist.scheduling.loop import load_calibrated_prices
+from specialist.server.replica import MAX_STEP_TOKENS, AssembledReplica, create_scheduler
+from specialist.server.settings import ReplicaSettings
+from specialist.text.codec import VocabularyCodec
+from specialist.text.structured_output import GrammarCache
+
+_TRYING = "compiling and trying kernels"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedModel:
+    """Everything that replicas of one model share. It is opened once and inherited by fork."""
+
+    name: str
+    checkpoint: Checkpoint
+    codec: VocabularyCodec
+    parts: SharedParts
+
+
+def share_model(settings: ReplicaSettings, progress: Progress = silent) -> SharedModel:
+    """Leaves no threads behind: kernels are timed in another process. Raises as `create_native_replica` does."""
+    path = settings.model or demo_model(cache_directory(), progress)
+    native = native_settings(settings)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        checkpoint = open_checkpoint(path, progress)
+        progress(_TRYING, 0, 1)
+        kernel, why = call_in_fork(lambda: _try_kernels(checkpoint, native))
+        progress(_TRYING, 1, 1)
+        parts = prepare_shared(checkpoint, native, KernelChoice(kernel, (), why), progress)
+    finally:
+        torch.set_num_threads(threads)
+    codec = VocabularyCodec(checkpoint.vocabulary, checkpoint.config.vocab_size)
+    return SharedModel(path.resolve().name, checkpoint, codec, parts)
+
+
+def _try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> tuple[str, str]:
+    choice = try_kernels(checkpoint, settings)
+    return choice.kernel, choice.why
+
+
+def create_native_replica(
+    settings: ReplicaSettings, clock: Clock, progress: Progress = silent, shared: SharedModel | None = None
+) -> AssembledReplica:
+    """Raises ModelRefused, OSError or MemoryError; each message says what to do."""
+    if shared is not None:
+        return replica_from_checkpoint(shared.checkpoint, shared.name, settings, clock, progress, shared)
+    path = settings.model or demo_model(cache_directory(), progress)
+    return replica_from_checkpoint(open_checkpoint(path, progress), path.resolve().name, settings, clock, progress)
+
+
+def replica_from_checkpoint(
+    checkpoint: Checkpoint,
+    model_name: str,
+    settings: ReplicaSettings,
+    clock: Clock,
+    progress: Progress = silent,
+    shared: SharedModel | None = None,
+) -> AssembledReplica:
+    context = _context(settings, checkpoint.config)
+    made = create_native(checkpoint, native_settings(settings), progress, None if shared is None else shared.parts)
+    lane = Lane(settings.name, checkpoint.revision)
+    pool = BlockPool(made.decoder.num_blocks, made.decoder.block_size, prefix_cache=settings.prefix_cache)
+    return AssembledReplica(
+        lane=lane,
+        scheduler=create_scheduler(pool, lane, settings, clock, made.kv_dtype),
+        engine=made.engine,
+        clock=clock,
+        codec=shared.codec if shared else VocabularyCodec(checkpoint.vocabulary, checkpoint.config.vocab_size),
+        grammars=GrammarCache(checkpoint.vocabulary, checkpoint.config.vocab_size),
+        adapters=made.adapters,
+        engine_name="native",
+        model=_model_to_wire(model_name, checkpoint.config),
+        kernels=(wire.Kernel(op="linear", choice=made.choice.kernel, why=made.choice.why),),
+        prices=load_calibrated_prices(settings.cost_model),
+        context=min(context, pool.num_slots),
+    )
+
+
+def _context(settings: ReplicaSettings, config: ModelConfig) -> int:
+    if settings.context is None:
+        return config.context
+    if settings.context > config.context:
+        raise ModelRefused(
+            f"the configured context of {settings.context:,} tokens exceeds the model's {config.context:,}: lower it"
+        )
+    return settings.context
+
+
+def native_settings(settings: ReplicaSettings) -> NativeSettings:
+    return NativeSettings(
+        cache=cache_directory(),
+        block_size=settings.block_size,
+        max_tokens=max(MAX_STEP_TOKENS, settings.max_running),
+        num_blocks=None if settings.num_blocks is None else settings.num_blocks + 1,
+        kv_bytes=settings.kv_bytes,
+        device=settings.device,
+        dtype=settings.dtype,
+        kernel=settings.kernel,
+        threads=settings.threads,
+    )
+
+
+def _model_to_wire(name: str, config: ModelConfig) -> wire.Model:
+    return wire.Model(
+        name=name,
+        architecture=config.architecture,
+        vocab_size=config.vocab_size,
+        num_layers=config.num_layers,
+        hidden_size=config.hidden_size,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        context=config.context,
+    )

@@ -1,0 +1,288 @@
+"""Prepares a validated request for the scheduler: tokens, grammar, adapter digests and deadlines."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from threading import BoundedSemaphore
+from typing import TypeVar
+from uuid import uuid4
+
+from admission.forecast.bookings import Booking
+from octet.clock import Clock
+from octet.identity import Lane
+from octet.rpc.refusal import invalid_field, queue_full, tools_unsupported
+from octet.telemetry import distributions
+from octet.telemetry.distributions import Histogram
+from specialist.adapters.catalog import AdapterCatalog, lease_adapters
+from specialist.scheduling.loop import SHADOW_PRIORITY, make_booking, peek_prefix_hits
+from specialist.scheduling.scheduler import Scheduler
+from specialist.scheduling.sequence import Request
+from specialist.server.served_request import AnswerText, ServedRequest
+from specialist.server.validation import GenerateValidator
+from specialist.text.codec import TextCodec
+from specialist.text.prompt import (
+    ChatPrompt,
+    GrammarRefused,
+    Structure,
+    TemplateRefused,
+    TokenPrompt,
+    ToolOffer,
+    ToolsUnsupported,
+)
+from specialist.text.structured_output import Grammar, GrammarCache, Guide
+from specialist.text.tool_call_reader import ToolCalling
+
+_GivenT = TypeVar("_GivenT")
+_ResultT = TypeVar("_ResultT")
+_SMOOTHING = 0.2  # the weight of the newest measurement
+_MIN_RETRY_SECONDS = 0.05
+_RETRY_SPREAD, _RETRY_SPREAD_PARTS = 0.25, 1024
+
+
+class RequestPreparer:
+    """Tokenises on its own threads, so that a long prompt does not delay other requests' tokens. A short text is
+    tokenised in place: that is faster than a thread switch."""
+
+    NUM_THREADS = 2
+    SHORT = 1000  # characters
+
+    def __init__(
+        self,
+        lane: Lane,
+        scheduler: Scheduler,
+        codec: TextCodec,
+        structures: "StructureCompiler",
+        adapters: AdapterCatalog,
+        validator: GenerateValidator,
+        clock: Clock,
+        *,
+        max_tokenizing: int,
+        draw_seed: Callable[[], int],
+    ) -> None:
+        self._lane = lane
+        self._scheduler = scheduler
+        self._codec = codec
+        self._structures = structures
+        self._adapters = adapters
+        self._validator = validator
+        self._clock = clock
+        self.max_tokenizing = max_tokenizing
+        self.num_tokenizing = 0
+        self._draw_seed = draw_seed
+        self.tokenize_seconds = Histogram(distributions.TOKENIZE_SECONDS_BOUNDS)  # seconds in the queue and on a thread
+        self._usual_seconds: float | None = None  # a moving average of the same
+        self._ids = count(1)
+        self._threads = ThreadPoolExecutor(self.NUM_THREADS, thread_name_prefix="tokenize")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._structures.close()
+
+    async def prepare(self, served: ServedRequest, seconds_left: float | None) -> None:
+        """Fill in the scheduler's request and the answer. `seconds_left` is the call's own deadline. Raises Refusal."""
+        arrival = self._clock.now()
+        calling = await self._tool_calling(served)
+        prompt = await self._tokenize(served)
+        self._validator.check_prompt_fits(len(prompt), served.context)
+        guide = await self._structures.guide(served, calling)
+        digests, served.release = lease_adapters(self._adapters, served.adapters)
+        try:
+            served.request = self._request(served, prompt, digests, arrival, seconds_left, guide)
+            served.public_id = served.caller_id or uuid4().hex
+            served.answer = self._answer(served, calling)
+            served.booking = self._booking(served)
+        except BaseException:
+            served.release()
+            raise
+
+    async def count_tokens(self, served: ServedRequest) -> int:
+        """Return the number of prompt tokens, even if they exceed the context. Raises Refusal."""
+        await self._tool_calling(served)
+        _, release = lease_adapters(self._adapters, served.adapters)
+        release()
+        return len(await self._tokenize(served))
+
+    def _answer(self, served: ServedRequest, calling: ToolCalling | None) -> AnswerText:
+        min_tokens = served.sampling.min_tokens
+        if calling is None:
+            return AnswerText(self._codec.detokenizer(), served.stop, min_tokens)
+        detokenizer = self._codec.detokenizer(calling.visible_markers())
+        return AnswerText(detokenizer, served.stop, min_tokens, calling.reader(_new_call_id))
+
+    def _request(
+        self,
+        served: ServedRequest,
+        prompt: tuple[int, ...],
+        digests: tuple[str, ...],
+        arrival: float,
+        seconds_left: float | None,
+        guide: Guide | None,
+    ) -> Request:
+        seed = served.seed
+        if seed is None:
+            seed = self._draw_seed() if served.sampling.temperature > 0 else 0
+        return Request(
+            request_id=str(next(self._ids)),
+            lane=replace(self._lane, adapters=digests),
+            prompt=prompt,
+            max_tokens=min(served.max_tokens, served.context - len(prompt)),
+            priority=SHADOW_PRIORITY if served.shadow else served.priority,
+            arrival=arrival,
+            deadline=_earliest(arrival, served.timeout, seconds_left),
+            first_deadline=_earliest(arrival, served.first_timeout),
+            stop_ids=frozenset() if served.ignore_eos else self._codec.stop_ids,
+            sampling=served.sampling,
+            seed=seed,
+            tenant_salt=served.tenant_salt,
+            session_key=served.session_key,
+            guide=guide,
+        )
+
+    def _booking(self, served: ServedRequest) -> Booking:
+        """Return the booking. An answer that nothing can end early has exactly its maximum length."""
+        request = served.request
+        hits = peek_prefix_hits(self._scheduler, request)
+        caller = f"{served.tenant_salt.hex()}/{served.caller_id}" if served.caller_id else ""
+        exact = served.ignore_eos and not served.stop and request.guide is None
+        return make_booking(request, shadow=served.shadow, exact=exact, hits=hits, caller=caller)
+
+    async def _tokenize(self, served: ServedRequest) -> tuple[int, ...]:
+        prompt = served.prompt
+        if isinstance(prompt, TokenPrompt):
+            return prompt.ids
+        if isinstance(prompt, str) and len(prompt) <= self.SHORT:
+            return self._encode(prompt)
+        return await self._on_thread(self._encode, prompt)
+
+    async def _tool_calling(self, served: ServedRequest) -> ToolCalling | None:
+        """None if no tool may be called. Raises Refusal if the model's chat template does not support tools."""
+        prompt = served.prompt
+        if not (isinstance(prompt, ChatPrompt) and prompt.needs_tool_template):
+            return None
+        calling = await self._on_thread(self._create_tool_calling, prompt.offer)
+        return calling if prompt.offer.is_open else None
+
+    async def _on_thread(self, work: Callable[[_GivenT], _ResultT], given: _GivenT) -> _ResultT:
+        if self.num_tokenizing >= self.max_tokenizing:
+            raise queue_full("being tokenised", self.max_tokenizing, self._retry_after())
+        self.num_tokenizing += 1
+        started = self._clock.now()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, given)
+        finally:
+            self.num_tokenizing -= 1
+            seconds = self._clock.now() - started
+            self.tokenize_seconds.add(seconds)
+            usual = seconds if self._usual_seconds is None else self._usual_seconds
+            self._usual_seconds = usual + _SMOOTHING * (seconds - usual)
+
+    def _retry_after(self) -> float | None:
+        """Return the usual time of one request, because all slots are taken. Randomised, so that callers refused
+        together do not return together."""
+        if self._usual_seconds is None:
+            return None
+        share = self._draw_seed() % _RETRY_SPREAD_PARTS / _RETRY_SPREAD_PARTS
+        return max(self._usual_seconds, _MIN_RETRY_SECONDS) * (1 + _RETRY_SPREAD * share)
+
+    def _create_tool_calling(self, offer: ToolOffer) -> ToolCalling:
+        try:
+            return self._codec.tool_calling(offer)
+        except ToolsUnsupported as refused:
+            raise tools_unsupported(refused.why) from None
+        except TemplateRefused as refused:
+            raise invalid_field("chat", "messages that the model's chat template accepts", refused.why) from None
+
+    def _encode(self, prompt: str | ChatPrompt) -> tuple[int, ...]:
+        field = "text" if isinstance(prompt, str) else "chat"
+        try:
+            if isinstance(prompt, str):
+                return self._codec.encode(prompt)
+            return self._codec.render(prompt.messages, prompt.visible_tools)
+        except TemplateRefused as refused:
+            raise invalid_field(field, "messages that the model's chat template accepts", refused.why) from None
+        except ValueError as error:
+            raise invalid_field(field, "text that this model's vocabulary can write", str(error)) from None
+
+
+def _new_call_id() -> str:
+    """Random, because a conversation holds the calls of several answers."""
+    return f"call_{uuid4().hex}"
+
+
+def _earliest(now: float, *seconds: float | None) -> float | None:
+    return min((now + each for each in seconds if each is not None), default=None)
+
+
+class StructureCompiler:
+    """Compiles grammars on its own thread: neither tokens nor prompts wait for them."""
+
+    def __init__(self, grammars: GrammarCache) -> None:
+        self._grammars = grammars
+        self._slots = BoundedSemaphore(grammars.limits.compiling)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def guide(self, served: ServedRequest, calling: ToolCalling | None = None) -> Guide | None:
+        """None if the request has no structure. Raises Refusal."""
+        structure = served.structure if calling is None else self._call_structure(calling)
+        if structure is None:
+            return None
+        grammar = self._grammars.get(structure) or await self._compile(structure)
+        return Guide(grammar, may_stop=not served.ignore_eos)
+
+    def _call_structure(self, calling: ToolCalling) -> Structure | None:
+        try:
+            return calling.structure(self._grammars.limits.depth)
+        except GrammarRefused as refused:
+            raise invalid_field("tools", refused.limit, refused.value) from None
+
+    async def _compile(self, structure: Structure) -> Grammar:
+        """Compile on the thread. Every grammar has its own time limit from when the thread starts it; its slot is freed
+        when the thread finishes, whether or not the caller still waits."""
+        limits = self._grammars.limits
+        full = queue_full("having their structure compiled", limits.compiling, None)
+        if not self._slots.acquire(blocking=False):
+            raise full
+        started = asyncio.Event()
+        result = asyncio.wrap_future(self._submit(structure, started))
+        try:
+            try:
+                await asyncio.wait_for(started.wait(), limits.seconds * limits.compiling)
+            except TimeoutError:
+                raise full from None
+            return await asyncio.wait_for(result, limits.seconds)
+        except GrammarRefused as refused:
+            raise invalid_field(_field(structure), refused.limit, refused.value) from None
+        except TimeoutError:
+            limit = f"compiled within {limits.seconds:g} seconds"
+            raise invalid_field(_field(structure), limit, "one that takes longer") from None
+        finally:
+            result.cancel()
+
+    def _submit(self, structure: Structure, started: asyncio.Event) -> Future[Grammar]:
+        loop = asyncio.get_running_loop()
+
+        def set_started() -> None:
+            with suppress(RuntimeError):  # the loop is closed, and with it the caller
+                loop.call_soon_threadsafe(started.set)
+
+        def compile_grammar() -> Grammar:
+            set_started()
+            return self._grammars.compile(structure)
+
+        def free_slot(_: Future[Grammar]) -> None:
+            self._slots.release()
+            set_started()
+
+        future = self._thread.submit(compile_grammar)
+        future.add_done_callback(free_slot)
+        return future
+
+
+def _field(structure: Structure) -> str:
+    return "tools" if structure.kind == "calls" else f"structure.{structure.kind}"

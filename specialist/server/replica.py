@@ -1,0 +1,115 @@
+"""The parts of a replica, and how settings become one."""
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from admission.forecast.estimates import StepPrices
+from admission.policy import PrefillHold
+from kvpool import BlockPool
+from octet.clock import Clock
+from octet.identity import Lane, digest_parts
+from octet.v1 import specialist_pb2 as wire
+from specialist.adapters.catalog import AdapterCatalog, SimAdapters
+from specialist.engines.base import Engine
+from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimModel, cost_model_from_json, no_faults
+from specialist.engines.sim.vocabulary import NUM_SAMPLED, sim_vocabulary
+from specialist.models.progress import Progress, silent
+from specialist.scheduling.loop import prices_from_cost_model
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
+from specialist.scheduling.step import TimedBudget
+from specialist.server.settings import MIN_CONTEXT, ReplicaSettings
+from specialist.text.codec import TextCodec, VocabularyCodec
+from specialist.text.structured_output import GrammarCache
+
+if TYPE_CHECKING:
+    from specialist.server.native_replica import SharedModel
+
+MAX_STEP_TOKENS = 512
+_FIRST_CHUNK_TOKENS = 64
+SIM_CONTEXT = 8192
+TOKEN_BYTES = 16 << 10  # KV bytes per token of the sim engine: those of a small real model
+_MAX_SIM_ADAPTERS = 32
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AssembledReplica:
+    lane: Lane
+    scheduler: Scheduler
+    engine: Engine
+    clock: Clock  # the scheduler's
+    codec: TextCodec
+    grammars: GrammarCache
+    adapters: AdapterCatalog
+    engine_name: str
+    model: wire.Model
+    kernels: tuple[wire.Kernel, ...]  # what computes, and why it was chosen
+    prices: StepPrices | None  # calibrated step costs, if there are any
+    context: int  # tokens, prompt and answer together: limited by the model and by the pool
+
+
+def assemble_replica(
+    settings: ReplicaSettings, clock: Clock, progress: Progress = silent, shared: "SharedModel | None" = None
+) -> AssembledReplica:
+    """Raises ModelRefused, AdapterRefused, CalibrationInvalid, OSError or MemoryError; each message says what to do."""
+    if settings.engine == "sim":
+        cost_model = settings.cost_model
+        cost = CostModel() if cost_model is None else cost_model_from_json(cost_model.read_text())
+        replica = create_sim_replica(settings, clock, cost)
+    else:
+        from specialist.server.native_replica import create_native_replica  # imports torch
+
+        replica = create_native_replica(settings, clock, progress, shared)
+    for name, directory in settings.adapters.items():
+        replica.adapters.load(name, directory, settings.adapter_digests.get(name, ""))
+    return replica
+
+
+def create_scheduler(pool: BlockPool, lane: Lane, settings: ReplicaSettings, clock: Clock, kv_dtype: str) -> Scheduler:
+    config = SchedulerConfig(lane, kv_dtype=kv_dtype, max_running=settings.max_running, max_step_tokens=MAX_STEP_TOKENS)
+    budget = TimedBudget(settings.itl_seconds, first_guess=_FIRST_CHUNK_TOKENS, most=MAX_STEP_TOKENS)
+    return Scheduler(pool, config, clock, budget=budget, hold=PrefillHold(settings.itl_seconds))
+
+
+def create_sim_replica(
+    settings: ReplicaSettings, clock: Clock, cost: CostModel, *, faults: FaultSource = no_faults
+) -> AssembledReplica:
+    """A replica without weights: it computes by arithmetic and takes the time that `cost` states."""
+    vocabulary = sim_vocabulary()
+    codec = VocabularyCodec(vocabulary, vocabulary.tokenizer.get_vocab_size())
+    lane = Lane(settings.name, digest_parts([b"sim", str(NUM_SAMPLED).encode()]).hex())
+    context = settings.context or SIM_CONTEXT
+    size = settings.block_size
+    num_blocks = settings.num_blocks or max(1, settings.kv_bytes // (TOKEN_BYTES * size))
+    pool = BlockPool(num_blocks + 1, size, prefix_cache=settings.prefix_cache)
+    return AssembledReplica(
+        lane=lane,
+        scheduler=create_scheduler(pool, lane, settings, clock, kv_dtype="sim"),
+        engine=SimEngine(SimModel(NUM_SAMPLED), cost, clock, num_blocks=num_blocks + 1, block_size=size, faults=faults),
+        clock=clock,
+        codec=codec,
+        grammars=GrammarCache(vocabulary, codec.vocab_size),
+        adapters=SimAdapters(_MAX_SIM_ADAPTERS),
+        engine_name="sim",
+        model=wire.Model(name="sim", architecture="sim", vocab_size=codec.vocab_size, context=context),
+        kernels=(wire.Kernel(op="all", choice="arithmetic", why="the sim engine has no weights"),),
+        prices=prices_from_cost_model(cost),
+        context=min(context, pool.num_slots),
+    )
+
+
+def check_context(replica: AssembledReplica, requested: int | None) -> None:
+    """Warn if the pool is too small for the context. Raises ValueError if no request would fit at all."""
+    wanted = requested or replica.model.context
+    if replica.context < MIN_CONTEXT:
+        raise ValueError(
+            f"the context is {replica.context} tokens and must be at least {MIN_CONTEXT}: "
+            f"give the KV pool more with --kv-blocks or --kv-memory"
+        )
+    if replica.context < wanted:
+        _log.warning(
+            "the context is %s tokens, not %s: more do not fit into the KV pool (--kv-blocks, --kv-memory)",
+            f"{replica.context:,}",
+            f"{wanted:,}",
+        )

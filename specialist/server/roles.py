@@ -1,0 +1,99 @@
+"""Replicas as supervised processes that share imports and mapped weights by fork."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from octet.config.ensemble import DEMO_MODEL, SpecialistConfig
+from octet.supervisor.placement import ReplicaPlacement
+from octet.supervisor.process import EXIT_USAGE, ProcessSpec
+from octet.supervisor.status import StatusReporter
+from octet.telemetry.logs import set_up_logging
+from specialist.models.progress import Progress, bar
+from specialist.server.settings import ReplicaSettings, ServiceSettings
+
+if TYPE_CHECKING:
+    from specialist.server.native_replica import SharedModel
+    from specialist.server.replica import AssembledReplica
+
+
+def replica_roles(places: Sequence[ReplicaPlacement], progress: Progress | None = None) -> Sequence[ProcessSpec]:
+    """Prepare once what replicas share: download, compile, pack, time kernels, open. Raises ModelRefused, OSError,
+    ValueError or RuntimeError; each message says what to do."""
+    models = dict(_models(places, progress or bar(sys.stderr)))
+    _import_early()
+    return [
+        ProcessSpec(place.name, fork=partial(_serve, place, models.get(_model(place.specialist)))) for place in places
+    ]
+
+
+def _models(places: Sequence[ReplicaPlacement], progress: Progress) -> "Iterator[tuple[Path | None, SharedModel]]":
+    wanted = {_model(place.specialist): place for place in places if place.specialist.engine == "native"}
+    if not wanted:
+        return
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own pool would be a thread, started by its import
+    from specialist.server.native_replica import share_model  # imports torch
+
+    for path, place in wanted.items():
+        yield path, share_model(_replica_settings(place.specialist), progress)
+
+
+def _import_early() -> None:
+    import specialist.server.process  # noqa: F401
+
+
+def _model(specialist: SpecialistConfig) -> Path | None:
+    return None if specialist.model == DEMO_MODEL else Path(specialist.model)
+
+
+def _serve(place: ReplicaPlacement, shared: "SharedModel | None", status: StatusReporter) -> int:
+    """Runs in the forked process. A replica that cannot be assembled as configured exits with the usage status."""
+    set_up_logging(place.logs, "%(levelname)s %(name)s: %(message)s")
+    from octet.clock import SystemClock
+    from specialist.server.process import serve
+    from specialist.server.replica import assemble_replica, check_context
+
+    settings = _replica_settings(place.specialist)
+    service = ServiceSettings(
+        socket=place.socket,
+        max_waiting=place.specialist.max_waiting,
+        piece_gap=place.specialist.piece_gap,
+        adapter_root=place.adapter_root,
+        adapter_digests=place.specialist.adapter_digests,
+        otlp=place.otlp,
+    )
+    try:
+        replica = assemble_replica(
+            settings, SystemClock(), status.progress, shared if settings.engine == "native" else None
+        )
+        check_context(replica, settings.context)
+        return serve(replica, service, lambda _: status.ready(_summary(replica)), status.alive)
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
+        print(error, file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _replica_settings(specialist: SpecialistConfig) -> ReplicaSettings:
+    return ReplicaSettings(
+        name=specialist.name,
+        engine=specialist.engine,
+        model=_model(specialist),
+        adapters={name: Path(directory) for name, directory in specialist.adapters.items()},
+        adapter_digests=specialist.adapter_digests,
+        kv_bytes=specialist.kv_memory,
+        block_size=specialist.block_size,
+        max_running=specialist.max_running,
+        context=specialist.context,
+        threads=specialist.threads,
+        cost_model=None if specialist.cost_model is None else Path(specialist.cost_model),
+    )
+
+
+def _summary(replica: "AssembledReplica") -> str:
+    """Return one row of the supervisor's table."""
+    pool = replica.scheduler.pool
+    kernels = ", ".join(kernel.choice for kernel in replica.kernels)
+    return f"{replica.model.name}\t{replica.engine_name}, {kernels}\t{pool.capacity:,} blocks of {pool.block_size}"

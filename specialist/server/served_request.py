@@ -1,0 +1,396 @@
+"""One request while a replica serves it: answer text, usage and wire messages."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from math import inf
+from typing import NamedTuple
+
+from admission.forecast.bookings import Admit, Booking, DeadlineKind, Refuse
+from octet.identity import Lane
+from octet.rpc.refusal import (
+    Refusal,
+    cancelled,
+    deadline_exceeded,
+    deadline_unreachable,
+    engine_failed,
+    first_token_late,
+    invalid_field,
+    queue_full,
+    request_shed,
+    would_delay_others,
+)
+from octet.v1 import specialist_pb2 as wire
+from specialist.scheduling.sequence import FinishReason, GuideExhausted, Request, SampledLogprobs, Sampling
+from specialist.scheduling.step import Admitted, ConversationMissReason, Emitted, Finished
+from specialist.text.codec import TokenDecoder
+from specialist.text.prompt import Prompt, Structure, ToolCallFragment
+from specialist.text.tokenization import StopStrings
+from specialist.text.tool_call_reader import CallReader
+from specialist.text.tool_calls import ParsedText, merge_call_parts
+
+_TOKEN_BYTES = 8
+_LOGPROB_BYTES = 24
+
+
+class Enqueued(NamedTuple):
+    """The scheduler has accepted the request."""
+
+    queue_position: int
+
+
+class AnswerChunk(NamedTuple):
+    """The part of an answer that is new since the last chunk."""
+
+    text: str
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[SampledLogprobs, ...] = ()
+    calls: tuple[ToolCallFragment, ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        calls = sum(len(f"{part.call_id}{part.name}{part.arguments}".encode()) for part in self.calls)
+        logprobs = sum(_LOGPROB_BYTES * (1 + len(each.top)) for each in self.logprobs)
+        return len(self.text.encode()) + calls + _TOKEN_BYTES * len(self.tokens) + logprobs
+
+
+class RequestUsage(NamedTuple):
+    """How a request ended and what it cost. Times are in seconds, None for a phase that it never reached."""
+
+    reason: FinishReason
+    stop_string: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    cache_hit_tokens: int
+    miss_reason: ConversationMissReason
+    times_preempted: int
+    queued: float | None
+    prefill: float | None
+    decode: float | None
+    total: float
+    preempted: float | None = None  # the part of prefill and decode between a preemption and the next step
+    is_guide_exhausted: bool = False  # the request failed because its own structure could not be followed further
+
+
+RequestUpdate = Enqueued | AnswerChunk | RequestUsage | Refusal
+"""Enqueued, chunks and usage, in this order; or a refusal instead of whatever is missing."""
+
+
+class AnswerText:
+    """Detokenises one answer, up to its first stop string. A token that only completes a stop string still counts."""
+
+    def __init__(
+        self,
+        detokenizer: TokenDecoder,
+        stops: Sequence[str] = (),
+        min_tokens: int = 0,
+        reader: CallReader | None = None,
+    ) -> None:
+        """`reader` separates tool calls from text; without it everything is text."""
+        self._reader = reader
+        self._detokenizer = detokenizer
+        self._stops = StopStrings(stops)
+        self._min_tokens = min_tokens
+        self.num_tokens = 0
+
+    @property
+    def stop_string(self) -> str | None:
+        return self._stops.stop_string
+
+    @property
+    def reads_calls(self) -> bool:
+        return self._reader is not None
+
+    def push(self, tokens: Sequence[int], logprobs: Sequence[SampledLogprobs] = ()) -> AnswerChunk:
+        """Tokens after a stop string are dropped."""
+        text, num_taken = "", 0
+        for token in tokens:
+            if self._stops.stop_string is not None:
+                break
+            num_taken += 1
+            self.num_tokens += 1
+            text += self._pass_stops(self._detokenizer.push((token,)))
+        parsed = ParsedText(text) if self._reader is None else self._reader.push(text)
+        return AnswerChunk(parsed.text, tuple(tokens[:num_taken]), tuple(logprobs[:num_taken]), parsed.calls)
+
+    def spell(self, token: int) -> bytes:
+        """The bytes that a token writes by itself; empty for a control token."""
+        return self._detokenizer.spell(token)
+
+    def finish(self) -> AnswerChunk:
+        """Return the text that was held back."""
+        text = ""
+        if self._stops.stop_string is None:
+            text = self._pass_stops(self._detokenizer.finish()) + self._stops.finish()
+        if self._reader is None:
+            return AnswerChunk(text)
+        read, rest = self._reader.push(text), self._reader.finish()
+        return AnswerChunk(read.text + rest.text, calls=merge_call_parts((*read.calls, *rest.calls)))
+
+    def _pass_stops(self, text: str) -> str:
+        """Return the part that can no longer belong to a stop string."""
+        return text if self.num_tokens <= self._min_tokens else self._stops.push(text)[0]
+
+
+class OutputStream:
+    """Updates that wait to be sent to one caller. If the caller does not read, its request ends: memory is bounded.
+    Belongs to the event loop. Waiting chunks are merged; every other update is sent at once."""
+
+    def __init__(self, max_bytes: int, on_overflow: Callable[[], None], gap: float = 0.0) -> None:
+        """`on_overflow` is called once, when more than `max_bytes` wait. `gap` is the minimum of seconds between two
+        chunks: tokens that arrive sooner wait for the next chunk or for the end of the answer."""
+        self._max_bytes = max_bytes
+        self._on_overflow = on_overflow
+        self._gap = gap
+        self._loop = asyncio.get_running_loop()
+        self._next_at = -inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: list[RequestUpdate] = []
+        self._num_bytes = 0
+        self._ready = asyncio.Event()
+        self.overflowed = False
+
+    def put(self, update: RequestUpdate) -> None:
+        if self.overflowed or update == AnswerChunk(""):
+            return
+        self._waiting.append(update)
+        if isinstance(update, AnswerChunk):
+            self._num_bytes += update.num_bytes
+            self._schedule()
+        else:
+            self._ready.set()
+        if self._num_bytes > self._max_bytes:
+            self.overflowed = True
+            self._waiting.clear()
+            self._ready.set()
+            self._on_overflow()
+
+    def _schedule(self) -> None:
+        if self._loop.time() >= self._next_at or self._num_bytes > self._max_bytes // 2:
+            self._ready.set()
+        elif self._timer is None:
+            self._timer = self._loop.call_at(self._next_at, self._ready.set)
+
+    async def take(self) -> list[RequestUpdate]:
+        """Return everything that waits, at least one update; nothing after an overflow."""
+        await self._ready.wait()
+        self._ready.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._gap and self._num_bytes:
+            self._next_at = self._loop.time() + self._gap
+        taken, self._waiting, self._num_bytes = self._waiting, [], 0
+        return _merge_chunks(taken)
+
+
+def _merge_chunks(updates: list[RequestUpdate]) -> list[RequestUpdate]:
+    merged: list[RequestUpdate] = []
+    for is_chunk, group in groupby(updates, lambda update: isinstance(update, AnswerChunk)):
+        neighbours = list(group)
+        if not is_chunk or len(neighbours) == 1:
+            merged += neighbours
+            continue
+        chunks = [update for update in neighbours if isinstance(update, AnswerChunk)]
+        text = "".join(chunk.text for chunk in chunks)
+        tokens = tuple(token for chunk in chunks for token in chunk.tokens)
+        logprobs = tuple(logprob for chunk in chunks for logprob in chunk.logprobs)
+        calls = merge_call_parts(part for chunk in chunks for part in chunk.calls)
+        merged.append(AnswerChunk(text, tokens, logprobs, calls))
+    return merged
+
+
+@dataclass(slots=True, eq=False)
+class ServedRequest:
+    """One request in the replica. Validation creates it; every later stage adds its results."""
+
+    caller_id: str  # the caller's name for the request; may be empty
+    prompt: Prompt
+    adapters: tuple[str, ...]  # names
+    sampling: Sampling
+    seed: int | None
+    max_tokens: int
+    context: int  # tokens, prompt and answer together
+    stop: tuple[str, ...]
+    ignore_eos: bool
+    priority: int
+    timeout: float | None  # seconds
+    first_timeout: float | None  # seconds to the first token
+    tenant_salt: bytes
+    session_key: bytes = b""
+    shadow: bool = False
+    structure: Structure | None = None
+
+    # Filled in by preparation.
+    request: Request = field(init=False)  # its id is the replica's own, because ids of callers may repeat
+    public_id: str = field(init=False)  # the caller's id, or a random one
+    answer: AnswerText = field(init=False)
+    release: Callable[[], None] = field(init=False)  # gives the adapters back; called once
+    booking: Booking = field(init=False)
+
+    # Filled in by the service.
+    stream: OutputStream = field(init=False)
+    admission: Admit | None = None
+    trace_id: str = ""
+
+    # Written by the engine's thread.
+    _admitted_at: float | None = None
+    _first_token_at: float | None = None
+    _last_token_at: float | None = None
+    _num_hit_tokens: int = 0
+    _miss_reason: ConversationMissReason = ""
+    _times_preempted: int = 0
+    _preempted_at: float | None = None
+    _preempted_since_token: float | None = None  # counts towards the time to the next token, if there is one
+    _preempted_seconds: float | None = None
+
+    @property
+    def log_fields(self) -> dict[str, str]:
+        return {"request_id": self.public_id, "trace_id": self.trace_id}
+
+    def record_admission(self, event: Admitted, at: float) -> None:
+        if self._admitted_at is None:
+            self._admitted_at = at
+            self._num_hit_tokens = event.num_hit_tokens
+            self._miss_reason = event.miss_reason
+        elif self._preempted_at is not None:
+            self._preempted_since_token = (self._preempted_since_token or 0.0) + at - self._preempted_at
+            self._preempted_at = None
+
+    def record_preemption(self, at: float) -> None:
+        self._times_preempted += 1
+        self._preempted_at = at
+
+    def push_tokens(self, event: Emitted, now: float) -> AnswerChunk:
+        self._last_token_at = now
+        if self._first_token_at is None:
+            self._first_token_at = now
+        if self._preempted_since_token is not None:
+            self._preempted_seconds = (self._preempted_seconds or 0.0) + self._preempted_since_token
+            self._preempted_since_token = None
+        return self.answer.push(event.tokens, event.logprobs)
+
+    def usage(self, event: Finished, now: float) -> RequestUsage:
+        """Call it after `answer.finish`, which may still find a stop string."""
+        reason: FinishReason = event.reason
+        if reason == "length" and self.answer.stop_string is not None:
+            reason = "stop"
+        return RequestUsage(
+            reason=reason,
+            stop_string=self.answer.stop_string,
+            prompt_tokens=len(self.request.prompt),
+            completion_tokens=self.answer.num_tokens,
+            cache_hit_tokens=self._num_hit_tokens,
+            miss_reason=self._miss_reason,
+            times_preempted=self._times_preempted,
+            queued=_seconds(self.request.arrival, self._admitted_at),
+            prefill=_seconds(self._admitted_at, self._first_token_at),
+            decode=_seconds(self._first_token_at, self._last_token_at),
+            total=now - self.request.arrival,
+            preempted=self._preempted_seconds,
+            is_guide_exhausted=reason == "error" and event.detail.startswith(f"{GuideExhausted.__name__}:"),
+        )
+
+
+def _seconds(start: float | None, stop: float | None) -> float | None:
+    return None if start is None or stop is None else stop - start
+
+
+_TIMINGS = ("queued", "prefill", "decode", "total", "preempted")
+_TIMEOUTS: dict[DeadlineKind, str] = {"end": "timeout_ms", "first": "first_token_timeout_ms"}
+
+
+def event_to_wire(served: ServedRequest, update: Enqueued | AnswerChunk | RequestUsage) -> wire.GenerateEvent:
+    if isinstance(update, AnswerChunk):
+        return wire.GenerateEvent(chunk=_chunk(update, served.answer.spell))
+    if isinstance(update, Enqueued):
+        return wire.GenerateEvent(accepted=_accepted(served, update.queue_position))
+    return wire.GenerateEvent(usage=_usage(update))
+
+
+def admission_refusal(refuse: Refuse, max_waiting: int) -> Refusal:
+    match refuse.reason:
+        case "deadline_unreachable":
+            return deadline_unreachable(_TIMEOUTS[refuse.deadline], refuse.limit, refuse.arithmetic, refuse.retry_after)
+        case "would_delay_others":
+            return would_delay_others(refuse.limit, refuse.arithmetic, refuse.retry_after)
+        case "queue_full":
+            return queue_full("waiting", max_waiting, refuse.retry_after)
+
+
+def failure_status(
+    served: ServedRequest, usage: RequestUsage, retry_after: Callable[[], float | None]
+) -> Refusal | None:
+    """Return the status that follows the usage; None for OK."""
+    match usage.reason:
+        case "stop" | "length":
+            return None
+        case "deadline":
+            request = served.request
+            is_first_late = request.first_deadline == request.nearest_deadline is not None
+            return first_token_late() if is_first_late and not usage.completion_tokens else deadline_exceeded()
+        case "cancelled":
+            return cancelled()
+        case "error" if not usage.is_guide_exhausted:
+            return engine_failed(served.public_id)
+        case "error":  # the caller's own structure failed: no other replica would do better
+            field = "tools" if served.answer.reads_calls else "structure"
+            limit = "a form that can be followed to its end at little cost"
+            return invalid_field(field, limit, "one that became too costly")
+        case "shed":
+            return request_shed(retry_after())
+
+
+def lane_to_wire(lane: Lane) -> wire.Lane:
+    return wire.Lane(specialist=lane.specialist, revision=lane.revision, adapter_digests=lane.adapters)
+
+
+def _accepted(served: ServedRequest, queue_position: int) -> wire.Accepted:
+    request = served.request
+    return wire.Accepted(
+        request_id=served.public_id,
+        lane=lane_to_wire(request.lane),
+        prompt_tokens=len(request.prompt),
+        queue_position=queue_position,
+        max_tokens=request.max_tokens,
+        seed=request.seed,
+        forecast=_forecast(served.admission),
+    )
+
+
+def _forecast(admit: Admit | None) -> wire.Forecast | None:
+    if admit is None or admit.outlook is None:
+        return None
+    displaced, set_aside = len(admit.displaced), len(admit.suspended)
+    return wire.Forecast(**asdict(admit.outlook), displaced=displaced, set_aside=set_aside)
+
+
+def _chunk(chunk: AnswerChunk, spell: Callable[[int], bytes]) -> wire.Chunk:
+    """Token texts are sent only with log probabilities."""
+    each = zip(chunk.tokens, chunk.logprobs, strict=False)
+    logprobs = [_logprobs(token, likely, spell) for token, likely in each]
+    calls = [
+        wire.ToolCallPart(index=part.index, id=part.call_id, name=part.name, arguments=part.arguments)
+        for part in chunk.calls
+    ]
+    return wire.Chunk(text=chunk.text, token_ids=chunk.tokens, logprobs=logprobs, tool_calls=calls)
+
+
+def _logprobs(chosen: int, logprobs: SampledLogprobs, spell: Callable[[int], bytes]) -> wire.TokenLogprobs:
+    top = [wire.TokenLogprob(token=token, logprob=logprob, piece=spell(token)) for token, logprob in logprobs.top]
+    return wire.TokenLogprobs(chosen=logprobs.chosen, top=top, piece=spell(chosen))
+
+
+def _usage(usage: RequestUsage) -> wire.Usage:
+    miss_reason = usage.miss_reason.upper() or "UNSPECIFIED"
+    return wire.Usage(
+        finish_reason=wire.FinishReason.Value(f"FINISH_REASON_{usage.reason.upper()}"),
+        stop_string=usage.stop_string,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cache_hit_tokens=usage.cache_hit_tokens,
+        miss_reason=wire.MissReason.Value(f"MISS_REASON_{miss_reason}"),
+        times_preempted=usage.times_preempted,
+        timings=wire.Timings(**{name: getattr(usage, name) for name in _TIMINGS}),
+    )

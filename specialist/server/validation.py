@@ -1,0 +1,343 @@
+"""Limits of every request field, and validation of everything that callers send."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+
+from octet.rpc.checks import FieldChecks, Range, ToolChecks, message_texts, shorten
+from octet.rpc.refusal import Refusal, invalid_field, prompt_too_long
+from octet.v1 import specialist_pb2 as wire
+from specialist.scheduling.sequence import Sampling
+from specialist.server.served_request import ServedRequest
+from specialist.server.settings import MIN_CONTEXT
+from specialist.text.prompt import (
+    ChatPrompt,
+    ChatTurn,
+    MessageToolCall,
+    OfferedTool,
+    Prompt,
+    Structure,
+    TokenPrompt,
+    ToolMode,
+    ToolOffer,
+)
+
+_INT64 = 2**63
+REQUEST_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateLimits:
+    context: int  # tokens, prompt and answer together: limited by the model and by the pool
+    vocab_size: int
+    request_bytes: int = REQUEST_BYTES
+    bytes_per_token: int = 16
+    """A prompt with more bytes than this per token of the context is refused before it is tokenised."""
+    default_max_tokens: int = 256
+    max_tokens: int = 1 << 20  # what a caller may ask for. The answer is also limited by the context.
+    id_bytes: int = 128
+    name_bytes: int = 64
+    path_bytes: int = 4096
+    salt_bytes: int = 64
+    adapters: int = 4
+    messages: int = 1024
+    role_bytes: int = 32
+    stops: int = 16
+    stop_bytes: int = 256
+    logit_biases: int = 1024
+    schema_bytes: int = 64 << 10
+    regex_bytes: int = 8 << 10
+    choices: int = 1024
+    choice_bytes: int = 1024
+    choices_bytes: int = 64 << 10  # of all choices together
+    tools: int = 128
+    tools_bytes: int = 256 << 10  # of all tools together
+    description_bytes: int = 8 << 10
+    logprobs: int = 20
+    timeout_ms: int = 24 * 3600 * 1000
+    priority: int = 1000
+    watch_interval_ms: int = 60_000
+    min_heartbeat_ms: int = 10  # bounds the work that many watchers can cause
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The most prompt tokens that leave room for one token of an answer."""
+        return self.context - 1
+
+    @property
+    def prompt_bytes(self) -> int:
+        return min(self.context * self.bytes_per_token, self.request_bytes)
+
+    def ranges(self) -> dict[str, Range]:
+        """Allowed values, by the field's name on the wire."""
+        return {
+            "sampling.temperature": Range(1e-4, 100, or_zero=True),
+            "sampling.top_k": Range(0, self.vocab_size),
+            "sampling.top_p": Range(0, 1, open=True),
+            "sampling.min_p": Range(0, 1),
+            "sampling.typical_p": Range(0, 1, open=True),
+            "sampling.repetition_penalty": Range(0.01, 10),
+            "sampling.presence_penalty": Range(-10, 10),
+            "sampling.frequency_penalty": Range(-10, 10),
+            "sampling.num_logprobs": Range(0, self.logprobs),
+            "sampling.logit_bias.token": Range(0, self.vocab_size - 1),
+            "sampling.logit_bias.bias": Range(-100, 100),
+            "tokens.ids": Range(0, self.vocab_size - 1),
+            "seed": Range(-_INT64, _INT64 - 1),
+            "max_tokens": Range(1, self.max_tokens),
+            "min_tokens": Range(0, self.context),
+            "priority": Range(-self.priority, self.priority),
+            "timeout_ms": Range(1, self.timeout_ms),
+            "first_token_timeout_ms": Range(1, self.timeout_ms),
+            "context_size": Range(MIN_CONTEXT, self.context),
+            "min_interval_ms": Range(0, self.watch_interval_ms),
+            "heartbeat_ms": Range(self.min_heartbeat_ms, self.watch_interval_ms),
+        }
+
+    def sizes(self) -> dict[str, int]:
+        """The maximum bytes of each string, by the field's name on the wire."""
+        return {
+            "request_id": self.id_bytes,
+            "text": self.prompt_bytes,
+            "chat.messages": self.prompt_bytes,
+            "chat.messages.role": self.role_bytes,
+            "chat.messages.tool_calls.id": self.id_bytes,
+            "chat.messages.tool_calls.arguments": self.schema_bytes,
+            "chat.tools": self.tools_bytes,
+            "chat.tools.description": self.description_bytes,
+            "chat.tools.parameters": self.schema_bytes,
+            "stop": self.stop_bytes,
+            "adapters": self.name_bytes,
+            "name": self.name_bytes,
+            "path": self.path_bytes,
+            "tenant_salt": self.salt_bytes,
+            "session_key": self.salt_bytes,
+            "structure.json_schema": self.schema_bytes,
+            "structure.regex": self.regex_bytes,
+            "structure.choice": self.choices_bytes,
+            "structure.choice.choices": self.choice_bytes,
+        }
+
+    def counts(self) -> dict[str, int]:
+        """The maximum number of elements of each list, by the field's name on the wire."""
+        return {
+            "tokens.ids": self.prompt_tokens,
+            "chat.messages": self.messages,
+            "chat.messages.tool_calls": self.tools,
+            "chat.tools": self.tools,
+            "adapters": self.adapters,
+            "stop": self.stops,
+            "sampling.logit_bias": self.logit_biases,
+            "structure.choice.choices": self.choices,
+        }
+
+    def describe(self) -> Iterator[tuple[str, str]]:
+        yield "request", f"at most {self.request_bytes:,} bytes"
+        yield "prompt", f"at most {self.prompt_tokens:,} tokens"
+        for field, most in self.sizes().items():
+            yield field, f"at most {most:,} bytes"
+        for field, most in self.counts().items():
+            yield field, f"at most {most:,} items"
+        for field, allowed in self.ranges().items():
+            yield field, str(allowed)
+
+
+_MODES: dict[int, ToolMode] = {
+    wire.ToolChoice.AUTO: "auto",
+    wire.ToolChoice.NONE: "none",
+    wire.ToolChoice.REQUIRED: "required",
+}
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+class GenerateValidator(FieldChecks):
+    """Every method raises Refusal, which names the field, its limit and the value."""
+
+    def __init__(self, limits: GenerateLimits) -> None:
+        super().__init__(limits.ranges(), limits.sizes(), limits.counts())
+        self.limits = limits
+        self._tools = ToolChecks(self, "chat.")
+
+    def validate(self, message: wire.GenerateRequest) -> ServedRequest:
+        number = partial(self._optional, message, "")
+        max_tokens = int(number("max_tokens", self.limits.default_max_tokens))
+        min_tokens = int(number("min_tokens", 0))
+        if min_tokens > max_tokens:
+            raise invalid_field("min_tokens", f"at most max_tokens ({max_tokens})", str(min_tokens))
+        self.size("tenant_salt", message.tenant_salt)
+        self.size("session_key", message.session_key)
+        prompt = self._prompt(message)
+        if message.HasField("structure") and isinstance(prompt, ChatPrompt) and prompt.offer.is_open:
+            raise invalid_field("structure", "unset where tools may be called", "both")
+        return ServedRequest(
+            caller_id=self.identifier("request_id", message.request_id),
+            prompt=prompt,
+            adapters=self.names("adapters", message.adapters),
+            sampling=self._sampling(message.sampling, min_tokens),
+            seed=int(number("seed", 0)) if message.HasField("seed") else None,
+            max_tokens=max_tokens,
+            context=int(number("context_size", self.limits.context)),
+            stop=self.stops(message.stop),
+            ignore_eos=message.ignore_eos,
+            priority=int(number("priority", 0)),
+            timeout=self._seconds(message, "timeout_ms"),
+            first_timeout=self._seconds(message, "first_token_timeout_ms"),
+            tenant_salt=message.tenant_salt,
+            session_key=message.session_key,
+            shadow=message.shadow,
+            structure=self._structure(message),
+        )
+
+    def _seconds(self, message: wire.GenerateRequest, field: str) -> float | None:
+        return self._optional(message, "", field, 0) / 1000 if message.HasField(field) else None
+
+    def check_prompt_length(self, num_tokens: int) -> None:
+        if num_tokens > self.limits.prompt_tokens:
+            raise prompt_too_long(num_tokens, self.limits.prompt_tokens)
+        if num_tokens == 0:
+            raise invalid_field("prompt", "at least one token", "none")
+
+    def check_prompt_fits(self, num_tokens: int, context: int) -> None:
+        """At least one token must be left for the answer."""
+        self.check_prompt_length(num_tokens)
+        if num_tokens >= context:
+            raise _context_size_exceeded(num_tokens, context)
+
+    def adapter_name(self, name: str) -> str:
+        return self.name("name", name)
+
+    def adapter_path(self, path: str) -> str:
+        self.text("path", path)
+        if not path or "\0" in path:
+            raise invalid_field("path", "a directory below the adapter root", shorten(path))
+        return path
+
+    def adapter_digest(self, digest: str) -> str:
+        if digest and _DIGEST.fullmatch(digest) is None:
+            raise invalid_field("digest", "a sha256 of 64 hex digits, or empty", shorten(digest))
+        return digest
+
+    def watch_interval(self, message: wire.WatchLoadRequest, default: float) -> float:
+        """Return seconds."""
+        return self._optional(message, "", "min_interval_ms", default * 1000) / 1000
+
+    def watch_heartbeat(self, message: wire.WatchLoadRequest) -> float:
+        """Return seconds; infinite by default."""
+        return self._optional(message, "", "heartbeat_ms", inf) / 1000
+
+    def _prompt(self, message: wire.GenerateRequest) -> Prompt:
+        which = message.WhichOneof("prompt")
+        if which == "text":
+            self.size("text", message.text.encode())
+            if not message.text:
+                raise invalid_field("text", "not empty", "''")
+            return message.text
+        if which == "tokens":
+            return self._tokens(message.tokens.ids)
+        if which == "chat":
+            return self._chat(message.chat)
+        raise invalid_field("prompt", "one of text, tokens and chat", "none of them")
+
+    def _tokens(self, ids: Sequence[int]) -> TokenPrompt:
+        if not ids:
+            raise invalid_field("tokens.ids", "not empty", "none")
+        self.check_prompt_length(len(ids))
+        allowed = self._ranges["tokens.ids"]
+        if min(ids) < allowed.least or max(ids) > allowed.most:
+            worst = next(token for token in ids if token not in allowed)
+            raise invalid_field("tokens.ids", str(allowed), str(worst))
+        return TokenPrompt(tuple(ids))
+
+    def _chat(self, chat: wire.Chat) -> ChatPrompt:
+        self._tools.tools(chat.tools)
+        if chat.HasField("tool_choice"):
+            self._tools.choice(chat.tool_choice, chat.tools)
+        tools = tuple(OfferedTool(tool.name, tool.description, tool.parameters, tool.strict) for tool in chat.tools)
+        choice = chat.tool_choice
+        offer = ToolOffer(tools, _MODES[choice.mode], choice.name, choice.one_at_most)
+        return ChatPrompt(self._turns(chat.messages), offer)
+
+    def _turns(self, messages: Sequence[wire.Message]) -> tuple[ChatTurn, ...]:
+        self.count("chat.messages", messages)
+        if not messages:
+            raise invalid_field("chat.messages", "not empty", "none")
+        most = self._sizes["chat.messages"]
+        self._tools.conversation(messages)
+        size = sum(len(text.encode()) for turn in messages for text in message_texts(turn))
+        if size > most:
+            raise invalid_field("chat.messages", f"at most {most:,} bytes of content in all", f"{size:,} bytes")
+        for turn in messages:
+            self.role("chat.messages.role", turn.role)
+        return tuple(_chat_turn(turn) for turn in messages)
+
+    def _structure(self, message: wire.GenerateRequest) -> Structure | None:
+        if not message.HasField("structure"):
+            return None
+        asked = message.structure
+        self.structure(asked)
+        match asked.WhichOneof("kind"):
+            case "json_schema":
+                return Structure("json_schema", asked.json_schema)
+            case "regex":
+                return Structure("regex", asked.regex)
+            case "choice":
+                return Structure("choice", choices=tuple(asked.choice.choices))
+            case _:
+                return Structure("json_object")
+
+    def _sampling(self, message: wire.Sampling, min_tokens: int) -> Sampling:
+        number = partial(self._optional, message, "sampling.")
+        self.count("sampling.logit_bias", message.logit_bias)
+        return Sampling(
+            temperature=number("temperature", 0.0),
+            top_k=int(number("top_k", 0)),
+            top_p=number("top_p", 1.0),
+            min_p=number("min_p", 0.0),
+            typical_p=number("typical_p", 1.0),
+            repetition_penalty=number("repetition_penalty", 1.0),
+            presence_penalty=number("presence_penalty", 0.0),
+            frequency_penalty=number("frequency_penalty", 0.0),
+            logit_bias=self._biases(message.logit_bias),
+            min_tokens=min_tokens,
+            num_logprobs=int(number("num_logprobs", 0)) if message.HasField("num_logprobs") else None,
+        )
+
+    def _biases(self, biases: Sequence[wire.LogitBias]) -> tuple[tuple[int, float], ...]:
+        checked = tuple(self._bias(bias) for bias in biases)
+        if len(dict(checked)) < len(checked):
+            raise invalid_field("sampling.logit_bias", "distinct tokens", f"{len(checked):,} biases")
+        return checked
+
+    def _bias(self, message: wire.LogitBias) -> tuple[int, float]:
+        token = self.in_range("sampling.logit_bias.token", message.token)
+        return int(token), self.in_range("sampling.logit_bias.bias", message.bias)
+
+    def _optional(
+        self,
+        message: "wire.GenerateRequest | wire.Sampling | wire.WatchLoadRequest",
+        prefix: str,
+        field: str,
+        default: float,
+    ) -> float:
+        if not message.HasField(field):
+            return default
+        value: float = getattr(message, field)
+        return self.in_range(prefix + field, value)
+
+
+def _chat_turn(turn: wire.Message) -> ChatTurn:
+    calls = tuple(MessageToolCall(call.id, call.name, call.arguments) for call in turn.tool_calls)
+    return ChatTurn(turn.role, turn.content, calls, turn.tool_call_id)
+
+
+def _context_size_exceeded(num_tokens: int, context: int) -> Refusal:
+    return Refusal(
+        wire.ERROR_REASON_PROMPT_TOO_LONG,
+        f"the prompt is {num_tokens} tokens long; a context_size of {context} has room for {context - 1} and an answer",
+        field="context_size",
+        limit=f"more than the prompt's {num_tokens} tokens",
+        value=str(context),
+    )

@@ -1,0 +1,258 @@
+"""Structured answers: grammars compiled for a vocabulary, and guides that follow one answer through its grammar."""
+
+import json
+import re
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from octet.rpc.checks import InvalidJsonObject, parse_json_object
+from specialist.models.checkpoint import Vocabulary
+from specialist.scheduling.sequence import GuideExhausted
+from specialist.text.prompt import GrammarRefused, Structure
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLParserLimits
+
+    from specialist.text.structured_output_vocabulary import GrammarVocabulary
+
+_JSON_OPTIONS = {  # whitespace as in ordinary JSON and no more: a model that may write blanks without end does
+    "item_separator": ",",
+    "key_separator": ":",
+    "whitespace_flexible": True,
+    "whitespace_pattern": r" |\n[ ]{0,32}",
+    "coerce_one_of": False,
+    "lenient": False,
+}
+_MAX_REASON = 160
+_NOISE = re.compile(r"^at \d+\(\d+\): |failed to compile JSON schema: |<non-verbose/>|\. Enable 'coerce_one_of' .*")
+# Names that the library gives instead of a sentence. All others mean that nothing can follow.
+_LIBRARY_REASONS = dict.fromkeys(("LexerTooComplex", "ParserTooComplex"), "one that is too costly to follow")
+
+
+def _parser_limits() -> "LLParserLimits":
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(
+        max_items_in_row=5_000,
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=100_000,
+        step_max_items=50_000,
+        max_lexer_states=50_000,
+        max_grammar_size=10_000,
+        precompute_large_lexemes=False,
+        verbose_errors=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarLimits:
+    depth: int = 64  # nesting of a schema's brackets
+    seconds: float = 1.0  # to compile it
+    compiling: int = 16  # grammars that are compiled or wait for it
+    kept: int = 64  # grammars in the cache
+    kept_bytes: int = 1 << 20  # of the structures that they were compiled from
+    # None for the defaults: at most some milliseconds per token and some megabytes per grammar
+    parser: "LLParserLimits | None" = None
+
+
+class Grammar:
+    """A structure compiled for one vocabulary. Compiling is slow; every request then copies the matcher."""
+
+    def __init__(self, structure: Structure, vocabulary: "GrammarVocabulary", limits: GrammarLimits) -> None:
+        """Raises GrammarRefused, even for a structure that no text can satisfy."""
+        from llguidance import LLMatcher
+
+        self.vocabulary = vocabulary
+        self.num_bytes = structure.num_bytes
+        rules = _lark_rules(structure, vocabulary, limits)
+        self._matcher = LLMatcher(vocabulary.tokenizer, rules, log_level=0, limits=limits.parser or _parser_limits())
+        probe = self._matcher.deep_copy()
+        if not probe.is_error():
+            probe.compute_bitmask()
+        if probe.is_error():
+            raise GrammarRefused(_requirement(structure), matcher_error(probe))
+
+    def matcher(self) -> "LLMatcher":
+        return self._matcher.deep_copy()
+
+
+def matcher_error(matcher: "LLMatcher") -> str:
+    """Return the library's reason in one line, without the grammar, which the caller did not write."""
+    lines = [line.strip() for line in matcher.get_error().split("<state>")[0].splitlines() if line.strip()]
+    reasons = (line.removeprefix("error: ") for line in lines if line.startswith("error: "))
+    reason = _NOISE.sub("", next(reasons, lines[0] if lines else "")).strip()
+    return reason[:_MAX_REASON] if " " in reason else _LIBRARY_REASONS.get(reason, "one that nothing fits")
+
+
+def _requirement(structure: Structure) -> str:
+    if structure.kind == "regex":
+        return "a regular expression without look-around and references, not too large, that some text matches"
+    if structure.kind == "choice":
+        return "choices that are not too many"
+    schema = "a JSON Schema that some value fits, of keywords that can be kept while generating, not too large"
+    return f"each with {schema}" if structure.kind == "calls" else schema
+
+
+def _lark_rules(structure: Structure, vocabulary: "GrammarVocabulary", limits: GrammarLimits) -> str:
+    """If the vocabulary drops a space before an answer, the grammar requires one; in JSON it is optional."""
+    space = '" " ' if vocabulary.drops_space else ""
+    if structure.kind == "regex":
+        from llguidance import regex_to_lark
+
+        return f"start: ANSWER\nANSWER: {space}/{regex_to_lark(structure.text, 'dw')}/"
+    if structure.kind == "choice":
+        choices = (json.dumps(choice, ensure_ascii=False) for choice in structure.choices)
+        return f"start: ANSWER\nANSWER: {space}({' | '.join(choices)})"
+    optional_space = '" "? ' if vocabulary.drops_space else ""
+    if structure.kind == "calls":
+        return f"start: {optional_space}calls\n{structure.text}"
+    is_object = structure.kind == "json_object"
+    rule = _json_rule({"type": "object"}) if is_object else json_schema_rule(structure.text, limits.depth)
+    return f"start: {optional_space}answer\nanswer: {rule}"
+
+
+def json_schema_rule(text: str, depth: int) -> str:
+    """Return the right-hand side of a rule. Raises GrammarRefused."""
+    try:
+        schema = parse_json_object(text, depth)
+    except InvalidJsonObject as error:
+        raise GrammarRefused(error.limit, error.value) from None
+    return _json_rule(schema)
+
+
+def _json_rule(schema: dict[str, Any]) -> str:
+    return f"%json {json.dumps({**schema, 'x-guidance': _JSON_OPTIONS})}"
+
+
+class GrammarCache:
+    """Compiles the grammars of one replica on first use, and keeps the most recent ones. Thread-safe."""
+
+    def __init__(self, vocabulary: Vocabulary, vocab_size: int, limits: GrammarLimits | None = None) -> None:
+        self.limits = limits or GrammarLimits()
+        self._model_vocabulary = vocabulary
+        self._vocab_size = vocab_size
+        self._vocabulary: GrammarVocabulary | None = None
+        self._kept: OrderedDict[str, Grammar] = OrderedDict()
+        self._num_bytes = 0
+        self._lock = Lock()
+        self._vocabulary_lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, structure: Structure) -> Grammar | None:
+        key = structure.digest()
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def compile(self, structure: Structure) -> Grammar:
+        """Slow, but other threads can run meanwhile. Raises GrammarRefused."""
+        grammar = self.get(structure) or Grammar(structure, self.vocabulary(), self.limits)
+        key = structure.digest()
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = grammar
+                self._num_bytes += grammar.num_bytes
+            while len(self._kept) > self.limits.kept or self._num_bytes > self.limits.kept_bytes:
+                self._num_bytes -= self._kept.popitem(last=False)[1].num_bytes
+        return grammar
+
+    def vocabulary(self) -> "GrammarVocabulary":
+        from specialist.text.structured_output_vocabulary import GrammarVocabulary
+
+        with self._vocabulary_lock:
+            if self._vocabulary is None:
+                self._vocabulary = GrammarVocabulary(self._model_vocabulary, self._vocab_size)
+            return self._vocabulary
+
+
+class Guide:
+    """Follows one answer through its grammar. Every call states the tokens so far. The guide advances by what is new
+    and rolls back what differs, so that it is in the right state for a request that was preempted, verified or run
+    again."""
+
+    def __init__(self, grammar: Grammar, *, may_stop: bool = True) -> None:
+        """With `may_stop`, a stop token may end the answer where the grammar allows an end."""
+        self._vocabulary = grammar.vocabulary
+        self._may_stop = may_stop
+        self._grammar = grammar
+        self._matcher = grammar.matcher()
+        self._followed = array("I")
+
+    def allowed(self, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
+        known = array("I", generated)
+        if not self._follow(known):
+            raise self._exhausted(f"token {len(self._followed)} of the answer does not fit its structure")
+        if guessed and not self._follow(known + array("I", guessed)):
+            return None
+        mask = self._matcher.compute_bitmask()
+        if self._matcher.is_error():
+            raise self._exhausted("the structure cannot be followed further")
+        return self._restrict(mask)
+
+    def takes(self, generated: Sequence[int], guessed: Sequence[int], token: int) -> bool:
+        if token in self._vocabulary.stop_ids or not self._follow(array("I", generated) + array("I", guessed)):
+            return False
+        if self._vocabulary.first is not None and not self._followed:
+            return False
+        forced = self._matcher.compute_ff_tokens()  # of several ways to write it, the mask has one
+        fits = forced[0] == token if forced else self._matcher.validate_tokens([token]) == 1
+        return fits and not self._matcher.is_error()
+
+    def ended(self, generated: Sequence[int], fresh: Sequence[int]) -> bool:
+        follows = self._follow(array("I", generated) + array("I", fresh))
+        return follows and self._matcher.is_stopped() and not self._matcher.is_error()
+
+    def _follow(self, tokens: "array[int]") -> bool:
+        self._roll_back(_num_common(self._followed, tokens))
+        rest = tokens[len(self._followed) :].tolist()
+        if not rest:
+            return True
+        textual = list(takewhile(lambda token: token not in self._vocabulary.stop_ids, rest))
+        count = self._matcher.try_consume_tokens(textual)
+        self._followed.extend(textual[:count])
+        return count == len(rest)
+
+    def _roll_back(self, num_tokens: int) -> None:
+        excess = len(self._followed) - num_tokens
+        if excess == 0:
+            return
+        if self._matcher.is_error() or not self._matcher.rollback(excess):
+            self._restart()
+        else:
+            del self._followed[num_tokens:]
+
+    def _exhausted(self, message: str) -> GuideExhausted:
+        if not self._matcher.is_error():
+            return GuideExhausted(message)
+        error = matcher_error(self._matcher)
+        self._restart()
+        return GuideExhausted(f"{message}: {error}")
+
+    def _restart(self) -> None:
+        self._matcher = self._grammar.matcher()
+        self._followed = array("I")
+
+    def _restrict(self, mask: bytes) -> bytes:
+        first = self._vocabulary.first if not self._followed else None
+        stops = None if self._may_stop else self._vocabulary.but_stops
+        for kept in (first, stops):
+            if kept is not None:
+                mask = (np.frombuffer(mask, np.uint8, len(kept)) & kept).tobytes()
+        return mask
+
+
+def _num_common(one: "array[int]", other: "array[int]") -> int:
+    count = min(len(one), len(other))
+    if one[:count].tobytes() == other[:count].tobytes():
+        return count
+    return next(i for i in range(count) if one[i] != other[i])

@@ -1,0 +1,651 @@
+"""Which requests are admitted, refused and displaced."""
+
+from dataclasses import fields, replace
+from math import isfinite
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.forecast import simulation
+from admission.forecast.bookings import NO_ARRIVALS, Admit, BookedRequest, Booking, Refuse
+from admission.forecast.controller import AdmissionController
+from admission.forecast.estimates import Estimator, StepInFlight, StepPace, StepPrices, StepShape
+from admission.forecast.forecast import Forecast, QueueSweep
+from tests.admission.forecast.builders import PRICES, booking, let_in, new_controller, run_at_once
+
+
+def refused(controller: AdmissionController, asked: Booking, now: float = 0.0) -> Refuse:
+    verdict = controller.decide(asked, now)
+    assert isinstance(verdict, Refuse), verdict
+    return verdict
+
+
+def test_an_idle_replica_says_how_long_it_will_take() -> None:
+    verdict = new_controller().decide(booking("a", prompt_tokens=100, max_tokens=11, deadline=5.0), 0.0)
+    assert isinstance(verdict, Admit) and verdict.outlook is not None
+    assert verdict.outlook.wait == 0
+    assert verdict.outlook.total == pytest.approx(0.302 + 10 * 0.0065, rel=0.01)
+    assert verdict.outlook.slack == pytest.approx(5.0 - verdict.outlook.total)
+
+
+def test_nothing_measured_nothing_judged() -> None:
+    controller = new_controller(prices=None)
+    verdict = controller.decide(booking("a", max_tokens=10**6, deadline=0.001), 0.0)
+    assert verdict == Admit(None)
+    assert controller.errors() is None and controller.usual_wait(0.0) is None
+
+
+def test_a_deadline_that_cannot_be_reached_is_refused_with_its_arithmetic() -> None:
+    controller = new_controller()
+    verdict = refused(controller, booking("a", max_tokens=1000, deadline=5.0))
+    assert verdict.reason == "deadline_unreachable" and verdict.retry_after is None, "later is no better"
+    assert verdict.arithmetic == "its own 1000 tokens take 6.5 s even alone; its deadline is in 5.0 s"
+    assert controller.is_refusing(0.5) and not controller.is_refusing(2.0)
+
+
+def test_a_request_that_waits_for_others_gets_a_retry_hint() -> None:
+    controller = new_controller(max_running=1)
+    let_in(controller, booking("a", max_tokens=500))
+    run_at_once(controller, "a")
+    verdict = refused(controller, booking("b", max_tokens=100, deadline=2.0))
+    assert verdict.reason == "deadline_unreachable" and "of work are before it" in verdict.arithmetic
+    assert verdict.retry_after is not None
+    back = verdict.retry_after
+    assert 1.0 < back < 3.3, "a takes 3.2 s, b 0.7 s of its 2 s"
+    shed = controller.retry_after(booking("b", max_tokens=100, deadline=2.0), 0.0)
+    assert shed is not None and 1.0 < shed < 3.3
+
+
+def test_a_lone_answer_that_may_be_short_needs_its_first_token_in_time_only() -> None:
+    asked = booking("a", max_tokens=1000, exact=False, deadline=1.0)
+    assert isinstance(new_controller().decide(asked, 0.0), Admit)
+    assert isinstance(new_controller().decide(replace(asked, exact=True), 0.0), Refuse)
+    busy = with_long_answers(new_controller())
+    let_in(busy, booking("b"))
+    assert isinstance(busy.decide(asked, 0.0), Refuse)
+    late = refused(new_controller(), replace(asked, prompt_tokens=500))
+    assert late.arithmetic == "its first token takes 1.5 s even alone; its deadline is in 1.0 s"
+    assert late.limit == "at least 1.7 s", "with a margin"
+
+
+def with_long_answers(controller: AdmissionController) -> AdmissionController:
+    for _ in range(10):
+        controller.lengths.add(900, cut=False)
+    return controller
+
+
+def test_as_long_as_lengths_are_unknown_many_are_served_at_once() -> None:
+    controller = new_controller()
+    several = [booking(f"k{i}", max_tokens=1024, exact=False, deadline=5.0) for i in range(4)]
+    let_in(controller, *several)
+    known = with_long_answers(new_controller())
+    let_in(known, several[0])
+    assert refused(known, several[1]).reason == "deadline_unreachable"
+    two = new_controller()
+    let_in(two, several[0])
+    near = booking("near", max_tokens=1024, exact=False, deadline=0.3)
+    assert isinstance(two.decide(near, 0.0), Admit), "its first token comes in time, and more is not known"
+    slow = replace(several[0], key="slow", prompt_tokens=2000)
+    assert refused(controller, slow).reason == "deadline_unreachable", "its first token comes too late"
+
+
+shadowed = st.lists(
+    st.tuples(st.booleans(), st.integers(-1, 1), st.integers(1, 200), st.integers(1, 300), st.floats(0.05, 9.0)),
+    max_size=8,
+)
+
+
+@given(shadowed, st.integers(-1, 1), st.integers(1, 400), st.booleans(), st.none() | st.floats(0.02, 6.0))
+@settings(max_examples=300, deadline=None)
+def test_a_shadow_changes_no_callers_verdict(
+    before: list[tuple[bool, int, int, int, float]], priority: int, most: int, exact: bool, deadline: float | None
+) -> None:
+    with_them, without = new_controller(num_blocks=80, headroom=0), new_controller(num_blocks=80, headroom=0)
+    for number, (shadow, each, prompt, tokens, seconds) in enumerate(before):
+        there = booking(f"k{number}", priority=each, prompt_tokens=prompt, max_tokens=tokens, deadline=seconds)
+        verdict = without.decide(there, 0.0)
+        if shadow:
+            there = replace(there, shadow=True, priority=-(2**62), deadline=None)
+            if isinstance(with_them.decide(there, 0.0), Admit) and len(with_them.bookings) < 4:
+                let_in(with_them, there)
+                run_at_once(with_them, there.key)
+        elif isinstance(verdict, Admit):
+            without.book(there, verdict, 0.0)
+            beside = with_them.decide(there, 0.0)
+            assert isinstance(beside, Admit)
+            with_them.book(there, beside, 0.0)
+            assert callers(with_them) == callers(without)
+            run_at_once(with_them, there.key)
+            run_at_once(without, there.key)
+        without.decide(booking("the same history"), 0.0)
+        with_them.decide(booking("the same history"), 0.0)
+    asked = booking("asked", priority=priority, max_tokens=most, exact=exact, deadline=deadline)
+    one, other = with_them.decide(asked, 0.0), without.decide(asked, 0.0)
+    assert type(one) is type(other)
+    if isinstance(one, Refuse) and isinstance(other, Refuse):
+        assert (one.reason, one.limit, one.arithmetic) == (other.reason, other.limit, other.arithmetic)
+    if isinstance(one, Admit) and isinstance(other, Admit):
+        shadows = {entry.booking.key for entry in with_them.bookings.active if entry.booking.shadow}
+        assert set(one.displaced) - shadows == set(other.displaced)
+
+
+def callers(controller: AdmissionController) -> set[str]:
+    return {entry.booking.key for entry in controller.bookings.active if not entry.booking.shadow}
+
+
+def test_a_lone_caller_is_alone_beside_a_shadow() -> None:
+    controller = with_long_answers(new_controller())
+    shadow = booking("shadow", shadow=True, priority=-(2**62), max_tokens=400)
+    let_in(controller, shadow)
+    run_at_once(controller, "shadow")
+    assert isinstance(controller.decide(booking("a", max_tokens=1000, exact=False, deadline=1.0), 0.0), Admit)
+
+
+def test_shadows_leave_if_a_request_would_be_late_beside_them() -> None:
+    controller = new_controller()
+    shadows = [booking(f"s{i}", shadow=True, priority=-(2**62), max_tokens=400) for i in range(3)]
+    let_in(controller, *shadows)
+    run_at_once(controller, "s0", "s1", "s2")
+    near = controller.decide(booking("a", max_tokens=100, deadline=0.85), 0.0)
+    assert isinstance(near, Admit) and set(near.displaced) == {"s0", "s1", "s2"}, "beside them it takes 1.4 s"
+    far = controller.decide(booking("a", max_tokens=100, deadline=60.0), 0.0)
+    assert isinstance(far, Admit) and far.displaced == ()
+
+
+def test_after_a_slow_period_an_idle_replica_admits_one_to_measure_again() -> None:
+    controller = new_controller()
+    for number in range(200):
+        for shape in (StepShape(True, 32, 320), StepShape(False, 4, 400)):
+            controller.report_step(shape, 8 * PRICES.seconds(shape), 1, StepPace(32), number * 0.1)
+    asked = booking("a", prompt_tokens=100, max_tokens=50, deadline=21.0)
+    assert refused(controller, asked, 20.0).reason == "deadline_unreachable", "at eight times the price"
+    later = replace(asked, arrival=27.0, deadline=28.0)
+    probe = controller.decide(later, 27.0)
+    assert isinstance(probe, Admit)
+    assert isinstance(controller.decide(replace(later, deadline=27.2), 27.0), Refuse), "not even at its best"
+    controller.book(later, probe, 27.0)
+    another = replace(later, key="b")
+    assert isinstance(controller.decide(another, 27.0), Refuse), "one is enough"
+    controller.forget("a")
+    controller.report_step(
+        StepShape(True, 32, 320), 8 * PRICES.seconds(StepShape(True, 32, 320)), 1, StepPace(32), 27.5
+    )
+    assert isinstance(controller.decide(replace(another, deadline=28.5), 27.5), Refuse), "it is as slow as it was"
+
+
+def test_cached_blocks_without_a_holder_take_room_when_hit() -> None:
+    """All of a prompt is in the cache: shared with a running request, or to be held again."""
+    asked = booking("a", prompt_tokens=320, hit_tokens=304, max_tokens=2)
+    for shared, waits in ((304, False), (0, True)):
+        controller = new_controller(num_blocks=40, headroom=0)
+        let_in(controller, booking("b", prompt_tokens=400, max_tokens=100))
+        run_at_once(controller, "b")
+        verdict = controller.decide(replace(asked, shared_tokens=shared, holder="b"), 0.0)
+        assert isinstance(verdict, Admit) and verdict.outlook is not None
+        assert (verdict.outlook.wait > 0) is waits
+
+
+def test_what_is_found_in_the_cache_is_not_computed() -> None:
+    cold = new_controller().decide(booking("a", prompt_tokens=320), 0.0)
+    warm = new_controller().decide(booking("a", prompt_tokens=320, hit_tokens=304), 0.0)
+    assert isinstance(cold, Admit) and cold.outlook is not None
+    assert isinstance(warm, Admit) and warm.outlook is not None
+    assert cold.outlook.total - warm.outlook.total == pytest.approx(304 * PRICES.prefill_token, rel=0.05)
+
+
+def test_a_request_waits_for_blocks() -> None:
+    """Condition (a): a seat is not enough."""
+    controller = new_controller(num_blocks=40, headroom=0)
+    let_in(controller, booking("a", prompt_tokens=500, max_tokens=100))
+    run_at_once(controller, "a")
+    verdict = controller.decide(booking("b", prompt_tokens=300), 0.0)
+    assert isinstance(verdict, Admit) and verdict.outlook is not None
+    assert verdict.outlook.wait == pytest.approx(99 * 0.0065, rel=0.05), "until a has ended"
+    assert refused(controller, booking("b", prompt_tokens=300, deadline=1.5)).reason == "deadline_unreachable"
+
+
+def test_a_pool_that_will_be_full_preempts() -> None:
+    """Both fit now, but not what they will have said."""
+    wide, narrow = new_controller(num_blocks=100, headroom=0), new_controller(num_blocks=30, headroom=0)
+    totals = []
+    for controller in (wide, narrow):
+        let_in(controller, booking("a", prompt_tokens=100, max_tokens=300))
+        run_at_once(controller, "a")
+        verdict = controller.decide(booking("b", prompt_tokens=100, max_tokens=300), 0.0)
+        assert isinstance(verdict, Admit) and verdict.outlook is not None
+        totals.append(verdict.outlook.total)
+    assert totals[1] > 1.2 * totals[0]
+
+
+def test_a_shadow_needs_free_blocks_as_well_as_a_seat() -> None:
+    controller = new_controller(num_blocks=40, headroom=0)
+    let_in(controller, booking("a", prompt_tokens=500))
+    run_at_once(controller, "a")
+    shadow = booking("s", prompt_tokens=300, shadow=True, priority=-(2**62))
+    assert refused(controller, shadow).limit == "a free seat and blocks"
+    assert isinstance(controller.decide(replace(shadow, prompt_tokens=50), 0.0), Admit)
+
+
+def test_a_repeated_attempt_is_not_more_demand() -> None:
+    def demand(callers: list[str]) -> float:
+        controller = new_controller()
+        for number, caller in enumerate(callers):
+            controller.decide(booking(f"k{number}", caller=caller), 0.0)
+        return controller.demand.load(0.0)
+
+    assert demand(["salt/a"] * 20) == pytest.approx(demand(["salt/a"]))
+    assert demand(["salt/a", "other/a"]) == pytest.approx(2 * demand(["salt/a"]))
+    assert demand([""] * 20) == pytest.approx(20 * demand(["salt/a"]))
+
+
+def full_line(seed: int, deadline: float | None) -> AdmissionController:
+    """32 run and 250 wait."""
+    rng, controller = Random(seed), new_controller(max_running=32, max_waiting=256, num_blocks=8192)
+    for _ in range(40):
+        controller.lengths.add(rng.randint(20, 200), cut=False)
+    for number in range(282):
+        each = booking(f"k{number}", prompt_tokens=rng.randint(20, 300), max_tokens=400, exact=False, deadline=deadline)
+        controller.book(each, Admit(None), 0.0)
+        if number < 32:
+            run_at_once(controller, each.key)
+    return controller
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_those_far_behind_are_foreseen_well_enough_without_following_each(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = full_line(seed, None)
+
+    def ends() -> list[float]:
+        trial = controller.forecast(0.0)
+        assert trial is not None
+        timeline = trial.simulate()
+        return [timeline[entry].finish_at for entry in controller.bookings.active]
+
+    quick = ends()
+    monkeypatch.setattr(simulation, "_EXACT_LINE", 1000)
+    wrong = sorted(abs(one - exact) / exact for one, exact in zip(quick, ends(), strict=True))
+    assert wrong[len(wrong) // 2] < 0.1 and wrong[int(len(wrong) * 0.9)] < 0.3, wrong
+
+
+def test_a_decision_takes_a_bounded_number_of_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = 0
+    take = Forecast.simulate
+
+    def counted(self: Forecast, *args: Any, **more: Any) -> Any:
+        nonlocal walks
+        walks += 1
+        return take(self, *args, **more)
+
+    monkeypatch.setattr(Forecast, "simulate", counted)
+    controller = full_line(3, 90.0)
+    for priority, deadline, most in [(0, 5.0, 8), (5, 1.0, 20), (5, 0.05, 20), (5, None, 20), (0, None, 8)]:
+        walks = 0
+        controller.decide(booking("x", priority=priority, deadline=deadline, prompt_tokens=200, max_tokens=100), 0.0)
+        assert walks <= most, (priority, deadline)
+    walks = 0
+    hints = [controller.retry_after(booking(f"x{i}", deadline=5.0), 0.0) for i in range(192)]
+    assert walks <= 8 and None not in hints, "requests shed together get the same hint"
+
+
+def test_a_suspended_request_with_time_is_not_checked_in_every_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, slack = list[float](), Forecast.slack_alone
+
+    def counted(self: Forecast, entry: BookedRequest, since: float = 0.0) -> float:
+        if entry.booking.key == "aside":
+            looks.append(self.now)
+        return slack(self, entry, since)
+
+    controller = new_controller(max_running=1)
+    let_in(controller, booking("first", max_tokens=5000, priority=1))
+    run_at_once(controller, "first")
+    for key, deadline in (("before", 9.0), ("aside", 10.0)):
+        controller.book(booking(key, deadline=deadline, max_tokens=100), Admit(None), 0.0)
+        controller.bookings.suspend(key)
+    monkeypatch.setattr(Forecast, "slack_alone", counted)
+    monkeypatch.setattr(
+        AdmissionController, "_evaluate", lambda self, entry, trial, crowded: trial.check(entry, (), NO_ARRIVALS)
+    )
+    gone = [tenths / 10 for tenths in range(120) if "aside" in controller.sweep(tenths / 10).shed]
+    assert gone and 9.0 < gone[0] < 9.4, "alone it takes 0.7 s, and a sweep more"
+    seldom = [at for at in looks if at < 8.0]
+    assert 8 <= len(seldom) <= 9, "once a second"
+
+
+def test_a_hopeless_request_keeps_no_other_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prices rose meanwhile, so that the first of those aside cannot be in time any more."""
+    controller = new_controller(max_running=1)
+    controller.book(booking("lost", deadline=60.0, max_tokens=1000), Admit(None), 0.0)
+    controller.book(booking("behind", arrival=0.1, deadline=61.0, max_tokens=10), Admit(None), 0.0)
+    for key in ("lost", "behind"):
+        controller.bookings.suspend(key)
+    for entry in controller.bookings.suspended:
+        entry.recheck_at = 30.0
+    dear = StepPrices(*(10 * getattr(PRICES, field.name) for field in fields(PRICES)))
+    monkeypatch.setattr(Estimator, "prices", dear)
+    sweep = controller.sweep(0.2)
+    assert sweep.shed == ("lost",) and sweep.resumed == ("behind",)
+
+
+def slow_neighbour(controller: AdmissionController, priority: int = 0) -> None:
+    """One runs that has 0.1 s to spare."""
+    let_in(controller, booking("early", max_tokens=100, deadline=0.95, priority=priority))
+    run_at_once(controller, "early")
+
+
+def test_a_request_that_would_make_another_late_is_refused() -> None:
+    """Condition (c)."""
+    controller = new_controller()
+    slow_neighbour(controller)
+    verdict = refused(controller, booking("late", prompt_tokens=300, deadline=20.0))
+    assert verdict.reason == "would_delay_others" and verdict.retry_after is not None
+    assert verdict.arithmetic.startswith("1 request that was admitted before would miss its deadline by")
+    assert isinstance(controller.decide(booking("short", prompt_tokens=1, max_tokens=1, deadline=20.0), 0.0), Admit)
+
+
+def test_without_the_check_of_others_it_would_be_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Forecast, "_delayed", lambda *_: [])
+    controller = new_controller()
+    slow_neighbour(controller)
+    assert isinstance(controller.decide(booking("late", prompt_tokens=300, deadline=20.0), 0.0), Admit)
+
+
+def test_a_higher_priority_displaces_only_what_it_makes_late() -> None:
+    controller = new_controller()
+    slow_neighbour(controller)
+    let_in(controller, booking("patient", prompt_tokens=2, max_tokens=4, deadline=60.0))
+    verdict = controller.decide(booking("boss", priority=5, prompt_tokens=300, deadline=20.0), 0.0)
+    assert isinstance(verdict, Admit) and verdict.displaced == ("early",)
+    controller.book(booking("boss", priority=5, prompt_tokens=300, deadline=20.0), verdict, 0.0)
+    assert {entry.booking.key for entry in controller.bookings.active} == {"patient", "boss"}
+
+
+def boss_beside_the_patient(controller: AdmissionController) -> Booking:
+    """A runner without a deadline would make the boss late."""
+    let_in(controller, booking("patient", max_tokens=200))
+    run_at_once(controller, "patient")
+    boss = booking("boss", priority=5, max_tokens=100, deadline=1.0)
+    verdict = controller.decide(boss, 0.0)
+    assert isinstance(verdict, Admit) and (verdict.displaced, verdict.suspended) == ((), ("patient",))
+    controller.book(boss, verdict, 0.0)
+    assert [entry.booking.key for entry in controller.bookings.suspended] == ["patient"] and len(
+        controller.bookings
+    ) == 1
+    return boss
+
+
+def test_a_request_without_a_deadline_is_suspended_and_resumed() -> None:
+    controller = new_controller()
+    boss_beside_the_patient(controller)
+    run_at_once(controller, "boss")
+    controller.report_preempted("patient")
+    controller.report_tokens("boss", 1)
+    assert controller.sweep(0.1).resumed == (), "the boss would be late"
+    controller.report_ended("boss", whole=True, cut=True, now=0.7)
+    assert controller.is_sweep_due
+    assert controller.sweep(0.7).resumed == ("patient",)
+    assert [entry.booking.key for entry in controller.bookings.line] == ["patient"]
+
+
+def test_a_request_resumed_before_it_left_its_seat_keeps_it() -> None:
+    controller = new_controller()
+    boss_beside_the_patient(controller)
+    controller.report_ended("boss", whole=False, cut=True, now=0.0)
+    controller.report_tokens("patient", 1)  # of the step that was under way
+    assert controller.sweep(0.0).resumed == ("patient",)
+    (patient,) = controller.bookings.running
+    assert patient.generated > 0
+    controller.report_preempted("patient")
+    assert controller.bookings.line == [patient] and not controller.bookings.running
+
+
+def test_a_suspended_request_makes_no_lower_one_wait_for_ever() -> None:
+    """It is resumed although a lower request would be late then: that one is displaced, as for any other."""
+    controller = new_controller()
+    let_in(controller, booking("patient", priority=3, max_tokens=200))
+    run_at_once(controller, "patient")
+    boss = booking("boss", priority=5, max_tokens=100, deadline=1.0)
+    verdict = controller.decide(boss, 0.0)
+    assert isinstance(verdict, Admit) and verdict.suspended == ("patient",)
+    controller.book(boss, verdict, 0.0)
+    controller.report_ended("boss", whole=True, cut=True, now=0.7)
+    let_in(controller, booking("small", max_tokens=100, deadline=1.7), now=0.7)
+    assert controller.sweep(0.7).resumed == ("patient",)
+
+
+def test_no_shadow_runs_while_a_caller_is_suspended() -> None:
+    controller = new_controller()
+    boss_beside_the_patient(controller)
+    controller.report_ended("boss", whole=True, cut=True, now=0.1)
+    assert isinstance(controller.decide(booking("shadow", shadow=True, priority=-(2**62)), 0.1), Refuse)
+
+
+def test_suspended_requests_count_in_a_full_queue_and_yield_to_higher_ones() -> None:
+    controller = new_controller(max_running=1, max_waiting=1)
+    boss_beside_the_patient(controller)
+    assert refused(controller, booking("equal")).reason == "queue_full"
+    verdict = controller.decide(booking("above", priority=1, max_tokens=1, prompt_tokens=1), 0.0)
+    assert isinstance(verdict, Admit) and verdict.displaced == ("patient",)
+    controller.book(booking("above", priority=1, max_tokens=1, prompt_tokens=1), verdict, 0.0)
+    assert not controller.bookings.suspended and controller.bookings.num_live == 2
+
+
+def test_equals_are_not_displaced() -> None:
+    controller = new_controller()
+    slow_neighbour(controller, priority=5)
+    assert isinstance(controller.decide(booking("boss", priority=5, prompt_tokens=300, deadline=20.0), 0.0), Refuse)
+
+
+def test_no_request_is_displaced_without_effect() -> None:
+    controller = new_controller()
+    slow_neighbour(controller)
+    verdict = refused(controller, booking("boss", priority=5, max_tokens=5000, deadline=2.0))
+    assert verdict.reason == "deadline_unreachable"
+    assert controller.bookings.get("early") is not None
+
+
+def test_the_full_line_refuses_equals_and_makes_room_for_higher_ones() -> None:
+    controller = new_controller(max_running=1, max_waiting=2)
+    let_in(controller, booking("a"), booking("b", arrival=1.0), booking("c", arrival=2.0))
+    full = controller.refuse_if_full(0, 0.0, shadow=False)
+    assert full is not None and full.reason == "queue_full" and full.limit == "at most 2 requests"
+    assert full.retry_after is not None and controller.refuse_if_full(1, 0.0, shadow=False) is None
+    assert refused(controller, booking("d")).reason == "queue_full"
+    verdict = controller.decide(booking("d", priority=1), 0.0)
+    assert isinstance(verdict, Admit) and verdict.displaced == ("c",), "the newest of the lowest"
+
+
+def test_a_shadow_needs_a_free_seat_and_is_the_first_to_go() -> None:
+    controller = new_controller(max_running=1)
+    shadow = booking("shadow", shadow=True, priority=-(2**62))
+    let_in(controller, shadow)
+    run_at_once(controller, "shadow")
+    assert controller.bookings.num_shadows == 1
+    assert isinstance(controller.decide(replace(shadow, key="another"), 0.0), Refuse)
+    assert not controller.is_refusing(0.0), "a refused shadow does not count"
+    controller.report_preempted("shadow")
+    assert controller.sweep(0.0).shed == ("shadow",), "it does not wait"
+    run_at_once(controller, "shadow")
+    verdict = controller.decide(booking("a", priority=-1000), 0.0)
+    assert isinstance(verdict, Admit) and verdict.displaced == ("shadow",)
+    controller.book(booking("a", priority=-1000), verdict, 0.0)
+    assert controller.bookings.num_shadows == 0
+
+
+def test_no_request_joins_the_step_in_flight() -> None:
+    controller = new_controller()
+    let_in(controller, booking("a", prompt_tokens=300))
+    asked = booking("b", prompt_tokens=10, max_tokens=2, deadline=5.0)
+    step = StepInFlight(StepShape(True, 300, 300), started_at=0.0, tokens={"a": 300})
+    controller.in_flight = step
+    early = controller.decide(asked, 0.1)
+    assert isinstance(early, Admit) and early.outlook is not None
+    assert early.outlook.wait == pytest.approx(0.802), "the step takes 0.902 s"
+    controller.in_flight = None
+    later = controller.decide(asked, 0.1)
+    assert isinstance(later, Admit) and later.outlook is not None and later.outlook.wait == 0
+
+
+def test_prompts_take_turns_so_that_none_is_passed_over_for_long() -> None:
+    """The second of two long prompts gets every ninth chunk, and what a third one leaves of its own."""
+    controller = new_controller(age_bound=8, max_step_tokens=32)
+    let_in(controller, booking("first", prompt_tokens=2000), booking("second", prompt_tokens=64, arrival=1.0))
+    for key, tokens in (("first", 2000), ("second", 64)):
+        controller.report_started(key, tokens, 0)
+    trial = controller.forecast(0.0)
+    assert trial is not None
+    timeline = trial.simulate()
+    first, second = controller.bookings.get("first"), controller.bookings.get("second")
+    assert first is not None and second is not None
+    chunk = 0.002 + 32 * 0.003
+    assert timeline[second].first_at == pytest.approx(18 * chunk, rel=0.15)
+    assert timeline[first].first_at > 60 * chunk
+
+
+def test_a_hopeless_request_is_shed() -> None:
+    controller = new_controller(max_running=1)
+    let_in(controller, booking("a", max_tokens=100), booking("b", max_tokens=100, deadline=1.6))
+    run_at_once(controller, "a")
+    assert controller.sweep(0.0).shed == ()
+    assert controller.sweep(1.0).shed == (), "a is not done yet and b takes 0.7 s, but it was only seen once"
+    assert controller.sweep(1.1).shed == ("b",)
+
+
+@pytest.mark.parametrize(("deadline", "waits"), [(None, True), (60.0, True), (2.0, False)])
+def test_a_lower_request_leaves_when_a_higher_one_takes_longer(deadline: float | None, waits: bool) -> None:
+    """A request with time waits; one without is refused at once."""
+    controller = new_controller()
+    boss = booking("boss", priority=5, max_tokens=100, deadline=1.3)
+    let_in(controller, boss, booking("low", max_tokens=100, deadline=deadline))
+    run_at_once(controller, "boss", "low")
+    assert controller.sweep(0.0) == QueueSweep()
+    sweep, why = controller.sweep(0.3), "99 steps of two take 0.89 s, of one 0.64 s"
+    assert (sweep.suspended, sweep.shed) == ((("low",), ()) if waits else ((), ("low",))), why
+    assert sweep.beneficiary == "boss" and not sweep.resumed
+    assert [entry.booking.key for entry in controller.bookings.suspended] == list(sweep.suspended)
+
+
+def test_a_suspended_request_is_resumed_at_the_cost_of_lower_ones() -> None:
+    controller = new_controller()
+    let_in(controller, booking("boss", priority=9, max_tokens=100, deadline=1.0))
+    run_at_once(controller, "boss")
+    let_in(controller, booking("tiny", priority=1, max_tokens=2, deadline=60.0))
+    run_at_once(controller, "tiny")
+    controller.book(booking("middle", priority=5, max_tokens=60, deadline=2.0), Admit(None), 0.0)
+    controller.bookings.suspend("middle")
+    assert controller.sweep(0.0) == QueueSweep(), (
+        "the boss has no time to spare for it, and tiny is in no request's way"
+    )
+    low = booking("low", priority=3, prompt_tokens=1, max_tokens=300, deadline=60.0)
+    controller.report_ended("boss", whole=True, cut=True, now=1.0)
+    controller.book(low, Admit(None), 1.0)
+    run_at_once(controller, "low")
+    sweep = controller.sweep(1.4)
+    assert sweep.resumed == ("middle",) and set(sweep.shed + sweep.suspended) <= {"tiny", "low"}
+    assert sweep.beneficiary == "middle", "beside the others it would be late"
+
+
+def test_a_suspended_request_that_became_hopeless_is_shed() -> None:
+    controller = new_controller()
+    controller.book(booking("middle", priority=5, max_tokens=60, deadline=3.0), Admit(None), 0.0)
+    controller.bookings.suspend("middle")
+    let_in(controller, booking("boss", priority=9, max_tokens=400, deadline=3.5))
+    run_at_once(controller, "boss")
+    assert controller.sweep(1.0).shed == ()
+    assert controller.sweep(2.8).shed == ("middle",)
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["ask", "start", "emit", "preempt", "end", "step", "sweep"]),
+        st.integers(0, 30),
+        st.integers(-2, 2),
+        st.floats(0.01, 30.0),
+    ),
+    max_size=60,
+)
+
+
+def play(moves: list[tuple[str, int, int, float]]) -> list[object]:
+    """Any reports in any order, on booked requests and on others."""
+    controller, now, said = new_controller(max_running=2, max_waiting=4), 0.0, list[object]()
+    inside: dict[str, int] = {}
+    for number, (move, which, priority, seconds) in enumerate(moves):
+        now += seconds / 30
+        key = f"k{which}"
+        match move:
+            case "ask":
+                asked = booking(
+                    f"k{number}",
+                    priority=priority,
+                    arrival=now,
+                    deadline=now + seconds if which % 3 else None,
+                    prompt_tokens=1 + 20 * which,
+                    max_tokens=1 + which,
+                    exact=bool(which % 2),
+                )
+                controller.decide(asked, now)
+                verdict = controller.decide(asked, now)
+                assert controller.decide(asked, now) == verdict, "to ask again changes nothing"
+                said.append(verdict)
+                check_verdict(verdict, asked, inside)
+                if isinstance(verdict, Admit):
+                    check_aside(controller, verdict.suspended)
+                    controller.book(asked, verdict, now)
+                    inside = {other: p for other, p in inside.items() if other not in verdict.displaced}
+                    inside[asked.key] = priority
+            case "start":
+                controller.report_started(key, 10, 2)
+            case "emit":
+                controller.report_tokens(key, 1)
+            case "preempt":
+                controller.report_preempted(key)
+            case "end":
+                controller.report_ended(key, whole=bool(priority), cut=priority > 0, now=now)
+                inside.pop(key, None)
+            case "step":
+                controller.report_step(
+                    StepShape(priority > 0, which + 1, which + 1), seconds / 100, 1, StepPace(1 + which), now
+                )
+            case "sweep":
+                said.append(sweep := controller.sweep(now))
+                assert {*sweep.shed, *sweep.suspended, *sweep.resumed} <= set(inside)
+                assert not set(sweep.suspended) & set(sweep.resumed)
+                check_aside(controller, sweep.suspended)
+        aside = {entry.booking.key for entry in controller.bookings.suspended}
+        present = {entry.booking.key for entry in controller.bookings.active}
+        assert present | aside == set(inside) and not present & aside
+        ranks = [entry.rank for entry in controller.bookings.line]
+        assert ranks == sorted(ranks)
+        bookings = controller.bookings
+        assert len(bookings.line) + len(bookings.running) == len(bookings) <= controller.capacity.max_booked
+        assert len(inside) == controller.bookings.num_live <= controller.capacity.max_booked
+    return said
+
+
+def check_aside(controller: AdmissionController, keys: tuple[str, ...]) -> None:
+    for key in keys:
+        entry = controller.bookings.get(key)
+        assert entry is not None and not entry.booking.shadow
+
+
+def check_verdict(verdict: Admit | Refuse, asked: Booking, inside: dict[str, int]) -> None:
+    if isinstance(verdict, Refuse):
+        assert verdict.retry_after is None or 0 < verdict.retry_after <= 30
+        assert verdict.arithmetic and verdict.limit
+        return
+    leaving = verdict.displaced + verdict.suspended
+    assert all(inside[key] < asked.priority for key in leaving), "only strictly lower ones give way"
+    assert len(set(leaving)) == len(leaving)
+    assert verdict.outlook is not None and isfinite(verdict.outlook.total)
+    assert 0 <= verdict.outlook.wait <= verdict.outlook.total
+
+
+@given(steps)
+@settings(max_examples=150, deadline=None)
+def test_bookings_and_decisions_are_consistent_whatever_happens(moves: list[tuple[str, int, int, float]]) -> None:
+    assert play(moves) == play(moves)

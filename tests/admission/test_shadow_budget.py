@@ -1,0 +1,105 @@
+"""Shadows never outrun their share of what is answered, nor the number that may be under way."""
+
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.budgets import ShadowBudget, ShadowRules, load_shadow_rules
+from octet.config.ensemble import ShadowConfig
+
+Event = Literal["answer", "shadow", "free shadow", "end"]
+events = st.lists(st.sampled_from(["answer", "shadow", "free shadow", "end"]), max_size=300)
+
+
+@given(share=st.floats(0, 1), most=st.integers(0, 6), events=events)
+def test_shadows_are_bounded_by_share_and_number(share: float, most: int, events: list[Event]) -> None:
+    budget = ShadowBudget(ShadowRules(share, most))
+    num_answered = num_counted = num_inflight = 0
+    for event in events:
+        if event == "answer":
+            budget.earn()
+            num_answered += 1
+        elif event == "end" and num_inflight:
+            budget.done()
+            num_inflight -= 1
+        elif event in ("shadow", "free shadow"):
+            counted = event == "shadow"
+            may = num_inflight < most and (budget.tokens >= 1 or not counted)
+            assert budget.take(counted=counted) == may
+            num_inflight += may
+            num_counted += may and counted
+        assert budget.inflight == num_inflight <= most
+        assert num_counted <= 1 + share * num_answered + 1e-6 * num_answered
+        assert 0 <= budget.tokens <= max(1, most)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.05, 1 / 3, 0.7, 1.0])
+def test_what_is_earned_is_there_to_be_spent(share: float) -> None:
+    budget = ShadowBudget(ShadowRules(share, 8))
+    num_taken = 0
+    for _ in range(3000):
+        budget.earn()
+        if budget.take():
+            num_taken += 1
+            budget.done()
+    assert num_taken == pytest.approx(1 + 3000 * share, abs=1)
+
+
+def test_ten_answers_at_a_tenth_are_one_shadow_and_no_rounding_error_less() -> None:
+    budget = ShadowBudget(ShadowRules(0.1, 8))
+    assert budget.take()
+    for _ in range(9):
+        budget.earn()
+    assert not budget.take()
+    budget.earn()
+    assert budget.take()
+
+
+def test_no_more_is_saved_than_may_be_under_way() -> None:
+    budget = ShadowBudget(ShadowRules(1.0, 3))
+    for _ in range(100):
+        budget.earn()
+    assert budget.tokens == 3
+
+
+def test_without_a_share_only_those_that_do_not_count_go_out() -> None:
+    budget = ShadowBudget(ShadowRules(0.0, 2))
+    budget.earn()
+    assert not budget.take()
+    assert [budget.take(counted=False) for _ in range(3)] == [True, True, False]
+    assert budget.tokens == 0
+
+
+def test_new_rules_apply_at_once_and_shadows_in_flight_end_normally() -> None:
+    budget = ShadowBudget(ShadowRules(1.0, 4))
+    for _ in range(4):
+        budget.earn()
+    assert budget.take()
+    assert budget.take()
+    budget.retune(ShadowRules(1.0, 1))
+    assert budget.tokens == 1
+    assert not budget.take(counted=False)
+    budget.done()
+    budget.done()
+    assert budget.take()
+    budget.earn()
+    assert budget.tokens == 1
+    budget.retune(ShadowRules(0.0, 4))
+    assert not budget.take()
+
+
+def test_an_end_without_a_beginning_is_noticed() -> None:
+    with pytest.raises(ValueError, match="no shadow"):
+        ShadowBudget(ShadowRules(0.1, 1)).done()
+
+
+@pytest.mark.parametrize(("share", "most"), [(-0.1, 1), (1.1, 1), (float("nan"), 1), (0.5, -1)])
+def test_figures_that_make_no_sense_are_refused(share: float, most: int) -> None:
+    with pytest.raises(ValueError):
+        ShadowRules(share, most)
+
+
+def test_rules_are_those_of_the_configuration() -> None:
+    assert load_shadow_rules(ShadowConfig(budget=0.25, max_inflight=5)) == ShadowRules(0.25, 5)

@@ -1,0 +1,116 @@
+"""When the machine was not itself is noted."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import slow_periods as module
+from bench.slow_periods import Beat, Interval, PacerFailed, SlowPeriods, joined, record_slow_periods, slow_intervals
+
+ROOT = Path(__file__).parents[2]
+times = st.integers(0, 20).map(float)
+spans = st.lists(st.tuples(times, times).map(lambda pair: (min(pair), max(pair) + 1)), max_size=6)
+
+
+def _may_come_first() -> bool:
+    asked = "from bench.pacer import comes_first; raise SystemExit(not comes_first())"
+    return subprocess.run([sys.executable, "-c", asked], cwd=ROOT).returncode == 0
+
+
+first_only = pytest.mark.skipif(not _may_come_first(), reason="no process may come before all others here")
+
+
+@first_only
+def test_a_pacer_that_is_stopped_has_noted_it() -> None:
+    """As a host stops a processor."""
+    with record_slow_periods() as slow_periods:
+        pid, *_ = _pacers()
+        time.sleep(0.1)
+        os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+        time.sleep(0.3)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.1)
+    assert slow_periods is not None
+    assert all(slow_periods.meets(began + after) for after in (0.02, 0.1, 0.25))
+    assert _pacers() == []
+
+
+@first_only
+def test_a_pacer_that_is_killed_is_not_taken_for_a_machine_that_is_itself() -> None:
+    with pytest.raises(PacerFailed, match="before its time, with -9"), record_slow_periods():
+        pid, *_ = _pacers()
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_no_process_is_left_after_a_failure() -> None:
+    with pytest.raises(KeyError), record_slow_periods():
+        raise KeyError
+    assert _pacers() == []
+
+
+def test_a_pacer_ends_without_its_parent() -> None:
+    command = [sys.executable, "-m", "bench.pacer", "0", str(2**22 - 1)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 1), "it said how it begins, and no more"
+
+
+def test_where_no_pacer_may_come_first_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST", "whatever no pacer says")
+    with record_slow_periods() as slow_periods:
+        assert slow_periods is None
+    assert _pacers() == []
+
+
+def _pacers() -> list[int]:
+    """Children of this process."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in children if b"bench.pacer" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def _beats(works: list[float], late: dict[int, float] | None = None) -> list[Beat]:
+    """One a second, which take so many 64ths of it over their work, and are so late."""
+    woken = [second + (late or {}).get(second, 0.0) for second in range(len(works))]
+    return [Beat(float(i), at, at + work / 64) for i, (at, work) in enumerate(zip(woken, works, strict=True))]
+
+
+def test_a_slow_beat_speaks_for_the_time_around_it() -> None:
+    assert list(slow_intervals(_beats([1, 1, 2, 4, 1, 1]))) == [(2.03125, 4.0)]
+    assert list(slow_intervals(_beats([1, 2, 1, 2, 1, 1]))) == []
+
+
+def test_the_first_and_the_last_beat_speak_for_themselves() -> None:
+    assert list(slow_intervals(_beats([4, 1, 1, 1, 1, 4]))) == [(0.0, 1.0), (4.015625, 5.0625)]
+
+
+def test_a_late_beat_stood_still() -> None:
+    assert list(slow_intervals(_beats([1, 1, 1, 1], {2: 0.25}))) == [(2.0, 2.25)]
+    assert list(slow_intervals(_beats([1, 1, 1, 1], {2: 0.001}))) == []
+
+
+@given(spans)
+def test_every_moment_counts_once(intervals: list[Interval]) -> None:
+    apart = joined(intervals)
+    assert apart == sorted(apart) and all(one[1] < other[0] for one, other in pairwise(apart))
+    assert _moments(apart) == _moments(intervals)
+
+
+def _moments(intervals: list[Interval]) -> set[int]:
+    return {moment for first, last in intervals for moment in range(int(first), int(last))}
+
+
+@given(spans, times)
+def test_request_in_or_shortly_before_a_slow_period_meets_it(intervals: list[Interval], moment: float) -> None:
+    """However long it takes itself."""
+    slow_periods = SlowPeriods(joined(intervals))
+    inside = any(first <= moment + 0.5 < last for first, last in intervals)
+    assert slow_periods.meets(moment + 0.5) == inside
+    assert slow_periods.meets(moment + 0.96) == (inside or any(first == moment + 1 for first, _ in intervals))

@@ -1,0 +1,165 @@
+"""Calls without a request and malformed requests, on a server without API keys."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from octet.rpc.handlers import MAX_STREAMS, RequestReader, RequestReadInterceptor, streaming_handler, unary_handler
+from octet.rpc.refusal import Refusal
+from octet.v1 import error_pb2
+from octet.v1 import specialist_pb2 as wire
+
+CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+SECONDS = 0.4
+MOST_CALLS = 64
+
+
+@asynccontextmanager
+async def served(request_reader: RequestReader | None = None) -> AsyncIterator[str]:
+    async def describe(_: wire.DescribeRequest) -> wire.DescribeResponse:
+        return wire.DescribeResponse(context=7)
+
+    async def generate(_: wire.GenerateRequest, context: Any) -> None:
+        await context.write(wire.GenerateEvent())
+
+    reading = RequestReadInterceptor(request_reader or RequestReader(SECONDS))
+    server = grpc.aio.server(interceptors=(reading,), maximum_concurrent_rpcs=MOST_CALLS)
+    handlers = {
+        "Describe": unary_handler(wire.DescribeRequest, wire.DescribeResponse, describe, 1000),
+        "Generate": streaming_handler(wire.GenerateRequest, wire.GenerateEvent, generate, 1000),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("octet.v1.Specialist", handlers),))
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    reflection.enable_server_reflection((reflection.SERVICE_NAME,), server)
+    await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+async def never() -> AsyncIterator[bytes]:
+    await asyncio.get_running_loop().create_future()
+    yield b""
+
+
+async def once(raw: bytes) -> AsyncIterator[bytes]:
+    yield raw
+
+
+async def outcome(call: Any) -> tuple[grpc.StatusCode, int]:
+    try:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    except grpc.aio.AioRpcError as error:
+        raw = dict(error.trailing_metadata() or ()).get("octet-error-bin", b"")
+        return error.code(), error_pb2.Error.FromString(raw).reason
+    return await call.code(), 0
+
+
+@pytest.mark.parametrize("method", [CHECK, WATCH, REFLECT, "/octet.v1.Specialist/Describe"])
+async def test_malformed_message_is_an_invalid_argument(method: str) -> None:
+    async with served() as address, grpc.aio.insecure_channel(address) as channel:
+        for raw in (b"\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x01\xff"):
+            received = await outcome(channel.stream_stream(method)(once(raw), timeout=10))
+            result = (grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_MALFORMED)
+            assert received == result or (raw[-2:] == b"\x01\xff" and method.endswith("Describe")), raw
+
+
+async def test_calls_without_a_request_free_their_place() -> None:
+    async with served() as address, grpc.aio.insecure_channel(address) as channel:
+        method = "/octet.v1.Specialist/Generate"
+        calls = [channel.stream_stream(method)(never()) for _ in range(MOST_CALLS)]
+        codes = [code for code, _ in await asyncio.gather(*(outcome(call) for call in calls))]
+        assert set(codes) == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=10)
+        assert wire.DescribeResponse.FromString(described).context == 7
+        empty = await outcome(channel.stream_stream(method)(_nothing(), timeout=10))
+        assert empty == (grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_INVALID_FIELD)
+
+
+async def test_oldest_pending_read_is_refused_and_requests_are_served() -> None:
+    """More pending calls than the server permits; none would end by itself."""
+    async with served(RequestReader(60.0, max_pending=8)) as address, grpc.aio.insecure_channel(address) as channel:
+        begin = channel.stream_stream("/octet.v1.Specialist/Generate")
+        calls, received = [], []
+        for _ in range(2 * MOST_CALLS):
+            calls.append(begin(never()))
+            received.append(asyncio.create_task(outcome(calls[-1])))
+            described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=10)
+            assert wire.DescribeResponse.FromString(described).context == 7
+        async with asyncio.timeout(60):
+            gone = await asyncio.gather(*received[:-7])  # the eighth went for the last who spoke
+        result = (grpc.StatusCode.RESOURCE_EXHAUSTED, error_pb2.ERROR_REASON_QUEUE_FULL)
+        assert set(gone) == {result} and not any(task.done() for task in received[-7:])
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*received, return_exceptions=True)
+
+
+class Stubborn:
+    """A call that does not end at once when it is cancelled."""
+
+    async def read(self) -> bytes:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+        raise AssertionError("no call was made")
+
+
+class Speaking:
+    async def read(self) -> bytes:
+        await asyncio.sleep(0)
+        return b"yes"
+
+
+async def test_expired_reads_do_not_count_as_pending() -> None:
+    request_reader = RequestReader(0.05, max_pending=2)
+    silent = [asyncio.create_task(request_reader.read(Stubborn())) for _ in range(2)]
+    while not any(task.cancelling() for task in silent):
+        await asyncio.sleep(0)
+    for _ in range(3):
+        assert await request_reader.read(Speaking()) == b"yes"
+    received = await asyncio.gather(*silent, return_exceptions=True)
+    assert all(isinstance(each, Refusal) for each in received)
+    crowd = [asyncio.create_task(request_reader.read(Stubborn())) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert await request_reader.read(Speaking()) == b"yes", "and all places are there again"
+    received = await asyncio.gather(*crowd, return_exceptions=True)
+    assert all(isinstance(each, Refusal) for each in received)
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    nobody: tuple[bytes, ...] = ()
+    for none in nobody:
+        yield none
+
+
+async def test_request_streams_are_bounded() -> None:
+    async with served() as address, grpc.aio.insecure_channel(address) as channel:
+        reflect = channel.stream_stream(REFLECT)
+        calls = [reflect(never()) for _ in range(MOST_CALLS - 1)]
+        hearing = [asyncio.create_task(outcome(call)) for call in calls]
+        refused = MOST_CALLS - 1 - MAX_STREAMS
+        async with asyncio.timeout(60):
+            while sum(task.done() for task in hearing) < refused:
+                await asyncio.sleep(0.01)
+        await channel.unary_unary(CHECK)(b"", timeout=10)
+        codes = {task.result()[0] for task in hearing if task.done()}
+        assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert sum(task.done() for task in hearing) == refused
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*hearing, return_exceptions=True)

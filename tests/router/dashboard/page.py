@@ -1,0 +1,44 @@
+"""A page under test that records its errors."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.router.dashboard.scene import NOW_MS
+
+WAIT_MS = 15_000
+WIDE, PHONE = (1280, 900), (360, 740)
+expect.set_options(timeout=WAIT_MS)
+
+
+@contextmanager
+def watched(browser: Browser, size: tuple[int, int] = WIDE, **options: Any) -> Iterator[Page]:
+    """Nothing may be blocked by the page's own policy, and no script of it may fail. A refused call is the router's
+    right, and no complaint."""
+    width, height = size
+    context = browser.new_context(viewport={"width": width, "height": height}, timezone_id="UTC", **options)
+    context.set_default_timeout(WAIT_MS)
+    complaints: list[str] = []
+    page = context.new_page()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda line: complaints.append(line.text) if _is_complaint(line.type, line.text) else None)
+    try:
+        yield page
+        assert complaints == []
+    finally:
+        context.close()
+
+
+def _is_complaint(kind: str, text: str) -> bool:
+    return kind in ("error", "warning") and not text.startswith("Failed to load resource")
+
+
+def opened(page: Page, url: str, tiles: int = 8, *, clock: bool = True) -> Page:
+    """Open the dashboard with the expected number of tiles, at the time of the scene."""
+    if clock:
+        page.clock.install(time=NOW_MS / 1000)
+    page.goto(f"{url}/dashboard")
+    expect(page.locator(".tile")).to_have_count(tiles)
+    return page

@@ -1,0 +1,45 @@
+"""The router's own texts for a scene, made by the router's code."""
+
+from collections.abc import Mapping
+
+from admission import breakers, escalation
+from admission.budgets import Counts
+from octet.config.loader import default_ensemble
+from octet.v1 import overview_pb2 as wire
+from router.observe.overview.findings import (
+    FindingTracker,
+    OverviewFacts,
+    detect_findings,
+    headline,
+    load_finding_rules,
+    worst_first,
+)
+from router.observe.overview.traffic import SpecialistTraffic
+
+_ENSEMBLE = default_ensemble()
+FLOOR = 0.9
+BREAKER_RULES = breakers.load_correctness_rules(_ENSEMBLE.correctness, FLOOR)
+LADDER_RULES = escalation.load_escalation_rules(_ENSEMBLE.escalation)
+
+
+def add_troubles(overview: wire.Overview, minutes: Mapping[str, SpecialistTraffic], seen_seconds: float) -> None:
+    """Add all findings; findings without a time of their own were first seen `seen_seconds` ago."""
+    facts, memory, now_ms = OverviewFacts(overview, minutes), FindingTracker(), overview.at_unix_ms
+    found = detect_findings(facts, load_finding_rules(_ENSEMBLE))
+    memory.step(found, 0.0, now_ms - round(1000 * seen_seconds))
+    overview.troubles.extend(worst_first(memory.step(found, seen_seconds, now_ms)))
+    overview.headline = headline(overview)
+
+
+def outlook(standing: breakers.BreakerRecord, counts: Counts, now_ms: int) -> str:
+    """The outlook of a breaker."""
+    return breakers.describe_breaker_outlook(standing, counts, now_ms / 1000, BREAKER_RULES)
+
+
+def escalated(counts: Counts) -> escalation.EscalationMove:
+    """The first escalation step for these counts."""
+    now = 2 * LADDER_RULES.sustain + 60
+    ladder = escalation.EscalationLadder(hot_since=now - LADDER_RULES.sustain)
+    _, move = escalation.advance_ladder(ladder, counts, now, LADDER_RULES, 9)
+    assert move is not None
+    return move

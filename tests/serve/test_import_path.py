@@ -1,0 +1,116 @@
+"""Octet started in a foreign folder, beside a checkout named `octet`: no file there is ever imported.
+
+The folder holds `octet` (the checkout itself), and modules named like ours and like the standard library's, each of
+which writes a mark when it is imported. Octet is installed there as `pip install -e` installs it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Timer
+
+import pytest
+
+from tests.serve.ensemble import ROOT, TWO
+
+FOREIGN = ("json", "router", "specialist", "admission", "grpc", "yaml", "pip")
+_SECONDS = 60.0
+_MARK = "import pathlib; pathlib.Path({mark!r}).touch(); raise SystemExit('foreign code was run')\n"
+_SCRIPT = "import sys\nfrom octet.cli import main\nsys.exit(main())\n"
+_BUILD = "import sys; from setuptools.build_meta import build_editable; print(build_editable(sys.argv[1]))"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has this checkout, in a folder named `octet`, as an editable install."""
+    folder = tmp_path_factory.mktemp("installed")
+    checkout = folder / "octet"
+    checkout.symlink_to(ROOT, target_is_directory=True)
+    wheels = folder / "wheels"
+    wheels.mkdir()
+    source = folder / "source"  # setuptools writes beside pyproject.toml
+    source.mkdir()
+    for each in (*(path for path in ROOT.iterdir() if (path / "__init__.py").is_file()), ROOT / "README.md"):
+        (source / each.name).symlink_to(each)
+    for name in ("pyproject.toml", "LICENSE"):
+        (source / name).write_text((ROOT / name).read_text())
+    subprocess.run([sys.executable, "-c", _BUILD, str(wheels)], cwd=source, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+    (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    (wheel,) = wheels.iterdir()
+    zipfile.ZipFile(wheel).extractall(site)
+    for pth in site.glob("*.pth"):
+        pth.write_text(pth.read_text().replace(str(source), str(checkout)))
+    for module in site.glob("__editable__*.py"):
+        module.write_text(module.read_text().replace(str(source), str(checkout)))
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "venv" / "bin" / "python"
+
+
+@pytest.fixture
+def foreign(python: Path) -> Iterator[Path]:
+    """The folder that holds the checkout, and foreign modules."""
+    folder = python.parents[2]
+    for name in FOREIGN:
+        (folder / f"{name}.py").write_text(_MARK.format(mark=str(folder / f"{name}.mark")))
+    yield folder
+    for name in FOREIGN:
+        (folder / f"{name}.py").unlink()
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "XDG_RUNTIME_DIR": "", "TMPDIR": "/tmp"}  # noqa: S108
+
+
+def test_a_script_beside_the_checkout_imports_the_package(python: Path) -> None:
+    script = python.parents[2] / "script.py"
+    script.write_text("import octet, octet.cli\nfrom octet import Client\nprint(octet.__file__)\n")
+    done = subprocess.run(
+        [python, script.name], cwd=script.parent, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).resolve() == ROOT / "octet" / "__init__.py"
+
+
+def test_serving_from_a_foreign_folder_imports_nothing_there(python: Path, foreign: Path) -> None:
+    command = python.parent / "octet"
+    command.write_text(f"#!{python}\n{_SCRIPT}")
+    command.chmod(0o755)
+    with TemporaryDirectory(dir="/tmp") as folder:
+        file = Path(folder) / "two.yaml"
+        file.write_text(TWO)
+        with subprocess.Popen(
+            [command, "serve", str(file), "--port", "0", "--hang", "60"],
+            cwd=foreign,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as served:
+            assert served.stdout is not None
+            output = ""
+            limit = Timer(_SECONDS, served.kill)
+            limit.start()
+            while "octet ready on" not in output and (line := served.stdout.readline()):
+                output += line
+            served.terminate()
+            output += served.stdout.read()
+            status = served.wait(_SECONDS)
+            limit.cancel()
+    assert list(foreign.glob("*.mark")) == [], output
+    assert "octet ready on" in output and status == 0, output
+
+
+def test_every_python_that_octet_starts_has_a_safe_path() -> None:
+    """`-P` and `-I` leave the working directory out of the import path."""
+    for room in ("octet", "router", "specialist", "simulation"):
+        for file in (ROOT / room).rglob("*.py"):
+            for option in re.findall(r"sys\.executable,\s*\"([^\"]+)\"", file.read_text()):
+                assert option in ("-P", "-I"), file

@@ -1,0 +1,138 @@
+"""Health breakers: an independent model of each, fed with the same outcomes."""
+
+import asyncio
+from math import inf
+from typing import Any
+
+from admission.breakers import CircuitBreaker
+from octet.clock import Clock
+from tests.simulation.laws.checker import Court
+
+_EDGES = {
+    ("closed", "open"),
+    ("open", "half_open"),
+    ("open", "closed"),
+    ("half_open", "closed"),
+    ("half_open", "open"),
+}
+
+
+class BreakerLaws:
+    """Closed until so many failures in a row or a loss beyond doubt; open for a cool-down or until a sign of life, then
+    half-open; closed by any success; open again, and for longer, by a probe that fails or another loss beyond
+    doubt."""
+
+    def __init__(
+        self,
+        name: str,
+        breaker: CircuitBreaker,
+        clock: Clock,
+        court: Court,
+        *,
+        failures: int,
+        first: float,
+        most: float,
+    ) -> None:
+        self._name = name
+        self._breaker = breaker
+        self._clock = clock
+        self._court = court
+        self._failures = failures
+        self._first, self._most = first, most
+        self._cool_down = first
+        self._in_a_row = 0
+        self._opened: float | None = None
+        self._probed: float | None = None
+        self._last = "closed"
+        self._is_inside = False
+        watched: Any = breaker
+        for told in ("succeeded", "failed", "trip", "gave_up", "probe_now"):
+            setattr(watched, told, self._watched(told, getattr(breaker, told)))
+        allow = breaker.allow
+
+        def watched_allow() -> bool:
+            expected = self._would_allow()
+            allowed = allow()
+            court.require(allowed == expected, "one probe at a time, and none before its time", name, allowed)
+            if allowed and self._opened is not None:
+                self._probed = clock.now()
+                court.see("probe")
+            self._compare("allow")
+            return allowed
+
+        watched.allow = watched_allow
+
+    def _watched(self, told: str, tell: Any) -> Any:
+        def watched() -> None:
+            task = asyncio.current_task()
+            is_shadow = task is not None and task.get_name().startswith("shadow at ")
+            self._court.require(not is_shadow, "no breaker counts a shadow", self._name, told)
+            if self._is_inside:  # what it tells itself is its own affair
+                tell()
+                return
+            self._is_inside = True
+            try:
+                self._look(told)
+                getattr(self, f"_{told}")()
+                tell()
+                self._compare(told)
+            finally:
+                self._is_inside = False
+
+        return watched
+
+    def _state(self) -> str:
+        if self._opened is None:
+            return "closed"
+        return "open" if self._clock.now() - self._opened < self._cool_down else "half_open"
+
+    def _would_allow(self) -> bool:
+        state = self._state()
+        is_probing = self._probed is not None and self._clock.now() - self._probed < self._cool_down
+        return state == "closed" or (state == "half_open" and not is_probing)
+
+    def _succeeded(self) -> None:
+        self._in_a_row, self._cool_down = 0, self._first
+        self._opened = self._probed = None
+
+    def _failed(self) -> None:
+        state = self._state()
+        if state == "closed":
+            self._in_a_row += 1
+            if self._in_a_row >= self._failures:
+                self._trip()
+        elif state == "half_open":
+            self._reopened()
+
+    def _trip(self) -> None:
+        state = self._state()
+        if state == "closed":
+            self._opened, self._probed = self._clock.now(), None
+        elif state == "half_open":
+            self._reopened()
+
+    def _reopened(self) -> None:
+        self._cool_down = min(2 * self._cool_down, self._most)
+        self._opened, self._probed = self._clock.now(), None
+
+    def _gave_up(self) -> None:
+        self._probed = None
+
+    def _probe_now(self) -> None:
+        if self._state() == "open":
+            self._opened = -inf
+
+    def _look(self, why: str) -> None:
+        """What time alone has changed."""
+        state = self._breaker.state
+        if state != self._last:
+            edge = (self._last, state)
+            self._court.require(edge in _EDGES, "a breaker moves along its edges", self._name, why, edge)
+            self._court.note(f"{self._name} {self._last} -> {state}")
+            self._court.see(f"breaker {state}")
+            self._last = state
+
+    def _compare(self, why: str) -> None:
+        expected, state = self._state(), self._breaker.state
+        self._court.require(state == expected, "a breaker follows its events", self._name, why, state, expected)
+        self._look(why)

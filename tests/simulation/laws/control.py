@@ -1,0 +1,89 @@
+"""Breakers and escalation of every specialist, checked at every control tick."""
+
+from typing import Any
+
+from octet.config.ensemble import Ensemble
+from router.control.control import ControlPlane
+from simulation.event_loop import WallClock
+from tests.simulation.laws.checker import Court
+from tests.simulation.laws.correctness import CorrectnessLaws
+from tests.simulation.laws.dispatch import Turned
+from tests.simulation.laws.escalation import LadderLaws
+
+
+class ControlLaws:
+    """All times are the wall's: once somebody has set it nothing is held against anybody any more."""
+
+    def __init__(
+        self, ensemble: Ensemble, turned: Turned, control: ControlPlane, wall: WallClock, court: Court
+    ) -> None:
+        self._wall = wall
+        self._began = wall.num_steps
+        watched: Any = control
+        self._breakers: Any = watched._breakers
+        self._ladders: Any = watched._ladders
+        self._serving_lane: Any = watched._state.serving_lane
+        self._correctness = {
+            each.name: CorrectnessLaws(each.name, ensemble.correctness, each.floor, court)
+            for each in ensemble.specialists
+            if each.floor is not None
+        }
+        self._escalation = {name: LadderLaws(name, ensemble.escalation, turned.top, court) for name in ensemble.names}
+        self._watch_words(watched)
+        self._watch_breakers()
+        self._watch_ladders()
+
+    @property
+    def _is_held(self) -> bool:
+        return self._wall.num_steps == self._began
+
+    def _watch_words(self, control: Any) -> None:
+        judged, served, refused = control.record_outcome, control.record_accepted, control.record_refused
+
+        def watched_judged(lane_id: str, outcome: str) -> None:
+            judged(lane_id, outcome)
+            for name, laws in self._correctness.items():
+                if outcome in ("passed", "failed") and lane_id and self._serving_lane(name)[0] == lane_id:
+                    laws.judged(self._wall.now(), passed=outcome == "passed")
+
+        def watched_served(specialist: str, intent: str) -> None:
+            served(specialist, intent)
+            self._escalation[specialist].asked(self._wall.now(), served=True)
+
+        def watched_refused(specialist: str, intent: str) -> None:
+            refused(specialist, intent)
+            self._escalation[specialist].asked(self._wall.now(), served=False)
+
+        control.record_outcome, control.record_accepted, control.record_refused = (
+            watched_judged,
+            watched_served,
+            watched_refused,
+        )
+
+    def _watch_breakers(self) -> None:
+        step, breakers = self._breakers._advance, self._breakers
+
+        async def watched(specialist: str, now: float) -> None:
+            laws = self._correctness.get(specialist)
+            if laws is None or not self._is_held:
+                await step(specialist, now)
+                return
+            expected = laws.looks(now)
+            await step(specialist, now)
+            laws.looked(now, *expected, breakers.record(specialist).state)
+
+        breakers._advance = watched
+
+    def _watch_ladders(self) -> None:
+        step, ladders = self._ladders._advance, self._ladders
+
+        async def watched(specialist: str, counts: Any, now: float, rules: Any, top: int) -> None:
+            if not self._is_held:
+                await step(specialist, counts, now, rules, top)
+                return
+            laws = self._escalation[specialist]
+            least = laws.looks(now)
+            await step(specialist, counts, now, rules, top)
+            laws.looked(now, least, ladders.ladder(specialist).level)
+
+        ladders._advance = watched

@@ -1,0 +1,255 @@
+"""Where requests went, held against which lanes served at that moment."""
+
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import grpc
+
+from admission.knobs import UNSPECIFIED_INTENT
+from octet.config.ensemble import Ensemble, EscalationConfig, IntentConfig
+from octet.telemetry.requests import CAPACITY_REASONS
+from octet.v1 import error_pb2
+from octet.v1 import inference_pb2 as wire
+from router.control.control import ControlPlane
+from router.request import Request
+from router.serving import RequestPipeline
+from tests.simulation.ensemble import Told
+from tests.simulation.laws.checker import Court
+from tests.simulation.script import REPLICA_DEEDS, Script
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """From a time on, until the next."""
+
+    at: float
+    serves: frozenset[str]
+    levels: tuple[tuple[str, int], ...]
+
+    def level(self, specialist: str) -> int:
+        return dict(self.levels)[specialist]
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """What a level makes of the two knobs, said once for all laws, and not as the product says it."""
+
+    rules: EscalationConfig
+    threshold: float
+    """As configured."""
+
+    def at(self, level: int) -> tuple[float, int]:
+        """Threshold and floor."""
+        thresholds = [self.threshold]
+        while thresholds[-1] < self.rules.max_threshold - 1e-9:
+            thresholds.append(min(thresholds[-1] + self.rules.threshold_step, self.rules.max_threshold))
+        over = max(0, level - len(thresholds) + 1)
+        return thresholds[min(level, len(thresholds) - 1)], min(over * self.rules.floor_step, self.rules.max_floor)
+
+    @property
+    def top(self) -> int:
+        rules = self.rules
+        steps = ceil(round((rules.max_threshold - self.threshold) / rules.threshold_step, 6))
+        return max(0, steps) + ceil(rules.max_floor / rules.floor_step)
+
+
+def turned_of(ensemble: Ensemble) -> Turned:
+    """For requests without an intent, which all are."""
+    base = next(
+        (intent for intent in ensemble.intents if intent.name == UNSPECIFIED_INTENT), IntentConfig(UNSPECIFIED_INTENT)
+    )
+    return Turned(ensemble.escalation, base.shadow_threshold)
+
+
+class Standings:
+    """What requests meet, as it is published."""
+
+    def __init__(self, control: ControlPlane, court: Court, now: Callable[[], float]) -> None:
+        self._control = control
+        self._court = court
+        self._now = now
+        self._moments = [self._look()]
+        watched: Any = control
+        publish = control._publish_status
+
+        def watched_publish(at: float | None = None) -> None:
+            publish(at)
+            self._note()
+
+        watched._publish_status = watched_publish
+
+    def between(self, start: float, end: float) -> list[Moment]:
+        """All that were in force at some time in it."""
+        return list(self._between(start, end))
+
+    def _between(self, start: float, end: float) -> Iterator[Moment]:
+        ends = [*(moment.at for moment in self._moments[1:]), float("inf")]
+        for moment, until in zip(self._moments, ends, strict=True):
+            if moment.at <= end and until >= start:
+                yield moment
+
+    def _look(self) -> Moment:
+        standing = self._control.fleet_status
+        serves = frozenset(name for name, each in standing.specialists.items() if each.serves)
+        return Moment(self._now(), serves, tuple(self._control.escalation().items()))
+
+    def _note(self) -> None:
+        found, last = self._look(), self._moments[-1]
+        if (found.serves, found.levels) != (last.serves, last.levels):
+            self._moments.append(found)
+            self._court.note(f"serving {sorted(found.serves)}, levels {found.levels}")
+
+
+_DONE_SECONDS = 0.02
+
+
+class WayLaws:
+    def __init__(self, ensemble: Ensemble, script: Script, standings: Standings, turned: Turned, court: Court) -> None:
+        self._ensemble = ensemble
+        self._replicas = script.setup.replicas
+        self._is_sound = _is_sound(script)
+        self._standings = standings
+        self._turned = turned
+        self._court = court
+        self._without_room: dict[str, str] = {}
+        """By request: the specialist that it counts against."""
+
+    def watch(self, answering: RequestPipeline) -> None:
+        """What a request counts as is told while it ends."""
+        watched: Any = answering
+        answer, control = watched.answer, watched.control
+        refused = control.record_refused
+        current: ContextVar[str] = ContextVar("current request", default="")
+
+        async def watched_answer(request: Request, *arguments: Any) -> None:
+            token = current.set(request.request_id)
+            try:
+                await answer(request, *arguments)
+            finally:
+                current.reset(token)
+
+        def watched_refused(specialist: str, intent: str) -> None:
+            self._without_room[current.get()] = specialist
+            refused(specialist, intent)
+
+        watched.answer, control.record_refused = watched_answer, watched_refused
+
+    def ended(self, told: Told) -> None:
+        receipt = told.receipt or (told.routed[-1] if told.routed else None)
+        if receipt is None or not receipt.decision.primary or told.ended is None:
+            return
+        moments = self._standings.between(told.began, told.ended)
+        self._followed(told, receipt)
+        self._named(told, receipt)
+        self._served(told, receipt, moments)
+        self._of_priority(told, receipt, moments)
+        self._relieved(receipt, moments)
+        self._found_room(told, receipt)
+        if told.code is grpc.StatusCode.OK and told.receipt_at is not None:
+            is_soon = told.ended - told.receipt_at <= _DONE_SECONDS + told.ask.pause
+            self._require(is_soon, "a complete answer ends its request at once", receipt)
+
+    def _chain(self, told: Told, receipt: wire.Receipt) -> list[str]:
+        """Whoever may be asked, in no order."""
+        decision = receipt.decision
+        fallback = "" if told.ask.force else self._ensemble.specialist(decision.primary).fallback or ""
+        return [name for name in dict.fromkeys((decision.primary, decision.second_choice, fallback)) if name]
+
+    def _followed(self, told: Told, receipt: wire.Receipt) -> None:
+        asked = [attempt.specialist for attempt in receipt.attempts]
+        is_chosen = set(asked) <= set(self._chain(told, receipt)) and len(set(asked)) <= 2
+        self._require(is_chosen, "only the chosen specialist and one fallback are asked", receipt, asked)
+        full: set[str] = set()
+        for attempt in receipt.attempts:
+            is_new = attempt.replica not in full
+            self._require(is_new, "a replica that had no room is not asked again", receipt, attempt.replica)
+            full |= {attempt.replica} if attempt.reason in CAPACITY_REASONS else set()
+
+    def _named(self, told: Told, receipt: wire.Receipt) -> None:
+        if told.code is not grpc.StatusCode.OK:
+            return
+        primary, between = receipt.decision.primary, receipt.between
+        instead = between.instead_of == primary or between.spilled
+        law = "the receipt names a fallback if and only if one answered"
+        self._require(instead == (receipt.specialist != primary), law, receipt, between.instead_of, between.spilled)
+
+    def _served(self, told: Told, receipt: wire.Receipt, moments: list[Moment]) -> None:
+        for attempt in receipt.attempts:
+            is_served = any(attempt.specialist in moment.serves for moment in moments)
+            self._require(is_served, "a demoted specialist answers no request", receipt, attempt.specialist)
+        if told.error is None or told.error.reason != error_pb2.ERROR_REASON_DEMOTED:
+            return
+        chain = set(self._chain(told, receipt)[: 1 if told.ask.adapters else None])
+        is_so = any(not chain & moment.serves for moment in moments)
+        self._require(is_so, "no request is refused as unserved while a specialist serves", receipt, chain)
+
+    def _of_priority(self, told: Told, receipt: wire.Receipt, moments: list[Moment]) -> None:
+        priority = told.ask.priority
+        for name in {attempt.specialist for attempt in receipt.attempts}:
+            may = any(self._floor(moment, name) <= priority for moment in moments)
+            self._require(may, "no request below the floor is answered", receipt, name, priority)
+        if told.error is not None and told.error.reason == error_pb2.ERROR_REASON_BELOW_FLOOR:
+            chain = self._chain(told, receipt)
+            may = any(self._floor(moment, name) > priority for moment in moments for name in chain)
+            self._require(may, "only requests below the priority floor are turned away", receipt, priority)
+
+    def _relieved(self, receipt: wire.Receipt, moments: list[Moment]) -> None:
+        """The first who is asked is the primary, unless it only shadows or is to get less."""
+        decision = receipt.decision
+        if not receipt.attempts or not self._is_sound(decision.primary):
+            return
+        primary, second, first = decision.primary, decision.second_choice, receipt.attempts[0].specialist
+        unsure = [self._is_unsure(decision, moment) and self._is_at_ease(second, moment) for moment in moments]
+        if first != primary:
+            may = any(unsure) or any(primary not in moment.serves for moment in moments)
+            self._require(may, "escalation moves only uncertain requests, and only after refusals", receipt, first)
+        elif all(unsure) and self._is_sound(second):
+            may = any(not {primary, second} <= moment.serves for moment in moments)
+            self._require(may, "what is taken off goes to the second choice", receipt, first)
+
+    def _is_unsure(self, decision: wire.Decision, moment: Moment) -> bool:
+        is_unsure = decision.HasField("confidence") and decision.confidence < self._threshold(moment, decision.primary)
+        return is_unsure and self._threshold(moment, decision.primary) > self._turned.threshold
+
+    def _is_at_ease(self, name: str, moment: Moment) -> bool:
+        return bool(name) and self._threshold(moment, name) == self._turned.threshold
+
+    def _found_room(self, told: Told, receipt: wire.Receipt) -> None:
+        attempts, against = receipt.attempts, self._without_room.get(told.ask.request_id)
+        if against is not None and told.receipt is not None:  # who left in time was not told all
+            theirs = [attempt for attempt in attempts if attempt.specialist == against]
+            full = [index for index, attempt in enumerate(theirs) if attempt.reason in CAPACITY_REASONS]
+            took = {routed.replica for routed in told.routed}
+            had_none = full and not any(attempt.replica in took for attempt in theirs[full[-1] + 1 :])
+            self._require(bool(had_none), "a specialist has room where one of its replicas has", receipt, against)
+        if told.routed or told.error is None or not attempts or told.error.reason not in CAPACITY_REASONS:
+            return
+        is_counted = against is not None or not self._is_sound(attempts[0].specialist)
+        self._require(is_counted, "every request that finds no room is counted", receipt)
+        if len(attempts) >= self._ensemble.dispatch.max_attempts or any(
+            each.reason not in CAPACITY_REASONS for each in attempts
+        ):
+            return
+        lead, asked = attempts[0].specialist, {attempt.replica for attempt in attempts}
+        left = {f"{lead}-{index}" for index in range(self._replicas[lead])} - asked
+        self._require(not left, "no request is refused while an untried replica is left", receipt, left)
+
+    def _threshold(self, moment: Moment, name: str) -> float:
+        return self._turned.at(moment.level(name))[0]
+
+    def _floor(self, moment: Moment, name: str) -> int:
+        return self._turned.at(moment.level(name))[1]
+
+    def _require(self, holds: bool, law: str, receipt: wire.Receipt, *about: object) -> None:
+        self._court.require(holds, law, receipt.request_id, *about)
+
+
+def _is_sound(script: Script) -> Callable[[str], bool]:
+    """Whether nothing ever happens to a specialist's replicas that would make others be asked before them."""
+    setup = script.setup
+    disturbed = {deed.target.rpartition("-")[0] for deed in script.deeds if deed.kind in REPLICA_DEEDS}
+    is_shaky = bool(setup.fault_rate or {*setup.mishaps} - {"store.away"})
+    return lambda name: not is_shaky and name not in disturbed

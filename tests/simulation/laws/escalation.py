@@ -1,0 +1,67 @@
+"""Escalation of each specialist, held against every request and refusal."""
+
+from octet.config.ensemble import EscalationConfig
+from tests.simulation.laws.checker import Court
+from tests.simulation.laws.correctness import Counted
+
+_GRAIN = 1.0
+"""Seconds that are counted as one."""
+
+
+class LadderLaws:
+    """Of one specialist: told of every request that found room or none, and of every look that its ladder takes."""
+
+    def __init__(self, name: str, rules: EscalationConfig, top: int, court: Court) -> None:
+        self._name = name
+        self._rules = rules
+        self._top = top
+        self._court = court
+        self._requests = Counted(rules.sustain)
+        self._level = 0
+        self._moved: float | None = None
+        self._weather: tuple[str, float] | None = None
+        """Too much, none, or between; and since when."""
+
+    def asked(self, now: float, *, served: bool) -> None:
+        self._requests.add(now, good=served)
+
+    def looks(self, now: float) -> int:
+        """The least level that follows: when it steps back is its own affair."""
+        self._note(self._now(now), now)
+        is_due = self._lasted(now, "hot") >= self._rules.sustain and self._is_settled(now) and self._level < self._top
+        return self._level + is_due
+
+    def looked(self, now: float, least: int, level: int) -> None:
+        require, before = self._court.require, self._level
+        if level == before:
+            require(level >= least, "lasting refusals escalate a specialist", self._name, now, level)
+            return
+        require(abs(level - before) == 1, "a ladder is climbed step by step", self._name, now, before, level)
+        require(self._is_settled(now), "a step is taken after the last one was felt", self._name, now, self._moved)
+        if level > before:
+            law = "only lasting refusals escalate a specialist"
+            require(self._lasted(now, "hot") >= self._rules.sustain, law, self._name, now, self._weather)
+        else:
+            law = "a step back comes after a calm that lasts"
+            require(self._lasted(now, "calm") >= self._rules.relax, law, self._name, now, self._weather)
+        self._court.see("escalated" if level > before else "relaxed")
+        self._level, self._moved = level, now
+        self._weather = (self._now(now), now)
+
+    def _now(self, now: float) -> str:
+        served, total = self._requests.at(now)
+        refused = total - served
+        if total >= self._rules.min_requests and refused > self._rules.refused * total:
+            return "hot"
+        return "calm" if not refused or refused < self._rules.calm * total else "between"
+
+    def _note(self, weather: str, now: float) -> None:
+        if self._weather is None or self._weather[0] != weather:
+            self._weather = (weather, now)
+
+    def _lasted(self, now: float, weather: str) -> float:
+        is_so = self._weather is not None and self._weather[0] == weather
+        return now - self._weather[1] if is_so and self._weather is not None else -1.0
+
+    def _is_settled(self, now: float) -> bool:
+        return self._moved is None or now - self._moved >= self._rules.sustain + _GRAIN

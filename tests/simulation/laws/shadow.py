@@ -1,0 +1,91 @@
+"""Shadow copies as the router sends them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from octet.config.ensemble import ShadowConfig
+from octet.v1 import inference_pb2 as wire
+from router.quality.answers import ShadowHandle
+from router.quality.shadow import ShadowDispatcher
+from router.quality.shadow_copy import ShadowTask
+from tests.simulation.laws.checker import Court
+from tests.simulation.laws.dispatch import Standings, Turned
+from tests.simulation.script import Asked
+
+
+class ShadowLaws:
+    def __init__(
+        self,
+        shadows: ShadowDispatcher,
+        config: ShadowConfig,
+        asks: Mapping[str, Asked],
+        standings: Standings,
+        turned: Turned,
+        court: Court,
+        now: Callable[[], float],
+    ) -> None:
+        """`asks` by the requests' ids; all began at time 0 of their clock, or later."""
+        self._shadows = shadows
+        self._config = config
+        self._asks = asks
+        self._standings = standings
+        self._turned = turned
+        self._court = court
+        self._now = now
+        self._began = now()
+        self._num_answered = 0
+        self._num_counted = 0
+        watched: Any = shadows
+        order, answered = shadows.order, shadows.answered
+
+        def watched_order(errand: ShadowTask, primary: wire.Receipt) -> ShadowHandle | None:
+            ticket = order(errand, primary)
+            if ticket is not None:
+                self._ordered(errand, primary)
+            return ticket
+
+        def watched_answered() -> None:
+            self._num_answered += 1
+            answered()
+
+        watched.order, watched.answered = watched_order, watched_answered
+
+    def at_rest(self) -> None:
+        tally = self._shadows.counters
+        is_known = tally.ordered == tally.answered + tally.shed + tally.failed
+        self._court.require(is_known, "every shadow's end is counted", tally)
+        self._court.seen["shadow answered"] += tally.answered
+        self._court.seen["shadow shed"] += tally.shed
+        self._court.seen["shadow failed"] += tally.failed
+
+    def _ordered(self, errand: ShadowTask, primary: wire.Receipt) -> None:
+        require, order = self._court.require, errand.order
+        name, ask = primary.request_id, self._asks[primary.request_id]
+        specialist = order.candidate.specialist
+        require(specialist != primary.specialist, "no lane shadows itself", name, specialist)
+        require(not ask.adapters, "a request that names adapters has no shadow", name)
+        law = "a request that forces specialists is shadowed to no other"
+        require(not ask.force or specialist in ask.force[:2], law, name, specialist)
+        self._has_a_reason(errand, primary)
+        self._stays_in_bounds(errand)
+        self._court.see(f"shadow: {order.why}")
+
+    def _has_a_reason(self, errand: ShadowTask, primary: wire.Receipt) -> None:
+        moments = self._standings.between(self._began + self._asks[primary.request_id].at, self._now())
+        decision, order = primary.decision, errand.order
+        if order.why == "demoted":
+            may = any(order.candidate.specialist not in moment.serves for moment in moments)
+        else:
+            levels = [moment.level(decision.primary) for moment in moments]
+            unsure = decision.HasField("confidence") and any(
+                decision.confidence < self._turned.at(level)[0] for level in levels
+            )
+            may = unsure and order.candidate.specialist != decision.primary
+        self._court.require(may, "a shadow has a reason", primary.request_id, order)
+
+    def _stays_in_bounds(self, errand: ShadowTask) -> None:
+        self._num_counted += errand.order.why == "low_confidence"
+        most = 1 + self._config.budget * self._num_answered + 1e-6
+        self._court.require(self._num_counted <= most, "shadows stay in their budget", self._num_counted, most)
+        at_once = self._shadows.num_inflight
+        self._court.require(at_once <= self._config.max_inflight, "shadows in flight stay within their limit", at_once)

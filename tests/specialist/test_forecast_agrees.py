@@ -1,0 +1,195 @@
+"""The forecast simulates the scheduler's own policy: both deal out chunks, turns, rounds and holds alike."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import NamedTuple
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from admission.forecast.bookings import BookedRequests, Booking
+from admission.forecast.estimates import AnswerLengths, StepPrices
+from admission.forecast.simulation import Simulation
+from admission.policy import MAX_OVERTAKE_SECONDS, PrefillHold
+from kvpool import BlockPool
+from octet.clock import ManualClock
+from specialist.engines.sim.engine import CostModel, SimEngine, SimModel
+from specialist.scheduling.loop import new_admission_controller, step_pace
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Emitted, Finished, FixedBudget
+from tests.specialist.builders import BARE
+
+CHUNK, AGE_BOUND, ANSWER = 8, 3, 60
+NUM_BLOCKS, BLOCK_SIZE = 1000, 16
+PRICES = StepPrices(0.5, 0.25, 0.0, 1.0, 0.125, 0.0)
+PRESSED, AT_EASE = 29.0, 1e9
+
+
+class Asked(NamedTuple):
+    prompt: int
+    stack: int = 0
+    deadline: float | None = None
+    priority: int = 0
+    answer: int = ANSWER
+    arrival: float = 0.0
+
+
+class Seen(NamedTuple):
+    first: float
+    end: float
+
+
+def new_scheduler(clock: ManualClock, hold: PrefillHold | None, max_running: int) -> Scheduler:
+    config = SchedulerConfig(BARE, max_running=max_running, age_bound=AGE_BOUND, max_step_tokens=2 * CHUNK)
+    return Scheduler(BlockPool(NUM_BLOCKS + 1, BLOCK_SIZE), config, clock, budget=FixedBudget(CHUNK), hold=hold)
+
+
+def run(asked: Sequence[Asked], hold: PrefillHold | None = None, max_running: int = 32) -> list[Seen] | None:
+    """When each request has its first token and its last. None if one ends early, at its deadline."""
+    clock = ManualClock()
+    scheduler = new_scheduler(clock, hold, max_running)
+    named = asdict(PRICES)
+    cost = CostModel(adapter_switch=named.pop("switch"), preemption=0.0, **named)
+    engine = SimEngine(SimModel(), cost, clock, num_blocks=NUM_BLOCKS + 1, block_size=BLOCK_SIZE)
+    loop = StepLoop(scheduler, engine)
+    for i, one in enumerate(asked):
+        lane = replace(BARE, adapters=_adapters(one))
+        prompt = (i, *range(1, one.prompt))
+        scheduler.submit(
+            Request(f"r{i}", lane, prompt, one.answer, one.priority, arrival=one.arrival, deadline=one.deadline)
+        )
+    first: dict[str, float] = {}
+    end: dict[str, float] = {}
+    while len(end) < len(asked):
+        loop.run_once()
+        for event in scheduler.take_events():
+            if isinstance(event, Emitted):
+                first.setdefault(event.request_id, clock.now())
+            elif isinstance(event, Finished):
+                if event.reason == "deadline":
+                    return None
+                end[event.request_id] = clock.now()
+    return [Seen(first[f"r{i}"], end[f"r{i}"]) for i in range(len(asked))]
+
+
+def forecast(asked: Sequence[Asked], hold: PrefillHold | None = None, max_running: int = 32) -> list[Seen]:
+    scheduler = new_scheduler(ManualClock(), hold, max_running)
+    capacity = new_admission_controller(scheduler, 0, PRICES).capacity
+    bookings = BookedRequests(AGE_BOUND)
+    requests = []
+    for i, one in enumerate(asked):
+        booking = Booking(
+            f"r{i}",
+            one.priority,
+            one.arrival,
+            one.deadline,
+            one.prompt,
+            0,
+            one.answer,
+            exact=True,
+            adapters=_adapters(one),
+        )
+        request = bookings.new_request(booking)
+        request.estimate_length(AnswerLengths())
+        bookings.add(request)
+        requests.append(request)
+    timeline = Simulation(capacity, PRICES, step_pace(scheduler), {}, bookings.line).run()
+    return [Seen(timeline[request].first_at, timeline[request].finish_at) for request in requests]
+
+
+def _adapters(one: Asked) -> tuple[str, ...]:
+    return (f"{one.stack:064x}",)
+
+
+def due_in_order(asked: Sequence[Asked]) -> list[Asked]:
+    """With arrival and deadline far from now: due one behind the other, the pressed with less time from the first."""
+    placed = []
+    for place, one in enumerate(asked):
+        due = AT_EASE + place
+        if one.deadline == PRESSED:
+            placed.append(one._replace(arrival=due - PRESSED, deadline=due))
+        else:
+            deadline = None if one.deadline is None else 2 * AT_EASE
+            placed.append(one._replace(arrival=due - MAX_OVERTAKE_SECONDS, deadline=deadline))
+    return placed
+
+
+def first_tokens(seen: Sequence[Seen] | None) -> list[float]:
+    assert seen is not None
+    return [each.first for each in seen]
+
+
+lengths = st.integers(1, 8).map(lambda halves: halves * CHUNK // 2)
+"""Of a prompt: no step takes its last token alone, as that would be a decode step."""
+deadlines = st.sampled_from([None, PRESSED, AT_EASE])
+
+
+def prompts(stacks: int) -> st.SearchStrategy[list[Asked]]:
+    one = st.tuples(lengths, st.integers(0, stacks - 1), deadlines).map(lambda fields: Asked(*fields))
+    return st.lists(one, min_size=1, max_size=5).map(due_in_order)
+
+
+@given(prompts(1))
+@settings(max_examples=60, deadline=None)
+def test_prompts_of_one_stack(asked: list[Asked]) -> None:
+    assert first_tokens(forecast(asked)) == pytest.approx(first_tokens(run(asked)), rel=1e-6)
+
+
+@given(prompts(3))
+@settings(max_examples=60, deadline=None)
+def test_prompts_of_many_stacks(asked: list[Asked]) -> None:
+    assert first_tokens(forecast(asked)) == pytest.approx(first_tokens(run(asked)), rel=1e-6)
+
+
+@pytest.mark.parametrize(("deadline", "waits"), [(None, False), (AT_EASE, False), (PRESSED, True)])
+def test_a_short_prompt_waits_for_a_long_one_only_if_that_is_urgent(deadline: float | None, waits: bool) -> None:
+    asked = due_in_order([Asked(30 * CHUNK, 0, deadline), Asked(CHUNK // 2, 0, deadline)])
+    for long, short in (first_tokens(run(asked)), first_tokens(forecast(asked))):
+        assert (short >= long) is waits
+
+
+HOLD = PrefillHold(chunk_seconds=0.5 + CHUNK * 0.25)
+soon = st.none() | st.floats(5.0, 150.0)
+answers = st.integers(1, 40)
+
+
+def requests(stacks: int) -> st.SearchStrategy[list[Asked]]:
+    one = st.tuples(lengths, st.integers(0, stacks - 1), soon, st.integers(0, 2), answers)
+    return st.lists(one.map(lambda fields: Asked(*fields)), min_size=1, max_size=7)
+
+
+@given(requests(stacks=1), st.sampled_from([1, 2, 3, 32]))
+@settings(max_examples=100, deadline=None)
+def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[Asked], max_running: int) -> None:
+    """Every first token and every end, as long as no request is cut at its deadline and chunks are dealt one by one."""
+    assume(sum(one.prompt for one in asked) <= 16 * CHUNK)
+    seen = run(asked, HOLD, max_running)
+    assume(seen is not None)
+    assert seen is not None
+    for each, foreseen in zip(seen, forecast(asked, HOLD, max_running), strict=True):
+        assert foreseen == pytest.approx(each, rel=1e-6)
+
+
+@given(requests(stacks=3), st.sampled_from([2, 32]))
+@settings(max_examples=60, deadline=None)
+def test_stacks_that_take_turns_to_decode_are_foreseen_but_for_a_few_turns(
+    asked: list[Asked], max_running: int
+) -> None:
+    """A round of all stacks stands for the turns of each."""
+    seen = run(asked, HOLD, max_running)
+    assume(seen is not None)
+    assert seen is not None
+    a_turn = 3 * AGE_BOUND * (PRICES.decode_step + len(asked) * PRICES.decode_token) + HOLD.chunk_seconds
+    for each, foreseen in zip(seen, forecast(asked, HOLD, max_running), strict=True):
+        assert abs(each.end - foreseen.end) <= 2 * a_turn
+
+
+def test_a_prompt_that_is_held_is_forecast_to_wait() -> None:
+    """The first request can meet its deadline only if no chunk comes between its rounds."""
+    asked = [Asked(CHUNK, deadline=60.0, answer=40), Asked(20 * CHUNK, answer=4)]
+    held, free = forecast(asked, HOLD), forecast(asked)
+    assert held == run(asked, HOLD)
+    assert held[0].end < 60.0 < free[0].end
+    assert held[1].first > free[1].first
