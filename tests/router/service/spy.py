@@ -24,7 +24,7 @@ async def answer(_: wire.GenerateRequest, context: Context) -> None:
 
 
 async def hang(_: wire.GenerateRequest, context: Context) -> None:
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()
 
 
 class Spy:
@@ -36,6 +36,8 @@ class Spy:
         self.heartbeats: list[int] = []
         """Milliseconds, as every watch of its load asked for."""
         self.reports = True
+        self.last_report: wire.LoadReport | None = None
+        """Sent once by every watch, which is silent from then on."""
         self.revision = REVISION
         self.num_live = 0
         self.port = 0
@@ -60,19 +62,21 @@ class Spy:
     async def count_tokens(self, request: wire.GenerateRequest) -> wire.CountTokensResponse:
         self.counts.append(request)
         if self.count is None:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         if isinstance(self.count, BaseException):
             raise self.count
         return wire.CountTokensResponse(prompt_tokens=self.count)
 
     async def watch(self, request: wire.WatchLoadRequest, context: Context) -> None:
         self.heartbeats.append(request.heartbeat_ms)
-        while True:
+        while self.last_report is None:
             if self.reports:
                 await context.write(
                     wire.LoadReport(running=self.num_live, max_running=8, max_waiting=8, revision=self.revision)
                 )
             await asyncio.sleep(request.heartbeat_ms / 1000)
+        await context.write(self.last_report)
+        await asyncio.Event().wait()
 
 
 @asynccontextmanager

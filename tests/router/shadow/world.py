@@ -203,10 +203,9 @@ class World:
 
     async def says_no_more(self, spy: Spy, **report: Any) -> None:
         """The shadow's replica, after this: from now on its load is what is known here."""
-        spy.reports = False
-        await asyncio.sleep(3 * DISPATCH.heartbeat_seconds)
+        spy.last_report = specialist_pb2.LoadReport(**{"max_running": 8, **report})
         (replica,) = self.fleet.replica_sets[SHADOW].replicas.values()
-        replica.load_reported(specialist_pb2.LoadReport(**{"max_running": 8, **report}))
+        await self.until(lambda: replica.report == spy.last_report)
 
     async def settled(self) -> None:
         """Nothing is under way, everything is judged, and every byte is given back."""
