@@ -35,7 +35,7 @@ def names_in(file: Path) -> list[str]:
 
 
 _CHAOS = "tests/chaos/test_chaos.py::test_"
-_FAULTS = "tests/router/service/test_faults.py::test_"
+_FAULTS = "tests/router/serving/test_faults.py::test_"
 _OVERLOAD = "tests/bench/test_admission_laws.py::test_"
 _HOSTILE = "tests/service/test_hostile.py::test_"
 _ADAPTERS = "tests/adapters/test_load.py::test_"
@@ -151,7 +151,7 @@ ROWS = (
         14,
         "a megabyte of nested text against the rules",
         "read within 20 ms. (Rules read the first and the last 32 K characters of a prompt)",
-        ("tests/router/decisions/test_rules_time.py::test_a_megabyte_of_the_worst_is_read_in_no_time",),
+        ("tests/router/routing/test_rules_time.py::test_a_megabyte_of_the_worst_is_read_in_no_time",),
     ),
     Row(
         15,

@@ -16,7 +16,7 @@ from router.dispatch.transport import ReplicaTls
 from tests.faults.figures import Figure
 from tests.router.keys.keyed import book_of, made
 from tests.router.keys.test_isolation import COST, LANES, Probes, probe
-from tests.router.service.harness import asking, routing
+from tests.router.serving.harness import asking, routing
 from tests.service.harness import Served, serving, sim
 from tests.service.harness import ask as ask_replica
 from tests.service.harness import asking as asking_replica

@@ -15,7 +15,7 @@ from router.api.http.infer import INFER_FIELD_NAMES
 from router.routing.validation import RANGES
 from tests.faults.figures import Figure
 from tests.router.http.harness import Fronted, fronting
-from tests.router.service.harness import Heard, asking
+from tests.router.serving.harness import Heard, asking
 from tests.service.harness import QUICK, serving, sim
 
 FLOATS = (math.nan, math.inf, -math.inf, -0.0, 1e308, -1e308, 5e-324, -1.0, 1e19)

@@ -14,7 +14,7 @@ from tests.faults.figures import Figure
 from tests.faults.poisoned import DIED, POISON, SLOW_POISON
 from tests.faults.process import Process, wait_for
 from tests.router.http.harness import fronting
-from tests.router.service.harness import Heard, Routed, asking, routing
+from tests.router.serving.harness import Heard, Routed, asking, routing
 
 NUM_REPLICAS = 3
 NUM_NEIGHBOURS = 8

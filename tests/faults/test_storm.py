@@ -6,8 +6,8 @@ from octet.rpc.handlers import Context
 from octet.rpc.refusal import engine_failed
 from octet.v1 import specialist_pb2
 from tests.faults.figures import Figure
-from tests.router.service.harness import asking, routing
-from tests.router.service.spy import spying
+from tests.router.serving.harness import asking, routing
+from tests.router.serving.spy import spying
 
 CALLERS = 16
 

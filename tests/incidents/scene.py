@@ -29,7 +29,7 @@ from tests.incidents.hurry import hurried
 from tests.incidents.runbook import Section, sections
 from tests.incidents.trades import Trade
 from tests.incidents.waiting import PATIENCE, until
-from tests.router.service.harness import Heard, Routed
+from tests.router.serving.harness import Heard, Routed
 from tests.service.harness import Served, adapter_directory
 from tests.service.harness import serving as replica_serving
 

@@ -11,7 +11,7 @@ import grpc
 
 from octet.v1 import specialist_pb2 as replica_wire
 from tests.incidents.scene import Scene
-from tests.router.service.harness import Heard
+from tests.router.serving.harness import Heard
 
 _BACK_OFF = 0.2
 _FEW = 5

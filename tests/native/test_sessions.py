@@ -8,8 +8,8 @@ import pytest
 from octet.clock import SystemClock
 from specialist.server.native_replica import create_native_replica
 from specialist.server.settings import ReplicaSettings
-from tests.router.service.harness import routing
-from tests.router.service.talk import Talk
+from tests.router.serving.harness import routing
+from tests.router.serving.talk import Talk
 from tests.service.harness import serving
 
 BLOCK = 16

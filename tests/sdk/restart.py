@@ -9,8 +9,8 @@ from typing import Any
 from octet.v1.specialist_pb2 import Chunk, GenerateEvent, GenerateRequest
 from router.settings import HttpSettings
 from tests.router.jobs.harness import WORDS, house, saying
-from tests.router.service.harness import routing
-from tests.router.service.spy import ACCEPTED, Behaviour, spying
+from tests.router.serving.harness import routing
+from tests.router.serving.spy import ACCEPTED, Behaviour, spying
 
 _DOWN_SECONDS = 0.3
 _POLL_SECONDS = 0.01

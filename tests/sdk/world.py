@@ -11,7 +11,7 @@ from octet.rpc.refusal import Refusal, queue_full
 from octet.v1 import error_pb2
 from octet.v1.specialist_pb2 import Chunk, GenerateRequest
 from tests.router.http.harness import SLOW, Fronted, fronting, saying
-from tests.router.service.spy import Behaviour, answer, spying
+from tests.router.serving.spy import Behaviour, answer, spying
 from tests.service.harness import QUICK, serving, sim
 
 REFUSALS = 2

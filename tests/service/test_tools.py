@@ -18,7 +18,7 @@ from specialist.server.engine_thread import EngineReport
 from specialist.server.native_replica import create_native_replica
 from specialist.server.settings import ReplicaSettings
 from tests.models.tool_model import tool_model
-from tests.router.service.harness import routing
+from tests.router.serving.harness import routing
 from tests.service.harness import ask, serving
 from tests.test_docs import example_in, run_example
 

@@ -22,8 +22,8 @@ from octet.rpc.handlers import Context
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
-from tests.router.service.harness import Heard, Routed, routing
-from tests.router.service.spy import Spy, spying
+from tests.router.serving.harness import Heard, Routed, routing
+from tests.router.serving.spy import Spy, spying
 
 GOOD = "```cpp\nint twice(int x) { return 2 * x; }\n```"
 UNCOMPILABLE = "```cpp\nint twice(int x) { return 2 * y }\n```"

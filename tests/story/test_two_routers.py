@@ -11,7 +11,7 @@ import grpc
 from octet.config.ensemble import CorrectnessConfig
 from octet.v1 import operator_pb2 as wire
 from tests.octet.store.postgres_server import PostgresServer
-from tests.router.service.harness import Routed
+from tests.router.serving.harness import Routed
 from tests.story.cast import BAD, GOOD, Cast, answerer, ask, ask_until, audit, breaker, cast, ensemble, operate, router
 
 WINDOW = 3.0

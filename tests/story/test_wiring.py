@@ -25,8 +25,8 @@ from octet.v1 import error_pb2, inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
 from router.routing.classifier.base import Distribution
-from tests.router.service.harness import Heard, Routed, routing
-from tests.router.service.spy import hang
+from tests.router.serving.harness import Heard, Routed, routing
+from tests.router.serving.spy import hang
 from tests.story.cast import BAD, Cast, ask, breaker, cast, operate, until
 
 CHANGE = wire.Change(who="alice", why="a test")

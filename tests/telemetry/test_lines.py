@@ -12,8 +12,8 @@ import pytest
 from octet.telemetry.logs import JsonLines
 from octet.v1 import error_pb2
 from specialist.engines.sim.engine import InjectedFault
-from tests.router.service.harness import asking, routing
-from tests.router.service.spy import spying
+from tests.router.serving.harness import asking, routing
+from tests.router.serving.spy import spying
 from tests.service.harness import FREE, run, serving, sim
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from octet.rpc.refusal import queue_full
 from octet.v1 import specialist_pb2
 from specialist.engines.sim.engine import CostModel
 from tests.router.http.harness import HttpResponse, fronting
-from tests.router.service.harness import Routed, asking, ensemble_of, quick, routing
-from tests.router.service.spy import answer, spying
+from tests.router.serving.harness import Routed, asking, ensemble_of, quick, routing
+from tests.router.serving.spy import answer, spying
 from tests.service.harness import FREE, serving, sim
 from tests.story.test_wiring import Torn, has_lanes, settings, turn
 from tests.telemetry.collector import Collector, ReceivedSpan, collecting

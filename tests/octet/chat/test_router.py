@@ -7,7 +7,7 @@ from typing import Any
 
 from octet import AsyncClient
 from tests.octet.chat.terminal import ROOT
-from tests.router.service.harness import routing
+from tests.router.serving.harness import routing
 from tests.service.harness import serving, sim
 
 

@@ -8,7 +8,7 @@ import pytest
 from octet import AsyncClient, Busy, Cancelled, Client, InvalidRequest, NotFound, OctetError
 from specialist.engines.sim.engine import CostModel
 from tests.router.http.harness import SLOW
-from tests.router.service.harness import Routed, routing
+from tests.router.serving.harness import Routed, routing
 from tests.service.harness import QUICK, Served, run, serving, sim
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -30,8 +30,8 @@ from octet.v1 import specialist_pb2 as replica_wire
 from router.api.keys.key_file import StaticKeys
 from specialist.engines.sim.engine import CostModel
 from tests.router.keys.keyed import book_of, made
-from tests.router.service.harness import Heard, Routed, asking, routing
-from tests.router.service.spy import ACCEPTED, Spy, spying
+from tests.router.serving.harness import Heard, Routed, asking, routing
+from tests.router.serving.spy import ACCEPTED, Spy, spying
 from tests.service.harness import QUICK, serving, sim
 from tests.service.test_admission import SLOW
 from tests.story.cast import breaker, operate, until

@@ -14,8 +14,8 @@ from router.api.http.app import App
 from router.api.http.server import HttpServer
 from router.settings import HttpSettings
 from specialist.engines.sim.engine import CostModel
-from tests.router.service.harness import Routed, routing
-from tests.router.service.spy import Behaviour
+from tests.router.serving.harness import Routed, routing
+from tests.router.serving.spy import Behaviour
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

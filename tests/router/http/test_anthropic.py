@@ -19,9 +19,9 @@ from octet.v1.specialist_pb2 import (
 from router.routing.validation import REQUEST_BYTES
 from tests.later import Later
 from tests.router.http.harness import HELLO, SLOW, HttpResponse, fronting, saying
-from tests.router.service.harness import asking
-from tests.router.service.spy import ACCEPTED, CHUNK, USAGE, spying
-from tests.router.service.test_faults import refusing
+from tests.router.serving.harness import asking
+from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, spying
+from tests.router.serving.test_faults import refusing
 from tests.service.harness import QUICK, serving, sim
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from octet.v1 import inference_pb2
 from octet.v1.specialist_pb2 import Chunk
 from tests.router.http.harness import HELLO, SLOW, Fronted, fronting, saying
-from tests.router.service.harness import quick
-from tests.router.service.spy import spying
+from tests.router.serving.harness import quick
+from tests.router.serving.spy import spying
 from tests.service.harness import serving, sim
 
 

@@ -10,9 +10,9 @@ from octet.v1 import inference_pb2, specialist_pb2
 from octet.v1.specialist_pb2 import Chunk, TokenLogprob, TokenLogprobs, ToolCallPart
 from tests.later import Later
 from tests.router.http.harness import HELLO, SLOW, fronting, saying
-from tests.router.service.harness import Routed, asking
-from tests.router.service.spy import spying
-from tests.router.service.test_faults import refusing
+from tests.router.serving.harness import Routed, asking
+from tests.router.serving.spy import spying
+from tests.router.serving.test_faults import refusing
 from tests.service.harness import QUICK, run, serving, sim
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from octet.rpc.listener import BindRefused
 from router.api.http.server import HttpServer
 from router.settings import HttpSettings
 from tests.router.http.harness import fronting
-from tests.router.service.harness import routing
-from tests.router.service.spy import hang, spying
+from tests.router.serving.harness import routing
+from tests.router.serving.spy import hang, spying
 from tests.service.harness import run, serving, sim
 from tests.service.test_tls import tls
 

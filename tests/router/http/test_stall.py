@@ -16,7 +16,7 @@ from typing import Any
 
 from octet.v1.specialist_pb2 import Chunk
 from tests.router.http.harness import HELLO, Fronted, fronting, saying
-from tests.router.service.spy import spying
+from tests.router.serving.spy import spying
 
 REQUESTS = 12
 STEP = 0.035

@@ -12,8 +12,8 @@ from octet import AsyncClient
 from octet.config.ensemble import Ensemble, JobsConfig, RouterConfig, StoreConfig
 from octet.v1 import specialist_pb2 as wire
 from tests.router.http.harness import Fronted, HttpResponse, fronting
-from tests.router.service.harness import ensemble_of
-from tests.router.service.spy import ACCEPTED, Behaviour, Spy, spying
+from tests.router.serving.harness import ensemble_of
+from tests.router.serving.spy import ACCEPTED, Behaviour, Spy, spying
 
 WORDS = ("one ", "two ", "three ")
 QUICK = JobsConfig(lease=0.4)

@@ -19,7 +19,7 @@ from router.verify.verdict import Verdict
 from tests.router.http.harness import HttpResponse
 from tests.router.jobs.harness import WORDS, Housed, housing, saying
 from tests.router.jobs.test_jobs import TEXT
-from tests.router.service.harness import asking
+from tests.router.serving.harness import asking
 
 
 async def infer(housed: Housed, **fields: Any) -> HttpResponse:

@@ -21,8 +21,8 @@ from router.api.http.infer import JobEventsEndpoint, job_to_json
 from router.jobs.manager import JobManager
 from router.request import CallerIdentity, use_caller
 from tests.router.jobs.harness import QUICK, WORDS, events_of, house, housing, saying, until
-from tests.router.service.harness import asking, routing
-from tests.router.service.spy import ACCEPTED, answer, spying
+from tests.router.serving.harness import asking, routing
+from tests.router.serving.spy import ACCEPTED, answer, spying
 
 TEXT = "".join(WORDS)
 

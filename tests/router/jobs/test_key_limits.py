@@ -7,7 +7,7 @@ from router.api.keys.key_file import StaticKeys
 from tests.router.http.harness import fronting
 from tests.router.jobs.harness import QUICK, WORDS, house, saying
 from tests.router.keys.keyed import book_of, made
-from tests.router.service.spy import spying
+from tests.router.serving.spy import spying
 
 BODY = b'{"prompt": "hello", "force_specialists": "writer", "timeout_ms": 60000}'
 

@@ -17,7 +17,7 @@ from octet import AsyncClient, JobEvent
 from tests.octet.store.postgres_server import MISSING, PostgresServer, binaries, postgres_server
 from tests.ports import free_port
 from tests.router.jobs.harness import saying, until
-from tests.router.service.spy import Spy, spying
+from tests.router.serving.spy import Spy, spying
 from tests.service.test_process import ROOT
 
 LEASE = 1.5

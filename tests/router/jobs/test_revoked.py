@@ -17,7 +17,7 @@ from router.api.keys.keys import KeySet
 from tests.router.http.harness import Fronted, fronting
 from tests.router.jobs.harness import house, saying, until
 from tests.router.keys.keyed import Made, book_of, made
-from tests.router.service.spy import Spy, spying
+from tests.router.serving.spy import Spy, spying
 
 ANN, BOB, OPS = made("ann"), made("bob"), made("ops", "operate")
 ALONE = JobsConfig(lease=0.4, concurrency=1)

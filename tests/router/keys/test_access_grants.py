@@ -22,7 +22,7 @@ from router.request import UNLIMITED_GRANT, AccessGrant, current_grant
 from tests.router.http.harness import Fronted, fronting
 from tests.router.jobs.harness import QUICK, house, saying, until
 from tests.router.keys.keyed import Made, book_of, made
-from tests.router.service.spy import spying
+from tests.router.serving.spy import spying
 
 ANN, BOB, OPS = made("ann"), made("bob"), made("ops", "operate")
 BODY = b'{"prompt": "hello", "force_specialists": "writer"}'

@@ -19,7 +19,7 @@ from router.api.keys.key_file import StaticKeys
 from router.server import RouterServer
 from router.settings import HttpSettings, RouterSettings
 from tests.router.keys.keyed import book_of, made
-from tests.router.service.harness import NoOpinions, ensemble_of
+from tests.router.serving.harness import NoOpinions, ensemble_of
 from tests.service.harness import serving, sim
 from tests.service.test_tls import openssl
 

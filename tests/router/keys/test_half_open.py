@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2_grpc
 from octet.rpc.handlers import MAX_PENDING_READS
 from router.api.keys.gate import MAX_UNCOUNTED_CALLS, KeyInterceptor
 from tests.router.keys.keyed import keyed, made
-from tests.router.service.harness import asking
+from tests.router.serving.harness import asking
 
 ANN = made("ann")
 NARROW = made("narrow", concurrency=1)

@@ -17,7 +17,7 @@ from router.api.keys.key_file import KeysFile, KeysInvalid, StaticKeys, WatchedK
 from tests.later import Later
 from tests.router.http.harness import SLOW, Fronted
 from tests.router.keys.keyed import Made, keyed, made
-from tests.router.service.harness import asking
+from tests.router.serving.harness import asking
 from tests.service.harness import QUICK, run
 
 if TYPE_CHECKING:

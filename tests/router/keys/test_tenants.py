@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from octet.v1 import error_pb2, operator_pb2
 from octet.v1 import inference_pb2 as wire
 from router.request import ANONYMOUS, CallerIdentity, current_caller, use_caller
-from tests.router.decisions.asking import reception
 from tests.router.http.harness import SLOW, Fronted
 from tests.router.keys.keyed import Made, keyed, made
-from tests.router.service.harness import asking
+from tests.router.routing.asking import reception
+from tests.router.serving.harness import asking
 
 ANN, ALSO_ANN, BOB, OPS = made("ann"), made("ann-2", tenant="ann"), made("bob"), made("ops", "operate")
 LONG = "tell me of the long way home " * 8
@@ -151,7 +151,7 @@ def test_caller_identity_does_not_leak_between_calls() -> None:
 async def test_classifier_results_are_not_shared_between_tenants() -> None:
     from octet.clock import SystemClock
     from router.routing.classifier.queue import ClassifierQueue
-    from tests.router.classify.test_queue import Recorder
+    from tests.router.classifier.test_queue import Recorder
 
     queue = ClassifierQueue(Recorder(), SystemClock())
     await queue.classify("the same words", "ann")

@@ -14,7 +14,7 @@ from specialist.scheduling.step import Step
 from tests.monitoring.exported import families
 from tests.router.http.harness import Fronted, fronting
 from tests.router.keys.keyed import keyed, made
-from tests.router.service.spy import answer, spying
+from tests.router.serving.spy import answer, spying
 from tests.service.harness import adapter_directory, ask, asking, serving, sim
 
 Series = tuple[str, tuple[tuple[str, str], ...]]

@@ -18,7 +18,7 @@ from router.api.operator.operations import OperatorApi
 from router.api.operator.service import OperatorService
 from router.quality.slo import SloTracker
 from tests.router.operator.memory import NOW_MS, Memory, Rows, Shelf
-from tests.router.view.harness import viewed
+from tests.router.overview.harness import viewed
 
 SERVICE = "/octet.v1.Operator/"
 COUNTS = wire.ShadowCounts(ordered=9, sent=8, answered=6, shed=1, failed=1, compared=5)

@@ -26,7 +26,7 @@ from router.control.replicas import FleetReplicas, ObservedReplica
 from router.quality.slo import SloTracker
 from router.store.rows import ComparisonRow
 from router.store.store import open_store
-from tests.router.view.harness import viewed
+from tests.router.overview.harness import viewed
 
 ENSEMBLE = Ensemble(
     specialists=(SpecialistConfig("stl", floor=0.9, fallback="debug"), SpecialistConfig("debug")),

@@ -14,8 +14,8 @@ from octet.v1 import specialist_pb2 as wire
 from router.dispatch import attempts as module
 from router.dispatch.attempts import Quarantine
 from router.dispatch.replicas.replica import BLAME_SECONDS, ReplicaConnection
-from tests.router.decisions.asking import received as ask
 from tests.router.replicas.builders import replica, report
+from tests.router.routing.asking import received as ask
 
 SECONDS = 100.0
 CONTENTS = (b"a", b"b", b"c")

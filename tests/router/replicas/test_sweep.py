@@ -11,8 +11,8 @@ from router.dispatch.attempts import DEADLINE_SLACK, ReplicaAttempt
 from router.dispatch.dispatcher import LiveRequests
 from router.dispatch.replicas.fleet import WATCH_INTERVAL, Watchdog
 from router.dispatch.replicas.replica import Replica
-from tests.router.decisions.asking import received
 from tests.router.replicas.builders import FakeCall, replica, report
+from tests.router.routing.asking import received
 from tests.service.harness import run
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from router.quality import shadow as besides
 from router.quality.shadow import AnswerTap
-from tests.router.service.spy import hang
+from tests.router.serving.spy import hang
 from tests.router.shadow import world as worlds
 from tests.router.shadow.world import World, saying, world
 from tests.service.harness import run

@@ -12,7 +12,7 @@ from router.dispatch.attempts import Quarantine
 from router.quality.answers import ByteBudget, CapturedAnswer
 from router.quality.shadow_copy import ShadowStream
 from tests.router.replicas.builders import replica
-from tests.router.service.spy import ACCEPTED
+from tests.router.serving.spy import ACCEPTED
 from tests.router.shadow.world import order
 from tests.service.harness import run
 

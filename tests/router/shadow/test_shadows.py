@@ -14,7 +14,7 @@ from octet.rpc.refusal import Refusal, draining, engine_failed, invalid_field, q
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import ReplicaTarget
 from router.quality.shadow import shadow_counts_to_wire
-from tests.router.service.spy import Behaviour, hang, spying
+from tests.router.serving.spy import Behaviour, hang, spying
 from tests.router.shadow.world import LANES, PRIMARY, SHADOW, World, accepted, chunk, order, saying, world
 from tests.service.harness import run
 

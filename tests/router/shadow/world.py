@@ -24,7 +24,7 @@ from router.quality.shadow_copy import ShadowTask
 from router.request import OutgoingTrace
 from router.routing.dispatch_plan import Candidate, DispatchPlan, ShadowOrder
 from router.verify.verdict import Outcome, Verdict, Verifier
-from tests.router.service.spy import Behaviour, Spy, spying
+from tests.router.serving.spy import Behaviour, Spy, spying
 
 PRIMARY, SHADOW = "writer", "rival"
 LANES = {name: f"{name}|1|abc" for name in (PRIMARY, SHADOW)}

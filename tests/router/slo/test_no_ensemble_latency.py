@@ -17,7 +17,7 @@ import octet.v1
 from octet.v1 import slo_pb2
 from router.quality.slo import SLO_HEADER
 from tests.router.http.harness import Fronted
-from tests.router.service.harness import asking
+from tests.router.serving.harness import asking
 from tests.router.slo.law import json_offenders, metric_offenders, queries_in, query_offenders, wire_offenders
 from tests.router.slo.test_published import door, every_dialect
 

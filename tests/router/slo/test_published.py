@@ -19,8 +19,8 @@ from octet.v1 import inference_pb2 as wire
 from router.quality import slo
 from router.quality.slo import SLO_HEADER, format_slo_header
 from tests.router.http.harness import Fronted, HttpResponse, fronting
-from tests.router.service.harness import asking, ensemble_of, routing
-from tests.router.service.spy import spying
+from tests.router.serving.harness import asking, ensemble_of, routing
+from tests.router.serving.spy import spying
 from tests.router.slo.fields import members
 from tests.service.harness import serving, sim
 

@@ -9,7 +9,7 @@ from octet.v1 import operator_pb2
 from router.receipts import receipt_labels
 from router.routing.classifier.base import Distribution
 from specialist.engines.sim.engine import CostModel
-from tests.router.service.harness import Routed, asking, ensemble_of, routing
+from tests.router.serving.harness import Routed, asking, ensemble_of, routing
 from tests.service.harness import serving, sim
 from tests.story.cast import ask, cast, operate, router
 from tests.story.test_wiring import settings

@@ -7,7 +7,7 @@ from octet.config.loader import default_ensemble
 from router.routing.classifier.linear import load_default
 from router.routing.policy import RoutingPolicy
 from router.routing.training.records import read_records
-from tests.router.decisions.asking import received
+from tests.router.routing.asking import received
 from tests.router.training.plain import ELSEWHERE, EVERYDAY, LANGUAGE
 
 UNANSWERED, REFUSED = 0.1, 0.7

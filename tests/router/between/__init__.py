@@ -1,1 +1,0 @@
-"""What stands between a decision and a replica."""

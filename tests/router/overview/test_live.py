@@ -1,0 +1,212 @@
+"""A router that is looked at: over gRPC and over HTTP, by those who may, for as long as they may."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from octet.rpc.messages import message_to_json
+from octet.v1 import error_pb2
+from octet.v1 import operator_pb2 as wire
+from router.api.keys.key_file import StaticKeys
+from router.api.operator.operations import CallLimit
+from tests.router.http.harness import Fronted, fronting
+from tests.router.keys.keyed import Made, book_of, made
+from tests.router.serving.harness import asking
+from tests.service.harness import serving, sim
+
+ANN, OPS, BOSS = made("ann"), made("ops", "operate"), made("boss", "operate")
+
+
+@asynccontextmanager
+async def watched_house(*keys: Made, **settings: Any) -> AsyncIterator[Fronted]:
+    source = StaticKeys(book_of(*keys)) if keys else None
+    async with (
+        serving(sim()) as replica,
+        fronting({"writer": [replica.address]}, keys=source, **settings) as fronted,
+        asyncio.timeout(60),
+    ):
+        yield fronted
+
+
+def call(fronted: Fronted, name: str, ask: Any, answer: Any, key: Made | None = None) -> Any:
+    metadata = () if key is None else key.metadata
+    kind = fronted.routed.channel.unary_stream if name.startswith("Watch") else fronted.routed.channel.unary_unary
+    method = kind(f"/octet.v1.Operator/{name}", type(ask).SerializeToString, answer.FromString)
+    return method(ask, metadata=metadata)
+
+
+class Events:
+    """Of a stream, as they come."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self.head = b""
+
+    async def open(self) -> "Events":
+        self.head = await self._reader.readuntil(b"\r\n\r\n")
+        return self
+
+    async def next(self) -> tuple[str, Any]:
+        size = int((await self._reader.readline()).strip() or b"0", 16)
+        if not size:
+            return "", None
+        event = (await self._reader.readexactly(size)).decode()
+        await self._reader.readexactly(2)
+        head, _, data = event.partition("\n")
+        assert event.count("\n") == 3 and event.endswith("\n\n"), "one line of data"
+        return head.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+
+@asynccontextmanager
+async def watching(fronted: Fronted, key: Made | None = None) -> AsyncIterator[Events]:
+    shown = "" if key is None else f"authorization: {key.headers['authorization']}\r\n"
+    asked = f"GET /v1/overview/events HTTP/1.1\r\nhost: 127.0.0.1:{fronted.port}\r\n{shown}\r\n".encode()
+    async with fronted.connected(asked) as reader:
+        yield await Events(reader).open()
+
+
+async def test_both_doors_show_the_same() -> None:
+    async with watched_house() as fronted:
+        for number in range(3):
+            await fronted.routed.ask(asking(request_id=f'<b>"{number}'))
+        await fronted.routed.until(lambda: len(fronted.routed.server.view.now().overview.receipts) == 3)
+        overview = await call(fronted, "GetOverview", wire.GetOverviewRequest(), wire.Overview)
+        heard = await fronted.get("/v1/overview")
+        assert heard.status == 200 and heard.headers["content-type"] == "application/json"
+        shown = heard.json
+        assert {*shown} == {*message_to_json(overview)}
+        assert [line["request_id"] for line in shown["receipts"]] == [f'<b>"{number}' for number in (2, 1, 0)]
+        assert shown["specialists"][0]["rates"]["answered"] > 0
+        assert shown["specialists"][0]["replicas"][0]["info"]["status"] == "serving"
+        assert shown["headline"] == "All well: 1 specialist serves." == overview.headline
+        for path in ("/v1/overview", "/v1/history"):
+            assert (await fronted.get(path)).headers["cache-control"] == "no-store"
+        history = await call(fronted, "GetHistory", wire.GetHistoryRequest(), wire.History)
+        assert (await fronted.get("/v1/history")).json == message_to_json(history)
+        assert history.specialists[0].points and history.step_seconds == 5
+        none = await fronted.get("/v1/history?last_seconds=0.001")
+        assert none.json["specialists"] == [{"name": "writer", "points": []}]
+
+
+async def test_a_wrong_length_of_time_is_named() -> None:
+    async with watched_house() as fronted:
+        for seconds in ("x", "-1", "nan", "inf", "1e99", "9" * 99, "", "%F0%9F%90%99"):
+            heard = await fronted.get(f"/v1/history?last_seconds={seconds}")
+            assert (heard.status, heard.error["param"]) == (400, "last_seconds"), seconds
+            assert heard.error["limit"]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(fronted, "GetHistory", wire.GetHistoryRequest(last_seconds=-1), wire.History)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_every_watcher_sees_a_change() -> None:
+    async with watched_house() as fronted, watching(fronted) as events:
+        watch = call(fronted, "WatchOverview", wire.WatchOverviewRequest(), wire.Overview)
+        assert (await events.next())[0] == "history"
+        name, first = await events.next()
+        assert name == "overview" and not first["troubles"] and not (await watch.read()).troubles
+        assert b"text/event-stream" in events.head and b"no-cache" in events.head
+        await fronted.routed.server.services.control.hold_breaker("writer", "closed", who="ann", why="a test")
+        while not (overview := (await events.next())[1])["troubles"]:
+            pass
+        (trouble,) = overview["troubles"]
+        assert (trouble["kind"], trouble["severity"], trouble["subject"]) == ("breaker_held", "note", "writer")
+        while not (seen := await watch.read()).troubles:
+            pass
+        assert seen.troubles[0].kind == "breaker_held"
+        while "hold_breaker" not in {entry["what"] for entry in overview["audit"]}:
+            overview = (await events.next())[1]
+        watch.cancel()
+
+
+async def test_what_shadows_show_is_counted_as_it_is_compared() -> None:
+    async with watched_house() as fronted:
+        server = fronted.routed.server
+        one = wire.Comparison(at_unix_ms=1 << 42, primary="writer", shadow="coder", why="low_confidence")
+        server.services.evaluations._evaluator._listener.compared(one, "")
+        await fronted.routed.until(lambda: len(server.view.now().overview.shadow_rows) == 1)
+        (row,) = server.view.now().overview.shadow_rows
+        assert (row.primary, row.shadow, row.compared) == ("writer", "coder", 1)
+
+
+async def test_a_replica_that_goes_is_what_is_wrong() -> None:
+    async with serving(sim()) as other, fronting({"writer": [other.address]}) as fronted, asyncio.timeout(60):
+        async with watching(fronted) as events:
+            assert (await events.next())[0] == "history"
+            await other.server.stop(0)
+            while len((overview := (await events.next())[1])["troubles"]) < 2:
+                pass
+        nobody, trouble = overview["troubles"]
+        assert (nobody["kind"], nobody["severity"]) == ("nobody_serves", "critical")
+        assert (trouble["kind"], trouble["severity"]) == ("no_replica", "critical")
+        refused = "its only replica is down; it has no fallback: requests are refused"
+        assert trouble["text"] == f"writer: {refused} since {trouble['text'][-9:]}"
+        assert overview["headline"] == f"{nobody['text']} (and 1 more)"
+
+
+async def test_only_operators_look_and_only_while_they_are_known() -> None:
+    async with watched_house(ANN, OPS, BOSS) as fronted:
+        for path in ("/v1/overview", "/v1/history", "/v1/overview/events"):
+            assert (await fronted.send("GET", path, b"", ANN.headers)).status == 403
+            assert (await fronted.send("GET", path)).status == 401
+        assert (await fronted.send("GET", "/v1/overview", b"", OPS.headers)).status == 200
+        watch = call(fronted, "WatchOverview", wire.WatchOverviewRequest(), wire.Overview, OPS)
+        await watch.read()
+        async with watching(fronted, OPS) as events, watching(fronted, BOSS) as others:
+            assert [(await events.next())[0] for _ in range(2)] == ["history", "overview"]
+            fronted.routed.server.gate.replace(book_of(ANN, BOSS))
+            while (event := await events.next())[0] == "overview":
+                pass
+            assert event[0] == "error" and event[1]["error"]["code"] == "invalid_api_key"
+            assert (await events.next())[0] == "", "and that was all"
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                while True:
+                    await watch.read()
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert [(await others.next())[0] for _ in range(3)] == ["history", "overview", "overview"]
+        await fronted.routed.until(lambda: not fronted.routed.server.view.watchers.taken)
+
+
+async def test_too_many_watchers_get_a_typed_refusal() -> None:
+    async with watched_house() as fronted:
+        view = fronted.routed.server.view
+        view.watchers = CallLimit("watching the overview", 1)
+        async with watching(fronted) as events:
+            await events.next()
+            heard = await fronted.get("/v1/overview/events")
+            assert (heard.status, heard.error["param"]) == (429, "watching the overview")
+            assert "at most 1" in heard.error["limit"]
+            watch = call(fronted, "WatchOverview", wire.WatchOverviewRequest(), wire.Overview)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await watch.read()
+            raw = dict(caught.value.trailing_metadata() or ())["octet-error-bin"]
+            assert error_pb2.Error.FromString(raw).reason == error_pb2.ERROR_REASON_QUEUE_FULL
+            assert (await fronted.send("HEAD", "/v1/overview/events")).status == 200
+            assert (await fronted.get("/v1/overview")).status == 200, "one look is no watch"
+        await fronted.routed.until(lambda: not view.watchers.taken)
+        async with watching(fronted) as events:
+            assert (await events.next())[0] == "history"
+
+
+async def test_a_watcher_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.api.http.operator_routes.OVERVIEW_STALL_SECONDS", 0.3)
+    monkeypatch.setattr("router.observe.overview.overview.TICK_SECONDS", 0.005)
+    async with watched_house() as fronted:
+        for number in range(50):
+            await fronted.routed.ask(asking(request_id=f"{number:0100}"))
+        view = fronted.routed.server.view
+        asked = f"GET /v1/overview/events HTTP/1.1\r\nhost: 127.0.0.1:{fronted.port}\r\n\r\n".encode()
+        async with fronted.connected(asked) as reader:
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            await fronted.routed.until(lambda: view.watchers.taken == 1)
+            async with watching(fronted) as events:
+                seen = 0
+                while view.watchers.taken > 1 or not seen:
+                    seen += (await events.next())[0] == "overview"
+                assert seen > 1
+        await fronted.routed.until(lambda: not view.watchers.taken)

@@ -1,0 +1,91 @@
+"""What a replica is asked says what the caller and the decision said, and nothing gets lost on the way."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.config.ensemble import SpecialistConfig
+from octet.v1 import inference_pb2 as wire
+from router.request import Request
+from router.routing.classifier.base import Distribution
+from router.routing.policy import RoutingPolicy
+from tests.router.routing.asking import received, reception, replica_request, sensible
+from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion, opinions
+
+POLICY = RoutingPolicy(ENSEMBLE)
+ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
+SURE = opinion(algo=0.8, debug=0.15)
+
+
+@given(ASKS, opinions(), st.floats(0, 86_400), st.booleans())
+def test_a_replica_is_asked_for_what_was_decided(
+    ask: Request, thought: Distribution, seconds_left: float, second: bool
+) -> None:
+    decision = POLICY.decide(ask, thought, DIGEST)
+    name = decision.second_choice if second else decision.primary
+    if not name:
+        return
+    specialist = ENSEMBLE.specialist(name)
+    request = replica_request(ask, decision, specialist, ("tuned", "terse"), seconds_left)
+    assert request.request_id == ask.request_id and request.tenant_salt == ask.tenant_salt
+    assert request.sampling == decision.sampling
+    assert request.HasField("structure") == (ask.structure is not None)
+    assert ask.structure is None or request.structure == ask.structure
+    assert request.priority == ask.priority and tuple(request.stop) == ask.stop
+    assert request.HasField("seed") == (ask.seed is not None) and (ask.seed or 0) == request.seed
+    assert 1 <= request.timeout_ms <= max(1, seconds_left * 1000)
+    hurried = replace(ask, first_deadline=ask.deadline - 3.0)
+    soon = replica_request(hurried, decision, specialist, (), seconds_left).first_token_timeout_ms
+    assert 1 <= soon <= max(1, (seconds_left - 3.0) * 1000 + 1e-6) and not request.HasField("first_token_timeout_ms")
+    assert request.max_tokens <= decision.max_tokens
+    assert request.max_tokens <= (specialist.context or request.max_tokens)
+    assert not request.HasField("min_tokens") or request.min_tokens <= request.max_tokens
+    assert tuple(request.adapters) == ("tuned", "terse")
+    assert _everything_said(request) == specialist.system + "".join(turn.content for turn in ask.messages)
+
+
+def _everything_said(request: Any) -> str:
+    """Only the gap between two system prompts is new."""
+    first, *rest = (message.content for message in request.chat.messages)
+    for specialist in ENSEMBLE.specialists:
+        if specialist.system and first.startswith(f"{specialist.system}\n\n"):
+            first = first.replace("\n\n", "", 1)
+    return "".join((first, *rest))
+
+
+@pytest.mark.parametrize(
+    ("own", "messages"),
+    [
+        ("Be brief.", [("system", "You know algorithms.\n\nBe brief."), ("user", "why?")]),
+        (None, [("system", "You know algorithms."), ("user", "why?")]),
+    ],
+)
+def test_the_specialists_system_prompt_stands_first_and_the_callers_stays(
+    own: str | None, messages: list[tuple[str, str]]
+) -> None:
+    said = [wire.Message(role="user", content="why?")]
+    if own is not None:
+        said.insert(0, wire.Message(role="system", content=own))
+    ask = received(messages=said)
+    request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), ENSEMBLE.specialist("algo"), (), 1.0)
+    assert [(message.role, message.content) for message in request.chat.messages] == messages
+
+
+def test_without_a_system_prompt_of_its_own_a_conversation_goes_on_as_it_is() -> None:
+    ask = received(prompt="{x}", body="data")
+    request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), SpecialistConfig("stl"), (), 1.0)
+    assert [(message.role, message.content) for message in request.chat.messages] == [("user", "{x}\n\ndata")]
+
+
+def test_the_second_choice_brings_its_own() -> None:
+    ask = received()
+    decision = POLICY.decide(ask, SURE, DIGEST)
+    assert (decision.primary, decision.second_choice) == ("algo", "debug")
+    first, second = (replica_request(ask, decision, ENSEMBLE.specialist(name), (), 1.0) for name in ("algo", "debug"))
+    assert (first.max_tokens, second.max_tokens) == (1024, 1024)
+    assert second.chat.messages[0].content == "You find bugs."
+    short = replica_request(ask, decision, ENSEMBLE.specialist("build"), (), 1.0)
+    assert short.max_tokens == 300

@@ -1,0 +1,35 @@
+"""The classifier is asked only where it decides, and missed only where it is asked."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.request import Request
+from router.routing.classifier.base import Distribution
+from router.routing.policy import Decider, RoutingPolicy
+from tests.router.routing.asking import received, reception, sensible
+from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, FixedOpinions, opinion, opinions
+
+POLICY = RoutingPolicy(ENSEMBLE)
+ASKS = sensible(NAMES, INTENTS).map(lambda message: reception().validate(message, None, None))
+
+
+@given(ASKS, opinions() | st.none(), st.booleans())
+def test_live_and_pure_decide_alike(ask: Request, thought: Distribution | None, is_cached: bool) -> None:
+    classifier = FixedOpinions(thought, is_cached=is_cached)
+    decision = asyncio.run(Decider(classifier).decide(ask, POLICY))
+    notes = decision.notes if thought is None else ()
+    wanted = POLICY.decide(ask, thought, DIGEST)
+    assert decision.why == wanted.why and decision.primary == wanted.primary
+    if thought is not None:
+        assert decision == wanted
+    needed = POLICY.apply_rules(ask).decision is None
+    assert classifier.num_asked == int(needed and not (is_cached and thought is not None))
+    assert any("did not answer: its breaker is open" in note for note in notes) == (needed and thought is None)
+
+
+def test_a_cached_opinion_is_not_asked_for_again() -> None:
+    classifier = FixedOpinions(opinion(stl=0.9), is_cached=True)
+    decision = asyncio.run(Decider(classifier).decide(received(), POLICY))
+    assert decision.primary == "stl" and classifier.num_asked == 0

@@ -1,0 +1,92 @@
+"""Detectors recognise what tools write and leave alone what people say about it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.config.annotations import DETECTORS as NAMED
+from octet.config.ensemble import RuleConfig
+from router.routing.rules.rule import DETECTORS, compile_rule
+from router.routing.rules.text import RuleMatch, ScannedText, TextMark
+from tests.router.routing import texts
+
+EXAMPLES = {
+    "linker-output": texts.LINKER,
+    "stack-trace": texts.STACK_TRACE,
+    "sanitizer-report": texts.SANITIZER,
+    "build-text": texts.BUILD,
+    "sfinae-heavy": texts.SFINAE,
+}
+CASES = [(name, kind, text) for name, cases in EXAMPLES.items() for kind, text in cases.items()]
+BORDERS = st.text(alphabet="abc xyz.,?!\n", max_size=200)
+
+
+def detected(name: str, text: str) -> RuleMatch | None:
+    return DETECTORS[name](ScannedText(text))
+
+
+def test_every_detector_a_configuration_may_name_is_there_and_proven() -> None:
+    assert set(DETECTORS) == set(NAMED) == set(EXAMPLES)
+
+
+@pytest.mark.parametrize(("name", "kind", "text"), CASES, ids=[f"{name}: {kind}" for name, kind, _ in CASES])
+def test_what_a_tool_wrote_is_recognised_in_any_company(name: str, kind: str, text: str) -> None:
+    alone = detected(name, text)
+    assert alone is not None
+    assert 1 <= alone.line <= text.count("\n") + 1
+    quoted = detected(name, f"Please help me with this:\n\n```\n{text}\n```\nThanks!")
+    assert quoted is not None
+    assert quoted.line == alone.line + 3
+    assert detected(name, text.replace("\n", "\r\n")) is not None
+
+
+@pytest.mark.parametrize("kind", texts.NOTHING)
+def test_what_people_say_is_nobodys_report(kind: str) -> None:
+    assert [name for name in DETECTORS if detected(name, texts.NOTHING[kind])] == []
+
+
+@pytest.mark.parametrize("name", ["linker-output", "build-text", "sfinae-heavy"])
+def test_kinds_are_distinguished(name: str) -> None:
+    for kind, text in EXAMPLES[name].items():
+        assert [other for other in DETECTORS if other != name and detected(other, text)] == [], kind
+
+
+@given(st.sampled_from(CASES), BORDERS, BORDERS)
+def test_talk_around_a_report_hides_nothing(case: tuple[str, str, str], before: str, after: str) -> None:
+    name, _, text = case
+    if name != "sfinae-heavy":
+        assert detected(name, f"{before}\n{text}\n{after}") is not None
+
+
+@given(st.text(max_size=400))
+def test_any_text_is_read_without_complaint(text: str) -> None:
+    for name in DETECTORS:
+        finding = detected(name, text)
+        assert finding is None or (1 <= finding.line <= text.count("\n") + 1 and "\n" not in str(finding))
+
+
+@given(
+    st.lists(st.sampled_from(["SELECT", "FROM", "JOIN", "WHERE"]), unique=True),
+    st.lists(st.sampled_from(["SELECT", "FROM", "JOIN", "WHERE", "select"]), max_size=8),
+    st.integers(1, 4),
+)
+def test_literal_pieces_count_once_each(pieces: list[str], words: list[str], at_least: int) -> None:
+    rule = compile_rule(RuleConfig("sql", "sql", contains=tuple(pieces), at_least=at_least))
+    matched = rule.detect(ScannedText("\n".join(words))) is not None
+    assert matched == (len(set(pieces) & set(words)) >= at_least)
+
+
+def test_a_rule_without_a_known_detector_is_no_rule() -> None:
+    with pytest.raises(KeyError, match="crystal-ball"):
+        compile_rule(RuleConfig("x", "y", detect="crystal-ball"))
+
+
+PIECES = st.sampled_from(
+    ["ld", "Error", "x", "1", "_", ": ", " ", "(", "\n", "\N{SNOWMAN}", "\N{KELVIN SIGN}", "\N{ROMAN NUMERAL ONE}"]
+)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join), st.lists(PIECES, min_size=1, max_size=3).map("".join))
+def test_reading_the_words_first_hides_no_mark(text: str, piece: str) -> None:
+    assert ScannedText(text).find(TextMark(piece)) == text.find(piece)
+    assert ScannedText(f"{text}{piece}{text}").find(TextMark(piece)) >= 0

@@ -1,0 +1,446 @@
+"""Replicas that refuse, fail, hang, drain and talk nonsense: who is asked again, how often, and what is said."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from octet.config.ensemble import DispatchConfig
+from octet.rpc.handlers import UNREAD_FIELD, Context
+from octet.rpc.refusal import (
+    Refusal,
+    cancelled,
+    draining,
+    engine_failed,
+    invalid_field,
+    not_ready,
+    prompt_too_long,
+    queue_full,
+    replica_failed,
+    unknown_adapter,
+)
+from octet.v1 import error_pb2, specialist_pb2
+from octet.v1 import inference_pb2 as wire
+from router.control.state import SharedState
+from router.dispatch.replicas.fleet import Watchdog
+from tests.router.serving.harness import Heard, Routed, asking, ensemble_of, quick, routing
+from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, Behaviour, Spy, answer, hang, spying
+from tests.service.harness import run
+
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+
+
+@asynccontextmanager
+async def lane(
+    *behaviours: Behaviour, dispatch: DispatchConfig | None = None
+) -> AsyncIterator[tuple[Routed, list[Spy]]]:
+    """A router before replicas of one specialist that behave so."""
+    async with AsyncExitStack() as stack:
+        spies = [await stack.enter_async_context(spying(behave)) for behave in behaviours]
+        places = {"writer": [spy.address for spy in spies]}
+        yield await stack.enter_async_context(routing(places, dispatch=dispatch)), spies
+
+
+def refusing(refusal: Refusal) -> Behaviour:
+    async def behave(_: specialist_pb2.GenerateRequest, context: Context) -> None:
+        raise refusal
+
+    return behave
+
+
+def saying(*events: object, then: Refusal | None = None, seconds: float = 0.0) -> Behaviour:
+    async def behave(_: specialist_pb2.GenerateRequest, context: Context) -> None:
+        for event in events:
+            await context.write(event)
+        await asyncio.sleep(seconds)
+        if then is not None:
+            raise then
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        refusing(draining()),
+        refusing(not_ready()),
+        refusing(queue_full("waiting", 1, 2.0)),
+        refusing(replica_failed()),
+        refusing(engine_failed("x")),
+        saying(ACCEPTED, then=engine_failed("x")),
+        saying(ACCEPTED),
+        saying(specialist_pb2.GenerateEvent()),
+        saying(CHUNK, USAGE),
+        saying(USAGE),
+        saying(ACCEPTED, ACCEPTED, CHUNK, USAGE),
+        saying(ACCEPTED, USAGE, CHUNK),
+        saying(ACCEPTED, USAGE, USAGE),
+    ],
+)
+async def test_before_the_first_token_another_replica_answers(behave: Behaviour) -> None:
+    async with lane(behave, answer) as (routed, (bad, good)):
+        num_answered = 0
+        while not bad.asked:
+            heard = await routed.ask(asking())
+            assert (heard.code, heard.text) == (grpc.StatusCode.OK, "x")
+            assert heard.receipt is not None and heard.receipt.replica == "writer-1"
+            num_answered += 1
+        assert len(good.asked) == num_answered
+        assert routed.num_inflight == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "then", "reason"),
+    [
+        ((), None, error_pb2.ERROR_REASON_REPLICA_LOST),
+        ((), engine_failed("x"), error_pb2.ERROR_REASON_ENGINE_FAILED),
+        ((ACCEPTED, USAGE), None, error_pb2.ERROR_REASON_REPLICA_LOST),
+        ((USAGE, CHUNK), None, error_pb2.ERROR_REASON_REPLICA_LOST),
+    ],
+)
+async def test_no_other_replica_is_asked_after_the_first_token(
+    more: tuple[specialist_pb2.GenerateEvent, ...], then: Refusal | None, reason: int
+) -> None:
+    behave = saying(ACCEPTED, CHUNK, *more, then=then)
+    async with lane(behave, behave) as (routed, (bad, worse)):
+        heard = await routed.ask(asking())
+        assert (heard.reason, heard.text) == (reason, "x")
+        assert heard.receipt is not None and heard.receipt.error.reason == reason
+        assert len(bad.asked) + len(worse.asked) == 1
+
+
+async def test_invalid_request_is_refused_without_a_retry() -> None:
+    behave = refusing(invalid_field("stop", "shorter", "long"))
+    async with lane(behave, behave) as (routed, (one, two)):
+        heard = await routed.ask(asking())
+        assert heard.code is grpc.StatusCode.INVALID_ARGUMENT
+        assert len(one.asked) + len(two.asked) == 1
+
+
+async def test_full_everywhere_tells_the_soonest_return() -> None:
+    later, sooner = refusing(queue_full("waiting", 1, 9.0)), refusing(queue_full("waiting", 1, 2.0))
+    async with lane(later, sooner) as (routed, (_one, _two)):
+        heard = await routed.ask(asking())
+        assert heard.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert heard.error is not None and heard.error.retry_after_ms == 2000
+        assert heard.receipt is not None and len(heard.receipt.attempts) == 2
+
+
+async def test_retries_never_outrun_their_bucket() -> None:
+    behave = refusing(engine_failed("x"))
+    dispatch = quick(retry_burst=5.0)
+    async with lane(behave, behave, dispatch=dispatch) as (routed, (one, two)):
+        for _ in range(40):
+            await routed.ask(asking())
+        assert len(one.asked) + len(two.asked) == 45
+
+
+async def test_an_answer_pays_for_the_next_retry() -> None:
+    dispatch = quick(retry_burst=1.0, retry_ratio=1.0, failures=1000)
+    async with lane(refusing(engine_failed("x")), answer, dispatch=dispatch) as (routed, (bad, _good)):
+        while len(bad.asked) < 4:
+            assert (await routed.ask(asking())).code is grpc.StatusCode.OK
+
+
+async def test_request_refused_for_capacity_tries_a_few_others_free_of_charge() -> None:
+    full = refusing(queue_full("waiting", 1, 2.0))
+    dispatch = quick(retry_burst=0.0, max_attempts=3)
+    async with lane(full, full, full, full, dispatch=dispatch) as (routed, spies):
+        for _ in range(5):
+            assert (await routed.ask(asking())).reason == error_pb2.ERROR_REASON_QUEUE_FULL
+        assert sum(len(spy.asked) for spy in spies) == 15
+
+
+async def test_share_of_requests_lost_together_is_retried_and_the_others_are_refused() -> None:
+    dispatch = quick(retry_burst=0.0, hang_seconds=0.4, heartbeat_seconds=0.1)
+    queued = saying(ACCEPTED, seconds=60)
+    async with lane(queued, queued, dispatch=dispatch) as (routed, (bad, good)):
+        asked = [asyncio.create_task(routed.ask(asking())) for _ in range(26)]
+        await routed.until(lambda: bad.num_live + good.num_live == 26)
+        num_bad, num_good = bad.num_live, good.num_live
+        good.behave, bad.reports = answer, False
+        await routed.until(lambda: sum(task.done() for task in asked) == num_bad)
+        heard = [task.result() for task in asked if task.done()]
+        lost = [each.error for each in heard if each.error is not None]
+        assert {error.reason for error in lost} == {error_pb2.ERROR_REASON_REPLICA_LOST}
+        times = {error.retry_after_ms for error in lost}
+        assert len(times) > len(lost) / 2 and all(50 <= time <= 300 for time in times), "not all at once"
+        assert num_bad - len(lost) == len(good.asked) - num_good == 3, "of all that were under way, 15 %"
+        for task in asked:
+            task.cancel()
+
+
+async def test_a_request_that_fails_its_replicas_is_tried_twice_and_no_more() -> None:
+    behave = refusing(engine_failed("x"))
+    async with lane(behave, behave, behave) as (routed, spies):
+        heard = await routed.ask(asking())
+        assert heard.reason == error_pb2.ERROR_REASON_ENGINE_FAILED
+        assert sum(len(spy.asked) for spy in spies) == 2
+
+
+async def test_the_breaker_opens_and_lets_a_probe_through_when_it_has_cooled_down() -> None:
+    dispatch = quick(failures=2, cool_down=1.5, max_cool_down=1.5)
+    async with lane(refusing(replica_failed()), answer, dispatch=dispatch) as (routed, (bad, _good)):
+        while len(bad.asked) < 2:
+            await routed.ask(asking())
+        for _ in range(10):
+            await routed.ask(asking())
+        assert len(bad.asked) == 2, "an open breaker lets nobody through"
+        bad.behave = answer
+        await asyncio.sleep(1.6)
+        heard = []
+        while len(bad.asked) <= 3:  # a probe, and then it closes again
+            heard.append(await routed.ask(asking()))
+        assert [each.receipt.breaker for each in heard if each.receipt].count("half_open") == 1
+
+
+async def test_a_probe_whose_caller_goes_leaves_the_next_one_its_turn() -> None:
+    dispatch = quick(failures=1, cool_down=1.5, max_cool_down=60)
+    async with lane(refusing(replica_failed()), answer, dispatch=dispatch) as (routed, (bad, _good)):
+        while not bad.asked:
+            await routed.ask(asking())
+        bad.behave = hang
+        await asyncio.sleep(1.6)
+        calls = []
+        while len(bad.asked) < 2:
+            calls.append(routed.generate(asking()))
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.4)  # it is reported that somebody is there, whom a second one would rather not join
+        for call in calls:
+            call.cancel()
+        await routed.idle()
+        await routed.until(lambda: not any(each.snapshot(60.0).depth for each in routed.server.fleet.replicas))
+        bad.behave = answer
+        for _ in range(20):
+            await routed.ask(asking())
+        assert len(bad.asked) > 3, "long before another cool-down is over"
+
+
+async def test_a_caller_that_goes_as_its_replica_is_lost_is_not_answered_by_another() -> None:
+    async with lane(hang, hang) as (routed, (one, two)):
+        running = asyncio.create_task(routed.ask(asking()))
+        await routed.until(lambda: one.num_live + two.num_live == 1)
+        (live,) = routed.server.live
+        assert live.attempt is not None
+        live.attempt.abandon("it was stopped")
+        live.end(cancelled())
+        one.behave = two.behave = answer
+        heard = await running
+        assert heard.reason == error_pb2.ERROR_REASON_CANCELLED
+        assert len(one.asked) + len(two.asked) == 1
+
+
+async def test_the_last_replica_is_asked_whatever_its_breaker_says() -> None:
+    async with lane(refusing(replica_failed())) as (routed, (spy,)):
+        for _ in range(6):
+            heard = await routed.ask(asking())
+            assert heard.reason == error_pb2.ERROR_REASON_REPLICA_FAILED
+        assert len(spy.asked) == 6
+        spy.behave = answer
+        assert (await routed.ask(asking())).code is grpc.StatusCode.OK
+
+
+async def test_unreachable_specialist_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a replica that might come back nor the next attempt to connect is waited for."""
+    monkeypatch.setattr("router.dispatch.replicas.replica.WAIT_SECONDS", 60.0)
+    monkeypatch.setattr("router.dispatch.http2.channel._FIRST_BACKOFF_SECONDS", 60.0)
+    monkeypatch.setattr("router.dispatch.http2.channel._MAX_BACKOFF_SECONDS", 60.0)
+    async with routing({"writer": ["127.0.0.1:1"]}, warm=False) as routed:
+        await routed.ask(asking())
+        began = time.monotonic()
+        heard = await routed.ask(asking())
+        assert time.monotonic() - began < 30, "a backoff of 60 s has at least 48"
+        assert (heard.code, heard.reason) == (UNAVAILABLE, error_pb2.ERROR_REASON_NO_REPLICA)
+        assert heard.receipt is not None and heard.receipt.decision.primary == "writer"
+
+
+async def test_waiting_request_is_not_abandoned() -> None:
+    async def slow(_: specialist_pb2.GenerateRequest, context: Context) -> None:
+        await context.write(ACCEPTED)
+        await asyncio.sleep(1.0)
+        await context.write(CHUNK)
+        await context.write(USAGE)
+
+    async with lane(slow, slow, dispatch=quick(stall_seconds=0.3)) as (routed, spies):
+        heard = await asyncio.gather(*(routed.ask(asking()) for _ in range(8)))
+        assert {each.text for each in heard} == {"x"}
+        assert sum(len(spy.asked) for spy in spies) == 8
+        assert {each.breaker.state for each in routed.server.fleet.replicas} == {"closed"}
+
+
+async def test_an_answer_that_stops_in_the_middle_is_given_up() -> None:
+    behave = saying(ACCEPTED, CHUNK, seconds=60)
+    async with lane(behave, dispatch=quick(stall_seconds=0.5)) as (routed, (spy,)):
+        heard = await routed.ask(asking())
+        assert (heard.text, heard.reason) == ("x", error_pb2.ERROR_REASON_REPLICA_LOST)
+        await routed.until(lambda: spy.num_live == 0)
+
+
+async def test_a_replica_that_is_silent_though_it_should_report_is_left_soon() -> None:
+    async with lane(saying(ACCEPTED, seconds=60), answer) as (routed, (bad, _good)):
+        asked: list[asyncio.Task[Heard]] = []
+        while not bad.asked:
+            asked.append(asyncio.create_task(routed.ask(asking())))
+            await asyncio.sleep(0.01)
+        bad.reports = False
+        began = time.monotonic()
+        heard = await asyncio.gather(*asked)
+        assert time.monotonic() - began < 20
+        assert {each.text for each in heard} == {"x"}
+        bad.behave, num_asked = answer, len(bad.asked)
+        await asyncio.gather(*(routed.ask(asking()) for _ in range(8)))
+        assert len(bad.asked) == num_asked
+        bad.reports = True
+        await routed.until(lambda: all(each.is_usable for each in routed.server.fleet.replicas))
+        await asyncio.gather(*(routed.ask(asking()) for _ in range(16)))
+        assert len(bad.asked) > num_asked, "heard from again, asked again"
+
+
+async def test_the_second_choice_takes_over_where_the_primary_cannot() -> None:
+    full = refusing(queue_full("waiting", 1, 2.0))
+    async with (
+        spying(full) as bad,
+        spying() as good,
+        routing({"writer": [bad.address], "poet": [good.address]}) as routed,
+    ):
+        both = asking(force_specialists=["writer", "poet"])
+        decision = (await routed.call("Route", both, wire.Receipt)).decision
+        assert (decision.primary, decision.second_choice) == ("writer", "poet")
+        heard = await routed.ask(both)
+        assert heard.receipt is not None
+        assert (heard.receipt.specialist, heard.receipt.decision.primary) == ("poet", "writer")
+        assert [each.specialist for each in heard.receipt.attempts] == ["writer", "poet"]
+        alone = await routed.ask(asking())
+        assert alone.reason == error_pb2.ERROR_REASON_QUEUE_FULL
+
+
+@pytest.mark.parametrize("second", [unknown_adapter("mine"), prompt_too_long(900, 512)])
+async def test_final_failure_of_the_second_choice_leaves_the_primarys_refusal(second: Refusal) -> None:
+    full = refusing(queue_full("waiting", 1, 2.0))
+    async with (
+        spying(full) as bad,
+        spying(refusing(second)) as other,
+        routing({"writer": [bad.address], "poet": [other.address]}) as routed,
+    ):
+        heard = await routed.ask(asking(force_specialists=["writer", "poet"]))
+        assert heard.reason == error_pb2.ERROR_REASON_QUEUE_FULL
+        assert heard.error is not None and heard.error.retry_after_ms == 2000
+        assert heard.receipt is not None and len(heard.receipt.attempts) == 2
+
+
+async def test_a_specialist_has_room_as_long_as_one_of_its_replicas_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one replica without memory would have the specialist turn everybody away who is not important."""
+    noted: list[str] = []
+    monkeypatch.setattr(SharedState, "record_accepted", lambda *_: noted.append("served"))
+    monkeypatch.setattr(SharedState, "record_refused", lambda *_: noted.append("refused"))
+    full = refusing(queue_full("in memory", 1, 1.0))
+    async with lane(full, answer) as (routed, (bad, _)):
+        heard = [await routed.ask(asking()) for _ in range(12)]
+        assert {each.code for each in heard} == {grpc.StatusCode.OK} and bad.asked
+    assert noted == ["served"] * 12
+    noted.clear()
+    async with lane(full, full) as (routed, _):
+        assert (await routed.ask(asking())).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert noted == ["refused"]
+
+
+async def test_as_many_as_come_spill_over_to_the_second_choice() -> None:
+    full = refusing(queue_full("waiting", 1, 2.0))
+    dispatch = quick(retry_burst=0.0)
+    async with (
+        spying(full) as bad,
+        spying() as good,
+        routing({"writer": [bad.address], "poet": [good.address]}, dispatch=dispatch) as routed,
+    ):
+        heard = [await routed.ask(asking(force_specialists=["writer", "poet"])) for _ in range(30)]
+        assert {each.code for each in heard} == {grpc.StatusCode.OK} and len(good.asked) == 30
+
+
+async def test_what_the_second_choice_answers_fills_the_bucket_that_paid() -> None:
+    dispatch = quick(retry_burst=1.0, retry_ratio=1.0, failures=1000)
+    async with (
+        spying(refusing(engine_failed("x"))) as bad,
+        spying() as good,
+        routing({"writer": [bad.address], "poet": [good.address]}, dispatch=dispatch) as routed,
+    ):
+        heard = [await routed.ask(asking(force_specialists=["writer", "poet"])) for _ in range(5)]
+        assert {each.code for each in heard} == {grpc.StatusCode.OK}
+
+
+@pytest.mark.parametrize(
+    ("field", "callers"),
+    [
+        ("chat", "prompt"),
+        ("chat.messages", "prompt"),
+        ("chat.messages.role", "messages.role"),
+        ("text", "prompt"),
+        ("stop", "stop"),
+        ("context_size", "context_size"),
+    ],
+)
+async def test_a_replicas_complaint_names_the_callers_own_field(field: str, callers: str) -> None:
+    async with lane(refusing(invalid_field(field, "text that can be written", "context"))) as (routed, _):
+        heard = await routed.ask(asking())
+        error = heard.error
+        assert error is not None
+        assert (error.field, error.limit, error.value) == (callers, "text that can be written", "context")
+        assert error.message == f"{callers} must be text that can be written, got context"
+
+
+@pytest.mark.parametrize(
+    ("changes", "heartbeats"), [({"failures": 5}, [250]), ({"heartbeat_seconds": 0.2}, [250, 200])]
+)
+async def test_reload_does_not_hide_a_hung_replica(changes: dict[str, float], heartbeats: list[int]) -> None:
+    async with lane(hang) as (routed, (spy,)):
+        (replica,) = routed.server.fleet.replicas
+        await routed.until(lambda: replica.num_signals > 1)
+        spy.reports = False
+        began = time.monotonic()
+        await asyncio.sleep(0.3)
+        await routed.server.reload(ensemble_of("writer", dispatch=quick(**changes)))
+        await routed.until(lambda: replica.is_hung)
+        assert time.monotonic() - began < 20
+        assert spy.heartbeats == heartbeats
+        spy.reports = True
+        await routed.until(lambda: replica.is_usable)
+
+
+def test_a_sweep_that_ends_by_mistake_begins_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    look, num_looks = Watchdog.check, 0
+
+    def stumble(sweep: Watchdog, *given: Any) -> None:
+        nonlocal num_looks
+        num_looks += 1
+        if num_looks == 1:
+            raise RuntimeError("by mistake")
+        look(sweep, *given)
+
+    async def story() -> None:
+        monkeypatch.setattr(Watchdog, "check", stumble)
+        async with lane(hang) as (routed, _):
+            heard = await routed.ask(asking(timeout_ms=1000))
+            assert heard.reason == error_pb2.ERROR_REASON_DEADLINE
+
+    run(story())
+    assert "the watchdog has failed and is restarted" in caplog.text and "by mistake" in caplog.text
+
+
+async def test_a_request_that_did_not_get_through_to_one_replica_is_sent_to_the_next() -> None:
+    """A slow link is the replica's affair as long as the caller has time."""
+    unread = Refusal(
+        error_pb2.ERROR_REASON_DEADLINE,
+        "it did not come within 20 s",
+        field=UNREAD_FIELD,
+    )
+    async with lane(refusing(unread), refusing(unread)) as (routed, spies):
+        heard = await routed.ask(asking(timeout_ms=30_000))
+        assert [len(spy.asked) for spy in spies] == [1, 1]
+        assert (heard.code, heard.reason) == (UNAVAILABLE, error_pb2.ERROR_REASON_NO_REPLICA)
+        spies[0].behave = spies[1].behave = answer
+        assert (await routed.ask(asking())).reason == 0

@@ -1,0 +1,52 @@
+"""Requests that may have killed a replica, from the caller's side of the router."""
+
+import asyncio
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from router import request
+from router.dispatch.replicas.replica import ReplicaConnection
+from tests.router.serving.harness import Routed, asking, routing
+from tests.router.serving.spy import Spy, hang, spying
+
+
+async def test_content_is_hashed_once_and_only_while_there_are_suspects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed: list[bytes] = []
+
+    def counted() -> Any:
+        hashed.append(b"")
+        return sha256()
+
+    monkeypatch.setattr(request, "sha256", counted)
+    async with spying() as spy, routing({"writer": [spy.address]}) as routed:
+        assert (await routed.ask(asking())).reason == 0 and not hashed
+        routed.server.quarantine.died_with(lambda: b"somebody else", ReplicaConnection())
+        for num_asked in (1, 2):
+            assert (await routed.ask(asking())).reason == 0
+            assert len(hashed) == num_asked
+
+
+@pytest.mark.parametrize("leave", ["hang up", "deadline"])
+async def test_a_caller_that_leaves_before_its_replica_dies_was_there(leave: str) -> None:
+    async with spying(hang) as spy, routing({"writer": [spy.address]}) as routed:
+        await left(routed, spy, leave)
+        assert len(routed.server.quarantine) == 0
+        (replica,) = routed.server.fleet.replicas
+        replica.disconnected("killed")
+        assert len(routed.server.quarantine) == 1
+
+
+async def left(routed: Routed, spy: Spy, leave: str) -> None:
+    if leave == "deadline":
+        await routed.ask(asking(timeout_ms=300))
+    else:
+        call = routed.generate(asking())
+        hearing = asyncio.create_task(call.read())
+        await routed.until(lambda: spy.asked)
+        call.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
+    await routed.idle()
