@@ -8,7 +8,7 @@ from specialist.server.replica import create_sim_replica
 from specialist.server.settings import ReplicaSettings
 from tests.conformance.native import in_cpp, in_torch
 from tests.conformance.shape import Factory, Shape, Subject, reshaped
-from tests.service.harness import QUICK
+from tests.specialist.server.harness import QUICK
 
 
 def sim(shape: Shape, clock: Clock) -> Subject:

@@ -10,7 +10,7 @@ from octet.clock import SystemClock
 from octet.v1 import specialist_pb2 as wire
 from specialist.server.replica import AssembledReplica
 from tests.conformance.shape import Factory, Shape
-from tests.service.harness import Heard, Served, ask, serving
+from tests.specialist.server.harness import Heard, Served, ask, serving
 
 SHAPE = Shape(num_blocks=48, block_size=8, chunk_tokens=32, max_running=6)
 

@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 _FAULTS = "tests/faults/"
 _DOORS = f"{_FAULTS}test_input_doors.py::"
-_HOSTILE = "tests/service/test_hostile.py::"
+_HOSTILE = "tests/specialist/server/test_hostile.py::"
 _KEYS = "tests/router/keys/"
 _DENY = f"{_KEYS}test_default_deny.py::"
 
@@ -58,7 +58,7 @@ NODES: MappingProxyType[int, tuple[str, ...]] = MappingProxyType(
             f"{_FAULTS}test_input_adapters.py::test_19_hostile_adapters_get_nowhere",
             f"{_FAULTS}test_input_adapters.py::test_19_a_pinned_name_takes_no_other_content_at_the_start_or_later",
             "tests/adapters/test_load.py::test_a_pickle_is_never_opened",
-            "tests/story/test_refresh.py",
+            "tests/system/test_refresh.py",
         ),
         21: (
             "tests/laws/test_laws.py::test_a_thousand_histories_keep_every_law",
@@ -81,7 +81,7 @@ NODES: MappingProxyType[int, tuple[str, ...]] = MappingProxyType(
         ),
         24: (
             f"{_FAULTS}test_input_access.py::test_24_no_chain_but_the_right_one_gets_through",
-            "tests/service/test_tls.py::test_only_a_caller_with_a_certificate_is_served",
+            "tests/specialist/server/test_tls.py::test_only_a_caller_with_a_certificate_is_served",
             f"{_KEYS}test_certificates.py::test_client_ca_is_reloaded_too",
         ),
         25: (f"{_DOORS}test_25_streams_taken_back_and_streams_without_end_keep_nobody_out",),

@@ -37,7 +37,7 @@ def names_in(file: Path) -> list[str]:
 _CHAOS = "tests/chaos/test_chaos.py::test_"
 _FAULTS = "tests/router/serving/test_faults.py::test_"
 _OVERLOAD = "tests/bench/test_admission_laws.py::test_"
-_HOSTILE = "tests/service/test_hostile.py::test_"
+_HOSTILE = "tests/specialist/server/test_hostile.py::test_"
 _ADAPTERS = "tests/adapters/test_load.py::test_"
 
 ROWS = (
@@ -99,7 +99,7 @@ ROWS = (
             "tests/admission/test_correctness.py::test_a_pass_rate_that_walks_around_the_floor_does_move_it",
             "tests/admission/test_correctness.py::test_few_samples_change_nothing_at_all",
             "tests/admission/test_correctness_laws.py::test_from_shadow_only_it_recovers_where_the_floor_is_reached",
-            "tests/story/test_demotion.py",
+            "tests/system/test_demotion.py",
         ),
     ),
     Row(
@@ -107,7 +107,7 @@ ROWS = (
         "a thousand callers leave: they cancel, are killed, half-close, or never read",
         "no block, seat or memory leaks; a caller that never reads is cut off",
         (
-            "tests/service/test_aborts.py::test_a_thousand_aborts_leave_nothing_behind",
+            "tests/specialist/server/test_aborts.py::test_a_thousand_aborts_leave_nothing_behind",
             f"{_HOSTILE}a_caller_that_never_reads_is_cut_and_costs_no_memory",
         ),
     ),
@@ -158,8 +158,8 @@ ROWS = (
         "the disk is full or read-only; the database restarts",
         "requests are served, waiting rows are counted, no partial file is ever loaded",
         (
-            "tests/octet/store/test_outage.py::test_killed_and_restarted_under_load",
-            "tests/octet/store/test_faults.py::test_a_database_outage_is_logged_and_blocks_no_caller",
+            "tests/router/store/test_outage.py::test_killed_and_restarted_under_load",
+            "tests/router/store/test_faults.py::test_a_database_outage_is_logged_and_blocks_no_caller",
             f"{_ADAPTERS}a_truncated_file_is_refused",
         ),
     ),
@@ -195,14 +195,14 @@ ROWS = (
         (
             f"{_ADAPTERS}a_pickle_is_never_opened",
             f"{_ADAPTERS}what_is_no_file_of_the_directory_is_refused",
-            "tests/story/test_refresh.py::test_random_weights_never_serve",
+            "tests/system/test_refresh.py::test_random_weights_never_serve",
         ),
     ),
     Row(
         20,
         "an adapter is replaced every two seconds for five minutes, under load",
         "every answer comes from the digest on its receipt",
-        ("tests/story/test_hot_swap.py",),
+        ("tests/system/test_hot_swap.py",),
     ),
     Row(
         21,
@@ -236,7 +236,7 @@ ROWS = (
         24,
         "no certificate, or one that is expired, from another authority or for another name",
         "the handshake is refused; no port accepts plain text",
-        ("tests/service/test_tls.py::test_only_a_caller_with_a_certificate_is_served",),
+        ("tests/specialist/server/test_tls.py::test_only_a_caller_with_a_certificate_is_served",),
     ),
     Row(
         25,

@@ -12,8 +12,8 @@ from tests.faults.history import History
 from tests.faults.page import is_up
 from tests.faults.site import Plan, Site, site
 from tests.faults.verdict import put_verdict
-from tests.octet.store.conftest import programs_or_skip
-from tests.octet.store.postgres_server import PostgresServer, postgres_server
+from tests.router.store.conftest import programs_or_skip
+from tests.router.store.postgres_server import PostgresServer, postgres_server
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from tests.faults.figures import Figure
 from tests.router.keys.keyed import book_of, made
 from tests.router.keys.test_isolation import COST, LANES, Probes, probe
 from tests.router.serving.harness import asking, routing
-from tests.service.harness import Served, serving, sim
-from tests.service.harness import ask as ask_replica
-from tests.service.harness import asking as asking_replica
-from tests.service.test_tls import openssl, pki
+from tests.specialist.server.harness import Served, serving, sim
+from tests.specialist.server.harness import ask as ask_replica
+from tests.specialist.server.harness import asking as asking_replica
+from tests.specialist.server.test_tls import openssl, pki
 
 __all__ = ["pki"]
 NUM_PROBES = 2_000

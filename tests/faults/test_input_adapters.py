@@ -22,7 +22,7 @@ from specialist.server.settings import ReplicaSettings
 from tests.adapters.peft_files import SETTINGS, random_tensors, tensor_name, write
 from tests.faults.figures import Figure
 from tests.models.stories import stories_dir
-from tests.service.harness import Served, adapter_directory, ask, asking, serving, small
+from tests.specialist.server.harness import Served, adapter_directory, ask, asking, serving, small
 
 __all__ = ["stories_dir"]
 TENSORS = "adapter_model.safetensors"

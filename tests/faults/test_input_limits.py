@@ -11,7 +11,7 @@ from router.routing.rules.text import ScannedText
 from router.routing.validation import USER, routing_text
 from tests.faults.figures import Figure
 from tests.router.routing.test_rules_time import MEGABYTE
-from tests.service.harness import QUICK, ask, asking, serving, sim
+from tests.specialist.server.harness import QUICK, ask, asking, serving, sim
 
 NESTED = ("template<", "template<typename T, template<", "std::enable_if<std::is_same<", "({[<", "required from here\n")
 

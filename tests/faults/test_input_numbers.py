@@ -16,7 +16,7 @@ from router.routing.validation import RANGES
 from tests.faults.figures import Figure
 from tests.router.http.harness import Fronted, fronting
 from tests.router.serving.harness import Heard, asking
-from tests.service.harness import QUICK, serving, sim
+from tests.specialist.server.harness import QUICK, serving, sim
 
 FLOATS = (math.nan, math.inf, -math.inf, -0.0, 1e308, -1e308, 5e-324, -1.0, 1e19)
 INTEGERS = (-(2**63), 2**63 - 1, -(2**31), 2**31 - 1, 2**32, -1, 0)

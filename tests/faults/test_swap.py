@@ -14,7 +14,7 @@ from tests.faults.figures import Figure
 from tests.faults.history import Account, Golden, Question, violations
 from tests.faults.site import Plan, Replica, Site, site
 from tests.faults.verdict import put_verdict_of
-from tests.service.harness import adapter_directory
+from tests.specialist.server.harness import adapter_directory
 
 NUM_CONTENTS = 3
 

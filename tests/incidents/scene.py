@@ -30,8 +30,8 @@ from tests.incidents.runbook import Section, sections
 from tests.incidents.trades import Trade
 from tests.incidents.waiting import PATIENCE, until
 from tests.router.serving.harness import Heard, Routed
-from tests.service.harness import Served, adapter_directory
-from tests.service.harness import serving as replica_serving
+from tests.specialist.server.harness import Served, adapter_directory
+from tests.specialist.server.harness import serving as replica_serving
 
 _ID = re.compile(r"\b[0-9a-f]{32}\b")
 _CHANGE = wire.Change(who="somebody", why="an incident")

@@ -23,7 +23,7 @@ from octet.config.ensemble import (
 from router.routing.classifier.base import Distribution
 from specialist.engines.sim.engine import CostModel
 from tests.router.http.harness import Fronted, fronting
-from tests.service.harness import QUICK, adapter_directory, serving, sim
+from tests.specialist.server.harness import QUICK, adapter_directory, serving, sim
 
 SLOWLY = CostModel(0.004, 0.00001, 0.0, 0.004, 0.00002, 0.0, 0.0, 0.0)
 TARGETS = SloTargets(ttft_p95=0.5, itl_p95=0.1, admission_to_first_token_p95=0.4)

@@ -10,7 +10,7 @@ from specialist.server.native_replica import create_native_replica
 from specialist.server.settings import ReplicaSettings
 from tests.router.serving.harness import routing
 from tests.router.serving.talk import Talk
-from tests.service.harness import serving
+from tests.specialist.server.harness import serving
 
 BLOCK = 16
 TURNS = 20

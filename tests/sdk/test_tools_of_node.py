@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.router.http.test_openai_tools import tooled
 from tests.sdk.node import check_modules, compiled, run_tests
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 
 def test_tool_call_is_streamed_and_answered(tmp_path: Path) -> None:

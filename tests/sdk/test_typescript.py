@@ -13,7 +13,7 @@ from tests.router.keys.keyed import keyed, made
 from tests.sdk.node import NODE, PACKAGE, check_modules, compiled, run_tests, tool
 from tests.sdk.restart import restarting
 from tests.sdk.world import world
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 DOCUMENTS = (PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "sdk.md")
 

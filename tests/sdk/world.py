@@ -12,7 +12,7 @@ from octet.v1 import error_pb2
 from octet.v1.specialist_pb2 import Chunk, GenerateRequest
 from tests.router.http.harness import SLOW, Fronted, fronting, saying
 from tests.router.serving.spy import Behaviour, answer, spying
-from tests.service.harness import QUICK, serving, sim
+from tests.specialist.server.harness import QUICK, serving, sim
 
 REFUSALS = 2
 """Number of refusals of `busy` before every answer."""

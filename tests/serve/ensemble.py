@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.octet.supervise.test_supervisor import children_of, is_alive, kill_all
+from tests.octet.supervisor.test_supervisor import children_of, is_alive, kill_all
 
 ROOT = Path(__file__).parents[2]
 TWO = """

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.octet.supervise.test_supervisor import is_alive
+from tests.octet.supervisor.test_supervisor import is_alive
 from tests.serve.ensemble import TWO, Served, serving
 from tests.serve.test_serve import octet_serve
 

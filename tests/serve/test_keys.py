@@ -12,7 +12,7 @@ from octet import Client, Unauthenticated
 from octet.cli import main
 from tests.serve.ensemble import TWO, serving
 from tests.serve.test_http import url_of
-from tests.service.test_tls import pki
+from tests.specialist.server.test_tls import pki
 
 __all__ = ["pki"]
 ROUTER = "router: {http: {port: 0}, keys: keys.json, tls: {certificate: replica.pem, key: replica.key}}\n"

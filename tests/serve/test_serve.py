@@ -17,7 +17,7 @@ from octet import Client
 from octet.client.replica import SpecialistClient
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2
-from tests.octet.supervise.test_supervisor import is_alive
+from tests.octet.supervisor.test_supervisor import is_alive
 from tests.serve.ensemble import ROOT, TWO, Served, serving
 
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from octet.supervisor.placement import runtime_folder
-from tests.octet.supervise.test_supervisor import children_of, patiently
+from tests.octet.supervisor.test_supervisor import children_of, patiently
 from tests.serve.ensemble import ROOT, TWO
 
 PREPARING = """

@@ -12,7 +12,7 @@ import pytest
 from octet.rpc import handlers
 from octet.rpc.handlers import DrainGate, DrainGateInterceptor, begin_shutdown
 from tests.octet.rpc.unseen import NUM_CALLS, asked_unseen, codes_of, connected, details_of
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 ASK = "/a.Server/Ask"
 DRAINING = (grpc.StatusCode.UNAVAILABLE, "this server is ending")

@@ -13,7 +13,7 @@ from octet.rpc.listener import BindRefused, Endpoint
 from octet.telemetry import exposition as doors
 from octet.telemetry.exposition import Exposition, MetricsListener, gauge_family
 from tests.monitoring.exported import families
-from tests.service.test_tls import pki, tls
+from tests.specialist.server.test_tls import pki, tls
 
 __all__ = ["pki"]
 

@@ -23,8 +23,8 @@ from router.control.control import ControlPlane
 from router.routing.dispatch_plan import SpecialistStatus
 from router.store.connection import DatabaseConnection, DatabaseOpener, DatabaseRow, StoreConnectionLost
 from router.store.store import Store
-from tests.octet.store.stores import eventually, make_store
 from tests.router.control.toys import Toy, Toys
+from tests.router.store.stores import eventually, make_store
 
 NOW = 1_700_000_000.0
 WINDOW, BREACH = 100.0, 10.0

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from octet.rpc.refusal import Refusal
-from tests.octet.store.stores import eventually
 from tests.router.control.houses import ENSEMBLE, Cut, House, Wall, housed, reason_of, toys_of
+from tests.router.store.stores import eventually
 
 _STEPS = 60
 _EXPECTED = {"CONFLICT", "STORE_UNAVAILABLE", "NO_REPLICA"}

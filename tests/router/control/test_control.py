@@ -9,7 +9,6 @@ import pytest
 
 from octet.config.ensemble import CorrectnessConfig, IntentConfig, StoreConfig
 from octet.rpc.refusal import Refusal
-from tests.octet.store.stores import eventually
 from tests.router.control.houses import (
     BREACH,
     ENSEMBLE,
@@ -22,6 +21,7 @@ from tests.router.control.houses import (
     reason_of,
     toys_of,
 )
+from tests.router.store.stores import eventually
 
 
 async def tripped(house: House) -> None:

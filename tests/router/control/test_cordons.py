@@ -7,9 +7,9 @@ from admission.lanes import configure_lanes
 from router.control.state import LANES, REPLICA, SharedState
 from router.control.status import Cordons
 from router.store.rows import Document
-from tests.octet.store.stores import make_store
 from tests.router.control.houses import ENSEMBLE
 from tests.router.control.toys import Toy, Toys
+from tests.router.store.stores import make_store
 
 toys = st.builds(
     Toy, st.just(""), st.sampled_from(["algo", "debug"]), st.sampled_from(["r1", "r2"]), linked=st.booleans()

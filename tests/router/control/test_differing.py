@@ -9,9 +9,9 @@ import pytest
 
 from octet.config.ensemble import Ensemble
 from router.control.lanes import GRACE_SECONDS
-from tests.octet.store.stores import eventually
 from tests.router.control.houses import ENSEMBLE, SIGNED, Cut, House, Wall, housed, toys_of
 from tests.router.control.toys import Toys
+from tests.router.store.stores import eventually
 
 BOTH = {"std": "/std", "fast": "/fast"}
 

@@ -11,9 +11,9 @@ from octet.rpc.refusal import Refusal
 from router.control.adapters import AdapterSync
 from router.control.state import LANES, SharedState
 from router.store.rows import Document
-from tests.octet.store.stores import make_store
 from tests.router.control.houses import ENSEMBLE
 from tests.router.control.toys import Toy, Toys
+from tests.router.store.stores import make_store
 
 LINGER = 5.0
 

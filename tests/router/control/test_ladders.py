@@ -9,9 +9,9 @@ from admission.escalation import knobs_at_level
 from octet.config.ensemble import EscalationConfig, IntentConfig
 from router.control.knobs import EscalationLadders, KnobController
 from router.control.state import SharedState
-from tests.octet.store.stores import make_store
 from tests.router.control.houses import ENSEMBLE
 from tests.router.control.toys import Toys
+from tests.router.store.stores import make_store
 
 RULES = EscalationConfig(threshold_step=0.3, max_threshold=0.9, floor_step=2, max_floor=8)
 intents = st.builds(

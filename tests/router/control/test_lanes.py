@@ -11,8 +11,8 @@ from octet.config.ensemble import Ensemble, LanesConfig
 from octet.rpc.refusal import Refusal, adapter_refused
 from router.control.adapters import STRAY_SECONDS, UNUSED_SECONDS
 from router.control.lanes import GRACE_SECONDS
-from tests.octet.store.stores import eventually
 from tests.router.control.houses import ENSEMBLE, SIGNED, House, Wall, changed, housed, reason_of, toys_of
+from tests.router.store.stores import eventually
 
 Story = Callable[[House], Awaitable[None]]
 

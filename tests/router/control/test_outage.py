@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from octet.rpc.refusal import Refusal
-from tests.octet.store.stores import eventually
 from tests.router.control.houses import BREACH, ENSEMBLE, SIGNED, Cut, House, Wall, housed, reason_of, toys_of
+from tests.router.store.stores import eventually
 
 
 async def cut_off(house: House, cut: Cut) -> None:

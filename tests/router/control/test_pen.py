@@ -12,8 +12,8 @@ from octet.rpc.refusal import Refusal
 from router.control.audit import AuditWriter, ChangeAuthor, DocumentCache, DocumentRevision, ReviseDocument, audit_row
 from router.store.rows import AuditRow, Document, DocumentBody, StoreUnavailable
 from router.store.store import Store
-from tests.octet.store.stores import eventually, make_store
 from tests.router.control.houses import Cut, reason_of
+from tests.router.store.stores import eventually, make_store
 
 
 def adding(letter: str, who: str = "breaker") -> ReviseDocument:

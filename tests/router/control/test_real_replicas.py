@@ -14,9 +14,9 @@ from router.control.control import ControlPlane
 from router.control.replicas import FleetReplicas
 from router.dispatch.replicas.fleet import Fleet
 from router.dispatch.transport import open_transport
-from tests.octet.store.stores import eventually, production_store
 from tests.router.control.houses import SIGNED, reason_of
-from tests.service.harness import adapter_directory, serving, sim
+from tests.router.store.stores import eventually, production_store
+from tests.specialist.server.harness import adapter_directory, serving, sim
 
 WRITER = Ensemble(specialists=(SpecialistConfig("writer"),), name="house")
 

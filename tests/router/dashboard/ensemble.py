@@ -14,7 +14,7 @@ from router.api.keys.key_file import StaticKeys
 from tests.router.http.harness import Fronted, HttpResponse, fronting
 from tests.router.keys.keyed import Made, book_of
 from tests.router.serving.harness import ensemble_of
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 WRITER, POET = "writer", "poet"
 

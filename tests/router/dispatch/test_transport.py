@@ -10,8 +10,8 @@ from grpc.aio import EOF, AioRpcError
 from octet.config.ensemble import ReplicaTransport
 from router.dispatch.http2.channel import ReadLimits
 from router.dispatch.transport import ReplicaChannel, ReplicaTarget, TransportKind, open_transport
-from tests.octet.rpc.http2.peer import scenes
-from tests.octet.rpc.http2.servers import TRAILING, Cable, outcome, served, stream
+from tests.router.http2.peer import scenes
+from tests.router.http2.servers import TRAILING, Cable, outcome, served, stream
 
 LIMITS = ReadLimits(max_message_bytes=100_000, lookahead=256)
 KINDS = get_args(TransportKind)

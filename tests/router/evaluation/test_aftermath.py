@@ -31,7 +31,7 @@ from tests.router.shadow.world import (
     way,
     world,
 )
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 STOP, LENGTH = specialist_pb2.FINISH_REASON_STOP, specialist_pb2.FINISH_REASON_LENGTH
 

@@ -15,7 +15,7 @@ from octet.v1 import specialist_pb2
 from router.quality.answers import ByteBudget, CapturedAnswer
 from router.quality.shadow import AnswerTap
 from tests.router.shadow.world import SHADOW, accepted, world
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 
 def each_event(chunk: specialist_pb2.Chunk) -> bytes:

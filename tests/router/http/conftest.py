@@ -1,5 +1,5 @@
 """Certificates for the HTTP tests."""
 
-from tests.service.test_tls import pki
+from tests.specialist.server.test_tls import pki
 
 __all__ = ["pki"]

@@ -22,7 +22,7 @@ from tests.router.http.harness import HELLO, SLOW, HttpResponse, fronting, sayin
 from tests.router.serving.harness import asking
 from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, spying
 from tests.router.serving.test_faults import refusing
-from tests.service.harness import QUICK, serving, sim
+from tests.specialist.server.harness import QUICK, serving, sim
 
 if TYPE_CHECKING:
     import anthropic

@@ -15,7 +15,7 @@ from octet.v1 import inference_pb2 as wire
 from router.api.http.anthropic import parse_count_request, parse_message_request
 from router.api.http.errors import ApiError
 from tests.router.http.harness import HELLO, Fronted, HttpResponse, fronting
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 GOOD: dict[str, Any] = {"model": "octet/writer", "max_tokens": 8, "messages": HELLO}
 TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}

@@ -8,7 +8,7 @@ import pytest
 
 from router.api.http.server import CoalescingWriter
 from tests.router.http.harness import HELLO, fronting
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 
 class _Transport:

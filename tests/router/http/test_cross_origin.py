@@ -9,7 +9,7 @@ import pytest
 from octet.config.loader import read_ensemble
 from router.settings import HttpSettings
 from tests.router.http.harness import Fronted, HttpResponse, fronting
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 HERE = "https://tools.example.com"
 ELSEWHERE = (

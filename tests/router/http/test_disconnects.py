@@ -12,7 +12,7 @@ from octet.v1.specialist_pb2 import Chunk
 from tests.router.http.harness import HELLO, SLOW, Fronted, fronting, saying
 from tests.router.serving.harness import quick
 from tests.router.serving.spy import spying
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 
 def request(**fields: Any) -> bytes:

@@ -18,7 +18,7 @@ from router.api.http.body import MAX_DEPTH, MAX_VALUES, SMALL_BODY_BYTES, parse_
 from router.api.http.errors import ApiError
 from router.routing.validation import REQUEST_BYTES
 from tests.router.http.harness import HELLO, Fronted, fronting
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 HANG_SECONDS = 60.0
 MAX_CPU_SECONDS = 2.0  # of this process, whatever else the machine does; each body takes less than 0.1

@@ -13,7 +13,7 @@ from tests.router.http.harness import HELLO, SLOW, fronting, saying
 from tests.router.serving.harness import Routed, asking
 from tests.router.serving.spy import spying
 from tests.router.serving.test_faults import refusing
-from tests.service.harness import QUICK, run, serving, sim
+from tests.specialist.server.harness import QUICK, run, serving, sim
 
 if TYPE_CHECKING:
     import openai

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from tests.later import Later
 from tests.router.http.harness import HELLO, fronting
-from tests.service.harness import QUICK, serving, sim
+from tests.specialist.server.harness import QUICK, serving, sim
 
 if TYPE_CHECKING:
     import openai

@@ -15,7 +15,7 @@ from specialist.server.settings import ReplicaSettings
 from tests.later import Later
 from tests.models.tool_model import tool_model
 from tests.router.http.harness import HELLO, Fronted, fronting
-from tests.service.harness import QUICK, serving, sim
+from tests.specialist.server.harness import QUICK, serving, sim
 
 if TYPE_CHECKING:
     import openai

@@ -18,7 +18,7 @@ from router.api.keys.keys import ROUTE_ACCESS, Access
 from router.routing.classifier.base import Distribution
 from tests.later import Later
 from tests.router.http.harness import fronting
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 if TYPE_CHECKING:
     import schemathesis

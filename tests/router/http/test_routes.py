@@ -13,8 +13,8 @@ from router.settings import HttpSettings
 from tests.router.http.harness import fronting
 from tests.router.serving.harness import routing
 from tests.router.serving.spy import hang, spying
-from tests.service.harness import run, serving, sim
-from tests.service.test_tls import tls
+from tests.specialist.server.harness import run, serving, sim
+from tests.specialist.server.test_tls import tls
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 ENDLESS = -1

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from octet import AsyncClient, JobEvent
-from tests.octet.store.postgres_server import MISSING, PostgresServer, binaries, postgres_server
 from tests.ports import free_port
 from tests.router.jobs.harness import saying, until
 from tests.router.serving.spy import Spy, spying
-from tests.service.test_process import ROOT
+from tests.router.store.postgres_server import MISSING, PostgresServer, binaries, postgres_server
+from tests.specialist.server.test_process import ROOT
 
 LEASE = 1.5
 Query = Callable[[str], list[Any]]

@@ -9,7 +9,7 @@ from router.api.keys.key_file import KeySource, StaticKeys
 from router.api.keys.keys import Allowance, Key, KeySet, Role, new_token, token_digest
 from specialist.engines.sim.engine import CostModel
 from tests.router.http.harness import Fronted, fronting
-from tests.service.harness import FREE, serving, sim
+from tests.specialist.server.harness import FREE, serving, sim
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from router.server import RouterServer
 from router.settings import HttpSettings, RouterSettings
 from tests.router.keys.keyed import book_of, made
 from tests.router.serving.harness import NoOpinions, ensemble_of
-from tests.service.harness import serving, sim
-from tests.service.test_tls import openssl
+from tests.specialist.server.harness import serving, sim
+from tests.specialist.server.test_tls import openssl
 
 ANN = made("ann", "operate")
 

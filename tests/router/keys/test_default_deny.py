@@ -21,7 +21,7 @@ from router.api.keys.key_file import StaticKeys
 from router.api.keys.keys import ROUTE_ACCESS, RPC_ACCESS, Access, new_token
 from tests.router.http.harness import Fronted, fronting
 from tests.router.keys.keyed import Made, book_of, keyed, made
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 CALLER, OPERATOR = made("ann"), made("ops", "operate")
 WRONG = new_token()

@@ -12,7 +12,7 @@ from router.api.keys.key_file import StaticKeys
 from specialist.engines.sim.engine import CostModel
 from tests.router.keys.keyed import Made, book_of, made
 from tests.router.serving.harness import Routed, asking, routing
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 COST = CostModel(0.0002, 0.00007, 0.0, 0.0002, 0.0, 0.0, 0.0, 0.0)
 """An uncached prompt takes about fifteen milliseconds longer, by a simulated clock."""

@@ -18,7 +18,7 @@ from tests.later import Later
 from tests.router.http.harness import SLOW, Fronted
 from tests.router.keys.keyed import Made, keyed, made
 from tests.router.serving.harness import asking
-from tests.service.harness import QUICK, run
+from tests.specialist.server.harness import QUICK, run
 
 if TYPE_CHECKING:
     import openai

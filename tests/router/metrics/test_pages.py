@@ -15,7 +15,7 @@ from tests.monitoring.exported import families
 from tests.router.http.harness import Fronted, fronting
 from tests.router.keys.keyed import keyed, made
 from tests.router.serving.spy import answer, spying
-from tests.service.harness import adapter_directory, ask, asking, serving, sim
+from tests.specialist.server.harness import adapter_directory, ask, asking, serving, sim
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
 NUM_SAID = 12

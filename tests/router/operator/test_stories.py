@@ -26,7 +26,7 @@ from tests.router.http.harness import Fronted, fronting
 from tests.router.keys.keyed import Made, book_of, made
 from tests.router.operator.harness import error_of
 from tests.router.serving.harness import asking, ensemble_of
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 ANN, BOB, OPS = made("ann"), made("bob"), made("ops", "operate")
 ENDING = {"max_tokens": 200, "stop": list("aeiouAEIOU")}

@@ -17,7 +17,7 @@ from router.api.operator.operations import CallLimit
 from tests.router.http.harness import Fronted, fronting
 from tests.router.keys.keyed import Made, book_of, made
 from tests.router.serving.harness import asking
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 ANN, OPS, BOSS = made("ann"), made("ops", "operate"), made("boss", "operate")
 

@@ -4,7 +4,7 @@ import grpc
 
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import LOOKAHEAD_BYTES, READ_LIMITS, ReplicaTarget, open_transport
-from tests.service.harness import Heard, asking, expected, serving, sim
+from tests.specialist.server.harness import Heard, asking, expected, serving, sim
 
 TOKENS = 400
 LEAST_BYTES = 10

@@ -13,7 +13,7 @@ from router.dispatch.replicas.fleet import WATCH_INTERVAL, Watchdog
 from router.dispatch.replicas.replica import Replica
 from tests.router.replicas.builders import FakeCall, replica, report
 from tests.router.routing.asking import received
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 
 class Scene:

@@ -18,7 +18,7 @@ from octet.v1 import specialist_pb2 as wire
 from router.dispatch.replicas.fleet import ReplicaWatcher, ReportIntervals
 from router.dispatch.replicas.replica import Replica
 from router.dispatch.transport import READ_LIMITS, ReplicaTarget, open_transport
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 NONSENSE = b"\xff\xff"
 SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING).SerializeToString()

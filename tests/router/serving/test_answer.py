@@ -8,8 +8,8 @@ import pytest
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
 from tests.router.serving.harness import Heard, asking, routing
-from tests.service import harness as replicas
-from tests.service.harness import QUICK, serving, sim
+from tests.specialist.server import harness as replicas
+from tests.specialist.server.harness import QUICK, serving, sim
 
 
 async def test_a_stream_is_the_replicas_own_answer_and_its_receipt_tells_all() -> None:

@@ -15,7 +15,7 @@ from router.request import Request
 from tests.router.routing.asking import received
 from tests.router.serving.harness import asking, routing
 from tests.router.serving.spy import hang, spying
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 LARGE = "x" * 400_000
 

@@ -11,7 +11,7 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from tests.router.serving.harness import Heard, Routed, asking, routing
 from tests.router.serving.spy import spying
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 
 async def count(routed: Routed, request: wire.InferRequest, **options: Any) -> wire.CountResponse:

@@ -29,7 +29,7 @@ from router.control.state import SharedState
 from router.dispatch.replicas.fleet import Watchdog
 from tests.router.serving.harness import Heard, Routed, asking, ensemble_of, quick, routing
 from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, Behaviour, Spy, answer, hang, spying
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 

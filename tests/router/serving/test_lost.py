@@ -15,8 +15,8 @@ import grpc
 
 from octet.v1 import error_pb2
 from tests.router.serving.harness import Heard, Routed, asking, routing
-from tests.service.harness import QUICK, run, serving, sim
-from tests.service.test_process import OCTET, ROOT
+from tests.specialist.server.harness import QUICK, run, serving, sim
+from tests.specialist.server.test_process import OCTET, ROOT
 
 _ARGUMENTS = ("specialist", "--engine", "sim", "--name", "writer", "--kv-blocks", "512", "--port")
 

@@ -11,7 +11,7 @@ import grpc
 
 from octet.v1 import inference_pb2 as wire
 from tests.router.serving.test_lost import processes
-from tests.service.test_process import ROOT
+from tests.specialist.server.test_process import ROOT
 
 ENSEMBLE = """
 specialists:

@@ -20,7 +20,7 @@ from router.dispatch.replicas import replica as replicas
 from specialist.engines.sim.engine import CostModel
 from tests.router.serving.harness import asking, quick, routing
 from tests.router.serving.spy import ACCEPTED, hang, spying
-from tests.service.harness import QUICK, serving, sim
+from tests.specialist.server.harness import QUICK, serving, sim
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

@@ -22,8 +22,8 @@ from router.settings import RouterSettings, replica_addresses
 from tests.octet.rpc.unseen import asked_unseen, codes_of, connected, details_of
 from tests.router.serving.harness import Heard, Routed, asking, ensemble_of, quick, routing
 from tests.router.serving.spy import hang, spying
-from tests.service.harness import serving, sim
-from tests.service.test_tls import tls
+from tests.specialist.server.harness import serving, sim
+from tests.specialist.server.test_tls import tls
 
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVING = health_pb2.HealthCheckResponse.SERVING

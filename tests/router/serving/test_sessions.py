@@ -14,7 +14,7 @@ from specialist.scheduling.step import Step
 from specialist.text.prompt import ChatTurn
 from tests.router.serving.harness import asking, routing
 from tests.router.serving.talk import Talk
-from tests.service.harness import QUICK, Served, serving, sim
+from tests.specialist.server.harness import QUICK, Served, serving, sim
 
 BLOCK = 16
 ALL_REUSED = "unspecified"

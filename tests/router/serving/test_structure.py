@@ -7,7 +7,7 @@ import grpc
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from tests.router.serving.harness import asking, routing
-from tests.service.harness import QUICK, serving, sim
+from tests.specialist.server.harness import QUICK, serving, sim
 
 
 async def test_an_answer_through_the_router_has_its_form() -> None:

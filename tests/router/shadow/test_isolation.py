@@ -9,7 +9,7 @@ from router.quality.shadow import AnswerTap
 from tests.router.serving.spy import hang
 from tests.router.shadow import world as worlds
 from tests.router.shadow.world import World, saying, world
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 HANGS = 1.5
 """Seconds until a hung shadow is given up: whoever waits for one takes at least so long."""

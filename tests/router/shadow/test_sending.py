@@ -14,7 +14,7 @@ from router.quality.shadow_copy import ShadowStream
 from tests.router.replicas.builders import replica
 from tests.router.serving.spy import ACCEPTED
 from tests.router.shadow.world import order
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 BROKEN = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(), "connection reset")
 

@@ -16,7 +16,7 @@ from router.dispatch.transport import ReplicaTarget
 from router.quality.shadow import shadow_counts_to_wire
 from tests.router.serving.spy import Behaviour, hang, spying
 from tests.router.shadow.world import LANES, PRIMARY, SHADOW, World, accepted, chunk, order, saying, world
-from tests.service.harness import run
+from tests.specialist.server.harness import run
 
 
 def refusing(refusal: Refusal, *first: object) -> Behaviour:

@@ -22,7 +22,7 @@ from tests.router.http.harness import Fronted, HttpResponse, fronting
 from tests.router.serving.harness import asking, ensemble_of, routing
 from tests.router.serving.spy import spying
 from tests.router.slo.fields import members
-from tests.service.harness import serving, sim
+from tests.specialist.server.harness import serving, sim
 
 TARGETS = SloTargets(ttft_p95=30.0, itl_p50=10.0)
 SECONDS = st.floats(0, 90_000, allow_nan=False)

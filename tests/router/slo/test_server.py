@@ -10,9 +10,9 @@ from router.receipts import receipt_labels
 from router.routing.classifier.base import Distribution
 from specialist.engines.sim.engine import CostModel
 from tests.router.serving.harness import Routed, asking, ensemble_of, routing
-from tests.service.harness import serving, sim
-from tests.story.cast import ask, cast, operate, router
-from tests.story.test_wiring import settings
+from tests.specialist.server.harness import serving, sim
+from tests.system.cast import ask, cast, operate, router
+from tests.system.test_wiring import settings
 
 SLOW = CostModel(0.0, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
 """Twenty tokens a second."""

@@ -10,8 +10,8 @@ from router.quality.slo import MOST_WRITERS, PEERS_STALE_SECONDS, SloSlice
 from router.quality.slo_sharing import SloSharing, pack_slice
 from router.store.rows import SliceRow, StoreUnavailable
 from router.store.store import SlicePosition, SliceUpdate, Store
-from tests.octet.store.stores import opened
 from tests.router.slo.asks import SLO, START, Router
+from tests.router.store.stores import opened
 
 
 class Away:

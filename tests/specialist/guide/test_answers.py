@@ -19,8 +19,8 @@ from specialist.server.settings import ReplicaSettings
 from specialist.text.prompt import Structure
 from specialist.text.structured_output import Guide
 from tests.models.stories import stories_dir
-from tests.service.harness import FREE, sim
 from tests.specialist.guide.schemas import REGEXES, random_object, random_schema
+from tests.specialist.server.harness import FREE, sim
 
 __all__ = ["stories_dir"]
 LONGEST = 300

@@ -1,0 +1,104 @@
+"""A command in its own terminal, with typed keys."""
+
+import codecs
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+ROOT = Path(__file__).parents[4]
+CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
+_START = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from octet.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+_PRESSES, _PATIENCE_S = 10, 2.0
+_BRACKETS = re.compile(r"\x1b\[\?2004[hl]\r?")
+"""What readline says to the terminal about pasting."""
+
+
+class Terminal:
+    def __init__(self, master: int, running: "subprocess.Popen[bytes]") -> None:
+        self._master = master
+        self._running = running
+        self._letters = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._unread = ""
+        self.seen = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def expect(self, text: str, seconds: float = 60.0) -> str:
+        """Everything up to the text, which must come."""
+        end = time.monotonic() + seconds
+        while text not in self._unread:
+            assert time.monotonic() < end, f"no {text!r} in {self.seen!r}"
+            self._read(0.05)
+        before, _, self._unread = self._unread.partition(text)
+        return before + text
+
+    def press(self, key: str, until: str) -> None:
+        """Again, where it falls into the moment in which Python looks at the key before it, and at no signal."""
+        for _ in range(_PRESSES):
+            self.type(key)
+            with suppress(AssertionError):
+                self.expect(until, _PATIENCE_S)
+                return
+        raise AssertionError(f"no {until!r} in {self.seen!r}")
+
+    def status(self, seconds: float = 60.0) -> int:
+        """Once it has ended."""
+        end = time.monotonic() + seconds
+        while self._running.poll() is None:
+            assert time.monotonic() < end, f"it goes on: {self.seen!r}"
+            self._read(0.05)
+        while self._read(0.05):
+            pass
+        return int(self._running.returncode)
+
+    @property
+    def is_running(self) -> bool:
+        return self._running.poll() is None
+
+    def _read(self, seconds: float) -> bool:
+        ready, _, _ = select.select([self._master], [], [], seconds)
+        if not ready:
+            return False
+        try:
+            received = self._letters.decode(os.read(self._master, 65536))
+        except OSError:  # the last one to hold the other end is gone
+            return False
+        self._unread = _BRACKETS.sub("", self._unread + received)
+        self.seen += received
+        return bool(received)
+
+
+@contextmanager
+def in_terminal(*arguments: str, env: Mapping[str, str] | None = None, program: str = _START) -> Iterator[Terminal]:
+    master, slave = pty.openpty()
+    around = {"TERM": "xterm", "INPUTRC": "/dev/null", **(env or {})}
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", *around)}
+    running = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        cwd=ROOT,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        env={**kept, **around},
+    )
+    os.close(slave)
+    try:
+        yield Terminal(master, running)
+    finally:
+        running.kill()
+        running.wait()
+        os.close(master)

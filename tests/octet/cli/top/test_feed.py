@@ -1,0 +1,74 @@
+"""What feeds the view: the latest there is, and how old; begun anew where it is silent."""
+
+import time
+from collections.abc import Callable
+from threading import Event
+
+import pytest
+
+from octet.cli.top import OverviewFeed
+from octet.client.errors import Unavailable
+from octet.client.operator import Operator
+from octet.clock import ManualClock
+from tests.octet.cli.operate.windows import Windows, overview, windows_served
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def feed_of(windows: Windows, hands: ManualClock, news: Event | None = None) -> OverviewFeed:
+    return OverviewFeed(lambda: Operator(windows.address, max_retries=0), hands, (news or Event()).set)
+
+
+def test_the_latest_and_its_age() -> None:
+    windows, hands, news = Windows(), ManualClock(), Event()
+    windows.overviews = [overview(version="1"), overview(version="2")]
+    with windows_served(windows), feed_of(windows, hands, news) as feed:
+        assert feed.first(20.0) is not None and news.wait(20)
+        until(lambda: (known := feed.latest()) is not None and known.overview.version == "2")
+        hands.sleep(3.5)
+        known = feed.latest()
+        assert known is not None and (known.age, known.problem) == (3.5, "")
+        hands.sleep(10)
+        known = feed.latest()
+        assert known is not None and known.is_stale
+
+
+def test_silent_stream_is_reopened() -> None:
+    windows, hands = Windows(), ManualClock()
+    with windows_served(windows), feed_of(windows, hands) as feed:
+        assert feed.first(20.0) is not None
+        feed.reopen_if_silent()
+        assert len(windows.asked) == 1, "it is not silent for long"
+        hands.sleep(60)
+        feed.reopen_if_silent()
+        known = feed.latest()
+        assert known is not None and known.problem == "reconnecting: no message for 15 s"
+        until(lambda: len(windows.asked) == 2)
+        until(lambda: (found := feed.latest()) is not None and not found.is_stale)
+
+
+def test_closed_stream_is_reported_and_reopened() -> None:
+    windows, hands = Windows(), ManualClock()
+    windows.ends = True
+    with windows_served(windows), feed_of(windows, hands) as feed:
+        assert feed.first(20.0) is not None
+        until(lambda: (known := feed.latest()) is not None and "the router closed the stream" in known.problem)
+        until(lambda: len(windows.asked) > 1)
+
+
+def test_first_failure_is_raised() -> None:
+    with windows_served() as windows:
+        pass
+    with feed_of(windows, ManualClock()) as feed, pytest.raises(Unavailable):
+        feed.first(20.0)
+
+    def unreadable() -> Operator:
+        raise FileNotFoundError(2, "No such file or directory", "key")
+
+    with OverviewFeed(unreadable, ManualClock(), lambda: None) as feed, pytest.raises(FileNotFoundError):
+        feed.first(20.0)

@@ -1,0 +1,150 @@
+"""Retries: limited in number, time and budget."""
+
+import time
+from itertools import pairwise
+from random import Random
+
+import grpc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octet import Busy, Client, InvalidRequest, NotFound, OctetError, ReplicaLost, ServerError, Unavailable
+from octet.client.request import FIRST_WAIT_S, LONGEST_RETRY_AFTER_S, LONGEST_WAIT_S, ClientRetryBudget, RetrySchedule
+from octet.clock import ManualClock
+from octet.v1 import inference_pb2 as wire
+from tests.octet.client.server import busy, refuse, scripted
+
+RETRIED = (Busy, Unavailable, ReplicaLost)
+ROUNDING = 1e-9
+
+
+def failure(kind: type[OctetError], after: float | None) -> OctetError:
+    return kind("no", code=grpc.StatusCode.UNKNOWN, retry_after=after)
+
+
+failures = st.builds(
+    failure,
+    st.sampled_from([Busy, Unavailable, ReplicaLost, InvalidRequest, ServerError, NotFound]),
+    st.none() | st.floats(0, 100),
+)
+timeouts = st.none() | st.floats(0.01, 200)
+
+
+@given(st.data(), st.integers(0, 6), timeouts, timeouts, st.floats(0, 20))
+def test_retries_stay_within_their_number_time_and_budget(
+    data: st.DataObject, max_retries: int, timeout: float | None, first_timeout: float | None, capacity: float
+) -> None:
+    clock, budget = ManualClock(), ClientRetryBudget(capacity=capacity)
+    effort = RetrySchedule(max_retries, budget, clock, Random(data.draw(st.integers(0, 9))), timeout, first_timeout)
+    num_waits = 0
+    while True:
+        clock.sleep(data.draw(st.floats(0, 5)))
+        error, before = data.draw(failures), budget.left
+        wait = effort.wait_after(error)
+        if wait is None:
+            assert budget.left == before, "giving up costs nothing"
+            break
+        num_waits += 1
+        assert isinstance(error, RETRIED)
+        assert error.retry_after is None or wait == error.retry_after
+        assert 0 <= wait <= (LONGEST_WAIT_S if error.retry_after is None else LONGEST_RETRY_AFTER_S)
+        assert abs(before - budget.left - 1) < ROUNDING
+        clock.sleep(wait)
+        assert all(each is None or clock.now() <= each + ROUNDING for each in (timeout, first_timeout))
+    assert num_waits <= max_retries and num_waits <= capacity
+    left = min((each for each in effort.left() if each is not None), default=None)
+    if isinstance(error, RETRIED) and error.retry_after is None and num_waits < max_retries and budget.left >= 1:
+        assert left is not None and left <= LONGEST_WAIT_S, "given up for no reason"
+
+
+def test_priority_below_the_floor_is_not_retried() -> None:
+    effort = RetrySchedule(2, ClientRetryBudget(), ManualClock(), Random(1), None)
+    assert effort.wait_after(Busy("no", code=grpc.StatusCode.RESOURCE_EXHAUSTED, reason="below_floor")) is None
+    assert effort.wait_after(Busy("no", code=grpc.StatusCode.RESOURCE_EXHAUSTED)) is not None
+
+
+@given(st.lists(st.booleans(), max_size=200), st.floats(1, 20), st.floats(0.01, 1))
+def test_retry_budget_is_shared_and_earned(steps: list[bool], capacity: float, earned: float) -> None:
+    budget, num_retries, num_answers = ClientRetryBudget(capacity=capacity, earned=earned), 0, 0
+    for is_answer in steps:
+        if is_answer:
+            budget.earn()
+            num_answers += 1
+        else:
+            num_retries += budget.spend()
+        assert 0 <= budget.left <= capacity
+        assert num_retries <= capacity + earned * num_answers + ROUNDING
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 2000), st.integers(0, 99))
+def test_waits_double_up_to_the_maximum(num_retries: int, seed: int) -> None:
+    effort = RetrySchedule(num_retries, ClientRetryBudget(capacity=num_retries), ManualClock(), Random(seed), None)
+    waits = [effort.wait_after(failure(Busy, None)) for _ in range(num_retries)]
+    longest = [min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(count, 60)) for count in range(num_retries)]
+    assert all(wait is not None and 0 <= wait <= most for wait, most in zip(waits, longest, strict=True))
+    assert num_retries < 100 or max(wait or 0 for wait in waits) > 0.9 * LONGEST_WAIT_S
+    assert num_retries < 100 or min(wait or 0 for wait in waits) < 0.1 * LONGEST_WAIT_S
+
+
+def test_zero_retries_means_none() -> None:
+    with scripted(busy()) as script, Client(script.address, max_retries=0) as client, pytest.raises(Busy):
+        client.infer("x")
+    assert len(script.calls) == 1
+    with pytest.raises(ValueError, match="max_retries"):
+        Client(max_retries=-1)
+
+
+@pytest.mark.parametrize("given_id", [None, "mine"])
+def test_retry_waits_for_the_retry_after_and_has_a_new_id(given_id: str | None) -> None:
+    with scripted(busy(150), busy(150)) as script, Client(script.address) as client:
+        client.infer("x", request_id=given_id, timeout=5, first_token_timeout=3)
+    arrivals = [call.arrival for call in script.calls]
+    assert len(arrivals) == 3
+    assert all(later - earlier >= 0.15 for earlier, later in pairwise(arrivals))
+    assert len({call.request.request_id for call in script.calls}) == (3 if given_id is None else 1)
+    left = [call.request.timeout_ms for call in script.calls]
+    assert left[0] > left[1] + 100 and left[1] > left[2] + 100 and left[2] > 4000, "one timeout for all attempts"
+    first = [call.request.first_token_timeout_ms for call in script.calls]
+    assert first[0] > first[1] + 100 and first[1] > first[2] + 100 and first[2] > 2000
+
+
+@pytest.mark.parametrize("patience", [{"timeout": 2.0}, {"timeout": 20.0, "first_token_timeout": 2.0}])
+def test_wait_beyond_the_timeout_fails_at_once(patience: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("the client waits in vain"))
+    with scripted(busy(5_000)) as script, Client(script.address) as client:
+        with pytest.raises(Busy) as caught:
+            client.infer("x", **patience)  # type: ignore[arg-type]
+        assert caught.value.retry_after == 5.0
+    assert len(script.calls) == 1
+
+
+def test_client_stops_retrying_when_its_budget_is_spent() -> None:
+    """Of a hundred refused calls, at most the ten that the budget covers are retried."""
+    with scripted(*[busy()] * 300) as script, Client(script.address) as client:
+        for _ in range(100):
+            with pytest.raises(Busy):
+                client.infer("x")
+    assert len(script.calls) == 110
+
+
+@pytest.mark.parametrize("call", ["stream", "infer"])
+def test_answers_refill_the_retry_budget(call: str) -> None:
+    with scripted() as script, Client(script.address) as client:
+        while client._budget.spend():
+            continue
+        for _ in range(10):
+            list(client.stream("x")) if call == "stream" else client.infer("x")
+        assert client._budget.left == pytest.approx(1)
+
+
+def test_caller_errors_are_not_retried() -> None:
+    refused = refuse(
+        grpc.StatusCode.INVALID_ARGUMENT, wire.ERROR_REASON_INVALID_FIELD, field="top_p", limit="in [0, 1]"
+    )
+    with scripted(refused) as script, Client(script.address) as client:
+        with pytest.raises(InvalidRequest) as caught:
+            client.infer("x")
+        assert (caught.value.field, caught.value.limit) == ("top_p", "in [0, 1]")
+    assert len(script.calls) == 1

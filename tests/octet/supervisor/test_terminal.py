@@ -1,0 +1,71 @@
+"""A supervisor at a real terminal: what is drawn there, and what happens when it closes."""
+
+import os
+import pty
+import select
+import sys
+import time
+from pathlib import Path
+
+from tests.octet.supervisor.test_supervisor import ROOT, children_of, is_alive, kill_all
+
+
+def at_terminal(folder: Path) -> tuple[int, int]:
+    """The supervisor's id, and the other end of its terminal."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execv(sys.executable, [sys.executable, "-m", "tests.octet.supervisor.plays", "calm", str(folder)])  # noqa: S606
+    return pid, terminal
+
+
+def read_until(terminal: int, words: bytes) -> bytes:
+    seen, end = b"", time.monotonic() + 15
+    while words not in seen:
+        readable, _, _ = select.select([terminal], [], [], max(0.0, end - time.monotonic()))
+        assert readable, f"{words!r} never came: {seen!r}"
+        seen += os.read(terminal, 4096)
+    return seen
+
+
+def ended(pid: int, seconds: float) -> int:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    raise AssertionError("it has not ended")
+
+
+def test_rows_are_drawn_and_a_closed_terminal_ends_it(tmp_path: Path) -> None:
+    pid, terminal = at_terminal(tmp_path)
+    children: list[int] = []
+    try:
+        seen = read_until(terminal, b"pids: ")
+        assert b"back  | starting" in seen
+        assert b"[" + b"." * 24 + b"] rehearsing" in seen
+        assert b"front | ready after" in seen
+        children = children_of(pid)
+        assert len(children) == 2
+        os.close(terminal)
+        ended(pid, 10)
+        assert not any(map(is_alive, children))
+        diary = (tmp_path / "diary").read_text().splitlines()
+        assert diary[-2:] == ["back asked to stop", "back ended"] and "front reloads" not in diary
+    finally:
+        kill_all([*children, pid])
+
+
+def test_the_interrupt_key_reaches_the_supervisor_alone(tmp_path: Path) -> None:
+    pid, terminal = at_terminal(tmp_path)
+    try:
+        read_until(terminal, b"pids: ")
+        os.write(terminal, b"\x03")
+        read_until(terminal, b"Shutting down: finishing running requests")
+        assert ended(pid, 10) == 0
+        diary = (tmp_path / "diary").read_text().splitlines()
+        assert diary[2:] == ["front asked to stop", "front ended", "back asked to stop", "back ended"]
+    finally:
+        os.close(terminal)
+        kill_all([pid])

@@ -1,0 +1,275 @@
+"""A database that is lost at any statement, before or after the commit: nothing is lost, nothing is done twice."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from threading import Event
+from typing import Any
+
+import pytest
+
+from router.store.connection import (
+    DatabaseConnection,
+    DatabaseOpener,
+    DatabaseRow,
+    StoreCommitUnknown,
+    StoreConnectionLost,
+)
+from router.store.rows import AuditRow, ReceiptRow, StoreConflict, StoreUnavailable
+from router.store.store import Store
+from tests.router.store.stores import NOW, Follower, audit_row, counted, eventually, opened
+
+
+@dataclass
+class Faults:
+    """Which share of the calls fails."""
+
+    random: Random
+    statements: float = 0.0
+    commits_lost: float = 0.0
+    """Made, but nobody hears of it."""
+    commits_failed: float = 0.0
+    opens: float = 0.0
+    seen: list[str] = field(default_factory=list)
+
+    def maybe(self, share: float, kind: type[StoreConnectionLost]) -> None:
+        if self.random.random() < share:
+            self.seen.append(kind.__name__)
+            raise kind("a planted fault")
+
+
+class Faulty:
+    def __init__(self, connection: DatabaseConnection, faults: Faults) -> None:
+        self._connection = connection
+        self._faults = faults
+        self.blob = connection.blob
+        self.begin_reading = connection.begin_reading
+        self.has_tables = connection.has_tables
+        self.close = connection.close
+        self.abort = connection.abort
+        self.rollback = connection.rollback
+
+    def begin(self) -> None:
+        self._faults.maybe(self._faults.statements, StoreConnectionLost)
+        self._connection.begin()
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
+        self._faults.maybe(self._faults.statements, StoreConnectionLost)
+        return self._connection.execute(sql, values)
+
+    def execute_each(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        self._faults.maybe(self._faults.statements, StoreConnectionLost)
+        self._connection.execute_each(sql, rows)
+
+    def commit(self) -> None:
+        self._faults.maybe(self._faults.commits_failed, StoreCommitUnknown)
+        self._connection.commit()
+        self._faults.maybe(self._faults.commits_lost, StoreCommitUnknown)
+
+
+class FaultyOpener:
+    def __init__(self, opener: DatabaseOpener, faults: Faults) -> None:
+        self._opener = opener
+        self._faults = faults
+        self.name = opener.name
+
+    def open(self) -> DatabaseConnection:
+        self._faults.maybe(self._faults.opens, StoreConnectionLost)
+        return Faulty(self._opener.open(), self._faults)
+
+
+async def change_until_made(store: Store, key: str, version: int, number: int) -> int:
+    """As a careful operator would: a certain failure is tried again, an uncertain one never happens here."""
+    while True:
+        try:
+            return (await store.change("knob", key, version, {"n": number}, audit_row(key))).version
+        except StoreUnavailable as gone:
+            assert gone.certain
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_nothing_is_lost_and_nothing_is_done_twice(shared_url: str, seed: int) -> None:
+    faults = Faults(Random(seed), statements=0.02, commits_lost=0.2, commits_failed=0.2, opens=0.1)
+    num_changes = 12
+
+    async def write(store: Store, key: str) -> None:
+        version = 0
+        for number in range(num_changes):
+            store.count(counted(1, 1, key))
+            store.keep_receipt(ReceiptRow(f"{key}{number}", NOW, b"raw"))
+            version = await change_until_made(store, key, version, number)
+
+    follower = Follower()
+    wrap = lambda opener: FaultyOpener(opener, faults)  # noqa: E731
+    async with opened(shared_url, follower, wrap=wrap) as store:
+        await asyncio.gather(*(write(store, key) for key in ("a", "b")))
+        faults.statements = faults.commits_lost = faults.commits_failed = faults.opens = 0.0
+        await eventually(lambda: store._held.is_empty)
+    assert {"StoreConnectionLost", "StoreCommitUnknown"} <= set(faults.seen)
+    async with opened(shared_url) as store:
+        rows = list(await store.audit())[::-1]
+        assert [row.number for row in rows] == list(range(1, 2 * num_changes + 1))
+        assert [row.subject for row in rows].count("a") == num_changes
+        buckets = {each.key: (each.good, each.bad) for each in await store.buckets("correctness", NOW)}
+        assert buckets == {"a": (num_changes, num_changes), "b": (num_changes, num_changes)}
+        assert await store.receipt(f"b{num_changes - 1}") is not None
+    assert follower.dips == []
+
+
+async def test_a_lost_commit_is_looked_for_and_not_made_again(shared_url: str) -> None:
+    """Made again it would be stale, against itself."""
+    faults = Faults(Random(0))
+    async with opened(shared_url, wrap=lambda opener: FaultyOpener(opener, faults)) as store:
+        faults.commits_lost = 1.0
+        changing = asyncio.create_task(store.change("knob", "a", 0, {"n": 1}, audit_row()))
+        await eventually(lambda: "StoreCommitUnknown" in faults.seen)
+        faults.commits_lost = 0.0
+        made = await changing
+        assert [row.number for row in await store.audit()] == [1]
+        with pytest.raises(StoreConflict) as stale:
+            await store.change("knob", "a", 0, {"n": 2}, audit_row())
+        assert stale.value.current == made
+
+
+async def test_an_outcome_that_stays_unknown_is_reported_as_unknown(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("router.store.worker._SETTLE_SECONDS", 0.5)
+    faults = Faults(Random(0))
+    async with opened(shared_url, wrap=lambda opener: FaultyOpener(opener, faults)) as store:
+        await store.documents()  # whatever the start has brought is done
+        faults.commits_lost, faults.opens = 1.0, 1.0
+        with pytest.raises(StoreUnavailable, match="it is unknown whether the change was committed") as gone:
+            await store.change("knob", "a", 0, {"n": 1}, audit_row())
+        assert not gone.value.certain
+        await eventually(lambda: "planted" in store.trouble)
+        faults.commits_lost = faults.opens = 0.0
+        await eventually(lambda: not store.trouble)
+        assert [each.body for each in await store.documents()] == [{"n": 1}]
+
+
+async def test_a_failing_change_callback_harms_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    follower = Follower()
+    async with opened(url, follower) as store:
+
+        def fail(_: object) -> None:
+            raise ZeroDivisionError
+
+        store.on_change = fail
+        await store.change("knob", "a", 0, {}, audit_row())
+        await eventually(lambda: "the callback for store changes failed" in caplog.text)
+        store.on_change = follower.on_change
+        await store.change("knob", "b", 0, {}, audit_row())
+        await eventually(lambda: ("knob", "b") in follower.documents)
+
+
+async def test_a_database_outage_is_logged_and_blocks_no_caller(
+    shared_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = Faults(Random(0), opens=1.0)
+    follower = Follower()
+    options = {"wrap": lambda opener: FaultyOpener(opener, faults), "queue": 100}
+    async with opened(shared_url, follower, **options) as store:
+        assert "planted fault" in store.trouble
+        with pytest.raises(StoreUnavailable, match="planted fault") as gone:
+            await store.change("knob", "a", 0, {}, audit_row())
+        assert gone.value.certain
+        for number in range(500):
+            follower.count(store, counted(1, 0))
+            store.keep_receipt(ReceiptRow(f"r{number}", NOW + number, b"raw"))
+        held = store.counters()
+        assert (held.held_counts, held.dropped_counts) == (500, 0)
+        assert held.held_receipts + held.dropped_receipts == 500
+        assert held.held_receipts >= 100
+        await eventually(lambda: "the store has dropped" in caplog.text)
+        assert await store.receipt("r499") is not None
+        follower.count(store, counted(7, 0, "later"))  # no part of the batch that waits
+        faults.opens = 0.0
+        await eventually(lambda: store._held.is_empty)
+        assert follower.troubles[-1] == ""
+        assert await store.receipt("r499") is not None
+        assert {each.key: each.good for each in await store.buckets("correctness", NOW)} == {
+            "lane": 500,
+            "later": 7,
+        }
+        assert (await store.receipt("r0")) is None
+        assert (follower.num_whole, follower.dips) == (1, [])
+    assert "the store does not answer, requests are still served" in caplog.text
+    assert "the store answers again" in caplog.text
+
+
+async def test_the_audit_row_and_the_documents_are_one(shared_url: str) -> None:
+    """A change that fails between them leaves nothing."""
+
+    class Torn(Faulty):
+        def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
+            if sql.startswith("INSERT INTO audit") and "torn" in values:
+                raise StoreConnectionLost("a planted fault")
+            return super().execute(sql, values)
+
+    class TornOpener(FaultyOpener):
+        def open(self) -> DatabaseConnection:
+            return Torn(self._opener.open(), self._faults)
+
+    async with opened(shared_url, wrap=lambda opener: TornOpener(opener, Faults(Random(0)))) as store:
+        row: AuditRow = audit_row("torn")
+        with pytest.raises(StoreUnavailable):
+            await store.change("knob", "a", 0, {}, row)
+        assert (await store.documents(), await store.audit()) == ([], [])
+
+
+class Stuck(Faulty):
+    """Waits where it is told to, and nothing calls it off."""
+
+    at = ""
+    free = Event()
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
+        if Stuck.at and sql.startswith(Stuck.at):
+            Stuck.free.wait(30)
+        return super().execute(sql, values)
+
+
+class StuckOpener(FaultyOpener):
+    def open(self) -> DatabaseConnection:
+        return Stuck(self._opener.open(), self._faults)
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Options of a store that gets stuck."""
+    monkeypatch.setattr("router.store.worker._TURN_SECONDS", 0.3)
+    monkeypatch.setattr("router.store.worker._ANSWER_SECONDS", 0.6)
+    Stuck.free.clear()
+    yield {"wrap": lambda opener: StuckOpener(opener, Faults(Random(0)))}
+    Stuck.at = ""
+    Stuck.free.set()
+
+
+async def test_a_change_that_waited_too_long_is_never_made(shared_url: str, stuck: dict[str, Any]) -> None:
+    async with opened(shared_url, **stuck) as store:
+        Stuck.at = "SELECT identity"  # as every round does
+        await asyncio.sleep(0.1)
+        with pytest.raises(StoreUnavailable, match="no answer in") as gone:
+            await store.change("knob", "a", 0, {}, audit_row())
+        assert gone.value.certain
+        given_up = asyncio.create_task(store.change("knob", "b", 0, {}, audit_row()))
+        await asyncio.sleep(0.05)
+        given_up.cancel()
+        await asyncio.sleep(0)
+        Stuck.at = ""
+        Stuck.free.set()
+        await eventually(lambda: not store.trouble)
+        assert (await store.documents(), await store.audit()) == ([], [])
+
+
+async def test_a_change_that_is_stuck_half_way_is_not_called_undone(shared_url: str, stuck: dict[str, Any]) -> None:
+    follower = Follower()
+    async with opened(shared_url, follower, **stuck) as store:
+        Stuck.at = "INSERT INTO audit"
+        with pytest.raises(StoreUnavailable) as gone:
+            await store.change("knob", "a", 0, {"n": 1}, audit_row())
+        assert not gone.value.certain
+        Stuck.free.set()
+        await eventually(lambda: follower.bodies() == {("knob", "a"): {"n": 1}})

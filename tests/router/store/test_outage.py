@@ -1,0 +1,242 @@
+"""PostgreSQL is killed, frozen, full or refuses: serving calls never wait for it, and nothing acknowledged is lost."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from threading import Thread
+
+import pytest
+
+from router.store.rows import ReceiptRow, StoreConflict, StoreUnavailable
+from router.store.store import Store
+from tests.router.store.conftest import programs_or_skip
+from tests.router.store.postgres_server import PostgresServer, postgres_server
+from tests.router.store.stores import NOW, Follower, Lag, audit_row, counted, eventually, opened, own_time
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[PostgresServer]:
+    """One that only these tests use, because they are not good to it."""
+    with postgres_server(programs_or_skip()) as server:
+        yield server
+
+
+class Load:
+    """What a router does to its store, and what it was promised."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
+        self.num_counted = 0
+        self.acknowledged = -1
+        """The number in the last body that was acknowledged."""
+        self.slowest = 0.0
+
+    async def count(self) -> None:
+        while True:
+            began = own_time()
+            self.store.count(counted(1, 0, self.name))
+            self.store.keep_receipt(ReceiptRow(f"{self.name}{self.num_counted}", NOW + self.num_counted, b"raw"))
+            self.num_counted += 1
+            self.slowest = max(self.slowest, own_time() - began)
+            await asyncio.sleep(0.002)
+
+    async def change(self) -> None:
+        version, number = 0, 0
+        while True:
+            try:
+                version = (await self.store.change("knob", self.name, version, {"n": number}, audit_row())).version
+            except StoreUnavailable as gone:
+                assert gone.certain
+                await asyncio.sleep(0.02)
+            else:
+                self.acknowledged = number
+                number += 1
+
+
+def have_changed(loads: list[Load], times: int) -> bool:
+    return all(load.acknowledged >= times for load in loads)
+
+
+async def stop(*tasks: "asyncio.Task[None]") -> None:
+    for task in tasks:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_killed_and_restarted_under_load(mortal: PostgresServer) -> None:
+    url = mortal.new_database()
+
+    async def check(loads: list[Load]) -> None:
+        async with opened(url) as store:
+            numbers = [row.number for row in await store.audit(10_000)]
+            assert numbers == list(range(len(numbers), 0, -1))
+            documents = {each.key: (each.body or {})["n"] for each in await store.documents()}
+            sums = {each.key: each.good for each in await store.buckets("correctness", NOW)}
+            for load in loads:
+                assert documents[load.name] in (load.acknowledged, load.acknowledged + 1)
+                assert sums[load.name] == load.num_counted
+                assert await store.receipt(f"{load.name}{load.num_counted - 1}") is not None
+
+    followers, lag = [Follower(), Follower()], Lag()
+    async with opened(url, followers[0]) as one, opened(url, followers[1]) as two:
+        loads = [Load(one, "one"), Load(two, "two")]
+        measuring = asyncio.create_task(lag.measure())
+        tasks = [asyncio.create_task(each) for load in loads for each in (load.count(), load.change())]
+        for enough in (5, 10):
+            await eventually(partial(have_changed, loads, enough))
+            await asyncio.to_thread(mortal.kill)
+            await asyncio.sleep(0.3)  # not for the trouble: whoever has lost a commit looks for that first
+            await asyncio.to_thread(mortal.start)
+            await eventually(lambda: not one.trouble and not two.trouble)
+        await stop(*tasks, measuring)
+        await eventually(lambda: one._held.is_empty and two._held.is_empty)
+        for load in loads:
+            assert load.slowest < 0.25, "a blocked call would wait until the database is back"
+        assert lag.longest < 1.0
+        assert [each.dips for each in followers] == [[], []]
+    await check(loads)
+
+
+async def test_frozen_under_load(mortal: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It accepts connections and answers nothing. That is noticed, and what was held is written when it thaws."""
+    monkeypatch.setattr("router.store.sync._SILENCE_SECONDS", 1.0)
+    url = mortal.new_database()
+    lag = Lag()
+    async with opened(url) as store:
+        load = Load(store, "frozen")
+        measuring = asyncio.create_task(lag.measure())
+        counting = asyncio.create_task(load.count())
+        version = (await store.change("knob", "a", 0, {"n": 1}, audit_row())).version
+        mortal.freeze()
+        try:
+            began = time.monotonic()
+            with pytest.raises(StoreUnavailable) as gone:
+                await store.change("knob", "a", version, {"n": 2}, audit_row())
+            assert gone.value.certain
+            assert time.monotonic() - began < 60
+            await eventually(lambda: store.trouble)
+        finally:
+            mortal.thaw()
+        await eventually(lambda: not store.trouble)
+        await stop(counting, measuring)
+        assert [each.body for each in await store.documents()] == [{"n": 1}]
+        await store.change("knob", "a", version, {"n": 3}, audit_row())
+        await eventually(lambda: store._held.is_empty)
+        assert (await store.buckets("correctness", NOW))[0].good == load.num_counted
+        assert load.slowest < 0.25 and lag.longest < 1.0
+
+
+async def test_absent_at_the_start(mortal: PostgresServer) -> None:
+    url = mortal.new_database()
+    follower = Follower()
+    mortal.stop()
+    try:
+        async with opened(url, follower) as store:
+            assert "cannot be reached" in store.trouble
+            assert "not-a-secret" not in store.trouble
+            store.count(counted(1, 0))
+            with pytest.raises(StoreUnavailable):
+                await store.change("knob", "a", 0, {}, audit_row())
+            await asyncio.to_thread(mortal.start)
+            await eventually(lambda: not store.trouble)
+            assert follower.num_whole == 1
+            assert (await store.buckets("correctness", NOW))[0].good == 1
+    finally:
+        if mortal.is_down:
+            mortal.start()
+
+
+async def test_a_router_that_stops_in_a_transaction_does_not_stop_the_others(
+    mortal: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the row that everybody needs: a change is refused in time, and made once the server has had enough."""
+    from router.store import postgres
+
+    shorter = {"lock_timeout": "200", "idle_in_transaction_session_timeout": "1500"}
+    monkeypatch.setattr(
+        postgres, "_SETTINGS", {name: shorter.get(name, value) for name, value in postgres._SETTINGS.items()}
+    )
+    url = mortal.new_database()
+    async with opened(url) as store:
+        stopped = postgres.PostgresUrl(url).open()
+        stopped.begin()
+        stopped.execute("UPDATE meta SET seq = seq + 1")
+        with pytest.raises(StoreUnavailable, match="lock timeout") as gone:
+            await store.change("knob", "a", 0, {}, audit_row())
+        assert gone.value.certain
+        while not await store.documents():
+            with suppress(StoreUnavailable):
+                await store.change("knob", "a", 0, {}, audit_row())
+        stopped.close()
+
+
+def test_a_call_that_waits_for_the_store_can_be_cancelled(mortal: PostgresServer) -> None:
+    """From another thread, though the server says nothing."""
+    from router.store.connection import StoreConnectionLost
+    from router.store.postgres import PostgresUrl
+
+    connection = PostgresUrl(mortal.url()).open()
+    connection.execute("SET statement_timeout = 0")
+    outcomes: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            connection.execute("SELECT pg_sleep(600)")
+        except StoreConnectionLost as error:
+            outcomes.append(error)
+
+    waiting = Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    mortal.freeze()
+    try:
+        connection.abort()
+        waiting.join(20)
+    finally:
+        mortal.thaw()
+    assert len(outcomes) == 1
+    connection.close()
+
+
+async def test_a_lost_commit_that_is_still_under_way_is_waited_for(mortal: PostgresServer) -> None:
+    """Whoever asks for its own change holds the row that the lost transaction holds, and so sees how it ends."""
+    import psycopg
+
+    url = mortal.new_database()
+    async with opened(url) as store:
+        with psycopg.connect(url) as lost:
+            lost.execute("UPDATE octet.meta SET seq = seq + 1, audits = audits + 1")
+            lost.execute("INSERT INTO octet.documents VALUES ('knob', 'a', 1, '{}', 1, 'me')")
+            changing = asyncio.create_task(store.change("knob", "a", 0, {"n": 1}, audit_row()))
+            await asyncio.sleep(0.3)
+            assert not changing.done()
+            lost.commit()
+        with pytest.raises(StoreConflict):
+            await changing
+
+
+def test_a_password_never_appears_in_messages(mortal: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
+    url = mortal.url("nowhere").replace("not-a-secret", "s3cr3t")
+
+    async def scenario() -> None:
+        async with opened(url) as store:
+            assert 'database "nowhere" does not exist' in store.trouble
+            with pytest.raises(StoreUnavailable) as gone:
+                await store.documents()
+            assert "s3cr3t" not in f"{store.trouble} {gone.value} {gone.value!r} {gone.value.__cause__!r}"
+
+    asyncio.run(scenario())
+    assert "s3cr3t" not in caplog.text
+
+
+async def test_a_role_that_may_not_write_is_trouble(mortal: PostgresServer) -> None:
+    url = mortal.new_database()
+    mortal.execute("CREATE ROLE reader LOGIN")
+    async with opened(url):
+        pass
+    async with opened(url.replace("postgres:not-a-secret@", "reader@")) as store:
+        assert "permission denied" in store.trouble

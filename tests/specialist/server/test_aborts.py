@@ -1,0 +1,149 @@
+"""A thousand callers that leave in every possible way: nothing is left of them."""
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import grpc
+import pytest
+
+from octet.client.replica import SpecialistClient, SpecialistError
+from octet.clock import SystemClock
+from octet.v1 import specialist_pb2 as wire
+from specialist.scheduling.sequence import FinishReason, Sequence
+from specialist.server.native_replica import create_native_replica
+from specialist.server.replica import AssembledReplica
+from specialist.server.settings import ReplicaSettings
+from tests.specialist.server.harness import QUICK, Heard, Served, ask, asking, run, serving, sim
+
+NUM_ABORTS = 1000
+CONCURRENCY = 24
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+async def cancel(served: Served, request: wire.GenerateRequest, rng: Random) -> None:
+    """Read a few events, then cancel the call. A replica that has no room may say so first."""
+    stop_after = rng.randrange(6)
+    events = served.client.generate(request)
+    seen = 0
+    try:
+        async for _ in events:
+            seen += 1
+            if seen > stop_after:
+                break
+    except SpecialistError as error:
+        assert not seen and error.code == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+    await events.aclose()  # type: ignore[attr-defined]
+
+
+async def disconnect(served: Served, request: wire.GenerateRequest, rng: Random) -> None:
+    """Close the whole connection in the middle of an answer."""
+    async with SpecialistClient(served.address) as client:
+        call = asyncio.create_task(ask(client, request))
+        await asyncio.sleep(rng.random() * 0.02)
+    await asyncio.gather(call, return_exceptions=True)
+
+
+async def run_late(served: Served, request: wire.GenerateRequest, rng: Random) -> None:
+    """Let a deadline pass, the call's own or the request's. The answer may end early, so that it is not hopeless."""
+    request.stop.append("never")
+    if rng.random() < 0.5:
+        await ask(served.client, request, timeout=0.001 + rng.random() * 0.02)
+    else:
+        request.timeout_ms = rng.randrange(1, 20)
+        await ask(served.client, request)
+
+
+async def abort(served: Served, rng: Random, turns: asyncio.Semaphore) -> None:
+    request = asking(
+        "shared beginning " * rng.randrange(4) + str(rng.random()),
+        max_tokens=rng.randrange(50, 400),
+        ignore_eos=True,
+        priority=rng.randrange(3),
+    )
+    async with turns:
+        await rng.choice([cancel, disconnect, run_late])(served, request, rng)
+
+
+async def abort_many(served: Served, rng: Random, count: int) -> None:
+    turns = asyncio.Semaphore(CONCURRENCY)
+    await asyncio.gather(*(abort(served, rng, turns) for _ in range(count)))
+
+
+def count_ends(served: Served) -> Counter[str]:
+    """How often a request ended in which way, as the books have it."""
+    ledger, ends = served.replica.scheduler.ledger, Counter[str]()
+    finish = ledger.finish
+
+    def counted(seq: Sequence, reason: FinishReason, detail: str = "") -> bool:
+        ended = finish(seq, reason, detail)
+        ends[reason] += ended
+        return ended
+
+    ledger.finish = counted  # type: ignore[method-assign]
+    return ends
+
+
+async def keep_asking(served: Served, request: wire.GenerateRequest, answers: list[Heard]) -> None:
+    while True:
+        answers.append(await ask(served.client, request))
+
+
+@pytest.fixture(params=["sim", "native"])
+def build(request: pytest.FixtureRequest) -> Callable[[], AssembledReplica]:
+    """A replica of a few blocks, so that callers also wait for and push out each other."""
+    if request.param == "sim":
+        return sim(QUICK, num_blocks=96, max_running=16)
+    settings = ReplicaSettings(
+        name="teller", model=request.getfixturevalue("stories_dir"), num_blocks=96, max_running=16, threads=1
+    )
+    return lambda: create_native_replica(settings, SystemClock())
+
+
+def test_a_thousand_aborts_leave_nothing_behind(build: Callable[[], AssembledReplica]) -> None:
+    async def scenario() -> None:
+        rng = Random(7)
+        async with serving(build) as served:
+            neighbour = asking("the neighbour", max_tokens=30, seed=3, ignore_eos=True, priority=1)
+            alone = await ask(served.client, neighbour)
+            answers: list[Heard] = []
+            ends = count_ends(served)
+            asking_on = asyncio.create_task(keep_asking(served, neighbour, answers))
+            await abort_many(served, rng, NUM_ABORTS // 4)
+            gc.collect()
+            before = resident_bytes()
+            await abort_many(served, rng, NUM_ABORTS - NUM_ABORTS // 4)
+            gc.collect()
+            grown = resident_bytes() - before
+            asking_on.cancel()
+            await asyncio.gather(asking_on, return_exceptions=True)
+            await served.idle()
+            served.check_whole()
+            assert ends["cancelled"] > NUM_ABORTS // 4, ends
+            assert not len(served.server.controller.bookings)
+            let_in = [heard for heard in answers if heard.accepted is not None]
+            assert let_in and len(alone.tokens) == 30
+            assert all(heard.tokens == alone.tokens for heard in let_in), "whoever is let in and can wait loses nothing"
+            assert grown < 8 << 20, f"{grown:,} bytes more after {NUM_ABORTS * 3 // 4} aborts"
+
+    run(scenario(), seconds=120)
+
+
+async def test_a_thousand_requests_that_end_before_they_begin() -> None:
+    """Cancelled while still being tokenised, or the moment they are in line."""
+    async with serving(sim(QUICK)) as served, grpc.aio.insecure_channel(served.address) as channel:
+        method = channel.unary_stream("/octet.v1.Specialist/Generate", wire.GenerateRequest.SerializeToString)
+        for i in range(1000):
+            call = method(asking(f"{i}", max_tokens=300, ignore_eos=True))
+            if i % 3:
+                await asyncio.sleep(0)
+            call.cancel()
+        await served.idle()
+        served.check_whole()

@@ -1,0 +1,65 @@
+"""Counting tokens at a replica: as Generate would, without any of its work."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from octet.client.replica import SpecialistError
+from octet.v1 import specialist_pb2 as wire
+from tests.specialist.server.harness import Served, ask, asking, serving, sim
+
+WORDS = st.text(st.characters(codec="ascii", min_codepoint=32), max_size=40)
+TURNS = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), WORDS), min_size=1, max_size=5)
+PROMPTS = st.one_of(
+    TURNS.map(lambda turns: wire.Chat(messages=[wire.Message(role=r, content=c) for r, c in turns])).map(
+        lambda chat: wire.GenerateRequest(chat=chat, max_tokens=1)
+    ),
+    WORDS.filter(bool).map(lambda text: wire.GenerateRequest(text=text, max_tokens=1)),
+    st.lists(st.integers(1, 90), min_size=1, max_size=30).map(
+        lambda ids: wire.GenerateRequest(tokens=wire.TokenIds(ids=ids), max_tokens=1)
+    ),
+)
+
+
+async def test_a_count_is_what_generate_accepts() -> None:
+    async def compare(served: Served, request: wire.GenerateRequest) -> None:
+        heard = await ask(served.client, request)
+        if heard.accepted is None:
+            with pytest.raises(SpecialistError) as refused:
+                await served.client.count_tokens(request)
+            assert heard.error is not None and refused.value.code is heard.error.code
+        else:
+            assert await served.client.count_tokens(request) == heard.accepted.prompt_tokens
+
+    requests: list[wire.GenerateRequest] = []
+
+    @settings(max_examples=40, database=None, suppress_health_check=list(HealthCheck))
+    @given(PROMPTS)
+    def draw(request: wire.GenerateRequest) -> None:
+        requests.append(request)
+
+    draw()
+    async with serving(sim()) as served:
+        for request in requests:
+            await compare(served, request)
+
+
+async def test_nothing_is_computed_and_what_does_not_fit_is_counted_all_the_same() -> None:
+    steps: list[object] = []
+    async with serving(sim(faults=steps.append)) as served:
+        context = (await served.client.describe()).context
+        before = len(steps)
+        short, long = [await served.client.count_tokens(asking("x" * n)) for n in (1, context + 5)]
+        assert long == short + context + 4
+        assert len(steps) == before
+        await ask(served.client, asking())
+        assert len(steps) > before, "an answer would have shown"
+        for wrong, field in ((asking(adapters=["absent"]), "adapters"), (asking(max_tokens=-1), "max_tokens")):
+            with pytest.raises(SpecialistError) as refused:
+                await served.client.count_tokens(wrong)
+            assert refused.value.error is not None and refused.value.error.field == field
+        await served.client.drain()
+        with pytest.raises(SpecialistError) as refused:
+            await served.client.count_tokens(asking())
+        assert refused.value.error is not None
+        assert refused.value.error.reason == wire.ERROR_REASON_DRAINING

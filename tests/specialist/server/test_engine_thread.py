@@ -1,0 +1,118 @@
+"""The engine's thread under commands that raise: every caller gets a terminal answer, long before its deadline."""
+
+import asyncio
+from threading import Event
+from typing import Any
+
+import pytest
+
+from octet.v1 import specialist_pb2 as wire
+from specialist.scheduling.sequence import FinishReason, Request
+from specialist.scheduling.step import Step
+from tests.specialist.server.harness import QUICK, Heard, Served, ask, asking, expected, serving, sim
+
+DEADLINE_SECONDS = 60.0
+ANSWER_SECONDS = 20.0
+"""Far below the deadline: a lost command is only answered by the deadline."""
+
+
+class HeldStep:
+    """Holds the engine inside a step, so that commands pile up in the inbox."""
+
+    def __init__(self) -> None:
+        self.is_held = Event()
+        self._go_on = Event()
+        self._go_on.set()
+
+    def hold(self) -> None:
+        self.is_held.clear()
+        self._go_on.clear()
+
+    def release(self) -> None:
+        self._go_on.set()
+
+    def __call__(self, _: Step) -> None:
+        if not self._go_on.is_set():
+            self.is_held.set()
+            self._go_on.wait(ANSWER_SECONDS)
+
+
+async def post_behind_step(
+    served: Served, step: HeldStep, *requests: wire.GenerateRequest
+) -> list[asyncio.Task[Heard]]:
+    """Submit the requests while the engine is inside a step: the thread finds all of them in its inbox at once."""
+    calls = []
+    for request in requests:
+        num_live = served.server.handler.num_live
+        calls.append(asyncio.create_task(ask(served.client, request, timeout=DEADLINE_SECONDS)))
+        async with asyncio.timeout(ANSWER_SECONDS):
+            while served.server.handler.num_live == num_live:
+                await asyncio.sleep(0.001)
+    return calls
+
+
+async def wait_for_hold(step: HeldStep) -> None:
+    assert await asyncio.to_thread(step.is_held.wait, ANSWER_SECONDS)
+
+
+def reason_of(heard: Heard) -> wire.ErrorReason:
+    assert heard.error is not None and heard.error.error is not None, heard
+    return heard.error.error.reason
+
+
+@pytest.mark.parametrize("broken_end", ["cancelled", "every"])
+async def test_command_that_raises_costs_only_its_own_request(broken_end: str) -> None:
+    step = HeldStep()
+    async with serving(sim(QUICK, faults=step)) as served:
+        scheduler: Any = served.replica.scheduler
+        end = scheduler.end
+        raised: list[str] = []
+
+        def end_or_raise(request_id: str, reason: FinishReason, detail: str = "") -> bool:
+            if broken_end == "every" or reason == "cancelled":
+                raised.append(request_id)
+                raise RuntimeError("the scheduler cannot end this request")
+            return bool(end(request_id, reason, detail))
+
+        step.hold()
+        first = asyncio.create_task(ask(served.client, asking("a", max_tokens=400, ignore_eos=True)))
+        await wait_for_hold(step)
+        scheduler.end = end_or_raise
+        (request_id,) = scheduler.ledger.live
+        served.server.engine.end(request_id, "cancelled")
+        later = [asking("b", seed=1), asking("c", seed=2)]
+        calls = await post_behind_step(served, step, *later)
+        step.release()
+        async with asyncio.timeout(ANSWER_SECONDS):
+            answers = await asyncio.gather(*calls)
+            failed = await first
+        assert raised
+        assert reason_of(failed) == wire.ERROR_REASON_ENGINE_FAILED
+        assert [heard.tokens for heard in answers] == [expected(served.replica, request) for request in later]
+        assert not served.server.failed.is_set()
+        scheduler.end = end
+
+
+async def test_every_request_is_answered_when_the_thread_dies_between_two_commands() -> None:
+    step = HeldStep()
+    async with serving(sim(QUICK, faults=step)) as served:
+        scheduler: Any = served.replica.scheduler
+        submit = scheduler.submit
+
+        def submit_or_exit(request: Request) -> None:
+            if len(request.prompt) == len("fatal"):
+                raise SystemExit(1)
+            submit(request)
+
+        step.hold()
+        running = asyncio.create_task(ask(served.client, asking("a", max_tokens=400, ignore_eos=True)))
+        await wait_for_hold(step)
+        scheduler.submit = submit_or_exit
+        calls = await post_behind_step(served, step, asking("ok"), asking("fatal"), asking("behind"))
+        step.release()
+        async with asyncio.timeout(ANSWER_SECONDS):
+            answers = await asyncio.gather(running, *calls)
+            await served.server.failed.wait()
+        assert [reason_of(heard) for heard in answers] == [wire.ERROR_REASON_REPLICA_FAILED] * 4
+        late = await ask(served.client, asking("late"))
+        assert reason_of(late) == wire.ERROR_REASON_REPLICA_FAILED

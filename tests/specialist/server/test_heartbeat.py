@@ -1,0 +1,75 @@
+"""A watcher can distinguish an idle replica from a dead one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from itertools import pairwise
+from typing import Any, cast
+
+import grpc
+import pytest
+
+from octet.v1 import specialist_pb2 as wire
+from tests.specialist.server.harness import Served, serving
+
+
+async def reports(served: Served, **fields: int) -> AsyncIterator[wire.LoadReport]:
+    """Straight from the wire."""
+    async with grpc.aio.insecure_channel(served.address) as channel:
+        watch = channel.unary_stream(
+            "/octet.v1.Specialist/WatchLoad",
+            wire.WatchLoadRequest.SerializeToString,
+            wire.LoadReport.FromString,
+        )
+        async for report in watch(wire.WatchLoadRequest(**fields)):
+            yield report
+
+
+async def times_of(stream: AsyncIterator[wire.LoadReport], seconds: float) -> list[float]:
+    """When each report came, for so long."""
+    times: list[float] = []
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while True:
+        try:
+            await asyncio.wait_for(cast(Awaitable[Any], anext(stream)), end - loop.time())
+        except TimeoutError:
+            return times
+        times.append(loop.time())
+
+
+@pytest.mark.parametrize("fields", [{"heartbeat_ms": 50}, {"heartbeat_ms": 50, "min_interval_ms": 60_000}])
+async def test_idle_replica_sends_heartbeats_at_the_requested_rate(fields: dict[str, int]) -> None:
+    async with serving() as served:
+        times = await times_of(reports(served, **fields), 1.0)
+        gaps = [later - earlier for earlier, later in pairwise(times)]
+        assert 8 <= len(times) <= 21
+        assert sorted(gaps)[len(gaps) // 2] == pytest.approx(0.05, abs=0.03)
+
+
+async def test_without_a_heartbeat_only_changes_are_sent() -> None:
+    async with serving() as served:
+        assert len(await times_of(reports(served, min_interval_ms=0), 0.4)) == 1
+
+
+async def test_a_heartbeat_ends_with_the_replica() -> None:
+    async with serving() as served:
+        stream = reports(served, heartbeat_ms=10)
+        await anext(stream)
+        async with asyncio.timeout(60):
+            await asyncio.gather(served.server.stop(30), _to_the_end(stream))
+
+
+async def _to_the_end(stream: AsyncIterator[wire.LoadReport]) -> None:
+    async for _ in stream:
+        pass
+
+
+@pytest.mark.parametrize("value", [-1, 0, 9, 60_001])
+async def test_a_heartbeat_out_of_range_is_refused(value: int) -> None:
+    async with serving() as served:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await anext(reports(served, heartbeat_ms=value))
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert caught.value.details() == f"heartbeat_ms must be in [10, 60,000], got {value}"
+        described = {limit.field: limit.limit for limit in (await served.client.describe()).limits}
+        assert described["heartbeat_ms"] == "in [10, 60,000]"

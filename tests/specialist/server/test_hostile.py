@@ -1,0 +1,323 @@
+"""Hostile callers get a typed answer quickly; other callers notice nothing."""
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from statistics import median
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octet.clock import SystemClock
+from octet.v1 import specialist_pb2 as wire
+from specialist.server.native_replica import create_native_replica
+from specialist.server.replica import AssembledReplica
+from specialist.server.settings import ReplicaSettings
+from specialist.server.validation import REQUEST_BYTES, GenerateLimits
+from tests.specialist.server.background import Background, in_background
+from tests.specialist.server.harness import QUICK, ask, asking, expected, serving, sim
+from tests.specialist.server.test_aborts import resident_bytes
+
+GENERATE = "/octet.v1.Specialist/Generate"
+NUMBERS = [math.nan, math.inf, -math.inf, -1e308, 1e308, -1.0, 1e19]
+TINY = [1e-310, 9e-5]
+INTEGERS = [-(2**63), -1001, 2**63 - 1, 2**31]
+DOCUMENTED = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}
+
+
+@dataclass
+class Outcome:
+    code: grpc.StatusCode
+    error: wire.Error | None
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def background() -> Iterator[Background]:
+    with in_background() as background:
+        yield background
+
+
+async def send_raw(address: str, raw: bytes, method: str = GENERATE) -> Outcome:
+    async with grpc.aio.insecure_channel(address, options=(("grpc.max_send_message_length", -1),)) as channel:
+        await channel.channel_ready()
+        started = time.perf_counter()
+        call = channel.unary_stream(method)(raw, timeout=20)
+        try:
+            async for _ in call:
+                pass
+            return Outcome(grpc.StatusCode.OK, None, time.perf_counter() - started)
+        except grpc.aio.AioRpcError as failure:
+            seconds = time.perf_counter() - started
+            details = dict(failure.trailing_metadata() or ()).get("octet-error-bin")
+            error = wire.Error.FromString(details) if isinstance(details, bytes) else None
+            return Outcome(failure.code(), error, seconds)
+
+
+Cases = list[tuple[str, wire.GenerateRequest]]
+
+
+def wrong_numbers(limits: GenerateLimits) -> Cases:
+    """Every numeric field with every value that is out of its range."""
+    ranges, cases = limits.ranges(), []
+    sampling = [name for name in wire.Sampling.DESCRIPTOR.fields_by_name if name != "logit_bias"]
+    top = ["seed", "max_tokens", "min_tokens", "priority", "timeout_ms"]
+    for field in [*(f"sampling.{name}" for name in sampling), *top]:
+        owner, _, name = field.rpartition(".")
+        kind = wire.Sampling if owner else wire.GenerateRequest
+        is_float = kind.DESCRIPTOR.fields_by_name[name].cpp_type == 5
+        for value in NUMBERS if is_float else INTEGERS:
+            if value in ranges[field]:
+                continue
+            request = asking()
+            setattr(request.sampling if owner else request, name, value)
+            cases.append((field, request))
+    for name, value in product(["temperature", "repetition_penalty"], TINY):
+        request = asking()
+        setattr(request.sampling, name, value)
+        cases.append((f"sampling.{name}", request))
+    for token in (-1, limits.vocab_size, 2**62):
+        cases.append(("sampling.logit_bias.token", asking(sampling=_bias(token, 0.0))))
+    cases += [
+        ("sampling.logit_bias.bias", asking(sampling=_bias(1, bias)))
+        for bias in NUMBERS
+        if bias not in ranges["sampling.logit_bias.bias"]
+    ]
+    cases += [("tokens.ids", _tokens([1, token])) for token in (-1, limits.vocab_size, 2**63 - 1)]
+    return cases
+
+
+def _bias(token: int, bias: float) -> wire.Sampling:
+    return wire.Sampling(logit_bias=[wire.LogitBias(token=token, bias=bias)])
+
+
+def _tokens(ids: list[int]) -> wire.GenerateRequest:
+    return wire.GenerateRequest(tokens=wire.TokenIds(ids=ids), max_tokens=4)
+
+
+def _chat(role: str, content: str) -> wire.GenerateRequest:
+    return wire.GenerateRequest(chat=wire.Chat(messages=[wire.Message(role=role, content=content)]))
+
+
+WRONG: Cases = [
+    ("prompt", wire.GenerateRequest()),
+    ("text", asking("")),
+    ("tokens.ids", _tokens([])),
+    ("prompt", _tokens([1] * 512)),
+    ("prompt", asking("x" * 512)),
+    ("text", asking("x" * (512 * 16 + 1))),
+    ("chat.messages", wire.GenerateRequest(chat=wire.Chat())),
+    ("chat.messages", _chat("user", "x" * 10_000)),
+    ("chat.messages", wire.GenerateRequest(chat=wire.Chat(messages=[wire.Message(role="user")] * 1025))),
+    ("chat.messages.role", _chat("", "hello")),
+    ("chat.messages.role", _chat("us er<|turn|>", "hello")),
+    ("chat.messages.role", _chat("u" * 33, "hello")),
+    ("min_tokens", asking(min_tokens=9)),
+    ("max_tokens", asking(max_tokens=0)),
+    ("timeout_ms", asking(timeout_ms=0)),
+    ("stop", asking(stop=[""])),
+    ("stop", asking(stop=["x"] * 17)),
+    ("stop", asking(stop=["x" * 257])),
+    ("request_id", asking(request_id="x" * 129)),
+    ("request_id", asking(request_id="mine\n2026-01-01 CRITICAL all is lost")),
+    ("tenant_salt", asking(tenant_salt=b"x" * 65)),
+    ("adapters", asking(adapters=["a", "b", "c", "d", "e"])),
+    ("adapters", asking(adapters=["a", "a"])),
+    ("adapters", asking(adapters=["../../etc"])),
+    ("sampling.logit_bias", asking(sampling=wire.Sampling(logit_bias=[wire.LogitBias(token=7)] * 2))),
+    ("sampling.logit_bias", asking(sampling=wire.Sampling(logit_bias=[wire.LogitBias()] * 1025))),
+]
+
+
+@pytest.fixture(params=["sim", "native"])
+def build(request: pytest.FixtureRequest) -> Callable[[], AssembledReplica]:
+    """Both attend over 512 tokens."""
+    if request.param == "sim":
+        return sim(QUICK)
+    model = request.getfixturevalue("stories_dir")
+    native = ReplicaSettings(name="teller", model=model, num_blocks=128, context=512, threads=1)
+    return lambda: create_native_replica(native, SystemClock())
+
+
+def limits_of(replica: AssembledReplica) -> GenerateLimits:
+    return GenerateLimits(replica.context, replica.codec.vocab_size)
+
+
+async def test_every_wrong_value_is_refused_by_name_and_the_neighbour_notices_nothing(
+    build: Callable[[], AssembledReplica],
+) -> None:
+    async with serving(build) as served:
+        neighbour = asking("the neighbour", max_tokens=400, seed=5, ignore_eos=True)
+        alone = await ask(served.client, neighbour)
+        running = asyncio.create_task(ask(served.client, neighbour))
+        for field, request in [*wrong_numbers(limits_of(served.replica)), *WRONG]:
+            heard = await ask(served.client, request)
+            assert heard.accepted is None and heard.error is not None and heard.error.error is not None, field
+            error = heard.error.error
+            assert (heard.error.code, error.field) == (grpc.StatusCode.INVALID_ARGUMENT, field), request
+            assert error.limit and error.value and len(error.value) <= 200, error
+        assert len(alone.tokens) == 400 and (await running).tokens == alone.tokens
+        await served.idle()
+        served.check_whole()
+
+
+async def test_the_most_and_the_least_of_every_setting_are_served(build: Callable[[], AssembledReplica]) -> None:
+    async with serving(build) as served:
+        for field, allowed in limits_of(served.replica).ranges().items():
+            owner, _, name = field.rpartition(".")
+            if owner != "sampling":
+                continue
+            for value in (allowed.least, allowed.most, 1e-9 if allowed.open else 0):
+                if value not in allowed:
+                    continue
+                request = asking(sampling=wire.Sampling(temperature=1.0), seed=1)
+                setattr(request.sampling, name, value)
+                heard = await ask(served.client, request)
+                assert heard.error is None and heard.usage is not None, (field, value, heard.error)
+
+
+async def test_refusal_of_a_long_prompt_names_both_numbers() -> None:
+    async with serving(sim(num_blocks=4, context=512)) as served:
+        heard = await ask(served.client, asking("x" * 100))
+        assert heard.error is not None and heard.error.error is not None
+        assert heard.error.error.reason == wire.ERROR_REASON_PROMPT_TOO_LONG
+        assert "100" in str(heard.error) and "63" in str(heard.error), heard.error
+
+
+def seconds_to_refuse(background: Background, size: int) -> float:
+    """The median of a few calls."""
+    raw = wire.GenerateRequest(text="x" * size).SerializeToString()
+    outcomes = [background.run(send_raw(background.served.address, raw)) for _ in range(7)]
+    for outcome in outcomes:
+        assert outcome.code == grpc.StatusCode.INVALID_ARGUMENT and outcome.error is not None
+        assert outcome.error.field == ("request" if size > REQUEST_BYTES else "text")
+    return median(outcome.seconds for outcome in outcomes)
+
+
+@pytest.mark.parametrize("size", [200_000, 5 << 20, 10 << 20])
+def test_oversize_is_answered_at_once(background: Background, size: int) -> None:
+    """In one of three rounds, because other processes use the machine too."""
+    assert any(seconds_to_refuse(background, size) < 0.05 for _ in range(3))
+
+
+def test_what_is_larger_still_is_not_even_received(background: Background) -> None:
+    outcome = background.run(send_raw(background.served.address, b"x" * (12 << 20)))
+    assert outcome.code == grpc.StatusCode.RESOURCE_EXHAUSTED and outcome.error is None
+
+
+async def test_one_connection_never_has_all_the_calls() -> None:
+    """One connection has all its calls waiting for a drain while another caller is served."""
+    async with serving(sim(QUICK), max_waiting=256) as served, grpc.aio.insecure_channel(served.address) as greedy:
+        await greedy.channel_ready()
+        blocker = asyncio.create_task(ask(served.client, asking(max_tokens=400, ignore_eos=True)))
+        while not served.replica.scheduler.ledger.live:
+            await asyncio.sleep(0.001)
+        drain = greedy.unary_unary("/octet.v1.Specialist/Drain")
+        calls = [drain(b"") for _ in range(600)]
+        await asyncio.sleep(0.05)
+        assert not blocker.done()
+        assert (await served.client.describe()).context == 512
+        await blocker
+        codes = Counter([await call.code() for call in calls])
+        assert codes[grpc.StatusCode.OK] > 256, "as many as the line has, and some to spare"
+        assert codes.keys() <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+
+
+@pytest.mark.parametrize(
+    ("field", "raw"),
+    [
+        ("text", b"\x12\x02\xff\xfe"),
+        ("request_id", b"\x0a\x03\xed\xa0\x80" + asking().SerializeToString()),
+        ("chat.messages.content", b"\x22\x0d\x0a\x0b\x0a\x04user\x12\x03a\xc3("),
+        ("stop", asking().SerializeToString() + b"\x52\x01\x80"),
+    ],
+)
+def test_text_that_is_not_utf8_is_found(background: Background, field: str, raw: bytes) -> None:
+    outcome = background.run(send_raw(background.served.address, raw))
+    assert outcome.code == grpc.StatusCode.INVALID_ARGUMENT
+    assert outcome.error is not None and outcome.error.reason == wire.ERROR_REASON_MALFORMED
+    assert outcome.error.field == field
+
+
+@pytest.mark.parametrize("method", ["Generate", "WatchLoad", "LoadAdapter", "UnloadAdapter", "Drain", "Describe"])
+def test_malformed_bytes_are_the_callers_mistake(background: Background, method: str) -> None:
+    for raw in (b"\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x22" * 1000, bytes(range(256))):
+        outcome = background.run(send_raw(background.served.address, raw, f"/octet.v1.Specialist/{method}"))
+        assert outcome.code == grpc.StatusCode.INVALID_ARGUMENT, (method, raw)
+        assert outcome.error is not None and outcome.error.reason == wire.ERROR_REASON_MALFORMED
+
+
+SEED_REQUEST = asking(
+    "some words",
+    request_id="mine",
+    stop=["ab", "cd"],
+    priority=2,
+    seed=9,
+    sampling=wire.Sampling(temperature=0.5, top_k=4, logit_bias=[wire.LogitBias(token=3, bias=1.5)]),
+).SerializeToString()
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A good request with a few bytes changed, taken out or put in."""
+    raw = bytearray(SEED_REQUEST)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(raw)))
+        raw[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3))
+    return bytes(raw)
+
+
+@settings(max_examples=300)
+@given(raw=st.one_of(mutated(), st.binary(max_size=40)))
+def test_whatever_the_bytes_only_documented_statuses_come_back(background: Background, raw: bytes) -> None:
+    outcome = background.run(send_raw(background.served.address, raw))
+    assert outcome.code in DOCUMENTED or outcome.error is not None, outcome
+    assert outcome.code in DOCUMENTED | {grpc.StatusCode.DEADLINE_EXCEEDED}, outcome
+    assert outcome.code == grpc.StatusCode.OK or (outcome.error is not None and outcome.error.message)
+
+
+def test_and_the_replica_serves_on(background: Background) -> None:
+    request = asking("after all that", max_tokens=20, seed=1)
+    served = background.served
+    assert background.run(ask(served.client, request)).tokens == expected(served.replica, request)
+    background.run(served.idle())
+    served.check_whole()
+
+
+async def test_a_caller_that_never_reads_is_cut_and_costs_no_memory() -> None:
+    """Its window is full after a few kilobytes; from then on its tokens wait here, up to a bound."""
+    settings: dict[str, Any] = {"stream_bytes": 4096, "stall_seconds": 0.5}
+    narrow = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
+    async with serving(sim(QUICK, num_blocks=8192, context=60_000), **settings) as served:
+        neighbour = asking("the neighbour", max_tokens=300, seed=5, ignore_eos=True)
+        before = resident_bytes()
+        async with grpc.aio.insecure_channel(served.address, options=narrow) as channel:
+            method = channel.unary_stream(GENERATE, wire.GenerateRequest.SerializeToString)
+            calls = [method(asking(f"{i}", max_tokens=59_000, ignore_eos=True)) for i in range(8)]
+            for call in calls:
+                await call.read()
+            assert (await ask(served.client, neighbour)).tokens == expected(served.replica, neighbour)
+            async with asyncio.timeout(60):
+                while served.replica.scheduler.ledger.live:
+                    await asyncio.sleep(0.02)
+            served.check_whole()
+            assert resident_bytes() - before < 48 << 20
+            for call in calls:
+                await _read_to_the_end(call)
+                assert await call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert "not read" in await call.details()
+
+
+async def _read_to_the_end(call: Any) -> None:
+    try:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    except grpc.aio.AioRpcError:
+        return

@@ -1,0 +1,74 @@
+"""A replica that serves only whom its CA has signed for."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import grpc
+import pytest
+
+from octet.client.replica import SpecialistClient
+from octet.rpc.certificates import Tls
+from tests.specialist.server.background import in_background
+from tests.specialist.server.harness import ask, asking, serving
+from tests.specialist.server.test_commands import octet
+
+OPENSSL = shutil.which("openssl")
+
+
+def openssl(directory: Path, *arguments: str) -> None:
+    if OPENSSL is None:
+        pytest.skip("no openssl here to make certificates with")
+    subprocess.run([OPENSSL, *arguments], cwd=directory, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ca.pem, and a certificate and key of a replica and of a caller that it has signed."""
+    directory = tmp_path_factory.mktemp("pki")
+    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    openssl(directory, *new, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem")
+    for name in ("replica", "caller"):
+        openssl(
+            directory,
+            *new,
+            *("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "basicConstraints=critical,CA:FALSE"),
+            *("-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", f"{name}.key", "-out", f"{name}.pem"),
+        )
+    return directory
+
+
+def tls(pki: Path) -> Tls:
+    return Tls(pki / "replica.pem", pki / "replica.key", client_ca=pki / "ca.pem")
+
+
+async def test_only_a_caller_with_a_certificate_is_served(pki: Path) -> None:
+    async with serving(tls=tls(pki)) as served:
+        pair = pki / "caller.pem", pki / "caller.key"
+        async with SpecialistClient(served.address, ca=pki / "ca.pem", certificate=pair[0], key=pair[1]) as known:
+            assert (await ask(known, asking())).error is None
+        async with SpecialistClient(served.address, ca=pki / "ca.pem") as unknown:
+            heard = await ask(unknown, asking(), timeout=5)
+            assert heard.accepted is None and heard.error is not None
+            assert heard.error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def test_the_command_shows_its_certificate(pki: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with in_background(tls=tls(pki)) as background:
+        names = {"--tls-ca": "ca.pem", "--tls-certificate": "caller.pem", "--tls-key": "caller.key"}
+        files = [part for option, name in names.items() for part in (option, str(pki / name))]
+        address = background.served.address
+        assert octet("generate", "hello", "--replica", address, *files, "--max-tokens", "4", "--ignore-eos") == 0
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize(("certificate", "key"), [(None, Path("k")), (Path("c"), None)])
+def test_half_a_pair_is_refused(certificate: Path | None, key: Path | None) -> None:
+    with pytest.raises(ValueError, match="must be given together"):
+        SpecialistClient(ca=Path("ca"), certificate=certificate, key=key)
+
+
+def test_a_certificate_without_a_ca_is_refused() -> None:
+    with pytest.raises(ValueError, match="requires the server's CA"):
+        SpecialistClient(certificate=Path("c"), key=Path("k"))

@@ -1,0 +1,147 @@
+"""A replica whose model calls tools, over gRPC and through the router's, and one whose model does not."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import grpc
+from jsonschema import Draft202012Validator
+
+import octet
+from octet.clock import SystemClock
+from octet.v1 import inference_pb2, specialist_pb2
+from octet.v1 import specialist_pb2 as wire
+from specialist.server.engine_thread import EngineReport
+from specialist.server.native_replica import create_native_replica
+from specialist.server.settings import ReplicaSettings
+from tests.models.tool_model import tool_model
+from tests.router.serving.harness import routing
+from tests.specialist.server.harness import ask, serving
+from tests.test_docs import example_in, run_example
+
+SCHEMA = {"type": "object", "properties": {"n": {"enum": [1, 2, 3]}}, "required": ["n"], "additionalProperties": False}
+TOOL = wire.Tool(name="pick", parameters=json.dumps(SCHEMA))
+HELLO = wire.Message(role="user", content="hello")
+
+
+def asking(**chat: Any) -> wire.GenerateRequest:
+    tools = {"messages": [HELLO], "tools": [TOOL], "tool_choice": wire.ToolChoice(name="pick"), **chat}
+    return wire.GenerateRequest(chat=wire.Chat(**tools), max_tokens=200)
+
+
+async def test_same_calls_over_every_protocol(tmp_path: Path) -> None:
+    settings = ReplicaSettings(name="writer", model=tool_model(tmp_path), num_blocks=512, threads=1)
+    async with (
+        serving(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
+        routing({"writer": [served.address]}) as routed,
+    ):
+        heard = await ask(served.client, asking())
+        assert heard.error is None and heard.text == ""
+        parts = [part for chunk in heard.chunks for part in chunk.tool_calls]
+        assert parts and parts[0].name == "pick" and not any(part.id for part in parts[1:])
+        arguments = "".join(part.arguments for part in parts)
+        Draft202012Validator(SCHEMA).validate(json.loads(arguments))
+        await served.idle()
+
+        request = inference_pb2.InferRequest(
+            messages=[HELLO],
+            tools=[TOOL],
+            tool_choice=wire.ToolChoice(name="pick"),
+            force_specialists=["writer"],
+            max_tokens=200,
+        )
+        whole = await routed.call("Infer", request, inference_pb2.InferResponse)
+        assert [(call.name, call.arguments) for call in whole.tool_calls] == [("pick", arguments)]
+        async with octet.AsyncClient(routed.address) as client:
+            tools: Any = [{"name": "pick", "parameters": SCHEMA}]
+            said: Any = [{"role": "user", "content": "hello"}]
+            async with client.stream(
+                messages=said, tools=tools, tool_choice={"name": "pick"}, force="writer", max_tokens=200
+            ) as answer:
+                chunks = [chunk async for chunk in answer]
+        assert [call.arguments for call in answer.tool_calls] == [arguments] and not answer.text
+        assert "".join(part.arguments for chunk in chunks for part in chunk.tool_calls) == arguments
+
+        example = example_in("docs/tools.md").replace("localhost:50051", routed.address)
+        options = 'tools=[weather], force="writer", max_tokens=200'
+        await asyncio.to_thread(run_example, example.replace("tools=[weather]", options), tmp_path)
+
+        bad = wire.Tool(name="x", parameters='{"not": {}}')
+        heard = await ask(served.client, asking(tools=[bad], tool_choice=wire.ToolChoice(name="x")))
+        assert heard.error is not None and heard.error.error is not None
+        assert (heard.error.code, heard.error.error.field) == (grpc.StatusCode.INVALID_ARGUMENT, "tools")
+
+
+async def test_a_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None:
+    """Over gRPC and through the router: the engine does not go on before the caller has the first part."""
+    settings = ReplicaSettings(name="writer", model=tool_model(tmp_path), num_blocks=512, threads=1, prefix_cache=False)
+    async with (
+        serving(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
+        routing({"writer": [served.address]}) as routed,
+        octet.AsyncClient(routed.address) as client,
+    ):
+        scheduler, deliver = served.replica.scheduler, served.server.engine.deliver
+        steps = scheduler.num_steps
+        whole = await ask(served.client, asking())
+        arguments = "".join(part.arguments for chunk in whole.chunks for part in chunk.tool_calls)
+        await served.idle()
+        num_steps = scheduler.num_steps - steps
+        assert num_steps > 2 and arguments
+
+        async def directly() -> AsyncIterator[str]:
+            async for event in served.client.generate(asking()):
+                for part in event.chunk.tool_calls:
+                    yield part.arguments
+
+        async def through_the_router() -> AsyncIterator[str]:
+            tools: Any = [{"name": "pick", "parameters": SCHEMA}]
+            said: Any = [{"role": "user", "content": "hello"}]
+            async with client.stream(
+                messages=said, tools=tools, tool_choice={"name": "pick"}, force="writer", max_tokens=200
+            ) as answer:
+                async for chunk in answer:
+                    for part in chunk.tool_calls:
+                        yield part.arguments
+
+        for parts in (directly(), through_the_router()):
+            last, has_part, in_time = scheduler.num_steps + num_steps, Event(), list[bool]()
+
+            def waits(
+                report: EngineReport,
+                last: int = last,
+                has_part: Event = has_part,
+                in_time: list[bool] = in_time,
+            ) -> None:
+                deliver(report)
+                if scheduler.num_steps == last - 1 and not in_time:
+                    in_time.append(has_part.wait(60))
+
+            served.server.engine.deliver = waits
+            heard = ""
+            async for part in parts:
+                heard += part
+                has_part.set()
+            assert in_time == [True], "the first part came before the last token was sampled"
+            assert heard == arguments
+            await served.idle()
+            assert scheduler.num_steps == last
+
+
+async def test_model_without_a_tool_template_refuses_tools_and_their_history() -> None:
+    async with serving() as served:
+        call = wire.ToolCall(id="a", name="pick", arguments="{}")
+        talk = [
+            HELLO,
+            wire.Message(role="assistant", tool_calls=[call]),
+            wire.Message(role="tool", tool_call_id="a"),
+        ]
+        for request in (asking(), wire.GenerateRequest(chat=wire.Chat(messages=talk))):
+            heard = await ask(served.client, request)
+            assert heard.error is not None and heard.error.error is not None
+            assert heard.error.code == grpc.StatusCode.INVALID_ARGUMENT
+            assert heard.error.error.reason == specialist_pb2.ERROR_REASON_NO_TOOLS
+        closed = wire.ToolChoice(mode=wire.ToolChoice.NONE)
+        assert (await ask(served.client, asking(tool_choice=closed))).error is None

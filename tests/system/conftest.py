@@ -1,0 +1,15 @@
+"""Databases for the stories."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.router.store.conftest import programs_or_skip
+from tests.router.store.postgres_server import PostgresServer, postgres_server
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[PostgresServer]:
+    """A PostgreSQL that may be killed."""
+    with postgres_server(programs_or_skip()) as server:
+        yield server

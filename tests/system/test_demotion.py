@@ -1,0 +1,57 @@
+"""A specialist whose output stops compiling is demoted, stays so across a restart, and comes back by sustained recovery
+only."""
+
+from itertools import pairwise
+from pathlib import Path
+
+from octet.config.ensemble import CorrectnessConfig
+from octet.v1 import operator_pb2 as wire
+from tests.system.cast import BAD, GOOD, UNCOMPILABLE, answerer, ask, ask_until, audit, breaker, cast, ensemble, router
+
+WINDOW = 3.0
+QUICK = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0, window=WINDOW, min_samples=4, breach=0.5)
+
+
+def moves_of(entries: list[wire.AuditEntry]) -> list[wire.AuditEntry]:
+    return [entry for entry in entries if entry.who == "breaker"]
+
+
+async def test_from_bad_to_good_across_a_restart(tmp_path: Path) -> None:
+    settings = ensemble(f"sqlite:{tmp_path / 'state.db'}", QUICK)
+    async with cast("writer", "editor") as people:
+        async with router(people, settings) as routed:
+            assert set(await ask_until(routed, "writer")) == {"writer"}
+            people.authors["writer"].text = BAD
+            seen = await ask_until(routed, "editor")
+            assert set(seen) == {"writer", "editor"}
+            info = await breaker(routed)
+            assert (info.state, info.fallback) == ("shadow_only", "editor")
+            heard = await ask(routed)
+            assert heard.receipt is not None
+            between = heard.receipt.between
+            assert (between.instead_of, between.correctness) == ("writer", "shadow_only")
+            assert between.shadow.specialist == "writer"
+        async with router(people, settings) as routed:
+            heard = await ask(routed)
+            assert heard.receipt is not None and heard.receipt.specialist == "editor", "a restart forgives nothing"
+            people.authors["writer"].text = GOOD
+            assert set(await ask_until(routed, "writer")) == {"editor", "writer"}
+            moves = moves_of(await audit(routed))
+        assert [(move.what, move.before, move.after) for move in moves] == [
+            ("trip", "closed", "shadow_only"),
+            ("recover", "shadow_only", "recovering"),
+            ("close", "recovering", "closed"),
+        ]
+        apart = [b.at_unix_ms - a.at_unix_ms for a, b in pairwise(moves)]
+        assert min(apart) >= WINDOW * 1000 - 50
+
+
+async def test_what_stops_compiling_is_noticed_by_a_compiler() -> None:
+    patient = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0, window=600.0, min_samples=3, breach=0.5)
+    async with cast("writer", "editor") as people, router(people, ensemble("memory", patient, "cpp")) as routed:
+        assert await answerer(routed) == "writer"
+        people.authors["writer"].text = UNCOMPILABLE
+        await ask_until(routed, "editor", seconds=120)
+        info = await breaker(routed)
+        assert (info.state, info.verifier) == ("shadow_only", "cpp")
+        assert info.pass_rate < 0.8 and info.samples >= 3

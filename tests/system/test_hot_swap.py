@@ -1,0 +1,272 @@
+"""Adapters are swapped under load: every answer is that of the digest on its receipt, and nobody is refused."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from random import Random
+from threading import Event
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from octet import Client, OctetError, Operator, ReplicaLost
+from octet.client.answer import Answer
+from octet.client.records import LaneInfo
+from octet.client.replica import SpecialistClient
+from tests.serve.ensemble import Served, serving
+from tests.system.models import Tiny, tiny
+
+CONFIG = """
+name: swapping
+adapter_root: adapters
+specialists:
+  teller:
+    model: model
+    replicas: 2
+    threads: 1
+    kv_memory: 16MiB
+    verify: none
+intents: {tell: teller}
+lanes: {roll_back: false}
+store: {url: memory}
+"""
+NUM_CONTENTS = 6
+NUM_CLIENTS = 4
+LENGTH = 96
+PROMPTS = tuple(f"{number:02}, say it again" for number in range(12))
+HOW: dict[str, Any] = {"intent": "tell", "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "timeout": 60.0}
+Golden = Mapping[tuple[str, ...], Mapping[str, str]]
+"""By digests, then by prompt."""
+
+
+@dataclass
+class Heard:
+    """What the clients got."""
+
+    answers: list[tuple[str, int, Answer]] = field(default_factory=list)
+    """Prompt, tokens asked for, answer."""
+    failures: list[OctetError] = field(default_factory=list)
+
+    @property
+    def digests(self) -> set[tuple[str, ...]]:
+        return {answer.receipt.lane.adapter_digests for _, _, answer in self.answers}
+
+    def of(self, replica: str, since: int = 0) -> list[Answer]:
+        """From its answer of that number on."""
+        return [answer for _, _, answer in self.answers[since:] if answer.receipt.replica == replica]
+
+
+class Swapper:
+    """An operator who never leaves things as they are."""
+
+    def __init__(self, operator: Operator, digests: list[str]) -> None:
+        self._operator = operator
+        self._digests = digests
+        self._contents = cycle(range(NUM_CONTENTS))
+        own, same = self.promote, partial(self.promote, "style")
+        self._moves: Iterator[Callable[[], None]] = cycle(
+            [own, same, same, self.roll_back, own, self.try_one, same, own]
+        )
+        self.num_moves = 0
+
+    def move(self) -> None:
+        next(self._moves)()
+        self.num_moves += 1
+
+    def promote(self, name: str = "") -> None:
+        """Under a name of its own, or under one that had another content before."""
+        loaded = self._load(name)
+        serving = self._operator.promote("teller", loaded.adapter)
+        assert (serving.status, serving.digests) == ("serving", loaded.digests)
+
+    def roll_back(self) -> None:
+        assert self._operator.roll_back("teller", why="the one before was better").status == "serving"
+
+    def try_one(self) -> None:
+        """A candidate that never serves."""
+        self._load("")
+        self._operator.roll_back("teller", why="it is not what was meant")
+
+    def _load(self, name: str) -> LaneInfo:
+        number = next(self._contents)
+        lane = self._operator.load_adapter("teller", f"content-{number}", name=name)
+        assert (lane.status, lane.digests) == ("candidate", (self._digests[number],))
+        wait_until(lambda: self._operator.lanes("teller")[0].resident > 0)
+        return lane
+
+
+@dataclass(frozen=True)
+class Scene:
+    served: Served
+    golden: Golden
+    digests: list[str]
+    adapters: Path
+
+    @property
+    def sockets(self) -> list[Path]:
+        return self.served.sockets("teller")
+
+    def listener(self, socket: Path) -> int | None:
+        try:
+            return self.served.replica(socket)
+        except (LookupError, OSError):  # nobody yet, or gone while it was looked at
+            return None
+
+
+@pytest.fixture(scope="module")
+def model() -> Tiny:
+    return tiny()
+
+
+@pytest.fixture
+def scene(model: Tiny, tmp_path: Path) -> Iterator[Scene]:
+    model.save(tmp_path / "model")
+    folders = [tmp_path / "adapters" / f"content-{number}" for number in range(NUM_CONTENTS)]
+    digests = [model.adapter(folder, seed) for seed, folder in enumerate(folders, 1)]
+    golden: dict[tuple[str, ...], Mapping[str, str]] = {(): model.answers(PROMPTS, LENGTH)}
+    for folder, digest in zip(folders, digests, strict=True):
+        golden[(digest,)] = model.answers(PROMPTS, LENGTH, load_file(folder / "adapter_model.safetensors"))
+    assert len({text for answers in golden.values() for text in answers.values()}) > NUM_CONTENTS * len(PROMPTS) // 2
+    with serving(tmp_path, CONFIG) as served:
+        yield Scene(served, golden, digests, tmp_path / "adapters")
+
+
+@contextmanager
+def load_on(scene: Scene, heard: Heard) -> Iterator[None]:
+    """Clients that ask and ask."""
+    over = Event()
+    with ThreadPoolExecutor(NUM_CLIENTS) as pool:
+        clients = [pool.submit(ask_on, scene, heard, over, seed) for seed in range(NUM_CLIENTS)]
+        try:
+            yield
+        finally:
+            over.set()
+        for client in clients:
+            client.result()
+
+
+def ask_on(scene: Scene, heard: Heard, over: Event, seed: int) -> None:
+    random = Random(seed)
+    prompts = sorted(set[str].intersection(*(set(answers) for answers in scene.golden.values())))
+    with Client(scene.served.address) as client:
+        while not over.is_set():
+            prompt, length = random.choice(prompts), random.choice((8, 40, LENGTH))
+            home = random.choice((None, "one", "two", "three", "four"))
+            try:
+                heard.answers.append((prompt, length, client.infer(prompt, max_tokens=length, session=home, **HOW)))
+            except OctetError as error:
+                heard.failures.append(error)
+
+
+def check_golden(scene: Scene, heard: Heard) -> None:
+    for prompt, length, answer in heard.answers:
+        lane = answer.receipt.lane
+        assert answer.text == scene.golden[lane.adapter_digests][prompt][:length], (prompt, answer.receipt)
+
+
+def check_nobody_was_asked_for_what_it_has_not(heard: Heard) -> None:
+    reasons = {attempt.reason for _, _, answer in heard.answers for attempt in answer.receipt.attempts}
+    assert "" in reasons and "unknown_adapter" not in reasons
+
+
+def num_swapped_under(heard: Heard, operator: Operator) -> int:
+    """Answers during which another lane came to serve."""
+    entries = list(operator.audit("teller", most=1000))
+    swaps = [entry.at_unix_ms for entry in entries if entry.what in ("promote", "roll_back")]
+    receipts = [answer.receipt for _, _, answer in heard.answers]
+    spans = [(each.created_unix_ms, each.created_unix_ms + 1000 * each.timings.total) for each in receipts]
+    return sum(any(start < swap < end for swap in swaps) for start, end in spans)
+
+
+def check_nothing_is_left(scene: Scene, operator: Operator) -> None:
+    lanes = [lane for lane in operator.lanes("teller") if lane.status in ("serving", "candidate", "previous")]
+    wanted = sorted(digest for lane in lanes for digest in lane.digests)
+    assert wanted
+    wait_until(lambda: all(sorted(held_by(path)) == wanted for path in scene.sockets))
+
+
+def held_by(socket: Path) -> list[str]:
+    """Digests of the adapters that a replica has, one for every name."""
+
+    async def ask() -> list[str]:
+        async with SpecialistClient(f"unix:{socket}") as client:
+            return [each.digest for each in (await client.describe()).adapters]
+
+    return asyncio.run(ask())
+
+
+def swap_for(seconds: float, pause: float, swapper: Swapper) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        began = time.monotonic()
+        swapper.move()
+        time.sleep(max(0.0, began + pause - time.monotonic()))
+
+
+def lose_one(scene: Scene, operator: Operator, heard: Heard) -> str:
+    """Killed while the files of all adapters are away: it comes back, and answers nobody until it has them again. Its
+    name."""
+    socket, away = scene.sockets[0], scene.adapters.with_name("away")
+    victim = next(each.name for each in operator.replicas() if each.address == f"unix:{socket}")
+    scene.adapters.rename(away)
+    killed = scene.served.replica(socket)
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: scene.listener(socket) not in (None, killed))
+    wait_until(lambda: any(each.name == victim and each.status == "serving" for each in operator.replicas()))
+    since = len(heard.answers) + NUM_CLIENTS
+    wait_until(lambda: len(heard.answers) > since + 20)
+    assert not heard.of(victim, since), "it has not the adapter of the lane that serves"
+    away.rename(scene.adapters)
+    return victim
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def swap_with_a_loss(scene: Scene, seconds: float, pause: float) -> dict[str, int]:
+    """Half of the time both replicas live; then one is killed, and comes back. What was seen, in figures."""
+    heard = Heard()
+    with Operator(scene.served.address, who="swapper") as operator:
+        wait_until(lambda: operator.lanes("teller"))
+        swapper = Swapper(operator, scene.digests)
+        with load_on(scene, heard):
+            swap_for(seconds / 2, pause, swapper)
+            assert heard.failures == []
+            victim = lose_one(scene, operator, heard)
+            back = len(heard.answers)
+            swap_for(seconds / 2, pause, swapper)
+            wait_until(lambda: heard.of(victim, back))
+        assert len(heard.failures) <= NUM_CLIENTS and all(isinstance(each, ReplicaLost) for each in heard.failures)
+        check_golden(scene, heard)
+        check_nobody_was_asked_for_what_it_has_not(heard)
+        assert len(heard.digests) >= min(NUM_CONTENTS, swapper.num_moves // 2)
+        num_under = num_swapped_under(heard, operator)
+        assert num_under > 0
+        check_nothing_is_left(scene, operator)
+    return {
+        "moves": swapper.num_moves,
+        "answers": len(heard.answers),
+        "of the one that came back": len(heard.of(victim, back)),
+        "digests": len(heard.digests),
+        "swapped under": num_under,
+        "lost with the one killed": len(heard.failures),
+    }
+
+
+def test_every_answer_is_that_of_the_digest_on_its_receipt(scene: Scene) -> None:
+    """A whole minute, a swap every two seconds: OCTET_SWAP_SECONDS=60 OCTET_SWAP_PAUSE=2."""
+    seconds = float(os.environ.get("OCTET_SWAP_SECONDS", "10"))
+    swap_with_a_loss(scene, seconds=seconds, pause=float(os.environ.get("OCTET_SWAP_PAUSE", "1")))

@@ -1,0 +1,130 @@
+"""Routers that share a PostgreSQL agree within a second, and outlive it."""
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import grpc
+
+from octet.config.ensemble import CorrectnessConfig
+from octet.v1 import operator_pb2 as wire
+from tests.router.serving.harness import Routed
+from tests.router.store.postgres_server import PostgresServer
+from tests.system.cast import BAD, GOOD, Cast, answerer, ask, ask_until, audit, breaker, cast, ensemble, operate, router
+
+WINDOW = 3.0
+QUICK = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0, window=WINDOW, min_samples=4, breach=0.5)
+CHANGE = wire.Change(who="alice", why="a test")
+
+
+async def two(stack: AsyncExitStack, people: Cast, url: str) -> list[Routed]:
+    return [await stack.enter_async_context(router(people, ensemble(url, QUICK))) for _ in range(2)]
+
+
+async def hold(routed: Routed, how: str) -> None:
+    request = wire.HoldBreakerRequest(specialist="writer", hold=how, change=CHANGE)
+    await operate(routed, "HoldBreaker", request, wire.BreakerInfo)
+
+
+async def release(routed: Routed) -> None:
+    await operate(
+        routed, "ReleaseBreaker", wire.ReleaseBreakerRequest(specialist="writer", change=CHANGE), wire.BreakerInfo
+    )
+
+
+async def seconds_until(routed: Routed, name: str) -> float:
+    began = time.monotonic()
+    while await answerer(routed) != name:
+        assert time.monotonic() < began + 20
+        await asyncio.sleep(0.01)
+    return time.monotonic() - began
+
+
+async def test_a_change_at_one_router_reaches_the_other_within_a_second(mortal: PostgresServer) -> None:
+    url = mortal.new_database()
+    async with AsyncExitStack() as stack, cast("writer", "editor") as people:
+        first, second = await two(stack, people, url)
+        delays = []
+        for _ in range(5):
+            await hold(first, "open")
+            assert await answerer(first) == "editor"
+            delays.append(await seconds_until(second, "editor"))
+            await release(second)
+            assert await answerer(second) == "writer"
+            delays.append(await seconds_until(first, "writer"))
+        knob = wire.SetKnobRequest(name="unspecified.priority_floor", value=8, change=CHANGE)
+        await operate(first, "SetKnob", knob, wire.KnobInfo)
+        began = time.monotonic()
+        while (await ask(second)).code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+            assert time.monotonic() < began + 20
+        delays.append(time.monotonic() - began)
+        assert sorted(delays)[-2] < 1.0, delays  # one of eleven may have met a busy machine
+
+
+async def test_a_bad_specialist_is_demoted_once_and_comes_back_once_for_both(mortal: PostgresServer) -> None:
+    url = mortal.new_database()
+    async with AsyncExitStack() as stack, cast("writer", "editor") as people:
+        first, second = await two(stack, people, url)
+        people.authors["writer"].text = BAD
+        await asyncio.gather(ask_until(first, "editor"), ask_until(second, "editor"))
+        people.authors["writer"].text = GOOD
+        await asyncio.gather(ask_until(first, "writer"), ask_until(second, "writer"))
+        moves = [entry for entry in await audit(first) if entry.who == "breaker"]
+        assert [move.after for move in moves] == ["shadow_only", "recovering", "closed"], "once, not once each"
+        assert moves == [entry for entry in await audit(second) if entry.who == "breaker"]
+
+
+@dataclass
+class Client:
+    """Asks all the time, and counts what comes of it."""
+
+    routed: Routed
+    codes: Counter[str] = field(default_factory=Counter)
+    slowest: float = 0.0
+    stopping: bool = False
+
+    async def run(self) -> None:
+        while not self.stopping:
+            began = time.monotonic()
+            heard = await ask(self.routed)
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            self.codes[heard.code.name] += 1
+            await asyncio.sleep(0.005)
+
+
+async def test_a_database_outage_under_load_costs_no_answer(mortal: PostgresServer) -> None:
+    url = mortal.new_database()
+    async with AsyncExitStack() as stack, cast("writer", "editor") as people:
+        first, second = await two(stack, people, url)
+        await hold(first, "open")
+        clients = [Client(routed) for routed in (first, second)]
+        running = [asyncio.create_task(client.run()) for client in clients]
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(mortal.kill)
+        await asyncio.sleep(1.5)
+        refused = ""
+        try:
+            await release(first)
+        except grpc.aio.AioRpcError as error:
+            refused = error.code().name
+        assert refused == "UNAVAILABLE", "what cannot be written down is not done"
+        assert await answerer(first) == "editor", "and what was, stays"
+        await asyncio.to_thread(mortal.start)
+        while (await breaker(first)).hold != "open" or first.server.services.store.trouble:
+            await asyncio.sleep(0.05)
+        while second.server.services.store.trouble:
+            await asyncio.sleep(0.05)
+        await release(second)
+        assert await seconds_until(first, "writer") < 20
+        for client in clients:
+            client.stopping = True
+        await asyncio.gather(*running)
+        assert [set(client.codes) for client in clients] == [{"OK"}, {"OK"}]
+        assert min(client.codes["OK"] for client in clients) > 50
+        story_told = [(entry.what, entry.who) for entry in await audit(first)]
+        assert [each for each in story_told if each[1] == "alice"] == [
+            ("hold_breaker", "alice"),
+            ("release_breaker", "alice"),
+        ]

@@ -1,0 +1,311 @@
+"""Everything in between is really in between: each thread of the wiring, pulled once through the whole router."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from octet.config.ensemble import (
+    CorrectnessConfig,
+    Ensemble,
+    EscalationConfig,
+    RouterConfig,
+    ShadowConfig,
+    SpecialistConfig,
+    StoreConfig,
+    TaskConfig,
+)
+from octet.rpc.handlers import Context
+from octet.rpc.refusal import queue_full
+from octet.v1 import error_pb2, inference_pb2
+from octet.v1 import operator_pb2 as wire
+from octet.v1 import specialist_pb2 as replica_wire
+from router.routing.classifier.base import Distribution
+from tests.router.serving.harness import Heard, Routed, routing
+from tests.router.serving.spy import hang
+from tests.system.cast import BAD, Cast, ask, breaker, cast, operate, until
+
+CHANGE = wire.Change(who="alice", why="a test")
+ALL = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0)
+
+
+class Torn:
+    """A classifier that is never sure: writer a little more than editor."""
+
+    digest = "1" * 64
+
+    def cached(self, text: str, tenant: str = "") -> Distribution:
+        return Distribution((("writer", 0.55), ("editor", 0.4), ("reject", 0.05)))
+
+    async def classify(self, text: str, tenant: str = "") -> Distribution:
+        return self.cached(text)
+
+
+def settings(**changes: Any) -> Ensemble:
+    whole = Ensemble(
+        specialists=(SpecialistConfig("writer", fallback="editor"), SpecialistConfig("editor")),
+        tasks=(TaskConfig("default", temperature=0.0, max_tokens=64, top_p=1.0, repetition_penalty=1.0),),
+        router=RouterConfig(default_timeout=20.0),
+        correctness=ALL,
+        shadow=ShadowConfig(budget=0.0),
+        store=StoreConfig(url="memory"),
+    )
+    return replace(whole, **changes)
+
+
+def played(story: Callable[[Cast, Routed], Awaitable[None]], ensemble: Ensemble) -> None:
+    async def play() -> None:
+        async with (
+            cast("writer", "editor") as people,
+            routing(people.addresses, ensemble=ensemble, opinions=Torn()) as routed,
+        ):
+            await until(lambda: has_lanes(routed))
+            await story(people, routed)
+
+    asyncio.run(play())
+
+
+async def has_lanes(routed: Routed) -> bool:
+    """What the replicas run is known, and so what their answers count for."""
+    return all([(await breaker(routed, name)).lane > 0 for name in ("writer", "editor")])
+
+
+async def turn(routed: Routed, name: str, value: float) -> None:
+    await operate(routed, "SetKnob", wire.SetKnobRequest(name=name, value=value, change=CHANGE), wire.KnobInfo)
+
+
+async def knob(routed: Routed, name: str) -> wire.KnobInfo | None:
+    listed = await operate(routed, "ListKnobs", wire.ListKnobsRequest(), wire.ListKnobsResponse)
+    return next((each for each in listed.knobs if each.name == name), None)
+
+
+async def counts(routed: Routed) -> wire.ShadowCounts:
+    report = await operate(routed, "ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)
+    found: wire.ShadowCounts = report.counts
+    return found
+
+
+async def is_reported(routed: Routed, expected: tuple[str, str, int]) -> bool:
+    report = await operate(routed, "ShadowReport", wire.ShadowReportRequest(), wire.ShadowReportResponse)
+    return [(row.primary, row.shadow, row.compared) for row in report.rows] == [expected]
+
+
+def receipt_of(heard: Heard) -> inference_pb2.Receipt:
+    assert heard.receipt is not None
+    return heard.receipt
+
+
+def test_a_second_opinion_is_asked_for_below_the_threshold_and_is_kept() -> None:
+    async def story(people: Cast, routed: Routed) -> None:
+        await turn(routed, "unspecified.shadow_threshold", 0.5)
+        assert not receipt_of(await ask(routed)).between.HasField("shadow")
+        await turn(routed, "unspecified.shadow_threshold", 0.6)
+        for _ in range(5):
+            receipt = receipt_of(await ask(routed))
+            assert (receipt.specialist, receipt.between.shadow.specialist) == ("writer", "editor")
+            assert receipt.between.shadow.why == "low_confidence"
+        await until(lambda: people.authors["editor"].num_shadows == 5)
+        await until(lambda: routed.server.services.evaluations.counters.compared == 5)
+        await until(lambda: is_reported(routed, ("writer", "editor", 5)))
+
+    played(story, settings(shadow=ShadowConfig(budget=1.0)))
+
+
+def test_shadows_are_paid_for_by_answers() -> None:
+    async def story(people: Cast, routed: Routed) -> None:
+        await turn(routed, "unspecified.shadow_threshold", 0.6)
+        for _ in range(40):
+            await ask(routed)
+        sent = (await counts(routed)).sent
+        assert 40 * 0.1 - 1 <= sent <= 40 * 0.1 + 2, "one for every ten answers, and one to begin with"
+
+    played(story, settings(shadow=ShadowConfig(budget=0.1)))
+
+
+def test_a_tenth_is_judged_where_a_tenth_is_to_be() -> None:
+    async def story(people: Cast, routed: Routed) -> None:
+        for _ in range(150):
+            await ask(routed)
+        await until(lambda: not routed.server.services.evaluations.num_waiting)
+        judged = (await breaker(routed)).samples
+        assert 2 <= judged <= 45, "neither none nor all"
+
+    played(story, settings(correctness=CorrectnessConfig(sample_rate=0.1, fresh_sample_rate=0.1)))
+
+
+def test_an_answer_that_was_not_delivered_is_not_evaluated() -> None:
+    async def story(people: Cast, routed: Routed) -> None:
+        await turn(routed, "unspecified.shadow_threshold", 0.6)
+        release = asyncio.Event()
+
+        async def half(_: replica_wire.GenerateRequest, context: Context) -> None:
+            accepted = replica_wire.Accepted(lane=replica_wire.Lane(specialist="writer", revision="0" * 64))
+            await context.write(replica_wire.GenerateEvent(accepted=accepted))
+            await context.write(replica_wire.GenerateEvent(chunk=replica_wire.Chunk(text="x", token_ids=[1])))
+            await release.wait()
+
+        people.spies["writer"].behave = half
+        call = routed.generate(inference_pb2.InferRequest(prompt="?", max_tokens=4))
+        async for event in call:
+            if event.WhichOneof("event") == "chunk":
+                break
+        await until(lambda: people.spies["editor"].asked)
+        call.cancel()
+        await routed.idle()
+        backstage = routed.server.services
+        await until(lambda: not backstage.shadows.num_inflight and not backstage.evaluations.num_waiting)
+        assert (backstage.evaluations.counters.submitted, backstage.evaluations.budget.taken) == (0, 0)
+
+    played(story, settings(shadow=ShadowConfig(budget=1.0)))
+
+
+def test_a_hung_shadow_delays_no_request_and_ends_with_the_router() -> None:
+    async def story(people: Cast, routed: Routed) -> None:
+        async def timed() -> float:
+            began = time.perf_counter()
+            assert (await ask(routed)).code is grpc.StatusCode.OK
+            return time.perf_counter() - began
+
+        alone = sorted([await timed() for _ in range(100)])
+        people.spies["editor"].behave = hang
+        await turn(routed, "unspecified.shadow_threshold", 0.6)
+        beside = sorted([await timed() for _ in range(100)])
+        assert 4 <= (await counts(routed)).sent <= 8, "as many as there may be, and all of them hang"
+        assert beside[98] < alone[98] + 0.25
+
+    played(story, settings(shadow=ShadowConfig(budget=1.0, max_inflight=8)))
+
+
+async def no_room(_: replica_wire.GenerateRequest, context: Context) -> None:
+    raise queue_full("waiting", 8, 2.0)
+
+
+def test_refusals_that_last_escalate_step_by_step_and_back() -> None:
+    async def story(people: Cast, routed: Routed) -> None:
+        behave = people.spies["writer"].behave
+        people.spies["writer"].behave = no_room
+        heard = await ask(routed)
+        receipt = receipt_of(heard)
+        assert (receipt.specialist, receipt.between.spilled) == ("editor", True), "somebody else had room"
+
+        async def has_level(name: str, least: float, **fields: Any) -> bool:
+            for _ in range(6):
+                await ask(routed, **fields)
+            info = await knob(routed, name)
+            return info is not None and info.set_by == "escalation" and info.value >= least
+
+        await until(lambda: has_level("unspecified/writer.shadow_threshold", 0.6))
+        await until(lambda: _moved(routed))
+        forced: dict[str, Any] = {"force_specialists": ["writer"]}  # nobody else may take it: only the floor helps
+        await until(lambda: has_level("unspecified/writer.priority_floor", 6, **forced))
+        below = await ask(routed, **forced)
+        assert (below.code, below.reason) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            error_pb2.ERROR_REASON_BELOW_FLOOR,
+        )
+        people.spies["writer"].behave = behave
+
+        async def is_back() -> bool:
+            floor = await knob(routed, "unspecified/writer.priority_floor")
+            threshold = await knob(routed, "unspecified/writer.shadow_threshold")
+            assert threshold is not None or floor is None, "the floor goes first"
+            return floor is None and threshold is None
+
+        await until(is_back)
+        assert receipt_of(await ask(routed)).specialist == "writer"
+
+    quick = EscalationConfig(
+        refused=0.05, min_requests=4, sustain=1.5, relax=1.5, threshold_step=0.4, floor_step=6, max_floor=6
+    )
+    played(story, settings(escalation=quick))
+
+
+async def _moved(routed: Routed) -> bool:
+    """Who is not sure of the first choice is sent to the second at once."""
+    receipt = receipt_of(await ask(routed))
+    return receipt.specialist == "editor" and not receipt.between.spilled
+
+
+def test_what_a_file_changes_reaches_every_part() -> None:
+    async def story(people: Cast, routed: Routed) -> None:
+        await turn(routed, "unspecified.shadow_threshold", 0.6)
+        await ask(routed)
+        assert (await counts(routed)).sent == 0, "there is no budget"
+        changed = replace(
+            settings(shadow=ShadowConfig(budget=1.0)),
+            specialists=(
+                SpecialistConfig("writer", fallback="editor", floor=0.9, verify="none"),
+                SpecialistConfig("editor"),
+            ),
+        )
+        before = routed.server.services.evaluations.counters.judged
+        await routed.server.reload(changed)
+        for _ in range(3):
+            await ask(routed)
+        await until(lambda: people.authors["editor"].num_shadows)
+        info = await breaker(routed)
+        assert (info.floor, info.verifier) == (0.9, "none")
+        await until(lambda: not routed.server.services.evaluations.num_waiting)
+        assert routed.server.services.evaluations.counters.judged == before, "nothing is judged by `none`"
+
+    played(story, settings())
+
+
+def test_a_receipt_outlives_its_router(tmp_path: Path) -> None:
+    ensemble = settings(store=StoreConfig(url=f"sqlite:{tmp_path / 'state.db'}"))
+    ids: list[str] = []
+
+    async def first(people: Cast, routed: Routed) -> None:
+        ids.append(receipt_of(await ask(routed)).request_id)
+
+    async def second(people: Cast, routed: Routed) -> None:
+        request = inference_pb2.GetReceiptRequest(request_id=ids[0])
+        receipt = await routed.call("GetReceipt", request, inference_pb2.Receipt)
+        assert (receipt.request_id, receipt.specialist) == (ids[0], "writer")
+        missing = await routed.refused(
+            "GetReceipt", inference_pb2.GetReceiptRequest(request_id="x"), inference_pb2.Receipt
+        )
+        assert missing.reason == error_pb2.ERROR_REASON_UNKNOWN_REQUEST
+
+    played(first, ensemble)
+    played(second, ensemble)
+
+
+def test_a_replica_that_is_drained_gets_nothing() -> None:
+    async def story(people: Cast, routed: Routed) -> None:
+        request = wire.DrainReplicaRequest(replica="writer-0", change=CHANGE)
+        await operate(routed, "DrainReplica", request, wire.ReplicaInfo)
+        before = len(people.spies["writer"].asked)
+        heard = await ask(routed)
+        assert receipt_of(heard).specialist == "editor"
+        assert len(people.spies["writer"].asked) == before
+
+    played(story, settings())
+
+
+def test_route_tells_what_generate_would_do() -> None:
+    async def story(people: Cast, routed: Routed) -> None:
+        await turn(routed, "unspecified.priority_floor", 6)
+        told = await routed.call("Route", inference_pb2.InferRequest(prompt="x"), inference_pb2.Receipt)
+        heard = await ask(routed)
+        assert told.error.reason == heard.reason == error_pb2.ERROR_REASON_BELOW_FLOOR
+        assert told.decision.primary == "writer" and told.between.priority_floor == 6
+        assert told.between.knobs_by and not people.spies["writer"].asked
+
+    played(story, settings())
+
+
+def test_a_bad_answer_counts_for_the_lane_that_gave_it() -> None:
+    async def story(people: Cast, routed: Routed) -> None:
+        people.authors["writer"].text = BAD
+        for _ in range(6):
+            await ask(routed)
+        await until(lambda: not routed.server.services.evaluations.num_waiting)
+        assert ((await breaker(routed)).samples, (await breaker(routed)).pass_rate) == (6, 0.0)
+        assert (await breaker(routed, "editor")).samples == 0
+
+    played(story, settings())

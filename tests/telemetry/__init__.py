@@ -1,1 +1,0 @@
-"""What processes tell of themselves: traces and logs."""
