@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from random import Random
 from uuid import uuid4
 
+from octet.background import run_forever
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble, TelemetryConfig
 from octet.identity import digest_parts
-from octet.rpc.handlers import MemoryGuard
-from octet.telemetry.requests import run_forever
+from octet.rpc.memory import MemoryGuard
 from octet.telemetry.trace_export import SpanExporter, open_span_exporter
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire

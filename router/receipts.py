@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from octet.clock import Clock
 from octet.rpc.refusal import Refusal
-from octet.telemetry.requests import request_outcome, responsible_specialist
+from octet.telemetry.outcomes import request_outcome, responsible_specialist
 from octet.v1 import inference_pb2 as wire
 from router.request import DecisionSource, Request, RoutingDecision
 from router.store.rows import ReceiptLabels, ReceiptRow, StoreUnavailable

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import grpc
 
-from octet.rpc.checks import shorten
+from octet.limits import shorten
 from octet.rpc.refusal import Refusal, cancelled, deadline_exceeded, invalid_field
 from octet.v1 import error_pb2 as wire
 from router.request import Request, RoutingDecision

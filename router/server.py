@@ -21,14 +21,15 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from octet import __version__
+from octet.background import run_forever
 from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble
 from octet.config.reload import ConfigWatch, Reloaded
-from octet.rpc import handlers as rpc
+from octet.rpc.drain_gate import DrainGate, DrainGateInterceptor, begin_shutdown
+from octet.rpc.handlers import MAX_PENDING_READS
 from octet.rpc.listener import SERVER_OPTIONS, bind_server, check_keys_configured, format_address
-from octet.rpc.memory import memory_reader
+from octet.rpc.memory import MemoryGuard, MemoryLimits, memory_reader
 from octet.supervisor.status import StatusReporter
-from octet.telemetry.requests import run_forever
 from octet.v1 import inference_pb2 as wire
 from router.api.grpc.services import INFERENCE_SERVICE, JOBS_SERVICE, InferenceService, JobsService
 from router.api.http.app import App
@@ -75,7 +76,7 @@ class RouterServer(RouterCore):
         clock, random = SystemClock(), SystemRandom()
         connect = open_transport(ensemble.dispatch.transport, settings.replica_tls)
         environment = RouterEnvironment(clock, time.time, random, connect, lambda: secrets.token_hex(_ID_BYTES))
-        memory = rpc.MemoryGuard(memory_reader(), clock, rpc.MemoryLimits.from_environment(os.environ))
+        memory = MemoryGuard(memory_reader(), clock, MemoryLimits.from_environment(os.environ))
         memory.warn()
         super().__init__(
             ensemble,
@@ -99,12 +100,12 @@ class RouterServer(RouterCore):
             store, self.service, self._serve_job, config.jobs, clock, wall_ms, random.random, environment.new_id
         )
         self._responses: Counter[tuple[str, int]] = Counter()
-        self._drain_gate = rpc.DrainGate()
+        self._drain_gate = DrainGate()
         self._counters = RequestCounters(ensemble)
         self.metrics = self._build_metrics()
         self._health: Any = health.aio.HealthServicer()
         self._inference = InferenceService(self.service, self.slos.header)
-        max_pending_reads = max(config.max_inflight, rpc.MAX_PENDING_READS)
+        max_pending_reads = max(config.max_inflight, MAX_PENDING_READS)
         max_calls = config.max_inflight + config.jobs.watchers + max_pending_reads + _SPARE_CALLS
         self._grpc = self._build_grpc_server(max_calls, max_pending_reads)
         for listener in (settings, settings.http):
@@ -147,7 +148,7 @@ class RouterServer(RouterCore):
         limits = (("grpc.max_receive_message_length", _MAX_RECEIVED_BYTES), ("grpc.max_concurrent_streams", max_calls))
         server = aio.server(
             interceptors=(
-                rpc.DrainGateInterceptor(self._drain_gate),
+                DrainGateInterceptor(self._drain_gate),
                 KeyInterceptor(self.gate, max_pending_reads=max_pending_reads),
             ),
             options=(*SERVER_OPTIONS, *limits),
@@ -234,7 +235,7 @@ class RouterServer(RouterCore):
                 await self.drain()
         if grace > 0:
             async with self._drain_gate.hold():
-                ending = await rpc.begin_shutdown(self._stop_grpc(grace), self._stop_http(grace))
+                ending = await begin_shutdown(self._stop_grpc(grace), self._stop_http(grace))
             await ending
         else:
             await asyncio.gather(self._stop_grpc(0), self._stop_http(0))

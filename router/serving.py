@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 from octet.clock import Clock
 from octet.config.ensemble import CorrectnessConfig
-from octet.rpc.handlers import CallerGone, MemoryGuard
+from octet.rpc.handlers import CallerGone
+from octet.rpc.memory import MemoryGuard
 from octet.rpc.refusal import Refusal, cancelled, draining, internal_error
 from octet.telemetry.requests import request_context
 from octet.v1 import inference_pb2 as wire

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble
-from octet.rpc.handlers import MemoryUsage
+from octet.rpc.memory import MemoryUsage
 from router.dispatch.http2.channel import ReadLimits
 from router.dispatch.transport import ReplicaTarget
 from router.verify.verifiers import open_verifiers

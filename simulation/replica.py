@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from kvpool import BlockPool
 from octet.config.ensemble import SpecialistConfig
 from octet.identity import Lane, digest_parts
-from octet.rpc.handlers import MemoryGuard, MemoryUsage
+from octet.rpc.memory import MemoryGuard, MemoryUsage
 from octet.telemetry.exposition import Exposition
 from octet.v1 import specialist_pb2 as wire
 from simulation.event_loop import EngineClock, HeapLoop

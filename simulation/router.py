@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from octet.config.ensemble import Ensemble
-from octet.rpc.handlers import MemoryGuard
+from octet.rpc.memory import MemoryGuard
 from router.api.grpc.services import InferenceService
 from router.api.keys.gate import AccessGate
 from router.assembly import RequestTraces, RouterCore, RouterEnvironment

@@ -14,7 +14,7 @@ from octet.client.errors import DeadlineExceeded, OctetError
 from octet.client.operator import Operator
 from octet.client.receipts import Admission, Between, DecisionInfo, Receipt, Usage
 from octet.clock import wall_ms
-from octet.telemetry.requests import OUTCOMES, request_outcome, responsible_specialist
+from octet.telemetry.outcomes import OUTCOMES, request_outcome, responsible_specialist
 from octet.terminal import check_utf8, format_latency, format_moment, format_seconds, format_table
 
 Rows = Iterator[tuple[str, str]]  # labels and texts

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from octet.cli.receipts import CAPACITY_REASON_NAMES
 from octet.client.receipts import AttemptInfo, DecisionInfo, ForecastInfo, Receipt, Usage
 from octet.client.records import AuditEntry, RequestExplanation
-from octet.telemetry.requests import request_outcome
+from octet.telemetry.outcomes import request_outcome
 from octet.terminal import format_moment, format_seconds, pluralise
 
 Sentences = Iterator[str]  # empty ones are left out

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from octet.client import errors
 from octet.client.options import message_to_wire, structure_to_wire, tool_choice_to_wire, tool_to_wire
 from octet.clock import Clock
+from octet.limits import shorten
 from octet.v1 import inference_pb2 as wire
 
 _RENAMED = {
@@ -28,7 +29,6 @@ _REQUEST = frozenset(wire.InferRequest.DESCRIPTOR.fields_by_name) - {"sampling",
 _SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _MAX_TIMEOUT_S = 10**9  # about thirty years: beyond that a clock that counts nanoseconds overflows
-_MAX_SHOWN = 60
 _TYPES = {
     FieldDescriptor.CPPTYPE_INT32: "a 32-bit integer",
     FieldDescriptor.CPPTYPE_INT64: "a 64-bit integer",
@@ -107,7 +107,7 @@ def build_message(kind: type[Message], values: Mapping[str, Any]) -> Any:
 def check_timeout(seconds: float | None, name: str = "timeout") -> float | None:
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if seconds is not None and not (is_number and 0 < seconds <= _MAX_TIMEOUT_S):
-        raise errors.invalid_option(name, f"a number of seconds in (0, {_MAX_TIMEOUT_S:,}]", _shorten(seconds))
+        raise errors.invalid_option(name, f"a number of seconds in (0, {_MAX_TIMEOUT_S:,}]", shorten(seconds))
     return seconds
 
 
@@ -120,7 +120,7 @@ def _trace_metadata(trace: str | None) -> tuple[tuple[str, str], ...]:
         return ()
     if not isinstance(trace, str) or _TRACEPARENT.fullmatch(trace) is None:
         limit = "a W3C traceparent, 00-<32 hex digits>-<16 hex digits>-<2 hex digits>"
-        raise errors.invalid_option("trace", limit, _shorten(trace))
+        raise errors.invalid_option("trace", limit, shorten(trace))
     return (("traceparent", trace),)
 
 
@@ -148,7 +148,7 @@ def _set_field(message: Any, field: str, name: str, value: Any) -> None:
         raise errors.invalid_option(name, "valid UTF-8", "text with a lone surrogate") from None
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         limit = _expected_type(message.DESCRIPTOR.fields_by_name[field])
-        raise errors.invalid_option(name, limit, f"{_shorten(value)} ({error})") from None
+        raise errors.invalid_option(name, limit, f"{shorten(value)} ({error})") from None
 
 
 def _expected_type(field: Any) -> str:
@@ -156,11 +156,6 @@ def _expected_type(field: Any) -> str:
         return _MESSAGE_TYPES[field.name]
     single = "bytes" if field.type == field.TYPE_BYTES else _TYPES[field.cpp_type]
     return f"{single}, or several" if field.is_repeated else single
-
-
-def _shorten(value: object) -> str:
-    shown = repr(value[:_MAX_SHOWN] if isinstance(value, str | bytes) else value)
-    return shown if len(shown) <= _MAX_SHOWN else shown[: _MAX_SHOWN - 3] + "..."
 
 
 FIRST_WAIT_S = 0.1  # upper bound of the random wait before the first retry; it doubles with every further retry

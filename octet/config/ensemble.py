@@ -25,7 +25,7 @@ from octet.config.annotations import (
     TextLimits,
     ValueUnit,
 )
-from octet.rpc.checks import Range
+from octet.limits import Range
 
 EngineName = Literal["native", "sim"]
 ReplicaTransport = Literal["http2", "grpc"]

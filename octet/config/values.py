@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, get_args, get_origin
 from octet.config.annotations import CountLimits, FilePath, OneOf, TextLimits, ValueUnit
 from octet.config.fields import SchemaField
 from octet.config.yaml_tree import Problems, YamlList, YamlNode, YamlScalar, YamlTable, describe_node, quote_if_needed
-from octet.rpc.checks import Range
+from octet.limits import Range
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 """Keys and list indices from the top, such as ("specialists", "sql", "model")."""

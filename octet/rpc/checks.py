@@ -1,4 +1,4 @@
-"""Checks of external values. Imports no gRPC, so that the configuration can use it."""
+"""Checks of values that callers send."""
 
 import json
 import re
@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
 from functools import cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
+from google.protobuf.message import Message
 
-    from octet.rpc.refusal import Refusal
-    from octet.v1 import specialist_pb2 as wire
+from octet.limits import Range, shorten
+from octet.rpc.refusal import invalid_field
+from octet.v1 import specialist_pb2 as wire
 
 ASSISTANT, TOOL = "assistant", "tool"
 MAX_JSON_DEPTH = 64  # nested brackets in a schema or in the arguments of a call
@@ -23,25 +23,6 @@ _NAME = re.compile(r"[a-z0-9._-]+")
 _ROLE = re.compile(r"[a-z_]+")
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(r"[\[{\]}]")
-_MAX_SHOWN = 60
-
-
-class Range(NamedTuple):
-    least: float
-    most: float
-    open: bool = False  # `least` itself is excluded
-    or_zero: bool = False  # 0 is allowed as well
-
-    def __contains__(self, value: object) -> bool:
-        if not isinstance(value, int | float) or not isfinite(value):
-            return False
-        if self.or_zero and value == 0:
-            return True
-        return (self.least < value if self.open else self.least <= value) and value <= self.most
-
-    def __str__(self) -> str:
-        zero = "0 or " if self.or_zero else ""
-        return f"{zero}in {'(' if self.open else '['}{self.least:,}, {self.most:,}]"
 
 
 class InvalidJsonObject(ValueError):
@@ -72,19 +53,6 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def shorten(value: object) -> str:
-    """Shorten a value from a request to fit into a message."""
-    shown = value[:_MAX_SHOWN] if isinstance(value, str) else value
-    text = repr(shown)
-    return text if len(text) <= _MAX_SHOWN and shown == value else text[: _MAX_SHOWN - 3] + "..."
-
-
-def _invalid(field: str, limit: str, value: str) -> "Refusal":
-    from octet.rpc.refusal import invalid_field  # imports gRPC
-
-    return invalid_field(field, limit, value)
-
-
 class FieldChecks:
     """Checks of single fields by their name on the wire. Every check raises Refusal with field, limit and value."""
 
@@ -97,13 +65,13 @@ class FieldChecks:
     def in_range(self, field: str, value: float) -> float:
         allowed = self._ranges[field]
         if value not in allowed:
-            raise _invalid(field, str(allowed), str(value))
+            raise invalid_field(field, str(allowed), str(value))
         return value
 
     def size(self, field: str, raw: bytes) -> bytes:
         most = self._sizes[field]
         if len(raw) > most:
-            raise _invalid(field, f"at most {most:,} bytes", f"{len(raw):,} bytes")
+            raise invalid_field(field, f"at most {most:,} bytes", f"{len(raw):,} bytes")
         return raw
 
     def text(self, field: str, text: str) -> str:
@@ -114,17 +82,17 @@ class FieldChecks:
     def count(self, field: str, values: Sized) -> None:
         most = self._counts[field]
         if len(values) > most:
-            raise _invalid(field, f"at most {most:,} items", f"{len(values):,}")
+            raise invalid_field(field, f"at most {most:,} items", f"{len(values):,}")
 
     def identifier(self, field: str, text: str) -> str:
         """Identifiers are logged, so they must not contain line breaks or control characters."""
         if not self.text(field, text).isprintable():
-            raise _invalid(field, "printable", shorten(text))
+            raise invalid_field(field, "printable", shorten(text))
         return text
 
     def name(self, field: str, name: str) -> str:
         if not _NAME.fullmatch(self.text(field, name)):
-            raise _invalid(field, "lowercase letters, digits, dots, dashes and underscores", shorten(name))
+            raise invalid_field(field, "lowercase letters, digits, dots, dashes and underscores", shorten(name))
         return name
 
     def names(self, field: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -132,44 +100,44 @@ class FieldChecks:
             return ()
         self.count(field, names)
         if len(set(names)) < len(names):
-            raise _invalid(field, "unique names", shorten(", ".join(names)))
+            raise invalid_field(field, "unique names", shorten(", ".join(names)))
         return tuple(self.name(field, name) for name in names)
 
     def role(self, field: str, role: str) -> str:
         if not _ROLE.fullmatch(self.text(field, role)):
-            raise _invalid(field, "lowercase letters and underscores", shorten(role))
+            raise invalid_field(field, "lowercase letters and underscores", shorten(role))
         return role
 
     def stops(self, stops: Sequence[str]) -> tuple[str, ...]:
         self._texts("stop", stops)
         return tuple(stops)
 
-    def structure(self, structure: "wire.Structure") -> None:
+    def structure(self, structure: wire.Structure) -> None:
         """Checks sizes and counts only; the replica decides whether it can compile the structure."""
         kind = structure.WhichOneof("kind")
         if kind is None:
-            raise _invalid("structure", "one of json_object, json_schema, regex and choice", "none")
+            raise invalid_field("structure", "one of json_object, json_schema, regex and choice", "none")
         if kind == "choice":
             self._choices(structure.choice.choices)
         elif not getattr(structure, kind):
-            raise _invalid(f"structure.{kind}", "true" if kind == "json_object" else "not empty", "nothing")
+            raise invalid_field(f"structure.{kind}", "true" if kind == "json_object" else "not empty", "nothing")
         elif kind != "json_object":
             self.text(f"structure.{kind}", getattr(structure, kind))
 
     def _choices(self, choices: Sequence[str]) -> None:
         field = "structure.choice.choices"
         if not choices:
-            raise _invalid(field, "not empty", "none")
+            raise invalid_field(field, "not empty", "none")
         self._texts(field, choices)
         if len(set(choices)) < len(choices):
-            raise _invalid(field, "unique choices", f"{len(choices):,} choices with duplicates")
+            raise invalid_field(field, "unique choices", f"{len(choices):,} choices with duplicates")
         self.size("structure.choice", "".join(choices).encode())
 
     def _texts(self, field: str, texts: Sequence[str]) -> None:
         self.count(field, texts)
         for text in texts:
             if not self.text(field, text):
-                raise _invalid(field, "not empty", "''")
+                raise invalid_field(field, "not empty", "''")
 
 
 class ToolChecks:
@@ -182,7 +150,7 @@ class ToolChecks:
         self._choice = f"{prefix}tool_choice"
         self._messages = f"{prefix}messages"
 
-    def tools(self, tools: "Sequence[wire.Tool]") -> None:
+    def tools(self, tools: Sequence[wire.Tool]) -> None:
         self._checks.count(self._tools, tools)
         for tool in tools:
             self._name(f"{self._tools}.name", tool.name)
@@ -192,28 +160,28 @@ class ToolChecks:
         texts = (text for tool in tools for text in (tool.name, tool.description, tool.parameters))
         self._checks.size(self._tools, "".join(texts).encode())
 
-    def choice(self, choice: "wire.ToolChoice", tools: "Sequence[wire.Tool]") -> None:
+    def choice(self, choice: wire.ToolChoice, tools: Sequence[wire.Tool]) -> None:
         if not tools:
-            raise _invalid(self._choice, "unset without tools", "set")
+            raise invalid_field(self._choice, "unset without tools", "set")
         if choice.mode not in choice.Mode.values():
-            raise _invalid(f"{self._choice}.mode", "one of AUTO, NONE and REQUIRED", str(choice.mode))
+            raise invalid_field(f"{self._choice}.mode", "one of AUTO, NONE and REQUIRED", str(choice.mode))
         if choice.name and choice.name not in (tool.name for tool in tools):
-            raise _invalid(f"{self._choice}.name", "the name of one of the tools", shorten(choice.name))
+            raise invalid_field(f"{self._choice}.name", "the name of one of the tools", shorten(choice.name))
 
-    def conversation(self, messages: "Sequence[wire.Message]") -> None:
+    def conversation(self, messages: Sequence[wire.Message]) -> None:
         """Check that only an assistant makes calls, and every tool message answers exactly one earlier call."""
         open_ids: set[str] = set()
         ids: list[str] = []
         for message in messages:
             if message.tool_calls and message.role != ASSISTANT:
                 limit = "unset unless the role is assistant"
-                raise _invalid(f"{self._messages}.tool_calls", limit, shorten(message.role))
+                raise invalid_field(f"{self._messages}.tool_calls", limit, shorten(message.role))
             if bool(message.tool_call_id) != (message.role == TOOL):
                 limit = "set if the role is tool, and unset otherwise"
-                raise _invalid(f"{self._messages}.tool_call_id", limit, shorten(message.tool_call_id))
+                raise invalid_field(f"{self._messages}.tool_call_id", limit, shorten(message.tool_call_id))
             if message.role == TOOL and message.tool_call_id not in open_ids:
                 limit = "the id of an earlier unanswered call"
-                raise _invalid(f"{self._messages}.tool_call_id", limit, shorten(message.tool_call_id))
+                raise invalid_field(f"{self._messages}.tool_call_id", limit, shorten(message.tool_call_id))
             open_ids.discard(message.tool_call_id)
             self._calls(message.tool_calls)
             new_ids = [call.id for call in message.tool_calls]
@@ -221,18 +189,18 @@ class ToolChecks:
             open_ids.update(new_ids)
         _check_unique(f"{self._messages}.tool_calls.id", "ids", ids)
 
-    def _calls(self, calls: "Sequence[wire.ToolCall]") -> None:
+    def _calls(self, calls: Sequence[wire.ToolCall]) -> None:
         field = f"{self._messages}.tool_calls"
         self._checks.count(field, calls)
         for call in calls:
             self._name(f"{field}.name", call.name)
             if not self._checks.identifier(f"{field}.id", call.id):
-                raise _invalid(f"{field}.id", "not empty", "''")
+                raise invalid_field(f"{field}.id", "not empty", "''")
             self._object(f"{field}.arguments", self._checks.text(f"{field}.arguments", call.arguments))
 
     def _name(self, field: str, name: str) -> None:
         if not _TOOL_NAME.fullmatch(name):
-            raise _invalid(field, f"1 to {MAX_TOOL_NAME} letters, digits, dashes and underscores", shorten(name))
+            raise invalid_field(field, f"1 to {MAX_TOOL_NAME} letters, digits, dashes and underscores", shorten(name))
 
     def _schema(self, field: str, schema: str) -> None:
         """Check a schema, empty for a tool without arguments. The replica decides whether it can compile it."""
@@ -240,22 +208,22 @@ class ToolChecks:
             return
         kind = self._object(field, schema).get("type", "object")
         if kind != "object":
-            raise _invalid(field, "a schema of type object", shorten(kind))
+            raise invalid_field(field, "a schema of type object", shorten(kind))
 
     def _object(self, field: str, text: str) -> dict[str, object]:
         try:
             return parse_json_object(text, MAX_JSON_DEPTH)
         except InvalidJsonObject as error:
-            raise _invalid(field, error.limit, error.value) from None
+            raise invalid_field(field, error.limit, error.value) from None
 
 
 def _check_unique(field: str, noun: str, values: Sequence[str]) -> None:
     if len(set(values)) < len(values):
         duplicate = next(value for value, count in Counter(values).items() if count > 1)
-        raise _invalid(field, f"unique {noun}", shorten(duplicate))
+        raise invalid_field(field, f"unique {noun}", shorten(duplicate))
 
 
-def message_texts(message: "wire.Message") -> tuple[str, ...]:
+def message_texts(message: wire.Message) -> tuple[str, ...]:
     return (message.content, *(call.name + call.arguments for call in message.tool_calls))
 
 
@@ -265,7 +233,7 @@ class _NumberField(NamedTuple):
     nested: "tuple[_NumberField, ...] | None"  # the number fields of a nested message; None for a number
 
 
-def has_finite_numbers(message: "Message") -> bool:
+def has_finite_numbers(message: Message) -> bool:
     """Return False if any number, nested messages included, is NaN or infinite: NaN passes range comparisons, and JSON
     cannot represent it. No message type may contain itself."""
     return _are_finite(message, _number_fields(message.DESCRIPTOR))

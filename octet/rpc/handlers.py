@@ -3,9 +3,8 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import inf
 from typing import Any, TypeAlias, TypeVar
 
@@ -13,7 +12,6 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
-from octet.clock import Clock
 from octet.rpc.messages import MAX_FIELDS, diagnose_malformed, has_at_most_fields
 from octet.rpc.refusal import Refusal, internal_error, invalid_field, queue_full
 from octet.v1 import error_pb2 as wire
@@ -290,163 +288,3 @@ class RequestReadInterceptor(aio.ServerInterceptor):  # type: ignore[misc]  # gR
         if handler.request_streaming:
             return request_stream_handler(handler, lambda: self._stream_limit.enter(details.method))
         return single_request_handler(handler, nullcontext, self._reader)
-
-
-_QUIET_SECONDS = 0.25  # time without a new call; even on a busy machine gRPC hands a call over within that time
-_MAX_WAIT_SECONDS = 2.0
-_MAX_WALL_SECONDS = 5.0  # for an event loop that hardly runs
-_TICK_SECONDS = 0.01
-_MAX_TICK_SECONDS = 0.02  # longer ticks count as this much: while the loop was blocked, no call could be handed over
-_HEALTH_PREFIX = "/grpc.health."
-
-
-class DrainGate:
-    """Holds new calls while a server drains. Belongs to the event loop."""
-
-    def __init__(self) -> None:
-        self._open = asyncio.Event()
-        self._open.set()
-        self._num_arrived = 0
-        self.num_held = 0
-
-    async def enter(self) -> None:
-        """Return at once, except while the gate is held."""
-        self._num_arrived += 1
-        if not self._open.is_set():
-            self.num_held += 1
-            try:
-                await self._open.wait()
-            finally:
-                self.num_held -= 1
-
-    @asynccontextmanager
-    async def hold(self) -> AsyncIterator[None]:
-        """Hold new calls and wait until no more arrive. Stop every listener within the context: a held call that is
-        then refused and retried reaches another server. Not reentrant."""
-        self._open.clear()
-        try:
-            await self.wait_until_quiet()
-            yield
-        finally:
-            self._open.set()
-
-    async def wait_until_quiet(self) -> None:
-        """Return when no call has arrived for a while, which becomes shorter the longer calls keep arriving."""
-        now = asyncio.get_running_loop().time
-        waited = quiet = 0.0
-        end = now() + _MAX_WALL_SECONDS
-        while quiet < _QUIET_SECONDS * (1 - waited / _MAX_WAIT_SECONDS) and now() < end:
-            start, num_before = now(), self._num_arrived
-            await asyncio.sleep(_TICK_SECONDS)
-            tick = min(now() - start, _MAX_TICK_SECONDS)
-            waited += tick
-            quiet = quiet + tick if self._num_arrived == num_before else 0.0
-
-
-class DrainGateInterceptor(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
-    """Sends every call through the gate, except health checks."""
-
-    def __init__(self, gate: DrainGate) -> None:
-        self._gate = gate
-
-    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        if not details.method.startswith(_HEALTH_PREFIX):
-            await self._gate.enter()
-        return await continuation(details)
-
-
-async def begin_shutdown(*stops: Awaitable[None]) -> "asyncio.Future[list[None]]":
-    """Start all given shutdowns and return a future for their end."""
-    ending = asyncio.gather(*stops)
-    await asyncio.sleep(0)
-    return ending
-
-
-MEMORY_LIMITS_VARIABLE = "OCTET_MEMORY_LIMITS"  # two shares of the limit, such as 0.92,0.95, or off
-TIGHT, FULL = 0.92, 0.95
-"""Shares of the limit. Above the first, deferrable work is refused: shadows by a replica, requests below the default
-priority by a router. Above the second, all new work is refused."""
-_POLL_SECONDS = 1.0
-_MEMORY_RETRY_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryUsage:
-    used: int  # bytes, without the page cache
-    limit: int
-
-    @property
-    def share(self) -> float:
-        return self.used / self.limit
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryLimits:
-    tight: float = TIGHT
-    full: float = FULL
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> "MemoryLimits":
-        """Raises ValueError."""
-        given = environment.get(MEMORY_LIMITS_VARIABLE, "").strip()
-        if not given:
-            return cls()
-        if given == "off":
-            return cls(inf, inf)
-        try:
-            tight, full = (float(each) for each in given.split(","))
-        except ValueError:
-            tight = full = 0.0
-        if not 0 < tight <= full <= 1:
-            shape = f"off, or two shares such as {TIGHT},{FULL}, the smaller first"
-            raise ValueError(f"{MEMORY_LIMITS_VARIABLE} must be {shape}; got {given}")
-        return cls(tight, full)
-
-
-class MemoryGuard:
-    def __init__(
-        self, read: Callable[[], MemoryUsage | None], clock: Clock, limits: MemoryLimits | None = None
-    ) -> None:
-        self._read = read
-        self._clock = clock
-        self._limits = limits or MemoryLimits()
-        self._read_at = -inf
-        self._usage: MemoryUsage | None = None
-
-    @property
-    def share(self) -> float | None:
-        """Returns the used share of the limit; None if there is no limit."""
-        usage = self._current()
-        return None if usage is None else usage.share
-
-    def warn(self) -> None:
-        """Warn at the start of a process if new work would already be refused."""
-        usage, tight = self._current(), self._limits.tight
-        if usage is not None and usage.share >= tight:
-            message = "%.0f%% of the memory limit of %d MiB is used: new work is refused above %.0f%%"
-            _log.warning(message, 100 * usage.share, usage.limit >> 20, 100 * tight)
-
-    def check(self, *, can_wait: bool) -> None:
-        """Raises Refusal. Running work is not affected: its memory is already allocated."""
-        usage = self._current()
-        if usage is None or usage.share < self._limits.tight:
-            return
-        if usage.share >= self._limits.full or can_wait:
-            raise self._refusal(usage)
-
-    def _current(self) -> MemoryUsage | None:
-        now = self._clock.now()
-        if now - self._read_at >= _POLL_SECONDS:
-            self._read_at, self._usage = now, self._read()
-        return self._usage
-
-    def _refusal(self, usage: MemoryUsage) -> Refusal:
-        mib = usage.limit >> 20
-        return Refusal(
-            wire.ERROR_REASON_QUEUE_FULL,
-            f"this process uses {usage.share:.0%} of its memory limit of {mib:,} MiB",
-            field="memory",
-            limit=f"less than {self._limits.tight:.0%} of {mib:,} MiB; {self._limits.full:.0%} for urgent requests",
-            value=f"{usage.share:.0%}",
-            retry_after=_MEMORY_RETRY_SECONDS,
-        )

@@ -1,15 +1,109 @@
-"""The memory usage of a process under the limits of its cgroups."""
+"""The memory guard: refuses new work when a process approaches the memory limit of its cgroups."""
 
+import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
-from octet.rpc.handlers import MemoryUsage
+from octet.clock import Clock
+from octet.rpc.refusal import Refusal
+from octet.v1 import error_pb2 as wire
 
+_log = logging.getLogger(__name__)
+
+MEMORY_LIMITS_VARIABLE = "OCTET_MEMORY_LIMITS"  # two shares of the limit, such as 0.92,0.95, or off
+TIGHT, FULL = 0.92, 0.95
+"""Shares of the limit. Above the first, deferrable work is refused: shadows by a replica, requests below the default
+priority by a router. Above the second, all new work is refused."""
+_POLL_SECONDS = 1.0
+_MEMORY_RETRY_SECONDS = 2.0
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
 _UNLIMITED = 1 << 60  # version 1 reports a larger number if there is no limit
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUsage:
+    used: int  # bytes, without the page cache
+    limit: int
+
+    @property
+    def share(self) -> float:
+        return self.used / self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    tight: float = TIGHT
+    full: float = FULL
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "MemoryLimits":
+        """Raises ValueError."""
+        given = environment.get(MEMORY_LIMITS_VARIABLE, "").strip()
+        if not given:
+            return cls()
+        if given == "off":
+            return cls(inf, inf)
+        try:
+            tight, full = (float(each) for each in given.split(","))
+        except ValueError:
+            tight = full = 0.0
+        if not 0 < tight <= full <= 1:
+            shape = f"off, or two shares such as {TIGHT},{FULL}, the smaller first"
+            raise ValueError(f"{MEMORY_LIMITS_VARIABLE} must be {shape}; got {given}")
+        return cls(tight, full)
+
+
+class MemoryGuard:
+    def __init__(
+        self, read: Callable[[], MemoryUsage | None], clock: Clock, limits: MemoryLimits | None = None
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        self._limits = limits or MemoryLimits()
+        self._read_at = -inf
+        self._usage: MemoryUsage | None = None
+
+    @property
+    def share(self) -> float | None:
+        """Returns the used share of the limit; None if there is no limit."""
+        usage = self._current()
+        return None if usage is None else usage.share
+
+    def warn(self) -> None:
+        """Warn at the start of a process if new work would already be refused."""
+        usage, tight = self._current(), self._limits.tight
+        if usage is not None and usage.share >= tight:
+            message = "%.0f%% of the memory limit of %d MiB is used: new work is refused above %.0f%%"
+            _log.warning(message, 100 * usage.share, usage.limit >> 20, 100 * tight)
+
+    def check(self, *, can_wait: bool) -> None:
+        """Raises Refusal. Running work is not affected: its memory is already allocated."""
+        usage = self._current()
+        if usage is None or usage.share < self._limits.tight:
+            return
+        if usage.share >= self._limits.full or can_wait:
+            raise self._refusal(usage)
+
+    def _current(self) -> MemoryUsage | None:
+        now = self._clock.now()
+        if now - self._read_at >= _POLL_SECONDS:
+            self._read_at, self._usage = now, self._read()
+        return self._usage
+
+    def _refusal(self, usage: MemoryUsage) -> Refusal:
+        mib = usage.limit >> 20
+        return Refusal(
+            wire.ERROR_REASON_QUEUE_FULL,
+            f"this process uses {usage.share:.0%} of its memory limit of {mib:,} MiB",
+            field="memory",
+            limit=f"less than {self._limits.tight:.0%} of {mib:,} MiB; {self._limits.full:.0%} for urgent requests",
+            value=f"{usage.share:.0%}",
+            retry_after=_MEMORY_RETRY_SECONDS,
+        )
 
 
 @dataclass(frozen=True, slots=True)

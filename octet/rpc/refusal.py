@@ -7,7 +7,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
 from grpc import StatusCode
 
-from octet.rpc.checks import shorten
+from octet.limits import shorten
 from octet.v1 import error_pb2 as wire
 
 ERROR_METADATA_KEY = "octet-error-bin"

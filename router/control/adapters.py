@@ -10,9 +10,9 @@ from functools import partial
 import grpc
 
 from admission.lanes import HELD_STATES, AdapterRef, SpecialistLanes
+from octet.background import run_in_background
 from octet.clock import Clock
 from octet.rpc.refusal import Refusal
-from octet.telemetry.requests import run_in_background
 from octet.v1 import error_pb2
 from router.control.replicas import ObservedReplica
 from router.control.state import SharedState

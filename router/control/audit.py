@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import grpc
 
-from octet.rpc.checks import shorten
+from octet.limits import shorten
 from octet.rpc.refusal import Refusal, invalid_field
 from octet.v1 import error_pb2, operator_pb2
 from router.store.rows import AuditRow, Document, DocumentBody, StoreConflict, StoreUnavailable

@@ -15,7 +15,7 @@ from admission.breakers import (
 )
 from admission.budgets import Counts
 from admission.lanes import lane_id
-from octet.rpc.checks import shorten
+from octet.limits import shorten
 from octet.rpc.refusal import invalid_field
 from router.control.audit import AuditWriter, ChangeAuthor, DocumentRevision, audit_row, conflict
 from router.control.state import BREAKER, SharedState

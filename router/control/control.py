@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 
 from admission.lanes import BY_POLICY, AdapterRef
+from octet.background import run_forever
 from octet.clock import Clock, SystemClock
 from octet.config.ensemble import Ensemble
-from octet.rpc.checks import shorten
+from octet.limits import shorten
 from octet.rpc.refusal import invalid_field
-from octet.telemetry.requests import run_forever
 from octet.v1 import operator_pb2 as wire
 from router.control.adapters import AdapterSync
 from router.control.audit import AuditWriter, ChangeAuthor, audit_row, audit_to_wire, check_author, store_unavailable

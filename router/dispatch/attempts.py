@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from octet.clock import Clock
 from octet.rpc.handlers import UNREAD_FIELD
 from octet.rpc.refusal import ERROR_METADATA_KEY, Refusal, deadline_exceeded
-from octet.telemetry.requests import CAPACITY_REASONS
+from octet.telemetry.outcomes import CAPACITY_REASONS
 from octet.v1 import error_pb2 as wire
 from router.dispatch.replicas.replica import Replica, ReplicaConnection, ReplicaSet, any_replica
 from router.refusals import content_quarantined, no_replica

@@ -12,7 +12,7 @@ import grpc
 
 from octet.clock import Clock
 from octet.config.ensemble import JobsConfig
-from octet.rpc.checks import shorten
+from octet.limits import shorten
 from octet.rpc.refusal import Refusal, draining, invalid_field
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as infer

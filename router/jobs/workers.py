@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from octet.background import run_forever
 from octet.rpc.refusal import Refusal
-from octet.telemetry.requests import run_forever
 from octet.v1 import error_pb2
 from router.jobs.attempt import JobAttempt, JobContext
 from router.store.jobs import JobLease, JobProgress, JobRetention, JobRow, JobScan, JobTable

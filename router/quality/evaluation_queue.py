@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
+from octet.background import run_forever
 from octet.telemetry.distributions import VERIFY_SECONDS_BOUNDS, Histogram
-from octet.telemetry.requests import run_forever
 from router.quality.answers import (
     ByteBudget,
     CapturedAnswer,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble, SloConfig, SloTargets
 from octet.telemetry.distributions import DEFAULT_PARTS, RELATIVE_ERROR, Sketch, SlidingWindow, TimeSlice
-from octet.telemetry.requests import responsible_specialist
+from octet.telemetry.outcomes import responsible_specialist
 from octet.v1 import control_pb2, error_pb2, inference_pb2
 from octet.v1 import slo_pb2 as wire
 from router.control.audit import unknown_name

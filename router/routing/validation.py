@@ -6,7 +6,8 @@ from math import isfinite
 from typing import Any
 
 from octet.clock import Clock
-from octet.rpc.checks import FieldChecks, Range, ToolChecks, message_texts, shorten
+from octet.limits import Range, shorten
+from octet.rpc.checks import FieldChecks, ToolChecks, message_texts
 from octet.rpc.refusal import deadline_exceeded, invalid_field
 from octet.v1 import inference_pb2 as wire
 from router.request import (

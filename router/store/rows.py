@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from octet.rpc.checks import shorten
+from octet.limits import shorten
 from octet.rpc.refusal import invalid_field
 
 DocumentBody = Mapping[str, Any]  # a JSON object

@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Lock
 
 from octet.identity import digest_parts
-from octet.rpc.checks import shorten
+from octet.limits import shorten
 from octet.rpc.refusal import Refusal, adapter_refused, invalid_field, unknown_adapter
 
 

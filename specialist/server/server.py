@@ -13,16 +13,10 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from octet.rpc.handlers import (
-    DrainGate,
-    DrainGateInterceptor,
-    MemoryGuard,
-    MemoryLimits,
-    RequestReader,
-    RequestReadInterceptor,
-)
+from octet.rpc.drain_gate import DrainGate, DrainGateInterceptor
+from octet.rpc.handlers import RequestReader, RequestReadInterceptor
 from octet.rpc.listener import SERVER_OPTIONS, bind_server, check_client_ca_configured
-from octet.rpc.memory import memory_reader
+from octet.rpc.memory import MemoryGuard, MemoryLimits, memory_reader
 from octet.telemetry.exposition import MetricsListener
 from octet.telemetry.trace_export import SpanExporter, open_span_exporter
 from specialist.scheduling.loop import SchedulerReport, StepReporter, new_admission_controller

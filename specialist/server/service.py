@@ -13,7 +13,8 @@ from admission.forecast.controller import AdmissionController
 from admission.forecast.forecast import SWEEP_SECONDS
 from octet import __version__
 from octet.clock import Clock
-from octet.rpc.handlers import Context, MemoryGuard, streaming_handler, unary_handler, write_message
+from octet.rpc.handlers import Context, streaming_handler, unary_handler, write_message
+from octet.rpc.memory import MemoryGuard
 from octet.rpc.refusal import (
     Refusal,
     adapter_refused,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 
-from octet.rpc.checks import FieldChecks, Range, ToolChecks, message_texts, shorten
+from octet.limits import Range, shorten
+from octet.rpc.checks import FieldChecks, ToolChecks, message_texts
 from octet.rpc.refusal import Refusal, invalid_field, prompt_too_long
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.sequence import Sampling

@@ -2,7 +2,7 @@
 
 import pytest
 
-from octet.telemetry.requests import (
+from octet.telemetry.outcomes import (
     OUTCOMES,
     RequestOutcome,
     error_outcome,

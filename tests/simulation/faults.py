@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 from typing import get_args
 
-from octet.rpc.handlers import MemoryUsage
+from octet.rpc.memory import MemoryUsage
 from specialist.engines.sim.engine import FaultKind, InjectedFault
 from specialist.scheduling.step import Step
 from tests.simulation.ensemble import SimEnsemble, Verdicts

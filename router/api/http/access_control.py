@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from octet.rpc.checks import shorten
+from octet.limits import shorten
 from router.api.http.errors import PERMISSION, ApiError
 from router.api.keys.gate import AccessGate
 from router.api.keys.keys import ROUTE_ACCESS, Access

@@ -8,7 +8,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from octet.rpc.checks import TOOL_NAME_PATTERN, shorten
+from octet.limits import shorten
+from octet.rpc.checks import TOOL_NAME_PATTERN
 from octet.v1 import inference_pb2 as wire
 from router.api.http import dialect
 from router.api.http.body import (

@@ -14,7 +14,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from octet import __version__
 from octet.client.receipts import Receipt
-from octet.rpc.handlers import CallerGone, DrainGate
+from octet.rpc.drain_gate import DrainGate
+from octet.rpc.handlers import CallerGone
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
 from router.api.http import errors

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, inspect
 from starlette.requests import Request
 from starlette.types import Receive
 
-from octet.rpc.checks import shorten
+from octet.limits import shorten
 from router.api.http.connection import get_connection, receive_chunks
 from router.api.http.errors import RATE_LIMIT, ApiError, invalid_field, missing_field, unknown_field, unsupported_field
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from octet.client.options import TOOL_MODES
-from octet.rpc.checks import TOOL_NAME_PATTERN, shorten
+from octet.limits import shorten
+from octet.rpc.checks import TOOL_NAME_PATTERN
 from octet.v1 import inference_pb2 as wire
 from router.api.http import dialect
 from router.api.http.body import (

@@ -12,8 +12,8 @@ import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from octet.client.receipts import Receipt, Validation
-from octet.rpc.checks import Range
-from octet.telemetry.requests import OUTCOMES
+from octet.limits import Range
+from octet.telemetry.outcomes import OUTCOMES
 from octet.v1 import operator_pb2, overview_pb2
 from router.api.http import anthropic, errors, infer, openai_requests, openai_responses
 from router.api.http.dialect import MODEL_PATTERN

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from octet.client.receipts import Receipt
-from octet.rpc.checks import shorten
+from octet.limits import shorten
 from octet.rpc.messages import message_to_json
 from octet.telemetry.exposition import ExpositionText
 from octet.v1 import inference_pb2

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
-from octet.rpc.checks import FieldChecks, Range, shorten
+from octet.limits import Range, shorten
+from octet.rpc.checks import FieldChecks
 from octet.rpc.refusal import Refusal, invalid_field, queue_full
-from octet.telemetry.requests import OUTCOMES
+from octet.telemetry.outcomes import OUTCOMES
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.control.audit import unknown_name

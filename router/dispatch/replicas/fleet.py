@@ -12,12 +12,12 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from admission.breakers import CircuitBreaker
+from octet.background import run_forever, run_in_background
 from octet.clock import Clock
 from octet.config.ensemble import DispatchConfig, Ensemble
 from octet.fault_points import fault_injected
 from octet.rpc.checks import has_finite_numbers
 from octet.rpc.refusal import caller_stalled, deadline_exceeded, first_token_late
-from octet.telemetry.requests import run_forever, run_in_background
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.attempts import DEADLINE_SLACK, ReplicaAttempt
 from router.dispatch.replicas.replica import Replica, ReplicaSet

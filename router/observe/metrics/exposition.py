@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from admission.knobs import ESCALATION
 from octet.telemetry.exposition import BuildFamilies, Exposition, counter_family, gauge_family, state_family
-from octet.telemetry.requests import reason_name
+from octet.telemetry.outcomes import reason_name
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire

@@ -11,7 +11,7 @@ from octet.config.ensemble import Ensemble
 from octet.telemetry import distributions as bounds
 from octet.telemetry.distributions import Histogram
 from octet.telemetry.exposition import BuildFamilies, counter_family, histogram_family
-from octet.telemetry.requests import OUTCOMES, RequestOutcome, reason_name, request_outcome, responsible_specialist
+from octet.telemetry.outcomes import OUTCOMES, RequestOutcome, reason_name, request_outcome, responsible_specialist
 from octet.v1 import inference_pb2 as wire
 from router.dispatch.dispatcher import RequestObserver
 from router.request import Request

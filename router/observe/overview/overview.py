@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from octet import __version__
+from octet.background import run_forever, run_in_background
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble
 from octet.rpc.messages import message_to_json
 from octet.rpc.refusal import Refusal
-from octet.telemetry.requests import run_forever, run_in_background
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2
 from router.api.operator.operations import CallLimit, ComparisonSource, ShadowCounts

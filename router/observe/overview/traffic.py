@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, fields
 
 from octet.clock import Clock
-from octet.telemetry.requests import CAPACITY_REASONS, first_asked, request_outcome, responsible_specialist
+from octet.telemetry.outcomes import CAPACITY_REASONS, first_asked, request_outcome, responsible_specialist
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import overview_pb2 as overview_wire
 from octet.v1 import specialist_pb2 as specialist_wire

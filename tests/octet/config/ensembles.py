@@ -43,7 +43,7 @@ from octet.config.ensemble import (
     with_default_tasks,
 )
 from octet.config.fields import SchemaField, fields_of
-from octet.rpc.checks import Range
+from octet.limits import Range
 
 _ConfigT = TypeVar("_ConfigT")
 FOLDER = Path("/etc/octet")

@@ -30,7 +30,7 @@ from octet.config.ensemble import (
 from octet.config.fields import SchemaField, compare_ensembles, fields_of
 from octet.config.loader import parse_ensemble
 from octet.config.values import format_size
-from octet.rpc.checks import Range
+from octet.limits import Range
 from tests.octet.config.ensembles import named
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()

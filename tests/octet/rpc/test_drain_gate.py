@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from octet.rpc import handlers
-from octet.rpc.handlers import DrainGate, DrainGateInterceptor, begin_shutdown
+from octet.rpc import drain_gate
+from octet.rpc.drain_gate import DrainGate, DrainGateInterceptor, begin_shutdown
 from tests.octet.rpc.unseen import NUM_CALLS, asked_unseen, codes_of, connected, details_of
 from tests.specialist.server.harness import run
 
@@ -112,7 +112,7 @@ async def test_constant_arrivals_delay_the_shutdown_for_a_limited_time() -> None
 
 
 async def test_slow_loop_delays_the_shutdown_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handlers, "_MAX_WALL_SECONDS", 0.5)
+    monkeypatch.setattr(drain_gate, "_MAX_WALL_SECONDS", 0.5)
 
     num_turns = 0
 

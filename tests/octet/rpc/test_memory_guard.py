@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.clock import ManualClock
-from octet.rpc.handlers import FULL, MEMORY_LIMITS_VARIABLE, TIGHT, MemoryGuard, MemoryLimits, MemoryUsage
-from octet.rpc.memory import memory_reader
+from octet.rpc.memory import FULL, MEMORY_LIMITS_VARIABLE, TIGHT, MemoryGuard, MemoryLimits, MemoryUsage, memory_reader
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 

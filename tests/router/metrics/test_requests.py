@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
-from octet.telemetry.requests import OUTCOMES, REASON_NAMES, reason_name, request_outcome, responsible_specialist
+from octet.telemetry.outcomes import OUTCOMES, REASON_NAMES, reason_name, request_outcome, responsible_specialist
 from octet.v1 import inference_pb2 as wire
 from router.observe.metrics.requests import DECISION_SOURCES, MISS_REASONS, RequestCounters, request_source
 from router.request import Request, TraceContext

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.clock import ManualClock
-from octet.telemetry.requests import first_asked, request_outcome
+from octet.telemetry.outcomes import first_asked, request_outcome
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.observe.overview.traffic import (

@@ -11,9 +11,9 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from admission.breakers import CircuitBreaker
+from octet import background
+from octet.background import run_forever
 from octet.clock import SystemClock
-from octet.telemetry import requests
-from octet.telemetry.requests import run_forever
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.replicas.fleet import ReplicaWatcher, ReportIntervals
 from router.dispatch.replicas.replica import Replica
@@ -97,7 +97,7 @@ def test_nonsense_ends_neither_watch(caplog: pytest.LogCaptureFixture) -> None:
 def test_background_task_restarts_and_logs_its_failure(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(requests, "_RESTART_SECONDS", 0.01)
+    monkeypatch.setattr(background, "_RESTART_SECONDS", 0.01)
     num_begun = 0
 
     async def work() -> None:

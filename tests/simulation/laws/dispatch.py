@@ -10,7 +10,7 @@ import grpc
 
 from admission.knobs import UNSPECIFIED_INTENT
 from octet.config.ensemble import Ensemble, EscalationConfig, IntentConfig
-from octet.telemetry.requests import CAPACITY_REASONS
+from octet.telemetry.outcomes import CAPACITY_REASONS
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.control.control import ControlPlane

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import grpc
 
 from octet.config.ensemble import Ensemble
-from octet.telemetry.requests import reason_name
+from octet.telemetry.outcomes import reason_name
 from octet.v1 import error_pb2
 from router.dispatch.attempts import DEADLINE_SLACK
 from router.dispatch.replicas.fleet import WATCH_INTERVAL

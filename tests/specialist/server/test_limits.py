@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.rpc.checks import Range
+from octet.limits import Range
 from specialist.engines.sim.vocabulary import sim_vocabulary
 from specialist.server.validation import REQUEST_BYTES, GenerateLimits
 from specialist.text.codec import VocabularyCodec

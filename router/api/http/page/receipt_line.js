@@ -30,7 +30,7 @@ export function lineOf(receipt) {
 const CALLER_REASONS = new Set(["cancelled", "caller_stalled"]);
 const FAILURE_REASONS = new Set(["", "deadline", "engine_failed", "replica_failed", "replica_lost", "no_replica", "internal", "store_unavailable"]);
 
-/** Must match octet/telemetry/requests.py. */
+/** Must match octet/telemetry/outcomes.py. */
 export function outcomeOf(error, begun) {
   if (!error) return "answered";
   if (CALLER_REASONS.has(error.reason)) return "cancelled";

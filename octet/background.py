@@ -1,0 +1,35 @@
+"""Background tasks whose failures are logged."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+_log = logging.getLogger(__name__)
+_RESTART_SECONDS = 0.5
+
+
+def run_in_background(work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_log_failure)
+    return task
+
+
+def run_forever(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
+    """Restart the work whenever it ends, until the task is cancelled."""
+
+    async def run() -> None:
+        while True:
+            try:
+                await work()
+                _log.critical("%s has ended and is restarted", name)
+            except Exception:
+                _log.critical("%s has failed and is restarted", name, exc_info=True)
+            await asyncio.sleep(_RESTART_SECONDS)
+
+    return asyncio.create_task(run(), name=name)
+
+
+def _log_failure(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.critical("%s has failed", task.get_name(), exc_info=task.exception())

@@ -1,0 +1,31 @@
+"""Ranges of numbers, and values shortened for messages. Imports nothing, because every part uses it."""
+
+from math import isfinite
+from typing import NamedTuple
+
+_MAX_SHOWN = 60
+
+
+class Range(NamedTuple):
+    least: float
+    most: float
+    open: bool = False  # `least` itself is excluded
+    or_zero: bool = False  # 0 is allowed as well
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, int | float) or not isfinite(value):
+            return False
+        if self.or_zero and value == 0:
+            return True
+        return (self.least < value if self.open else self.least <= value) and value <= self.most
+
+    def __str__(self) -> str:
+        zero = "0 or " if self.or_zero else ""
+        return f"{zero}in {'(' if self.open else '['}{self.least:,}, {self.most:,}]"
+
+
+def shorten(value: object) -> str:
+    """Shorten a value from a request to fit into a message."""
+    shown = value[:_MAX_SHOWN] if isinstance(value, str | bytes) else value
+    text = repr(shown)
+    return text if len(text) <= _MAX_SHOWN and shown == value else text[: _MAX_SHOWN - 3] + "..."

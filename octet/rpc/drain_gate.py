@@ -1,0 +1,77 @@
+"""The drain gate: holds new calls while a server shuts down."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from grpc import aio
+
+_QUIET_SECONDS = 0.25  # time without a new call; even on a busy machine gRPC hands a call over within that time
+_MAX_WAIT_SECONDS = 2.0
+_MAX_WALL_SECONDS = 5.0  # for an event loop that hardly runs
+_TICK_SECONDS = 0.01
+_MAX_TICK_SECONDS = 0.02  # longer ticks count as this much: while the loop was blocked, no call could be handed over
+_HEALTH_PREFIX = "/grpc.health."
+
+
+class DrainGate:
+    """Holds new calls while a server drains. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        self._num_arrived = 0
+        self.num_held = 0
+
+    async def enter(self) -> None:
+        """Return at once, except while the gate is held."""
+        self._num_arrived += 1
+        if not self._open.is_set():
+            self.num_held += 1
+            try:
+                await self._open.wait()
+            finally:
+                self.num_held -= 1
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
+        """Hold new calls and wait until no more arrive. Stop every listener within the context: a held call that is
+        then refused and retried reaches another server. Not reentrant."""
+        self._open.clear()
+        try:
+            await self.wait_until_quiet()
+            yield
+        finally:
+            self._open.set()
+
+    async def wait_until_quiet(self) -> None:
+        """Return when no call has arrived for a while, which becomes shorter the longer calls keep arriving."""
+        now = asyncio.get_running_loop().time
+        waited = quiet = 0.0
+        end = now() + _MAX_WALL_SECONDS
+        while quiet < _QUIET_SECONDS * (1 - waited / _MAX_WAIT_SECONDS) and now() < end:
+            start, num_before = now(), self._num_arrived
+            await asyncio.sleep(_TICK_SECONDS)
+            tick = min(now() - start, _MAX_TICK_SECONDS)
+            waited += tick
+            quiet = quiet + tick if self._num_arrived == num_before else 0.0
+
+
+class DrainGateInterceptor(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
+    """Sends every call through the gate, except health checks."""
+
+    def __init__(self, gate: DrainGate) -> None:
+        self._gate = gate
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        if not details.method.startswith(_HEALTH_PREFIX):
+            await self._gate.enter()
+        return await continuation(details)
+
+
+async def begin_shutdown(*stops: Awaitable[None]) -> "asyncio.Future[list[None]]":
+    """Start all given shutdowns and return a future for their end."""
+    ending = asyncio.gather(*stops)
+    await asyncio.sleep(0)
+    return ending

@@ -1,0 +1,62 @@
+"""Outcomes of requests: answered, refused, failed or cancelled; and which specialist is responsible."""
+
+from typing import Literal, get_args
+
+from octet.v1 import error_pb2
+from octet.v1 import inference_pb2 as wire
+
+RequestOutcome = Literal["answered", "refused", "failed", "cancelled"]
+OUTCOMES: tuple[RequestOutcome, ...] = get_args(RequestOutcome)
+
+
+def _reasons(names: str) -> frozenset[int]:
+    return frozenset(error_pb2.ErrorReason.Value(f"ERROR_REASON_{name}") for name in names.split())
+
+
+# The queue is full, or a deadline would be missed.
+CAPACITY_REASONS = _reasons("QUEUE_FULL DEADLINE_UNREACHABLE WOULD_DELAY_OTHERS SHED")
+_CALLER_REASONS = _reasons("CANCELLED CALLER_STALLED")
+# A passed deadline is among them: a request that cannot be answered in time should be refused at once.
+_FAILURE_REASONS = _reasons(
+    "UNSPECIFIED DEADLINE ENGINE_FAILED REPLICA_FAILED REPLICA_LOST NO_REPLICA INTERNAL STORE_UNAVAILABLE"
+)
+
+
+def request_outcome(receipt: wire.Receipt) -> RequestOutcome:
+    """Return the outcome of a request that has ended. answered: in full. cancelled: the caller cancelled, left, or
+    stopped reading. failed: a replica, the router or the deadline failed, or an answer broke off. refused: before any
+    output, for lack of capacity, by a rule, or because no specialist could answer."""
+    if not receipt.HasField("error"):
+        return "answered"
+    return error_outcome(receipt.error, begun=receipt.timings.HasField("first_chunk"))
+
+
+def error_outcome(error: wire.Error, *, begun: bool = False) -> RequestOutcome:
+    """Set `begun` if part of the answer was sent."""
+    if error.reason in _CALLER_REASONS:
+        return "cancelled"
+    return "failed" if begun or error.reason in _FAILURE_REASONS else "refused"
+
+
+def responsible_specialist(receipt: wire.Receipt) -> str:
+    """Return the specialist that answered, else the one tried first or planned first; empty if there is none."""
+    return receipt.specialist or first_asked(receipt)
+
+
+def first_asked(receipt: wire.Receipt) -> str:
+    """Return the specialist that was tried or planned first: the fallback if the primary was replaced."""
+    lead = str(receipt.between.lead or receipt.decision.primary)
+    if receipt.between.spilled or not receipt.attempts:  # only the last attempts are stored
+        return lead
+    return str(receipt.attempts[0].specialist)
+
+
+_REASON_NAMES: dict[int, str] = {
+    number: name.removeprefix("ERROR_REASON_").lower() for name, number in error_pb2.ErrorReason.items()
+}
+REASON_NAMES = frozenset((*_REASON_NAMES.values(), "other"))
+
+
+def reason_name(reason: int) -> str:
+    """Returns the reason in lower case; `other` if it is unknown."""
+    return _REASON_NAMES.get(reason, "other")
