@@ -9,7 +9,7 @@ import grpc
 from octet.client.errors import OctetError, ServerError
 from octet.client.options import ToolCall, ToolCallBuffer, ToolCallPart
 from octet.client.receipts import Receipt
-from octet.client.request import Attempts
+from octet.client.request import Attempts, Metadata
 from octet.client.wire_record import WireRecord
 from octet.v1 import inference_pb2 as wire
 
@@ -105,17 +105,18 @@ class AnswerBuilder:
     def build(self) -> Answer:
         """Raises ServerError."""
         receipt = self.check_complete()
-        self._attempts.record_answer()
         return Answer(self.text, tuple(self._token_ids), tuple(self._logprobs), receipt, self.tool_calls)
 
 
 class StreamBase:
     """State that blocking and asyncio streams share."""
 
-    def __init__(self, method: Any, attempts: Attempts, metadata: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, method: Any, attempts: Attempts, metadata: Metadata, *, is_whole: bool = False) -> None:
+        """With `is_whole`, the reader receives only the whole answer, so that an answer that breaks off is retried."""
         self._method = method
         self._attempts = attempts
         self._metadata = metadata
+        self._is_whole = is_whole
         self._builder = AnswerBuilder(attempts)
         self._call: Any = None
         self._is_over = False
@@ -146,17 +147,21 @@ class StreamBase:
             raise LookupError("there is no receipt: the router has not accepted the request yet")
         return self._builder.receipt
 
+    def answer(self) -> Answer:
+        """Return the answer, once it has been read to its end. Raises ServerError."""
+        return self._builder.build()
+
     def _handle(self, event: wire.InferEvent) -> Chunk | None:
         chunk = self._builder.add(event)
-        if chunk is not None:
+        if chunk is not None and not self._is_whole:
             self._begin()
         return chunk
 
     def _finish(self) -> None:
         """Handles the end of a stream with status OK."""
         self._is_over = True
-        self._begin()
         receipt = self._builder.check_complete()
+        self._begin()
         if self._on_complete is not None:
             self._on_complete(self.text, receipt)
 
@@ -171,4 +176,5 @@ class StreamBase:
         wait = self._builder.fail(error, begun=self._has_begun, cancelled=cancelled)
         self._is_over = False
         self._call = None
+        self._builder = AnswerBuilder(self._attempts)
         return wait

@@ -5,7 +5,7 @@ from typing import Any, Unpack
 
 import grpc
 
-from octet.client.answer import Answer, AnswerBuilder, Chunk, StreamBase, TokenCount
+from octet.client.answer import Answer, Chunk, StreamBase, TokenCount
 from octet.client.base import LOOKUP_TIMEOUT_S, ClientBase, rpc
 from octet.client.channel import call_error
 from octet.client.conversation import AsyncConversation
@@ -13,11 +13,13 @@ from octet.client.errors import cancelled_error
 from octet.client.jobs import AsyncJobsClient
 from octet.client.options import Options
 from octet.client.receipts import Receipt
-from octet.client.request import Attempts, build_message
+from octet.client.request import Attempts, Metadata, build_message
 
 
 class AsyncClient(ClientBase):
     """A client for one event loop: `async with AsyncClient(address) as client: ...`, or `close()` at the end."""
+
+    _library = grpc.aio
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -37,26 +39,17 @@ class AsyncClient(ClientBase):
 
     def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "AsyncStream":
         """Streams the answer: `async with client.stream("...") as answer: async for chunk in answer: ...`."""
+        return self._stream(prompt, options)
+
+    def _stream(self, prompt: str | None, options: Options, *, is_whole: bool = False) -> "AsyncStream":
         prepared, attempts = self._prepare(prompt, options)
-        return AsyncStream(rpc("Inference.Generate").stream(self._connect()), attempts, prepared.metadata)
+        return AsyncStream(self._method("Inference.Generate"), attempts, prepared.metadata, is_whole=is_whole)
 
     async def infer(self, prompt: str | None = None, **options: Unpack[Options]) -> Answer:
-        prepared, attempts = self._prepare(prompt, options)
-        method = rpc("Inference.Generate").stream(self._connect())
-        while True:
-            message, seconds = attempts.start()
-            builder = AnswerBuilder(attempts)
-            call = method(message, timeout=seconds, metadata=prepared.metadata)
-            try:
-                async for event in call:
-                    builder.add(event)
-            except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-                wait = builder.fail(call_error(call, error))
-            else:
-                return builder.build()
-            finally:
-                call.cancel()
-            await asyncio.sleep(wait)
+        async with self._stream(prompt, options, is_whole=True) as stream:
+            async for _ in stream:
+                pass
+            return stream.answer()
 
     async def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
         prepared, attempts = self._prepare(prompt, options)
@@ -78,25 +71,18 @@ class AsyncClient(ClientBase):
     async def cancel(self, request_id: str, *, timeout: float | None = LOOKUP_TIMEOUT_S) -> None:
         await self._look_up("Inference.Cancel", timeout, request_id=request_id)
 
-    def _connect(self) -> Any:
-        """Create the channel on first use, because it belongs to the event loop it is created in."""
-        if self._channel is None:
-            self._channel = self._open_channel(grpc.aio)
-        return self._channel
-
-    async def _call(self, name: str, attempts: Attempts, metadata: tuple[tuple[str, str], ...] = ()) -> Any:
-        send = rpc(name).unary(self._connect())
+    async def _call(self, name: str, attempts: Attempts, metadata: Metadata = ()) -> Any:
+        send = self._method(name)
         while True:
             message, seconds = attempts.start()
             call = send(message, timeout=seconds, metadata=metadata)
             try:
                 response = await call
             except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-                wait = attempts.fail(call_error(call, error))
+                await asyncio.sleep(attempts.fail(call_error(call, error)))
             else:
                 attempts.record_answer()
                 return response
-            await asyncio.sleep(wait)
 
     async def _look_up(self, name: str, timeout: float | None, /, **values: Any) -> Any:
         return await self._call(name, self._repeat(build_message(rpc(name).request, values), timeout))
@@ -105,14 +91,14 @@ class AsyncClient(ClientBase):
 class AsyncStream(StreamBase):
     """A streamed answer for a single reader."""
 
-    def __init__(self, method: Any, attempts: Attempts, metadata: tuple[tuple[str, str], ...]) -> None:
-        super().__init__(method, attempts, metadata)
+    def __init__(self, method: Any, attempts: Attempts, metadata: Metadata, *, is_whole: bool = False) -> None:
+        super().__init__(method, attempts, metadata, is_whole=is_whole)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cancelled = asyncio.Event()
 
     def __del__(self) -> None:
         """Cancels the request of a dropped stream. The garbage collector may run in any thread."""
-        if self._call is not None and self._loop is not None and not self._loop.is_closed():
+        if not self._is_over and self._call is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._call.cancel)
 
     async def __aenter__(self) -> "AsyncStream":

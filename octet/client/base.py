@@ -2,22 +2,22 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from importlib import import_module
 from random import Random
-from typing import Any, NamedTuple, Self, TypedDict
+from typing import Any, NamedTuple, Self
 
 import grpc
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from octet.client.channel import PathName, channel_options, load_credentials, open_channel, resolve_api_key, serialize
-from octet.client.errors import closed_error
+from octet.client.errors import OctetError, closed_error, error_from_rpc
 from octet.client.request import (
     Attempts,
     ClientRetryBudget,
+    Metadata,
     PreparedRequest,
     RetrySchedule,
     TimeLeft,
@@ -35,12 +35,11 @@ class Rpc(NamedTuple):
     path: str
     request: type[Message]
     answer: type[Message]
+    is_stream: bool
 
-    def unary(self, channel: Any) -> Any:
-        return channel.unary_unary(self.path, serialize, self.answer.FromString)
-
-    def stream(self, channel: Any) -> Any:
-        return channel.unary_stream(self.path, serialize, self.answer.FromString)
+    def bind(self, channel: Any) -> Any:
+        open_method = channel.unary_stream if self.is_stream else channel.unary_unary
+        return open_method(self.path, serialize, self.answer.FromString)
 
 
 @cache
@@ -49,23 +48,13 @@ def rpc(name: str) -> Rpc:
     service, method_name = name.split(".")
     file = import_module(f"octet.v1.{service.lower()}_pb2").DESCRIPTOR
     method = file.services_by_name[service].methods_by_name[method_name]
-    path = f"/octet.v1.{service}/{method_name}"
-    return Rpc(path, GetMessageClass(method.input_type), GetMessageClass(method.output_type))
-
-
-class ConnectionOptions(TypedDict, total=False):
-    """Keyword arguments of every client."""
-
-    ca: PathName | None
-    certificate: PathName | None
-    key: PathName | None
-    api_key: str | None
-    insecure: bool
-    max_retries: int
-    keepalive: float | None
+    request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+    return Rpc(f"/octet.v1.{service}/{method_name}", request, answer, method.server_streaming)
 
 
 class ClientBase:
+    _library: Any = grpc  # or grpc.aio
+
     def __init__(
         self,
         address: str = DEFAULT_ADDRESS,
@@ -100,38 +89,54 @@ class ClientBase:
         self._api_key = resolve_api_key(api_key, os.environ, address, encrypted=encrypted, insecure=insecure)
         self._options = channel_options(keepalive)
         self._closed = False
-        self._channel = self._make_channel()
+        self._channel: Any = None
+        if self._library is grpc:  # threads may share it
+            self._connect()
 
-    def _make_channel(self) -> Any:
-        """Returns None if the channel is created on first use."""
-        return None
+    def _connect(self) -> Any:
+        """Open the channel on first use, because one of grpc.aio belongs to the event loop it is opened in."""
+        if self._channel is None:
+            self._channel = open_channel(self._library, self.address, self._credentials, self._options)
+        return self._channel
 
-    def _open_channel(self, library: Any) -> Any:
-        return open_channel(library, self.address, self._credentials, self._options, self._api_key)
+    def _method(self, name: str) -> Callable[..., Any]:
+        """Return a function of message, `timeout` and `metadata` that makes this call, with the API key."""
+        method = rpc(name).bind(self._connect())
+        key = () if self._api_key is None else self._api_key.metadata()
+
+        def call(message: Message, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:
+            return method(message, timeout=timeout, metadata=(*metadata, *key))
+
+        return call
 
     def _is_closed(self) -> bool:
         return self._closed
 
     def _attempts(
-        self, make_message: Callable[[TimeLeft], Message], timeout: float | None, first_timeout: float | None = None
+        self,
+        make_message: Callable[[TimeLeft], Message],
+        timeout: float | None,
+        first_timeout: float | None = None,
+        *,
+        max_retries: int | None = None,
+        convert_error: Callable[..., OctetError] | None = None,
     ) -> Attempts:
-        schedule = RetrySchedule(self._max_retries, self._budget, self._clock, self._random, timeout, first_timeout)
-        return Attempts(make_message, schedule, self.address, self._is_closed)
+        retries = self._max_retries if max_retries is None else max_retries
+        schedule = RetrySchedule(retries, self._budget, self._clock, self._random, timeout, first_timeout)
+        convert = convert_error or partial(error_from_rpc, address=self.address)
+        return Attempts(make_message, schedule, convert, self._is_closed)
 
     def _prepare(self, prompt: str | None, options: Mapping[str, Any]) -> tuple[PreparedRequest, Attempts]:
         prepared = prepare_request(prompt, options)
         return prepared, self._attempts(prepared.message_factory(), prepared.timeout, prepared.first_timeout)
 
-    def _repeat(self, message: Message, timeout: float | None) -> Attempts:
+    def _repeat(self, message: Message, timeout: float | None, **options: Any) -> Attempts:
         """Returns attempts that all send the same message."""
-        return self._attempts(lambda _: message, check_timeout(timeout))
+        return self._attempts(lambda _: message, check_timeout(timeout), **options)
 
 
 class SyncClientBase(ClientBase):
     """A blocking client with one channel, which any thread may close."""
-
-    def _make_channel(self) -> Any:
-        return self._open_channel(grpc)
 
     def __enter__(self) -> Self:
         return self
@@ -143,30 +148,31 @@ class SyncClientBase(ClientBase):
         self._closed = True
         self._channel.close()
 
-    def _call(self, name: str, attempts: Attempts, metadata: tuple[tuple[str, str], ...] = ()) -> Any:
-        send = rpc(name).unary(self._channel)
+    def _method(self, name: str) -> Callable[..., Any]:
+        """Like that of the base; it raises Cancelled if any thread has closed the channel."""
+        method = super()._method(name)
+
+        def call(message: Message, **options: Any) -> Any:
+            try:
+                return method(message, **options)
+            except ValueError:
+                if not self._closed:
+                    raise
+                raise closed_error(getattr(message, "request_id", "")) from None
+
+        return call
+
+    def _call(self, name: str, attempts: Attempts, metadata: Metadata = ()) -> Any:
+        send = self._method(name)
         while True:
             message, seconds = attempts.start()
             try:
-                with closed_channel_as_cancelled(attempts.is_closed, attempts.request_id):
-                    response = send(message, timeout=seconds, metadata=metadata)
+                response = send(message, timeout=seconds, metadata=metadata)
             except grpc.RpcError as error:
-                wait = attempts.fail(error)
+                time.sleep(attempts.fail(error))
             else:
                 attempts.record_answer()
                 return response
-            time.sleep(wait)
 
     def _look_up(self, name: str, timeout: float | None, /, **values: Any) -> Any:
         return self._call(name, self._repeat(build_message(rpc(name).request, values), timeout))
-
-
-@contextmanager
-def closed_channel_as_cancelled(is_closed: Callable[[], bool], request_id: str = "") -> Iterator[None]:
-    """Raises Cancelled instead of the ValueError of a channel that was closed, by any thread."""
-    try:
-        yield
-    except ValueError:
-        if not is_closed():
-            raise
-        raise closed_error(request_id) from None

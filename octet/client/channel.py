@@ -1,7 +1,7 @@
 """gRPC channels: TLS credentials, API keys, options."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -48,15 +48,11 @@ def _read(path: PathName) -> bytes:
     return Path(path).read_bytes()
 
 
-def open_channel(
-    library: Any, address: str, credentials: Any, options: Sequence[tuple[str, int]], key: "ApiKey | None" = None
-) -> Any:
+def open_channel(library: Any, address: str, credentials: Any, options: Sequence[tuple[str, int]]) -> Any:
     """Opens a channel of `library`, grpc or grpc.aio; without credentials it is not encrypted."""
     if credentials is None:
-        channel = library.insecure_channel(address, options=options)
-    else:
-        channel = library.secure_channel(address, credentials, options=options)
-    return channel if key is None else KeyedChannel(channel, key)
+        return library.insecure_channel(address, options=options)
+    return library.secure_channel(address, credentials, options=options)
 
 
 def serialize(message: Message) -> bytes:
@@ -126,25 +122,3 @@ def resolve_api_key(
 def is_local(address: str) -> bool:
     host = address.removeprefix("dns:///").removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0].strip("[]")
     return address.startswith(_UNIX_PREFIXES) or is_loopback(host)
-
-
-class KeyedChannel:
-    def __init__(self, channel: Any, key: ApiKey) -> None:
-        self._channel = channel
-        self._metadata = key.metadata()
-
-    def unary_unary(self, *arguments: Any) -> Callable[..., Any]:
-        return self._add_key(self._channel.unary_unary(*arguments))
-
-    def unary_stream(self, *arguments: Any) -> Callable[..., Any]:
-        return self._add_key(self._channel.unary_stream(*arguments))
-
-    def close(self) -> Any:
-        """Returns an awaitable for a channel of grpc.aio."""
-        return self._channel.close()
-
-    def _add_key(self, method: Any) -> Callable[..., Any]:
-        def call(message: Any, *, timeout: float | None = None, metadata: tuple[tuple[str, str], ...] = ()) -> Any:
-            return method(message, timeout=timeout, metadata=(*metadata, *self._metadata))
-
-        return call

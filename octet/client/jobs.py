@@ -13,7 +13,7 @@ import grpc
 
 from octet.client import errors
 from octet.client.answer import Chunk
-from octet.client.base import LOOKUP_TIMEOUT_S, closed_channel_as_cancelled, rpc
+from octet.client.base import LOOKUP_TIMEOUT_S
 from octet.client.channel import call_error
 from octet.client.options import Options, ToolCall
 from octet.client.receipts import ErrorDetails, Receipt, Validation
@@ -200,8 +200,7 @@ class JobsClient:
         watch = JobWatch(job_id, after, timeout, client._clock, client.address)
         while True:
             message, seconds = watch.start(is_closed=client._is_closed())
-            with closed_channel_as_cancelled(client._is_closed):
-                call = rpc("Jobs.WatchJob").stream(client._channel)(message, timeout=seconds)
+            call = client._method("Jobs.WatchJob")(message, timeout=seconds)
             try:
                 for received in call:
                     event = watch.read(received)
@@ -254,7 +253,7 @@ class AsyncJobsClient:
         watch = JobWatch(job_id, after, timeout, client._clock, client.address)
         while True:
             message, seconds = watch.start(is_closed=client._is_closed())
-            call = rpc("Jobs.WatchJob").stream(client._connect())(message, timeout=seconds)
+            call = client._method("Jobs.WatchJob")(message, timeout=seconds)
             try:
                 async for received in call:
                     event = watch.read(received)

@@ -3,26 +3,19 @@
 import getpass
 import os
 import socket
-import time
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar, Unpack
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
 from octet.client import records
-from octet.client.base import (
-    DEFAULT_ADDRESS,
-    LOOKUP_TIMEOUT_S,
-    ConnectionOptions,
-    Rpc,
-    SyncClientBase,
-    closed_channel_as_cancelled,
-    rpc,
-)
+from octet.client.base import DEFAULT_ADDRESS, LOOKUP_TIMEOUT_S, SyncClientBase, rpc
+from octet.client.channel import PathName
 from octet.client.errors import OctetError, closed_error, error_from_rpc, is_unexplained_cancel
 from octet.client.receipts import Receipt
-from octet.client.request import RetrySchedule, build_message, check_timeout
+from octet.client.request import build_message, check_timeout
 from octet.client.wire_record import WireRecord
 from octet.v1 import operator_pb2 as wire
 
@@ -53,12 +46,22 @@ class Operator(SyncClientBase):
         *,
         who: str | None = None,
         timeout: float | None = None,
-        **connection: Unpack[ConnectionOptions],
+        ca: PathName | None = None,
+        certificate: PathName | None = None,
+        key: PathName | None = None,
+        api_key: str | None = None,
+        insecure: bool = False,
+        max_retries: int = 2,
+        keepalive: float | None = None,
     ) -> None:
-        """`who` defaults to the names of user and machine. `timeout` is in seconds, for every call."""
+        """`who` defaults to the names of user and machine. `timeout` is in seconds, for every call. The other options
+        are those of `Client`."""
         self.who = default_operator_name() if who is None else who
         self._timeout = check_timeout(timeout)
-        super().__init__(address, **connection)
+        tls = {"ca": ca, "certificate": certificate, "key": key}
+        super().__init__(
+            address, **tls, api_key=api_key, insecure=insecure, max_retries=max_retries, keepalive=keepalive
+        )
 
     def breakers(self) -> records.BreakerList:
         return self._read(records.BreakerList, "ListBreakers")
@@ -170,35 +173,20 @@ class Operator(SyncClientBase):
     def _call_operator(
         self, name: str, values: Mapping[str, Any], timeout: float = LOOKUP_TIMEOUT_S, *, is_change: bool = False
     ) -> Any:
-        method = rpc(f"Operator.{name}")
-        message = build_message(method.request, values)
-        seconds, max_retries = self._timeout or timeout, 0 if is_change else self._max_retries
-        schedule = RetrySchedule(max_retries, self._budget, self._clock, self._random, seconds)
-        while True:
-            try:
-                with closed_channel_as_cancelled(self._is_closed):
-                    response = method.unary(self._channel)(message, timeout=schedule.left().total)
-            except grpc.RpcError as error:
-                problem = self._error(error, is_change=is_change)
-                wait = schedule.wait_after(problem)
-                if wait is None:
-                    raise problem from None
-                time.sleep(wait)
-            else:
-                schedule.record_answer()
-                return response
+        message = build_message(rpc(f"Operator.{name}").request, values)
+        options = {"max_retries": 0 if is_change else None, "convert_error": partial(self._error, is_change=is_change)}
+        return self._call(f"Operator.{name}", self._repeat(message, self._timeout or timeout, **options))
 
     def _stream(self, record: type[_RecordT], name: str, /, **values: Any) -> Iterator[_RecordT]:
         """Check the values before the iterator is used."""
-        method = rpc(f"Operator.{name}")
+        message = build_message(rpc(f"Operator.{name}").request, values)
         timeout = self._timeout or (LIST_TIMEOUT_S if name.startswith("List") else None)
-        return self._read_stream(record, method, build_message(method.request, values), timeout)
+        return self._read_stream(record, self._method(f"Operator.{name}"), message, timeout)
 
     def _read_stream(
-        self, record: type[_RecordT], method: Rpc, message: Message, timeout: float | None
+        self, record: type[_RecordT], method: Callable[..., Any], message: Message, timeout: float | None
     ) -> Iterator[_RecordT]:
-        with closed_channel_as_cancelled(self._is_closed):
-            call = method.stream(self._channel)(message, timeout=timeout)
+        call = method(message, timeout=timeout)
         begun = False
         try:
             for received in call:
@@ -209,8 +197,8 @@ class Operator(SyncClientBase):
         finally:
             call.cancel()
 
-    def _error(self, error: Any, *, is_change: bool = False, begun: bool = False) -> OctetError:
-        problem = error_from_rpc(error, address=self.address, begun=begun)
+    def _error(self, error: Any, *, is_change: bool = False, request_id: str = "", begun: bool = False) -> OctetError:
+        problem = error_from_rpc(error, address=self.address, request_id=request_id, begun=begun)
         if problem.reason:
             return problem
         if is_unexplained_cancel(problem) and self._is_closed():

@@ -2,18 +2,17 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from google.protobuf.message import Message
 
-from octet.client.channel import channel_options, load_credentials, open_channel, read_metadata_message, serialize
+from octet.client.base import rpc
+from octet.client.channel import channel_options, load_credentials, open_channel, read_metadata_message
 from octet.client.errors import ERROR_METADATA_KEY
 from octet.v1 import specialist_pb2 as wire
 
 DEFAULT_REPLICA_ADDRESS = "127.0.0.1:50151"
-_SERVICE = "/octet.v1.Specialist/"
-_AnswerT = TypeVar("_AnswerT", bound=Message)
 
 
 class SpecialistError(Exception):
@@ -51,45 +50,45 @@ class SpecialistClient:
         self, request: wire.GenerateRequest, *, timeout: float | None = None
     ) -> AsyncIterator[wire.GenerateEvent]:
         """Yields accepted, chunks, usage. Closing the iterator cancels the request."""
-        return self._stream("Generate", request, wire.GenerateEvent, timeout)
+        return self._stream("Generate", request, timeout)
 
     def watch_load(
         self, *, min_interval_ms: int | None = None, heartbeat_ms: int | None = None
     ) -> AsyncIterator[wire.LoadReport]:
         request = wire.WatchLoadRequest(min_interval_ms=min_interval_ms, heartbeat_ms=heartbeat_ms)
-        return self._stream("WatchLoad", request, wire.LoadReport, None)
+        return self._stream("WatchLoad", request)
 
     async def load_adapter(self, name: str, path: str, digest: str = "") -> wire.ResidentAdapter:
         """Loads an adapter; with a digest, other content is refused."""
         request = wire.LoadAdapterRequest(name=name, path=path, digest=digest)
-        return (await self._call("LoadAdapter", request, wire.LoadAdapterResponse)).adapter
+        response: wire.LoadAdapterResponse = await self._call("LoadAdapter", request)
+        return response.adapter
 
     async def unload_adapter(self, name: str) -> None:
-        await self._call("UnloadAdapter", wire.UnloadAdapterRequest(name=name), wire.UnloadAdapterResponse)
+        await self._call("UnloadAdapter", wire.UnloadAdapterRequest(name=name))
 
     async def drain(self) -> int:
         """Returns the number of requests that finished, once the replica is idle."""
-        return (await self._call("Drain", wire.DrainRequest(), wire.DrainResponse)).finished
+        response: wire.DrainResponse = await self._call("Drain", wire.DrainRequest())
+        return response.finished
 
     async def count_tokens(self, request: wire.GenerateRequest) -> int:
         """Counts the prompt tokens as `generate` would; nothing is computed."""
-        return (await self._call("CountTokens", request, wire.CountTokensResponse)).prompt_tokens
+        response: wire.CountTokensResponse = await self._call("CountTokens", request)
+        return response.prompt_tokens
 
     async def describe(self) -> wire.DescribeResponse:
-        return await self._call("Describe", wire.DescribeRequest(), wire.DescribeResponse)
+        response: wire.DescribeResponse = await self._call("Describe", wire.DescribeRequest())
+        return response
 
-    async def _call(self, name: str, request: Message, answer: type[_AnswerT]) -> _AnswerT:
-        method = self._channel.unary_unary(_SERVICE + name, serialize, answer.FromString)
+    async def _call(self, name: str, request: Message) -> Any:
         try:
-            result: _AnswerT = await method(request)
+            return await rpc(f"Specialist.{name}").bind(self._channel)(request)
         except grpc.aio.AioRpcError as error:
             raise _error_from_rpc(error) from None
-        return result
 
-    async def _stream(
-        self, name: str, request: Message, answer: type[_AnswerT], timeout: float | None
-    ) -> AsyncIterator[_AnswerT]:
-        call = self._channel.unary_stream(_SERVICE + name, serialize, answer.FromString)(request, timeout=timeout)
+    async def _stream(self, name: str, request: Message, timeout: float | None = None) -> AsyncIterator[Any]:
+        call = rpc(f"Specialist.{name}").bind(self._channel)(request, timeout=timeout)
         try:
             async for event in call:
                 yield event

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -18,6 +18,7 @@ from octet.clock import Clock
 from octet.limits import shorten
 from octet.v1 import inference_pb2 as wire
 
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
 _RENAMED = {
     "force": "force_specialists",
     "exclude": "exclude_specialists",
@@ -61,7 +62,7 @@ class PreparedRequest:
     message: wire.InferRequest
     timeout: float | None
     first_timeout: float | None
-    metadata: tuple[tuple[str, str], ...]
+    metadata: Metadata
 
     def message_factory(self) -> Callable[[TimeLeft], Message]:
         """Return a function that creates the message of each attempt, with a new id unless the caller set one."""
@@ -115,7 +116,7 @@ def _milliseconds(seconds: float) -> int:
     return max(1, math.ceil(seconds * 1000))
 
 
-def _trace_metadata(trace: str | None) -> tuple[tuple[str, str], ...]:
+def _trace_metadata(trace: str | None) -> Metadata:
     if trace is None:
         return ()
     if not isinstance(trace, str) or _TRACEPARENT.fullmatch(trace) is None:
@@ -256,12 +257,13 @@ class Attempts:
         self,
         make_message: Callable[[TimeLeft], Message],
         schedule: RetrySchedule,
-        address: str,
+        convert_error: Callable[..., errors.OctetError],
         is_closed: Callable[[], bool],
     ) -> None:
+        """`convert_error` takes a grpc.RpcError, `request_id` and `begun`."""
         self._make_message = make_message
         self._schedule = schedule
-        self._address = address
+        self._convert_error = convert_error
         self.is_closed = is_closed  # whether the client is closed
         self.request_id = ""  # of the last attempt
 
@@ -277,7 +279,7 @@ class Attempts:
     def fail(self, error: Any, *, begun: bool = False, cancelled: bool = False) -> float:
         """Return the seconds until the next attempt. Raises OctetError if there is none: after part of the answer has
         arrived (`begun`), or after the caller has cancelled the request (`cancelled`)."""
-        problem = errors.error_from_rpc(error, address=self._address, request_id=self.request_id, begun=begun)
+        problem = self._convert_error(error, request_id=self.request_id, begun=begun)
         if errors.is_unexplained_cancel(problem) and cancelled:
             raise errors.cancelled_error(self.request_id) from None
         if errors.is_unexplained_cancel(problem) and self.is_closed():

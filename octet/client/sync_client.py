@@ -1,19 +1,18 @@
 """The blocking client."""
 
-import time
 from threading import Event, Lock
 from typing import Any, Unpack
 
 import grpc
 
-from octet.client.answer import Answer, AnswerBuilder, Chunk, StreamBase, TokenCount
-from octet.client.base import LOOKUP_TIMEOUT_S, SyncClientBase, closed_channel_as_cancelled, rpc
+from octet.client.answer import Answer, Chunk, StreamBase, TokenCount
+from octet.client.base import LOOKUP_TIMEOUT_S, SyncClientBase
 from octet.client.conversation import Conversation
 from octet.client.errors import cancelled_error
 from octet.client.jobs import JobsClient
 from octet.client.options import Options
 from octet.client.receipts import Receipt
-from octet.client.request import Attempts
+from octet.client.request import Attempts, Metadata
 
 
 class Client(SyncClientBase):
@@ -26,29 +25,18 @@ class Client(SyncClientBase):
     def stream(self, prompt: str | None = None, **options: Unpack[Options]) -> "Stream":
         """Streams the answer: `with client.stream("...") as answer: for chunk in answer: ...`. Leaving the block or
         dropping the stream cancels an unfinished request."""
+        return self._stream(prompt, options)
+
+    def _stream(self, prompt: str | None, options: Options, *, is_whole: bool = False) -> "Stream":
         prepared, attempts = self._prepare(prompt, options)
-        return Stream(rpc("Inference.Generate").stream(self._channel), attempts, prepared.metadata)
+        return Stream(self._method("Inference.Generate"), attempts, prepared.metadata, is_whole=is_whole)
 
     def infer(self, prompt: str | None = None, **options: Unpack[Options]) -> Answer:
         """Return the whole answer. If it breaks off, the error holds the text so far in `partial`."""
-        prepared, attempts = self._prepare(prompt, options)
-        method = rpc("Inference.Generate").stream(self._channel)
-        while True:
-            message, seconds = attempts.start()
-            builder = AnswerBuilder(attempts)
-            try:
-                with closed_channel_as_cancelled(attempts.is_closed, attempts.request_id):
-                    call = method(message, timeout=seconds, metadata=prepared.metadata)
-                try:
-                    for event in call:
-                        builder.add(event)
-                finally:
-                    call.cancel()
-            except grpc.RpcError as error:
-                wait = builder.fail(error)
-            else:
-                return builder.build()
-            time.sleep(wait)
+        with self._stream(prompt, options, is_whole=True) as stream:
+            for _ in stream:
+                pass
+            return stream.answer()
 
     def route(self, prompt: str | None = None, **options: Unpack[Options]) -> Receipt:
         """Returns the decision that would be made now, without generating an answer."""
@@ -79,8 +67,8 @@ class Client(SyncClientBase):
 class Stream(StreamBase):
     """A streamed answer for a single reader. `cancel` may be called from any thread."""
 
-    def __init__(self, method: Any, attempts: Attempts, metadata: tuple[tuple[str, str], ...]) -> None:
-        super().__init__(method, attempts, metadata)
+    def __init__(self, method: Any, attempts: Attempts, metadata: Metadata, *, is_whole: bool = False) -> None:
+        super().__init__(method, attempts, metadata, is_whole=is_whole)
         self._cancelled = Event()
         self._lock = Lock()
 
@@ -130,6 +118,5 @@ class Stream(StreamBase):
                     self._is_over = True
                     raise cancelled_error(self.request_id)
                 message, seconds = self._attempts.start()
-                with closed_channel_as_cancelled(self._attempts.is_closed, self.request_id):
-                    self._call = self._method(message, timeout=seconds, metadata=self._metadata)
+                self._call = self._method(message, timeout=seconds, metadata=self._metadata)
             return self._call
