@@ -66,9 +66,10 @@ pages: $(READY)
 audit: $(READY)
 	$(BIN)/python -m tests.security $(ARGS)
 
-# Regenerate the stubs in octet/v1 after a change to proto/.
+# Regenerate octet/v1 and the types of the SDK's records after a change to proto/.
 proto: $(READY)
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/octet/v1/*.proto
+	$(BIN)/python -m octet.client.record_stubs
 
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 

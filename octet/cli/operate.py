@@ -408,7 +408,7 @@ def _has_samples(slo: Slo) -> bool:
 
 
 def format_objective_value(objective: Objective, value: float | None) -> str:
-    return format_latency(value) if objective.is_latency else format_percent(value) or "-"
+    return format_latency(value) if objective.name != "correctness" else format_percent(value) or "-"
 
 
 def format_burn(burn: records.Burn) -> str:

@@ -234,7 +234,8 @@ def _rate(view: SpecialistView, name: str, style: str = PLAIN) -> Text:
 
 def _latency(view: SpecialistView, name: str) -> Text:
     """Show the 95th percentile and its objective."""
-    objective = None if view.slo is None else view.slo.objective(f"{name}_p95")
+    objectives = () if view.slo is None else view.slo.objectives
+    objective = next((each for each in objectives if each.name == f"{name}_p95"), None)
     text = format_latency(getattr(getattr(view.slo, name, None), "p95", None))
     if objective is None:
         return styled(text)

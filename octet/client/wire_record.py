@@ -7,12 +7,22 @@ from operator import attrgetter
 from types import MappingProxyType, NoneType
 from typing import Any, ClassVar, Self, dataclass_transform, get_args
 
-from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.message import Message
 
-from octet.rpc.messages import enum_labels
+from octet.rpc.messages import enum_labels, is_in_oneof
 
 _Read = Callable[[Any], Any]
 _PLANS: dict[type, tuple[tuple[str, _Read], ...]] = {}
+_RECORDS: dict[Descriptor, type] = {}  # made by `record_class`
+_RECORDS_MODULE = "octet.client.records"
+_SCALARS = {
+    FieldDescriptor.CPPTYPE_BOOL: bool,
+    FieldDescriptor.CPPTYPE_DOUBLE: float,
+    **dict.fromkeys((FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64), int),
+    **dict.fromkeys((FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64), int),
+}
+"""Types of fields; all others are text, or enums as labels."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -23,6 +33,7 @@ class WireRecord:
     field becomes None if its annotation allows that."""
 
     READERS: ClassVar[Mapping[str, _Read]] = MappingProxyType({})  # fields not read by name: functions of the message
+    ALTERNATIVES: ClassVar[frozenset[str]] = frozenset()  # fields of a oneof
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
@@ -38,8 +49,31 @@ class WireRecord:
         return cls(**{name: read(message) for name, read in plan})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dict for JSON, without hidden fields such as the message itself."""
-        return {each.name: _to_json(getattr(self, each.name)) for each in fields(self) if each.repr}
+        """Return a dict for JSON, without hidden fields such as the message itself, and without fields of a oneof that
+        are not set."""
+        content = {each.name: _to_json(getattr(self, each.name)) for each in fields(self) if each.repr}
+        for name in self.ALTERNATIVES:
+            if content[name] is None:
+                del content[name]
+        return content
+
+
+def record_class(name: str, message: type[Message], **annotations: Any) -> Any:
+    """Create a record with all fields of a message. `annotations` replaces the types of single fields. Records of
+    nested messages must have been created before."""
+    declared = message.DESCRIPTOR.fields
+    types = {field.name: annotations.get(field.name) or _field_type(field) for field in declared}
+    alternatives = frozenset(field.name for field in declared if is_in_oneof(field))
+    namespace = {"__annotations__": types, "__module__": _RECORDS_MODULE, "ALTERNATIVES": alternatives}
+    _RECORDS[message.DESCRIPTOR] = made = type(name, (WireRecord,), namespace)
+    return made
+
+
+def _field_type(field: FieldDescriptor) -> Any:
+    single = _SCALARS.get(field.cpp_type, str) if field.message_type is None else _RECORDS[field.message_type]
+    if field.is_repeated:
+        return tuple[single, ...]  # type: ignore[valid-type]
+    return single | None if field.has_presence else single
 
 
 def enum_label(kind: EnumDescriptor, number: int) -> str:

@@ -136,8 +136,8 @@ def message_to_json(message: Message) -> dict[str, Any]:
 
 def _make_plan(kind: type[Message]) -> tuple[_Plan, _Plan]:
     fields = kind.DESCRIPTOR.fields
-    always = tuple((field.name, _reader(field)) for field in fields if not _is_in_oneof(field))
-    in_oneof = tuple((field.name, _reader(field)) for field in fields if _is_in_oneof(field))
+    always = tuple((field.name, _reader(field)) for field in fields if not is_in_oneof(field))
+    in_oneof = tuple((field.name, _reader(field)) for field in fields if is_in_oneof(field))
     _PLANS[kind] = always, in_oneof
     return always, in_oneof
 
@@ -188,7 +188,7 @@ def enum_labels(kind: EnumDescriptor) -> Mapping[int, str]:
     return _EnumLabels({value.number: value.name.removeprefix(prefix).lower() for value in kind.values})
 
 
-def _is_in_oneof(field: FieldDescriptor) -> bool:
+def is_in_oneof(field: FieldDescriptor) -> bool:
     """The compiler represents an `optional` field by a oneof whose name starts with an underscore."""
     oneof = field.containing_oneof
     return oneof is not None and not oneof.name.startswith("_")

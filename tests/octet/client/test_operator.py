@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from pathlib import Path
 from threading import Thread
 
 import grpc
@@ -13,6 +14,7 @@ from octet import Cancelled, InvalidRequest, NotFound, OctetError, Operator, Una
 from octet.client import records
 from octet.client.errors import DeadlineExceeded, ReplicaLost
 from octet.client.operator import default_operator_name
+from octet.client.record_stubs import write_stubs
 from octet.v1 import operator_pb2 as wire
 from tests.octet.client.server import scripted
 from tests.router.operator.harness import Operated, operated
@@ -34,6 +36,11 @@ RECORDS = [
 @pytest.mark.parametrize("record", RECORDS)
 def test_record_has_every_field_of_its_message(record: type) -> None:
     assert {each.name for each in fields(record)} == set(getattr(wire, record.__name__).DESCRIPTOR.fields_by_name)
+
+
+def test_types_of_the_records_are_up_to_date() -> None:
+    """`make proto` writes them."""
+    assert Path(records.__file__).with_suffix(".pyi").read_text(encoding="utf-8") == write_stubs()
 
 
 def test_unset_is_none_and_zero_is_zero() -> None:
