@@ -277,8 +277,8 @@ ROWS = (
         "a shadow hangs or dies",
         "p99 TTFT of the primary within 20 %; a shadow's answer never reaches a caller",
         (
-            "tests/router/shadow/test_shadows.py::test_whatever_a_shadow_does_the_primary_is_answered_and_judged",
-            "tests/router/shadow/test_isolation.py::test_nobody_waits_for_a_shadow_that_hangs",
+            "tests/router/shadow/test_shadows.py::test_primary_is_answered_and_evaluated_whatever_its_shadow_does",
+            "tests/router/shadow/test_isolation.py::test_no_request_waits_for_a_hung_shadow",
         ),
     ),
 )

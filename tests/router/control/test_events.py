@@ -1,4 +1,4 @@
-"""Whoever listens hears everything, or how much was missed."""
+"""A subscriber receives every event, or the number of dropped ones."""
 
 import asyncio
 
@@ -15,24 +15,27 @@ def event(number: int) -> wire.OperatorEvent:
 
 @given(st.lists(st.integers(0, 12), max_size=12), st.integers(1, 8))
 def test_lost_events_are_counted(bursts: list[int], most: int) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         events = OperatorEvents(most)
-        heard: list[int] = []
+        received: list[int] = []
         with events.subscribe() as subscription:
-            told = 0
+            num_published = 0
             for burst in bursts:
                 for _ in range(burst):
-                    told += 1
-                    events.publish(event(told))
+                    num_published += 1
+                    events.publish(event(num_published))
                 if burst:
                     first = await anext(subscription)
-                    heard.append(-first.dropped if first.WhichOneof("event") == "dropped" else first.audit.number)
+                    received.append(-first.dropped if first.WhichOneof("event") == "dropped" else first.audit.number)
             events.close()
-            heard += [-each.dropped if each.dropped else each.audit.number async for each in subscription]
-        numbers = [each for each in heard if each > 0]
-        assert numbers == sorted(set(numbers)) and len(numbers) - sum(each for each in heard if each < 0) == told
+            received += [-each.dropped if each.dropped else each.audit.number async for each in subscription]
+        numbers = [each for each in received if each > 0]
+        assert (
+            numbers == sorted(set(numbers))
+            and len(numbers) - sum(each for each in received if each < 0) == num_published
+        )
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def test_a_leaving_subscriber_is_removed_and_a_late_one_gets_the_end() -> None:

@@ -1,4 +1,4 @@
-"""Two replicas behind real sockets, a real fleet that watches them, and a control that goes by itself."""
+"""A control plane with its own tasks, a real fleet, and replicas behind real sockets."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +14,11 @@ from router.control.control import ControlPlane
 from router.control.replicas import FleetReplicas
 from router.dispatch.replicas.fleet import Fleet
 from router.dispatch.transport import open_transport
-from tests.router.control.houses import SIGNED, reason_of
+from tests.router.control.harness import SIGNED, reason_of
 from tests.router.store.stores import eventually, production_store
 from tests.specialist.server.harness import adapter_directory, serving, sim
 
-WRITER = Ensemble(specialists=(SpecialistConfig("writer"),), name="house")
+WRITER = Ensemble(specialists=(SpecialistConfig("writer"),), name="octet")
 
 
 @asynccontextmanager
@@ -37,7 +37,7 @@ async def controlled(file: Path, addresses: list[str]) -> AsyncIterator[ControlP
         await fleet.close()
 
 
-async def test_an_adapter_goes_its_whole_way(tmp_path: Path) -> None:
+async def test_an_adapter_is_loaded_promoted_reloaded_and_rolled_back(tmp_path: Path) -> None:
     root = tmp_path / "root"
     adapter_directory(root, "my-lora")
     async with (
@@ -84,8 +84,8 @@ async def test_a_replicas_refusal_reaches_the_operator(tmp_path: Path) -> None:
             assert reason_of(caught.value) == "NO_REPLICA"
 
 
-async def test_a_replica_that_comes_back_to_another_content(tmp_path: Path) -> None:
-    """Under the same path: never used, and gone back from."""
+async def test_a_replica_that_reloads_other_content(tmp_path: Path) -> None:
+    """Other content under the same path is never used, and the lane is rolled back."""
     root = tmp_path / "root"
     adapter_directory(root, "my-lora")
     async with (

@@ -1,4 +1,4 @@
-"""What is counted here and what of it is shared, said again plainly."""
+"""Counts of a router and what it shares, compared with a direct computation."""
 
 from collections import Counter
 from typing import Any, TypeAlias
@@ -17,21 +17,21 @@ Place: TypeAlias = tuple[str, int, bool]
 
 
 class Shared:
-    """A store that is only told."""
+    """A store that records what is counted."""
 
     def __init__(self) -> None:
-        self.told: list[CountBucket] = []
+        self.counted: list[CountBucket] = []
 
     def count(self, bucket: CountBucket) -> None:
-        self.told.append(bucket)
+        self.counted.append(bucket)
 
 
 requests = st.lists(st.tuples(st.integers(0, 80), st.sampled_from(["algo", "stl"]), st.booleans()), max_size=30)
 
 
-def told_of(shared: Shared, specialist: str, now: float) -> Counts:
-    """What a store would have of the span."""
-    there = [each for each in shared.told if each.key == f"{specialist}|codegen" and each.start >= now - SPAN]
+def stored_counts(shared: Shared, specialist: str, now: float) -> Counts:
+    """Sum what a store would have of the span."""
+    there = [each for each in shared.counted if each.key == f"{specialist}|codegen" and each.start >= now - SPAN]
     return sum((Counts(each.good, each.bad) for each in there), Counts())
 
 
@@ -43,57 +43,57 @@ def test_demand_is_shared_completely_and_only_while_a_router_refuses(
     demand, now, refused_at = DemandWindows(shared, SPAN), float(START), dict[str, float]()
     for pause, specialist, served in requests:
         now += pause
-        before = len(shared.told)
+        before = len(shared.counted)
         demand.add(specialist, "codegen", now, accepted=served)
         if not served:
             refused_at[specialist] = now
         if now - refused_at.get(specialist, 0.0) <= SPAN:
-            assert told_of(shared, specialist, now) == demand.counts(specialist, now)
+            assert stored_counts(shared, specialist, now) == demand.counts(specialist, now)
         else:
-            assert len(shared.told) == before
+            assert len(shared.counted) == before
 
 
 def test_requests_before_the_first_refusal_count_after_the_stores_sums_arrive() -> None:
-    """Found by seed 47 of the simulation: the store's sums took their place, and the share of refusals was all."""
+    """Found by seed 47 of the simulation: the store's sums replaced the local counts of accepted requests."""
     shared: Any = Shared()
     demand = DemandWindows(shared, SPAN)
     for _ in range(9):
         demand.add("algo", "codegen", START, accepted=True)
     demand.add("algo", "codegen", START, accepted=False)
-    sums = told_of(shared, "algo", START)
+    sums = stored_counts(shared, "algo", START)
     demand.put([CountBucket("demand", "algo|codegen", START, sums.good, sums.bad)], START)
     assert demand.counts("algo", START) == Counts(9, 1)
 
 
-def test_what_another_router_refuses_makes_this_one_share_what_it_takes() -> None:
+def test_refusals_of_another_router_make_this_one_share_its_accepted_requests() -> None:
     shared: Any = Shared()
     demand = DemandWindows(shared, SPAN)
     demand.add("algo", "codegen", START, accepted=True)
     demand.put([CountBucket("demand", "algo|codegen", START, 5, 0)], START)
     demand.add("algo", "codegen", START + 1, accepted=True)
-    assert not shared.told
+    assert not shared.counted
     demand.put([CountBucket("demand", "algo|review", START, 0, 3)], START)
     demand.add("algo", "codegen", START + 2, accepted=True)
     demand.add("stl", "codegen", START + 2, accepted=True)
-    assert [(each.key, each.start - START) for each in shared.told] == [("algo|codegen", at) for at in range(3)]
+    assert [(each.key, each.start - START) for each in shared.counted] == [("algo|codegen", at) for at in range(3)]
     assert demand.counts("algo", START + 2) == Counts(8, 3)
 
 
-def test_what_another_router_refuses_takes_nothing_from_what_was_served_here_before() -> None:
-    """The store's sum took its place, and until the next request everything seemed to be refused."""
+def test_refusals_of_another_router_keep_the_accepted_requests_of_this_one() -> None:
+    """Before, the store's sum replaced the local count, and every request seemed refused until the next one."""
     shared: Any = Shared()
     demand = DemandWindows(shared, SPAN)
     for _ in range(9):
         demand.add("algo", "codegen", START, accepted=True)
     demand.put([CountBucket("demand", "algo|codegen", START, 0, 3)], START)
     assert demand.counts("algo", START) == Counts(9, 3)
-    assert shared.told == [CountBucket("demand", "algo|codegen", START, 9, 0)]
+    assert shared.counted == [CountBucket("demand", "algo|codegen", START, 9, 0)]
     demand.put([CountBucket("demand", "algo|codegen", START, 9, 3)], START)
-    assert demand.counts("algo", START) == Counts(9, 3) and len(shared.told) == 1
+    assert demand.counts("algo", START) == Counts(9, 3) and len(shared.counted) == 1
 
 
 class Router:
-    """One of two on a store: what it counts is held until it commits, and told with the sums as if it had been."""
+    """One of two routers on a store. Its counts are held until it commits, but are part of the sums it receives."""
 
     def __init__(self, sums: Counter[Place]) -> None:
         self._sums = sums
@@ -117,14 +117,14 @@ class Router:
         self._committed.update(self._held)
         self._held.clear()
 
-    def is_told(self, now: int) -> None:
+    def receive(self, now: int) -> None:
         sums = self._sums + self._held
         places = sorted({place[:2] for place in sums})
         self.demand.put((CountBucket("demand", *at, sums[(*at, True)], sums[(*at, False)]) for at in places), now)
         self._theirs = self._sums - self._committed
 
     def knows(self, now: int) -> Counts:
-        """All of its own, and of the other's what it was told last."""
+        """Count its own requests, and those of the other router that it received last."""
         return counted(self.own + self._theirs, now)
 
 
@@ -134,36 +134,38 @@ def counted(requests: Counter[Place], now: int) -> Counts:
     return Counts(good, sum(number for _, number in there) - good)
 
 
-deeds = st.sampled_from(["served", "served", "refused", "commit", "told"])
+actions = st.sampled_from(["served", "served", "refused", "commit", "receive"])
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), deeds, st.sampled_from(["codegen", "review"]), st.integers(0, 40))))
-def test_two_routers_on_one_store_each_know_all_of_their_own_and_in_the_end_the_same(
+@given(st.lists(st.tuples(st.integers(0, 1), actions, st.sampled_from(["codegen", "review"]), st.integers(0, 40))))
+def test_two_routers_know_their_own_counts_and_finally_the_same(
     history: list[tuple[int, str, str, int]],
 ) -> None:
     sums: Counter[Place] = Counter()
     routers, now = (Router(sums), Router(sums)), START
-    for index, deed, intent, pause in history:
+    for index, action, intent, pause in history:
         router, now = routers[index], now + pause
-        if deed == "commit":
+        if action == "commit":
             router.commit()
-        elif deed == "told":
-            router.is_told(now)
+        elif action == "receive":
+            router.receive(now)
         else:
-            router.asked(intent, now, served=deed == "served")
+            router.asked(intent, now, served=action == "served")
         assert [each.demand.counts("algo", now) for each in routers] == [each.knows(now) for each in routers]
     routers[0].asked("codegen", now, served=False)
     for router in (*routers, *routers):
         router.commit()
         for each in routers:
-            each.is_told(now)
+            each.receive(now)
     truth = counted(routers[0].own + routers[1].own, now)
     assert [each.demand.counts("algo", now) for each in routers] == [truth, truth]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=30), st.integers(0, 300))
-def test_a_lane_is_judged_by_what_came_since_and_within_the_window(answers: list[tuple[int, bool]], since: int) -> None:
-    """To the second: the window's grain."""
+def test_a_lane_is_judged_by_answers_since_its_start_within_the_window(
+    answers: list[tuple[int, bool]], since: int
+) -> None:
+    """The window has a resolution of one second."""
     shared: Any = Shared()
     judged, now, came = CorrectnessWindows(shared, SPAN), START, list[tuple[int, bool]]()
     for pause, passed in answers:
@@ -172,4 +174,4 @@ def test_a_lane_is_judged_by_what_came_since_and_within_the_window(answers: list
         came.append((now, passed))
     counted = [passed for at, passed in came if at >= now - SPAN and at >= START + since]
     assert judged.counts("lane", now, START + since) == Counts(sum(counted), len(counted) - sum(counted))
-    assert len(shared.told) == len(came) and judged.counts("another", now) == Counts()
+    assert len(shared.counted) == len(came) and judged.counts("another", now) == Counts()

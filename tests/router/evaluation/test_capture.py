@@ -1,4 +1,4 @@
-"""The caller gets every byte that it would get if nobody listened."""
+"""Capturing an answer changes no byte that the caller gets."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2
 from router.quality.answers import ByteBudget, CapturedAnswer
 from router.quality.shadow import AnswerTap
-from tests.router.shadow.world import SHADOW, accepted, world
+from tests.router.shadow.harness import SHADOW, accepted, running_shadows
 from tests.specialist.server.harness import run
 
 
@@ -33,7 +33,7 @@ chunks = st.builds(
 
 @settings(max_examples=25, deadline=None)
 @given(answer=st.lists(chunks, max_size=12), shadowed=st.lists(st.text(max_size=20), max_size=5))
-def test_a_stream_is_the_same_to_the_byte(answer: list[specialist_pb2.Chunk], shadowed: list[str]) -> None:
+def test_a_captured_stream_is_the_same_byte_for_byte(answer: list[specialist_pb2.Chunk], shadowed: list[str]) -> None:
     events = [specialist_pb2.GenerateEvent(chunk=chunk) for chunk in answer]
 
     async def primary(_: specialist_pb2.GenerateRequest, context: Context) -> None:
@@ -48,28 +48,29 @@ def test_a_stream_is_the_same_to_the_byte(answer: list[specialist_pb2.Chunk], sh
             await context.write(specialist_pb2.GenerateEvent(chunk=specialist_pb2.Chunk(text=text)))
         await context.write(specialist_pb2.GenerateEvent(usage=USAGE))
 
-    async def story() -> None:
-        async with world(primary, shadow) as (here, _, _shadow):
-            for errand, sample in ((None, False), (None, True), (here.errand(), True), (here.errand(), False)):
-                routed, *heard = await here.ask(errand, sample=sample)
-                assert heard == [event.SerializeToString() for event in events]
+    async def scenario() -> None:
+        async with running_shadows(primary, shadow) as (harness, _, _shadow):
+            for has_shadow, sample in ((False, False), (False, True), (True, True), (True, False)):
+                task = harness.make_task() if has_shadow else None
+                routed, *received = await harness.ask(task, sample=sample)
+                assert received == [event.SerializeToString() for event in events]
                 assert wire.InferEvent.FromString(routed).routed.lane.specialist == "writer"
-            await here.settled()
-            assert len(here.told.comparisons) == (2 if answer else 0), "nothing is compared with nothing"
-            assert here.grader.asked[0] == ("why?", "".join(chunk.text for chunk in answer))
+            await harness.settled()
+            assert len(harness.events.comparisons) == (2 if answer else 0), "empty answers are not compared"
+            assert harness.grader.asked[0] == ("why?", "".join(chunk.text for chunk in answer))
 
-    run(story())
+    run(scenario())
 
 
 USAGE = specialist_pb2.Usage(finish_reason=specialist_pb2.FINISH_REASON_STOP)
 
 
-def tapped(write: Any, kept: CapturedAnswer, order: Callable[[Any], None]) -> AnswerTap:
-    """A tap whose shadow is ordered by `order`."""
+def tapped(write: Any, captured: CapturedAnswer, order: Callable[[Any], None]) -> AnswerTap:
+    """Make a tap whose shadow is ordered by `order`."""
     candidate = SimpleNamespace(lane_id="primary")
     plan: Any = SimpleNamespace(sample=True, candidate=lambda _: candidate)
     shadow: Any = SimpleNamespace(order=SimpleNamespace(candidate=SimpleNamespace(lane_id="shadow")))
-    evaluation: Any = SimpleNamespace(capture=lambda: kept)
+    evaluation: Any = SimpleNamespace(capture=lambda: captured)
     shadows: Any = SimpleNamespace(order=lambda task, receipt: order(receipt))
     return AnswerTap(evaluation, shadows, write, plan, shadow=shadow)
 
@@ -79,7 +80,7 @@ def tapped(write: Any, kept: CapturedAnswer, order: Callable[[Any], None]) -> An
     events=st.lists(st.binary(max_size=20) | chunks.map(each_event), max_size=20),
     fails_at=st.integers(0, 25),
 )
-def test_what_the_callers_own_write_does_is_all_that_happens(events: list[bytes], fails_at: int) -> None:
+def test_only_errors_of_the_callers_writer_are_raised(events: list[bytes], fails_at: int) -> None:
     written: list[bytes] = []
 
     async def write(raw: bytes) -> None:
@@ -90,33 +91,33 @@ def test_what_the_callers_own_write_does_is_all_that_happens(events: list[bytes]
     def broken(_: bytes) -> None:
         raise RuntimeError("a mistake")
 
-    async def story(kept: CapturedAnswer) -> None:
-        capture = tapped(write, kept, broken)
+    async def scenario(captured: CapturedAnswer) -> None:
+        capture = tapped(write, captured, broken)
         for raw in events:
             await capture.write(raw)
 
-    kept = CapturedAnswer(ByteBudget(1 << 20), 10_000)
+    captured = CapturedAnswer(ByteBudget(1 << 20), 10_000)
     if fails_at < len(events):
         with pytest.raises(ConnectionError):
-            asyncio.run(story(kept))
+            asyncio.run(scenario(captured))
     else:
-        asyncio.run(story(kept))
+        asyncio.run(scenario(captured))
     assert written == events[:fails_at]
     passed_on = [raw for raw in written if raw[:1] == b"\x12"]
-    assert kept.num_bytes == sum(len(raw) + 4 for raw in passed_on), "what was not passed on was not said"
+    assert captured.num_bytes == sum(len(raw) + 4 for raw in passed_on), "only events passed to the caller are captured"
 
 
-def test_an_answer_is_heard_of_once_though_it_was_accepted_twice() -> None:
-    heard: list[bytes] = []
+def test_a_request_accepted_twice_orders_one_shadow() -> None:
+    ordered: list[bytes] = []
 
     async def write(_: bytes) -> None: ...
 
-    async def story() -> None:
-        capture = tapped(write, CapturedAnswer(ByteBudget(100), 100), heard.append)
+    async def scenario() -> None:
+        capture = tapped(write, CapturedAnswer(ByteBudget(100), 100), ordered.append)
         routed: Any = wire.InferEvent(routed=wire.Receipt(request_id="x")).SerializeToString()
         words = [each_event(specialist_pb2.Chunk(text=text)) for text in "ab"]
         for raw in (routed, routed, *words):
             await capture.write(raw)
 
-    asyncio.run(story())
-    assert len(heard) == 1
+    asyncio.run(scenario())
+    assert len(ordered) == 1

@@ -1,4 +1,4 @@
-"""Laws of the lines before the verifiers: nobody waits for another's, everybody gets a turn, and the oldest go."""
+"""The queues of the verifiers are independent and fair, and the oldest answers are dropped first."""
 
 from collections import Counter, defaultdict
 from typing import Any
@@ -18,11 +18,11 @@ moves = st.lists(
 
 
 class _Work:
-    """Any object will do."""
+    """A task; the queue does not look into it."""
 
 
 @given(moves)
-def test_every_answer_leaves_once_in_its_order_and_a_verifier_has_one_at_a_time(moves: list[tuple[str, Any]]) -> None:
+def test_every_answer_leaves_once_in_order_and_a_verifier_has_one_at_a_time(moves: list[tuple[str, Any]]) -> None:
     lines = EvaluationLines()
     waiting: list[tuple[LineKey, Any]] = []
     judged: list[LineKey] = []
@@ -33,10 +33,10 @@ def test_every_answer_leaves_once_in_its_order_and_a_verifier_has_one_at_a_time(
         elif move == "take":
             taken = lines.take()
             busy = {place.verifier for place in judged}
-            assert (taken is None) == all(place.verifier in busy for place, _ in waiting), "whoever is free has work"
+            assert (taken is None) == all(place.verifier in busy for place, _ in waiting), "a free verifier gets work"
             if taken is not None:
                 assert taken[0].verifier not in busy
-                assert taken == next(each for each in waiting if each[0] == taken[0]), "in its line the first"
+                assert taken == next(each for each in waiting if each[0] == taken[0]), "the first of its line"
                 waiting.remove(taken)
                 judged.append(taken[0])
         elif move == "done" and judged:
@@ -48,7 +48,7 @@ def test_every_answer_leaves_once_in_its_order_and_a_verifier_has_one_at_a_time(
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 50), min_size=2), st.integers(1, 200))
 def test_specialists_that_always_wait_get_equal_time(lasting: dict[str, int], num_turns: int) -> None:
-    """But for one turn."""
+    """Up to one turn."""
     lines, had = EvaluationLines(), Counter(dict.fromkeys(lasting, 0))
     for _ in range(num_turns + 1):
         for specialist in lasting:
@@ -64,7 +64,7 @@ def test_specialists_that_always_wait_get_equal_time(lasting: dict[str, int], nu
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), max_size=40), st.integers(0, 1000))
 def test_idle_owners_save_up_no_turns(turns: list[tuple[str, int]], long: int) -> None:
-    """Whoever comes late gets the next turn at most once before everybody else who waits had one."""
+    """A late owner gets at most one turn before every waiting owner had one."""
     fair = FairQueue[None]()
     for by in "abc":
         fair.put(by, None)

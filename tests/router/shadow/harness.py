@@ -1,4 +1,4 @@
-"""A router without a front door: real replicas behind sockets, a primary that is relayed, and everything beside it."""
+"""Real replicas behind sockets, a relayed primary answer, its shadows and its evaluation, without a router's API."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -26,18 +26,18 @@ from router.routing.dispatch_plan import Candidate, DispatchPlan, ShadowOrder
 from router.verify.verdict import Outcome, Verdict, Verifier
 from tests.router.serving.spy import Behaviour, Spy, spying
 
-PRIMARY, SHADOW = "writer", "rival"
+PRIMARY, SHADOW = "writer", "critic"
 LANES = {name: f"{name}|1|abc" for name in (PRIMARY, SHADOW)}
 DISPATCH = DispatchConfig(heartbeat_seconds=0.05, cool_down=0.1)
 
 
-def saying(
+def answering(
     *texts: str,
     lane: str = PRIMARY,
     seconds: float = 0.0,
     finish: specialist_pb2.FinishReason = specialist_pb2.FINISH_REASON_STOP,
 ) -> Behaviour:
-    """An answer in these pieces, each after so long."""
+    """Answer with these chunks, `seconds` apart."""
 
     async def behave(request: specialist_pb2.GenerateRequest, context: Context) -> None:
         await context.write(accepted(lane, seed=request.seed if request.HasField("seed") else 4711))
@@ -52,8 +52,8 @@ def saying(
 
 
 def accepted(lane: str = PRIMARY, seed: int = 4711) -> specialist_pb2.GenerateEvent:
-    who = specialist_pb2.Lane(specialist=lane, revision="r1")
-    return specialist_pb2.GenerateEvent(accepted=specialist_pb2.Accepted(lane=who, seed=seed))
+    accepted = specialist_pb2.Accepted(lane=specialist_pb2.Lane(specialist=lane, revision="r1"), seed=seed)
+    return specialist_pb2.GenerateEvent(accepted=accepted)
 
 
 def chunk(text: str) -> specialist_pb2.GenerateEvent:
@@ -61,7 +61,7 @@ def chunk(text: str) -> specialist_pb2.GenerateEvent:
 
 
 class Grader:
-    """Right is what has the word in it."""
+    """A verifier that passes answers with the given word."""
 
     def __init__(self, name: str, word: str) -> None:
         self.name = name
@@ -82,13 +82,13 @@ class Grader:
 
 
 @dataclass
-class Told:
+class RecordedEvents:
     judgements: list[tuple[str, str, Outcome]] = field(default_factory=list)
     comparisons: list[operator.Comparison] = field(default_factory=list)
-    looks: list[tuple[str, Outcome]] = field(default_factory=list)
+    evaluated: list[tuple[str, Outcome]] = field(default_factory=list)
 
     def answer_evaluated(self, receipt: wire.Receipt, outcome: Outcome) -> None:
-        self.looks.append((receipt.request_id, outcome))
+        self.evaluated.append((receipt.request_id, outcome))
 
     def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
         self.judgements.append((lane_id, specialist, outcome))
@@ -97,7 +97,7 @@ class Told:
         self.comparisons.append(comparison)
 
 
-class Hearing:
+class ReceiptWriter:
     """Writes the primary's receipt."""
 
     def __init__(self, receipt: wire.Receipt) -> None:
@@ -117,28 +117,28 @@ class Hearing:
         self.receipt.usage.CopyFrom(usage)
 
 
-def way(specialist: str = PRIMARY, **fields: Any) -> Candidate:
+def candidate(specialist: str = PRIMARY, **fields: Any) -> Candidate:
     return Candidate(**{"specialist": specialist, "lane_id": LANES[specialist], **fields})
 
 
 def order(specialist: str = SHADOW, why: Any = "fresh_lane", **fields: Any) -> ShadowOrder:
-    return ShadowOrder(way(specialist, **fields), why)
+    return ShadowOrder(candidate(specialist, **fields), why)
 
 
-class World:
+class ShadowHarness:
     def __init__(self, ensemble: Ensemble, addresses: Mapping[str, Sequence[str]], **bounds: Any) -> None:
         self.fleet = Fleet(ensemble, addresses, SystemClock(), Random(0), open_transport())
-        self.told = Told()
-        self.grader, self.rival_grader = Grader("good", "good"), Grader("fine", "fine")
-        self.verifiers: dict[str, Verifier] = {PRIMARY: self.grader, SHADOW: self.rival_grader}
+        self.events = RecordedEvents()
+        self.grader, self.shadow_grader = Grader("good", "good"), Grader("fine", "fine")
+        self.verifiers: dict[str, Verifier] = {PRIMARY: self.grader, SHADOW: self.shadow_grader}
         rules = load_evaluation_rules(ensemble, self.verifiers)
-        self.aftermath = EvaluationQueue(self.told, lambda: 1_700_000_000_000, rules, **bounds)
+        self.evaluation = EvaluationQueue(self.events, lambda: 1_700_000_000_000, rules, **bounds)
         self.shadows = ShadowDispatcher(
             self.fleet.replica_sets, Random(0), open_transport(), ensemble.shadow, ensemble.correctness, **bounds
         )
         self.num_asked = 0
 
-    def errand(self, shadow_order: ShadowOrder | None = None, text: str = "why?", **fields: Any) -> ShadowTask:
+    def make_task(self, shadow_order: ShadowOrder | None = None, text: str = "why?", **fields: Any) -> ShadowTask:
         def compose(seconds: float) -> specialist_pb2.GenerateRequest:
             return specialist_pb2.GenerateRequest(
                 request_id="r-1",
@@ -163,37 +163,37 @@ class World:
         )
 
     async def answer(
-        self, write: Write, errand: ShadowTask | None = None, *, sample: bool = True, text: str = "why?"
+        self, write: Write, task: ShadowTask | None = None, *, sample: bool = True, text: str = "why?"
     ) -> wire.Receipt:
-        """One request, as a service would serve it."""
+        """Serve one request like the router."""
         self.num_asked += 1
         receipt = wire.Receipt(request_id=f"r-{self.num_asked}", specialist=PRIMARY)
         receipt.decision.primary = PRIMARY
-        plan = DispatchPlan((way(),), None, sample, wire.Between())
-        beside = AnswerTap(self.aftermath, self.shadows, write, plan, shadow=errand)
-        with beside:
-            await self._relayed(text, beside.write, Hearing(receipt))
-            beside.finished(receipt, text)
+        plan = DispatchPlan((candidate(),), None, sample, wire.Between())
+        tap = AnswerTap(self.evaluation, self.shadows, write, plan, shadow=task)
+        with tap:
+            await self._relay(text, tap.write, ReceiptWriter(receipt))
+            tap.finished(receipt, text)
         self.shadows.answered()
         return receipt
 
-    async def _relayed(self, text: str, write: Write, hearing: Hearing) -> None:
+    async def _relay(self, text: str, write: Write, writer: ReceiptWriter) -> None:
         lane = self.fleet.replica_sets[PRIMARY]
         replica = lane.choose((), b"", (), Random(0), healthy=True)
         assert replica is not None
         request = specialist_pb2.GenerateRequest(text=text).SerializeToString()
         with ReplicaAttempt(replica) as attempt:
             attempt.call = replica.channel.stream("/octet.v1.Specialist/Generate", request, timeout=30)
-            await relay(attempt, write, hearing)
+            await relay(attempt, write, writer)
 
-    async def ask(self, errand: ShadowTask | None = None, **options: Any) -> list[bytes]:
-        """Every event of the primary's stream."""
+    async def ask(self, task: ShadowTask | None = None, **options: Any) -> list[bytes]:
+        """Return every event of the primary's stream."""
         events: list[bytes] = []
 
         async def write(raw: bytes) -> None:
             events.append(raw)
 
-        await self.answer(write, errand, **options)
+        await self.answer(write, task, **options)
         return events
 
     async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
@@ -201,19 +201,19 @@ class World:
             while not condition():
                 await asyncio.sleep(0.005)
 
-    async def says_no_more(self, spy: Spy, **report: Any) -> None:
-        """The shadow's replica, after this: from now on its load is what is known here."""
+    async def send_last_report(self, spy: Spy, **report: Any) -> None:
+        """Let the shadow's replica send this load report, and none after it."""
         spy.last_report = specialist_pb2.LoadReport(**{"max_running": 8, **report})
         (replica,) = self.fleet.replica_sets[SHADOW].replicas.values()
         await self.until(lambda: replica.report == spy.last_report)
 
     async def settled(self) -> None:
-        """Nothing is under way, everything is judged, and every byte is given back."""
-        await self.until(lambda: not self.shadows.num_inflight and not self.aftermath.num_waiting)
-        await self.until(lambda: not self.aftermath.budget.taken and not self.shadows.byte_budget.taken)
+        """Wait until no shadow is in flight, every answer is evaluated, and every byte is given back."""
+        await self.until(lambda: not self.shadows.num_inflight and not self.evaluation.num_waiting)
+        await self.until(lambda: not self.evaluation.budget.taken and not self.shadows.byte_budget.taken)
 
     def check_untouched(self) -> None:
-        """Nobody's health and nobody's purse has learned of a shadow."""
+        """Shadows affect neither breakers nor retry budgets."""
         for lane in self.fleet.replica_sets.values():
             assert lane.retry_budget.tokens == lane.dispatch.retry_burst
             for replica in lane.replicas.values():
@@ -222,9 +222,9 @@ class World:
                 assert not replica.inflight
 
     def check_sums(self) -> None:
-        tally = self.shadows.counters
-        ended = tally.answered + tally.shed + tally.failed
-        assert tally.ordered == ended + self.shadows.num_inflight
+        counters = self.shadows.counters
+        ended = counters.answered + counters.shed + counters.failed
+        assert counters.ordered == ended + self.shadows.num_inflight
 
 
 def ensemble_of(shadow: ShadowConfig | None = None, correctness: CorrectnessConfig | None = None) -> Ensemble:
@@ -237,29 +237,30 @@ def ensemble_of(shadow: ShadowConfig | None = None, correctness: CorrectnessConf
 
 
 @asynccontextmanager
-async def world(
+async def running_shadows(
     primary: Behaviour | None = None,
     shadow: Behaviour | None = None,
     *,
     correctness: CorrectnessConfig | None = None,
     bounds: Mapping[str, int] | None = None,
     **settings: Any,
-) -> AsyncIterator[tuple[World, Spy, Spy]]:
-    """`settings` are ShadowConfig's."""
+) -> AsyncIterator[tuple[ShadowHarness, Spy, Spy]]:
+    """`settings` are fields of ShadowConfig."""
     async with AsyncExitStack() as stack:
         spies = [
-            await stack.enter_async_context(spying(primary or saying("all ", "good"))),
-            await stack.enter_async_context(spying(shadow or saying("all ", "good", lane=SHADOW))),
+            await stack.enter_async_context(spying(primary or answering("all ", "good"))),
+            await stack.enter_async_context(spying(shadow or answering("all ", "good", lane=SHADOW))),
         ]
         addresses = {PRIMARY: [spies[0].address], SHADOW: [spies[1].address]}
         ensemble = ensemble_of(replace(ShadowConfig(), **settings), correctness)
-        made = World(ensemble, addresses, **(bounds or {}))
-        await made.fleet.start()
-        made.aftermath.start()
+        harness = ShadowHarness(ensemble, addresses, **(bounds or {}))
+        await harness.fleet.start()
+        harness.evaluation.start()
         try:
-            await made.until(lambda: all(each.is_usable and each.report is not None for each in made.fleet.replicas))
-            yield made, spies[0], spies[1]
+            replicas = harness.fleet.replicas
+            await harness.until(lambda: all(each.is_usable and each.report is not None for each in replicas))
+            yield harness, spies[0], spies[1]
         finally:
-            await made.shadows.close()
-            await made.aftermath.close()
-            await made.fleet.close()
+            await harness.shadows.close()
+            await harness.evaluation.close()
+            await harness.fleet.close()

@@ -1,4 +1,4 @@
-"""Whom a shadow blames: its own connection is not the one by which a replica is known to live."""
+"""A broken shadow blames its content only if the replica accepted it and is lost: shadows have their own connection."""
 
 from collections.abc import Iterator
 
@@ -13,14 +13,14 @@ from router.quality.answers import ByteBudget, CapturedAnswer
 from router.quality.shadow_copy import ShadowStream
 from tests.router.replicas.builders import replica
 from tests.router.serving.spy import ACCEPTED
-from tests.router.shadow.world import order
+from tests.router.shadow.harness import order
 from tests.specialist.server.harness import run
 
 BROKEN = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(), "connection reset")
 
 
-class Breaking:
-    """A stream that breaks after so many messages."""
+class BreakingStream:
+    """Break after the given messages."""
 
     def __init__(self, *messages: bytes) -> None:
         self._messages: Iterator[bytes] = iter(messages)
@@ -33,22 +33,22 @@ class Breaking:
 
 @pytest.mark.parametrize(("messages", "blames"), [((), False), ((ACCEPTED.SerializeToString(),), True)])
 def test_a_shadow_that_was_not_accepted_blames_no_content(messages: tuple[bytes, ...], blames: bool) -> None:
-    """As where its own channel waits before it connects again."""
-    made = replica()
-    made.health_reported(is_serving=True)
-    sending = ShadowStream(made, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)
-    run(sending.listen(Breaking(*messages)))
-    assert sending.ending == "failed" or not blames
-    assert sending.broken is (made.connection if blames else None)
+    """Its channel may wait before it connects again."""
+    connected = replica()
+    connected.health_reported(is_serving=True)
+    stream = ShadowStream(connected, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)
+    run(stream.listen(BreakingStream(*messages)))
+    assert stream.ending == "failed" or not blames
+    assert stream.broken is (connected.connection if blames else None)
 
 
 def test_a_broken_shadow_connection_blames_content_only_if_the_replica_is_lost() -> None:
-    made, quarantine = replica(), Quarantine(ManualClock(), lambda: 100.0)
-    made.health_reported(is_serving=True)
-    sending = ShadowStream(made, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)
-    run(sending.listen(Breaking(ACCEPTED.SerializeToString())))
-    assert sending.broken is not None
-    quarantine.left(lambda: b"shadowed", sending.broken)
+    connected, quarantine = replica(), Quarantine(ManualClock(), lambda: 100.0)
+    connected.health_reported(is_serving=True)
+    stream = ShadowStream(connected, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)
+    run(stream.listen(BreakingStream(ACCEPTED.SerializeToString())))
+    assert stream.broken is not None
+    quarantine.left(lambda: b"shadowed", stream.broken)
     assert not quarantine.suspects(lambda: b"shadowed")
-    made.disconnected("gone")
+    connected.disconnected("gone")
     assert quarantine.suspects(lambda: b"shadowed")

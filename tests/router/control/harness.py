@@ -1,4 +1,4 @@
-"""A control over a real store, whose time goes on only when it is told to."""
+"""A control plane over a real store, on a manual clock."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ from router.control.control import ControlPlane
 from router.routing.dispatch_plan import SpecialistStatus
 from router.store.connection import DatabaseConnection, DatabaseOpener, DatabaseRow, StoreConnectionLost
 from router.store.store import Store
-from tests.router.control.toys import Toy, Toys
+from tests.router.control.fake_replicas import FakeReplica, FakeReplicas
 from tests.router.store.stores import eventually, make_store
 
 NOW = 1_700_000_000.0
@@ -42,35 +42,35 @@ ENSEMBLE = Ensemble(
 )
 
 
-class Cut:
-    """A wire to the database that can be cut."""
+class DatabaseLink:
+    """A connection to the database that tests can break."""
 
     def __init__(self) -> None:
-        self.is_cut = False
+        self.is_broken = False
 
     def check(self) -> None:
-        if self.is_cut:
-            raise StoreConnectionLost("the wire is cut")
+        if self.is_broken:
+            raise StoreConnectionLost("the link is broken")
 
     def wrap(self, opener: DatabaseOpener) -> DatabaseOpener:
-        return _CutOpener(opener, self)
+        return _LinkedOpener(opener, self)
 
 
-class _CutOpener:
-    def __init__(self, opener: DatabaseOpener, cut: Cut) -> None:
+class _LinkedOpener:
+    def __init__(self, opener: DatabaseOpener, link: DatabaseLink) -> None:
         self.name = opener.name
         self._opener = opener
-        self._cut = cut
+        self._link = link
 
     def open(self) -> DatabaseConnection:
-        self._cut.check()
-        return _CutConnection(self._opener.open(), self._cut)
+        self._link.check()
+        return _LinkedConnection(self._opener.open(), self._link)
 
 
-class _CutConnection:
-    def __init__(self, connection: DatabaseConnection, cut: Cut) -> None:
+class _LinkedConnection:
+    def __init__(self, connection: DatabaseConnection, link: DatabaseLink) -> None:
         self._connection = connection
-        self._cut = cut
+        self._link = link
         self.blob = connection.blob
         self.has_tables = connection.has_tables
         self.commit, self.rollback = connection.commit, connection.rollback
@@ -79,16 +79,16 @@ class _CutConnection:
         self.begin_reading = connection.begin_reading
 
     def begin(self) -> None:
-        self._cut.check()
+        self._link.check()
         self._connection.begin()
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
-        self._cut.check()
+        self._link.check()
         return self._connection.execute(sql, values)
 
 
 class Wall:
-    """Unix time as somebody sets it; every keeper's patience goes with it."""
+    """Unix time that tests advance."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(NOW)
@@ -97,11 +97,11 @@ class Wall:
         return self.clock.now()
 
 
-def toys_of(ensemble: Ensemble, replicas: int = 1) -> Toys:
-    """Each has what the configuration loads."""
-    return Toys(
+def make_replicas(ensemble: Ensemble, replicas: int = 1) -> FakeReplicas:
+    """Make replicas that hold the configured adapters."""
+    return FakeReplicas(
         *(
-            Toy(f"{each.name}-{index}", each.name, adapters={name: f"{name}-content" for name in each.adapters})
+            FakeReplica(f"{each.name}-{index}", each.name, adapters={name: f"{name}-content" for name in each.adapters})
             for each in ensemble.specialists
             for index in range(replicas)
         )
@@ -109,12 +109,12 @@ def toys_of(ensemble: Ensemble, replicas: int = 1) -> Toys:
 
 
 @dataclass
-class House:
-    """One router's."""
+class ControlHarness:
+    """The control plane of one router."""
 
     control: ControlPlane
     store: Store
-    toys: Toys
+    replicas: FakeReplicas
     wall: Wall
 
     async def tick(self, seconds: float = 1.0) -> None:
@@ -123,14 +123,14 @@ class House:
         self.control._adapters.sync()
 
     async def run(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Second after second."""
+        """Tick once a second."""
         for _ in range(round(seconds)):
             meanwhile()
             await self.tick()
 
     def judge(self, specialist: str, passed: int, failed: int, candidate: bool = False) -> None:
-        standing = self.control.fleet_status.specialists[specialist]
-        lane = standing.candidate if candidate else standing.lane
+        status = self.control.fleet_status.specialists[specialist]
+        lane = status.candidate if candidate else status.lane
         assert lane is not None and lane.lane_id
         for _ in range(passed):
             self.control.record_outcome(lane.lane_id, "passed")
@@ -143,36 +143,36 @@ class House:
     def shown(self, specialist: str) -> str:
         return self.control.fleet_status.specialists[specialist].correctness
 
-    async def story(self, subject: str = "") -> list[str]:
-        """What is in the audit, oldest first."""
+    async def changes_of(self, subject: str = "") -> list[str]:
+        """List the changes in the audit, oldest first."""
         await eventually(lambda: not self.control.store_trouble)
         return [entry.what for entry in reversed(await self.control.audit(10_000, subject))]
 
 
 @asynccontextmanager
-async def housed(
+async def running_control(
     where: Path | str,
     *,
     ensemble: Ensemble = ENSEMBLE,
-    toys: Toys | None = None,
+    replicas: FakeReplicas | None = None,
     wall: Wall | None = None,
-    cut: Cut | None = None,
-    by_itself: bool = False,
-) -> AsyncIterator[House]:
-    """`where` is a SQLite file, or a store's URL."""
+    link: DatabaseLink | None = None,
+    with_tasks: bool = False,
+) -> AsyncIterator[ControlHarness]:
+    """`where` is a SQLite file or a store's URL."""
     wall = wall or Wall()
-    wrap = (lambda opener: opener) if cut is None else cut.wrap
+    wrap = (lambda opener: opener) if link is None else link.wrap
     url = where if isinstance(where, str) else f"sqlite:{where}"
     store = make_store(url, ensemble=ensemble.name, wrap=wrap, wall=wall)
-    toys = toys or toys_of(ensemble)
+    replicas = replicas or make_replicas(ensemble)
     tokens = count(1)
-    control = ControlPlane(ensemble, store, toys, wall=wall, clock=wall.clock, token=lambda: f"{next(tokens):04x}")
-    await control.start(with_tasks=by_itself)
-    house = House(control, store, toys, wall)
+    control = ControlPlane(ensemble, store, replicas, wall=wall, clock=wall.clock, token=lambda: f"{next(tokens):04x}")
+    await control.start(with_tasks=with_tasks)
+    harness = ControlHarness(control, store, replicas, wall)
     try:
-        if not by_itself:
-            await house.tick()
-        yield house
+        if not with_tasks:
+            await harness.tick()
+        yield harness
     finally:
         await control.close()
 

@@ -1,4 +1,4 @@
-"""How high a specialist's ladder is: as high as an intent that may lead to it can use, and no higher."""
+"""The top level of a specialist's ladder is the last that changes a knob of an intent that may lead to it."""
 
 from dataclasses import replace
 
@@ -9,8 +9,8 @@ from admission.escalation import knobs_at_level
 from octet.config.ensemble import EscalationConfig, IntentConfig
 from router.control.knobs import EscalationLadders, KnobController
 from router.control.state import SharedState
-from tests.router.control.houses import ENSEMBLE
-from tests.router.control.toys import Toys
+from tests.router.control.fake_replicas import FakeReplicas
+from tests.router.control.harness import ENSEMBLE
 from tests.router.store.stores import make_store
 
 RULES = EscalationConfig(threshold_step=0.3, max_threshold=0.9, floor_step=2, max_floor=8)
@@ -24,10 +24,10 @@ intents = st.builds(
 
 
 @given(st.lists(intents, unique_by=lambda intent: intent.name), st.sampled_from(["algo", "stl", "debug"]))
-def test_the_last_step_changes_something_and_there_is_none_after_it(
-    configured: list[IntentConfig], specialist: str
-) -> None:
-    known = SharedState(replace(ENSEMBLE, intents=tuple(configured), escalation=RULES), make_store("memory"), Toys())
+def test_the_top_level_is_the_last_that_changes_a_knob(configured: list[IntentConfig], specialist: str) -> None:
+    known = SharedState(
+        replace(ENSEMBLE, intents=tuple(configured), escalation=RULES), make_store("memory"), FakeReplicas()
+    )
     ladders = EscalationLadders(known, None)  # type: ignore[arg-type]
     rules = ladders.rules()
     top = ladders.top_level(specialist, rules)
@@ -35,7 +35,7 @@ def test_the_last_step_changes_something_and_there_is_none_after_it(
     base = KnobController(known, None, ladders).configured()  # type: ignore[arg-type]
 
     def knobs(level: int) -> list[tuple[float, int]]:
-        """Of every intent that may lead here."""
+        """Return the knobs of every intent that may lead to the specialist."""
         return [
             knobs_at_level(level, each.threshold, each.floor, rules)
             for name, each in base.items()

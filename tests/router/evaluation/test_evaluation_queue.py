@@ -1,0 +1,503 @@
+"""Answers are evaluated after the caller has them: by which verifier, for which lane, and which are skipped."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octet.config.ensemble import CorrectnessConfig
+from octet.v1 import inference_pb2 as wire
+from octet.v1 import specialist_pb2
+from router.quality.answers import FinishedAnswer, ShadowAnswer, ShadowHandle
+from router.quality.evaluation import EvaluationRules
+from router.quality.evaluation_queue import EvaluationQueue
+from router.routing.dispatch_plan import Candidate
+from router.verify.verdict import Outcome
+from router.verify.verifiers import open_verifiers
+from tests.router.shadow.harness import (
+    LANES,
+    PRIMARY,
+    SHADOW,
+    Grader,
+    RecordedEvents,
+    answering,
+    candidate,
+    chunk,
+    ensemble_of,
+    order,
+    running_shadows,
+)
+from tests.specialist.server.harness import run
+
+STOP, LENGTH = specialist_pb2.FINISH_REASON_STOP, specialist_pb2.FINISH_REASON_LENGTH
+
+
+class PendingShadow(ShadowHandle):
+    """A shadow that ends when the test calls `finish`."""
+
+    def __init__(self, why: Any = "fresh_lane", specialist: str = SHADOW) -> None:
+        super().__init__(order(specialist, why), lambda: None)
+        self.cancelled = 0
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+
+class EvaluationHarness:
+    """An evaluation queue with its verifiers, without requests."""
+
+    def __init__(self, max_waiting: int = 256, answer_bytes: int = 10_000, most_bytes: int = 1 << 20) -> None:
+        self.events = RecordedEvents()
+        self.graders = {PRIMARY: Grader("good", "good"), SHADOW: Grader("fine", "fine")}
+        self.rules = EvaluationRules(dict(self.graders), answer_bytes, max_waiting, 0.6)
+        self.queue = EvaluationQueue(self.events, lambda: 1, self.rules, most_bytes)
+        self.queue.start()
+        self.num_finished = 0
+
+    def finished(
+        self, *texts: str, finish: Any = STOP, sample: bool = True, question: str = "q", **fields: Any
+    ) -> FinishedAnswer:
+        captured = self.queue.capture()
+        for text in texts:
+            captured.add(chunk(text).SerializeToString())
+        self.num_finished += 1
+        receipt = wire.Receipt(
+            request_id=f"r-{self.num_finished}",
+            specialist=PRIMARY,
+            lane=wire.Lane(specialist=PRIMARY, revision="r1"),
+            decision=wire.Decision(primary=fields.pop("decided", PRIMARY)),
+            usage=wire.Usage(finish_reason=finish),
+        )
+        return FinishedAnswer(receipt, question, captured, fields.pop("candidate", candidate()), sample)
+
+    def answer(self, *texts: str, finish: Any = STOP, lane: str = SHADOW, num_tokens: int = 0) -> ShadowAnswer:
+        captured = self.queue.capture()
+        for text in texts:
+            captured.add(chunk(text).SerializeToString())
+        usage = wire.Usage(finish_reason=finish, completion_tokens=num_tokens)
+        return ShadowAnswer(wire.Lane(specialist=lane, revision="r1"), usage, captured)
+
+    async def settled(self) -> None:
+        async with asyncio.timeout(60):
+            while self.queue.num_waiting or self.queue.budget.taken:
+                await asyncio.sleep(0.001)
+
+
+def run_scenario(scenario: Callable[[EvaluationHarness], Any], **bounds: int) -> None:
+    async def bounded() -> None:
+        harness = EvaluationHarness(**bounds)
+        try:
+            await scenario(harness)
+        finally:
+            await harness.queue.close()
+            assert not harness.queue.budget.taken
+
+    run(bounded())
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "lane", "outcomes"),
+    [
+        ("good", STOP, candidate(), ["passed"]),
+        ("bad", STOP, candidate(), ["failed"]),
+        ("good", LENGTH, candidate(), []),
+        ("good", specialist_pb2.FINISH_REASON_CANCELLED, candidate(), []),
+        ("good", specialist_pb2.FINISH_REASON_ERROR, candidate(), []),
+        ("good", STOP, candidate(lane_id=""), []),
+        ("good", STOP, candidate(revision="r1"), ["passed"]),
+        ("good", STOP, candidate(revision="r0"), []),
+        ("good" * 3000, STOP, candidate(), []),
+    ],
+)
+def test_a_sample_counts_for_its_lane_if_it_stopped_by_itself(
+    text: str, finish: Any, lane: Candidate, outcomes: list[Outcome]
+) -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        harness.queue.submit(harness.finished(text, finish=finish, candidate=lane))
+        await harness.settled()
+        assert harness.events.judgements == [(LANES[PRIMARY], PRIMARY, outcome) for outcome in outcomes]
+        assert harness.events.evaluated == [("r-1", outcome) for outcome in outcomes]
+        assert len(harness.graders[PRIMARY].asked) == len(outcomes)
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize("says", ["skipped", "unavailable"])
+def test_inconclusive_verdicts_count_for_nothing(says: Outcome) -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        harness.graders[PRIMARY].says = says
+        harness.queue.submit(harness.finished("good"))
+        await harness.settled()
+        assert not harness.events.judgements and harness.queue.counters.undecided == 1
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("specialist", "why", "decided", "counted"),
+    [
+        (SHADOW, "low_confidence", PRIMARY, []),
+        (SHADOW, "demoted", SHADOW, [(LANES[SHADOW], SHADOW, "passed")]),
+        (PRIMARY, "fresh_lane", PRIMARY, [(LANES[PRIMARY], PRIMARY, "failed")]),
+        (PRIMARY, "fresh_lane", SHADOW, [(LANES[PRIMARY], PRIMARY, "failed")]),
+    ],
+)
+def test_a_shadow_counts_for_its_lane_by_its_own_verifier_if_the_request_was_routed_there(
+    specialist: str, why: Any, decided: str, counted: list[tuple[str, str, Outcome]]
+) -> None:
+    """The comparison uses the primary's verifier."""
+
+    async def scenario(harness: EvaluationHarness) -> None:
+        shadow = PendingShadow(why, specialist)
+        harness.queue.submit(harness.finished("good", sample=False, decided=decided), shadow)
+        shadow.finish(harness.answer("fine"))
+        await harness.settled()
+        assert harness.events.judgements == counted
+        (comparison,) = harness.events.comparisons
+        assert (comparison.primary_outcome, comparison.shadow_outcome) == ("passed", "failed")
+        assert len(harness.graders[PRIMARY].asked) == 2, "no answer is verified twice"
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "num_tokens", "is_failure"),
+    [("good", STOP, 20, True), ("good", STOP, 19, False), ("poor", STOP, 20, False), ("good", LENGTH, 20, False)],
+)
+def test_a_shadow_that_runs_away_where_the_primary_stopped_has_failed(
+    text: str, finish: Any, num_tokens: int, is_failure: bool
+) -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        shadow = PendingShadow("fresh_lane", PRIMARY)
+        finished = harness.finished(text, sample=False, finish=finish)
+        finished.receipt.usage.completion_tokens = 10
+        harness.queue.submit(finished, shadow)
+        shadow.finish(harness.answer("good and good and good", finish=LENGTH, num_tokens=num_tokens))
+        await harness.settled()
+        assert [judgement[-1] for judgement in harness.events.judgements] == (["failed"] if is_failure else [])
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize(("one", "other"), [(STOP, LENGTH), (LENGTH, STOP), (LENGTH, LENGTH)])
+def test_a_truncated_answer_leaves_the_comparison_unverified(one: Any, other: Any) -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        shadow = PendingShadow()
+        harness.queue.submit(harness.finished("good words", sample=False, finish=one), shadow)
+        shadow.finish(harness.answer("good words", finish=other))
+        await harness.settled()
+        (comparison,) = harness.events.comparisons
+        assert (comparison.primary_outcome, comparison.shadow_outcome) == ("skipped", "skipped")
+        assert comparison.agreed
+
+    run_scenario(scenario)
+
+
+def test_a_lane_is_not_compared_with_itself() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        shadow = PendingShadow()
+        harness.queue.submit(harness.finished("good"), shadow)
+        shadow.finish(harness.answer("good", lane=PRIMARY))
+        await harness.settled()
+        assert not harness.events.comparisons and len(harness.events.judgements) == 1
+
+    run_scenario(scenario)
+
+
+def test_a_sample_is_evaluated_without_its_shadows_answer() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        for sample in (True, False):
+            shadow = PendingShadow()
+            harness.queue.submit(harness.finished("good", sample=sample), shadow)
+            assert harness.queue.num_waiting == 1
+            shadow.finish(None)
+            assert harness.queue.num_waiting == sample, "an answer without use takes no place in the queue"
+            await harness.settled()
+        assert len(harness.events.judgements) == 1 and not harness.events.comparisons
+
+    run_scenario(scenario)
+
+
+def test_a_full_queue_sheds_the_oldest() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        grader = harness.graders[PRIMARY]
+        grader.go_on.clear()
+        harness.queue.submit(harness.finished("good 0"))
+        async with asyncio.timeout(60):
+            while not grader.asked:
+                await asyncio.sleep(0)
+        for number in range(1, 8):
+            harness.queue.submit(harness.finished(f"good {number}"))
+            assert harness.queue.num_waiting <= 3
+        grader.go_on.set()
+        await harness.settled()
+        assert [answer for _, answer in grader.asked] == ["good 0", "good 5", "good 6", "good 7"]
+        assert harness.queue.counters.shed == 4
+
+    run_scenario(scenario, max_waiting=3)
+
+
+def test_a_long_question_sheds_the_oldest_or_itself() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        grader = harness.graders[PRIMARY]
+        grader.go_on.clear()
+        for number in range(10):
+            harness.queue.submit(harness.finished(f"good {number}", question="x" * 20_000))
+            assert harness.queue.budget.taken <= 100_000
+            await asyncio.sleep(0)
+        harness.queue.submit(harness.finished("good", question="x" * 200_000))
+        assert harness.queue.counters.unread == 1
+        grader.go_on.set()
+        await harness.settled()
+        assert harness.queue.counters.shed + harness.queue.counters.judged == 10
+        assert harness.queue.counters.judged >= 1
+
+    run_scenario(scenario, most_bytes=100_000)
+
+
+def test_a_failing_verifier_does_not_stop_the_queue() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        async def broken(question: str, answer: str) -> Any:
+            raise RuntimeError("a mistake")
+
+        harness.graders[PRIMARY].verify = broken  # type: ignore[method-assign]
+        harness.queue.submit(harness.finished("good"))
+        await harness.settled()
+        harness.queue.apply(replace(harness.rules, verifiers={PRIMARY: Grader("g", "good")}))
+        harness.queue.submit(harness.finished("good"))
+        await harness.settled()
+        assert (harness.queue.counters.failed, harness.queue.counters.judged) == (1, 1)
+
+    run_scenario(scenario)
+
+
+def test_a_submitted_answer_keeps_the_rules_of_its_submission() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        shadow = PendingShadow()
+        harness.queue.submit(harness.finished("good words harness", sample=False), shadow)
+        harness.queue.apply(replace(harness.rules, similar=0.0, verifiers={PRIMARY: Grader("never", "\0")}))
+        shadow.finish(harness.answer("good other stuff"))
+        await harness.settled()
+        (comparison,) = harness.events.comparisons
+        assert (comparison.primary_outcome, comparison.agreed) == ("passed", False)
+
+    run_scenario(scenario)
+
+
+def test_a_large_answer_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        threads: list[Any] = []
+
+        async def to_thread(work: Any, *given: Any) -> Any:
+            threads.append(work)
+            return work(*given)
+
+        monkeypatch.setattr(asyncio, "to_thread", to_thread)
+        harness.queue.submit(harness.finished("good"))
+        await harness.settled()
+        assert not threads
+        harness.queue.submit(harness.finished(*["good "] * 5000))
+        await harness.settled()
+        assert len(threads) == 1 and len(harness.events.judgements) == 2
+
+    run_scenario(scenario, answer_bytes=100_000)
+
+
+def test_the_event_loop_runs_while_a_long_queue_is_evaluated() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        for _ in range(200):
+            harness.queue.submit(harness.finished("good"))
+        turns = 0
+        while harness.queue.num_waiting:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 100
+
+    run_scenario(scenario)
+
+
+def test_a_closed_queue_accepts_nothing_and_cancels_shadows() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        waiting, late = PendingShadow(), PendingShadow()
+        harness.graders[PRIMARY].go_on.clear()
+        harness.queue.submit(harness.finished("good"))
+        harness.queue.submit(harness.finished("good"), waiting)
+        async with asyncio.timeout(60):
+            while not harness.graders[PRIMARY].asked:
+                await asyncio.sleep(0)
+        await harness.queue.close()
+        harness.queue.submit(harness.finished("good"), late)
+        waiting.finish(harness.answer("good"))
+        assert (waiting.cancelled, late.cancelled) == (1, 1)
+        assert not harness.queue.num_waiting and not harness.events.judgements
+        assert [grader.closed for grader in harness.graders.values()] == [1, 1]
+
+    run_scenario(scenario)
+
+
+def test_a_slow_verifier_delays_no_other_verifier() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        harness.graders[PRIMARY].go_on.clear()
+        for number in range(3):
+            harness.queue.submit(harness.finished(f"good {number}"))
+        for number in range(3):
+            harness.queue.submit(harness.finished(f"fine {number}", candidate=candidate(SHADOW)))
+        async with asyncio.timeout(60):
+            while len(harness.events.judgements) < 3:
+                await asyncio.sleep(0)
+        assert harness.events.judgements == [(LANES[SHADOW], SHADOW, "passed")] * 3
+        assert [answer for _, answer in harness.graders[PRIMARY].asked] == ["good 0"], "one answer at a time"
+        harness.graders[PRIMARY].go_on.set()
+        await harness.settled()
+        assert [answer for _, answer in harness.graders[PRIMARY].asked] == ["good 0", "good 1", "good 2"]
+
+    run_scenario(scenario)
+
+
+def test_a_slowly_verified_shadow_does_not_delay_its_primary() -> None:
+    """For example when the fallback answers for a specialist whose answers are compiled."""
+
+    async def scenario(harness: EvaluationHarness) -> None:
+        harness.graders[SHADOW].go_on.clear()
+        for number in range(3):
+            shadow = PendingShadow("demoted", SHADOW)
+            harness.queue.submit(harness.finished(f"good {number}", decided=SHADOW), shadow)
+            shadow.finish(harness.answer("fine"))
+        async with asyncio.timeout(60):
+            while len(harness.events.judgements) < 3 or len(harness.events.comparisons) < 3:
+                await asyncio.sleep(0.001)
+        assert {judgement[1] for judgement in harness.events.judgements} == {PRIMARY}
+        harness.graders[SHADOW].go_on.set()
+        await harness.settled()
+        assert harness.events.judgements[3:] == [(LANES[SHADOW], SHADOW, "passed")] * 3
+        counters = harness.queue.counters
+        assert (counters.judged, counters.compared, counters.shed, counters.failed) == (6, 3, 0, 0)
+
+    run_scenario(scenario)
+
+
+def test_specialists_that_share_a_verifier_take_turns() -> None:
+    """A specialist whose answers take longer gets fewer turns."""
+
+    async def scenario(harness: EvaluationHarness) -> None:
+        clock, grader = [0.0], harness.graders[PRIMARY]
+        costs = {"bomb": 10.0, "good": 1.0}
+        rules = replace(harness.rules, verifiers={PRIMARY: grader, SHADOW: grader})
+        queue = EvaluationQueue(harness.events, lambda: 1, rules, clock=lambda: clock[0])
+        harness.queue = queue
+
+        async def verify(question: str, answer: str) -> Any:
+            clock[0] += costs[answer]
+            return await Grader.verify(grader, question, answer)
+
+        grader.verify = verify  # type: ignore[method-assign]
+        for _ in range(4):
+            queue.submit(harness.finished("bomb", candidate=candidate(SHADOW)))
+        for _ in range(12):
+            queue.submit(harness.finished("good"))
+        queue.start()
+        await harness.settled()
+        order = [answer for _, answer in grader.asked]
+        assert order == ["bomb", *["good"] * 10, "bomb", *["good"] * 2, *["bomb"] * 2]
+
+    run_scenario(scenario)
+
+
+def test_a_shed_shadow_verdict_keeps_its_comparison() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        harness.graders[SHADOW].go_on.clear()
+        for _ in range(4):
+            shadow = PendingShadow("demoted", SHADOW)
+            harness.queue.submit(harness.finished("good", decided=SHADOW), shadow)
+            shadow.finish(harness.answer("fine"))
+            async with asyncio.timeout(60):
+                while harness.queue.counters.compared < harness.num_finished:
+                    await asyncio.sleep(0.001)
+            assert harness.queue.num_waiting <= 2
+        await asyncio.sleep(0)
+        counters = harness.queue.counters
+        assert (counters.compared, counters.shed, counters.shed_shadows) == (4, 1, 0)
+        harness.graders[SHADOW].go_on.set()
+        await harness.settled()
+
+    run_scenario(scenario, max_waiting=2)
+
+
+@pytest.mark.parametrize("num_turns", range(6))
+def test_close_at_any_moment_leaves_no_tasks_and_no_bytes(num_turns: int) -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        harness.graders[SHADOW].go_on.clear()
+        shadow = PendingShadow("demoted", SHADOW)
+        harness.queue.submit(harness.finished("good", decided=SHADOW), shadow)
+        shadow.finish(harness.answer("fine"))
+        harness.queue.submit(harness.finished("fine", candidate=candidate(SHADOW)))
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        await harness.queue.close()
+        assert not harness.queue.budget.taken and not harness.queue.num_waiting
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert [grader.closed for grader in harness.graders.values()] == [1, 1]
+
+    run_scenario(scenario)
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from(["submit", "shadowed", "done", "fail", "turn", "apply"]), st.integers(0, 5000)),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(moves=moves, max_waiting=st.integers(1, 4))
+def test_any_sequence_of_events_gives_every_byte_back(moves: list[tuple[str, int]], max_waiting: int) -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        pending: list[PendingShadow] = []
+        for move, size in moves:
+            if move == "submit":
+                harness.queue.submit(harness.finished("x" * size, question="q" * size))
+            elif move == "shadowed":
+                pending.append(PendingShadow())
+                harness.queue.submit(harness.finished("x" * size, sample=bool(size % 2)), pending[-1])
+                if pending[-1].cancelled:
+                    pending.pop()
+            elif move in ("done", "fail") and pending:
+                shadow = pending.pop(size % len(pending))
+                shadow.finish(harness.answer("y" * size) if move == "done" else None)
+            elif move == "apply":
+                harness.queue.apply(replace(harness.rules, queue=1 + size % 4, answer_bytes=1024 + size))
+            else:
+                await asyncio.sleep(0)
+            assert harness.queue.budget.taken <= 60_000
+        for shadow in pending:
+            shadow.finish(None)
+        await harness.settled()
+        counters = harness.queue.counters
+        assert not counters.failed and counters.submitted == sum(move in ("submit", "shadowed") for move, _ in moves)
+
+    run_scenario(scenario, max_waiting=max_waiting, answer_bytes=4000, most_bytes=60_000)
+
+
+async def test_specialists_with_equal_configuration_share_a_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def open_fake(spec: str, correctness: CorrectnessConfig, base: Any, pool: object) -> Grader:
+        opened.append(spec)
+        return Grader(spec, spec)
+
+    monkeypatch.setattr("router.verify.verifiers.open_verifier", open_fake)
+    ensemble = ensemble_of()
+    verifiers = open_verifiers(ensemble)
+    assert opened == ["non_empty"] and verifiers[PRIMARY] is verifiers[SHADOW]
+
+
+async def test_only_samples_are_evaluated_with_real_replicas() -> None:
+    async with running_shadows(answering("no ", "good?")) as (harness, _, _shadow):
+        for _ in range(3):
+            await harness.ask()
+        await harness.ask(sample=False)
+        await harness.settled()
+        assert harness.events.judgements == [(LANES[PRIMARY], PRIMARY, "passed")] * 3
